@@ -1,0 +1,375 @@
+//! What lies where: the description of a checkpoint, as data.
+//!
+//! A catalog is owned, `Send`, printable, and needs no file to build.
+
+mod finish;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use smallvec::SmallVec;
+
+use crate::block::BlockFormat;
+use crate::dtype::Dtype;
+use crate::metadata::{Metadata, Value};
+
+pub(crate) use finish::{NameIndex, quote};
+
+/// Sizes per dimension, outermost first (row-major; a GGUF `ne[]` reversed). Empty for a scalar.
+pub type Shape = SmallVec<[u64; 4]>;
+
+/// A run of bytes in one file of a checkpoint.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ByteRange {
+    /// Index into [`Catalog::files`].
+    pub file: u32,
+    /// Offset of the first byte.
+    pub start: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+impl ByteRange {
+    /// Bytes `start..start + len` of the first file.
+    pub(crate) fn new(start: u64, len: u64) -> Self {
+        Self { file: 0, start, len }
+    }
+
+    /// Offset behind the last byte.
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.len)
+    }
+}
+
+/// Byte order of stored numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Endian {
+    /// Least significant byte first.
+    #[default]
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// How elements are stored.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Encoding {
+    /// One element after the other.
+    Plain(Dtype),
+    /// Blocks of a ggml type.
+    Block(&'static BlockFormat),
+    /// Fixed-size items that no [`Dtype`] describes: numpy strings, dates, void and structured types.
+    Opaque(Box<Opaque>),
+}
+
+/// A fixed-size item without a [`Dtype`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opaque {
+    /// numpy's type string without its byte order: `V2`, `U3`, `S2`, `M8[D]`; `V20` for a structured type.
+    pub name: Box<str>,
+    /// Bytes per item.
+    pub item_bytes: u64,
+    /// The numbers an item consists of, as `(bytes, how many)`: what a change of byte order turns around.
+    pub units: Box<[(u32, u32)]>,
+    /// The fields of a structured type as numpy writes them, else empty.
+    pub fields: Box<str>,
+}
+
+impl Encoding {
+    /// Name of the dtype: safetensors' or ggml's, numpy's for the rest.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Plain(dtype) => dtype.name(),
+            Self::Block(block) => block.name,
+            Self::Opaque(opaque) => &opaque.name,
+        }
+    }
+
+    /// Bytes of `elements` elements; `None` if they end inside a byte or block, or do not fit in 64 bits.
+    pub fn nbytes(&self, elements: u64) -> Option<u64> {
+        match self {
+            Self::Plain(dtype) => dtype.nbytes(elements),
+            Self::Block(block) => block.nbytes(elements),
+            Self::Opaque(opaque) => elements.checked_mul(opaque.item_bytes),
+        }
+    }
+
+    /// Bytes per element, where elements have their own bytes.
+    pub fn item_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Plain(dtype) => dtype.item_bytes(),
+            Self::Block(_) => None,
+            Self::Opaque(opaque) => Some(opaque.item_bytes),
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How elements are arranged in the stored bytes.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// C order, without gaps.
+    RowMajor,
+    /// Fortran order, without gaps.
+    ColumnMajor,
+    /// Strides in elements, one per dimension, from the first element of the range. May be 0.
+    Strided(Box<[u64]>),
+    /// A sparse tensor: its parts are tensors of their own.
+    Sparse(Box<Sparse>),
+    /// A tensor of which only the description was saved (PyTorch's `meta` device).
+    Absent,
+}
+
+impl Layout {
+    /// A stable name: `row_major`, `column_major`, `strided`, `sparse_coo`, …, `absent`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::RowMajor => "row_major",
+            Self::ColumnMajor => "column_major",
+            Self::Strided(_) => "strided",
+            Self::Sparse(sparse) => sparse.kind,
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// Parts of a sparse tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sparse {
+    /// `sparse_coo`, `sparse_csr`, `sparse_csc`, `sparse_bsr` or `sparse_bsc`.
+    pub kind: &'static str,
+    /// `indices`, `values`, `crow_indices`, …
+    pub parts: Vec<TensorInfo>,
+}
+
+/// What was done to the bytes between the tensor and the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// Nothing: `bytes` are the tensor's.
+    #[default]
+    Raw,
+    /// `bytes` are a deflate stream of `inflated` bytes; the tensor's first byte is number `skip` of those.
+    Deflate {
+        /// Length of the stream's content.
+        inflated: u64,
+        /// Content before the tensor's first byte.
+        skip: u64,
+    },
+}
+
+/// Sign bits that PyTorch left to be flipped on reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lazy {
+    /// Imaginary parts are to be negated.
+    pub conj: bool,
+    /// All numbers are to be negated.
+    pub neg: bool,
+}
+
+/// Parameters of a PyTorch quantised tensor.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Quantizer {
+    /// One scale for all elements.
+    PerTensor {
+        /// Scale.
+        scale: f64,
+        /// Code that means zero.
+        zero_point: i64,
+    },
+    /// One scale per index of a dimension.
+    PerChannel {
+        /// The scales, a tensor of their own.
+        scales: Box<TensorInfo>,
+        /// The zero points, a tensor of their own.
+        zero_points: Box<TensorInfo>,
+        /// The dimension.
+        axis: u64,
+    },
+}
+
+/// One tensor: what it is and where it lies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorInfo {
+    /// Name; dotted where the file nests. Empty for an unnamed array.
+    pub name: Box<str>,
+    /// Sizes, outermost first.
+    pub shape: Shape,
+    /// How elements are stored.
+    pub encoding: Encoding,
+    /// How they are arranged.
+    pub layout: Layout,
+    /// The stored bytes it touches: for a strided view, from its first element to its last.
+    pub bytes: ByteRange,
+    /// Whether those bytes are packed.
+    pub packing: Packing,
+    /// Byte order of the stored numbers.
+    pub endian: Endian,
+    /// The storage it lies in, an index into [`Catalog::members`], for formats that share storages.
+    /// Tied tensors have the same.
+    pub member: Option<u32>,
+    /// Signs to flip on reading.
+    pub lazy: Lazy,
+    /// How to read quantised elements.
+    pub quantizer: Option<Box<Quantizer>>,
+}
+
+impl TensorInfo {
+    /// A plain row-major little-endian tensor.
+    pub fn new(name: impl Into<Box<str>>, shape: Shape, encoding: Encoding, bytes: ByteRange) -> Self {
+        Self {
+            name: name.into(),
+            shape,
+            encoding,
+            layout: Layout::RowMajor,
+            bytes,
+            packing: Packing::Raw,
+            endian: Endian::Little,
+            member: None,
+            lazy: Lazy::default(),
+            quantizer: None,
+        }
+    }
+
+    /// Number of elements.
+    ///
+    /// Formats check the product when they read it, so it does not wrap here.
+    pub fn elements(&self) -> u64 {
+        elements(&self.shape).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of the logical contents (of blocks for a block type); of the stored parts for a sparse
+    /// tensor; 0 where nothing is stored.
+    pub fn nbytes(&self) -> u64 {
+        match &self.layout {
+            Layout::Absent => 0,
+            Layout::Sparse(sparse) => sparse.parts.iter().map(Self::nbytes).fold(0, u64::saturating_add),
+            _ => self.encoding.nbytes(self.elements()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Stored bits per element; `None` for an empty tensor.
+    pub fn bits_per_element(&self) -> Option<f64> {
+        match &self.encoding {
+            Encoding::Block(block) => Some(block.bits_per_element()),
+            Encoding::Plain(dtype) => Some(dtype.bits() as f64),
+            Encoding::Opaque(opaque) => Some(opaque.item_bytes as f64 * 8.0),
+        }
+    }
+}
+
+/// Product of the dimensions; `None` if it does not fit in 64 bits. A zero dimension makes it 0,
+/// whatever the others say.
+pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))
+}
+
+/// One file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Path it was opened by; `None` for a reader or bytes.
+    pub path: Option<PathBuf>,
+    /// Length in bytes.
+    pub nbytes: u64,
+}
+
+/// A storage inside a file: a member of a zip archive, or a storage of a legacy PyTorch stream.
+/// Several tensors may share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its stored bytes.
+    pub bytes: ByteRange,
+    /// Bytes of its content: more than `bytes.len` if deflated.
+    pub inflated: u64,
+    /// What must hold in the file before its bytes are believed.
+    pub guard: Guard,
+}
+
+/// What stands before a member's bytes, checked when they are first read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Guard {
+    /// A zip local header at this offset, for this name; the bytes must begin right behind it.
+    ZipLocal {
+        /// Offset of the local header.
+        at: u64,
+        /// Name in the central directory.
+        name: Box<str>,
+        /// Checksum of the content; `None` where the writer left it out.
+        crc32: Option<u32>,
+    },
+    /// A count of elements (64 bits, little endian) right before the bytes.
+    Count {
+        /// The number that must stand there.
+        elements: u64,
+    },
+}
+
+/// Something that is listed and cannot be read: the reason is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its name.
+    pub name: Box<str>,
+    /// Why.
+    pub reason: Box<str>,
+}
+
+/// What a checkpoint holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Catalog {
+    /// The format's name: `safetensors`, `gguf`, `npy`, `npz`, `pth`.
+    pub format: &'static str,
+    /// Facts of the container (version, byte order, alignment, …), by name.
+    pub details: Metadata,
+    /// The files it consists of.
+    pub files: Vec<FileInfo>,
+    /// Keys and values beside the tensors.
+    pub metadata: Metadata,
+    /// Storages that tensors share.
+    pub members: Vec<Member>,
+    /// What is listed and cannot be read, such as object arrays.
+    pub refused: Vec<Refused>,
+    /// What a reader should know and no one need stop for.
+    pub warnings: Vec<String>,
+    pub(crate) tensors: Vec<TensorInfo>,
+    /// If set, the file must end here: the format allows nothing behind.
+    pub(crate) exact_end: Option<u64>,
+    pub(crate) names: NameIndex,
+}
+
+impl Catalog {
+    /// An empty catalog of this format.
+    pub fn new(format: &'static str) -> Self {
+        Self { format, ..Self::default() }
+    }
+
+    /// The tensors, in file order.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// The tensor with this name.
+    pub fn get(&self, name: &str) -> Option<&TensorInfo> {
+        self.names.find(&self.tensors, name).map(|i| &self.tensors[i])
+    }
+
+    /// Sum of the tensors' logical bytes.
+    pub fn nbytes(&self) -> u64 {
+        self.tensors.iter().map(TensorInfo::nbytes).fold(0, u64::saturating_add)
+    }
+
+    pub(crate) fn detail(&mut self, key: &str, value: Value) {
+        self.details.push(key, value);
+    }
+}

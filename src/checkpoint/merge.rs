@@ -1,0 +1,61 @@
+//! Several files, one catalog.
+
+use crate::catalog::{Catalog, Encoding, quote};
+use crate::error::{Error, Result};
+
+use super::{Checkpoint, OpenOptions, Part};
+
+/// Puts the parts together in order. Facts and metadata are those of the first.
+pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoint> {
+    let several = parts.len() > 1;
+    let mut whole: Option<Catalog> = None;
+    let mut sources = Vec::with_capacity(parts.len());
+    for (file, Part { source, mut catalog }) in parts.into_iter().enumerate() {
+        sources.push(source);
+        let Some(whole) = &mut whole else {
+            whole = Some(catalog);
+            continue;
+        };
+        let first_member = u32::try_from(whole.members.len()).map_err(|_| Error::unsupported("2³² storages"))?;
+        catalog.move_to_file(u32::try_from(file).expect("files are few"), first_member);
+        whole.files.append(&mut catalog.files);
+        whole.tensors.append(&mut catalog.tensors);
+        whole.members.append(&mut catalog.members);
+        whole.refused.append(&mut catalog.refused);
+        for warning in catalog.warnings {
+            if !whole.warnings.contains(&warning) {
+                whole.warnings.push(warning);
+            }
+        }
+    }
+    let mut catalog = whole.ok_or_else(|| Error::unsupported("a checkpoint without files"))?;
+    if several {
+        catalog.index_names().map_err(|e| e.in_format(catalog.format))?;
+    }
+    reinterpret_voids(&mut catalog, options);
+    Ok(Checkpoint { sources, catalog, limits: options.limits })
+}
+
+/// Applies [`OpenOptions::void_as`], and warns of raw items that remain.
+fn reinterpret_voids(catalog: &mut Catalog, options: &OpenOptions) {
+    let mut raw = Vec::new();
+    for tensor in &mut catalog.tensors {
+        let Encoding::Opaque(opaque) = &tensor.encoding else { continue };
+        if !(opaque.name.starts_with('V') && opaque.fields.is_empty()) {
+            continue;
+        }
+        match options.void_as.iter().rev().find(|d| d.item_bytes() == Some(opaque.item_bytes)) {
+            Some(&dtype) => tensor.encoding = Encoding::Plain(dtype),
+            None if opaque.item_bytes <= 2 => raw.push((quote(&tensor.name), opaque.item_bytes)),
+            None => {}
+        }
+    }
+    if let Some((name, bytes)) = raw.first() {
+        let more = if raw.len() > 1 { format!(" and {} more", raw.len() - 1) } else { String::new() };
+        let example = if *bytes == 2 { "BF16" } else { "F8_E4M3" };
+        catalog.warnings.push(format!(
+            "{name}{more}: raw {bytes}-byte items; numpy does not keep the names of ml_dtypes. \
+             If you know the dtype, say so: --void-as {example}, or `OpenOptions::void_as`"
+        ));
+    }
+}

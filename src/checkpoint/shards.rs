@@ -1,0 +1,281 @@
+//! Which files belong together: directories, `….index.json`, and split GGUF files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::catalog::quote;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::gguf;
+use crate::limits::Budget;
+use crate::metadata::Value;
+
+use super::{Checkpoint, OpenOptions, Part, merge, read_path};
+
+const INDEX: &str = ".index.json";
+
+pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
+    let budget = Budget::new(options.limits);
+    if path.is_dir() {
+        let choice = choose(path)?;
+        let mut checkpoint = match choice.files.as_slice() {
+            [one] => open_file(one, options, &budget)?,
+            files => merge::merge(read_all(files, options, &budget)?, options)?,
+        };
+        checkpoint.catalog.warnings.extend(choice.warning);
+        return Ok(checkpoint);
+    }
+    open_file(path, options, &budget)
+}
+
+fn open_file(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+    if file_name(path).ends_with(INDEX) {
+        return open_index(path, options, budget).map_err(|e| e.in_file(path).in_format("index"));
+    }
+    let part = read_path(path, options, budget)?;
+    let parts = part.catalog.metadata.integer("split.count").unwrap_or(1);
+    if parts <= 1 || part.catalog.format != gguf::FORMAT.name {
+        return merge::merge(vec![part], options);
+    }
+    if options.single {
+        let mut checkpoint = merge::merge(vec![part], options)?;
+        let text = format!("one part of a checkpoint of {parts} files; the other tensors are not listed");
+        checkpoint.catalog.warnings.push(text);
+        return Ok(checkpoint);
+    }
+    open_split(path, part, parts, options, budget)
+}
+
+fn read_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Result<Vec<Part>> {
+    paths.iter().map(|path| read_path(path, options, budget)).collect()
+}
+
+/// `….index.json`: which tensor lies in which file.
+#[derive(Deserialize)]
+struct Index {
+    #[serde(default)]
+    metadata: serde_json::Map<String, serde_json::Value>,
+    weight_map: serde_json::Map<String, serde_json::Value>,
+}
+
+fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+    // text and tree together take a few times the file
+    budget.memory(fs::metadata(path)?.len().saturating_mul(4), "the index")?;
+    let text = fs::read(path)?;
+    let index: Index = serde_json::from_slice(&text)
+        .map_err(|e| Error::malformed(format!("not an index of a sharded checkpoint: {e}")))?;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let mut names = BTreeSet::new();
+    for (tensor, file) in &index.weight_map {
+        let file = file.as_str().ok_or_else(|| Error::malformed(format!("{} has no file name", quote(tensor))))?;
+        names.insert(plain_name(file)?);
+    }
+    let files: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
+    require(&files)?;
+    if files.is_empty() {
+        return Err(Error::malformed("the index lists no files"));
+    }
+    let mut checkpoint = merge::merge(read_all(&files, options, budget)?, options)?;
+    let catalog = &mut checkpoint.catalog;
+    for (tensor, file) in &index.weight_map {
+        let file = file.as_str().unwrap_or_default();
+        let held = catalog.get(tensor).map(|t| files[t.bytes.file as usize].as_path());
+        if held != Some(directory.join(file).as_path()) {
+            return Err(Error::malformed(format!(
+                "the index says that {} lies in {}, and it does not",
+                quote(tensor),
+                quote(file)
+            )));
+        }
+    }
+    let unlisted = catalog.tensors.len() - index.weight_map.len();
+    if unlisted > 0 {
+        catalog.warnings.push(format!("{unlisted} tensors are in the files and not in the index"));
+    }
+    for (key, value) in index.metadata {
+        if catalog.metadata.get(&key).is_none() {
+            catalog.metadata.push(key, from_json(value));
+        }
+    }
+    Ok(checkpoint)
+}
+
+fn from_json(value: serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(b) => Value::Bool(b),
+        serde_json::Value::String(s) => Value::text(s),
+        serde_json::Value::Number(n) => n
+            .as_u64()
+            .map(Value::U64)
+            .or_else(|| n.as_i64().map(Value::I64))
+            .unwrap_or_else(|| Value::F64(n.as_f64().unwrap_or(f64::NAN))),
+        other => Value::text(other.to_string()),
+    }
+}
+
+/// A file name from an index must stay beside the index.
+fn plain_name(name: &str) -> Result<&str> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) if !name.contains(['/', '\\', '\0']) => Ok(name),
+        _ => Err(Error::malformed(format!("the index names {}, which is not a plain file name", quote(name)))),
+    }
+}
+
+fn require(files: &[PathBuf]) -> Result<()> {
+    let missing: Vec<String> = files.iter().filter(|f| !f.exists()).map(|f| file_name(f)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    const SHOWN: usize = 3;
+    let more = if missing.len() > SHOWN { format!(" and {} more", missing.len() - SHOWN) } else { String::new() };
+    let shown = missing[..missing.len().min(SHOWN)].join(", ");
+    Err(Error::new(ErrorKind::MissingPart(format!("{shown}{more} ({} of {} files)", missing.len(), files.len()))))
+}
+
+/// Opens the other parts of a split GGUF. Their names follow `{prefix}-{no:05}-of-{count:05}.gguf`
+/// (llama.cpp, `llama_split_path`).
+fn open_split(path: &Path, first: Part, count: u64, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+    let name = file_name(path);
+    let no = first.catalog.metadata.integer("split.no").unwrap_or(0);
+    let prefix = match split_name(&name) {
+        Some((prefix, n, of)) if of == count && n == no + 1 => prefix,
+        _ => {
+            return Err(Error::new(ErrorKind::MissingPart(format!(
+                "this is part {} of {count} of a split GGUF, and its name does not say so: the other parts cannot be \
+                 found; rename it to NAME-{:05}-of-{count:05}.gguf, or open it alone (--single, `OpenOptions::single`)",
+                no + 1,
+                no + 1
+            ))));
+        }
+    };
+    budget.memory(count.saturating_mul(256), "the parts of a split")?;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let files: Vec<PathBuf> =
+        (1..=count).map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf"))).collect();
+    require(&files)?;
+    let mut parts = Vec::with_capacity(files.len());
+    let mut first = Some(first);
+    for (n, file) in (0u64..).zip(&files) {
+        let part = match first.take_if(|_| n == no) {
+            Some(part) => part,
+            None => read_path(file, options, budget)?,
+        };
+        let meta = &part.catalog.metadata;
+        if (meta.integer("split.no"), meta.integer("split.count")) != (Some(n), Some(count)) {
+            return Err(Error::malformed(format!("this file is not part {} of {count}, as its name says", n + 1))
+                .in_format(gguf::FORMAT.name)
+                .in_file(file));
+        }
+        parts.push(part);
+    }
+    let checkpoint = merge::merge(parts, options)?;
+    let catalog = &checkpoint.catalog;
+    let announced = catalog.metadata.integer("split.tensors.count");
+    if announced.is_some_and(|n| n != catalog.tensors.len() as u64) {
+        return Err(Error::malformed(format!(
+            "split.tensors.count says {}, and the parts hold {} tensors",
+            announced.unwrap_or_default(),
+            catalog.tensors.len()
+        ))
+        .in_format(gguf::FORMAT.name));
+    }
+    Ok(checkpoint)
+}
+
+/// Splits `prefix-00002-of-00003.ext` into `(prefix, 2, 3)`.
+fn split_name(name: &str) -> Option<(&str, u64, u64)> {
+    let stem = name.rsplit_once('.')?.0;
+    let (rest, of) = stem.rsplit_once("-of-")?;
+    let (prefix, n) = rest.rsplit_once('-')?;
+    let number = |s: &str| (s.len() >= 5 && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse().ok()).flatten();
+    Some((prefix, number(n)?, number(of)?))
+}
+
+struct Choice {
+    files: Vec<PathBuf>,
+    warning: Option<String>,
+}
+
+/// Decides what a directory holds: its index, else its only file or complete set of shards of the
+/// first kind that is there.
+fn choose(directory: &Path) -> Result<Choice> {
+    let mut names: Vec<String> = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if !entry.path().is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    let all = |with: &str| names.iter().filter(|n| n.ends_with(with)).collect::<Vec<_>>();
+    let one = |name: &String, warning| Ok(Choice { files: vec![directory.join(name)], warning });
+    let indexes: Vec<&String> =
+        all(INDEX).into_iter().filter(|n| n.contains(".safetensors") || n.contains(".bin")).collect();
+    for preferred in ["model.safetensors.index.json", "pytorch_model.bin.index.json"] {
+        if let Some(name) = indexes.iter().find(|n| **n == preferred) {
+            let others: Vec<&str> = indexes.iter().filter(|n| n != &name).map(|n| n.as_str()).collect();
+            let warning = (!others.is_empty()).then(|| format!("{name} was read; not read: {}", others.join(", ")));
+            return one(name, warning);
+        }
+    }
+    match indexes.as_slice() {
+        [] => {}
+        [only] => return one(only, None),
+        several => return Err(ambiguous(several)),
+    }
+    // safer and faster formats first
+    for extension in ["safetensors", "gguf", "bin", "pth", "pt", "ckpt", "npz", "npy"] {
+        let found = all(&format!(".{extension}"));
+        let main = found.iter().find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
+        match (found.as_slice(), main) {
+            ([], _) => {}
+            ([only], _) => return one(only, None),
+            (several, Some(main)) => {
+                let others: Vec<&str> = several.iter().filter(|n| n != &main).map(|n| n.as_str()).collect();
+                return one(main, Some(format!("{main} was read; not read: {}", others.join(", "))));
+            }
+            (several, None) => return shard_set(directory, several),
+        }
+    }
+    Err(Error::new(ErrorKind::UnknownFormat { looks_like: "the directory holds no tensor files".into() }))
+}
+
+/// Several files are one checkpoint if they are the numbered shards of one.
+fn shard_set(directory: &Path, names: &[&String]) -> Result<Choice> {
+    let splits: Vec<_> = names.iter().filter_map(|n| split_name(n)).collect();
+    let [(prefix, _, of), ..] = splits[..] else { return Err(ambiguous(names)) };
+    if splits.len() != names.len() || splits.iter().any(|s| (s.0, s.2) != (prefix, of)) {
+        return Err(ambiguous(names));
+    }
+    let extension = names[0].rsplit_once('.').map_or("", |(_, e)| e);
+    if extension == "gguf" {
+        // any part brings the others
+        return Ok(Choice { files: vec![directory.join(names[0])], warning: None });
+    }
+    if of > 1_000_000 {
+        return Err(ambiguous(names));
+    }
+    let files: Vec<PathBuf> =
+        (1..=of).map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}"))).collect();
+    require(&files)?;
+    Ok(Choice { files, warning: None })
+}
+
+fn ambiguous(names: &[&String]) -> Error {
+    const SHOWN: usize = 4;
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(|n| n.as_str()).collect();
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    Error::unsupported(format!(
+        "the directory holds {} checkpoints; name one of them ({}{more})",
+        names.len(),
+        shown.join(", ")
+    ))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}

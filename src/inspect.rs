@@ -1,0 +1,265 @@
+//! The summary: what `anamnesis inspect` prints, as data.
+//!
+//! `serde_json::to_value(&summary)` is one element of the `checkpoints` array that
+//! `anamnesis inspect --json` prints; `docs/json.md` documents it.
+
+use serde::Serialize;
+use serde_json::{Map, Number, Value as Json, json};
+
+use crate::catalog::{Catalog, Endian, Layout, Packing, Quantizer, TensorInfo};
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+use crate::metadata::{Metadata, StoredArray, Value};
+
+/// Arrays up to this long are shown whole; of longer ones, the first few.
+const WHOLE: u64 = 16;
+const FIRST: u64 = 8;
+
+/// A checkpoint, summed up.
+///
+/// ```
+/// let summary = anamnesis::Checkpoint::open("fixtures/gguf/plain_v3.gguf")?.inspect()?;
+/// assert_eq!(summary.format, "gguf");
+/// assert_eq!(summary.totals.tensors, 8);
+/// println!("{}", serde_json::to_string_pretty(&summary).unwrap());
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Path it was opened by; `None` for a reader or bytes.
+    pub path: Option<String>,
+    /// `safetensors`, `gguf`, `npy`, `npz` or `pth`.
+    pub format: &'static str,
+    /// Facts of the container.
+    pub details: Map<String, Json>,
+    /// Its files.
+    pub files: Vec<FileSummary>,
+    /// Its tensors, in file order.
+    pub tensors: Vec<TensorSummary>,
+    /// Keys and values; long arrays as `{"type","len","first"}`.
+    pub metadata: Map<String, Json>,
+    /// What is listed and cannot be read.
+    pub refused: Vec<RefusedSummary>,
+    /// Sums.
+    pub totals: Totals,
+    /// What a reader should know.
+    pub warnings: Vec<String>,
+}
+
+/// One file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileSummary {
+    /// Its path.
+    pub path: Option<String>,
+    /// Its length.
+    pub nbytes: u64,
+}
+
+/// One tensor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TensorSummary {
+    /// Name; empty for an unnamed array.
+    pub name: String,
+    /// safetensors', ggml's or numpy's name of the element or block type.
+    pub dtype: String,
+    /// Sizes, outermost first.
+    pub shape: Vec<u64>,
+    /// Bytes of the logical contents.
+    pub nbytes: u64,
+    /// Index into `files`.
+    pub file: u32,
+    /// Offset of the first stored byte; of the packed member if `packing` is given; `None` where
+    /// nothing is stored in one place.
+    pub offset: Option<u64>,
+    /// `row_major`, `column_major`, `strided`, `sparse_…` or `absent`.
+    pub layout: &'static str,
+    /// Strides in elements, for `strided`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strides: Option<Vec<u64>>,
+    /// `deflate`, if the stored bytes are packed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packing: Option<&'static str>,
+    /// `big`, if the stored bytes are not little endian.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endian: Option<&'static str>,
+    /// The storage it lies in; tied tensors have the same number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<u32>,
+    /// Parameters of a PyTorch quantised tensor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantizer: Option<Json>,
+    /// SHA-256 of the logical bytes, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+/// Something that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedSummary {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Sums over the tensors.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Totals {
+    /// Number of tensors.
+    pub tensors: u64,
+    /// Number of elements.
+    pub elements: u64,
+    /// Bytes of logical contents.
+    pub nbytes: u64,
+    /// Bytes of the files.
+    pub file_nbytes: u64,
+    /// Logical bits per element, over all tensors.
+    pub bits_per_weight: Option<f64>,
+    /// The same by dtype, largest first.
+    pub by_dtype: Vec<DtypeTotal>,
+}
+
+/// Sums over the tensors of one dtype.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DtypeTotal {
+    /// The dtype.
+    pub dtype: String,
+    /// Number of tensors.
+    pub tensors: u64,
+    /// Number of elements.
+    pub elements: u64,
+    /// Bytes.
+    pub nbytes: u64,
+}
+
+impl Summary {
+    pub(crate) fn new(checkpoint: &Checkpoint) -> Result<Self> {
+        let catalog = checkpoint.catalog();
+        let mut metadata = Map::new();
+        for (key, value) in catalog.metadata.iter() {
+            let json = match value {
+                Value::Array(array) => long_array(checkpoint, key, array)?,
+                other => to_json(other),
+            };
+            metadata.insert(key.to_owned(), json);
+        }
+        let files: Vec<_> = catalog
+            .files
+            .iter()
+            .map(|f| FileSummary { path: f.path.as_ref().map(|p| p.display().to_string()), nbytes: f.nbytes })
+            .collect();
+        Ok(Self {
+            path: files.first().and_then(|f| f.path.clone()),
+            format: catalog.format,
+            details: plain_json(&catalog.details),
+            tensors: catalog.tensors().iter().map(TensorSummary::new).collect(),
+            metadata,
+            refused: catalog
+                .refused
+                .iter()
+                .map(|r| RefusedSummary { name: r.name.to_string(), reason: r.reason.to_string() })
+                .collect(),
+            totals: Totals::new(catalog),
+            files,
+            warnings: catalog.warnings.clone(),
+        })
+    }
+}
+
+impl TensorSummary {
+    fn new(info: &TensorInfo) -> Self {
+        Self {
+            name: info.name.to_string(),
+            dtype: info.encoding.name().to_owned(),
+            shape: info.shape.to_vec(),
+            nbytes: info.nbytes(),
+            file: info.bytes.file,
+            offset: (!matches!(info.layout, Layout::Absent | Layout::Sparse(_))).then_some(info.bytes.start),
+            layout: info.layout.name(),
+            strides: match &info.layout {
+                Layout::Strided(strides) => Some(strides.to_vec()),
+                _ => None,
+            },
+            packing: matches!(info.packing, Packing::Deflate { .. }).then_some("deflate"),
+            endian: (info.endian == Endian::Big).then_some("big"),
+            storage: info.member,
+            quantizer: info.quantizer.as_deref().map(quantizer_json),
+            sha256: None,
+        }
+    }
+}
+
+fn quantizer_json(quantizer: &Quantizer) -> Json {
+    match quantizer {
+        Quantizer::PerTensor { scale, zero_point } => {
+            json!({"scheme": "per_tensor", "scale": scale, "zero_point": zero_point})
+        }
+        Quantizer::PerChannel { scales, axis, .. } => {
+            json!({"scheme": "per_channel", "axis": axis, "channels": scales.elements()})
+        }
+    }
+}
+
+impl Totals {
+    fn new(catalog: &Catalog) -> Self {
+        let mut by_dtype: Vec<DtypeTotal> = Vec::new();
+        for tensor in catalog.tensors() {
+            let dtype = tensor.encoding.name();
+            // dtypes are few; the last one is usually the next one
+            let row = match by_dtype.iter().rposition(|row| row.dtype == dtype) {
+                Some(row) => &mut by_dtype[row],
+                None => {
+                    by_dtype.push(DtypeTotal { dtype: dtype.to_owned(), tensors: 0, elements: 0, nbytes: 0 });
+                    by_dtype.last_mut().expect("just pushed")
+                }
+            };
+            row.tensors += 1;
+            row.elements = row.elements.saturating_add(tensor.elements());
+            row.nbytes = row.nbytes.saturating_add(tensor.nbytes());
+        }
+        by_dtype.sort_by(|a, b| b.nbytes.cmp(&a.nbytes).then_with(|| a.dtype.cmp(&b.dtype)));
+        let elements = by_dtype.iter().map(|row| row.elements).fold(0, u64::saturating_add);
+        let nbytes = catalog.nbytes();
+        Self {
+            tensors: catalog.tensors().len() as u64,
+            elements,
+            nbytes,
+            file_nbytes: catalog.files.iter().map(|f| f.nbytes).fold(0, u64::saturating_add),
+            bits_per_weight: (elements > 0).then(|| nbytes as f64 * 8.0 / elements as f64),
+            by_dtype,
+        }
+    }
+}
+
+fn long_array(checkpoint: &Checkpoint, key: &str, array: &StoredArray) -> Result<Json> {
+    let most = if array.len <= WHOLE { WHOLE } else { FIRST };
+    let first = checkpoint.metadata_first(key, most)?.map_or(Json::Null, |v| to_json(&v));
+    if array.len <= WHOLE {
+        return Ok(first);
+    }
+    Ok(json!({"type": array.item.name(), "len": array.len, "first": first}))
+}
+
+fn plain_json(metadata: &Metadata) -> Map<String, Json> {
+    metadata.iter().map(|(key, value)| (key.to_owned(), to_json(value))).collect()
+}
+
+/// A value as JSON: numbers that JSON cannot hold become text, arrays still in the file their length.
+pub fn to_json(value: &Value) -> Json {
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(b) => Json::Bool(*b),
+        Value::U64(n) => Json::from(*n),
+        Value::I64(n) => Json::from(*n),
+        // the shortest decimal that means this single-precision number, not its 17 digits
+        Value::F32(n) => number(n.to_string().parse().unwrap_or(f64::NAN), n),
+        Value::F64(n) => number(*n, n),
+        Value::Text(s) => Json::from(&**s),
+        Value::List(list) => list.iter().map(to_json).collect(),
+        Value::Array(array) => json!({"type": array.item.name(), "len": array.len}),
+    }
+}
+
+fn number(n: f64, shown: &dyn std::fmt::Display) -> Json {
+    Number::from_f64(n).map_or_else(|| Json::from(shown.to_string()), Json::Number)
+}

@@ -1,0 +1,107 @@
+//! What a file may cost: limits, and the budget that counts against them.
+
+use std::cell::Cell;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bounds on what one checkpoint may make this library spend.
+///
+/// The default is safe for files from strangers and wide enough for every published model we know.
+/// Each allocation whose size a file decides is charged before it is made.
+///
+/// ```
+/// use anamnesis::{Limits, OpenOptions};
+///
+/// let trusted = OpenOptions::new().limits(Limits::none());
+/// let small = OpenOptions::new().limits(Limits { memory: 1 << 20, ..Limits::default() });
+/// # let _ = (trusted, small);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory that opening may allocate for names, shapes, metadata and unpacked headers,
+    /// over all files of the checkpoint. Default 160 MiB.
+    pub memory: u64,
+    /// Number of tensors. Default 2 000 000.
+    pub tensors: u64,
+    /// Depth of nested containers: GGUF arrays, dotted names of a pickle. Default 64.
+    pub depth: u64,
+    /// Steps of the pickle machine, and of the walk over the tree it built. Default 20 000 000.
+    pub steps: u64,
+    /// Bytes that reading one tensor may allocate. Default 64 GiB; a view that repeats its storage
+    /// (stride 0) or a deflated member can ask for far more than the file holds.
+    pub tensor_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory: 160 << 20, tensors: 2_000_000, depth: 64, steps: 20_000_000, tensor_bytes: 64 << 30 }
+    }
+}
+
+impl Limits {
+    /// No limits, for files you made yourself. Malformed files are still refused.
+    pub const fn none() -> Self {
+        Self { memory: u64::MAX, tensors: u64::MAX, depth: u64::MAX, steps: u64::MAX, tensor_bytes: u64::MAX }
+    }
+}
+
+/// The limits of one open call, and what has been spent of them.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limits: Limits,
+    memory: Cell<u64>,
+    tensors: Cell<u64>,
+    steps: Cell<u64>,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, memory: Cell::new(0), tensors: Cell::new(0), steps: Cell::new(0) }
+    }
+
+    /// Charges `bytes` of memory. Call before allocating what a file asked for.
+    #[inline]
+    pub(crate) fn memory(&self, bytes: u64, what: &str) -> Result<()> {
+        spend(&self.memory, bytes, self.limits.memory, what, "memory")
+    }
+
+    /// Charges `n` tensors and the memory that describing them takes.
+    #[inline]
+    pub(crate) fn tensors(&self, n: u64) -> Result<()> {
+        spend(&self.tensors, n, self.limits.tensors, "the list of tensors", "tensors")?;
+        let row = size_of::<crate::catalog::TensorInfo>() as u64;
+        self.memory(n.saturating_mul(row), "the list of tensors")
+    }
+
+    /// Charges `n` steps of the pickle machine or of a walk over what it built.
+    #[inline]
+    pub(crate) fn steps(&self, n: u64, what: &str) -> Result<()> {
+        spend(&self.steps, n, self.limits.steps, what, "steps")
+    }
+
+    /// Refuses nesting deeper than the limit.
+    #[inline]
+    pub(crate) fn depth(&self, depth: u64, what: &str) -> Result<()> {
+        within(depth, self.limits.depth, what, "depth")
+    }
+}
+
+#[inline]
+fn spend(spent: &Cell<u64>, n: u64, allowed: u64, what: &str, knob: &'static str) -> Result<()> {
+    let total = spent.get().saturating_add(n);
+    spent.set(total);
+    within(total, allowed, what, knob)
+}
+
+#[inline]
+pub(crate) fn within(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Result<()> {
+    if needed > allowed {
+        return Err(over(needed, allowed, what, knob));
+    }
+    Ok(())
+}
+
+#[cold]
+fn over(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Error {
+    Error::new(ErrorKind::Limit { what: what.to_owned(), needed, allowed, knob })
+}

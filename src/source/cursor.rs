@@ -1,0 +1,232 @@
+//! A checked reader over a [`Source`]: the only way formats see bytes.
+//!
+//! On addressable sources it lends slices of the file itself; on the others it reads through one
+//! window that grows while reading goes forward. Nothing is ever read that was not asked for by
+//! more than the window, which is at most [`WINDOW_MAX`].
+
+use crate::error::{Error, Result};
+use crate::limits::Budget;
+
+use super::Source;
+
+/// The first window, and the smallest: one page, so that a small header costs one small read.
+const WINDOW_MIN: usize = 4 << 10;
+/// The largest window. It stays in the second-level cache and bounds what a header read overshoots.
+const WINDOW_MAX: usize = 128 << 10;
+
+pub(crate) struct Cursor<'s> {
+    source: &'s dyn Source,
+    mapped: Option<&'s [u8]>,
+    /// Length of the source, or `u64::MAX` while it is not known.
+    end: u64,
+    pos: u64,
+    /// Bytes from `window_at` on; unused where the source is mapped.
+    window: Vec<u8>,
+    window_at: u64,
+    /// How much the next forward read takes; doubles from `WINDOW_MIN` to `WINDOW_MAX`.
+    step: usize,
+    /// Mapped sources: up to where the system has been told what is coming.
+    announced: u64,
+    budget: &'s Budget,
+}
+
+impl<'s> Cursor<'s> {
+    pub(crate) fn new(source: &'s dyn Source, budget: &'s Budget) -> Self {
+        Self {
+            source,
+            mapped: source.mapped(),
+            end: source.len().unwrap_or(u64::MAX),
+            pos: 0,
+            window: Vec::new(),
+            window_at: 0,
+            step: WINDOW_MIN,
+            announced: WINDOW_MIN as u64,
+            budget,
+        }
+    }
+
+    pub(crate) fn budget(&self) -> &'s Budget {
+        self.budget
+    }
+
+    pub(crate) fn source(&self) -> &'s dyn Source {
+        self.source
+    }
+
+    pub(crate) fn pos(&self) -> u64 {
+        self.pos
+    }
+
+    /// Length of the source; `None` for a stream whose end has not been seen.
+    pub(crate) fn len(&self) -> Option<u64> {
+        (self.end != u64::MAX).then_some(self.end)
+    }
+
+    /// Bytes left; huge while the end is not known.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.end.saturating_sub(self.pos)
+    }
+
+    /// Moves to `pos`. Going past the end is an error when something is read there.
+    pub(crate) fn seek(&mut self, pos: u64) {
+        if pos < self.pos || pos - self.pos > WINDOW_MAX as u64 {
+            self.step = WINDOW_MIN;
+        }
+        self.pos = pos;
+    }
+
+    /// Moves forward by `n` bytes, which must exist.
+    #[inline]
+    pub(crate) fn skip(&mut self, n: u64, what: &str) -> Result<()> {
+        if n > self.remaining() {
+            return Err(self.ended(n, what));
+        }
+        self.pos += n;
+        Ok(())
+    }
+
+    /// The error for something that should be here and is not.
+    #[cold]
+    pub(crate) fn ended(&self, needed: u64, what: &str) -> Error {
+        let left = self.remaining();
+        Error::malformed(format!("{what} needs {needed} bytes and the file ends after {left}")).at(self.pos)
+    }
+
+    /// A malformed-file error at the current position.
+    #[cold]
+    pub(crate) fn malformed(&self, what: impl Into<String>) -> Error {
+        Error::malformed(what).at(self.pos)
+    }
+
+    /// Announces that `len` bytes from here will be read, so that a cold file reads them in one go.
+    pub(crate) fn expect(&mut self, len: u64) {
+        let upto = self.pos.saturating_add(len);
+        if self.mapped.is_some() {
+            if len > WINDOW_MIN as u64 {
+                self.source.will_need(self.pos, len);
+            }
+            self.announced = upto;
+        } else {
+            self.step = usize::try_from(len).unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX);
+        }
+    }
+
+    /// The next bytes without moving: at least `n`, and as many more as are at hand.
+    #[inline]
+    pub(crate) fn peek(&mut self, n: usize, what: &str) -> Result<&[u8]> {
+        if n as u64 > self.remaining() {
+            return Err(self.ended(n as u64, what));
+        }
+        if let Some(map) = self.mapped {
+            let upto = self.pos + n as u64;
+            if upto > self.announced {
+                self.announce(upto);
+            }
+            let from = usize::try_from(self.pos).expect("a position inside the map");
+            // Lend no more than was announced, so that scanning goes on in announced steps.
+            let to = usize::try_from(self.announced.max(upto).min(map.len() as u64)).expect("inside the map");
+            return Ok(&map[from..to]);
+        }
+        let have = self.at_hand();
+        if have < n {
+            self.refill(n, what)?;
+        }
+        let from = self.window.len() - self.at_hand();
+        Ok(&self.window[from..])
+    }
+
+    /// Bytes of the window that lie at and after `pos`.
+    #[inline]
+    fn at_hand(&self) -> usize {
+        let end = self.window_at + self.window.len() as u64;
+        if self.pos < self.window_at || self.pos > end {
+            return 0;
+        }
+        usize::try_from(end - self.pos).expect("inside the window")
+    }
+
+    #[cold]
+    fn announce(&mut self, upto: u64) {
+        // A jump starts over with a small step; going on doubles it.
+        let gap = self.pos > self.announced;
+        self.step = if gap { WINDOW_MIN } else { (self.step * 2).min(WINDOW_MAX) };
+        let want = upto.max(self.pos + self.step as u64);
+        let from = self.pos.max(self.announced);
+        if self.step > WINDOW_MIN || want - from > WINDOW_MIN as u64 {
+            self.source.will_need(from, want - from);
+        }
+        self.announced = want;
+    }
+
+    #[cold]
+    fn refill(&mut self, n: usize, what: &str) -> Result<()> {
+        let have = self.at_hand();
+        let going_on = have > 0 || self.pos == self.window_at + self.window.len() as u64;
+        let keep_from = self.window.len() - have;
+        self.window.drain(..keep_from);
+        self.window_at = self.pos;
+        let mut want = n.max(self.step);
+        if going_on {
+            self.step = (self.step * 2).min(WINDOW_MAX);
+        }
+        if want as u64 > self.remaining() {
+            want = usize::try_from(self.remaining()).expect("less than an addressable number");
+        }
+        if n > WINDOW_MAX {
+            self.budget.memory(n as u64, what).map_err(|e| e.at(self.pos))?;
+        }
+        self.window.resize(want, 0);
+        let read = self
+            .source
+            .read_at(self.window_at + have as u64, &mut self.window[have..])
+            .map_err(|e| Error::from(e).at(self.pos));
+        let got = have + *read.as_ref().unwrap_or(&0);
+        self.window.truncate(got);
+        read?;
+        if got < want {
+            // The end of a stream, or a file that shrank since it was measured.
+            self.end = self.window_at + got as u64;
+        }
+        if got < n {
+            return Err(self.ended(n as u64, what));
+        }
+        Ok(())
+    }
+
+    /// Takes the next `n` bytes.
+    #[inline]
+    pub(crate) fn take(&mut self, n: usize, what: &str) -> Result<&[u8]> {
+        self.peek(n, what)?;
+        self.pos += n as u64;
+        // peek made them addressable: in the map, or in the window just before the new position
+        if let Some(map) = self.mapped {
+            let to = usize::try_from(self.pos).expect("a position inside the map");
+            return Ok(&map[to - n..to]);
+        }
+        let to = usize::try_from(self.pos - self.window_at).expect("inside the window");
+        Ok(&self.window[to - n..to])
+    }
+
+    /// Takes `n` bytes whose number a file decides, charging them where they must be copied.
+    pub(crate) fn take_long(&mut self, n: u64, what: &str) -> Result<&[u8]> {
+        if n > self.remaining() {
+            return Err(self.ended(n, what));
+        }
+        let n = usize::try_from(n).map_err(|_| self.ended(n, what))?;
+        self.take(n, what)
+    }
+
+    #[inline]
+    pub(crate) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
+        Ok(*self.take(N, what)?.first_chunk().expect("take gives what it was asked for"))
+    }
+
+    pub(crate) fn u8(&mut self, what: &str) -> Result<u8> {
+        Ok(self.array::<1>(what)?[0])
+    }
+
+    /// If the source is addressable: all of it.
+    pub(crate) fn mapped(&self) -> Option<&'s [u8]> {
+        self.mapped
+    }
+}

@@ -1,0 +1,51 @@
+use std::io;
+
+use super::Source;
+
+/// A closure that fills a buffer from an offset on: the place to plug in an HTTP range client or an
+/// object store.
+///
+/// The closure must fill the whole buffer; it is never asked for bytes past `len`.
+///
+/// ```
+/// use anamnesis::{Checkpoint, source::Func};
+///
+/// let file = std::fs::read("fixtures/safetensors/all_dtypes.safetensors")?;
+/// let fetch = {
+///     let file = file.clone(); // in real life: a URL and a client
+///     move |offset: u64, buf: &mut [u8]| -> std::io::Result<()> {
+///         let start = offset as usize;
+///         buf.copy_from_slice(&file[start..start + buf.len()]);
+///         Ok(())
+///     }
+/// };
+/// let checkpoint = Checkpoint::from_source(Func::new(file.len() as u64, fetch))?;
+/// assert_eq!(checkpoint.catalog().tensors().len(), 19);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Func<F> {
+    len: u64,
+    read: F,
+}
+
+impl<F: Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync> Func<F> {
+    /// Bytes of a file of `len` bytes, as `read(offset, buf)` gives them.
+    pub fn new(len: u64, read: F) -> Self {
+        Self { len, read }
+    }
+}
+
+impl<F: Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync> Source for Func<F> {
+    fn len(&self) -> Option<u64> {
+        Some(self.len)
+    }
+
+    fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let rest = self.len.saturating_sub(start);
+        let n = usize::try_from(rest).map_or(buf.len(), |rest| rest.min(buf.len()));
+        if n > 0 {
+            (self.read)(start, &mut buf[..n])?;
+        }
+        Ok(n)
+    }
+}

@@ -1,0 +1,325 @@
+//! Reading one tensor: its stored bytes, its logical bytes, a typed view.
+
+mod gather;
+mod guard;
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use crate::catalog::{Encoding, Endian, Layout, Packing, TensorInfo, quote};
+use crate::checkpoint::Checkpoint;
+use crate::dtype::Dtype;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::within;
+use crate::source::range::{Content, RangeReader};
+
+use guard::Checksum;
+
+/// Bytes that a streamed read hands out at a time: small enough for the second-level cache.
+const CHUNK: usize = 256 << 10;
+
+/// A tensor of an open checkpoint.
+///
+/// ```
+/// use anamnesis::Checkpoint;
+///
+/// let checkpoint = Checkpoint::open("fixtures/npy/be_c16.npy")?; // big-endian complex numbers
+/// let tensor = checkpoint.tensors().next().expect("one array");
+/// assert_eq!(tensor.info().encoding.name(), "C128");
+/// let little_endian = tensor.bytes()?;
+/// assert_eq!(little_endian.len() as u64, tensor.info().nbytes());
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor<'c> {
+    checkpoint: &'c Checkpoint,
+    info: &'c TensorInfo,
+}
+
+impl<'c> Tensor<'c> {
+    pub(crate) fn new(checkpoint: &'c Checkpoint, info: &'c TensorInfo) -> Self {
+        Self { checkpoint, info }
+    }
+
+    /// Its description.
+    pub fn info(&self) -> &'c TensorInfo {
+        self.info
+    }
+
+    /// The stored bytes as they lie in the file (inflated if deflated): borrowed where the file is
+    /// mapped or in memory, else read.
+    ///
+    /// # Errors
+    /// I/O, a member that is not what the directory says, or more than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
+    pub fn stored(&self) -> Result<Cow<'c, [u8]>> {
+        self.placed(self.stored_span())
+    }
+
+    /// The logical values in C order, little endian, without gaps (block types: the blocks as stored).
+    /// Borrowed where that is what lies in the mapped file, else made.
+    ///
+    /// # Errors
+    /// As [`stored`](Self::stored); unsupported for sparse tensors and for those without data.
+    pub fn bytes(&self) -> Result<Cow<'c, [u8]>> {
+        if let Some(bytes) = self.placed(self.as_stored())? {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let mut out = self.placed(self.allocate(self.info.nbytes()))?;
+        self.read_into(&mut out)?;
+        Ok(Cow::Owned(out))
+    }
+
+    /// Writes the logical values (see [`bytes`](Self::bytes)) into `out`, which must be
+    /// [`nbytes`](TensorInfo::nbytes) long. Checksums of zip members are verified.
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes).
+    pub fn read_into(&self, out: &mut [u8]) -> Result<()> {
+        if out.len() as u64 != self.info.nbytes() {
+            return Err(Error::misuse(format!(
+                "tensor {} has {} bytes, and the buffer {}",
+                quote(&self.info.name),
+                self.info.nbytes(),
+                out.len()
+            )));
+        }
+        let mut done = 0;
+        self.chunks(|chunk| {
+            out[done..done + chunk.len()].copy_from_slice(chunk);
+            done += chunk.len();
+            Ok(())
+        })
+    }
+
+    /// Hands the logical values (see [`bytes`](Self::bytes)) to `each`, piece by piece in order, in
+    /// bounded memory where they lie in C order. Checksums of zip members are verified at the end.
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes), and whatever `each` returns ([`ErrorKind::Cancelled`] to stop).
+    pub fn chunks(&self, each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.placed(self.stream(each))
+    }
+
+    /// The elements as a slice of the mapped file: `None` if they are not stored as plain,
+    /// contiguous, native-endian, aligned `T`.
+    ///
+    /// ```
+    /// # let checkpoint = anamnesis::Checkpoint::open("fixtures/npy/v1.npy")?;
+    /// # let tensor = checkpoint.tensors().next().unwrap();
+    /// if let Some(values) = tensor.view::<f32>() {
+    ///     println!("{:?}", &values[..values.len().min(4)]);
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    pub fn view<T: Element>(&self) -> Option<&'c [T]> {
+        let Encoding::Plain(dtype) = self.info.encoding else { return None };
+        if dtype != T::DTYPE || (cfg!(target_endian = "big") && size_of::<T>() > 1) {
+            return None;
+        }
+        bytemuck::try_cast_slice(self.as_stored().ok()??).ok()
+    }
+
+    /// Names the file in an error.
+    fn placed<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|e| self.checkpoint.place(e.in_format(self.checkpoint.catalog().format), self.info.bytes.file))
+    }
+
+    /// The mapped bytes, if they already are the logical values.
+    fn as_stored(&self) -> Result<Option<&'c [u8]>> {
+        let plain = self.info.packing == Packing::Raw && self.info.layout == Layout::RowMajor;
+        if !plain || self.swap().is_some() || self.info.lazy != Default::default() {
+            return Ok(None);
+        }
+        let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped() else { return Ok(None) };
+        guard::verify(self.checkpoint, self.info)?;
+        self.slice(map).map(Some)
+    }
+
+    fn slice<'m>(&self, map: &'m [u8]) -> Result<&'m [u8]> {
+        let bytes = self.info.bytes;
+        let range = usize::try_from(bytes.start).ok().zip(usize::try_from(bytes.end()).ok());
+        range.and_then(|(from, to)| map.get(from..to)).ok_or_else(|| {
+            Error::malformed(format!("tensor {} lies outside the file", quote(&self.info.name))).at(bytes.start)
+        })
+    }
+
+    fn allocate(&self, len: u64) -> Result<Vec<u8>> {
+        let what = format!("tensor {}", quote(&self.info.name));
+        let allowed = self.checkpoint.limits().tensor_bytes;
+        within(len, allowed, &what, "tensor_bytes")?;
+        let refused =
+            || Error::new(ErrorKind::Limit { what: what.clone(), needed: len, allowed, knob: "tensor_bytes" });
+        let len = usize::try_from(len).map_err(|_| refused())?;
+        let mut out = Vec::new();
+        out.try_reserve_exact(len).map_err(|_| refused())?;
+        out.resize(len, 0);
+        Ok(out)
+    }
+
+    /// Bytes that the stored elements take once inflated.
+    fn span_len(&self) -> u64 {
+        match self.info.packing {
+            Packing::Raw => self.info.bytes.len,
+            Packing::Deflate { .. } => gather::span(self.info).unwrap_or_else(|| self.info.nbytes()),
+        }
+    }
+
+    fn stored_span(&self) -> Result<Cow<'c, [u8]>> {
+        self.readable()?;
+        if self.info.packing == Packing::Raw
+            && let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped()
+        {
+            guard::verify(self.checkpoint, self.info)?;
+            return self.slice(map).map(Cow::Borrowed);
+        }
+        let mut out = self.allocate(self.span_len())?;
+        let (mut content, mut checksum) = self.content()?;
+        self.fill(&mut content, &mut out)?;
+        checksum.update(&out);
+        checksum.finish()?;
+        Ok(Cow::Owned(out))
+    }
+
+    fn readable(&self) -> Result<()> {
+        let name = quote(&self.info.name);
+        match &self.info.layout {
+            Layout::Absent => {
+                Err(Error::unsupported(format!("tensor {name} was saved without data (PyTorch's meta device)")))
+            }
+            Layout::Sparse(_) => Err(Error::unsupported(format!(
+                "tensor {name} is sparse: read its parts, or make it dense before saving"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The stored bytes as a reader that stands at the tensor's first, and their checksum so far.
+    fn content(&self) -> Result<(Content<'c>, Checksum<'c>)> {
+        guard::verify(self.checkpoint, self.info)?;
+        let bytes = self.info.bytes;
+        let source = self.checkpoint.source(bytes.file);
+        let mut checksum = Checksum::new(self.checkpoint, self.info, self.span_len())?;
+        let deflated = self.info.packing != Packing::Raw;
+        let mut content = Content::new(RangeReader::new(source, bytes.start, bytes.len), deflated);
+        if let Packing::Deflate { mut skip, .. } = self.info.packing {
+            let mut piece = [0; 4 << 10];
+            while skip > 0 {
+                let n = piece.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
+                self.fill(&mut content, &mut piece[..n])?;
+                checksum.update(&piece[..n]);
+                skip -= n as u64;
+            }
+        }
+        Ok((content, checksum))
+    }
+
+    fn fill(&self, content: &mut Content<'_>, out: &mut [u8]) -> Result<()> {
+        content.read_exact(out).map_err(|e| match (content, e.kind()) {
+            (Content::Deflated(_), std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidInput) => {
+                let what = format!("tensor {} does not inflate to its size: {e}", quote(&self.info.name));
+                Error::malformed(what).at(self.info.bytes.start)
+            }
+            _ => Error::from(e).at(self.info.bytes.start),
+        })
+    }
+
+    fn stream(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.readable()?;
+        self.bounded()?;
+        let swap = self.swap();
+        let mut emit = |piece: &mut [u8]| {
+            if let Some(units) = &swap {
+                turn_around(piece, units);
+            }
+            gather::flip_signs(piece, self.info);
+            each(piece)
+        };
+        if !matches!(self.info.layout, Layout::RowMajor) {
+            let span = self.stored_span()?;
+            if let Cow::Borrowed(span) = span {
+                let mut checksum = Checksum::new(self.checkpoint, self.info, span.len() as u64)?;
+                checksum.update(span);
+                checksum.finish()?;
+            }
+            return gather::in_order(self.info, &span, CHUNK, emit);
+        }
+        let (mut content, mut checksum) = self.content()?;
+        let mut left = self.info.nbytes();
+        let item = swap.as_ref().map_or(16, |units| item_bytes(units).max(1));
+        let whole = (CHUNK / item).max(1) * item;
+        let mut piece = vec![0; whole.min(usize::try_from(left).unwrap_or(usize::MAX))];
+        while left > 0 {
+            let n = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.fill(&mut content, &mut piece[..n])?;
+            checksum.update(&piece[..n]);
+            emit(&mut piece[..n])?;
+            left -= n as u64;
+        }
+        checksum.finish()
+    }
+
+    /// A view that repeats its storage, or a deflate stream, can describe far more than the file
+    /// holds; going through it costs time even where it costs no memory.
+    fn bounded(&self) -> Result<()> {
+        let limits = self.checkpoint.limits();
+        // 1032 is the most that deflate can expand
+        let most = self.info.bytes.len.saturating_mul(1032).max(1 << 30).min(limits.tensor_bytes);
+        let most = if limits.tensor_bytes == u64::MAX { u64::MAX } else { most };
+        within(self.info.nbytes(), most, &format!("tensor {}", quote(&self.info.name)), "tensor_bytes")
+    }
+
+    /// The units whose bytes must be turned around, if the file's order is not little endian.
+    fn swap(&self) -> Option<Vec<(u32, u32)>> {
+        if self.info.endian == Endian::Little {
+            return None;
+        }
+        let units = match &self.info.encoding {
+            Encoding::Plain(dtype) => {
+                let unit = dtype.swap_unit();
+                let per_item = u32::try_from(dtype.item_bytes()?).ok()? / unit;
+                vec![(unit, per_item)]
+            }
+            Encoding::Block(_) => return None, // blocks as stored
+            Encoding::Opaque(opaque) => opaque.units.to_vec(),
+        };
+        units.iter().any(|&(bytes, _)| bytes > 1).then_some(units)
+    }
+}
+
+fn item_bytes(units: &[(u32, u32)]) -> usize {
+    units.iter().map(|&(bytes, n)| bytes as usize * n as usize).sum()
+}
+
+/// Reverses the bytes of each number. `piece` holds whole items of these units.
+fn turn_around(piece: &mut [u8], units: &[(u32, u32)]) {
+    if let [(unit, _)] = *units {
+        match unit {
+            2 => return piece.as_chunks_mut::<2>().0.iter_mut().for_each(|c| c.reverse()),
+            4 => return piece.as_chunks_mut::<4>().0.iter_mut().for_each(|c| c.reverse()),
+            8 => return piece.as_chunks_mut::<8>().0.iter_mut().for_each(|c| c.reverse()),
+            _ => {}
+        }
+    }
+    for item in piece.chunks_exact_mut(item_bytes(units).max(1)) {
+        let mut rest = item;
+        for &(bytes, n) in units {
+            let (numbers, behind) = rest.split_at_mut(bytes as usize * n as usize);
+            numbers.chunks_exact_mut((bytes as usize).max(1)).for_each(<[u8]>::reverse);
+            rest = behind;
+        }
+    }
+}
+
+/// A Rust type that [`Tensor::view`] can show elements as.
+pub trait Element: bytemuck::AnyBitPattern {
+    /// The dtype whose elements have this type's bits.
+    const DTYPE: Dtype;
+}
+
+macro_rules! elements {
+    ($($ty:ty => $dtype:ident),* $(,)?) => { $(impl Element for $ty { const DTYPE: Dtype = Dtype::$dtype; })* };
+}
+elements! {
+    u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64,
+    f32 => F32, f64 => F64, half::f16 => F16, half::bf16 => BF16,
+}

@@ -1,0 +1,91 @@
+//! What must hold before and after a member's bytes are believed.
+
+use crate::catalog::{Guard, Member, Packing, TensorInfo, quote};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::format::local_payload;
+use crate::limits::Budget;
+use crate::source::cursor::Cursor;
+use crate::source::range::{Content, RangeReader};
+
+fn member<'c>(checkpoint: &'c Checkpoint, info: &TensorInfo) -> Option<&'c Member> {
+    checkpoint.catalog().members.get(info.member? as usize)
+}
+
+/// Checks what stands in front of the tensor's member.
+pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
+    let Some(member) = member(checkpoint, info) else { return Ok(()) };
+    let budget = Budget::new(*checkpoint.limits());
+    let mut cursor = Cursor::new(checkpoint.source(member.bytes.file), &budget);
+    match &member.guard {
+        Guard::ZipLocal { at, name, .. } => {
+            let start = local_payload(&mut cursor, *at, name)?;
+            if start != member.bytes.start {
+                return Err(Error::malformed(format!(
+                    "the bytes of member {} begin at {start}, and the directory places them at {}",
+                    quote(name),
+                    member.bytes.start
+                ))
+                .at(*at));
+            }
+        }
+        Guard::Count { elements } => {
+            let at = member.bytes.start.saturating_sub(8);
+            cursor.seek(at);
+            let found = u64::from_le_bytes(cursor.array("a storage's element count")?);
+            if found != *elements {
+                return Err(Error::malformed(format!(
+                    "a storage says it has {found} elements, and its tensors say {elements}"
+                ))
+                .at(at));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The checksum of a member, taken along while a tensor that fills the rest of it is read.
+pub(super) struct Checksum<'c>(Option<(crc32fast::Hasher, u32, &'c str)>);
+
+impl<'c> Checksum<'c> {
+    /// A tensor that begins further inside its member is not checked: the rest would have to be read.
+    const LEAD: u64 = 1 << 20;
+
+    /// Starts the checksum of the tensor's member, or nothing where the tensor, of `len` content
+    /// bytes, does not reach from (near) its beginning to its end.
+    pub(super) fn new(checkpoint: &'c Checkpoint, info: &TensorInfo, len: u64) -> Result<Self> {
+        let Some(member) = member(checkpoint, info) else { return Ok(Self(None)) };
+        let Guard::ZipLocal { crc32: Some(expected), name, .. } = &member.guard else { return Ok(Self(None)) };
+        let lead = match info.packing {
+            Packing::Raw => info.bytes.start.saturating_sub(member.bytes.start),
+            Packing::Deflate { skip, .. } => skip,
+        };
+        if lead > Self::LEAD || lead.saturating_add(len) != member.inflated {
+            return Ok(Self(None));
+        }
+        let mut hasher = crc32fast::Hasher::new();
+        if info.packing == Packing::Raw && lead > 0 {
+            // the header in front of a stored array; that of a deflated one passes by on the way
+            let source = checkpoint.source(member.bytes.file);
+            let mut before = Content::new(RangeReader::new(source, member.bytes.start, lead), false);
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut before, &mut bytes)?;
+            hasher.update(&bytes);
+        }
+        Ok(Self(Some((hasher, *expected, name))))
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        if let Some((hasher, ..)) = &mut self.0 {
+            hasher.update(bytes);
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        let Some((hasher, expected, name)) = self.0 else { return Ok(()) };
+        if hasher.finalize() != expected {
+            return Err(Error::malformed(format!("member {} does not match its checksum", quote(name))));
+        }
+        Ok(())
+    }
+}
