@@ -110,6 +110,14 @@ impl Error {
         io::Error::new(io::ErrorKind::InvalidInput, what.into()).into()
     }
 
+    /// Puts what the message is about in front of it.
+    pub(crate) fn about(mut self, subject: &str) -> Self {
+        if let ErrorKind::Malformed(what) | ErrorKind::Unsupported(what) = &mut self.0.kind {
+            *what = format!("{subject}: {what}");
+        }
+        self
+    }
+
     /// Names the file, unless a deeper layer already did.
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {

@@ -1,20 +1,275 @@
-//! gguf
+//! GGUF, versions 2 and 3, little and big endian.
+//!
+//! Source: `docs/gguf.md` of ggml and the reader `gguf.cpp` of llama.cpp. More lenient than that
+//! reader where the file is unambiguous: arrays may nest, tensors may lie in any order and with gaps.
+
+mod array;
+mod facts;
+
 use super::{Format, Head};
-use crate::catalog::Catalog;
-use crate::error::Result;
+use crate::block::{BlockFormat, describe_foreign};
+use crate::catalog::{ByteRange, Catalog, Encoding, Endian, Shape, TensorInfo, elements, quote};
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::metadata::{Item, Metadata, Value};
 use crate::source::cursor::Cursor;
-/// gguf
+
+pub(crate) use array::read as read_array;
+
+/// The GGUF format.
 pub static FORMAT: Format = Format { name: "gguf", extensions: &["gguf"], probe, read };
-fn probe(_: &Head<'_>) -> bool {
-    false
+
+const MAGIC: &[u8; 4] = b"GGUF";
+const ALIGNMENT: &str = "general.alignment";
+const ALIGNMENT_DEFAULT: u32 = 32;
+/// `GGML_MAX_DIMS`.
+const DIMS_MAX: u32 = 4;
+/// The specification's bound on keys; tensor names have 64 in ggml and are held to this here.
+const NAME_MAX: u64 = 65_535;
+
+fn probe(head: &Head<'_>) -> bool {
+    head.bytes.starts_with(MAGIC)
 }
-fn read(_: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
-    Ok(Catalog::new("gguf"))
+
+fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
+    let mut file = Reader::open(cursor)?;
+    let tensor_count = file.count("tensors", 24)?;
+    let key_count = file.count("keys", 13)?;
+    let mut catalog = Catalog::new(FORMAT.name);
+    for _ in 0..key_count {
+        let (key, value) = file.key_value()?;
+        catalog.metadata.push(key, value);
+    }
+    unique_keys(&catalog.metadata)?;
+    let alignment = alignment(&catalog.metadata)?;
+    for _ in 0..tensor_count {
+        catalog.tensors.push(file.tensor()?);
+    }
+    let header_end = file.cursor.pos();
+    if tensor_count > 0 {
+        let data_at = header_end.next_multiple_of(u64::from(alignment));
+        place(&mut catalog.tensors, data_at, u64::from(alignment))?;
+    }
+    facts::describe(&mut catalog, file.version, file.endian, alignment);
+    Ok(catalog)
 }
-pub(crate) fn read_array(
-    _: &mut Cursor<'_>,
-    _: &crate::metadata::StoredArray,
-    _: u64,
-) -> Result<crate::metadata::Value> {
-    Ok(crate::metadata::Value::Null)
+
+/// A file whose magic and version have been read.
+struct Reader<'c, 's> {
+    cursor: &'c mut Cursor<'s>,
+    version: u32,
+    endian: Endian,
+}
+
+impl<'c, 's> Reader<'c, 's> {
+    fn open(cursor: &'c mut Cursor<'s>) -> Result<Self> {
+        let magic: [u8; 4] = cursor.array("the magic number")?;
+        if magic != *MAGIC {
+            let found = super::sniff::preview(&magic);
+            return Err(Error::malformed(format!("the magic number is {found}, not \"GGUF\"")).at(0));
+        }
+        let stored = u32::from_le_bytes(cursor.array("the version")?);
+        // versions are small: a file whose low half is 0 was written in the other byte order
+        let endian = if stored & 0xffff == 0 { Endian::Big } else { Endian::Little };
+        let version = if endian == Endian::Big { stored.swap_bytes() } else { stored };
+        match version {
+            2 | 3 => Ok(Self { cursor, version, endian }),
+            1 => Err(Error::unsupported(
+                "GGUF version 1 (August 2023), which llama.cpp refuses too; convert it again from the original",
+            )
+            .at(4)),
+            _ => Err(Error::malformed(format!("version {version}; 2 and 3 exist")).at(4)),
+        }
+    }
+
+    fn u32(&mut self, what: &str) -> Result<u32> {
+        let bytes = self.cursor.array(what)?;
+        Ok(if self.endian == Endian::Big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    }
+
+    fn u64(&mut self, what: &str) -> Result<u64> {
+        array::u64(self.cursor, self.endian, what)
+    }
+
+    /// A number of things that take at least `least` bytes each.
+    fn count(&mut self, what: &str, least: u64) -> Result<u64> {
+        let at = self.cursor.pos();
+        let n = self.u64(what)?;
+        if n > self.cursor.remaining() / least {
+            let left = self.cursor.remaining();
+            return Err(Error::malformed(format!("{n} {what} are announced and {left} bytes are left")).at(at));
+        }
+        Ok(n)
+    }
+
+    /// A key or tensor name.
+    fn name(&mut self, what: &str) -> Result<Box<str>> {
+        let at = self.cursor.pos();
+        let len = self.u64(what)?;
+        if len > NAME_MAX {
+            return Err(Error::malformed(format!("{what} of {len} bytes; {NAME_MAX} are allowed")).at(at));
+        }
+        self.cursor.budget().memory(len + 16, what)?;
+        let bytes = self.cursor.take_long(len, what)?;
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(text.into()),
+            Err(_) => Err(Error::malformed(format!("{what} is not UTF-8")).at(at + 8)),
+        }
+    }
+
+    fn key_value(&mut self) -> Result<(Box<str>, Value)> {
+        let key = self.name("a key")?;
+        self.cursor.budget().memory(size_of::<Value>() as u64, "metadata")?;
+        let at = self.cursor.pos();
+        let kind = self.u32("a value's type")?;
+        let value = array::value(self.cursor, kind, self.endian);
+        let value = value.map_err(|e| e.at(at).about(&format!("key {}", quote(&key))))?;
+        Ok((key, value))
+    }
+
+    fn tensor(&mut self) -> Result<TensorInfo> {
+        self.cursor.budget().tensors(1)?;
+        let name = self.name("a tensor's name")?;
+        let at = self.cursor.pos();
+        let bad = |what: String| Error::malformed(format!("tensor {}: {what}", quote(&name))).at(at);
+        let rank = self.u32("a tensor's rank")?;
+        if rank > DIMS_MAX {
+            return Err(bad(format!("{rank} dimensions; ggml has at most {DIMS_MAX}")));
+        }
+        let mut shape = Shape::new();
+        for _ in 0..rank {
+            let dim = self.u64("a tensor's dimension")?;
+            if i64::try_from(dim).is_err() {
+                return Err(bad(format!("a dimension of {dim}, negative as ggml reads it")));
+            }
+            shape.push(dim);
+        }
+        let row = shape.first().copied().unwrap_or(1);
+        shape.reverse(); // ggml writes the fastest dimension first
+        let kind = self.u32("a tensor's type")?;
+        let encoding = encoding(kind)
+            .ok_or_else(|| Error::unsupported(format!("tensor {}: {}", quote(&name), describe_foreign(kind))).at(at))?;
+        if let Encoding::Block(block) = encoding
+            && !row.is_multiple_of(u64::from(block.block_len))
+        {
+            let (len, block) = (block.block_len, block.name);
+            return Err(bad(format!("rows of {row} elements; {block} needs a multiple of {len}")));
+        }
+        let nbytes = elements(&shape)
+            .filter(|&n| i64::try_from(n).is_ok())
+            .and_then(|n| encoding.nbytes(n))
+            .ok_or_else(|| bad("its size does not fit in 63 bits".into()))?;
+        let offset = self.u64("a tensor's offset")?;
+        let mut info = TensorInfo::new(name, shape, encoding, ByteRange::new(offset, nbytes));
+        info.endian = self.endian;
+        Ok(info)
+    }
+}
+
+/// The ggml type ids without blocks; [`BlockFormat`] has the others.
+fn encoding(kind: u32) -> Option<Encoding> {
+    let plain = match kind {
+        0 => Dtype::F32,
+        1 => Dtype::F16,
+        24 => Dtype::I8,
+        25 => Dtype::I16,
+        26 => Dtype::I32,
+        27 => Dtype::I64,
+        28 => Dtype::F64,
+        30 => Dtype::BF16,
+        _ => return BlockFormat::from_ggml(kind).map(Encoding::Block),
+    };
+    Some(Encoding::Plain(plain))
+}
+
+fn alignment(metadata: &Metadata) -> Result<u32> {
+    match metadata.get(ALIGNMENT) {
+        None => Ok(ALIGNMENT_DEFAULT),
+        // the specification says 32 bits; any unsigned width that holds a sane number is understood
+        Some(&Value::U64(n)) => match u32::try_from(n) {
+            Ok(n) if n.is_power_of_two() => Ok(n),
+            _ => Err(Error::malformed(format!("{ALIGNMENT} is {n}, which is not a power of two below 2³²"))),
+        },
+        Some(_) => Err(Error::malformed(format!("{ALIGNMENT} is not an unsigned number"))),
+    }
+}
+
+fn unique_keys(metadata: &Metadata) -> Result<()> {
+    let mut keys: Vec<&str> = metadata.iter().map(|(key, _)| key).collect();
+    keys.sort_unstable();
+    match keys.windows(2).find(|w| w[0] == w[1]) {
+        Some(twice) => Err(Error::malformed(format!("key {} occurs twice", quote(twice[0])))),
+        None => Ok(()),
+    }
+}
+
+/// Turns offsets in the data section into offsets in the file, and refuses tensors that overlap or
+/// are not aligned.
+fn place(tensors: &mut [TensorInfo], data_at: u64, alignment: u64) -> Result<()> {
+    for tensor in &mut *tensors {
+        let offset = tensor.bytes.start;
+        let bad = |what: &str| Error::malformed(format!("tensor {}: {what}", quote(&tensor.name)));
+        if !offset.is_multiple_of(alignment) {
+            return Err(bad(&format!("offset {offset} is not a multiple of the alignment {alignment}")));
+        }
+        let start = data_at.checked_add(offset).filter(|s| s.checked_add(tensor.bytes.len).is_some());
+        tensor.bytes.start = start.ok_or_else(|| bad(&format!("offset {offset} does not fit")))?;
+    }
+    let mut order: Vec<&TensorInfo> = tensors.iter().filter(|t| t.bytes.len > 0).collect();
+    order.sort_by_key(|t| t.bytes.start);
+    for pair in order.windows(2) {
+        let [a, b] = pair else { continue };
+        fork_q2_0(a, b, alignment)?;
+        if a.bytes.end() > b.bytes.start {
+            let what = format!("tensors {} and {} overlap", quote(&a.name), quote(&b.name));
+            return Err(Error::malformed(what).at(b.bytes.start));
+        }
+    }
+    Ok(())
+}
+
+/// PrismML's fork writes its own Q2_0, blocks of 128 elements in 34 bytes, under upstream's id 42.
+/// The distance to the next tensor tells them apart.
+fn fork_q2_0(tensor: &TensorInfo, next: &TensorInfo, alignment: u64) -> Result<()> {
+    if tensor.encoding.name() != "Q2_0" {
+        return Ok(());
+    }
+    let distance = next.bytes.start - tensor.bytes.start;
+    let fork = (tensor.elements() / 128).saturating_mul(34);
+    let is = |nbytes: u64| nbytes.checked_next_multiple_of(alignment) == Some(distance);
+    if tensor.elements().is_multiple_of(128) && is(fork) && !is(tensor.bytes.len) {
+        return Err(Error::unsupported(format!(
+            "tensor {}: type 42 in blocks of 128 elements is Q2_0 of PrismML's fork of llama.cpp, not ggml's",
+            quote(&tensor.name)
+        ))
+        .at(tensor.bytes.start));
+    }
+    Ok(())
+}
+
+/// The item type of a GGUF value type that has a fixed size.
+fn plain_item(kind: u32) -> Option<Dtype> {
+    Some(match kind {
+        0 => Dtype::U8,
+        1 => Dtype::I8,
+        2 => Dtype::U16,
+        3 => Dtype::I16,
+        4 => Dtype::U32,
+        5 => Dtype::I32,
+        6 => Dtype::F32,
+        7 => Dtype::BOOL,
+        10 => Dtype::U64,
+        11 => Dtype::I64,
+        12 => Dtype::F64,
+        _ => return None,
+    })
+}
+
+/// What the elements of an array of this value type are.
+fn item(kind: u32) -> Option<Item> {
+    match kind {
+        8 => Some(Item::Text),
+        9 => Some(Item::Array),
+        other => plain_item(other).map(Item::Plain),
+    }
 }

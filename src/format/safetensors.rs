@@ -1,13 +1,278 @@
-//! safetensors
+//! safetensors: a length, a JSON header, the data.
+//!
+//! Source: the format description of huggingface/safetensors and its reader (`tensor.rs`, 0.8).
+//! Stricter than that reader in one point: a name that occurs twice is malformed, since two parsers
+//! would see two different files.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
 use super::{Format, Head};
-use crate::catalog::Catalog;
-use crate::error::Result;
+use crate::catalog::{ByteRange, Catalog, Encoding, Shape, TensorInfo, elements, quote};
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::limits::Budget;
+use crate::metadata::Value;
 use crate::source::cursor::Cursor;
-/// safetensors
+
+/// The safetensors format.
 pub static FORMAT: Format = Format { name: "safetensors", extensions: &["safetensors"], probe, read };
-fn probe(_: &Head<'_>) -> bool {
-    false
+
+/// The specification's bound on the header.
+const HEADER_MAX: u64 = 100_000_000;
+
+/// The dtypes that the specification names, frequent ones first.
+const DTYPES: [Dtype; 22] = [
+    Dtype::F32,
+    Dtype::F16,
+    Dtype::BF16,
+    Dtype::I64,
+    Dtype::I32,
+    Dtype::U8,
+    Dtype::F8_E4M3,
+    Dtype::I8,
+    Dtype::BOOL,
+    Dtype::F4,
+    Dtype::F6_E2M3,
+    Dtype::F6_E3M2,
+    Dtype::F8_E5M2,
+    Dtype::F8_E8M0,
+    Dtype::F8_E4M3FNUZ,
+    Dtype::F8_E5M2FNUZ,
+    Dtype::I16,
+    Dtype::U16,
+    Dtype::U32,
+    Dtype::C64,
+    Dtype::F64,
+    Dtype::U64,
+];
+
+/// There is no magic number: a plausible length, then an object.
+fn probe(head: &Head<'_>) -> bool {
+    let Some((len, text)) = head.bytes.split_first_chunk::<8>() else { return false };
+    let len = u64::from_le_bytes(*len);
+    let fits = head.len.is_none_or(|file| len <= file - 8);
+    len <= HEADER_MAX && fits && text.trim_ascii_start().starts_with(b"{")
 }
-fn read(_: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
-    Ok(Catalog::new("safetensors"))
+
+fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
+    let budget = cursor.budget();
+    let len = u64::from_le_bytes(cursor.array("the header's length")?);
+    if len > HEADER_MAX {
+        return Err(Error::malformed(format!("a header of {len} bytes; the format allows {HEADER_MAX}")).at(0));
+    }
+    cursor.expect(len);
+    let at = cursor.pos();
+    let data_at = at + len;
+    let text = cursor.take_long(len, "the header")?;
+    let text = std::str::from_utf8(text)
+        .map_err(|e| Error::malformed("the header is not UTF-8").at(at + e.valid_up_to() as u64))?;
+    let mut catalog = parse(text, data_at, budget).map_err(|e| match e.offset() {
+        Some(_) => e,
+        None => e.at(at),
+    })?;
+    catalog.detail("header_nbytes", Value::U64(len));
+    Ok(catalog)
+}
+
+/// Parses the header. Offsets in errors count from the beginning of the file.
+fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
+    let mut header = Header { tensors: Vec::new(), metadata: None, data_at, budget, refusal: None };
+    let mut json = serde_json::Deserializer::from_str(text);
+    let parsed = header.deserialize(&mut json).and_then(|()| json.end());
+    if let Some(refusal) = header.refusal {
+        return Err(refusal);
+    }
+    parsed.map_err(|e| Error::malformed(format!("header: {e}")).at(8 + offset_of(text, &e)))?;
+    let mut catalog = Catalog::new(FORMAT.name);
+    for (key, value) in header.metadata.unwrap_or_default() {
+        catalog.metadata.push(key, Value::Text(value));
+    }
+    catalog.tensors = header.tensors;
+    // the data section must be covered from its first byte to its last, without hole or overlap
+    let by_place = |t: &TensorInfo| (t.bytes.start, t.bytes.len);
+    if !catalog.tensors.is_sorted_by_key(by_place) {
+        catalog.tensors.sort_by_key(by_place);
+    }
+    let mut end = data_at;
+    for tensor in &catalog.tensors {
+        if tensor.bytes.start != end {
+            let what = if tensor.bytes.start > end { "leaves a hole after" } else { "overlaps what ends at" };
+            return Err(
+                Error::malformed(format!("tensor {} {what} byte {end}", quote(&tensor.name))).at(tensor.bytes.start)
+            );
+        }
+        end = tensor.bytes.end();
+    }
+    catalog.exact_end = Some(end);
+    Ok(catalog)
+}
+
+/// Byte offset of a JSON error, which counts lines and columns.
+fn offset_of(text: &str, error: &serde_json::Error) -> u64 {
+    let line: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    (line + error.column().saturating_sub(1)).min(text.len()) as u64
+}
+
+/// The header while it is read.
+struct Header<'a> {
+    tensors: Vec<TensorInfo>,
+    metadata: Option<Vec<(Box<str>, Box<str>)>>,
+    data_at: u64,
+    budget: &'a Budget,
+    /// An error that the JSON reader cannot carry.
+    refusal: Option<Error>,
+}
+
+/// One tensor as the header describes it.
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(deserialize_with = "dtype")]
+    dtype: Dtype,
+    #[serde(deserialize_with = "shape")]
+    shape: Shape,
+    data_offsets: (u64, u64),
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Header<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Header<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Text(name)) = map.next_key()? {
+            if name == "__metadata__" {
+                let text: Pairs = map.next_value()?;
+                if self.metadata.replace(text.0).is_some() {
+                    return Err(A::Error::custom("`__metadata__` occurs twice"));
+                }
+                continue;
+            }
+            let entry: Entry = map.next_value()?;
+            let added = self.budget.tensors(1).and_then(|()| {
+                self.budget.memory(name.len() as u64 + 16, "the names of the tensors")?;
+                self.add(&name, entry)
+            });
+            if let Err(refusal) = added {
+                self.refusal = Some(refusal);
+                return Err(A::Error::custom("refused"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Header<'_> {
+    fn add(&mut self, name: &str, entry: Entry) -> Result<()> {
+        let (from, to) = entry.data_offsets;
+        let bad = |what: String| {
+            let start = self.data_at.saturating_add(from);
+            Err(Error::malformed(format!("tensor {}: {what}", quote(name))).at(start))
+        };
+        let Some(elements) = elements(&entry.shape) else {
+            return bad("the shape's product does not fit in 64 bits".into());
+        };
+        let Some(nbytes) = entry.dtype.nbytes(elements) else {
+            return bad(format!("{elements} elements of {} do not fill whole bytes", entry.dtype));
+        };
+        if to.checked_sub(from) != Some(nbytes) {
+            return bad(format!("data_offsets {from}..{to} are not the {nbytes} bytes of its shape and dtype"));
+        }
+        let Some(start) = self.data_at.checked_add(from).filter(|s| s.checked_add(nbytes).is_some()) else {
+            return bad("data_offsets do not fit in 64 bits".into());
+        };
+        let bytes = ByteRange::new(start, nbytes);
+        self.tensors.push(TensorInfo::new(name, entry.shape, Encoding::Plain(entry.dtype), bytes));
+        Ok(())
+    }
+}
+
+/// A string borrowed from the header where it has no escapes.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Borrow;
+        impl<'de> Visitor<'de> for Borrow {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, s: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(s)))
+            }
+            fn visit_str<E>(self, s: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(s.to_owned())))
+            }
+        }
+        d.deserialize_str(Borrow)
+    }
+}
+
+/// `__metadata__`: strings by name, each name once.
+struct Pairs(Vec<(Box<str>, Box<str>)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Pairs;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs: Vec<(Box<str>, Box<str>)> = Vec::new();
+                while let Some((Text(key), Text(value))) = map.next_entry()? {
+                    pairs.push((key.into(), value.into()));
+                }
+                let mut keys: Vec<&str> = pairs.iter().map(|(k, _)| &**k).collect();
+                keys.sort_unstable();
+                if let Some(twice) = keys.windows(2).find(|w| w[0] == w[1]) {
+                    return Err(A::Error::custom(format!("metadata {} occurs twice", quote(twice[0]))));
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        d.deserialize_map(Collect)
+    }
+}
+
+fn dtype<'de, D: Deserializer<'de>>(d: D) -> Result<Dtype, D::Error> {
+    let Text(name) = Text::deserialize(d)?;
+    DTYPES
+        .iter()
+        .copied()
+        .find(|d| d.name() == name)
+        .ok_or_else(|| D::Error::custom(format!("dtype {} is not one of the format's", quote(&name))))
+}
+
+fn shape<'de, D: Deserializer<'de>>(d: D) -> Result<Shape, D::Error> {
+    struct Dims;
+    impl<'de> Visitor<'de> for Dims {
+        type Value = Shape;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array of dimensions")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
+            let mut shape = Shape::new();
+            while let Some(dim) = seq.next_element()? {
+                shape.push(dim);
+            }
+            Ok(shape)
+        }
+    }
+    d.deserialize_seq(Dims)
 }

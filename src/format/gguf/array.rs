@@ -1,0 +1,173 @@
+//! Metadata values: scalars are read, arrays are skipped over and read on demand.
+
+use super::item;
+use crate::catalog::{ByteRange, Endian};
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::metadata::{Item, StoredArray, Value};
+use crate::source::cursor::Cursor;
+
+/// Nesting that is followed at all: values are dropped and printed by recursion.
+const NEST_MAX: u64 = 256;
+
+pub(super) fn u64(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u64> {
+    let bytes = cursor.array(what)?;
+    Ok(if endian == Endian::Big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) })
+}
+
+fn u32(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u32> {
+    let bytes = cursor.array(what)?;
+    Ok(if endian == Endian::Big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+}
+
+fn unknown(kind: u32) -> Error {
+    Error::malformed(format!("value type {kind}; 0 to 12 exist"))
+}
+
+/// Reads a value of this type; of an array only where it lies.
+pub(super) fn value(cursor: &mut Cursor<'_>, kind: u32, endian: Endian) -> Result<Value> {
+    match item(kind).ok_or_else(|| unknown(kind))? {
+        Item::Plain(dtype) => plain(cursor, dtype, endian),
+        Item::Text => text(cursor, endian),
+        Item::Array => {
+            let (item, len) = array_head(cursor, endian)?;
+            let start = cursor.pos();
+            skip_array(cursor, item, len, endian)?;
+            let bytes = ByteRange::new(start, cursor.pos() - start);
+            Ok(Value::Array(StoredArray { item, len, bytes, endian }))
+        }
+    }
+}
+
+/// Reads an array that was skipped over: at most the first `most` elements, at every depth.
+pub(crate) fn read(cursor: &mut Cursor<'_>, array: &StoredArray, most: u64) -> Result<Value> {
+    cursor.seek(array.bytes.start);
+    elements(cursor, array.item, array.len, array.endian, most, 0)
+}
+
+fn elements(cursor: &mut Cursor<'_>, item: Item, len: u64, endian: Endian, most: u64, depth: u64) -> Result<Value> {
+    nest(cursor, depth)?;
+    let shown = len.min(most);
+    cursor.budget().memory(shown.saturating_mul(size_of::<Value>() as u64), "a metadata array")?;
+    let mut list = Vec::new();
+    for _ in 0..shown {
+        list.push(match item {
+            Item::Plain(dtype) => plain(cursor, dtype, endian)?,
+            Item::Text => text(cursor, endian)?,
+            Item::Array => {
+                let (item, len) = array_head(cursor, endian)?;
+                let start = cursor.pos();
+                let inner = elements(cursor, item, len, endian, most, depth + 1)?;
+                if len > most {
+                    cursor.seek(start);
+                    skip_array(cursor, item, len, endian)?;
+                }
+                inner
+            }
+        });
+    }
+    Ok(Value::List(list.into()))
+}
+
+fn nest(cursor: &Cursor<'_>, depth: u64) -> Result<()> {
+    cursor.budget().depth(depth, "a nested array")?;
+    if depth > NEST_MAX {
+        return Err(Error::unsupported(format!("arrays nested deeper than {NEST_MAX}")).at(cursor.pos()));
+    }
+    Ok(())
+}
+
+fn plain(cursor: &mut Cursor<'_>, dtype: Dtype, endian: Endian) -> Result<Value> {
+    let width = usize::try_from(dtype.bits() / 8).expect("at most 8");
+    let mut bytes = [0; 8];
+    bytes[..width].copy_from_slice(cursor.take(width, "a value")?);
+    if endian == Endian::Big {
+        bytes[..width].reverse();
+    }
+    let unsigned = u64::from_le_bytes(bytes);
+    // shifting the sign bit to the top and back extends it
+    let signed = (unsigned << (64 - dtype.bits())).cast_signed() >> (64 - dtype.bits());
+    Ok(match dtype {
+        Dtype::BOOL => Value::Bool(unsigned != 0),
+        Dtype::F32 => Value::F32(f32::from_le_bytes(*bytes.first_chunk().expect("8 bytes"))),
+        Dtype::F64 => Value::F64(f64::from_le_bytes(bytes)),
+        Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => Value::I64(signed),
+        _ => Value::U64(unsigned),
+    })
+}
+
+/// Text is shown, not compared, so bytes that are not UTF-8 (some tokenizers have them) are replaced.
+fn text(cursor: &mut Cursor<'_>, endian: Endian) -> Result<Value> {
+    let len = u64(cursor, endian, "a string's length")?;
+    cursor.budget().memory(len.min(cursor.remaining()), "a metadata string")?;
+    let bytes = cursor.take_long(len, "a string")?;
+    Ok(Value::text(String::from_utf8_lossy(bytes).into_owned()))
+}
+
+fn array_head(cursor: &mut Cursor<'_>, endian: Endian) -> Result<(Item, u64)> {
+    let at = cursor.pos();
+    let kind = u32(cursor, endian, "an array's type")?;
+    let len = u64(cursor, endian, "an array's length")?;
+    Ok((item(kind).ok_or_else(|| unknown(kind).at(at))?, len))
+}
+
+/// Skips the elements of an array. Nested arrays are counted on a stack of our own.
+fn skip_array(cursor: &mut Cursor<'_>, item: Item, len: u64, endian: Endian) -> Result<()> {
+    let mut open: Vec<u64> = Vec::new();
+    let mut next = Some((item, len));
+    loop {
+        match next.take() {
+            Some((Item::Plain(dtype), len)) => {
+                let nbytes = dtype.nbytes(len).unwrap_or(u64::MAX);
+                cursor.skip(nbytes, "an array")?;
+            }
+            Some((Item::Text, len)) => skip_strings(cursor, len, endian)?,
+            Some((Item::Array, len)) => {
+                // the shortest array is a type and a length
+                if len > cursor.remaining() / 12 {
+                    return Err(cursor.ended(len.saturating_mul(12), "an array of arrays"));
+                }
+                open.push(len);
+                nest(cursor, open.len() as u64)?;
+            }
+            None => {}
+        }
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+        let Some(left) = open.last_mut() else { return Ok(()) };
+        *left -= 1;
+        next = Some(array_head(cursor, endian)?);
+    }
+}
+
+/// Skips `left` strings, each a length and that many bytes: the loop that opening a file with a large
+/// tokenizer spends its time in.
+fn skip_strings(cursor: &mut Cursor<'_>, mut left: u64, endian: Endian) -> Result<()> {
+    if left > cursor.remaining() / 8 {
+        return Err(cursor.ended(left.saturating_mul(8), "an array of strings"));
+    }
+    let big = endian == Endian::Big;
+    while left > 0 {
+        let at_hand = cursor.peek(8, "a string's length")?;
+        let mut rest = at_hand;
+        while left > 0
+            && let Some((len, behind)) = rest.split_first_chunk::<8>()
+        {
+            let len = if big { u64::from_be_bytes(*len) } else { u64::from_le_bytes(*len) };
+            let Some(next) = usize::try_from(len).ok().and_then(|len| behind.get(len..)) else { break };
+            rest = next;
+            left -= 1;
+        }
+        let passed = at_hand.len() - rest.len();
+        if passed > 0 {
+            cursor.skip(passed as u64, "strings")?;
+        } else {
+            // longer than what is at hand
+            let len = u64(cursor, endian, "a string's length")?;
+            cursor.skip(len, "a string")?;
+            left -= 1;
+        }
+    }
+    Ok(())
+}

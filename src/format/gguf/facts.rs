@@ -1,0 +1,80 @@
+//! What a person asks of a GGUF first, gathered from its keys.
+
+use crate::catalog::{Catalog, Endian};
+use crate::metadata::Value;
+
+/// `llama_ftype` of llama.cpp: what most of the weights were quantised to.
+static FILE_TYPES: &[(u64, &str)] = &[
+    (0, "F32"),
+    (1, "F16"),
+    (2, "Q4_0"),
+    (3, "Q4_1"),
+    (7, "Q8_0"),
+    (8, "Q5_0"),
+    (9, "Q5_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K_S"),
+    (12, "Q3_K_M"),
+    (13, "Q3_K_L"),
+    (14, "Q4_K_S"),
+    (15, "Q4_K_M"),
+    (16, "Q5_K_S"),
+    (17, "Q5_K_M"),
+    (18, "Q6_K"),
+    (19, "IQ2_XXS"),
+    (20, "IQ2_XS"),
+    (21, "Q2_K_S"),
+    (22, "IQ3_XS"),
+    (23, "IQ3_XXS"),
+    (24, "IQ1_S"),
+    (25, "IQ4_NL"),
+    (26, "IQ3_S"),
+    (27, "IQ3_M"),
+    (28, "IQ2_S"),
+    (29, "IQ2_M"),
+    (30, "IQ4_XS"),
+    (31, "IQ1_M"),
+    (32, "BF16"),
+    (36, "TQ1_0"),
+    (37, "TQ2_0"),
+    (38, "MXFP4_MOE"),
+];
+
+pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alignment: u32) {
+    catalog.detail("version", Value::U64(u64::from(version)));
+    catalog.detail("endian", Value::text(if endian == Endian::Big { "big" } else { "little" }));
+    catalog.detail("alignment", Value::U64(u64::from(alignment)));
+    let text = |key: &str| catalog.metadata.text(key).map(str::to_owned);
+    let mut facts: Vec<(&str, Value)> = Vec::new();
+    let architecture = text("general.architecture");
+    for (name, key) in [
+        ("architecture", "general.architecture"),
+        ("name", "general.name"),
+        ("size_label", "general.size_label"),
+        ("tokenizer", "tokenizer.ggml.model"),
+        ("pre_tokenizer", "tokenizer.ggml.pre"),
+    ] {
+        facts.extend(text(key).map(|value| (name, Value::text(value))));
+    }
+    if let Some(Value::Array(tokens)) = catalog.metadata.get("tokenizer.ggml.tokens") {
+        facts.push(("vocabulary", Value::U64(tokens.len)));
+    }
+    if let Some(architecture) = architecture {
+        for (name, key) in
+            [("context_length", "context_length"), ("blocks", "block_count"), ("embedding", "embedding_length")]
+        {
+            let value = catalog.metadata.integer(&format!("{architecture}.{key}"));
+            facts.extend(value.map(|n| (name, Value::U64(n))));
+        }
+    }
+    if let Some(id) = catalog.metadata.integer("general.file_type") {
+        let known = FILE_TYPES.iter().find(|f| f.0 == id);
+        facts.push(("file_type", known.map_or(Value::U64(id), |f| Value::text(f.1))));
+    }
+    for (name, key) in [("split_no", "split.no"), ("split_count", "split.count")] {
+        facts.extend(catalog.metadata.integer(key).map(|n| (name, Value::U64(n))));
+    }
+    for (name, value) in facts {
+        catalog.detail(name, value);
+    }
+}
