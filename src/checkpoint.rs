@@ -5,7 +5,7 @@ mod shards;
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::catalog::Catalog;
 use crate::dtype::Dtype;
@@ -112,6 +112,7 @@ pub struct Checkpoint {
     sources: Vec<Box<dyn Source>>,
     catalog: Catalog,
     limits: Limits,
+    path: Option<PathBuf>,
 }
 
 /// One file and what is in it: what [`merge`](merge::merge) puts together.
@@ -137,7 +138,9 @@ impl Checkpoint {
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let path = path.as_ref();
-        shards::open(path, options).map_err(|e| e.in_file(path))
+        let mut checkpoint = shards::open(path, options).map_err(|e| e.in_file(path))?;
+        checkpoint.path = Some(path.to_owned());
+        Ok(checkpoint)
     }
 
     /// Opens what a source holds as one file.
@@ -189,6 +192,11 @@ impl Checkpoint {
     /// As [`from_source`](Self::from_source); zip archives are unsupported.
     pub fn from_stream(reader: impl Read + Send + 'static) -> Result<Self> {
         Self::from_source(Stream::new(reader))
+    }
+
+    /// The path that was opened (of a file, a directory, an index); `None` for a reader or bytes.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// What the checkpoint holds.

@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde_json::{Map, Number, Value as Json, json};
 
-use crate::catalog::{Catalog, Endian, Layout, Packing, Quantizer, TensorInfo};
+use crate::catalog::{Endian, Layout, Packing, Quantizer, TensorInfo, elements};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::metadata::{Metadata, StoredArray, Value};
@@ -149,7 +149,7 @@ impl Summary {
             .map(|f| FileSummary { path: f.path.as_ref().map(|p| p.display().to_string()), nbytes: f.nbytes })
             .collect();
         Ok(Self {
-            path: files.first().and_then(|f| f.path.clone()),
+            path: checkpoint.path().map(|p| p.display().to_string()),
             format: catalog.format,
             details: plain_json(&catalog.details),
             tensors: catalog.tensors().iter().map(TensorSummary::new).collect(),
@@ -159,10 +159,20 @@ impl Summary {
                 .iter()
                 .map(|r| RefusedSummary { name: r.name.to_string(), reason: r.reason.to_string() })
                 .collect(),
-            totals: Totals::new(catalog),
+            totals: Totals::new(
+                catalog.tensors().iter().map(|t| (t.encoding.name(), t.elements(), t.nbytes())),
+                catalog.files.iter().map(|f| f.nbytes).fold(0, u64::saturating_add),
+            ),
             files,
             warnings: catalog.warnings.clone(),
         })
+    }
+
+    /// Keeps the tensors that `keep` says, and sums up those alone.
+    pub fn retain(&mut self, keep: impl FnMut(&TensorSummary) -> bool) {
+        self.tensors.retain(keep);
+        let rows = self.tensors.iter().map(|t| (t.dtype.as_str(), t.elements(), t.nbytes));
+        self.totals = Totals::new(rows, self.totals.file_nbytes);
     }
 }
 
@@ -187,6 +197,11 @@ impl TensorSummary {
             sha256: None,
         }
     }
+
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        elements(&self.shape).unwrap_or(u64::MAX)
+    }
 }
 
 fn quantizer_json(quantizer: &Quantizer) -> Json {
@@ -201,10 +216,10 @@ fn quantizer_json(quantizer: &Quantizer) -> Json {
 }
 
 impl Totals {
-    fn new(catalog: &Catalog) -> Self {
+    /// Sums over rows of `(dtype, elements, bytes)`.
+    fn new<'s>(tensors: impl Iterator<Item = (&'s str, u64, u64)>, file_nbytes: u64) -> Self {
         let mut by_dtype: Vec<DtypeTotal> = Vec::new();
-        for tensor in catalog.tensors() {
-            let dtype = tensor.encoding.name();
+        for (dtype, elements, nbytes) in tensors {
             // dtypes are few; the last one is usually the next one
             let row = match by_dtype.iter().rposition(|row| row.dtype == dtype) {
                 Some(row) => &mut by_dtype[row],
@@ -214,17 +229,17 @@ impl Totals {
                 }
             };
             row.tensors += 1;
-            row.elements = row.elements.saturating_add(tensor.elements());
-            row.nbytes = row.nbytes.saturating_add(tensor.nbytes());
+            row.elements = row.elements.saturating_add(elements);
+            row.nbytes = row.nbytes.saturating_add(nbytes);
         }
         by_dtype.sort_by(|a, b| b.nbytes.cmp(&a.nbytes).then_with(|| a.dtype.cmp(&b.dtype)));
-        let elements = by_dtype.iter().map(|row| row.elements).fold(0, u64::saturating_add);
-        let nbytes = catalog.nbytes();
+        let sum = |of: fn(&DtypeTotal) -> u64| by_dtype.iter().map(of).fold(0, u64::saturating_add);
+        let (elements, nbytes) = (sum(|row| row.elements), sum(|row| row.nbytes));
         Self {
-            tensors: catalog.tensors().len() as u64,
+            tensors: sum(|row| row.tensors),
             elements,
             nbytes,
-            file_nbytes: catalog.files.iter().map(|f| f.nbytes).fold(0, u64::saturating_add),
+            file_nbytes,
             bits_per_weight: (elements > 0).then(|| nbytes as f64 * 8.0 / elements as f64),
             by_dtype,
         }

@@ -33,7 +33,7 @@ pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoin
         catalog.index_names().map_err(|e| e.in_format(catalog.format))?;
     }
     reinterpret_voids(&mut catalog, options);
-    Ok(Checkpoint { sources, catalog, limits: options.limits })
+    Ok(Checkpoint { sources, catalog, limits: options.limits, path: None })
 }
 
 /// Applies [`OpenOptions::void_as`], and warns of raw items that remain.

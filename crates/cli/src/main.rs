@@ -1,1 +1,33 @@
-fn main() {}
+//! `anamnesis`: show what tensor files hold, without trusting them.
+
+mod args;
+mod completions;
+mod exit;
+mod hash;
+mod inspect;
+mod man;
+mod output;
+mod paths;
+mod select;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
+use output::Stdout;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(message) => return exit::usage(&message),
+    };
+    let mut out = Stdout::lock();
+    let done = match &cli.verb {
+        Verb::Inspect(args) => inspect::run(args, cli.color, &mut out),
+        Verb::Completions(args) => completions::run(args, &mut out),
+        Verb::Man(args) => man::run(args, &mut out),
+    };
+    exit::code(done.and_then(|code| Ok(out.finish().map(|()| code)?)))
+}

@@ -1,0 +1,33 @@
+//! `anamnesis man`: the manual pages, generated from the arguments.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, Man};
+use crate::exit::{Code, Failure, Stop};
+use crate::output::Stdout;
+
+pub(crate) fn run(args: &Man, out: &mut Stdout) -> Result<Code, Stop> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    for page in pages(&command) {
+        let mut text = Vec::new();
+        clap_mangen::Man::new(page.clone()).render(&mut text)?;
+        match &args.out {
+            None => out.write_all(&text)?,
+            Some(directory) => {
+                let path = directory.join(format!("{}.1", page.get_display_name().unwrap_or(page.get_name())));
+                std::fs::create_dir_all(directory)
+                    .and_then(|()| std::fs::write(&path, text))
+                    .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(&path)))?;
+            }
+        }
+    }
+    Ok(Code::Done)
+}
+
+/// The command and its verbs.
+fn pages(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    std::iter::once(command).chain(command.get_subcommands())
+}

@@ -1,0 +1,90 @@
+//! What people and programs see: tables, trees, JSON, on a screen of some width and colour.
+
+pub(crate) mod head;
+pub(crate) mod json;
+pub(crate) mod metadata;
+pub(crate) mod table;
+pub(crate) mod tensors;
+pub(crate) mod text;
+pub(crate) mod tree;
+
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use crate::args::Color;
+
+/// Standard output: every byte goes through this one writer.
+pub(crate) struct Stdout(BufWriter<StdoutLock<'static>>);
+
+impl Stdout {
+    pub(crate) fn lock() -> Self {
+        Self(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+    }
+
+    /// Writes what is still held back, and says whether it arrived.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// What is known of the reader's screen.
+pub(crate) struct Screen {
+    /// Columns; `None` where lines may have any length.
+    pub(crate) width: Option<usize>,
+    pub(crate) terminal: bool,
+    color: bool,
+}
+
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const DTYPE: Style = AnsiColor::Cyan.on_default();
+pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default();
+pub(crate) const REFUSED: Style = AnsiColor::Red.on_default();
+
+impl Screen {
+    /// COLUMNS counts before the terminal's own width, and also where there is no terminal.
+    pub(crate) fn new(color: Color) -> Self {
+        let terminal = io::stdout().is_terminal();
+        let set = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).filter(|c| *c > 0);
+        let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        Self {
+            width: set.or_else(|| if terminal { measured() } else { None }),
+            terminal,
+            color: match color {
+                Color::Always => true,
+                Color::Never => false,
+                Color::Auto => anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
+            },
+        }
+    }
+
+    /// The text in this style, if there are colours.
+    pub(crate) fn paint<T: fmt::Display>(&self, style: Style, text: T) -> Painted<T> {
+        Painted { style: if self.color { style } else { Style::new() }, text }
+    }
+}
+
+/// A text in a style.
+pub(crate) struct Painted<T> {
+    style: Style,
+    text: T,
+}
+
+impl<T: fmt::Display> fmt::Display for Painted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let style = self.style;
+        write!(f, "{style}{}{style:#}", self.text)
+    }
+}

@@ -1,0 +1,115 @@
+//! The table of tensors.
+
+use std::collections::HashMap;
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+
+use anamnesis::Summary;
+use anamnesis::inspect::{FileSummary, TensorSummary};
+
+use super::head::file_name;
+use super::table::{Column, Fit, Table};
+use super::text::{Bytes, clean};
+use super::{DIM, DTYPE, Screen};
+
+/// From this width on, a hash fits beside its tensor.
+const WIDE: usize = 150;
+
+pub(crate) fn show(summary: &Summary, hashes: bool, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+    if summary.tensors.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    let beside = screen.width.is_none_or(|width| width >= WIDE);
+    let columns = vec![
+        Column::left("name").fit(Fit::Middle),
+        Column::left("dtype").style(DTYPE),
+        Column::left("shape"),
+        Column::right("bytes"),
+        Column::left("file").fit(Fit::End),
+        Column::left("sha256").fit(if beside { Fit::Whole } else { Fit::Below }),
+        Column::left("notes").fit(Fit::End).style(DIM),
+    ];
+    let mut table = Table::new(columns, 0);
+    let labels = labels(&summary.files);
+    let notes = Notes::new(&summary.tensors);
+    for tensor in &summary.tensors {
+        table.cell(name(&tensor.name));
+        table.cell(clean(&tensor.dtype));
+        table.cell(Dims(&tensor.shape));
+        table.cell(Bytes(tensor.nbytes));
+        table.cell(labels.get(tensor.file as usize).map_or("", String::as_str));
+        table.cell(tensor.sha256.as_deref().filter(|_| hashes).unwrap_or(""));
+        table.cell(notes.of(tensor));
+    }
+    table.print(screen, out)
+}
+
+/// A name as it is shown: some arrays have none.
+pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
+    if name.is_empty() { "(unnamed)".into() } else { clean(name) }
+}
+
+/// Sizes, outermost first: `[4096,14336]`.
+pub(crate) struct Dims<'a>(pub(crate) &'a [u64]);
+
+impl Display for Dims<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, n) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{n}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// What to call the files in a column: the number in their names where they are numbered parts,
+/// else their names; nothing where there is one file.
+fn labels(files: &[FileSummary]) -> Vec<String> {
+    if files.len() < 2 {
+        return Vec::new();
+    }
+    let names: Vec<&str> = files.iter().map(|f| file_name(f.path.as_deref())).collect();
+    let number = |name: &str| Some(name.rsplit_once("-of-")?.0.rsplit_once('-')?.1.parse::<u64>().ok()?.to_string());
+    let numbers: Option<Vec<String>> = names.iter().map(|name| number(name)).collect();
+    numbers.unwrap_or_else(|| names.iter().map(|name| clean(name).into_owned()).collect())
+}
+
+/// What is out of the ordinary about a tensor.
+pub(crate) struct Notes {
+    /// Tensors in each storage.
+    shared: HashMap<u32, u32>,
+}
+
+impl Notes {
+    pub(crate) fn new(tensors: &[TensorSummary]) -> Self {
+        let mut shared = HashMap::new();
+        for storage in tensors.iter().filter_map(|tensor| tensor.storage) {
+            *shared.entry(storage).or_default() += 1;
+        }
+        Self { shared }
+    }
+
+    pub(crate) fn of(&self, tensor: &TensorSummary) -> String {
+        let mut notes = Vec::new();
+        match (tensor.layout, &tensor.strides) {
+            ("row_major", _) => {}
+            (_, Some(strides)) => notes.push(format!("strides {}", Dims(strides))),
+            (layout, _) => notes.push(layout.replace('_', "-")),
+        }
+        notes.extend(tensor.packing.map(str::to_owned));
+        notes.extend(tensor.endian.map(|endian| format!("{endian}-endian")));
+        if let Some(scheme) = tensor.quantizer.as_ref().and_then(|q| q["scheme"].as_str()) {
+            notes.push(format!("quantised {}", scheme.replace('_', " ")));
+        }
+        if let Some(storage) = tensor.storage
+            && self.shared.get(&storage).is_some_and(|n| *n > 1)
+        {
+            notes.push(format!("tied #{storage}"));
+        }
+        notes.join(", ")
+    }
+}
