@@ -1,7 +1,7 @@
 //! How the program ends: its exit codes, and what it says when something fails.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -46,23 +46,33 @@ pub(crate) struct Failure {
     format: Option<&'static str>,
     offset: Option<u64>,
     remedy: Option<&'static str>,
+    #[serde(skip)]
+    stdin: bool,
 }
 
 impl Failure {
     pub(crate) fn new(kind: &'static str, message: impl Into<String>, remedy: &'static str) -> Self {
-        Self { kind, message: message.into(), path: None, format: None, offset: None, remedy: Some(remedy) }
+        let remedy = Some(remedy);
+        Self { kind, message: message.into(), path: None, format: None, offset: None, remedy, stdin: false }
     }
 
     /// Names the file, unless it is known.
-    pub(crate) fn in_file(mut self, path: Option<&Path>) -> Self {
-        self.path = self.path.or_else(|| Some(path?.display().to_string()));
+    pub(crate) fn in_file(mut self, path: &Path) -> Self {
+        self.path.get_or_insert_with(|| path.display().to_string());
+        self
+    }
+
+    /// Says that standard input was read.
+    pub(crate) fn in_stdin(mut self) -> Self {
+        self.stdin = true;
         self
     }
 
     /// The message for people: what, where, and what to do about it.
     pub(crate) fn report(&self) {
         let mut line = String::from("anamnesis: ");
-        for place in [self.path.as_deref(), self.format].into_iter().flatten() {
+        let stdin = self.stdin.then_some("standard input");
+        for place in [stdin, self.path.as_deref(), self.format].into_iter().flatten() {
             line.push_str(&text::clean(place));
             line.push_str(": ");
         }
@@ -85,10 +95,11 @@ impl From<anamnesis::Error> for Failure {
         Self {
             kind: error.kind().name(),
             message: error.kind().to_string(),
-            path: error.path().map(|p: &Path| PathBuf::from(p).display().to_string()),
+            path: error.path().map(|p| p.display().to_string()),
             format: error.format(),
             offset: error.offset(),
             remedy: error.remedy(),
+            stdin: false,
         }
     }
 }

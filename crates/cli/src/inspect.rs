@@ -30,30 +30,21 @@ pub(crate) fn run(args: &Inspect, color: Color, out: &mut Stdout) -> Result<Code
     let mut code = Code::Done;
     let mut shown = 0;
     for target in paths::expand(&args.paths) {
-        let (failure, path) = match target {
-            Err(failure) => (Some(failure), None),
-            Ok(target) => {
-                let failure = match look(&target, args, &options) {
-                    Err(failure) => Some(failure),
-                    Ok(look) => {
-                        match &mut document {
-                            Some(document) => document.checkpoint(&look.summary, out)?,
-                            None => show(&look, args, &screen, shown > 0, out)?,
-                        }
-                        shown += 1;
-                        look.failure
-                    }
-                };
-                (failure, target.path().map(ToOwned::to_owned))
+        let failure = match target.and_then(|target| look(&target, args, &options)) {
+            Err(failure) => Some(failure),
+            Ok(look) => {
+                match &mut document {
+                    Some(document) => document.checkpoint(&look.summary, out)?,
+                    None => show(&look, args, &screen, shown > 0, out)?,
+                }
+                shown += 1;
+                look.failure
             }
         };
         if let Some(failure) = failure {
-            let failure = failure.in_file(path.as_deref());
             out.flush()?;
             failure.report();
-            if let Some(document) = &mut document {
-                document.failure(failure);
-            }
+            document.iter_mut().for_each(|document| document.failure(failure.clone()));
             code = Code::Failed;
         }
     }
@@ -71,6 +62,12 @@ fn options(args: &Inspect) -> OpenOptions {
 }
 
 fn look(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, Failure> {
+    let mut look = open(target, args, options).map_err(|failure| target.place(failure))?;
+    look.failure = look.failure.map(|failure| target.place(failure));
+    Ok(look)
+}
+
+fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, Failure> {
     let checkpoint = target.open(options, !args.no_map)?;
     let value = match &args.metadata {
         Some(Some(key)) => Some(checkpoint.metadata(key)?.ok_or_else(|| {

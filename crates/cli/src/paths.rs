@@ -18,10 +18,11 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    pub(crate) fn path(&self) -> Option<&Path> {
+    /// Says of a failure that it happened here.
+    pub(crate) fn place(&self, failure: Failure) -> Failure {
         match self {
-            Self::Stdin => None,
-            Self::Path(path) => Some(path),
+            Self::Stdin => failure.in_stdin(),
+            Self::Path(path) => failure.in_file(path),
         }
     }
 
@@ -52,7 +53,7 @@ fn matches(pattern: &str) -> Vec<Result<Target, Failure>> {
         Err(e) => {
             let message = format!("neither a file nor a pattern: {}", e.msg);
             let failure = Failure::new("no_match", message, "check the path");
-            return vec![Err(failure.in_file(Some(Path::new(pattern))))];
+            return vec![Err(failure.in_file(Path::new(pattern)))];
         }
     };
     let targets: Vec<_> = found
@@ -66,7 +67,7 @@ fn matches(pattern: &str) -> Vec<Result<Target, Failure>> {
         .collect();
     if targets.is_empty() {
         let failure = Failure::new("no_match", "no file matches this pattern", "check the pattern");
-        return vec![Err(failure.in_file(Some(Path::new(pattern))))];
+        return vec![Err(failure.in_file(Path::new(pattern)))];
     }
     targets
 }

@@ -32,7 +32,7 @@ pub(crate) fn show(
         }
         None => Ok(()),
     };
-    field("format", Some(format(summary.format, &mut facts)))?;
+    field("format", Some(format(summary, &mut facts)))?;
     field("architecture", architecture(&mut facts))?;
     field("context", facts.take("context_length", |n| format!("{n} tokens")))?;
     field("tokenizer", tokenizer(&mut facts))?;
@@ -87,11 +87,15 @@ impl Facts {
     }
 }
 
-fn format(name: &str, facts: &mut Facts) -> String {
-    let mut text = name.to_owned();
+fn format(summary: &Summary, facts: &mut Facts) -> String {
+    let mut text = summary.format.to_owned();
     text.extend(facts.take("version", |v| format!(" version {v}")));
     text.extend(facts.take("endian", |e| format!(", {e} endian")));
     text.extend(facts.take("alignment", |a| format!(", aligned to {a} bytes")));
+    let header = facts.0.shift_remove("header_nbytes").and_then(|n| n.as_u64());
+    // that of the first file says nothing of several
+    let header = header.filter(|_| summary.files.len() == 1);
+    text.extend(header.map(|n| format!(", header of {}", Bytes(n))));
     text
 }
 
@@ -143,17 +147,17 @@ fn files(summary: &Summary, screen: &Screen) -> Vec<String> {
     if let [only] = files.as_slice() {
         // the title names it already, unless a directory or an index was opened
         let path = only.path.as_deref().filter(|path| Some(*path) != summary.path.as_deref());
-        return vec![path.map_or(total.clone(), |path| format!("{}, {total}", clean(path)))];
+        return vec![path.map_or(total.clone(), |path| format!("{}, {total}", clean(file_name(Some(path)))))];
     }
     let mut lines = vec![format!("{}, {total}", files.len())];
-    let room = screen.width.unwrap_or(usize::MAX).saturating_sub(INDENT + LABEL + 1 + 14);
+    let room = screen.width.unwrap_or(usize::MAX).saturating_sub(INDENT + LABEL + 1 + 12);
     for file in files.iter().take(FILES) {
-        let mut line = format!("{:>12}  ", Bytes(file.nbytes).to_string());
+        let mut line = format!("{:>10}  ", Bytes(file.nbytes).to_string());
         cut_middle(&mut line, &clean(file_name(file.path.as_deref())), room.max(16), 0);
         lines.push(line);
     }
     if files.len() > FILES {
-        lines.push(format!("{:>12}  … and {} more", "", files.len() - FILES));
+        lines.push(format!("{:>10}  … and {} more", "", files.len() - FILES));
     }
     lines
 }

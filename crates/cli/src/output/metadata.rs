@@ -18,7 +18,7 @@ pub(crate) fn list(summary: &Summary, screen: &Screen, out: &mut impl Write) -> 
         return Ok(());
     }
     writeln!(out)?;
-    let columns = vec![Column::left("key").fit(Fit::Middle), Column::left("value").fit(Fit::End)];
+    let columns = vec![Column::left("key").fit(Fit::Middle(48)), Column::left("value").fit(Fit::End)];
     let mut table = Table::new(columns, 0);
     for (key, value) in &summary.metadata {
         table.cell(clean(key));

@@ -12,8 +12,9 @@ use super::{BOLD, DIM, Screen, text};
 pub(crate) enum Fit {
     /// Not at all.
     Whole,
-    /// By leaving out the middle of its cells.
-    Middle,
+    /// By leaving out the middle of its cells: first down to this width, and further only when the
+    /// columns that are cut at their end have given what they can.
+    Middle(usize),
     /// By cutting the end of its cells.
     End,
     /// Its cells go on lines of their own, below the others.
@@ -63,8 +64,7 @@ pub(crate) struct Table {
 }
 
 const GAP: usize = 2;
-/// A name is not cut below this before other columns have given what they can.
-const NAME: usize = 24;
+/// No column is cut below this.
 const LEAST: usize = 8;
 
 impl Table {
@@ -125,7 +125,7 @@ impl Table {
             let mut cut = String::new();
             if width > widths[i] {
                 match column.fit {
-                    Fit::Middle => text::cut_middle(&mut cut, content, widths[i], keep),
+                    Fit::Middle(_) => text::cut_middle(&mut cut, content, widths[i], keep),
                     _ => text::cut_end(&mut cut, content, widths[i]),
                 }
                 content = &cut;
@@ -170,8 +170,13 @@ impl Table {
         let room = screen.saturating_sub(self.indent + GAP * shown.saturating_sub(1));
         let wanted: usize = widths.iter().zip(&self.columns).map(beside).sum();
         let mut over = wanted.saturating_sub(room);
-        for (fit, least) in [(Fit::Middle, NAME), (Fit::End, LEAST), (Fit::Middle, LEAST)] {
-            for (width, _) in widths.iter_mut().zip(&self.columns).filter(|(_, column)| column.fit == fit) {
+        for round in 0..3 {
+            for (width, column) in widths.iter_mut().zip(&self.columns) {
+                let least = match (round, column.fit) {
+                    (0, Fit::Middle(least)) => least,
+                    (1, Fit::End) | (2, Fit::Middle(_)) => LEAST,
+                    _ => continue,
+                };
                 let give = over.min(width.saturating_sub(least));
                 *width -= give;
                 over -= give;

@@ -22,7 +22,7 @@ pub(crate) fn show(summary: &Summary, hashes: bool, screen: &Screen, out: &mut i
     writeln!(out)?;
     let beside = screen.width.is_none_or(|width| width >= WIDE);
     let columns = vec![
-        Column::left("name").fit(Fit::Middle),
+        Column::left("name").fit(Fit::Middle(24)),
         Column::left("dtype").style(DTYPE),
         Column::left("shape"),
         Column::right("bytes"),

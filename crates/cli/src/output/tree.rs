@@ -77,7 +77,7 @@ pub(crate) fn show(summary: &Summary, all: bool, screen: &Screen, out: &mut impl
     }
     root.classify(&mut HashMap::new());
     let columns = vec![
-        Column::left("name").fit(Fit::Middle),
+        Column::left("name").fit(Fit::Middle(32)),
         Column::left("dtype").style(DTYPE),
         Column::left("shape"),
         Column::right("bytes"),
@@ -157,14 +157,15 @@ impl Printer {
             }
             None => {
                 self.table.cell("");
-                self.table.cell(plural(node.tensors.saturating_mul(times), "tensor"));
+                let each = if times > 1 { format!("{times} × ") } else { String::new() };
+                self.table.cell(format_args!("{each}{}", plural(node.tensors, "tensor")));
             }
         }
         self.table.cell(Bytes(node.nbytes.saturating_mul(times)));
-        match (times, node.tensor) {
-            (1, Some(tensor)) => self.table.cell(self.notes.of(tensor)),
-            (1, None) => self.table.cell(""),
-            _ => self.table.cell(format_args!("{} each", Bytes(node.nbytes))),
+        match node.tensor {
+            Some(tensor) if times == 1 => self.table.cell(self.notes.of(tensor)),
+            Some(_) => self.table.cell(format_args!("{} each", Bytes(node.nbytes))),
+            None => self.table.cell(""),
         }
         self.children(node, Some(below));
     }
