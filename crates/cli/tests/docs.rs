@@ -1,0 +1,72 @@
+//! Runs the examples of the documents. `UPDATE=1 cargo test -p anamnesis-cli --test docs` rewrites
+//! their output.
+
+mod common;
+
+use std::fmt::Write;
+
+use common::{command, finish, workspace};
+
+/// Splits a line as a shell does: at spaces, except between single quotes.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![];
+    for (i, piece) in line.split('\'').enumerate() {
+        if i % 2 == 1 {
+            words.push(piece.to_owned());
+        } else {
+            words.extend(piece.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// The document with what its examples print now.
+fn replay(text: &str) -> (String, usize) {
+    let mut out = String::new();
+    let mut examples = 0;
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        writeln!(out, "{line}").unwrap();
+        if line != "```console" {
+            continue;
+        }
+        while let Some(line) = lines.next_if(|line| *line != "```") {
+            let Some(example) = line.strip_prefix("$ anamnesis ") else { continue };
+            writeln!(out, "{line}").unwrap();
+            let args = words(example);
+            let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+            command.env("COLUMNS", "80");
+            let run = finish(command);
+            assert!(run.code < 2, "{example}: {}", run.stderr);
+            out.push_str(&run.stdout);
+            out.push_str(&run.stderr);
+            examples += 1;
+        }
+    }
+    (out, examples)
+}
+
+#[test]
+fn examples_print_what_the_documents_say() {
+    for name in ["docs/command.md", "docs/json.md"] {
+        let path = workspace().join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (now, examples) = replay(&text);
+        assert!(examples > 0, "{name} has no examples");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, now).unwrap();
+        } else {
+            assert_eq!(text, now, "{name}: run with UPDATE=1 and look at the difference");
+        }
+    }
+}
+
+#[test]
+fn every_flag_is_documented() {
+    let text = std::fs::read_to_string(workspace().join("docs/command.md")).unwrap();
+    let help = finish(command(&["inspect", "--help"])).stdout;
+    for flag in help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
+        let flag = flag.split(['[', '=', ':', ',']).next().unwrap().trim_end_matches([']', '.', '\'', '`']);
+        assert!(text.contains(flag), "{flag} is not in docs/command.md");
+    }
+}

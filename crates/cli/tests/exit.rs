@@ -1,0 +1,132 @@
+//! Exit codes, messages, and where they go.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use common::{command, finish, ok, run};
+
+const GGUF: &str = "fixtures/gguf/plain_v3.gguf";
+
+#[test]
+fn success_is_silent_on_standard_error() {
+    assert!(ok(&["inspect", GGUF]).contains("gguf version 3"));
+}
+
+#[test]
+fn wrong_usage_is_two() {
+    for args in [
+        &["inspect"][..],
+        &[],
+        &["inspect", "--nope", GGUF],
+        &["inspect", "--filter", "[", GGUF],
+        &["inspect", "--format", "zip", GGUF],
+        &["inspect", "--void-as", "F9", GGUF],
+        &["inspect", "--all", GGUF],
+    ] {
+        let run = run(args);
+        assert_eq!(run.code, 2, "{args:?}");
+        assert_eq!(run.stdout, "", "{args:?}");
+        assert!(run.stderr.contains("Usage") || run.stderr.contains("--help"), "{args:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_failure_names_file_reason_and_remedy() {
+    let run = run(&["inspect", "no/such/file.gguf"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+    assert!(run.stderr.starts_with("anamnesis: no/such/file.gguf: "), "{}", run.stderr);
+    assert!(run.stderr.ends_with("\n  help: check the path\n"), "{}", run.stderr);
+}
+
+#[test]
+fn the_other_files_are_still_shown() {
+    let run = run(&["inspect", "missing.npy", GGUF, "nothing*here"]);
+    assert_eq!(run.code, 1);
+    assert!(run.stdout.starts_with(GGUF), "{}", run.stdout);
+    assert!(run.stderr.contains("missing.npy: ") && run.stderr.contains("nothing*here: no file matches"));
+}
+
+#[test]
+fn files_that_are_something_else_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, bytes, said) in [
+        ("page.gguf", &b"<!DOCTYPE html><html>"[..], "HTML"),
+        (
+            "pointer.safetensors",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n",
+            "git lfs pull",
+        ),
+        ("empty.npy", b"", "empty"),
+        ("cut.gguf", b"GGUF\x03\0\0\0", "gguf: "),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let run = run(&["inspect", path.to_str().unwrap()]);
+        assert_eq!(run.code, 1, "{name}");
+        assert!(run.stderr.contains(said) && run.stderr.contains(name), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_success() {
+    for args in [&["inspect", GGUF][..], &["inspect", "--json", GGUF], &["--help"], &["man"], &["completions", "bash"]]
+    {
+        let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_not() {
+    let mut command = command(&["inspect", GGUF]);
+    command.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let run = finish(command);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.starts_with("anamnesis: standard output: "), "{}", run.stderr);
+}
+
+#[test]
+fn standard_input_is_a_file_or_a_stream() {
+    let mut from_file = command(&["inspect", "-"]);
+    from_file.stdin(std::fs::File::open(common::workspace().join(GGUF)).unwrap());
+    let from_file = finish(from_file);
+    assert_eq!(from_file.code, 0, "{}", from_file.stderr);
+    assert!(from_file.stdout.starts_with("standard input\n"));
+
+    let bytes = std::fs::read(common::workspace().join(GGUF)).unwrap();
+    let mut child = command(&["inspect", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), from_file.stdout);
+
+    let nothing = run(&["inspect", "-"]);
+    assert_eq!(nothing.code, 1);
+    assert!(nothing.stderr.starts_with("anamnesis: standard input: not a tensor file"), "{}", nothing.stderr);
+}
+
+#[test]
+fn version_names_the_instruction_set() {
+    let text = ok(&["--version"]);
+    assert!(text.starts_with(concat!("anamnesis ", env!("CARGO_PKG_VERSION"), " (")), "{text}");
+}
+
+#[test]
+fn completions_and_manual_pages_are_generated() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(ok(&["completions", shell]).contains("no-limits"), "{shell}");
+    }
+    assert!(ok(&["man"]).contains(".TH anamnesis-inspect 1"));
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("man1");
+    assert_eq!(ok(&["man", "--out", pages.to_str().unwrap()]), "");
+    let mut names: Vec<_> = std::fs::read_dir(pages).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["anamnesis-completions.1", "anamnesis-inspect.1", "anamnesis-man.1", "anamnesis.1"]);
+}

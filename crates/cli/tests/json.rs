@@ -1,0 +1,112 @@
+//! The JSON documents against `docs/inspect.schema.json`.
+
+mod common;
+
+use common::{ok, run, workspace};
+use serde_json::Value;
+
+/// Checks a value against the part of JSON Schema that our schema uses.
+fn check(value: &Value, schema: &Value, root: &Value, at: &str) {
+    if let Some(name) = schema["$ref"].as_str() {
+        let target = root.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("{name} is not there"));
+        return check(value, target, root, at);
+    }
+    if let Some(constant) = schema.get("const") {
+        assert_eq!(value, constant, "{at}");
+    }
+    if let Some(choices) = schema["enum"].as_array() {
+        assert!(choices.contains(value), "{at}: {value}");
+    }
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        _ => vec![],
+    };
+    let is = |name: &&str| match *name {
+        "null" => value.is_null(),
+        "string" => value.is_string(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("{at}: unknown type {other}"),
+    };
+    assert!(types.is_empty() || types.iter().any(is), "{at} is not {types:?}: {value}");
+    if let Some(object) = value.as_object() {
+        for key in schema["required"].as_array().into_iter().flatten() {
+            assert!(object.contains_key(key.as_str().unwrap()), "{at} lacks {key}");
+        }
+        for (key, member) in object {
+            match schema["properties"].get(key) {
+                Some(schema) => check(member, schema, root, &format!("{at}.{key}")),
+                None => assert_ne!(schema["additionalProperties"], false, "{at}.{key} is not documented"),
+            }
+        }
+    }
+    if let (Some(items), Some(schema)) = (value.as_array(), schema.get("items")) {
+        for (i, item) in items.iter().enumerate() {
+            check(item, schema, root, &format!("{at}[{i}]"));
+        }
+    }
+}
+
+fn document(text: &str) -> Value {
+    let document: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let schema = std::fs::read_to_string(workspace().join("docs/inspect.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    check(&document, &schema, &schema, "document");
+    document
+}
+
+#[test]
+fn every_fixture_gives_a_documented_document() {
+    let pattern = workspace().join("fixtures/**/*.*");
+    let paths: Vec<String> = glob::glob(pattern.to_str().unwrap())
+        .unwrap()
+        .map(|path| path.unwrap())
+        .filter(|path| path.is_file())
+        .map(|path| path.to_str().unwrap().to_owned())
+        .collect();
+    assert!(paths.len() > 100);
+    for several in paths.chunks(50) {
+        let args: Vec<&str> =
+            ["inspect", "--json", "--hash"].into_iter().chain(several.iter().map(String::as_str)).collect();
+        let run = run(&args);
+        let document = document(&run.stdout);
+        let opened = document["checkpoints"].as_array().unwrap().len();
+        let failed = document["errors"].as_array().map_or(0, Vec::len);
+        assert!(opened <= several.len() && opened + failed >= several.len());
+        assert_eq!(run.code, i32::from(failed > 0));
+    }
+}
+
+#[test]
+fn errors_are_in_the_document_too() {
+    let one = run(&["inspect", "--json", "missing.gguf"]);
+    assert_eq!(one.code, 1);
+    let one = document(&one.stdout);
+    assert_eq!(one["checkpoints"], Value::Array(vec![]));
+    assert_eq!((&one["error"]["kind"], &one["error"]["path"]), (&"io".into(), &"missing.gguf".into()));
+    assert_eq!(one["error"], one["errors"][0]);
+
+    let both = run(&["inspect", "--json", "fixtures/gguf/plain_v3.gguf", "missing.gguf", "no*match"]);
+    assert_eq!(both.code, 1);
+    let both = document(&both.stdout);
+    assert_eq!(both["checkpoints"][0]["format"], "gguf");
+    assert_eq!(both["errors"][1]["kind"], "no_match");
+}
+
+#[test]
+fn views_change_the_document_as_documented() {
+    let path = "fixtures/gguf/plain_v3.gguf";
+    let filtered = document(&ok(&["inspect", "--json", "--filter", "*16", "--sort", "size", path]));
+    assert_eq!(filtered["filter"], Value::from(vec!["*16"]));
+    assert_eq!(filtered["checkpoints"][0]["totals"]["tensors"], 3);
+    assert_eq!(filtered["checkpoints"][0]["tensors"][0]["name"], "t.bf16");
+    let short = document(&ok(&["inspect", "--json", "--summary", path]));
+    assert_eq!(short["checkpoints"][0]["tensors"], Value::Array(vec![]));
+    assert_eq!(short["checkpoints"][0]["totals"]["tensors"], 8);
+    let directory = document(&ok(&["inspect", "--json", "fixtures/safetensors/sharded"]));
+    assert_eq!(directory["checkpoints"][0]["path"], "fixtures/safetensors/sharded");
+    assert_eq!(directory["checkpoints"][0]["files"].as_array().unwrap().len(), 2);
+}
