@@ -219,29 +219,17 @@ impl Checkpoint {
     /// # Errors
     /// I/O, or an array over [`Limits::memory`].
     pub fn metadata(&self, key: &str) -> Result<Option<Value>> {
-        self.metadata_first(key, u64::MAX)
-    }
-
-    /// As [`metadata`](Self::metadata), but of an array that stayed in the file only the first `most`
-    /// elements.
-    ///
-    /// # Errors
-    /// As [`metadata`](Self::metadata).
-    pub fn metadata_first(&self, key: &str, most: u64) -> Result<Option<Value>> {
         let Some(value) = self.catalog.metadata.get(key) else { return Ok(None) };
         let Value::Array(array) = value else { return Ok(Some(value.clone())) };
         let budget = Budget::new(self.limits);
         let mut cursor = Cursor::new(self.source(array.bytes.file), &budget);
-        let list = format::gguf::read_array(&mut cursor, array, most);
+        let list = format::gguf::read_array(&mut cursor, array);
         list.map(Some).map_err(|e| self.place(e.in_format(self.catalog.format), array.bytes.file))
     }
 
-    /// Everything `anamnesis inspect` prints, as data.
-    ///
-    /// # Errors
-    /// As [`metadata`](Self::metadata): the first elements of arrays are read.
-    pub fn inspect(&self) -> Result<Summary> {
-        Summary::new(self)
+    /// Everything `anamnesis inspect` prints, as data. Reads nothing.
+    pub fn inspect(&self) -> Summary {
+        Summary::new(self.path(), &self.catalog)
     }
 
     /// The files to read from, as [`ByteRange::file`](crate::ByteRange::file) numbers them.

@@ -3,22 +3,21 @@
 //! `serde_json::to_value(&summary)` is one element of the `checkpoints` array that
 //! `anamnesis inspect --json` prints; `docs/json.md` documents it.
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::{Map, Number, Value as Json, json};
 
-use crate::catalog::{Endian, Layout, Packing, Quantizer, TensorInfo, elements};
-use crate::checkpoint::Checkpoint;
-use crate::error::Result;
+use crate::catalog::{Catalog, Endian, Layout, Packing, Quantizer, TensorInfo, elements};
 use crate::metadata::{Metadata, StoredArray, Value};
 
-/// Arrays up to this long are shown whole; of longer ones, the first few.
-const WHOLE: u64 = 16;
-const FIRST: u64 = 8;
+/// Of an array too long to be shown whole, how many elements are shown.
+const SHOWN: usize = 8;
 
 /// A checkpoint, summed up.
 ///
 /// ```
-/// let summary = anamnesis::Checkpoint::open("fixtures/gguf/plain_v3.gguf")?.inspect()?;
+/// let summary = anamnesis::Checkpoint::open("fixtures/gguf/plain_v3.gguf")?.inspect();
 /// assert_eq!(summary.format, "gguf");
 /// assert_eq!(summary.totals.tensors, 8);
 /// println!("{}", serde_json::to_string_pretty(&summary).unwrap());
@@ -133,27 +132,18 @@ pub struct DtypeTotal {
 }
 
 impl Summary {
-    pub(crate) fn new(checkpoint: &Checkpoint) -> Result<Self> {
-        let catalog = checkpoint.catalog();
-        let mut metadata = Map::new();
-        for (key, value) in catalog.metadata.iter() {
-            let json = match value {
-                Value::Array(array) => long_array(checkpoint, key, array)?,
-                other => to_json(other),
-            };
-            metadata.insert(key.to_owned(), json);
-        }
+    pub(crate) fn new(path: Option<&Path>, catalog: &Catalog) -> Self {
         let files: Vec<_> = catalog
             .files
             .iter()
             .map(|f| FileSummary { path: f.path.as_ref().map(|p| p.display().to_string()), nbytes: f.nbytes })
             .collect();
-        Ok(Self {
-            path: checkpoint.path().map(|p| p.display().to_string()),
+        Self {
+            path: path.map(|p| p.display().to_string()),
             format: catalog.format,
-            details: plain_json(&catalog.details),
+            details: object(&catalog.details),
             tensors: catalog.tensors().iter().map(TensorSummary::new).collect(),
-            metadata,
+            metadata: object(&catalog.metadata),
             refused: catalog
                 .refused
                 .iter()
@@ -165,7 +155,7 @@ impl Summary {
             ),
             files,
             warnings: catalog.warnings.clone(),
-        })
+        }
     }
 
     /// Keeps the tensors that `keep` says, and sums up those alone.
@@ -246,20 +236,12 @@ impl Totals {
     }
 }
 
-fn long_array(checkpoint: &Checkpoint, key: &str, array: &StoredArray) -> Result<Json> {
-    let most = if array.len <= WHOLE { WHOLE } else { FIRST };
-    let first = checkpoint.metadata_first(key, most)?.map_or(Json::Null, |v| to_json(&v));
-    if array.len <= WHOLE {
-        return Ok(first);
-    }
-    Ok(json!({"type": array.item.name(), "len": array.len, "first": first}))
-}
-
-fn plain_json(metadata: &Metadata) -> Map<String, Json> {
+fn object(metadata: &Metadata) -> Map<String, Json> {
     metadata.iter().map(|(key, value)| (key.to_owned(), to_json(value))).collect()
 }
 
-/// A value as JSON: numbers that JSON cannot hold become text, arrays still in the file their length.
+/// A value as JSON: numbers that JSON cannot hold become text, a long array its type, length and
+/// first elements.
 pub fn to_json(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
@@ -271,7 +253,13 @@ pub fn to_json(value: &Value) -> Json {
         Value::F64(n) => number(*n, n),
         Value::Text(s) => Json::from(&**s),
         Value::List(list) => list.iter().map(to_json).collect(),
-        Value::Array(array) => json!({"type": array.item.name(), "len": array.len}),
+        Value::Array(array) => {
+            let first = array.first.iter().map(to_json);
+            if array.len <= StoredArray::FIRST {
+                return first.collect();
+            }
+            json!({"type": array.item.name(), "len": array.len, "first": first.take(SHOWN).collect::<Json>()})
+        }
     }
 }
 

@@ -32,7 +32,7 @@
 //! Sum up a checkpoint as data:
 //!
 //! ```
-//! let summary = anamnesis::Checkpoint::open("fixtures/safetensors/sharded")?.inspect()?;
+//! let summary = anamnesis::Checkpoint::open("fixtures/safetensors/sharded")?.inspect();
 //! println!("{} tensors, {} bytes", summary.totals.tensors, summary.totals.nbytes);
 //! # Ok::<(), anamnesis::Error>(())
 //! ```

@@ -87,7 +87,7 @@ impl Value {
 }
 
 /// An array of metadata that was skipped over: where it lies and what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct StoredArray {
     /// What the elements are.
     pub item: Item,
@@ -97,6 +97,13 @@ pub struct StoredArray {
     pub bytes: ByteRange,
     /// Byte order of the elements.
     pub endian: Endian,
+    /// The first elements, at most [`FIRST`](Self::FIRST).
+    pub first: Box<[Value]>,
+}
+
+impl StoredArray {
+    /// How many elements are read at open, to be shown.
+    pub const FIRST: u64 = 16;
 }
 
 /// Element type of a [`StoredArray`].

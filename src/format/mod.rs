@@ -62,7 +62,7 @@ impl Format {
     /// # Ok::<(), anamnesis::Error>(())
     /// ```
     pub fn inspect(&'static self, path: impl AsRef<Path>) -> Result<Summary> {
-        OpenOptions::new().format(self).open(path.as_ref())?.inspect()
+        Ok(OpenOptions::new().format(self).open(path)?.inspect())
     }
 
     /// Lists what a reader holds as this format.
@@ -70,7 +70,7 @@ impl Format {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn inspect_reader(&'static self, reader: impl Read + Seek + Send + 'static) -> Result<Summary> {
-        Checkpoint::from_reader_with(reader, &OpenOptions::new().format(self))?.inspect()
+        Ok(Checkpoint::from_reader_with(reader, &OpenOptions::new().format(self))?.inspect())
     }
 
     /// The format with this name.

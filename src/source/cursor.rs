@@ -20,8 +20,9 @@ pub(crate) struct Cursor<'s> {
     /// Length of the source, or `u64::MAX` while it is not known.
     end: u64,
     pos: u64,
-    /// Bytes from `window_at` on; unused where the source is mapped.
+    /// The first `filled` bytes are those of the source from `window_at` on; unused where it is mapped.
     window: Vec<u8>,
+    filled: usize,
     window_at: u64,
     /// How much the next forward read takes; doubles from `WINDOW_MIN` to `WINDOW_MAX`.
     step: usize,
@@ -38,6 +39,7 @@ impl<'s> Cursor<'s> {
             end: source.len().unwrap_or(u64::MAX),
             pos: 0,
             window: Vec::new(),
+            filled: 0,
             window_at: 0,
             step: WINDOW_MIN,
             announced: WINDOW_MIN as u64,
@@ -131,14 +133,14 @@ impl<'s> Cursor<'s> {
         if have < n {
             self.refill(n, what)?;
         }
-        let from = self.window.len() - self.at_hand();
-        Ok(&self.window[from..])
+        let from = self.filled - self.at_hand();
+        Ok(&self.window[from..self.filled])
     }
 
     /// Bytes of the window that lie at and after `pos`.
     #[inline]
     fn at_hand(&self) -> usize {
-        let end = self.window_at + self.window.len() as u64;
+        let end = self.window_at + self.filled as u64;
         if self.pos < self.window_at || self.pos > end {
             return 0;
         }
@@ -161,10 +163,7 @@ impl<'s> Cursor<'s> {
     #[cold]
     fn refill(&mut self, n: usize, what: &str) -> Result<()> {
         let have = self.at_hand();
-        let going_on = have > 0 || self.pos == self.window_at + self.window.len() as u64;
-        let keep_from = self.window.len() - have;
-        self.window.drain(..keep_from);
-        self.window_at = self.pos;
+        let going_on = have > 0 || self.pos == self.window_at + self.filled as u64;
         let mut want = n.max(self.step);
         if going_on {
             self.step = (self.step * 2).min(WINDOW_MAX);
@@ -175,14 +174,16 @@ impl<'s> Cursor<'s> {
         if n > WINDOW_MAX {
             self.budget.memory(n as u64, what).map_err(|e| e.at(self.pos))?;
         }
-        self.window.resize(want, 0);
-        let read = self
-            .source
-            .read_at(self.window_at + have as u64, &mut self.window[have..])
-            .map_err(|e| Error::from(e).at(self.pos));
-        let got = have + *read.as_ref().unwrap_or(&0);
-        self.window.truncate(got);
-        read?;
+        self.window.copy_within(self.filled - have..self.filled, 0);
+        self.window_at = self.pos;
+        self.filled = have;
+        if self.window.len() < want {
+            self.window.resize(want, 0);
+        }
+        let into = &mut self.window[have..want];
+        let read = self.source.read_at(self.window_at + have as u64, into);
+        let got = have + read.map_err(|e| Error::from(e).at(self.pos))?;
+        self.filled = got;
         if got < want {
             // The end of a stream, or a file that shrank since it was measured.
             self.end = self.window_at + got as u64;

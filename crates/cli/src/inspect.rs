@@ -76,7 +76,7 @@ fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, 
         })?),
         _ => None,
     };
-    let mut summary = checkpoint.inspect()?;
+    let mut summary = checkpoint.inspect();
     if let (Some(Some(key)), Some(value), true) = (&args.metadata, &value, args.json) {
         summary.metadata.insert(key.clone(), to_json(value));
     }

@@ -32,41 +32,44 @@ pub(super) fn value(cursor: &mut Cursor<'_>, kind: u32, endian: Endian) -> Resul
         Item::Array => {
             let (item, len) = array_head(cursor, endian)?;
             let start = cursor.pos();
-            skip_array(cursor, item, len, endian)?;
+            let first = elements(cursor, item, len, endian, StoredArray::FIRST, 1)?;
             let bytes = ByteRange::new(start, cursor.pos() - start);
-            Ok(Value::Array(StoredArray { item, len, bytes, endian }))
+            Ok(Value::Array(StoredArray { item, len, bytes, endian, first }))
         }
     }
 }
 
-/// Reads an array that was skipped over: at most the first `most` elements, at every depth.
-pub(crate) fn read(cursor: &mut Cursor<'_>, array: &StoredArray, most: u64) -> Result<Value> {
+/// Reads an array that was skipped over, whole.
+pub(crate) fn read(cursor: &mut Cursor<'_>, array: &StoredArray) -> Result<Value> {
     cursor.seek(array.bytes.start);
-    elements(cursor, array.item, array.len, array.endian, most, 0)
+    elements(cursor, array.item, array.len, array.endian, u64::MAX, 1).map(Value::List)
 }
 
-fn elements(cursor: &mut Cursor<'_>, item: Item, len: u64, endian: Endian, most: u64, depth: u64) -> Result<Value> {
+/// Reads the first `most` elements of an array, at every depth, and passes over the others.
+fn elements(
+    cursor: &mut Cursor<'_>,
+    item: Item,
+    len: u64,
+    endian: Endian,
+    most: u64,
+    depth: u64,
+) -> Result<Box<[Value]>> {
     nest(cursor, depth)?;
     let shown = len.min(most);
-    cursor.budget().memory(shown.saturating_mul(size_of::<Value>() as u64), "a metadata array")?;
     let mut list = Vec::new();
     for _ in 0..shown {
+        cursor.budget().memory(size_of::<Value>() as u64, "a metadata array")?;
         list.push(match item {
             Item::Plain(dtype) => plain(cursor, dtype, endian)?,
             Item::Text => text(cursor, endian)?,
             Item::Array => {
                 let (item, len) = array_head(cursor, endian)?;
-                let start = cursor.pos();
-                let inner = elements(cursor, item, len, endian, most, depth + 1)?;
-                if len > most {
-                    cursor.seek(start);
-                    skip_array(cursor, item, len, endian)?;
-                }
-                inner
+                Value::List(elements(cursor, item, len, endian, most, depth + 1)?)
             }
         });
     }
-    Ok(Value::List(list.into()))
+    skip_array(cursor, item, len - shown, endian, depth)?;
+    Ok(list.into())
 }
 
 fn nest(cursor: &Cursor<'_>, depth: u64) -> Result<()> {
@@ -111,8 +114,8 @@ fn array_head(cursor: &mut Cursor<'_>, endian: Endian) -> Result<(Item, u64)> {
     Ok((item(kind).ok_or_else(|| unknown(kind).at(at))?, len))
 }
 
-/// Skips the elements of an array. Nested arrays are counted on a stack of our own.
-fn skip_array(cursor: &mut Cursor<'_>, item: Item, len: u64, endian: Endian) -> Result<()> {
+/// Skips the elements of an array at this depth. Nested arrays are counted on a stack of our own.
+fn skip_array(cursor: &mut Cursor<'_>, item: Item, len: u64, endian: Endian, depth: u64) -> Result<()> {
     let mut open: Vec<u64> = Vec::new();
     let mut next = Some((item, len));
     loop {
@@ -128,7 +131,7 @@ fn skip_array(cursor: &mut Cursor<'_>, item: Item, len: u64, endian: Endian) -> 
                     return Err(cursor.ended(len.saturating_mul(12), "an array of arrays"));
                 }
                 open.push(len);
-                nest(cursor, open.len() as u64)?;
+                nest(cursor, depth + open.len() as u64)?;
             }
             None => {}
         }

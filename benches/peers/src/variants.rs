@@ -1,0 +1,76 @@
+//! The variants: each opens and lists a file once, and says how many tensors it saw.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::BufReader;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anamnesis::{Checkpoint, OpenOptions};
+
+type Open = fn(&str) -> usize;
+
+/// Name, the file name extensions it reads, and the function.
+pub static VARIANTS: &[(&str, &[&str], Open)] = &[
+    ("ours: path", &["safetensors", "gguf", "npz", "pth"], |path| {
+        Checkpoint::open(path).unwrap().catalog().tensors().len()
+    }),
+    ("ours: path, not mapped", &["safetensors", "gguf", "npz", "pth"], |path| {
+        OpenOptions::new().map(false).open(path).unwrap().catalog().tensors().len()
+    }),
+    ("ours: reader", &["safetensors", "gguf", "npz", "pth"], |path| {
+        Checkpoint::from_reader(File::open(path).unwrap()).unwrap().catalog().tensors().len()
+    }),
+    ("anamnesis 0.7.10: path", &["safetensors"], |path| {
+        let parsed = peer::parse(path).unwrap();
+        let _ = black_box(parsed.inspect());
+        parsed.header.tensors.len()
+    }),
+    ("anamnesis 0.7.10: path", &["gguf"], |path| {
+        let parsed = peer::parse_gguf(path).unwrap();
+        let _ = black_box(parsed.inspect());
+        parsed.len()
+    }),
+    ("anamnesis 0.7.10: reader", &["gguf"], |path| {
+        let info = peer::inspect_gguf_from_reader(File::open(path).unwrap()).unwrap();
+        info.tensor_count
+    }),
+    ("anamnesis 0.7.10: path", &["npz"], |path| peer::inspect_npz(path).unwrap().tensors.len()),
+    ("anamnesis 0.7.10: reader", &["npz"], |path| {
+        peer::inspect_npz_from_reader(File::open(path).unwrap()).unwrap().tensors.len()
+    }),
+    ("anamnesis 0.7.10: path", &["pth"], |path| {
+        let parsed = peer::parse_pth(path).unwrap();
+        parsed.inspect().tensor_count
+    }),
+    ("anamnesis 0.7.10: reader", &["pth"], |path| {
+        peer::inspect_pth_from_reader(BufReader::new(File::open(path).unwrap())).unwrap().tensor_count
+    }),
+    ("safetensors 0.8: read_metadata", &["safetensors"], |path| {
+        // it wants the whole buffer, and reads the header of it
+        // SAFETY: a file of the benchmark's own, which nobody truncates meanwhile
+        let map = unsafe { memmap2::Mmap::map(&File::open(path).unwrap()).unwrap() };
+        let (_, metadata) = safetensors::SafeTensors::read_metadata(&map).unwrap_or_else(|e| panic!("{e}"));
+        metadata.tensors().len()
+    }),
+];
+
+/// Runs one variant for about half a second and prints its median and minimum in nanoseconds.
+pub fn one(variant: &str, file: &str) -> ExitCode {
+    let extension = file.rsplit('.').next().unwrap_or_default();
+    let Some((.., open)) = VARIANTS.iter().find(|(name, reads, _)| *name == variant && reads.contains(&extension)) else {
+        eprintln!("no variant {variant:?} for .{extension}");
+        return ExitCode::from(2);
+    };
+    let tensors = open(file); // warm
+    let started = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < 7 || (started.elapsed() < Duration::from_millis(400) && times.len() < 20_000) {
+        let began = Instant::now();
+        assert_eq!(black_box(open(file)), tensors);
+        times.push(began.elapsed().as_nanos());
+    }
+    times.sort_unstable();
+    println!("{} {} {tensors}", times[times.len() / 2], times[0]);
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,137 @@
+//! Every fixture through every kind of source: the same result.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+use anamnesis::format::FORMATS;
+use anamnesis::source::{Func, Memory, Stream};
+use anamnesis::{Checkpoint, ErrorKind, OpenOptions, Result, Summary};
+use common::{files_below, fixture, sha256};
+
+/// A reader that gives one byte, then two, then three …, as a slow pipe would.
+struct Trickle<R>(R, usize);
+
+impl<R: Read> Read for Trickle<R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.1 = self.1 % 13 + 1;
+        let n = buf.len().min(self.1);
+        self.0.read(&mut buf[..n])
+    }
+}
+
+fn through(kind: &str, path: &Path) -> Result<Checkpoint> {
+    let bytes = || std::fs::read(path).unwrap();
+    // a path tells the format by its extension where the bytes do not; the others are told
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap();
+    let format = FORMATS.iter().find(|f| f.extensions.contains(&extension)).unwrap();
+    let options = OpenOptions::new().single(true).format(format);
+    match kind {
+        "mapped" => options.open(path),
+        "file" => options.map(false).open(path),
+        "memory" => Checkpoint::from_source_with(Memory::new(bytes()), &options),
+        "reader" => Checkpoint::from_reader_with(File::open(path).unwrap(), &options),
+        "cursor" => Checkpoint::from_reader_with(Cursor::new(bytes()), &options),
+        "func" => {
+            let bytes = bytes();
+            let len = bytes.len() as u64;
+            let read = move |start, buf: &mut [u8]| {
+                let start = usize::try_from(start).unwrap();
+                buf.copy_from_slice(&bytes[start..start + buf.len()]);
+                Ok(())
+            };
+            Checkpoint::from_source_with(Func::new(len, read), &options)
+        }
+        "stream" => Checkpoint::from_source_with(Stream::new(Cursor::new(bytes())), &options),
+        "trickle" => Checkpoint::from_source_with(Stream::new(Trickle(Cursor::new(bytes()), 0)), &options),
+        other => panic!("{other}"),
+    }
+}
+
+/// A summary without what a path adds to it.
+fn anonymous(mut summary: Summary) -> Summary {
+    summary.path = None;
+    summary.files.iter_mut().for_each(|f| f.path = None);
+    summary.warnings.retain(|w| !w.starts_with("one part of"));
+    summary
+}
+
+/// The summary, or the kind of the refusal and its offset.
+fn outcome(kind: &str, path: &Path) -> Result<Summary, String> {
+    let opened = through(kind, path).map(|c| anonymous(c.inspect()));
+    opened.map_err(|e| format!("{} at {:?}", e.kind().name(), e.offset()))
+}
+
+#[test]
+fn every_source_gives_the_same_summary() {
+    for path in files_below(&fixture("")) {
+        if path.extension().is_none_or(|e| e == "json" || e == "md") {
+            continue;
+        }
+        let expected = outcome("mapped", &path);
+        for kind in ["file", "memory", "reader", "cursor", "func"] {
+            assert_eq!(outcome(kind, &path), expected, "{kind}: {}", path.display());
+        }
+        let zip = std::fs::read(&path).unwrap().starts_with(b"PK");
+        for kind in ["stream", "trickle"] {
+            let found = outcome(kind, &path);
+            if zip {
+                assert!(found.unwrap_err().starts_with("unsupported"), "{}", path.display());
+            } else {
+                assert_eq!(found, expected, "{kind}: {}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_source_gives_the_same_bytes() {
+    for path in files_below(&fixture("")) {
+        let Ok(mapped) = through("mapped", &path) else { continue };
+        let others: Vec<_> =
+            ["file", "memory", "reader", "func"].iter().map(|kind| through(kind, &path).unwrap()).collect();
+        for tensor in mapped.tensors() {
+            let name = &tensor.info().name;
+            let expected = sha256(&tensor).map_err(|e| e.kind().name());
+            let whole = tensor.bytes().map(|b| b.into_owned()).ok();
+            for other in &others {
+                let tensor = other.tensor(name).unwrap();
+                assert_eq!(sha256(&tensor).map_err(|e| e.kind().name()), expected, "{}: {name}", path.display());
+                assert_eq!(tensor.bytes().map(|b| b.into_owned()).ok(), whole, "{}: {name}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_cannot_give_tensor_bytes() {
+    let checkpoint = through("stream", &fixture("safetensors/all_dtypes.safetensors")).unwrap();
+    // small files stay in the window; what has left it is refused, never wrong
+    for tensor in checkpoint.tensors() {
+        match tensor.bytes() {
+            Ok(bytes) => assert_eq!(bytes.len() as u64, tensor.info().nbytes()),
+            Err(e) => assert!(matches!(e.kind(), ErrorKind::Io(_)), "{e}"),
+        }
+    }
+}
+
+#[test]
+fn a_pipe_behind_a_path_is_streamed() {
+    let path = std::env::temp_dir().join(format!("anamnesis-fifo-{}", std::process::id()));
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    if !made.is_ok_and(|s| s.success()) {
+        eprintln!("SKIPPED: mkfifo is not to be had");
+        return;
+    }
+    let bytes = std::fs::read(fixture("gguf/mixed_tokenizer.gguf")).unwrap();
+    let writer = {
+        let path = path.clone();
+        std::thread::spawn(move || std::fs::write(path, bytes).unwrap())
+    };
+    let opened = Checkpoint::open(&path);
+    writer.join().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(opened.unwrap().catalog().tensors().len(), 24);
+}
