@@ -63,7 +63,7 @@ pub(crate) fn cut_middle(out: &mut String, text: &str, most: usize, keep: usize)
     let mut tail = back(&text[head.len()..], room - width(head));
     // a tail that begins with a whole part of a dotted name reads better
     if let Some(dot) = tail.find('.').filter(|dot| *dot <= tail.len() / 3) {
-        tail = &tail[dot..];
+        tail = &tail[dot + 1..];
     }
     out.push_str(head);
     out.push('…');

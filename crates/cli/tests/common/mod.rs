@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What a run left behind.
-pub struct Run {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-pub fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The command, untouched by the environment that the tests run in.
-pub fn command(args: &[&str]) -> Command {
+pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anamnesis"));
     for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
         command.env_remove(name);
@@ -24,7 +24,7 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-pub fn finish(mut command: Command) -> Run {
+pub(crate) fn finish(mut command: Command) -> Run {
     let output = command.output().expect("the binary runs");
     Run {
         code: output.status.code().expect("no signal"),
@@ -33,13 +33,13 @@ pub fn finish(mut command: Command) -> Run {
     }
 }
 
-pub fn run(args: &[&str]) -> Run {
+pub(crate) fn run(args: &[&str]) -> Run {
     finish(command(args))
 }
 
 /// Standard output of a run that must succeed.
 #[allow(dead_code)] // not every test file needs it
-pub fn ok(args: &[&str]) -> String {
+pub(crate) fn ok(args: &[&str]) -> String {
     let run = run(args);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{args:?}");
     run.stdout
@@ -47,7 +47,7 @@ pub fn ok(args: &[&str]) -> String {
 
 /// A safetensors file of zeros with these names and shapes.
 #[allow(dead_code)] // not every test file needs it
-pub fn safetensors(path: &Path, metadata: &str, tensors: &[(&str, &[usize])]) {
+pub(crate) fn safetensors(path: &Path, metadata: &str, tensors: &[(&str, &[usize])]) {
     let mut header = String::from("{");
     if !metadata.is_empty() {
         header.push_str(&format!("\"__metadata__\":{metadata},"));
