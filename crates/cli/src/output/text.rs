@@ -52,22 +52,43 @@ pub(crate) fn cut_end(out: &mut String, text: &str, most: usize) {
 }
 
 /// Appends the text, with its middle left out if it is wider than `most`. The first `keep` columns
-/// stay; of the rest more is kept of the end, which tells names apart.
+/// stay. Of the rest more is kept of the end, and of a dotted name the first number (which layer it
+/// is), because these tell names apart.
 pub(crate) fn cut_middle(out: &mut String, text: &str, most: usize, keep: usize) {
     if width(text) <= most {
         return out.push_str(text);
     }
     let room = most.saturating_sub(1);
-    let head = (keep + room.saturating_sub(keep) * 2 / 5).min(room);
-    let head = front(text, head);
-    let mut tail = back(&text[head.len()..], room - width(head));
-    // a tail that begins with a whole part of a dotted name reads better
-    if let Some(dot) = tail.find('.').filter(|dot| *dot <= tail.len() / 3) {
-        tail = &tail[dot + 1..];
-    }
+    let number = numbered(text).filter(|_| keep == 0);
+    let fits = |from: &usize| width(&text[*from..]) + SHORT <= room;
+    let (head, tail) = if let Some(from) = number.and_then(|(part, from, _)| [part, from].into_iter().find(fits)) {
+        (front(text, room - width(&text[from..])), &text[from..])
+    } else if let Some((part, _, end)) = number.filter(|(part, _, end)| width(&text[*part..*end]) + 3 * SHORT <= room) {
+        out.push('…');
+        (&text[part..end], back(&text[end..], room - 1 - width(&text[part..end])))
+    } else {
+        let head = front(text, (keep + room.saturating_sub(keep) * 2 / 5).min(room));
+        (head, back(&text[head.len()..], room - width(head)))
+    };
     out.push_str(head);
     out.push('…');
     out.push_str(tail);
+}
+
+/// Less than this is not worth showing.
+const SHORT: usize = 4;
+
+/// The first number in a dotted name: where the part before it begins, where it begins and ends.
+fn numbered(text: &str) -> Option<(usize, usize, usize)> {
+    let mut before = 0;
+    let mut start = 0;
+    for part in text.split('.') {
+        if start > 0 && !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
+            return Some((before, start, start + part.len()));
+        }
+        (before, start) = (start, start + part.len() + 1);
+    }
+    None
 }
 
 fn front(text: &str, most: usize) -> &str {
@@ -179,7 +200,10 @@ mod tests {
     fn names_are_cut_in_the_middle() {
         assert_eq!(middle("short", 10), "short");
         let name = "model.vision_tower.encoder.layers.31.self_attn.q_proj.weight";
-        assert_eq!(middle(name, 40), "model.vision_to…self_attn.q_proj.weight");
+        assert_eq!(middle(name, 50), "model.vision_tow…layers.31.self_attn.q_proj.weight");
+        assert_eq!(middle(name, 40), "model…layers.31.self_attn.q_proj.weight");
+        assert_eq!(middle(name, 25), "…layers.31…q_proj.weight");
+        assert_eq!(middle("embedding_of_the_tokens.weight", 20), "embeddi…kens.weight");
         for most in 1..70 {
             assert!(width(&middle(name, most)) <= most);
             assert!(width(&middle("数値数値数値数値数値", most)) <= most);
