@@ -7,6 +7,9 @@ use flate2::bufread::DeflateDecoder;
 use super::{Source, read_exact_at};
 
 const BUFFER: usize = 64 << 10;
+/// How far ahead of the reader bytes are announced: a map is advised to expect no order, so without
+/// this each of its pages would be waited for alone.
+const AHEAD: u64 = 4 << 20;
 
 /// Bytes `start..end` of a source, one after the other.
 pub(crate) struct RangeReader<'s> {
@@ -14,18 +17,38 @@ pub(crate) struct RangeReader<'s> {
     /// Offset of the next byte that is not in the buffer.
     next: u64,
     end: u64,
+    /// Up to here the bytes have been announced.
+    announced: u64,
     buffer: Vec<u8>,
     used: usize,
 }
 
 impl<'s> RangeReader<'s> {
     pub(crate) fn new(source: &'s dyn Source, start: u64, len: u64) -> Self {
-        Self { source, next: start, end: start.saturating_add(len), buffer: Vec::new(), used: 0 }
+        Self { source, next: start, end: start.saturating_add(len), announced: start, buffer: Vec::new(), used: 0 }
+    }
+
+    /// Fills `out` from the source, and announces what follows.
+    fn pull(&mut self, out: &mut [u8]) -> io::Result<()> {
+        let len = out.len() as u64;
+        if self.next.saturating_add(AHEAD / 2) >= self.announced && self.announced < self.end {
+            let to = self.next.saturating_add(len.max(AHEAD)).min(self.end);
+            self.source.will_need(self.announced, to.saturating_sub(self.announced));
+            self.announced = self.announced.max(to);
+        }
+        read_exact_at(self.source, self.next, out)?;
+        self.next += len;
+        Ok(())
     }
 }
 
 impl Read for RangeReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.buffer.len() && out.len() >= BUFFER {
+            let n = usize::try_from(self.end - self.next).unwrap_or(usize::MAX).min(out.len());
+            self.pull(&mut out[..n])?;
+            return Ok(n);
+        }
         let have = self.fill_buf()?;
         let n = have.len().min(out.len());
         out[..n].copy_from_slice(&have[..n]);
@@ -40,13 +63,10 @@ impl BufRead for RangeReader<'_> {
             let left = self.end - self.next;
             let n = usize::try_from(left).unwrap_or(BUFFER).min(BUFFER);
             self.used = 0;
-            self.buffer.resize(n, 0);
-            let read = read_exact_at(self.source, self.next, &mut self.buffer);
-            if read.is_err() {
-                self.buffer.clear();
-            }
-            read?;
-            self.next += n as u64;
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.resize(n, 0);
+            self.pull(&mut buffer)?;
+            self.buffer = buffer;
         }
         Ok(&self.buffer[self.used..])
     }

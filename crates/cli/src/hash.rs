@@ -78,7 +78,8 @@ fn progress(bytes: u64) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
-    let template = "hashing {wide_bar} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+    // narrower than the terminal, so that a ^C behind it does not wrap
+    let template = "hashing {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
     let on_interrupt = bar.clone();
     // set once; a second checkpoint's bar is drawn by the same rules and left to the terminal

@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(middle("short", 10), "short");
         let name = "model.vision_tower.encoder.layers.31.self_attn.q_proj.weight";
         assert_eq!(middle(name, 50), "model.vision_tow…layers.31.self_attn.q_proj.weight");
-        assert_eq!(middle(name, 40), "model…layers.31.self_attn.q_proj.weight");
-        assert_eq!(middle(name, 25), "…layers.31…q_proj.weight");
+        assert_eq!(middle(name, 40), "model.…layers.31.self_attn.q_proj.weight");
+        assert_eq!(middle(name, 25), "…layers.31….q_proj.weight");
         assert_eq!(middle("embedding_of_the_tokens.weight", 20), "embeddi…kens.weight");
         for most in 1..70 {
             assert!(width(&middle(name, most)) <= most);

@@ -17,10 +17,13 @@ use super::{DIM, DTYPE, Screen};
 const DEPTH: usize = 48;
 /// Runs of numbers that a line lists before it gives only their count.
 const RUNS: usize = 6;
+/// Children that are looked through one by one.
+const FEW: usize = 16;
 
 #[derive(Default)]
 struct Node<'s> {
     children: Vec<(&'s str, Node<'s>)>,
+    /// Where each child is, once there are more than a look along the list finds quickly.
     by_name: HashMap<&'s str, usize>,
     tensor: Option<&'s TensorSummary>,
     tensors: u64,
@@ -37,14 +40,30 @@ impl<'s> Node<'s> {
             self.tensor = Some(tensor);
             return;
         };
-        let at = match self.by_name.entry(part) {
-            Entry::Occupied(at) => *at.get(),
-            Entry::Vacant(free) => {
-                self.children.push((part, Node::default()));
-                *free.insert(self.children.len() - 1)
-            }
-        };
+        let at = self.position(part).unwrap_or_else(|| self.add(part));
         self.children[at].1.insert(names, tensor);
+    }
+
+    fn position(&self, part: &str) -> Option<usize> {
+        // names mostly come in order: the last child is usually the next one
+        if self.children.last().is_some_and(|(last, _)| *last == part) {
+            return Some(self.children.len() - 1);
+        }
+        match self.children.len() {
+            0..=FEW => self.children.iter().position(|(name, _)| *name == part),
+            _ => self.by_name.get(part).copied(),
+        }
+    }
+
+    fn add(&mut self, part: &'s str) -> usize {
+        let at = self.children.len();
+        self.children.push((part, Node::default()));
+        match at + 1 {
+            0..=FEW => {}
+            n if n == FEW + 1 => self.by_name.extend(self.children.iter().enumerate().map(|(i, (name, _))| (*name, i))),
+            _ => drop(self.by_name.insert(part, at)),
+        }
+        at
     }
 
     /// Gives equal subtrees equal kinds, from the leaves up.
