@@ -43,6 +43,14 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     cursor.seek(start.saturating_add(prelude.text_at as u64));
     let text = cursor.take_long(prelude.text_len as u64, "an NPY header")?;
     let array = prelude.array(text).map_err(|fault| fault.error(start, None))?;
+    // of a stream the length is found later, and compared then
+    if cursor.len().is_some() && array.nbytes > cursor.remaining() {
+        return Err(cursor.malformed(format!(
+            "the array takes {} bytes, and {} follow its header: the file is cut off",
+            array.nbytes,
+            cursor.remaining()
+        )));
+    }
     cursor.budget().tensors(1)?;
     cursor.budget().memory(array.memory(), "a structured dtype")?;
 

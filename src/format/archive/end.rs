@@ -77,6 +77,7 @@ fn several_disks(at: u64) -> Error {
 
 /// Offset of the end record: 22 bytes and a comment, which end the file.
 fn find_end(cursor: &mut Cursor<'_>, len: u64) -> Result<u64> {
+    let mut stray = None;
     // first what one read brings, with the directory of a small archive; then as far as a comment reaches
     for most in [4 << 10, END_LEN as u64 + 0xffff] {
         let from = len.saturating_sub(most);
@@ -85,14 +86,24 @@ fn find_end(cursor: &mut Cursor<'_>, len: u64) -> Result<u64> {
         let tail = cursor.take(usize::try_from(len - from).expect("at most 64 KiB"), "the zip end record")?;
         let ends_file = |at: usize| at + END_LEN + usize::from(u16_at(tail, at + 20)) == tail.len();
         let mut starts = (0..(tail.len() + 1).saturating_sub(END_LEN)).rev();
-        if let Some(at) = starts.find(|&at| tail[at..].starts_with(END) && ends_file(at)) {
+        let found = starts.find(|&at| {
+            let record = tail[at..].starts_with(END);
+            if record {
+                stray.get_or_insert(from + at as u64);
+            }
+            record && ends_file(at)
+        });
+        if let Some(at) = found {
             return Ok(from + at as u64);
         }
         if from == 0 {
             break;
         }
     }
-    Err(Error::malformed("no zip end record at the end: the archive is cut off, or not an archive").at(len))
+    Err(match stray {
+        Some(at) => Error::malformed("the zip end record and its comment do not end the file").at(at),
+        None => Error::malformed("no zip end record: the archive is cut off, or not an archive").at(len),
+    })
 }
 
 /// The zip64 end record and its offset, if a locator stands before the end record.
