@@ -10,8 +10,9 @@ mod end;
 mod entry;
 mod local;
 
-use std::collections::HashSet;
 use std::io::{ErrorKind, Read};
+
+use hashbrown::HashSet;
 
 use crate::catalog::{ByteRange, Guard, Member, quote};
 use crate::error::{Error, Result};
@@ -41,7 +42,7 @@ impl Archive {
     pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
         let place = end::find(cursor)?;
         let end = place.at + place.size;
-        let mut entries = Vec::new();
+        let mut entries = Vec::with_capacity(usize::try_from(place.count).unwrap_or(usize::MAX).min(1 << 10));
         cursor.seek(place.at);
         cursor.expect(place.size);
         while cursor.pos() < end {
@@ -69,18 +70,16 @@ impl Archive {
     /// stands in front of them is checked when they are first read.
     ///
     /// Without a data descriptor the bytes end where the next header begins. With one (PyTorch
-    /// streams its archives) the descriptor takes 12, 16, 20 or 24 bytes; PyTorch's alignment then
-    /// leaves one answer. Only when neither decides is the local header visited here.
+    /// streams its archives) the descriptor takes 16 bytes, or 24 where something needs 64 bits, if
+    /// PyTorch's alignment confirms it. When neither decides the local header is visited here.
     pub(crate) fn member(&self, cursor: &mut Cursor<'_>, row: usize) -> Result<Member> {
         let entry = &self.entries[row];
         entry.check()?;
         let first = entry.earliest();
         let last = self.ends[row] - entry.packed; // `ends` checked that the member fits
         let start = if entry.has_descriptor() {
-            [16, 24, 12, 20]
-                .into_iter()
-                .filter_map(|descriptor| last.checked_sub(descriptor))
-                .find(|&start| start >= first && start.is_multiple_of(TORCH_ALIGNMENT))
+            let descriptor = if entry.wide() { 24 } else { 16 };
+            last.checked_sub(descriptor).filter(|&start| start >= first && start.is_multiple_of(TORCH_ALIGNMENT))
         } else {
             // more than extra fields can take: there is a gap, and arithmetic does not help
             (last - first <= u64::from(u16::MAX)).then_some(last)

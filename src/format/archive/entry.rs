@@ -12,6 +12,8 @@ const ENTRY_LEN: usize = 46;
 
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
+/// The most that one byte can inflate to: 258 bytes for every two bits.
+const DEFLATE_MOST: u64 = 1032;
 pub(super) const FLAG_ENCRYPTED: u16 = 1;
 const FLAG_DESCRIPTOR: u16 = 1 << 3;
 const FLAG_UTF8: u16 = 1 << 11;
@@ -76,6 +78,11 @@ impl Entry {
         self.flags & FLAG_DESCRIPTOR != 0
     }
 
+    /// Whether a size or the offset needs 64 bits.
+    pub(super) fn wide(&self) -> bool {
+        self.inflated.max(self.packed).max(self.header_at) >= 0xffff_ffff
+    }
+
     /// The first offset at which its bytes can begin: right behind a local header without extra fields.
     pub(super) fn earliest(&self) -> u64 {
         self.header_at.saturating_add(LOCAL_LEN + u64::from(self.name_len))
@@ -90,6 +97,12 @@ impl Entry {
             match self.method {
                 STORED if self.packed != self.inflated => Error::malformed(format!(
                     "member {} is stored, yet takes {} bytes for {}",
+                    name(),
+                    self.packed,
+                    self.inflated
+                )),
+                DEFLATED if self.inflated > self.packed.saturating_mul(DEFLATE_MOST) => Error::malformed(format!(
+                    "member {} claims to inflate from {} bytes to {}, which deflate cannot",
                     name(),
                     self.packed,
                     self.inflated
