@@ -23,7 +23,7 @@ pub(crate) use entry::Entry;
 pub(crate) use local::local_payload;
 
 /// Length of a local header without name and extra fields.
-const LOCAL_LEN: u64 = 30;
+const LOCAL_LEN: usize = 30;
 
 /// PyTorch aligns each payload to this many bytes (`kFieldAlignment` of its archive writer).
 const TORCH_ALIGNMENT: u64 = 64;
@@ -35,6 +35,8 @@ pub(crate) struct Archive {
     pub(crate) entries: Vec<Entry>,
     /// Where the next thing after each entry begins: the next local header, or the directory.
     ends: Vec<u64>,
+    /// Whether members with data descriptors are aligned as PyTorch aligns them.
+    aligned: bool,
 }
 
 impl Archive {
@@ -58,7 +60,9 @@ impl Archive {
         }
         unique(&entries)?;
         let ends = ends(&entries, place.at)?;
-        Ok(Self { entries, ends })
+        let mut archive = Self { entries, ends, aligned: false };
+        archive.aligned = archive.is_aligned();
+        Ok(archive)
     }
 
     /// Row of the only member with this name.
@@ -70,16 +74,15 @@ impl Archive {
     /// stands in front of them is checked when they are first read.
     ///
     /// Without a data descriptor the bytes end where the next header begins. With one (PyTorch
-    /// streams its archives) the descriptor takes 16 bytes, or 24 where something needs 64 bits, if
-    /// PyTorch's alignment confirms it. When neither decides the local header is visited here.
+    /// streams its archives) that must be PyTorch's. When neither decides the local header is visited
+    /// here.
     pub(crate) fn member(&self, cursor: &mut Cursor<'_>, row: usize) -> Result<Member> {
         let entry = &self.entries[row];
         entry.check()?;
         let first = entry.earliest();
         let last = self.ends[row] - entry.packed; // `ends` checked that the member fits
         let start = if entry.has_descriptor() {
-            let descriptor = if entry.wide() { 24 } else { 16 };
-            last.checked_sub(descriptor).filter(|&start| start >= first && start.is_multiple_of(TORCH_ALIGNMENT))
+            self.before_descriptor(row).filter(|_| self.aligned)
         } else {
             // more than extra fields can take: there is a gap, and arithmetic does not help
             (last - first <= u64::from(u16::MAX)).then_some(last)
@@ -90,6 +93,30 @@ impl Archive {
         };
         // PyTorch can leave checksums out (`set_crc32_options(False)`): then they are 0
         self.place(row, start, (entry.crc32 != 0).then_some(entry.crc32))
+    }
+
+    /// Where a member's bytes begin if PyTorch's data descriptor follows them: 16 bytes, or 24 where
+    /// something needs 64 bits.
+    fn before_descriptor(&self, row: usize) -> Option<u64> {
+        let entry = &self.entries[row];
+        let descriptor = if entry.wide() { 24 } else { 16 };
+        let start = (self.ends[row] - entry.packed).checked_sub(descriptor);
+        start.filter(|&start| start >= entry.earliest() && entry.packed > 0)
+    }
+
+    /// One aligned member may be so by chance. If all are, and they are not few, PyTorch wrote them.
+    fn is_aligned(&self) -> bool {
+        const FEW: usize = 4;
+        let mut count = 0;
+        for (row, entry) in self.entries.iter().enumerate() {
+            if entry.has_descriptor() && entry.packed > 0 {
+                if !self.before_descriptor(row).is_some_and(|start| start.is_multiple_of(TORCH_ALIGNMENT)) {
+                    return false;
+                }
+                count += 1;
+            }
+        }
+        count >= FEW
     }
 
     /// As [`member`](Self::member), but visits the local header in any case, and stands behind it.

@@ -7,9 +7,9 @@ use crate::source::cursor::Cursor;
 const END: &[u8; 4] = b"PK\x05\x06";
 const END_LEN: usize = 22;
 const LOCATOR: &[u8] = b"PK\x06\x07";
-const LOCATOR_LEN: u64 = 20;
+const LOCATOR_LEN: usize = 20;
 const END64: &[u8] = b"PK\x06\x06";
-const END64_LEN: u64 = 56;
+const END64_LEN: usize = 56;
 
 /// Where the directory lies.
 pub(super) struct Place {
@@ -108,9 +108,9 @@ fn find_end(cursor: &mut Cursor<'_>, len: u64) -> Result<u64> {
 
 /// The zip64 end record and its offset, if a locator stands before the end record.
 fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(Claim, u64)>> {
-    let Some(locator_at) = end_at.checked_sub(LOCATOR_LEN) else { return Ok(None) };
+    let Some(locator_at) = end_at.checked_sub(LOCATOR_LEN as u64) else { return Ok(None) };
     cursor.seek(locator_at);
-    let locator = cursor.array::<{ LOCATOR_LEN as usize }>("the zip64 locator")?;
+    let locator = cursor.array::<LOCATOR_LEN>("the zip64 locator")?;
     if !locator.starts_with(LOCATOR) {
         return Ok(None);
     }
@@ -121,13 +121,13 @@ fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(Claim, u64
     let lost = || Error::malformed("the zip64 locator does not lead to an end record").at(locator_at);
     // right before the locator, which is right for archives with a prefix too; or, if the record was
     // extended, where the locator says
-    let adjacent = locator_at.checked_sub(END64_LEN).filter(|&at| offset <= at);
+    let adjacent = locator_at.checked_sub(END64_LEN as u64).filter(|&at| offset <= at);
     for at in [adjacent, Some(offset)].into_iter().flatten() {
-        if at.checked_add(END64_LEN).is_none_or(|end| end > locator_at) {
+        if at.checked_add(END64_LEN as u64).is_none_or(|end| end > locator_at) {
             continue;
         }
         cursor.seek(at);
-        let end64 = cursor.array::<{ END64_LEN as usize }>("the zip64 end record")?;
+        let end64 = cursor.array::<END64_LEN>("the zip64 end record")?;
         if !end64.starts_with(END64) || u64_at(&end64, 4).checked_add(at + 12) != Some(locator_at) {
             continue;
         }

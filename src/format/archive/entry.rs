@@ -85,7 +85,7 @@ impl Entry {
 
     /// The first offset at which its bytes can begin: right behind a local header without extra fields.
     pub(super) fn earliest(&self) -> u64 {
-        self.header_at.saturating_add(LOCAL_LEN + u64::from(self.name_len))
+        self.header_at.saturating_add(LOCAL_LEN as u64 + u64::from(self.name_len))
     }
 
     /// Refuses what cannot be read: encrypted members and methods other than stored and deflate.

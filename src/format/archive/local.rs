@@ -18,7 +18,7 @@ pub(super) struct Local {
 /// the directory has all that they say.
 pub(super) fn read(cursor: &mut Cursor<'_>, at: u64, name: &str) -> Result<Local> {
     cursor.seek(at);
-    let head = cursor.array::<{ LOCAL_LEN as usize }>("a zip local header")?;
+    let head = cursor.array::<LOCAL_LEN>("a zip local header")?;
     let bad = |what: &str| Error::malformed(format!("member {}: {what}", quote(name))).at(at);
     if !head.starts_with(LOCAL) {
         return Err(bad("no zip local header where the directory says"));
@@ -29,10 +29,10 @@ pub(super) fn read(cursor: &mut Cursor<'_>, at: u64, name: &str) -> Result<Local
     }
     let (name_len, extra_len) = (u16_at(&head, 26), u16_at(&head, 28));
     let stored = cursor.take(usize::from(name_len), "the name in a zip local header")?;
-    if !decode_name(stored, flags).is_some_and(|stored| stored == name) {
+    if decode_name(stored, flags).is_none_or(|stored| stored != name) {
         return Err(bad("its own header carries another name"));
     }
-    let payload = at + LOCAL_LEN + u64::from(name_len) + u64::from(extra_len);
+    let payload = at + LOCAL_LEN as u64 + u64::from(name_len) + u64::from(extra_len);
     Ok(Local { method: u16_at(&head, 8), payload })
 }
 

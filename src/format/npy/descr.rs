@@ -76,10 +76,10 @@ impl Record {
 
     fn number(&mut self, found: &Number<'_>) -> Result<()> {
         self.float8 |= found.kind == Kind::Plain(Dtype::F8_E5M2);
-        if let Some(endian) = found.endian {
-            if *self.endian.get_or_insert(endian) != endian {
-                return Err(Fault::unsupported(self.at, "a structured type whose fields differ in byte order"));
-            }
+        if let Some(endian) = found.endian
+            && *self.endian.get_or_insert(endian) != endian
+        {
+            return Err(Fault::unsupported(self.at, "a structured type whose fields differ in byte order"));
         }
         self.push(found.unit)
     }
