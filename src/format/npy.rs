@@ -1,6 +1,6 @@
 //! NPY: one array of numpy.
 //!
-//! The header is a Python literal in text; see [`header`]. Bytes behind the array are left alone, as
+//! The header is a Python literal in text. Bytes behind the array are left alone, as
 //! numpy leaves them.
 
 mod descr;
