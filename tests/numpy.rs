@@ -191,6 +191,17 @@ fn void_items_become_the_dtype_that_the_caller_knows() {
 }
 
 #[test]
+fn void_items_of_a_big_endian_machine_are_turned_around() {
+    let bytes = npy("'>V2'", false, &[2], 4);
+    let raw = Checkpoint::from_bytes(bytes.clone()).expect("opens");
+    assert_eq!(raw.tensor("").expect("the array").bytes().expect("reads")[..], [0, 1, 2, 3]);
+    let options = OpenOptions::new().void_as(anamnesis::Dtype::BF16);
+    let source = anamnesis::source::Memory::new(bytes);
+    let known = Checkpoint::from_source_with(source, &options).expect("opens");
+    assert_eq!(known.tensor("").expect("the array").bytes().expect("reads")[..], [1, 0, 3, 2]);
+}
+
+#[test]
 fn object_arrays_are_refused_beside_their_neighbours() {
     let checkpoint = Checkpoint::open(fixtures().join("npz/object.npz")).expect("opens");
     assert_eq!(checkpoint.catalog().tensors().len(), 1);

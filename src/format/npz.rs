@@ -70,7 +70,7 @@ impl Npz {
         let first = opening.upto(cursor, &entry.name, PRELUDE)?;
         if !first.starts_with(MAGIC) {
             match named {
-                Some(name) => self.refuse(name, "it does not begin as an NPY file does"),
+                Some(name) => self.refuse(cursor, name, "it does not begin as an NPY file does")?,
                 None => self.strangers.push(row),
             }
             return Ok(());
@@ -90,10 +90,7 @@ impl Npz {
         let array = match prelude.array(&header[prelude.text_at..]) {
             Ok(array) => array,
             Err(e) => match e.object_array() {
-                Some(reason) => {
-                    self.refuse(name, reason);
-                    return Ok(());
-                }
+                Some(reason) => return self.refuse(cursor, name, reason),
                 None => return Err(fault(e)),
             },
         };
@@ -125,8 +122,11 @@ impl Npz {
         Ok(())
     }
 
-    fn refuse(&mut self, name: &str, reason: &str) {
+    fn refuse(&mut self, cursor: &Cursor<'_>, name: &str, reason: &str) -> Result<()> {
+        let memory = size_of::<Refused>() + name.len() + reason.len();
+        cursor.budget().memory(memory as u64, "the list of refused members")?;
         self.catalog.refused.push(Refused { name: name.into(), reason: reason.into() });
+        Ok(())
     }
 
     fn finish(mut self, archive: &Archive) -> Result<Catalog> {

@@ -26,7 +26,9 @@ pub(super) struct Item {
 pub(super) fn item(descr: &Literal, source: &str, at: usize) -> Result<Item> {
     if let Literal::Text(text) = descr {
         let found = number(text, at)?;
-        let endian = found.endian.unwrap_or_default();
+        // raw items have no order, until the caller says what they are (`OpenOptions::void_as`)
+        let void = matches!(found.kind, Kind::Opaque('V', 2.., _)) && text.starts_with('>');
+        let endian = if void { Endian::Big } else { found.endian.unwrap_or_default() };
         let float8 = found.kind == Kind::Plain(Dtype::F8_E5M2);
         return Ok(Item { encoding: found.encoding(), endian, float8 });
     }
