@@ -1,6 +1,8 @@
 //! What the integration tests share: fixtures, the corpus and its manifests, hashes.
 #![allow(dead_code, missing_docs, unreachable_pub)] // each test uses its part
 
+pub mod sparse;
+
 use std::path::{Path, PathBuf};
 
 use anamnesis::{Checkpoint, Layout, Result, Tensor};

@@ -1,16 +1,16 @@
 //! `--hash`: SHA-256 of each tensor's logical bytes, several tensors at a time.
 
-use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anamnesis::catalog::Layout;
 use anamnesis::{Checkpoint, Summary, Tensor};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
 
 use crate::exit::Failure;
+use crate::output::progress;
 
 /// Fills in the hashes of the tensors that are `wanted`. Stops at the first tensor that cannot be
 /// read; tensors that have no bytes of their own (sparse, absent) get a warning instead of a hash.
@@ -28,7 +28,7 @@ pub(crate) fn fill(
         let text = format!("{} tensors are sparse or were saved without data and have no hash", without.len());
         summary.warnings.push(text);
     }
-    let bar = progress(rows.iter().map(|(_, tensor)| tensor.info().nbytes()).fold(0, u64::saturating_add));
+    let bar = progress::bar(rows.iter().map(|(_, tensor)| tensor.info().nbytes()).fold(0, u64::saturating_add));
     let next = AtomicUsize::new(0);
     let done = Mutex::new((Vec::with_capacity(rows.len()), None));
     let work = || {
@@ -69,23 +69,4 @@ fn sha256(tensor: &Tensor<'_>, bar: &ProgressBar) -> anamnesis::Result<String> {
     })?;
     let digits = hash.finalize().into_iter().flat_map(|b| [b >> 4, b & 15]).map(|d| char::from(DIGITS[usize::from(d)]));
     Ok(digits.collect())
-}
-
-/// A bar on standard error if that is a terminal, and if there is enough to do that one would look.
-fn progress(bytes: u64) -> ProgressBar {
-    const WORTH_WATCHING: u64 = 64 << 20;
-    if bytes < WORTH_WATCHING || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
-    // narrower than the terminal, so that a ^C behind it does not wrap
-    let template = "hashing {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
-    bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
-    let on_interrupt = bar.clone();
-    // set once; a second checkpoint's bar is drawn by the same rules and left to the terminal
-    let _ = ctrlc::set_handler(move || {
-        on_interrupt.finish_and_clear();
-        std::process::exit(130);
-    });
-    bar
 }

@@ -12,7 +12,12 @@ pub fn read(format: &'static Format, bytes: &[u8]) {
     let memory = Checkpoint::from_source_with(source::Memory::new(bytes.to_vec()), &options);
     let reader = Checkpoint::from_reader_with(std::io::Cursor::new(bytes.to_vec()), &options);
     match (&memory, &reader) {
-        (Ok(a), Ok(b)) => assert_eq!(a.catalog(), b.catalog(), "two sources, two catalogs"),
+        // as text, since a NaN in the metadata does not equal itself
+        (Ok(a), Ok(b)) => assert_eq!(
+            format!("{:?}", a.catalog()),
+            format!("{:?}", b.catalog()),
+            "two sources, two catalogs"
+        ),
         (Err(_), Err(_)) => {}
         // a reader copies what a map lends, so it may reach a limit earlier
         (a, b) => assert!(limited(a) || limited(b), "one source refuses: {a:?} {b:?}"),

@@ -3,6 +3,7 @@
 pub(crate) mod head;
 pub(crate) mod json;
 pub(crate) mod metadata;
+pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod tensors;
 pub(crate) mod text;

@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(middle(name, 50), "model.vision_tow…layers.31.self_attn.q_proj.weight");
         assert_eq!(middle(name, 40), "model.…layers.31.self_attn.q_proj.weight");
         assert_eq!(middle(name, 25), "…layers.31….q_proj.weight");
-        assert_eq!(middle("embedding_of_the_tokens.weight", 20), "embeddi…kens.weight");
+        assert_eq!(middle("embedding_of_the_tokens.weight", 20), "embeddi…okens.weight");
         for most in 1..70 {
             assert!(width(&middle(name, most)) <= most);
             assert!(width(&middle("数値数値数値数値数値", most)) <= most);

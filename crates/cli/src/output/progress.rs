@@ -1,0 +1,85 @@
+//! The progress bar: on standard error, if that is a terminal, and gone when the work is.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
+
+/// Less than this is done before one would look.
+const WORTH_WATCHING: u64 = 64 << 20;
+/// Room behind the bar for the `^C` that terminals echo; without it that would begin a new line,
+/// and the bar stay on the one above.
+const ECHO: u16 = 3;
+
+/// A bar over so many bytes.
+pub(crate) fn bar(bytes: u64) -> ProgressBar {
+    if bytes < WORTH_WATCHING || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let target = ProgressDrawTarget::term_like_with_hz(Box::new(Terminal), 15);
+    let bar = ProgressBar::with_draw_target(Some(bytes), target);
+    let template = "hashing {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+    bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
+    shown().replace(bar.clone());
+    // fails for the second bar of a run: the handler is there already
+    let _ = ctrlc::set_handler(|| {
+        shown().take().iter().for_each(ProgressBar::finish_and_clear);
+        std::process::exit(130);
+    });
+    bar
+}
+
+/// The bar that an interrupt clears.
+fn shown() -> MutexGuard<'static, Option<ProgressBar>> {
+    static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Standard error, said to be a little narrower than it is.
+#[derive(Debug)]
+struct Terminal;
+
+impl Terminal {
+    fn control(times: usize, code: char) -> io::Result<()> {
+        if times == 0 { Ok(()) } else { write!(io::stderr(), "\x1b[{times}{code}") }
+    }
+}
+
+impl TermLike for Terminal {
+    fn width(&self) -> u16 {
+        let measured = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0);
+        measured.saturating_sub(ECHO).max(1)
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        Self::control(n, 'A')
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        Self::control(n, 'B')
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        Self::control(n, 'C')
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        Self::control(n, 'D')
+    }
+
+    fn write_line(&self, line: &str) -> io::Result<()> {
+        writeln!(io::stderr(), "{line}")
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        io::stderr().write_all(text.as_bytes())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.write_str("\r\x1b[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}

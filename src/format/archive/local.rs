@@ -1,0 +1,42 @@
+//! Local headers: what stands in front of each member's bytes.
+
+use super::entry::{FLAG_ENCRYPTED, decode_name};
+use super::{LOCAL_LEN, u16_at};
+use crate::catalog::quote;
+use crate::error::{Error, Result};
+use crate::source::cursor::Cursor;
+
+const LOCAL: &[u8] = b"PK\x03\x04";
+
+pub(super) struct Local {
+    pub(super) method: u16,
+    /// Where the member's bytes begin.
+    pub(super) payload: u64,
+}
+
+/// Reads the local header at `at`, which must be that of `name`. The extra fields are stepped over:
+/// the directory has all that they say.
+pub(super) fn read(cursor: &mut Cursor<'_>, at: u64, name: &str) -> Result<Local> {
+    cursor.seek(at);
+    let head = cursor.array::<LOCAL_LEN>("a zip local header")?;
+    let bad = |what: &str| Error::malformed(format!("member {}: {what}", quote(name))).at(at);
+    if !head.starts_with(LOCAL) {
+        return Err(bad("no zip local header where the directory says"));
+    }
+    let flags = u16_at(&head, 6);
+    if flags & FLAG_ENCRYPTED != 0 {
+        return Err(bad("encrypted by its own header, and not by the directory"));
+    }
+    let (name_len, extra_len) = (u16_at(&head, 26), u16_at(&head, 28));
+    let stored = cursor.take(usize::from(name_len), "the name in a zip local header")?;
+    if decode_name(stored, flags).is_none_or(|stored| stored != name) {
+        return Err(bad("its own header carries another name"));
+    }
+    let payload = at + LOCAL_LEN as u64 + u64::from(name_len) + u64::from(extra_len);
+    Ok(Local { method: u16_at(&head, 8), payload })
+}
+
+/// Reads a local header and returns where the member's bytes begin.
+pub(crate) fn local_payload(cursor: &mut Cursor<'_>, header_at: u64, name: &str) -> Result<u64> {
+    read(cursor, header_at, name).map(|local| local.payload)
+}

@@ -1,0 +1,357 @@
+//! Archives of another writer, and what its reader says of them; then archives bent by hand.
+
+use std::io::{self, Read, Write};
+use std::time::Instant;
+
+use proptest::prelude::*;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use super::*;
+use crate::limits::{Budget, Limits};
+use crate::source::{Memory, Seekable, Source};
+
+#[derive(Clone, Debug)]
+struct Given {
+    name: String,
+    content: Vec<u8>,
+    deflated: bool,
+    large: bool,
+    alignment: u16,
+}
+
+fn given() -> impl Strategy<Value = Given> {
+    let name = prop_oneof!["[a-z/]{1,9}\\.npy", "[ -~]{0,20}", "\\PC{1,8}", "[a-z]{300}"];
+    let bytes = proptest::collection::vec(any::<u8>(), 0..900);
+    let dull = (any::<u8>(), 0..30_000usize).prop_map(|(b, n)| vec![b; n]);
+    let alignment = prop_oneof![Just(0u16), Just(64), Just(4096)];
+    (name, prop_oneof![bytes, dull], any::<bool>(), any::<bool>(), alignment)
+        .prop_map(|(name, content, deflated, large, alignment)| Given { name, content, deflated, large, alignment })
+}
+
+fn options(given: &Given) -> SimpleFileOptions {
+    let method = if given.deflated { CompressionMethod::Deflated } else { CompressionMethod::Stored };
+    SimpleFileOptions::default().compression_method(method).large_file(given.large).with_alignment(given.alignment)
+}
+
+fn write<W: Write + io::Seek>(mut zip: ZipWriter<W>, members: &[Given], comment: &[u8]) -> W {
+    for member in members {
+        zip.start_file(&*member.name, options(member)).expect("a member");
+        zip.write_all(&member.content).expect("its content");
+    }
+    zip.set_raw_comment(comment.into()).expect("a comment");
+    zip.finish().expect("an archive")
+}
+
+/// An archive of these members, written to a file or, with data descriptors, to a stream.
+fn archive(members: &[Given], comment: &[u8], streamed: bool) -> Vec<u8> {
+    if !streamed {
+        return write(ZipWriter::new(io::Cursor::new(Vec::new())), members, comment).into_inner();
+    }
+    let mut zip = ZipWriter::new_stream(Vec::new());
+    for member in members {
+        zip.start_file(&*member.name, options(member)).expect("a member");
+        zip.write_all(&member.content).expect("its content");
+    }
+    zip.set_raw_comment(comment.into()).expect("a comment");
+    zip.finish().expect("an archive").into_inner()
+}
+
+fn with<T>(source: &dyn Source, read: impl FnOnce(&mut Cursor<'_>) -> Result<T>) -> Result<T> {
+    let budget = Budget::new(Limits::default());
+    read(&mut Cursor::new(source, &budget))
+}
+
+fn read(bytes: &[u8]) -> Result<Archive> {
+    with(&Memory::new(bytes.to_vec()), Archive::read)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agrees_with_another_reader(
+        mut members in proptest::collection::vec(given(), 0..12),
+        comment in proptest::collection::vec(any::<u8>(), 0..300),
+        prefix in proptest::collection::vec(any::<u8>(), 0..40),
+        streamed in any::<bool>(),
+    ) {
+        let mut seen = HashSet::new();
+        members.retain(|m| !m.name.ends_with(['/', '\\']) && seen.insert(m.name.clone()));
+        let bytes = [prefix, archive(&members, &comment, streamed)].concat();
+        let mut theirs = ZipArchive::new(io::Cursor::new(&bytes)).expect("their own archive");
+        let sources: [Box<dyn Source>; 2] = [
+            Box::new(Memory::new(bytes.clone())),
+            Box::new(Seekable::new(io::Cursor::new(bytes.clone())).expect("a reader")),
+        ];
+        for source in sources {
+            with(&*source, |cursor| {
+                let ours = Archive::read(cursor)?;
+                assert_eq!(ours.entries.len(), members.len());
+                for (row, member) in members.iter().enumerate() {
+                    let entry = &ours.entries[row];
+                    let their = theirs.by_index(row).expect("their own member");
+                    assert_eq!(*entry.name, *member.name);
+                    assert_eq!(entry.crc32, their.crc32());
+                    assert_eq!((entry.packed, entry.inflated), (their.compressed_size(), their.size()));
+                    assert_eq!(entry.deflated(), member.deflated);
+                    assert_eq!(ours.position(&member.name), Some(row));
+                    let place = ours.visit(cursor, row)?;
+                    assert_eq!(Some(place.bytes.start), their.data_start());
+                    assert_eq!(ours.content(cursor, row)?, member.content);
+                    assert_eq!(ours.member(cursor, row)?.bytes, place.bytes);
+                }
+                Ok(())
+            }).expect("a good archive");
+        }
+    }
+
+    #[test]
+    fn any_bytes_end_in_an_answer(
+        mut bytes in proptest::collection::vec(given(), 1..4).prop_map(|mut m| {
+            m.dedup_by(|a, b| a.name == b.name);
+            m.truncate(1);
+            archive(&m, b"", false)
+        }),
+        flips in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<proptest::sample::Index>(),
+        cuts in any::<bool>(),
+    ) {
+        for (at, byte) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if cuts {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let source = Memory::new(bytes);
+        let _ = with(&source, |cursor| {
+            let ours = Archive::read(cursor)?;
+            for row in 0..ours.entries.len() {
+                let _ = (ours.member(cursor, row), ours.visit(cursor, row), ours.content(cursor, row));
+            }
+            Ok(())
+        });
+    }
+}
+
+fn small(names: &[&str]) -> Vec<u8> {
+    let member = |name: &&str| Given {
+        name: (*name).into(),
+        content: b"some content".to_vec(),
+        deflated: false,
+        large: false,
+        alignment: 0,
+    };
+    archive(&names.iter().map(member).collect::<Vec<_>>(), b"", false)
+}
+
+/// Offset of the only place where these bytes stand, counted from the back.
+fn last(bytes: &[u8], of: &[u8]) -> usize {
+    bytes.windows(of.len()).rposition(|w| w == of).expect("it is there")
+}
+
+#[test]
+fn a_comment_may_hold_end_records_and_must_end_the_file() {
+    let member = Given { name: "a".into(), content: vec![1; 9], deflated: false, large: false, alignment: 0 };
+    let fakes: Vec<u8> = b"PK\x05\x06".repeat(16_000);
+    let bytes = archive(&[member], &fakes, false);
+    let begun = Instant::now();
+    assert_eq!(read(&bytes).expect("reads").entries.len(), 1);
+    let longer = [&bytes[..], b"\0"].concat();
+    assert!(read(&longer).unwrap_err().to_string().contains("do not end the file"));
+    assert!(read(&fakes).is_err());
+    assert!(begun.elapsed().as_secs_f64() < 1.0);
+}
+
+#[test]
+fn members_that_share_bytes_or_names_are_refused() {
+    let bytes = small(&["aa", "bb"]);
+    read(&bytes).expect("as written");
+    // the second entry points at the first member
+    let mut overlapping = bytes.clone();
+    let second = last(&bytes, b"PK\x01\x02");
+    overlapping[second + 42..second + 46].fill(0);
+    assert!(read(&overlapping).unwrap_err().to_string().contains("runs into"));
+    // both are called `aa`
+    let mut twins = bytes.clone();
+    twins[second + 46..second + 48].copy_from_slice(b"aa");
+    assert!(read(&twins).unwrap_err().to_string().contains("two members"));
+    // `bb` in the directory is `bx` in its own header
+    let mut renamed = bytes;
+    renamed[second + 47] = b'x';
+    let refused = with(&Memory::new(renamed), |cursor| Archive::read(cursor)?.visit(cursor, 1)).unwrap_err();
+    assert!(refused.to_string().contains("another name"));
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let bytes = small(&["aa"]);
+    let entry = last(&bytes, b"PK\x01\x02");
+    let end = last(&bytes, b"PK\x05\x06");
+    let bent = |at: usize, value: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = value;
+        with(&Memory::new(bytes), |cursor| Archive::read(cursor)?.visit(cursor, 0)).unwrap_err().to_string()
+    };
+    for (at, value, what) in [
+        (entry + 10, 12, "bzip2"),
+        (entry + 10, 14, "lzma"),
+        (entry + 10, 99, "method 99"),
+        (entry + 8, 1, "encrypted"),
+        (6, 1, "encrypted"),
+        (8, 8, "zip method 0 in the directory and 8 in its own header"),
+        (entry + 34, 1, "another disk"),
+        (end + 4, 1, "several disks"),
+        (end + 10, 2, "announces 2 members and lists 1"),
+        (entry + 24, 200, "stored, yet takes"),
+        (0, b'Q', "no zip local header"),
+        (entry, b'Q', "no entry"),
+        (26, 1, "another name"),
+        (28, 200, "runs into what follows"),
+    ] {
+        assert!(bent(at, value).contains(what), "{what}: {}", bent(at, value));
+    }
+}
+
+#[test]
+fn names_are_utf8_or_code_page_437() {
+    const UTF8: u16 = 1 << 11;
+    assert_eq!(entry::decode_name(b"a\x81\xe1", 0).as_deref(), Some("aüß"));
+    assert_eq!(entry::decode_name("aü".as_bytes(), UTF8).as_deref(), Some("aü"));
+    assert_eq!(entry::decode_name(b"a\x81", UTF8), None);
+    for byte in 0x80..=0xffu8 {
+        assert_eq!(entry::decode_name(&[byte], 0).map(|name| name.chars().count()), Some(1));
+    }
+}
+
+/// An archive of one stored member whose directory speaks zip64 throughout, with an extended end record.
+fn zip64(extension: &[u8]) -> Vec<u8> {
+    let mut bytes = small(&["aa"]);
+    let entry = last(&bytes, b"PK\x01\x02");
+    let end = last(&bytes, b"PK\x05\x06");
+    let (len, offset) = (12u64, 0u64);
+    bytes.truncate(end);
+    bytes[entry + 20..entry + 28].fill(0xff);
+    bytes[entry + 42..entry + 46].fill(0xff);
+    bytes[entry + 30] = 28;
+    bytes.extend([1, 0, 24, 0]);
+    for value in [len, len, offset] {
+        bytes.extend(value.to_le_bytes());
+    }
+    let size = bytes.len() - entry;
+    let at = bytes.len() as u64;
+    bytes.extend(b"PK\x06\x06");
+    bytes.extend((44 + extension.len() as u64).to_le_bytes());
+    bytes.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for value in [1, 1, size as u64, entry as u64] {
+        bytes.extend(value.to_le_bytes());
+    }
+    bytes.extend(extension);
+    bytes.extend(b"PK\x06\x07\0\0\0\0");
+    bytes.extend(at.to_le_bytes());
+    bytes.extend([1, 0, 0, 0]);
+    bytes.extend(b"PK\x05\x06\0\0\0\0");
+    bytes.extend([0xff; 12]);
+    bytes.extend([0, 0]);
+    bytes
+}
+
+#[test]
+fn zip64_throughout() {
+    for bytes in [zip64(b""), zip64(b"an extension"), [b"a prefix".to_vec(), zip64(b"")].concat()] {
+        let content = with(&Memory::new(bytes), |cursor| Archive::read(cursor)?.content(cursor, 0));
+        assert_eq!(content.expect("reads"), b"some content");
+    }
+    // the end records disagree
+    let mut bytes = zip64(b"");
+    let end = last(&bytes, b"PK\x05\x06");
+    bytes[end + 10..end + 12].copy_from_slice(&[9, 0]);
+    assert!(read(&bytes).unwrap_err().to_string().contains("disagree"));
+    // a second zip64 field
+    let mut bytes = zip64(b"");
+    let field = last(&bytes, &[1, 0, 24, 0]);
+    bytes[field + 2] = 8;
+    bytes[field + 12..field + 16].copy_from_slice(&[1, 0, 12, 0]);
+    assert!(read(&bytes).unwrap_err().to_string().contains("two zip64 fields"));
+}
+
+#[test]
+fn a_hundred_thousand_members_are_quick() {
+    let mut zip = ZipWriter::new(io::Cursor::new(Vec::new()));
+    for i in 0..100_000 {
+        zip.start_file(i.to_string(), SimpleFileOptions::default().compression_method(CompressionMethod::Stored))
+            .expect("a member");
+    }
+    let bytes = zip.finish().expect("an archive").into_inner();
+    let begun = Instant::now();
+    assert_eq!(read(&bytes).expect("reads").entries.len(), 100_000);
+    assert!(begun.elapsed().as_secs_f64() < 2.0, "{:?}", begun.elapsed());
+    // and they are charged for
+    let budget = Budget::new(Limits { memory: 1 << 20, ..Limits::default() });
+    let source = Memory::new(bytes);
+    let refused = Archive::read(&mut Cursor::new(&source, &budget)).unwrap_err();
+    assert_eq!(refused.kind().name(), "limit");
+}
+
+#[test]
+fn content_is_checked_and_not_allocated_by_claim() {
+    let member = Given { name: "a".into(), content: vec![7; 5000], deflated: true, large: false, alignment: 0 };
+    let bytes = archive(&[member], b"", false);
+    let entry = last(&bytes, b"PK\x01\x02");
+    let content = |at: usize, value: [u8; 4]| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + 4].copy_from_slice(&value);
+        let budget = Budget::new(Limits { memory: 1 << 20, ..Limits::default() });
+        let source = Memory::new(bytes);
+        let mut cursor = Cursor::new(&source, &budget);
+        Archive::read(&mut cursor).and_then(|a| a.content(&mut cursor, 0)).unwrap_err().to_string()
+    };
+    assert!(content(entry + 24, [0xff, 0xff, 0xff, 0x7f]).contains("which deflate cannot"));
+    assert!(content(entry + 24, [0x89, 0x13, 0, 0]).contains("holds 5000 bytes of the 5001"));
+    assert!(content(entry + 24, [1, 0, 0, 0]).contains("more than the 1 bytes"));
+    assert!(content(entry + 16, [1, 2, 3, 4]).contains("checksum"));
+    let payload = 30 + 1;
+    assert!(content(payload, [0xff; 4]).contains("inflate"));
+}
+
+#[test]
+fn pytorch_archives_are_located_without_a_visit() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/pth");
+    let mut paths = vec![dir];
+    let (mut members, mut unvisited) = (0, 0);
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(std::fs::read_dir(&path).expect("a directory").map(|e| e.expect("an entry").path()));
+            continue;
+        }
+        let bytes = std::fs::read(&path).expect("a fixture");
+        if !bytes.starts_with(b"PK") {
+            continue;
+        }
+        with(&Memory::new(bytes), |cursor| {
+            let ours = Archive::read(cursor)?;
+            for row in 0..ours.entries.len() {
+                let by_visit = ours.visit(cursor, row)?;
+                cursor.seek(0);
+                let by_arithmetic = ours.member(cursor, row)?;
+                assert_eq!(by_arithmetic.bytes, by_visit.bytes, "{}", path.display());
+                members += 1;
+                unvisited += usize::from(cursor.pos() == 0);
+            }
+            Ok(())
+        })
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+    assert!(members > 100 && unvisited * 10 > members * 9, "{unvisited} of {members} members without a visit");
+}
+
+#[test]
+fn the_other_reader_is_there() {
+    // guards the oracle itself: what it writes, it reads
+    let bytes = small(&["aa"]);
+    let mut text = String::new();
+    let mut theirs = ZipArchive::new(io::Cursor::new(&bytes)).expect("reads");
+    theirs.by_index(0).expect("a member").read_to_string(&mut text).expect("text");
+    assert_eq!(text, "some content");
+}

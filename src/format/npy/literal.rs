@@ -1,0 +1,232 @@
+//! The Python literals that a header is written in: strings, whole numbers, truth values, tuples,
+//! lists, and one dict around them.
+//!
+//! Nothing is evaluated: an operator, a call or a name is an error where it stands.
+
+use std::ops::Range;
+
+use super::fault::{Fault, Result};
+
+/// Brackets inside brackets. A structured type takes two per level; numpy writes few.
+const DEPTH: u32 = 40;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Literal {
+    Text(String),
+    Number(u64),
+    Bool(bool),
+    None,
+    Tuple(Vec<Literal>),
+    List(Vec<Literal>),
+}
+
+/// One `key: value` of a dict, and where the value stands.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) value: Literal,
+    pub(super) span: Range<usize>,
+}
+
+/// Reads a text that is one dict with text keys, and spaces or newlines behind it.
+pub(super) fn dict(text: &str) -> Result<Vec<Entry>> {
+    let mut parser = Parser { text, pos: 0 };
+    parser.blanks();
+    if !parser.eat(b'{') {
+        return Err(parser.fault("the header is not a dict"));
+    }
+    let mut entries = Vec::new();
+    loop {
+        parser.blanks();
+        if parser.eat(b'}') {
+            break;
+        }
+        let at = parser.pos;
+        let Literal::Text(key) = parser.value(1)? else {
+            return Err(Fault::malformed(at, "a key of the header is not text"));
+        };
+        parser.blanks();
+        if !parser.eat(b':') {
+            return Err(parser.fault("a key without a value"));
+        }
+        parser.blanks();
+        let start = parser.pos;
+        let value = parser.value(1)?;
+        entries.push(Entry { key, value, span: start..parser.pos });
+        parser.blanks();
+        if !parser.eat(b',') && parser.peek() != Some(b'}') {
+            return Err(parser.fault("expected `,` or `}`"));
+        }
+    }
+    parser.blanks();
+    if parser.pos < text.len() {
+        return Err(parser.fault("something follows the dict"));
+    }
+    Ok(entries)
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    /// Always on the boundary of a character.
+    pos: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn fault(&self, what: &str) -> Fault {
+        Fault::malformed(self.pos, what)
+    }
+
+    fn rest(&self) -> &'t str {
+        &self.text[self.pos..]
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.pos).copied()
+    }
+
+    fn eat(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.pos += usize::from(found);
+        found
+    }
+
+    /// Takes the ASCII bytes that satisfy `is`.
+    fn run(&mut self, is: fn(&u8) -> bool) -> &'t str {
+        let n = self.rest().bytes().take_while(|b| b.is_ascii() && is(b)).count();
+        let run = &self.rest()[..n];
+        self.pos += n;
+        run
+    }
+
+    fn blanks(&mut self) {
+        self.run(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0c));
+    }
+
+    /// The only recursion, `depth` deep.
+    fn value(&mut self, depth: u32) -> Result<Literal> {
+        match self.peek() {
+            Some(quote @ (b'\'' | b'"')) => self.string(quote).map(Literal::Text),
+            Some(b'0'..=b'9') => self.number(),
+            Some(b'-') => Err(self.fault("a negative number")),
+            Some(b'(') => {
+                let (mut items, comma) = self.items(b')', depth)?;
+                // `(3)` is 3, and only `(3,)` a tuple
+                Ok(if items.len() == 1 && !comma { items.remove(0) } else { Literal::Tuple(items) })
+            }
+            Some(b'[') => Ok(Literal::List(self.items(b']', depth)?.0)),
+            Some(b'A'..=b'Z' | b'a'..=b'z' | b'_') => {
+                let at = self.pos;
+                match self.run(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+                    "True" => Ok(Literal::Bool(true)),
+                    "False" => Ok(Literal::Bool(false)),
+                    "None" => Ok(Literal::None),
+                    _ => Err(Fault::malformed(at, "a name; only literals are read, nothing is evaluated")),
+                }
+            }
+            Some(_) => Err(self.fault("not a Python literal")),
+            None => Err(self.fault("the header ends inside the dict")),
+        }
+    }
+
+    /// The items of a bracket up to `close`, and whether there was a comma.
+    fn items(&mut self, close: u8, depth: u32) -> Result<(Vec<Literal>, bool)> {
+        if depth >= DEPTH {
+            return Err(self.fault("nested too deeply for a dtype or a shape"));
+        }
+        self.pos += 1;
+        let (mut items, mut comma) = (Vec::new(), false);
+        loop {
+            self.blanks();
+            if self.eat(close) {
+                return Ok((items, comma));
+            }
+            items.push(self.value(depth + 1)?);
+            self.blanks();
+            if self.eat(b',') {
+                comma = true;
+            } else if self.peek() != Some(close) {
+                return Err(self.fault(if self.peek().is_none() {
+                    "the header ends inside a bracket"
+                } else {
+                    "expected `,` or a closing bracket"
+                }));
+            }
+        }
+    }
+
+    fn number(&mut self) -> Result<Literal> {
+        let at = self.pos;
+        let digits = self.run(u8::is_ascii_digit);
+        // `010` is 8 to Python 2 and an error to Python 3
+        if digits.len() > 1 && digits.starts_with('0') {
+            return Err(Fault::malformed(at, "a number with leading zeros"));
+        }
+        let number = digits.parse().map_err(|_| Fault::malformed(at, "a number over 64 bits"))?;
+        if !self.eat(b'L') {
+            self.eat(b'l'); // Python 2 wrote its long integers `10L`
+        }
+        match self.peek() {
+            Some(b'.' | b'e' | b'E' | b'j' | b'x' | b'o' | b'b' | b'_') => {
+                Err(Fault::malformed(at, "not a plain whole number"))
+            }
+            _ => Ok(Literal::Number(number)),
+        }
+    }
+
+    fn string(&mut self, quote: u8) -> Result<String> {
+        let start = self.pos;
+        self.pos += 1;
+        let mut out = String::new();
+        loop {
+            let Some(c) = self.rest().chars().next() else {
+                return Err(Fault::malformed(start, "a string without an end"));
+            };
+            self.pos += c.len_utf8();
+            match c {
+                '\n' | '\r' | '\0' => return Err(Fault::malformed(start, "a string without an end")),
+                '\\' => self.escape(&mut out)?,
+                c if c == char::from(quote) => return Ok(out),
+                c => out.push(c),
+            }
+        }
+    }
+
+    fn escape(&mut self, out: &mut String) -> Result<()> {
+        let Some(c) = self.rest().chars().next() else { return Err(self.fault("a string without an end")) };
+        if c.is_digit(8) {
+            let digits = self.rest().bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
+            return self.code(digits, 8, out);
+        }
+        self.pos += c.len_utf8();
+        match c {
+            '\\' | '\'' | '"' => out.push(c),
+            'n' => out.push('\n'),
+            'r' => out.push('\r'),
+            't' => out.push('\t'),
+            'a' => out.push('\x07'),
+            'b' => out.push('\x08'),
+            'f' => out.push('\x0c'),
+            'v' => out.push('\x0b'),
+            '\n' => {}
+            'x' => return self.code(2, 16, out),
+            'u' => return self.code(4, 16, out),
+            'U' => return self.code(8, 16, out),
+            _ => return Err(self.fault("an escape that is not read")),
+        }
+        Ok(())
+    }
+
+    /// A character by the number that the next `n` digits write.
+    fn code(&mut self, n: usize, radix: u32, out: &mut String) -> Result<()> {
+        let digits = self.rest().get(..n).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
+        let number = digits.and_then(|d| u32::from_str_radix(d, radix).ok());
+        let c = number.and_then(char::from_u32).ok_or_else(|| self.fault("an escape that is no character"))?;
+        self.pos += n;
+        out.push(c);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "literal_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+//! Type strings: a byte order, a letter, a width.
+//!
+//! Source: numpy's array interface protocol, and `dtype.str` of the types numpy 2 has.
+
+use super::descr::ITEM_MAX;
+use super::fault::{Fault, Result};
+use crate::catalog::{Encoding, Endian, Opaque};
+use crate::dtype::Dtype;
+
+/// The number (or run of bytes) that a type string names.
+#[derive(Debug, PartialEq)]
+pub(super) struct Number<'t> {
+    pub(super) kind: Kind<'t>,
+    /// Bytes turned around as one, and how many of them make an item.
+    pub(super) unit: (u32, u32),
+    /// `None` where there is nothing to turn around.
+    pub(super) endian: Option<Endian>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Kind<'t> {
+    Plain(Dtype),
+    /// Letter, number, and the unit of a date in brackets.
+    Opaque(char, u32, &'t str),
+}
+
+impl Number<'_> {
+    pub(super) fn encoding(&self) -> Encoding {
+        match self.kind {
+            Kind::Plain(dtype) => Encoding::Plain(dtype),
+            Kind::Opaque(letter, n, unit) => Encoding::Opaque(Box::new(Opaque {
+                name: format!("{letter}{n}{unit}").into(),
+                item_bytes: u64::from(self.unit.0) * u64::from(self.unit.1),
+                units: if self.unit.1 == 0 { [].into() } else { [self.unit].into() },
+                fields: "".into(),
+            })),
+        }
+    }
+}
+
+/// Reads a type string that stands at `at`.
+pub(super) fn number(text: &str, at: usize) -> Result<Number<'_>> {
+    let unknown = || Fault::malformed(at, format!("{text:?} is not a dtype that numpy knows"));
+    let (order, rest) = match text.as_bytes().first() {
+        Some(&order @ (b'<' | b'>' | b'=' | b'|')) => (order, &text[1..]),
+        _ => (b'=', text),
+    };
+    let letter = rest.chars().next().ok_or_else(unknown)?;
+    let rest = &rest[letter.len_utf8()..];
+    let width = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (digits, unit) = rest.split_at(width);
+    if letter == 'O' {
+        return Err(Fault::object(at)); // old numpy wrote `|O8`
+    }
+    let dates = matches!(letter, 'M' | 'm');
+    let sized = matches!(letter, 'S' | 'a' | 'U' | 'V');
+    let n: u32 = if digits.is_empty() && sized { 0 } else { digits.parse().map_err(|_| unknown())? };
+    if dates && !is_date_unit(unit) || !dates && !unit.is_empty() {
+        return Err(unknown());
+    }
+    let plain = |dtype: Dtype| {
+        let width = dtype.swap_unit();
+        let parts = u32::try_from(dtype.bits() / 8).expect("at most 16") / width;
+        (Kind::Plain(dtype), (width, parts))
+    };
+    let (kind, unit) = match (letter, n) {
+        ('b', 1) => plain(Dtype::BOOL),
+        ('i', 1) => plain(Dtype::I8),
+        ('i', 2) => plain(Dtype::I16),
+        ('i', 4) => plain(Dtype::I32),
+        ('i', 8) => plain(Dtype::I64),
+        ('u', 1) => plain(Dtype::U8),
+        ('u', 2) => plain(Dtype::U16),
+        ('u', 4) => plain(Dtype::U32),
+        ('u', 8) => plain(Dtype::U64),
+        ('f', 1) => plain(Dtype::F8_E5M2),
+        ('f', 2) => plain(Dtype::F16),
+        ('f', 4) => plain(Dtype::F32),
+        ('f', 8) => plain(Dtype::F64),
+        ('c', 8) => plain(Dtype::C64),
+        ('c', 16) => plain(Dtype::C128),
+        // C's long double: its width is the writer's, 12 or 16 bytes with padding
+        ('f', 12 | 16) => (Kind::Opaque('F', n * 8, ""), (n, 1)),
+        ('c', 24 | 32) => (Kind::Opaque('C', n * 8, ""), (n / 2, 2)),
+        ('M' | 'm', 8) => (Kind::Opaque(letter, 8, unit), (8, 1)),
+        ('V', n) => (Kind::Opaque('V', n, ""), (1, n)),
+        ('S' | 'a', n) => (Kind::Opaque('S', n, ""), (1, n)),
+        ('U', n) => (Kind::Opaque('U', n, ""), (4, n)),
+        _ => return Err(unknown()),
+    };
+    if u64::from(unit.0) * u64::from(unit.1) > ITEM_MAX {
+        return Err(Fault::malformed(at, format!("{text:?}: an item of 2 GiB or more")));
+    }
+    // `=` is the order of the machine that reads: all that numpy runs on today are little endian
+    let endian = if order == b'>' { Endian::Big } else { Endian::Little };
+    Ok(Number { kind, unit, endian: (unit.0 > 1 && unit.1 > 0).then_some(endian) })
+}
+
+/// `[ns]`, `[25s]`, `[D/3]`, or nothing for a date without a unit.
+fn is_date_unit(text: &str) -> bool {
+    const UNITS: &[&str] = &["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic"];
+    if text.is_empty() {
+        return true;
+    }
+    let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else { return false };
+    let few_digits = |t: &str| t.len() <= 10 && t.bytes().all(|b| b.is_ascii_digit());
+    let name = inner.trim_start_matches(|c: char| c.is_ascii_digit());
+    let (name, divisor) = name.split_once('/').unwrap_or((name, "1"));
+    few_digits(&inner[..inner.len() - inner.trim_start_matches(|c: char| c.is_ascii_digit()).len()])
+        && !divisor.is_empty()
+        && few_digits(divisor)
+        && UNITS.contains(&name)
+}

@@ -1,0 +1,63 @@
+//! Every small fixture, cut at every byte: an error or a shorter truth, never a panic.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use anamnesis::format::FORMATS;
+use anamnesis::source::{Memory, Stream};
+use anamnesis::{Checkpoint, ErrorKind, OpenOptions};
+use common::{files_below, fixture};
+
+/// Files longer than this are cut at a sample of places instead of all.
+const SMALL: usize = 12 << 10;
+
+#[test]
+fn every_fixture_cut_at_every_byte() {
+    let mut cuts = 0u64;
+    for path in files_below(&fixture("")) {
+        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        let Some(format) = FORMATS.iter().find(|f| f.extensions.contains(&extension)) else { continue };
+        let bytes: &'static [u8] = std::fs::read(&path).unwrap().leak();
+        let options = OpenOptions::new().format(format);
+        let whole = Checkpoint::from_source_with(Memory::new(bytes), &options);
+        let step = if bytes.len() <= SMALL { 1 } else { bytes.len() / 1500 + 1 };
+        let started = Instant::now();
+        for cut in (0..bytes.len()).step_by(step) {
+            let opened = Checkpoint::from_source_with(Memory::new(&bytes[..cut]), &options);
+            let streamed = Checkpoint::from_source_with(Stream::new(&bytes[..cut]), &options);
+            cuts += 1;
+            match (&opened, &whole) {
+                // what is accepted although cut must be readable, and no more than the whole
+                (Ok(cut_off), Ok(whole)) => {
+                    assert!(cut_off.catalog().tensors().len() <= whole.catalog().tensors().len());
+                    for tensor in cut_off.tensors() {
+                        let _ = tensor.bytes();
+                    }
+                }
+                (Ok(_), Err(e)) => panic!("{} is refused whole ({e}) and accepted cut at {cut}", path.display()),
+                (Err(e), _) => assert!(!matches!(e.kind(), ErrorKind::Io(_)), "{} at {cut}: {e}", path.display()),
+            }
+            if let (Ok(a), Ok(b)) = (&opened, &streamed) {
+                assert_eq!(a.inspect(), b.inspect(), "{} at {cut}", path.display());
+            }
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "{} took {:?}", path.display(), started.elapsed());
+    }
+    assert!(cuts > 0);
+    println!("{cuts} cuts");
+}
+
+/// safetensors forbids bytes behind the last tensor, so every cut of it must be refused.
+#[test]
+fn no_cut_safetensors_is_accepted() {
+    for path in files_below(&fixture("safetensors")) {
+        if path.extension().is_none_or(|e| e != "safetensors") {
+            continue;
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        for cut in 0..bytes.len() {
+            assert!(Checkpoint::from_bytes(bytes[..cut].to_vec()).is_err(), "{} at {cut}", path.display());
+        }
+    }
+}
