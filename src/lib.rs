@@ -60,3 +60,12 @@ pub use limits::Limits;
 pub use metadata::{Item, Metadata, StoredArray, Value};
 pub use source::Source;
 pub use tensor::{Element, Tensor};
+
+/// The documents' examples run as tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/untrusted.md")]
+    struct Untrusted;
+}

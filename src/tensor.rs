@@ -64,7 +64,8 @@ impl<'c> Tensor<'c> {
         if let Some(bytes) = self.placed(self.as_stored())? {
             return Ok(Cow::Borrowed(bytes));
         }
-        let mut out = self.placed(self.allocate(self.info.nbytes()))?;
+        let room = self.readable().and_then(|()| self.bounded()).and_then(|()| self.allocate(self.info.nbytes()));
+        let mut out = self.placed(room)?;
         self.read_into(&mut out)?;
         Ok(Cow::Owned(out))
     }

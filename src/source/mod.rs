@@ -30,6 +30,7 @@ pub use seekable::Seekable;
 pub use stream::Stream;
 
 /// Bytes at offsets: the one door to I/O.
+#[expect(clippy::len_without_is_empty, reason = "a length that may not be known yet")]
 pub trait Source: Send + Sync {
     /// Length in bytes; `None` while it is not known (a stream whose end has not been seen).
     fn len(&self) -> Option<u64>;

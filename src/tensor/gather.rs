@@ -177,7 +177,7 @@ mod tests {
                     at += (i % d) * s;
                     i /= d;
                 }
-                stored[at as usize]
+                stored[usize::try_from(at).unwrap()]
             })
             .collect()
     }

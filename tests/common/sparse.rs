@@ -81,7 +81,7 @@ const GIB: u64 = 1 << 30;
 pub fn safetensors() -> Sparse {
     let mut header = String::from("{");
     for i in 0..300u64 {
-        let (from, to) = (i * 32 << 20, (i + 1) * 32 << 20);
+        let (from, to) = ((i * 32) << 20, ((i + 1) * 32) << 20);
         let comma = if i > 0 { "," } else { "" };
         header += &format!(
             "{comma}\"layers.{i}.weight\":{{\"dtype\":\"BF16\",\"shape\":[4096,4096],\"data_offsets\":[{from},{to}]}}"
@@ -92,7 +92,7 @@ pub fn safetensors() -> Sparse {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(header.as_bytes());
     file.put(bytes);
-    file.zeros(300 * 32 << 20);
+    file.zeros((300 * 32) << 20);
     file
 }
 
