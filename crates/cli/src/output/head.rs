@@ -8,7 +8,7 @@ use anamnesis::inspect::Totals;
 use serde_json::{Map, Value as Json};
 
 use super::table::{Column, Table};
-use super::text::{Bytes, Count, Exact, clean, cut_middle, plural};
+use super::text::{Bytes, Count, Exact, clean, cut_middle, plural, width};
 use super::{BOLD, DIM, DTYPE, REFUSED, Screen, WARNING};
 
 /// Files that are named one by one.
@@ -64,13 +64,34 @@ pub(crate) fn remarks(summary: &Summary, screen: &Screen, out: &mut impl Write) 
         writeln!(out)?;
     }
     for refused in &summary.refused {
-        let word = screen.paint(REFUSED, "refused:");
-        writeln!(out, "{word} {}: {}", clean(&refused.name), clean(&refused.reason))?;
+        let text = format!("{}: {}", clean(&refused.name), clean(&refused.reason));
+        writeln!(out, "{} {}", screen.paint(REFUSED, "refused:"), wrapped(&text, screen))?;
     }
     for warning in &summary.warnings {
-        writeln!(out, "{} {}", screen.paint(WARNING, "warning:"), clean(warning))?;
+        writeln!(out, "{} {}", screen.paint(WARNING, "warning:"), wrapped(&clean(warning), screen))?;
     }
     Ok(())
+}
+
+/// A text behind a word of eight letters, broken between words.
+fn wrapped(text: &str, screen: &Screen) -> String {
+    const INDENT: usize = 9;
+    let Some(room) = screen.width.map(|width| width.saturating_sub(INDENT)) else { return text.to_owned() };
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut used = 0;
+    for word in text.split(' ') {
+        let width = width(word);
+        if used > 0 && used + 1 + width > room {
+            out.push_str(&format!("\n{:INDENT$}", ""));
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += width;
+    }
+    out
 }
 
 /// The path, or what stands for it.
@@ -90,8 +111,19 @@ impl Facts {
 fn format(summary: &Summary, facts: &mut Facts) -> String {
     let mut text = summary.format.to_owned();
     text.extend(facts.take("version", |v| format!(" version {v}")));
-    text.extend(facts.take("endian", |e| format!(", {e} endian")));
+    text.extend(facts.take("container", |c| format!(", {c} container")));
+    for key in ["endian", "byteorder"] {
+        text.extend(facts.take(key, |e| format!(", {e} endian")));
+    }
+    text.extend(facts.take("protocol", |p| format!(", pickle protocol {p}")));
     text.extend(facts.take("alignment", |a| format!(", aligned to {a} bytes")));
+    text.extend(facts.take("order", |o| format!(", {} order", if o == "c" { "C" } else { "Fortran" })));
+    let mut count = |key: &str| facts.0.shift_remove(key).and_then(|n| n.as_u64());
+    let (members, deflated) = (count("members"), count("deflated"));
+    for (n, what) in [(members, "member"), (count("storages"), "storage")] {
+        text.extend(n.map(|n| format!(", {}", plural(n, what))));
+    }
+    text.extend(deflated.filter(|n| *n > 0).map(|n| format!(", {} deflated", Exact(n))));
     let header = facts.0.shift_remove("header_nbytes").and_then(|n| n.as_u64());
     // that of the first file says nothing of several
     let header = header.filter(|_| summary.files.len() == 1);

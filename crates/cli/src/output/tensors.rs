@@ -78,19 +78,25 @@ fn labels(files: &[FileSummary]) -> Vec<String> {
     numbers.unwrap_or_else(|| names.iter().map(|name| clean(name).into_owned()).collect())
 }
 
+/// Where a tensor lies in a shared storage.
+type Place = (u32, Option<u64>, u64);
+
 /// What is out of the ordinary about a tensor.
 pub(crate) struct Notes {
     /// Tensors in each storage.
-    shared: HashMap<u32, u32>,
+    sharing: HashMap<u32, u32>,
+    /// Tensors in each place: more than one are tied.
+    tied: HashMap<Place, u32>,
 }
 
 impl Notes {
     pub(crate) fn new(tensors: &[TensorSummary]) -> Self {
-        let mut shared = HashMap::new();
-        for storage in tensors.iter().filter_map(|tensor| tensor.storage) {
-            *shared.entry(storage).or_default() += 1;
+        let mut notes = Self { sharing: HashMap::new(), tied: HashMap::new() };
+        for (tensor, storage) in tensors.iter().filter_map(|tensor| Some((tensor, tensor.storage?))) {
+            *notes.sharing.entry(storage).or_default() += 1;
+            *notes.tied.entry((storage, tensor.offset, tensor.nbytes)).or_default() += 1;
         }
-        Self { shared }
+        notes
     }
 
     pub(crate) fn of(&self, tensor: &TensorSummary) -> String {
@@ -105,10 +111,12 @@ impl Notes {
         if let Some(scheme) = tensor.quantizer.as_ref().and_then(|q| q["scheme"].as_str()) {
             notes.push(format!("quantised {}", scheme.replace('_', " ")));
         }
-        if let Some(storage) = tensor.storage
-            && self.shared.get(&storage).is_some_and(|n| *n > 1)
-        {
-            notes.push(format!("tied #{storage}"));
+        if let Some(storage) = tensor.storage {
+            if self.tied[&(storage, tensor.offset, tensor.nbytes)] > 1 {
+                notes.push(format!("tied #{storage}"));
+            } else if self.sharing[&storage] > 1 {
+                notes.push(format!("shares #{storage}"));
+            }
         }
         notes.join(", ")
     }
