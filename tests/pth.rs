@@ -172,7 +172,7 @@ fn hostile_files_are_refused_in_time() {
         let start = Instant::now();
         drop(Checkpoint::open(&path));
         let took = start.elapsed();
-        if took > Duration::from_secs(2) {
+        if took > Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 }) {
             failures.push(format!("{}: took {took:?}", path.display()));
         }
         for (how, outcome) in opened(&path) {

@@ -6,6 +6,7 @@
 //! There is no recursion, and each opcode and each byte of memory is charged to the budget.
 
 mod call;
+mod container;
 pub(crate) mod heap;
 mod line;
 mod memo;
@@ -144,9 +145,7 @@ impl Machine<'_, '_> {
             op::PROTO => self.proto(),
             // how the writer buffered: says nothing about the values
             op::FRAME => self.u64().map(drop),
-            op::NEXT_BUFFER | op::READONLY_BUFFER => {
-                Err(Error::unsupported("a pickle whose buffers lie outside it"))
-            }
+            op::NEXT_BUFFER | op::READONLY_BUFFER => Err(Error::unsupported("a pickle whose buffers lie outside it")),
             other => Err(Error::malformed(format!("{other:#04x} is no pickle opcode"))),
         }
     }
@@ -254,66 +253,6 @@ impl Machine<'_, '_> {
         let bytes = self.cursor.take_long(len, "bytes of the pickle")?;
         let span = self.heap.add_bytes(bytes)?;
         self.value(Value::Bytes(span))
-    }
-
-    // ---- containers
-
-    /// Makes what lies on the stack from `from` on into a tuple.
-    fn tuple(&mut self, from: usize) -> Result<()> {
-        let span = self.heap.add_items(&self.stack[from..])?;
-        self.stack.truncate(from);
-        self.value(Value::Tuple(span))
-    }
-
-    fn container(&mut self, from: usize, kind: impl FnOnce(u32) -> Value) -> Result<()> {
-        let index = self.heap.add_open(&self.stack[from..])?;
-        self.stack.truncate(from);
-        self.value(kind(index))
-    }
-
-    /// Moves what lies on the stack from `from` on into the container below it.
-    fn extend(&mut self, from: usize, index: u32) -> Result<()> {
-        self.heap.extend(index, &self.stack[from..])?;
-        self.stack.truncate(from);
-        Ok(())
-    }
-
-    /// The container that lies under `from`.
-    fn target(&self, from: usize) -> Result<Value> {
-        let floor = self.marks.last().copied().unwrap_or(0);
-        match from.checked_sub(1).filter(|&at| at >= floor) {
-            Some(at) => Ok(self.heap.get(self.stack[at])),
-            None => Err(Error::malformed("the pickle fills a container that is not there")),
-        }
-    }
-
-    fn append(&mut self, from: usize, name: &str) -> Result<()> {
-        match self.target(from)? {
-            Value::List(index) => self.extend(from, index),
-            _ => Err(Error::malformed(format!("{name} to something that is not a list"))),
-        }
-    }
-
-    fn add_items(&mut self, from: usize) -> Result<()> {
-        match self.target(from)? {
-            Value::Set(index) => self.extend(from, index),
-            _ => Err(Error::malformed("ADDITEMS to something that is not a set")),
-        }
-    }
-
-    fn pairs(&self, from: usize) -> Result<()> {
-        if !(self.stack.len() - from).is_multiple_of(2) {
-            return Err(Error::malformed("a dict with a key and no value"));
-        }
-        Ok(())
-    }
-
-    fn set_items(&mut self, from: usize) -> Result<()> {
-        self.pairs(from)?;
-        match self.target(from)? {
-            Value::Dict { items, .. } => self.extend(from, items),
-            _ => Err(Error::malformed("SETITEM on something that is not a dict")),
-        }
     }
 }
 

@@ -58,12 +58,19 @@ fn details(catalog: &mut Catalog, container: &'static str, endian: Endian, pickl
     catalog.detail("storages", Value::U64(catalog.members.len() as u64));
 }
 
-/// Names the pickle in an error about what it says.
-fn in_pickle(error: Error, name: &str) -> Error {
-    let ErrorKind::Malformed(what) = error.kind() else { return error };
-    let named = Error::malformed(format!("in {name}: {what}"));
+/// Places an error about a pickle: in the file, where the pickle lies there from `base` on as it is;
+/// else by name.
+fn in_pickle(error: Error, name: &str, base: Option<u64>) -> Error {
+    let placed = match error.kind() {
+        ErrorKind::Malformed(what) if base.is_some() => Error::malformed(what),
+        ErrorKind::Malformed(what) => Error::malformed(format!("in {name}: {what}")),
+        ErrorKind::RefusedGlobal { module, name } => {
+            Error::new(ErrorKind::RefusedGlobal { module: module.clone(), name: name.clone() })
+        }
+        _ => return error,
+    };
     match error.offset() {
-        Some(offset) => named.at(offset),
-        None => named,
+        Some(offset) => placed.at(base.unwrap_or(0).saturating_add(offset)),
+        None => placed,
     }
 }

@@ -163,7 +163,11 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
         "torch.sparse" | "torch.cuda.sparse" => tensor_class(name),
         "torch.serialization" => (name == "_get_layout").then_some(Global::GetLayout),
         "torch.jit._pickle" => match name {
-            "build_intlist" | "build_doublelist" | "build_boollist" | "build_tensorlist" | "build_tensor_from_id"
+            "build_intlist"
+            | "build_doublelist"
+            | "build_boollist"
+            | "build_tensorlist"
+            | "build_tensor_from_id"
             | "restore_type_tag" => Some(Global::Typed),
             _ => None,
         },
@@ -185,14 +189,50 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
 }
 
 static NUMPY_CLASSES: &[&str] = &[
-    "bool", "bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
-    "float64", "longdouble", "complex64", "complex128", "str_", "bytes_", "datetime64", "timedelta64", "void",
+    "bool",
+    "bool_",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "longdouble",
+    "complex64",
+    "complex128",
+    "str_",
+    "bytes_",
+    "datetime64",
+    "timedelta64",
+    "void",
 ];
 
 static NUMPY_DTYPES: &[&str] = &[
-    "BoolDType", "Int8DType", "Int16DType", "Int32DType", "Int64DType", "UInt8DType", "UInt16DType", "UInt32DType",
-    "UInt64DType", "Float16DType", "Float32DType", "Float64DType", "LongDoubleDType", "Complex64DType",
-    "Complex128DType", "StrDType", "BytesDType", "DateTime64DType", "TimeDelta64DType", "VoidDType",
+    "BoolDType",
+    "Int8DType",
+    "Int16DType",
+    "Int32DType",
+    "Int64DType",
+    "UInt8DType",
+    "UInt16DType",
+    "UInt32DType",
+    "UInt64DType",
+    "Float16DType",
+    "Float32DType",
+    "Float64DType",
+    "LongDoubleDType",
+    "Complex64DType",
+    "Complex128DType",
+    "StrDType",
+    "BytesDType",
+    "DateTime64DType",
+    "TimeDelta64DType",
+    "VoidDType",
 ];
 
 fn rebuild(name: &str) -> Option<Rebuild> {

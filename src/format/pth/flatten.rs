@@ -127,7 +127,10 @@ impl<'h> Walk<'h, '_, '_> {
     /// A list of nothing but numbers, text and the like, as one value.
     fn list(&self, children: &[Id]) -> Result<Option<metadata::Value>> {
         let plain = |id: &Id| {
-            matches!(self.heap.get(*id), Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_))
+            matches!(
+                self.heap.get(*id),
+                Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_)
+            )
         };
         let plain_len = children.iter().take_while(|id| plain(id)).count();
         self.heap.budget().steps(plain_len as u64, WHAT)?;

@@ -42,15 +42,11 @@ impl Geometry {
         let shape = dims(heap, size, "size")?;
         let strides = dims(heap, stride, "stride")?;
         if shape.len() != strides.len() {
-            return Err(Error::malformed(format!(
-                "a tensor with {} sizes and {} strides",
-                shape.len(),
-                strides.len()
-            )));
+            return Err(Error::malformed(format!("a tensor with {} sizes and {} strides", shape.len(), strides.len())));
         }
         check_size(&shape)?;
-        let span = span_of(&shape, &strides)
-            .ok_or_else(|| Error::malformed("a tensor whose strides reach beyond 64 bits"))?;
+        let span =
+            span_of(&shape, &strides).ok_or_else(|| Error::malformed("a tensor whose strides reach beyond 64 bits"))?;
         Ok(Self { offset, shape, strides, span })
     }
 

@@ -11,7 +11,7 @@ use crate::format::pickle::{self, Pickle, heap::Value};
 use crate::source::cursor::Cursor;
 
 use super::storage::{StorageId, Storages};
-use super::{details, flatten, in_pickle, rebuild};
+use super::{details, flatten, rebuild};
 
 /// 0x1950a86a20f9469cfc6c, as the machine keeps numbers beyond 64 bits.
 const MAGIC: &str = "119547037146038801333356";
@@ -32,19 +32,21 @@ pub(super) fn is_tar(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
-    let magic = next(cursor, "the magic number")?;
+    let magic = pickle::read(cursor, false)?;
     if !matches!(magic.heap.get(magic.root), Value::Big(number) if magic.heap.text(number) == MAGIC) {
-        return Err(Error::malformed("a pickle, but not a PyTorch checkpoint: it does not begin with the magic number")
-            .at(0));
+        return Err(Error::malformed(
+            "a pickle, but not a PyTorch checkpoint: it does not begin with the magic number",
+        )
+        .at(0));
     }
-    let protocol = next(cursor, "the protocol version")?;
+    let protocol = pickle::read(cursor, false)?;
     if protocol.heap.get(protocol.root) != Value::Int(PROTOCOL) {
         return Err(cursor.malformed("a PyTorch stream whose protocol version is not 1001"));
     }
-    let system = next(cursor, "the system's facts")?;
+    let system = pickle::read(cursor, false)?;
     let system_endian = system_endian(&system)?;
-    let object = next(cursor, "the pickle of the object")?;
-    let keys = next(cursor, "the list of storages")?;
+    let object = pickle::read(cursor, false)?;
+    let keys = pickle::read(cursor, false)?;
     let mut members = place(cursor, &object, &keys)?;
 
     let mut locate = |key: &str| {
@@ -54,10 +56,9 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     // Typed storages are written little-endian on every machine (`THPStorage_writeFileRaw`), untyped
     // ones as they lie in memory.
     let storages = Storages::new([Endian::Little, system_endian], &mut locate);
-    let name = "the pickle of the object";
-    let rebuilt = rebuild::rebuild(&object.heap, storages).map_err(|e| in_pickle(e, name))?;
+    let rebuilt = rebuild::rebuild(&object.heap, storages)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
-    flatten::flatten(&object.heap, object.root, &rebuilt, &mut catalog).map_err(|e| in_pickle(e, name))?;
+    flatten::flatten(&object.heap, object.root, &rebuilt, &mut catalog)?;
     catalog.warnings.extend(rebuilt.warnings);
     catalog.members = rebuilt.members;
     details(&mut catalog, "legacy", system_endian, &object);
@@ -71,10 +72,6 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
         catalog.warnings.push(format!("{left} bytes follow the last storage"));
     }
     Ok(catalog)
-}
-
-fn next<'s>(cursor: &mut Cursor<'s>, name: &str) -> Result<Pickle<'s>> {
-    pickle::read(cursor, false).map_err(|e| in_pickle(e, name))
 }
 
 fn system_endian(system: &Pickle<'_>) -> Result<Endian> {

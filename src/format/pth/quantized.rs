@@ -30,7 +30,8 @@ pub(super) fn apply(work: &mut Work<'_, '_, '_>, mut info: TensorInfo, params: I
         (Value::Global(Global::Scheme(Scheme::PerChannel)), &[scales, zero_points, axis]) => {
             let axis = count(heap, axis).ok_or_else(|| wrong("a quantised tensor"))?;
             let channels = usize::try_from(axis).ok().and_then(|axis| info.shape.get(axis).copied());
-            let channels = channels.ok_or_else(|| Error::malformed("a quantised tensor whose axis it does not have"))?;
+            let channels =
+                channels.ok_or_else(|| Error::malformed("a quantised tensor whose axis it does not have"))?;
             if heap.sequence(scales).is_some() {
                 work.warn("the scales of a quantised tensor are kept in a list, not a tensor: not shown".into());
                 return Ok(info);

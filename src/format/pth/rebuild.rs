@@ -37,13 +37,8 @@ pub(super) struct Rebuilt {
 }
 
 pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Result<Rebuilt> {
-    let mut work = Work {
-        heap,
-        storages,
-        tensors: Vec::new(),
-        made: Vec::with_capacity(heap.calls()),
-        warnings: Vec::new(),
-    };
+    let mut work =
+        Work { heap, storages, tensors: Vec::new(), made: Vec::with_capacity(heap.calls()), warnings: Vec::new() };
     heap.budget().memory((heap.calls() * size_of::<Made>()) as u64, "the calls of the pickle")?;
     for id in heap.ids() {
         heap.budget().steps(1, "what the pickle builds")?;
@@ -58,12 +53,7 @@ pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Res
             _ => {}
         }
     }
-    Ok(Rebuilt {
-        tensors: work.tensors,
-        made: work.made,
-        members: work.storages.members,
-        warnings: work.warnings,
-    })
+    Ok(Rebuilt { tensors: work.tensors, made: work.made, members: work.storages.members, warnings: work.warnings })
 }
 
 pub(super) struct Work<'h, 'b, 'a> {
@@ -115,7 +105,9 @@ impl<'h> Work<'h, '_, '_> {
 
     fn rebuild(&mut self, how: Rebuild, args: &'h [Id]) -> Result<Made> {
         let info = match (how, args) {
-            (Rebuild::Plain, &[storage, offset, size, stride]) => self.strided(storage, [offset, size, stride], None)?,
+            (Rebuild::Plain, &[storage, offset, size, stride]) => {
+                self.strided(storage, [offset, size, stride], None)?
+            }
             (Rebuild::Strided, &[storage, offset, size, stride, _, _, ref lazy @ ..]) if lazy.len() <= 1 => {
                 let info = self.strided(storage, [offset, size, stride], None)?;
                 self.lazy(info, lazy.first())?
@@ -191,7 +183,12 @@ impl<'h> Work<'h, '_, '_> {
         }
     }
 
-    fn strided(&mut self, storage: Id, [offset, size, stride]: [Id; 3], dtype: Option<TorchDtype>) -> Result<TensorInfo> {
+    fn strided(
+        &mut self,
+        storage: Id,
+        [offset, size, stride]: [Id; 3],
+        dtype: Option<TorchDtype>,
+    ) -> Result<TensorInfo> {
         let Value::Persistent(id) = self.heap.get(storage) else {
             return Err(Error::malformed("a tensor whose storage is not a storage"));
         };
@@ -222,10 +219,8 @@ impl<'h> Work<'h, '_, '_> {
         if info.lazy.conj && !matches!(dtype, Dtype::C32 | Dtype::C64 | Dtype::C128) {
             return Err(Error::malformed("a conjugated tensor of numbers that are not complex"));
         }
-        let signed = matches!(
-            dtype,
-            Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 | Dtype::C32 | Dtype::C64 | Dtype::C128
-        );
+        let signed =
+            matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 | Dtype::C32 | Dtype::C64 | Dtype::C128);
         if info.lazy.neg && !signed {
             return Err(Error::unsupported(format!("a lazily negated tensor of {dtype}")));
         }

@@ -58,9 +58,7 @@ pub(super) fn rebuild(work: &Work<'_, '_, '_>, layout: Id, data: Id) -> Result<T
 fn check(coo: bool, shape: &Shape, parts: &[TensorInfo]) -> Result<()> {
     let wrong = || Error::malformed("a sparse tensor whose indices and values do not fit together");
     let (values, indices) = parts.split_last().ok_or_else(wrong)?;
-    let whole = |part: &TensorInfo| {
-        matches!(part.encoding, crate::Encoding::Plain(Dtype::I64 | Dtype::I32))
-    };
+    let whole = |part: &TensorInfo| matches!(part.encoding, crate::Encoding::Plain(Dtype::I64 | Dtype::I32));
     if !indices.iter().all(whole) || crate::catalog::elements(shape).is_none() {
         return Err(wrong());
     }

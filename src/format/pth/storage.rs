@@ -51,8 +51,7 @@ impl<'h> StorageId<'h> {
             None | Some((Value::None, _)) => None,
             Some((_, Some(&[_key, offset, size]))) => {
                 let part = count(heap, offset).zip(count(heap, size));
-                let inside =
-                    part.filter(|&(offset, size)| offset.checked_add(size).is_some_and(|end| end <= numel));
+                let inside = part.filter(|&(offset, size)| offset.checked_add(size).is_some_and(|end| end <= numel));
                 Some(inside.ok_or_else(|| wrong("has a view that leads outside of it"))?)
             }
             Some(_) => return Err(wrong("has a view that is not (key, offset, size)")),

@@ -34,7 +34,11 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
     let content = content(cursor, archive, pickle_row)?;
     let memory = Memory::new(content);
     let mut inside = Cursor::new(&memory, cursor.budget());
-    let read = pickle::read(&mut inside, script).map_err(|e| in_pickle(e, "data.pkl"))?;
+    let read = pickle::read(&mut inside, script).map_err(|e| {
+        let stored = !archive.entries[pickle_row].deflated();
+        let member = stored.then(|| archive.visit(cursor, pickle_row).ok()).flatten();
+        in_pickle(e, "data.pkl", member.map(|member| member.bytes.start))
+    })?;
 
     let mut locate = |key: &str| {
         let missing = || Error::malformed(format!("no member for storage {}", quote(key)));
@@ -43,9 +47,9 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
         Ok((archive.member(cursor, row)?, archive.entries[row].deflated()))
     };
     let storages = Storages::new([endian; 2], &mut locate);
-    let rebuilt = rebuild::rebuild(&read.heap, storages).map_err(|e| in_pickle(e, "data.pkl"))?;
+    let rebuilt = rebuild::rebuild(&read.heap, storages)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
-    flatten::flatten(&read.heap, read.root, &rebuilt, &mut catalog).map_err(|e| in_pickle(e, "data.pkl"))?;
+    flatten::flatten(&read.heap, read.root, &rebuilt, &mut catalog)?;
     catalog.warnings.extend(rebuilt.warnings);
     catalog.members = rebuilt.members;
     details(&mut catalog, if script { "torchscript" } else { "zip" }, endian, &read);
