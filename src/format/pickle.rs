@@ -7,21 +7,25 @@
 
 mod call;
 mod container;
+mod dtypes;
 pub(crate) mod heap;
 mod line;
 mod memo;
 mod number;
 mod opcode;
+mod reader;
 #[cfg(test)]
 mod tests;
 pub(crate) mod world;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::Budget;
 use crate::source::cursor::Cursor;
 
 use heap::{Heap, Id, Value};
 use memo::Memo;
 use opcode as op;
+use reader::Reader;
 
 /// A pickle that was read.
 pub(crate) struct Pickle<'b> {
@@ -35,14 +39,22 @@ pub(crate) struct Pickle<'b> {
 /// `script`: whether classes of a TorchScript archive (`__torch__.…`) may be named.
 pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'s>> {
     let heap = Heap::new(cursor.budget());
-    let mut machine =
-        Machine { cursor, heap, stack: Vec::new(), marks: Vec::new(), memo: Memo::default(), script, protocol: 0 };
+    let mut machine = Machine {
+        reader: Reader::new(cursor),
+        heap,
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: Memo::default(),
+        script,
+        protocol: 0,
+    };
     loop {
-        let at = machine.cursor.pos();
-        let opcode = machine.cursor.u8("the next opcode of the pickle")?;
-        machine.cursor.budget().steps(1, "the pickle's opcodes").map_err(|e| e.at(at))?;
+        let at = machine.reader.pos();
+        let opcode = machine.reader.opcode()?;
+        machine.reader.budget().steps(1, "the pickle's opcodes").map_err(|e| e.at(at))?;
         if opcode == op::STOP {
             let root = machine.pop().map_err(|e| e.at(at))?;
+            machine.reader.settled();
             return Ok(Pickle { heap: machine.heap, root, protocol: machine.protocol });
         }
         machine.step(opcode).map_err(|e| e.at(at))?;
@@ -50,7 +62,7 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'
 }
 
 struct Machine<'c, 's> {
-    cursor: &'c mut Cursor<'s>,
+    reader: Reader<'c, 's>,
     heap: Heap<'s>,
     stack: Vec<Id>,
     /// Heights of the stack at each MARK.
@@ -161,14 +173,14 @@ impl Machine<'_, '_> {
     // ---- the stack
 
     fn mark(&mut self) -> Result<()> {
-        grown(&mut self.marks, self.cursor)?;
+        grown(&mut self.marks, self.reader.budget())?;
         self.marks.push(self.stack.len());
         Ok(())
     }
 
     #[inline]
     fn push(&mut self, id: Id) -> Result<()> {
-        grown(&mut self.stack, self.cursor)?;
+        grown(&mut self.stack, self.reader.budget())?;
         self.stack.push(id);
         Ok(())
     }
@@ -206,7 +218,7 @@ impl Machine<'_, '_> {
 
     fn put(&mut self, number: u32) -> Result<()> {
         let id = self.top()?;
-        self.memo.put(number, id, self.cursor.budget())
+        self.memo.put(number, id, self.reader.budget())
     }
 
     fn fetch(&mut self, number: u32) -> Result<()> {
@@ -217,11 +229,11 @@ impl Machine<'_, '_> {
     // ---- arguments and plain values
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        self.cursor.array("an opcode's argument")
+        self.reader.array()
     }
 
     fn u8(&mut self) -> Result<u8> {
-        self.cursor.u8("an opcode's argument")
+        self.reader.u8()
     }
 
     fn u32(&mut self) -> Result<u32> {
@@ -233,7 +245,7 @@ impl Machine<'_, '_> {
     }
 
     fn unicode(&mut self, len: u64) -> Result<()> {
-        let bytes = self.cursor.take_long(len, "a string of the pickle")?;
+        let bytes = self.reader.take(len, "a string of the pickle")?;
         let text = std::str::from_utf8(bytes).map_err(|_| Error::malformed("a string that is not UTF-8"))?;
         let span = self.heap.add_text(text)?;
         self.value(Value::Text(span))
@@ -241,7 +253,7 @@ impl Machine<'_, '_> {
 
     /// A Python 2 string: text if it can be, as PyTorch reads it.
     fn string(&mut self, len: u64) -> Result<()> {
-        let bytes = self.cursor.take_long(len, "a string of the pickle")?;
+        let bytes = self.reader.take(len, "a string of the pickle")?;
         let value = match std::str::from_utf8(bytes) {
             Ok(text) => Value::Text(self.heap.add_text(text)?),
             Err(_) => Value::Bytes(self.heap.add_bytes(bytes)?),
@@ -250,7 +262,7 @@ impl Machine<'_, '_> {
     }
 
     fn bytes(&mut self, len: u64) -> Result<()> {
-        let bytes = self.cursor.take_long(len, "bytes of the pickle")?;
+        let bytes = self.reader.take(len, "bytes of the pickle")?;
         let span = self.heap.add_bytes(bytes)?;
         self.value(Value::Bytes(span))
     }
@@ -258,9 +270,9 @@ impl Machine<'_, '_> {
 
 /// Charges the memory of a vector that is about to grow.
 #[inline]
-fn grown<T>(vec: &mut Vec<T>, cursor: &Cursor<'_>) -> Result<()> {
+fn grown<T>(vec: &mut Vec<T>, budget: &Budget) -> Result<()> {
     if vec.len() == vec.capacity() {
-        cursor.budget().memory(((vec.capacity() + 4) * size_of::<T>()) as u64, "the pickle's stack")?;
+        budget.memory(((vec.capacity() + 4) * size_of::<T>()) as u64, "the pickle's stack")?;
     }
     Ok(())
 }

@@ -20,8 +20,8 @@ impl Machine<'_, '_> {
     }
 
     pub(super) fn global_line(&mut self) -> Result<Value> {
-        let module = line::take(self.cursor)?;
-        let name = line::take(self.cursor)?;
+        let module = line::take(&mut self.reader)?;
+        let name = line::take(&mut self.reader)?;
         self.global(&module, &name)
     }
 

@@ -1,23 +1,24 @@
 //! Arguments that are text up to the end of a line: protocol 0, and GLOBAL.
 
 use crate::error::{Error, Result};
-use crate::source::cursor::Cursor;
 
 use super::Machine;
 use super::heap::Value;
+use super::reader::Reader;
 
 /// Longer lines are refused: nothing real comes near.
 const MOST: usize = 1 << 20;
 
 /// Takes a line, without its end.
-pub(super) fn take(cursor: &mut Cursor<'_>) -> Result<String> {
+pub(super) fn take(reader: &mut Reader<'_, '_>) -> Result<String> {
+    let cursor = reader.settled();
     let what = "a line of the pickle";
     let mut need = 1;
     loop {
         let seen = cursor.peek(need, what)?;
         if let Some(len) = seen.iter().position(|&b| b == b'\n') {
             let line = std::str::from_utf8(&seen[..len]).map(str::to_owned);
-            cursor.skip(len as u64 + 1, what)?;
+            reader.take(len as u64 + 1, what)?;
             return line.map_err(|_| Error::malformed("a line that is not UTF-8"));
         }
         need = seen.len() + 1;
@@ -30,19 +31,19 @@ pub(super) fn take(cursor: &mut Cursor<'_>) -> Result<String> {
 impl Machine<'_, '_> {
     /// A memo number in text form.
     pub(super) fn line_number(&mut self) -> Result<u32> {
-        let line = take(self.cursor)?;
+        let line = take(&mut self.reader)?;
         line.parse().map_err(|_| Error::malformed("a memo number that is not one"))
     }
 
     pub(super) fn float_line(&mut self) -> Result<()> {
-        let line = take(self.cursor)?;
+        let line = take(&mut self.reader)?;
         let number = line.trim().parse().map_err(|_| Error::malformed("a number that is not one"))?;
         self.value(Value::Float(number))
     }
 
     /// Text with `\uXXXX` and `\UXXXXXXXX` in it.
     pub(super) fn unicode_line(&mut self) -> Result<()> {
-        let line = take(self.cursor)?;
+        let line = take(&mut self.reader)?;
         let mut text = String::with_capacity(line.len());
         let mut rest = line.as_str();
         while let Some((before, after)) = rest.split_once('\\') {
@@ -68,7 +69,7 @@ impl Machine<'_, '_> {
 
     /// A Python 2 string as `repr` writes it.
     pub(super) fn string_line(&mut self) -> Result<()> {
-        let line = take(self.cursor)?;
+        let line = take(&mut self.reader)?;
         let line = line.trim_end().as_bytes();
         let inner = match line {
             [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,

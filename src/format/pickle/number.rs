@@ -9,10 +9,10 @@ impl Machine<'_, '_> {
     /// `len` bytes of two's complement, least significant first. Beyond 64 bits the number is kept
     /// as text: decimal up to 128, then hexadecimal (a decimal one takes quadratic time).
     pub(super) fn long(&mut self, len: u64) -> Result<()> {
-        if len > 16 && len <= self.cursor.remaining() {
-            self.cursor.budget().memory(len.saturating_mul(2), "a number of the pickle")?;
+        if len > 16 && len <= self.reader.remaining() {
+            self.reader.budget().memory(len.saturating_mul(2), "a number of the pickle")?;
         }
-        let bytes = self.cursor.take_long(len, "a number of the pickle")?;
+        let bytes = self.reader.take(len, "a number of the pickle")?;
         let value = if bytes.len() <= 16 {
             let negative = bytes.last().is_some_and(|b| b & 0x80 != 0);
             let mut wide = [if negative { 0xff } else { 0 }; 16];
@@ -34,7 +34,7 @@ impl Machine<'_, '_> {
 
     /// A number in text form; `00` and `01` are how protocol 0 writes truth values.
     pub(super) fn int_line(&mut self) -> Result<()> {
-        let line = line::take(self.cursor)?;
+        let line = line::take(&mut self.reader)?;
         let digits = line.strip_suffix('L').unwrap_or(&line);
         let value = match digits {
             "00" => Value::Bool(false),

@@ -73,7 +73,7 @@ impl<'h> Work<'h, '_, '_> {
             _ => return Ok(Made::Object(call.state)),
         };
         match global {
-            Global::Rebuild(Rebuild::FromType) => self.from_type(args),
+            Global::Rebuild(Rebuild::FromType) => self.typed(args),
             Global::Rebuild(how) => self.rebuild(how, args),
             Global::TensorClass => self.object(args, call.state),
             Global::Typed => match args {
@@ -160,7 +160,7 @@ impl<'h> Work<'h, '_, '_> {
     }
 
     /// `_rebuild_from_type_v2(func, type, args, state)`: a tensor with a class and attributes.
-    fn from_type(&mut self, args: &'h [Id]) -> Result<Made> {
+    fn typed(&mut self, args: &'h [Id]) -> Result<Made> {
         let &[func, _class, inner, _attributes] = args else { return Err(wrong("a tensor's description")) };
         match (self.heap.get(func), self.heap.get(inner)) {
             (Value::Global(Global::Rebuild(how)), Value::Tuple(inner)) if how != Rebuild::FromType => {
