@@ -38,13 +38,14 @@ pub(crate) struct Pickle<'b> {
 /// Reads one pickle from where the cursor stands, and leaves it behind its STOP.
 /// `script`: whether classes of a TorchScript archive (`__torch__.…`) may be named.
 pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'s>> {
-    let heap = Heap::new(cursor.budget());
+    let heap = Heap::new(cursor.budget(), cursor.len().map_or(0, |_| cursor.remaining()));
     let mut machine = Machine {
         reader: Reader::new(cursor),
         heap,
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Memo::default(),
+        plain: [None; PLAIN],
         script,
         protocol: 0,
     };
@@ -61,6 +62,9 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'
     }
 }
 
+/// How many values are kept to be shared.
+const PLAIN: usize = 256 + 3;
+
 struct Machine<'c, 's> {
     reader: Reader<'c, 's>,
     heap: Heap<'s>,
@@ -68,6 +72,8 @@ struct Machine<'c, 's> {
     /// Heights of the stack at each MARK.
     marks: Vec<usize>,
     memo: Memo,
+    /// The values `None`, the truth values and the numbers 0 to 255, once each.
+    plain: [Option<Id>; PLAIN],
     script: bool,
     protocol: u8,
 }
@@ -93,11 +99,11 @@ impl Machine<'_, '_> {
             op::LONG_BINGET => self.u32().and_then(|n| self.fetch(n)),
             op::GET => self.line_number().and_then(|n| self.fetch(n)),
             // plain values
-            op::NONE => self.value(Value::None),
-            op::NEWTRUE => self.value(Value::Bool(true)),
-            op::NEWFALSE => self.value(Value::Bool(false)),
+            op::NONE => self.plain(256, Value::None),
+            op::NEWTRUE => self.plain(257, Value::Bool(true)),
+            op::NEWFALSE => self.plain(258, Value::Bool(false)),
             op::BININT => self.array().and_then(|b| self.value(Value::Int(i64::from(i32::from_le_bytes(b))))),
-            op::BININT1 => self.u8().and_then(|n| self.value(Value::Int(i64::from(n)))),
+            op::BININT1 => self.u8().and_then(|n| self.plain(usize::from(n), Value::Int(i64::from(n)))),
             op::BININT2 => self.array().and_then(|b| self.value(Value::Int(i64::from(u16::from_le_bytes(b))))),
             op::BINFLOAT => self.array().and_then(|b| self.value(Value::Float(f64::from_be_bytes(b)))),
             op::LONG1 => self.u8().and_then(|n| self.long(u64::from(n))),
@@ -189,6 +195,19 @@ impl Machine<'_, '_> {
     fn value(&mut self, value: Value) -> Result<()> {
         let id = self.heap.add(value)?;
         self.push(id)
+    }
+
+    /// A value that is always the same one: it never changes, so it is made once.
+    #[inline]
+    fn plain(&mut self, place: usize, value: Value) -> Result<()> {
+        match self.plain[place] {
+            Some(id) => self.push(id),
+            None => {
+                let id = self.heap.add(value)?;
+                self.plain[place] = Some(id);
+                self.push(id)
+            }
+        }
     }
 
     /// Height of the stack `n` values down; not below the last MARK.

@@ -85,11 +85,13 @@ pub(crate) struct Heap<'b> {
 const WHAT: &str = "what the pickle builds";
 
 impl<'b> Heap<'b> {
-    pub(crate) fn new(budget: &'b Budget) -> Self {
+    /// `likely`: bytes of the pickle, for room made in one go.
+    pub(crate) fn new(budget: &'b Budget, likely: u64) -> Self {
+        let likely = usize::try_from(likely).unwrap_or(usize::MAX).min(64 << 10);
         Self {
-            values: Vec::new(),
-            items: Vec::new(),
-            text: String::new(),
+            values: Vec::with_capacity(likely / 8),
+            items: Vec::with_capacity(likely / 8),
+            text: String::with_capacity(likely / 2),
             bytes: Vec::new(),
             open: Vec::new(),
             calls: Vec::new(),

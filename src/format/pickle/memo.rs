@@ -1,6 +1,6 @@
 //! The memo: values that the pickle will refer to again, by numbers of its own choice.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use crate::error::Result;
 use crate::limits::Budget;

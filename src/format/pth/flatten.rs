@@ -38,6 +38,7 @@ const WHAT: &str = "the tree of the pickle";
 pub(super) fn flatten(heap: &Heap<'_>, root: Id, rebuilt: &Rebuilt, catalog: &mut Catalog) -> Result<()> {
     heap.budget().memory(heap.len() as u64, WHAT)?;
     let open = vec![false; heap.len()];
+    catalog.tensors.reserve(rebuilt.tensors.len().min(1024));
     let mut walk = Walk { heap, rebuilt, catalog, path: String::new(), frames: Vec::new(), open };
     walk.visit(root)?;
     while let Some(frame) = walk.frames.last_mut() {

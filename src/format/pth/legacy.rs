@@ -3,7 +3,7 @@
 //! Source: `torch/serialization.py` (`_legacy_load`) and `torch/csrc/serialization.cpp`. The stream
 //! is read forward only, so that a pipe will do.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use crate::catalog::{ByteRange, Catalog, Endian, Guard, Member, quote};
 use crate::error::{Error, Result};
@@ -49,13 +49,14 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     let keys = pickle::read(cursor, false)?;
     let mut members = place(cursor, &object, &keys)?;
 
+    let count = members.len();
     let mut locate = |key: &str| {
         let member = members.remove(key);
         member.map(|member| (member, false)).ok_or_else(|| unlisted(key))
     };
     // Typed storages are written little-endian on every machine (`THPStorage_writeFileRaw`), untyped
     // ones as they lie in memory.
-    let storages = Storages::new([Endian::Little, system_endian], &mut locate);
+    let storages = Storages::new([Endian::Little, system_endian], count, &mut locate);
     let rebuilt = rebuild::rebuild(&object.heap, storages)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
     flatten::flatten(&object.heap, object.root, &rebuilt, &mut catalog)?;

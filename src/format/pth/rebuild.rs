@@ -37,8 +37,13 @@ pub(super) struct Rebuilt {
 }
 
 pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Result<Rebuilt> {
-    let mut work =
-        Work { heap, storages, tensors: Vec::new(), made: Vec::with_capacity(heap.calls()), warnings: Vec::new() };
+    let mut work = Work {
+        heap,
+        storages,
+        tensors: Vec::with_capacity(heap.calls().min(1024)),
+        made: Vec::with_capacity(heap.calls()),
+        warnings: Vec::new(),
+    };
     heap.budget().memory((heap.calls() * size_of::<Made>()) as u64, "the calls of the pickle")?;
     for id in heap.ids() {
         heap.budget().steps(1, "what the pickle builds")?;

@@ -1,6 +1,6 @@
 //! Storages: what a persistent id says, and where in the file its bytes lie.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use crate::catalog::{Endian, Member, quote};
 use crate::error::{Error, Result};
@@ -98,8 +98,10 @@ pub(super) struct Storages<'h, 'a> {
 }
 
 impl<'h, 'a> Storages<'h, 'a> {
-    pub(super) fn new(endian: [Endian; 2], locate: &'a mut Locate<'a>) -> Self {
-        Self { rows: HashMap::new(), members: Vec::new(), locate, endian }
+    /// `likely`: how many there will be, for room made in one go.
+    pub(super) fn new(endian: [Endian; 2], likely: usize, locate: &'a mut Locate<'a>) -> Self {
+        let likely = likely.min(1024);
+        Self { rows: HashMap::with_capacity(likely), members: Vec::with_capacity(likely), locate, endian }
     }
 
     /// The storage that a persistent id means.

@@ -194,7 +194,7 @@ fn objects_that_hold_only_themselves_are_malformed() {
     let (memory, budget) = (Memory::new(bytes.to_vec()), Budget::new(Limits::none()));
     let pickle = pickle::read(&mut Cursor::new(&memory, &budget), true).unwrap();
     let mut locate = |_: &str| unreachable!("no storages");
-    let storages = super::storage::Storages::new([Endian::Little; 2], &mut locate);
+    let storages = super::storage::Storages::new([Endian::Little; 2], 0, &mut locate);
     let rebuilt = super::rebuild::rebuild(&pickle.heap, storages).unwrap();
     let mut catalog = Catalog::new("pth");
     assert!(super::flatten::flatten(&pickle.heap, pickle.root, &rebuilt, &mut catalog).is_err());

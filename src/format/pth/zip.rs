@@ -4,7 +4,7 @@
 //! name is the writer's choice; TorchScript archives add `code/` and `constants.pkl`, which are not
 //! looked into.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use crate::catalog::{Catalog, Endian, quote};
 use crate::error::{Error, Result};
@@ -40,13 +40,16 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
         in_pickle(e, "data.pkl", member.map(|member| member.bytes.start))
     })?;
 
+    let mut name = String::from("data/");
     let mut locate = |key: &str| {
+        name.truncate("data/".len());
+        name.push_str(key);
         let missing = || Error::malformed(format!("no member for storage {}", quote(key)));
-        let row = rows.get(&*format!("data/{key}")).copied().ok_or_else(missing)?;
+        let row = rows.get(&*name).copied().ok_or_else(missing)?;
         cursor.budget().memory(archive.entries[row].name.len() as u64 + 128, "the list of storages")?;
         Ok((archive.member(cursor, row)?, archive.entries[row].deflated()))
     };
-    let storages = Storages::new([endian; 2], &mut locate);
+    let storages = Storages::new([endian; 2], rows.len(), &mut locate);
     let rebuilt = rebuild::rebuild(&read.heap, storages)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
     flatten::flatten(&read.heap, read.root, &rebuilt, &mut catalog)?;
