@@ -11,7 +11,7 @@ use crate::format::pickle::world::{Global, Rebuild, TorchDtype};
 use crate::metadata;
 
 use super::geometry::{Geometry, described, dims};
-use super::storage::{StorageId, Storages};
+use super::storage::{Storage, StorageId, Storages};
 use super::{numpy, quantized, sparse};
 
 /// What a call stands for.
@@ -40,6 +40,7 @@ pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Res
     let mut work = Work {
         heap,
         storages,
+        last: None,
         tensors: Vec::with_capacity(heap.calls().min(1024)),
         made: Vec::with_capacity(heap.calls()),
         warnings: Vec::new(),
@@ -53,7 +54,7 @@ pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Res
                 work.made.push(made);
             }
             Value::Persistent(tuple) => {
-                work.storages.find(&StorageId::parse(heap, tuple)?)?;
+                work.storage(tuple)?;
             }
             _ => {}
         }
@@ -64,6 +65,8 @@ pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Res
 pub(super) struct Work<'h, 'b, 'a> {
     pub(super) heap: &'h Heap<'b>,
     storages: Storages<'h, 'a>,
+    /// The storage that was found last: mostly the one of the next tensor.
+    last: Option<(Id, Storage)>,
     tensors: Vec<TensorInfo>,
     made: Vec<Made>,
     warnings: Vec<String>,
@@ -197,11 +200,23 @@ impl<'h> Work<'h, '_, '_> {
         let Value::Persistent(id) = self.heap.get(storage) else {
             return Err(Error::malformed("a tensor whose storage is not a storage"));
         };
-        let storage = self.storages.find(&StorageId::parse(self.heap, id)?)?;
+        let storage = self.storage(id)?;
         let dtype = dtype.or(storage.dtype);
         let dtype = dtype.ok_or_else(|| Error::malformed("a tensor of an untyped storage, without a dtype"))?;
         let geometry = Geometry::parse(self.heap, offset, size, stride)?;
         geometry.place(&storage, &self.storages.members[storage.member as usize], dtype)
+    }
+
+    /// The storage that a persistent id means.
+    fn storage(&mut self, tuple: Id) -> Result<Storage> {
+        match self.last {
+            Some((id, storage)) if id == tuple => Ok(storage),
+            _ => {
+                let storage = self.storages.find(&StorageId::parse(self.heap, tuple)?)?;
+                self.last = Some((tuple, storage));
+                Ok(storage)
+            }
+        }
     }
 
     /// Applies the lazy bits: `{'conj': True}`, `{'neg': True}`.
