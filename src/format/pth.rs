@@ -5,6 +5,7 @@
 
 mod flatten;
 mod geometry;
+mod lazy;
 mod leaf;
 mod legacy;
 mod numpy;

@@ -3,7 +3,7 @@
 //! Source: `torch/_utils.py` and `torch/_tensor.py`. Each call is interpreted once, in the order the
 //! pickle made them, so that the tensors inside a call are known when it is reached.
 
-use crate::catalog::{ByteRange, Layout, Lazy, Member, TensorInfo};
+use crate::catalog::{ByteRange, Layout, Member, TensorInfo};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Call, Heap, Id, Value};
@@ -12,7 +12,7 @@ use crate::metadata;
 
 use super::geometry::{Geometry, described, dims};
 use super::storage::{Storage, StorageId, Storages};
-use super::{numpy, quantized, sparse};
+use super::{lazy, numpy, quantized, sparse};
 
 /// What a call stands for.
 #[derive(Clone, Debug)]
@@ -116,14 +116,14 @@ impl<'h> Work<'h, '_, '_> {
             (Rebuild::Plain, &[storage, offset, size, stride]) => {
                 self.strided(storage, [offset, size, stride], None)?
             }
-            (Rebuild::Strided, &[storage, offset, size, stride, _, _, ref lazy @ ..]) if lazy.len() <= 1 => {
+            (Rebuild::Strided, &[storage, offset, size, stride, _, _, ref bits @ ..]) if bits.len() <= 1 => {
                 let info = self.strided(storage, [offset, size, stride], None)?;
-                self.lazy(info, lazy.first())?
+                lazy::apply(self.heap, info, bits.first())?
             }
-            (Rebuild::StridedAs, &[storage, offset, size, stride, _, _, dtype, ref lazy @ ..]) if lazy.len() <= 1 => {
+            (Rebuild::StridedAs, &[storage, offset, size, stride, _, _, dtype, ref bits @ ..]) if bits.len() <= 1 => {
                 let dtype = self.dtype(dtype)?;
                 let info = self.strided(storage, [offset, size, stride], Some(dtype))?;
-                self.lazy(info, lazy.first())?
+                lazy::apply(self.heap, info, bits.first())?
             }
             (Rebuild::Parameter, &[data, _, _] | &[data, _, _, _]) => return self.same(data),
             (Rebuild::FromCpu, &[data, dtype, _, _]) => {
@@ -217,37 +217,6 @@ impl<'h> Work<'h, '_, '_> {
                 Ok(storage)
             }
         }
-    }
-
-    /// Applies the lazy bits: `{'conj': True}`, `{'neg': True}`.
-    fn lazy(&self, mut info: TensorInfo, bits: Option<&Id>) -> Result<TensorInfo> {
-        let Some(&bits) = bits else { return Ok(info) };
-        let items = match self.heap.get(bits) {
-            Value::None => return Ok(info),
-            Value::Dict { items, .. } => self.heap.open(items),
-            _ => return Err(Error::malformed("a tensor whose metadata is not a dict")),
-        };
-        for pair in items.chunks_exact(2) {
-            let on = self.heap.get(pair[1]) == Value::Bool(true);
-            match self.heap.text_of(pair[0]) {
-                Some("conj") => info.lazy.conj = on,
-                Some("neg") => info.lazy.neg = on,
-                _ => {} // PyTorch ignores others too
-            }
-        }
-        let crate::Encoding::Plain(dtype) = info.encoding else { return Ok(info) };
-        if info.lazy.conj && !matches!(dtype, Dtype::C32 | Dtype::C64 | Dtype::C128) {
-            return Err(Error::malformed("a conjugated tensor of numbers that are not complex"));
-        }
-        let signed =
-            matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 | Dtype::C32 | Dtype::C64 | Dtype::C128);
-        if info.lazy.neg && !signed {
-            return Err(Error::unsupported(format!("a lazily negated tensor of {dtype}")));
-        }
-        if info.elements() == 0 {
-            info.lazy = Lazy::default();
-        }
-        Ok(info)
     }
 
     fn dtype(&self, id: Id) -> Result<TorchDtype> {
