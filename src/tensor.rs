@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::within;
 use crate::source::range::{Content, RangeReader};
 
+pub(crate) use gather::span_of;
 use guard::Checksum;
 
 /// Bytes that a streamed read hands out at a time: small enough for the second-level cache.

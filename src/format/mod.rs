@@ -6,6 +6,7 @@ mod archive;
 pub mod gguf;
 pub mod npy;
 pub mod npz;
+mod pickle;
 pub mod pth;
 pub mod safetensors;
 mod sniff;

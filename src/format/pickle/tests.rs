@@ -1,0 +1,301 @@
+//! The machine by itself: what each opcode builds, and what is refused.
+
+use super::heap::{Heap, Id, Value};
+use super::{Pickle, read};
+use crate::error::{ErrorKind, Result};
+use crate::limits::{Budget, Limits};
+use crate::source::Memory;
+use crate::source::cursor::Cursor;
+
+/// Runs a pickle and hands what came out to `look`.
+fn run<T>(bytes: &[u8], look: impl FnOnce(Result<Pickle<'_>>) -> T) -> T {
+    run_with(bytes, false, Limits::default(), look)
+}
+
+fn run_with<T>(bytes: &[u8], script: bool, limits: Limits, look: impl FnOnce(Result<Pickle<'_>>) -> T) -> T {
+    let (memory, budget) = (Memory::new(bytes.to_vec()), Budget::new(limits));
+    let mut cursor = Cursor::new(&memory, &budget);
+    look(read(&mut cursor, script))
+}
+
+/// The built value, written out; containers that contain themselves end in `…`.
+fn show(heap: &Heap<'_>, id: Id, depth: usize) -> String {
+    if depth == 0 {
+        return "…".into();
+    }
+    let all = |ids: &[Id]| ids.iter().map(|&id| show(heap, id, depth - 1)).collect::<Vec<_>>().join(",");
+    match heap.get(id) {
+        Value::None => "None".into(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(n) => n.to_string(),
+        Value::Big(span) => format!("big {}", heap.text(span)),
+        Value::Float(x) => format!("{x:?}"),
+        Value::Text(span) => format!("{:?}", heap.text(span)),
+        Value::Bytes(span) => format!("b\"{}\"", heap.bytes(span).escape_ascii()),
+        Value::Tuple(span) => format!("({})", all(heap.items(span))),
+        Value::List(index) => format!("[{}]", all(heap.open(index))),
+        Value::Set(index) => format!("set[{}]", all(heap.open(index))),
+        Value::Dict { items, .. } => format!("{{{}}}", all(heap.open(items))),
+        Value::Global(global) => format!("{global:?}"),
+        Value::Script(span) => heap.text(span).to_owned(),
+        Value::Call(index) => {
+            let call = heap.call(index);
+            format!("call({})", all(heap.items(call.args)))
+        }
+        Value::Persistent(id) => format!("pid{}", show(heap, id, depth - 1)),
+    }
+}
+
+fn built(bytes: &[u8]) -> String {
+    run(bytes, |out| {
+        let pickle = out.unwrap();
+        show(&pickle.heap, pickle.root, 8)
+    })
+}
+
+/// The refused global.
+fn refused(bytes: &[u8]) -> String {
+    run(bytes, |out| match out.err().expect("refused").kind() {
+        ErrorKind::RefusedGlobal { module, name } => format!("{module} {name}"),
+        other => panic!("refused, but not by name: {other}"),
+    })
+}
+
+fn malformed(bytes: &[u8]) -> String {
+    run(bytes, |out| match out.err().expect("refused").kind() {
+        ErrorKind::Malformed(what) => what.clone(),
+        other => panic!("not malformed: {other}"),
+    })
+}
+
+#[test]
+fn plain_values_of_every_opcode() {
+    let cases: &[(&[u8], &str)] = &[
+        (b"N.", "None"),
+        (b"\x88.", "true"),
+        (b"\x89.", "false"),
+        (b"I01\n.", "true"),
+        (b"I00\n.", "false"),
+        (b"I-7\n.", "-7"),
+        (b"L12L\n.", "12"),
+        (b"L99999999999999999999L\n.", "big 99999999999999999999"),
+        (b"J\xff\xff\xff\xff.", "-1"),
+        (b"K\xff.", "255"),
+        (b"M\x01\x02.", "513"),
+        (b"\x8a\x00.", "0"),
+        (b"\x8a\x01\xff.", "-1"),
+        (b"\x8a\x02\xff\x00.", "255"),
+        (b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00.", "big 18446744073709551615"),
+        (b"\x8b\x02\x00\x00\x00\x00\x80.", "-32768"),
+        (
+            b"\x8a\x11\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01.",
+            "big 0x010000000000000000000000000000000a",
+        ),
+        (b"G\x3f\xf8\0\0\0\0\0\0.", "1.5"),
+        (b"F-2.5\n.", "-2.5"),
+        (b"X\x03\0\0\0\xe2\x82\xac.", "\"€\""),
+        (b"\x8c\x01a.", "\"a\""),
+        (b"\x8d\x01\0\0\0\0\0\0\0a.", "\"a\""),
+        (b"Va\\u20acb\\n\n.", "\"a€b\\\\n\""),
+        (b"S'a\\x41\\'\\n'\n.", "\"aA'\\n\""),
+        (b"S\"\\xff\"\n.", "b\"\\xff\""),
+        (b"U\x02ab.", "\"ab\""),
+        (b"T\x01\0\0\0\xfe.", "b\"\\xfe\""),
+        (b"C\x02\x00a.", "b\"\\x00a\""),
+        (b"B\x01\0\0\0a.", "b\"a\""),
+        (b"\x8e\x01\0\0\0\0\0\0\0a.", "b\"a\""),
+        (b"\x80\x05\x95\x0b\0\0\0\0\0\0\0\x96\x01\0\0\0\0\0\0\0a.", "b\"a\""),
+    ];
+    for (bytes, expected) in cases {
+        assert_eq!(built(bytes), *expected, "{}", bytes.escape_ascii());
+    }
+}
+
+#[test]
+fn containers_of_every_opcode() {
+    let cases: &[(&[u8], &str)] = &[
+        (b").", "()"),
+        (b"K\x01\x85.", "(1)"),
+        (b"K\x01K\x02\x86.", "(1,2)"),
+        (b"K\x01K\x02K\x03\x87.", "(1,2,3)"),
+        (b"(K\x01K\x02t.", "(1,2)"),
+        (b"(K\x01l.", "[1]"),
+        (b"]K\x01a.", "[1]"),
+        (b"](K\x01K\x02e.", "[1,2]"),
+        (b"}K\x01K\x02s.", "{1,2}"),
+        (b"}(K\x01K\x02K\x03K\x04u.", "{1,2,3,4}"),
+        (b"(K\x01K\x02d.", "{1,2}"),
+        (b"\x8f(K\x01\x90.", "set[1]"),
+        (b"(K\x01\x91.", "set[1]"),
+        (b"K\x01K\x020.", "1"),
+        (b"K\x01(K\x02K\x031.", "1"),
+        (b"K\x01(0.", "1"),
+        (b"K\x012\x86.", "(1,1)"),
+        (b"K\x01q\x05K\x02h\x05\x86.", "(2,1)"),
+        (b"K\x01r\x05\0\0\0K\x02j\x05\0\0\0\x86.", "(2,1)"),
+        (b"K\x01p12\nK\x02g12\n\x86.", "(2,1)"),
+        (b"]q\x00h\x00a.", "[[[[[[[[…]]]]]]]]"),
+    ];
+    for (bytes, expected) in cases {
+        assert_eq!(built(bytes), *expected, "{}", bytes.escape_ascii());
+    }
+    assert_eq!(built(b"K\x07\x94K\x02\x94h\x00h\x01\x86."), "(7,2)");
+}
+
+#[test]
+fn the_memo_takes_numbers_far_apart() {
+    assert_eq!(built(b"K\x01r\xfe\xff\xff\x7fK\x02j\xfe\xff\xff\x7f\x86."), "(2,1)");
+    // MEMOIZE counts distinct numbers, wherever they are kept
+    assert_eq!(built(b"K\x01r\xfe\xff\xff\x7fK\x02\x94h\x01\x86."), "(2,2)");
+    // the later of two values wins, also when the table has grown over the map's number
+    let mut bytes = b"K\x01r\x2c\x01\0\0".to_vec(); // 300: beyond the first step of the table
+    bytes.extend(b"K\x00r\xff\0\0\0"); // 255
+    bytes.extend(b"K\x09r\x2c\x01\0\0j\x2c\x01\0\0.");
+    assert_eq!(built(&bytes), "9");
+    assert!(malformed(b"h\x01.").contains("memo"));
+    assert!(malformed(b"K\x01p-1\n.").contains("memo number"));
+}
+
+#[test]
+fn globals_outside_the_world_are_refused_by_name() {
+    let cases: &[(&[u8], &str)] = &[
+        (b"cos\nsystem\n.", "os system"),
+        (b"cposix\nsystem\n.", "posix system"),
+        (b"cbuiltins\neval\n.", "builtins eval"),
+        (b"c__builtin__\neval\n.", "__builtin__ eval"),
+        (b"\x8c\x02os\x8c\x06system\x93.", "os system"),
+        (b"\x8c\x02os\x940\x8c\x06system\x940h\x00h\x01\x93.", "os system"),
+        (b"(S'ls'\nios\nsystem\n.", "os system"),
+        (b"(cos\nsystem\nS'ls'\no.", "os system"),
+        (b"cos\nsystem\n)\x81.", "os system"),
+        (b"c\xd0\xbes\nsystem\n.", "\u{43e}s system"), // a Cyrillic o
+        (b"ctorch._utils\n_rebuild_tensor_v2.__globals__\n.", "torch._utils _rebuild_tensor_v2.__globals__"),
+        (b"ctorch\nFloatStorage \n.", "torch FloatStorage "),
+        (b"ctorch\nStorage\n.", "torch Storage"),
+        (b"c__torch__.a\nB\n.", "__torch__.a B"),
+        (b"\x82\x01.", "copyreg extension 1"),
+        (b"\x83\x01\x02.", "copyreg extension 513"),
+        (b"\x84\x01\0\0\0.", "copyreg extension 1"),
+    ];
+    for (bytes, expected) in cases {
+        assert_eq!(refused(bytes), *expected, "{}", bytes.escape_ascii());
+    }
+}
+
+#[test]
+fn script_classes_are_named_only_in_script_archives() {
+    run_with(b"c__torch__.a\nB\n)\x81}b.", true, Limits::default(), |out| {
+        let pickle = out.unwrap();
+        assert!(matches!(pickle.heap.get(pickle.root), Value::Call(0)));
+    });
+    let look_alike = b"c__torch__x.a\nB\n.";
+    run_with(look_alike, true, Limits::default(), |out| assert!(out.is_err()));
+}
+
+#[test]
+fn calls_are_written_down_and_builtins_answered() {
+    assert_eq!(built(b"ctorch\nSize\n(K\x02K\x03t\x85R."), "call((2,3))");
+    assert_eq!(built(b"ccollections\nOrderedDict\n)RK\x01K\x02s."), "{1,2}");
+    assert_eq!(built(b"ccollections\nOrderedDict\n]]K\x01aK\x02aa\x85R."), "{1,2}");
+    assert_eq!(built(b"ccollections\ndefaultdict\n(cbuiltins\ndict\ntR."), "{}");
+    assert_eq!(built(b"cbuiltins\nset\n]K\x01a\x85R."), "set[1]");
+    assert_eq!(built(b"c_codecs\nencode\n\x8c\x02\xc3\xbf\x8c\x06latin1\x86R."), "b\"\\xff\"");
+    assert_eq!(built(b"cbuiltins\nbytearray\nC\x01a\x85R."), "b\"a\"");
+    assert!(malformed(b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.").contains("ByteArray"));
+    assert!(malformed(b"cbuiltins\ndict\n)R.").contains("cannot be called"));
+    assert!(malformed(b"K\x01)R.").contains("cannot be called"));
+    assert!(malformed(b"ctorch\nSize\nK\x01R.").contains("not a tuple"));
+}
+
+#[test]
+fn state_goes_only_to_what_takes_it() {
+    assert_eq!(built(b"ccollections\nOrderedDict\n)R}b."), "{}");
+    assert!(malformed(b"}}b.").contains("state"));
+    assert!(malformed(b"ctorch\nSize\n)R}b.").contains("state"));
+    assert!(malformed(b"cnumpy\ndtype\n)R}b}b.").contains("state"));
+}
+
+#[test]
+fn the_stack_has_a_floor() {
+    for bytes in [
+        &b"0."[..],
+        b".",
+        b"a.",
+        b"(a.",
+        b"t.",
+        b"K\x01(\x85.",
+        b"]K\x01(a.",
+        b"(K\x01e.",
+        b"2.",
+        b"q\x00.",
+        b"R.",
+        b"b.",
+        b"Q.",
+        b"(o.",
+        b"s.",
+        b"(K\x01u.",
+    ] {
+        malformed(bytes);
+    }
+    assert!(malformed(b"}(K\x01u.").contains("no value"));
+    assert!(malformed(b"]K\x01K\x02s.").contains("dict"));
+    assert!(malformed(b"}K\x01a.").contains("list"));
+    assert!(malformed(b"K\x01Q.").contains("persistent"));
+    assert!(malformed(b"Pabc\n.").contains("persistent"));
+}
+
+#[test]
+fn lengths_are_checked_before_anything_is_allocated() {
+    for bytes in [
+        &b"X\xff\xff\xff\xffab"[..],
+        b"\x8d\xff\xff\xff\xff\xff\xff\xff\xffab",
+        b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7fab",
+        b"\x96\xff\xff\xff\xff\xff\xff\xff\x7fab",
+        b"\x8b\xff\xff\xff\x7fab",
+        b"\x8b\xff\xff\xff\xffab",
+        b"T\xff\xff\xff\xffab",
+        b"cos",
+        b"",
+    ] {
+        malformed(bytes);
+    }
+}
+
+#[test]
+fn steps_and_memory_are_charged() {
+    let dups = [b"N".to_vec(), vec![b'2'; 10_000], b".".to_vec()].concat();
+    for limits in [Limits { steps: 5_000, ..Limits::default() }, Limits { memory: 20_000, ..Limits::default() }] {
+        run_with(&dups, false, limits, |out| {
+            assert!(matches!(out.err().unwrap().kind(), ErrorKind::Limit { .. }));
+        });
+    }
+    run_with(&dups, false, Limits::default(), |out| assert!(out.is_ok()));
+}
+
+#[test]
+fn what_lies_outside_is_not_supported() {
+    for bytes in [&b"\x97."[..], b"\x98.", b"\x80\x06."] {
+        run(bytes, |out| assert!(matches!(out.err().unwrap().kind(), ErrorKind::Unsupported(_))));
+    }
+}
+
+/// Any bytes: an error or a value, never a panic, and never more than the limits.
+#[test]
+fn noise_does_no_harm() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let opcodes =
+        b"(.012FIJKLMNPQRSTUVXabcdeghijlopqrstu)]}\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8f\x90\x91\x92\x93\x94\x95";
+    let limits = Limits { memory: 1 << 20, steps: 10_000, ..Limits::default() };
+    for _ in 0..20_000 {
+        let bytes: Vec<u8> = (0..40)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let [pick, byte, ..] = state.to_le_bytes();
+                if pick < 200 { opcodes[usize::from(byte) % opcodes.len()] } else { byte }
+            })
+            .collect();
+        run_with(&bytes, true, limits, |out| drop(out.map(|p| show(&p.heap, p.root, 6))));
+    }
+}

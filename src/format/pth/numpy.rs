@@ -1,0 +1,113 @@
+//! numpy's scalars and arrays inside a pickle: values to show, not tensors to load.
+
+use crate::error::{Error, Result};
+use crate::format::pickle::heap::{Heap, Id, Value};
+use crate::format::pickle::world::{Global, Numpy};
+use crate::metadata;
+
+use super::geometry::dims;
+use super::rebuild::wrong;
+
+/// Longer arrays are described, not listed.
+const LISTED: u64 = 64;
+
+/// A numpy dtype, as far as its numbers can be shown.
+struct Item<'h> {
+    /// numpy's type code, such as `f8`.
+    code: &'h str,
+    big_endian: bool,
+}
+
+pub(super) fn shown(heap: &Heap<'_>, kind: Numpy, args: &[Id], state: Option<Id>) -> Result<metadata::Value> {
+    match (kind, args) {
+        (Numpy::Scalar, &[dtype, bytes]) => {
+            let item = item(heap, dtype).ok_or_else(|| wrong("a numpy scalar"))?;
+            let Value::Bytes(bytes) = heap.get(bytes) else { return Err(wrong("a numpy scalar")) };
+            let bytes = heap.bytes(bytes);
+            Ok(item.number(bytes).unwrap_or_else(|| metadata::Value::text(format!("numpy scalar of {}", item.code))))
+        }
+        (Numpy::Dtype, &[code, ..]) => {
+            let code = heap.text_of(code).ok_or_else(|| wrong("a numpy dtype"))?;
+            Ok(metadata::Value::text(format!("numpy.{code}")))
+        }
+        (Numpy::Reconstruct, &[_class, _shape, _code]) => match state {
+            Some(state) => array(heap, state),
+            None => Err(Error::malformed("a numpy array without contents")),
+        },
+        _ => Err(wrong("a numpy object")),
+    }
+}
+
+/// `(version, shape, dtype, fortran_order, bytes)`.
+fn array(heap: &Heap<'_>, state: Id) -> Result<metadata::Value> {
+    let Some(&[_version, shape, dtype, fortran, data]) = heap.sequence(state) else {
+        return Err(wrong("a numpy array"));
+    };
+    let shape = dims(heap, shape, "size")?;
+    let item = item(heap, dtype).ok_or_else(|| wrong("a numpy array"))?;
+    let count = crate::catalog::elements(&shape).ok_or_else(|| wrong("a numpy array"))?;
+    if let (Value::Bytes(bytes), Some(size)) = (heap.get(data), item.size()) {
+        let bytes = heap.bytes(bytes);
+        if u64::try_from(size).ok().and_then(|size| size.checked_mul(count)) != Some(bytes.len() as u64) {
+            return Err(Error::malformed("a numpy array whose bytes are not as many as its shape needs"));
+        }
+        let flat = shape.len() <= 1 || heap.get(fortran) == Value::Bool(false);
+        if count <= LISTED && flat {
+            heap.budget().memory(count * size_of::<metadata::Value>() as u64, "a numpy array")?;
+            let values: Option<Vec<_>> = bytes.chunks_exact(size).map(|bytes| item.number(bytes)).collect();
+            if let Some(values) = values {
+                return Ok(metadata::Value::List(values.into_boxed_slice()));
+            }
+        }
+    }
+    Ok(metadata::Value::text(format!("numpy array of {}, shape {shape:?}", item.code)))
+}
+
+fn item<'h>(heap: &'h Heap<'_>, id: Id) -> Option<Item<'h>> {
+    let Value::Call(index) = heap.get(id) else { return None };
+    let call = heap.call(index);
+    if call.callee != Value::Global(Global::Numpy(Numpy::Dtype)) {
+        return None;
+    }
+    let code = heap.text_of(*heap.items(call.args).first()?)?;
+    // (version, byte order, subdtype, names, fields, size, alignment, flags)
+    let order = call.state.and_then(|state| heap.sequence(state)?.get(1).and_then(|&id| heap.text_of(id)));
+    Some(Item { code, big_endian: order == Some(">") })
+}
+
+impl Item<'_> {
+    /// Bytes per item, for the codes that are numbers.
+    fn size(&self) -> Option<usize> {
+        match self.code {
+            "b1" | "i1" | "u1" => Some(1),
+            "i2" | "u2" | "f2" => Some(2),
+            "i4" | "u4" | "f4" => Some(4),
+            "i8" | "u8" | "f8" => Some(8),
+            _ => None,
+        }
+    }
+
+    fn number(&self, bytes: &[u8]) -> Option<metadata::Value> {
+        if self.size()? != bytes.len() {
+            return None;
+        }
+        let mut wide = [0; 8];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        if self.big_endian {
+            wide[..bytes.len()].reverse();
+        }
+        let [a, b, c, d, ..] = wide;
+        Some(match self.code {
+            "b1" => metadata::Value::Bool(a != 0),
+            "i1" => metadata::Value::I64(i64::from(i8::from_le_bytes([a]))),
+            "i2" => metadata::Value::I64(i64::from(i16::from_le_bytes([a, b]))),
+            "i4" => metadata::Value::I64(i64::from(i32::from_le_bytes([a, b, c, d]))),
+            "i8" => metadata::Value::I64(i64::from_le_bytes(wide)),
+            "u1" | "u2" | "u4" | "u8" => metadata::Value::U64(u64::from_le_bytes(wide)),
+            "f2" => metadata::Value::F64(half::f16::from_le_bytes([a, b]).to_f64()),
+            "f4" => metadata::Value::F64(f64::from(f32::from_le_bytes([a, b, c, d]))),
+            "f8" => metadata::Value::F64(f64::from_le_bytes(wide)),
+            _ => return None,
+        })
+    }
+}

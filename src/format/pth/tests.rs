@@ -1,0 +1,201 @@
+//! Trees, tensors and streams made by hand.
+
+use crate::catalog::{Catalog, Endian, Layout};
+use crate::error::{ErrorKind, Result};
+use crate::format::pickle;
+use crate::limits::{Budget, Limits};
+use crate::metadata::Value;
+use crate::source::Memory;
+use crate::source::cursor::Cursor;
+
+/// A stream around the pickle of an object, with storages of `f32`.
+fn stream(object: &[u8], storages: &[(&str, &[f32])]) -> Vec<u8> {
+    let mut bytes = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.".to_vec();
+    bytes.extend(object);
+    bytes.extend(b"\x80\x02](");
+    for (key, _) in storages {
+        bytes.extend(b"U");
+        bytes.push(u8::try_from(key.len()).unwrap());
+        bytes.extend(key.bytes());
+    }
+    bytes.extend(b"e.");
+    for (_, numbers) in storages {
+        bytes.extend((numbers.len() as u64).to_le_bytes());
+        numbers.iter().for_each(|x| bytes.extend(x.to_le_bytes()));
+    }
+    bytes
+}
+
+fn listed_with(bytes: Vec<u8>, limits: Limits) -> Result<Catalog> {
+    let (memory, budget) = (Memory::new(bytes), Budget::new(limits));
+    super::legacy::read(&mut Cursor::new(&memory, &budget))
+}
+
+fn listed(bytes: Vec<u8>) -> Result<Catalog> {
+    listed_with(bytes, Limits::default())
+}
+
+/// A call of `_rebuild_tensor_v2` on storage `0` of six elements.
+fn tensor(offset: &str, size: &str, stride: &str) -> Vec<u8> {
+    let mut bytes =
+        b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x06NtQ".to_vec();
+    bytes.extend(format!("{offset}({size}t({stride}tI00\nNtR").bytes());
+    bytes
+}
+
+fn one(offset: &str, size: &str, stride: &str) -> Result<Catalog> {
+    let object = [b"\x80\x02", &*tensor(offset, size, stride), b"."].concat();
+    listed(stream(&object, &[("0", &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])]))
+}
+
+#[test]
+fn strides_become_layouts() {
+    let layout = |offset, size, stride| one(offset, size, stride).unwrap().tensors()[0].layout.clone();
+    assert_eq!(layout("I0\n", "I2\nI3\n", "I3\nI1\n"), Layout::RowMajor);
+    assert_eq!(layout("I0\n", "I2\nI1\nI3\n", "I3\nI99\nI1\n"), Layout::RowMajor);
+    assert_eq!(layout("I0\n", "I3\nI2\n", "I1\nI3\n"), Layout::Strided([1, 3].into()));
+    assert_eq!(layout("I5\n", "I4\n", "I0\n"), Layout::Strided([0].into()));
+    assert_eq!(layout("I9\n", "I0\nI4\n", "I4\nI1\n"), Layout::RowMajor);
+    assert_eq!(layout("I5\n", "", ""), Layout::RowMajor);
+}
+
+#[test]
+fn bytes_are_those_the_strides_touch() {
+    let catalog = one("I1\n", "I2\nI2\n", "I1\nI2\n").unwrap();
+    let info = &catalog.tensors()[0];
+    let member = &catalog.members[0];
+    assert_eq!((info.bytes.start - member.bytes.start, info.bytes.len), (4, 16));
+    assert_eq!(&*info.name, "");
+}
+
+#[test]
+fn geometry_that_lies_is_malformed() {
+    for (offset, size, stride) in [
+        ("I1\n", "I6\n", "I1\n"),
+        ("I6\n", "", ""),
+        ("I-1\n", "I2\n", "I1\n"),
+        ("I0\n", "I-2\n", "I1\n"),
+        ("I0\n", "I2\n", "I-1\n"),
+        ("I0\n", "I2\n", "I1\nI1\n"),
+        ("I0\n", "I2\nI2\n", "I3\nI3\n"),
+        ("I0\n", "I2\n", "I9223372036854775807\n"),
+        ("I9223372036854775807\n", "I2\n", "I9223372036854775807\n"),
+        ("I0\n", "I4294967296\nI4294967296\n", "I0\nI0\n"),
+        ("I0\n", "I0\nI4294967296\nI4294967296\n", "I0\nI0\nI0\n"),
+        ("I0\n", "I4611686018427387904\n", "I0\n"), // times four bytes
+        ("F1.0\n", "I2\n", "I1\n"),
+    ] {
+        let error = one(offset, size, stride).expect_err(size);
+        assert!(matches!(error.kind(), ErrorKind::Malformed(_)), "{offset} {size} {stride}: {error}");
+    }
+}
+
+#[test]
+fn names_join_keys_and_positions() {
+    let t = tensor("I0\n", "I2\n", "I1\n");
+    let object = [b"\x80\x02}(U\x01a](", &*t, b"}K\x07", &t, b"sU\x01xeU\x01bK\x03U\x01c(K\x01K\x02tu."].concat();
+    let catalog = listed(stream(&object, &[("0", &[0.0; 6])])).unwrap();
+    let names: Vec<&str> = catalog.tensors().iter().map(|t| &*t.name).collect();
+    assert_eq!(names, ["a.0", "a.1.7"]);
+    assert_eq!(catalog.tensors()[0].member, catalog.tensors()[1].member);
+    assert_eq!(catalog.metadata.text("a.2"), Some("x"));
+    assert_eq!(catalog.metadata.integer("b"), Some(3));
+    assert_eq!(catalog.metadata.get("c"), Some(&Value::List([Value::I64(1), Value::I64(2)].into())));
+    assert_eq!(catalog.details.text("container"), Some("legacy"));
+}
+
+#[test]
+fn a_tree_that_contains_itself_is_not_followed() {
+    let catalog = listed(stream(b"\x80\x02}q\x00U\x01ah\x00s.", &[])).unwrap();
+    assert!(catalog.tensors().is_empty());
+    assert!(catalog.warnings[0].contains("contains itself"));
+}
+
+#[test]
+fn a_wide_tree_of_shared_nodes_ends_in_a_limit() {
+    // each level holds the one below it ten times
+    let mut object = b"\x80\x02".to_vec();
+    object.extend(tensor("I0\n", "I2\n", "I1\n"));
+    for _ in 0..12 {
+        object.extend(b"q\x00](");
+        object.extend(b"h\x00".repeat(10));
+        object.extend(b"e");
+    }
+    object.extend(b".");
+    let limits = Limits { memory: 4 << 20, ..Limits::default() };
+    let error = listed_with(stream(&object, &[("0", &[0.0; 6])]), limits).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
+}
+
+#[test]
+fn a_deep_tree_ends_in_a_limit() {
+    let deep = [b"\x80\x02N".to_vec(), b"\x85".repeat(100_000), b".".to_vec()].concat();
+    let error = listed(stream(&deep, &[])).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "depth", .. }), "{error}");
+    listed_with(stream(&deep, &[]), Limits::none()).unwrap();
+}
+
+#[test]
+fn views_of_legacy_storages_are_parts_of_them() {
+    let view = |offset: u8, size: u8| {
+        let object = [
+            &b"\x80\x02ctorch._utils\n_rebuild_tensor\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x06(U\x011K"
+                [..],
+            &[offset, b'K', size],
+            b"ttQK\x01K\x02\x85K\x01\x85tR.",
+        ]
+        .concat();
+        listed(stream(&object, &[("0", &[0.0; 6])]))
+    };
+    let catalog = view(2, 3).unwrap();
+    assert_eq!(catalog.tensors()[0].bytes.start - catalog.members[0].bytes.start, 3 * 4);
+    assert!(view(2, 2).is_err(), "the tensor needs elements 1 and 2 of the view");
+    assert!(view(4, 3).is_err(), "the view leaves the storage");
+}
+
+#[test]
+fn element_counts_are_checked() {
+    let object = [b"\x80\x02", &*tensor("I0\n", "I2\n", "I1\n"), b"."].concat();
+    let good = stream(&object, &[("0", &[0.0; 6])]);
+    listed(good.clone()).unwrap();
+    let count_at = good.len() - 32;
+    for count in [5u64, 7, u64::MAX] {
+        let mut bad = good.clone();
+        bad[count_at..count_at + 8].copy_from_slice(&count.to_le_bytes());
+        assert!(listed(bad).is_err());
+    }
+    assert!(listed(good[..good.len() - 1].to_vec()).is_err());
+    let trailing = listed([&good[..], b"more"].concat()).unwrap();
+    assert!(trailing.warnings[0].contains("4 bytes follow"));
+}
+
+#[test]
+fn other_pickles_are_told_apart() {
+    for bytes in [&b"\x80\x02K\x01."[..], b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}."] {
+        let error = listed(bytes.to_vec()).unwrap_err();
+        assert!(error.to_string().contains("a pickle, but not a PyTorch checkpoint"), "{error}");
+    }
+}
+
+#[test]
+fn typed_storages_of_big_endian_machines_are_little_endian() {
+    let object = [b"\x80\x02", &*tensor("I0\n", "I2\n", "I1\n"), b"."].concat();
+    let mut bytes = stream(&object, &[("0", &[0.0; 6])]);
+    let at = bytes.windows(4).position(|w| w == b"\x02}.\x80").unwrap() + 2;
+    bytes.splice(at..at, *b"U\x0dlittle_endian\x89s");
+    let catalog = listed(bytes).unwrap();
+    assert_eq!(catalog.tensors()[0].endian, Endian::Little);
+    assert_eq!(catalog.details.text("byteorder"), Some("big"));
+}
+
+#[test]
+fn objects_that_hold_only_themselves_are_malformed() {
+    let bytes = b"c__torch__\nA\n)\x81q\x00h\x00b.";
+    let (memory, budget) = (Memory::new(bytes.to_vec()), Budget::new(Limits::none()));
+    let pickle = pickle::read(&mut Cursor::new(&memory, &budget), true).unwrap();
+    let mut locate = |_: &str| unreachable!("no storages");
+    let storages = super::storage::Storages::new([Endian::Little; 2], 0, &mut locate);
+    let rebuilt = super::rebuild::rebuild(&pickle.heap, storages).unwrap();
+    let mut catalog = Catalog::new("pth");
+    assert!(super::flatten::flatten(&pickle.heap, pickle.root, &rebuilt, &mut catalog).is_err());
+}

@@ -1,0 +1,129 @@
+//! The archive of PyTorch 1.6 and later: `<root>/data.pkl` beside `<root>/data/<key>` per storage.
+//!
+//! Source: `torch/serialization.py` (`_load`) and `caffe2/serialize/inline_container.cc`. The root's
+//! name is the writer's choice; TorchScript archives add `code/` and `constants.pkl`, which are not
+//! looked into.
+
+use hashbrown::HashMap;
+
+use crate::catalog::{Catalog, Endian, quote};
+use crate::error::{Error, Result};
+use crate::format::{Archive, pickle};
+use crate::metadata::Value;
+use crate::source::Memory;
+use crate::source::cursor::Cursor;
+
+use super::storage::Storages;
+use super::{details, flatten, in_pickle, rebuild};
+
+/// The root that this member shows there is, with its slash: `archive/` of `archive/data.pkl`.
+pub(super) fn root_of(member: &str) -> Option<&str> {
+    member.strip_suffix("data.pkl").filter(|root| root.is_empty() || root.ends_with('/'))
+}
+
+pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog> {
+    let root = find_root(archive)?;
+    let rows = index(cursor, archive, root)?;
+    let row = |name: &str| rows.get(name).copied();
+    let script = rows.contains_key("constants.pkl") || rows.keys().any(|name| name.starts_with("code/"));
+    let endian = match row("byteorder") {
+        Some(row) => byte_order(&archive.content(cursor, row)?)?,
+        None => Endian::Little,
+    };
+    let pickle_row = row("data.pkl").expect("the root was found by it");
+    let content = content(cursor, archive, pickle_row)?;
+    let memory = Memory::new(content);
+    let mut inside = Cursor::new(&memory, cursor.budget());
+    let read = pickle::read(&mut inside, script).map_err(|e| {
+        let stored = !archive.entries[pickle_row].deflated();
+        let member = stored.then(|| archive.visit(cursor, pickle_row).ok()).flatten();
+        in_pickle(e, "data.pkl", member.map(|member| member.bytes.start))
+    })?;
+
+    let mut name = String::from("data/");
+    let mut locate = |key: &str| {
+        name.truncate("data/".len());
+        name.push_str(key);
+        let missing = || Error::malformed(format!("no member for storage {}", quote(key)));
+        let row = rows.get(&*name).copied().ok_or_else(missing)?;
+        cursor.budget().memory(archive.entries[row].name.len() as u64 + 128, "the list of storages")?;
+        Ok((archive.member(cursor, row)?, archive.entries[row].deflated()))
+    };
+    let storages = Storages::new([endian; 2], rows.len(), &mut locate);
+    let rebuilt = rebuild::rebuild(&read.heap, storages)?;
+    let mut catalog = Catalog::new(super::FORMAT.name);
+    flatten::flatten(&read.heap, read.root, &rebuilt, &mut catalog)?;
+    catalog.warnings.extend(rebuilt.warnings);
+    catalog.members = rebuilt.members;
+    details(&mut catalog, if script { "torchscript" } else { "zip" }, endian, &read);
+    catalog.detail("root", Value::text(root.trim_end_matches('/')));
+    Ok(catalog)
+}
+
+/// The outermost root. Two beside each other would be two checkpoints.
+fn find_root(archive: &Archive) -> Result<&str> {
+    let depth = |root: &str| root.bytes().filter(|&b| b == b'/').count();
+    let roots = || archive.entries.iter().filter_map(|entry| root_of(&entry.name));
+    let least = roots().map(depth).min().ok_or_else(|| Error::malformed("a zip archive without a data.pkl"))?;
+    let mut outermost = roots().filter(|root| depth(root) == least);
+    match (outermost.next(), outermost.next()) {
+        (Some(root), None) => Ok(root),
+        _ => Err(Error::malformed("a zip archive with more than one data.pkl")),
+    }
+}
+
+/// Members under the root, by the rest of their names.
+fn index<'a>(cursor: &Cursor<'_>, archive: &'a Archive, root: &str) -> Result<HashMap<&'a str, usize>> {
+    cursor.budget().memory(archive.entries.len() as u64 * 48, "the zip directory")?;
+    let mut rows = HashMap::with_capacity(archive.entries.len());
+    for (row, entry) in archive.entries.iter().enumerate() {
+        let Some(name) = entry.name.strip_prefix(root) else { continue };
+        if rows.insert(name, row).is_some() {
+            return Err(Error::malformed(format!("two members are named {}", quote(&entry.name))));
+        }
+    }
+    Ok(rows)
+}
+
+fn byte_order(content: &[u8]) -> Result<Endian> {
+    match content {
+        b"little" => Ok(Endian::Little),
+        b"big" => Ok(Endian::Big),
+        other => {
+            let shown = other[..other.len().min(16)].escape_ascii();
+            Err(Error::malformed(format!("the byte order is \"{shown}\", and neither little nor big")))
+        }
+    }
+}
+
+/// A small member's bytes: borrowed from the map where they lie there as they are.
+enum Bytes<'s> {
+    Borrowed(&'s [u8]),
+    Owned(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Bytes<'_> {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+fn content<'s>(cursor: &mut Cursor<'s>, archive: &Archive, row: usize) -> Result<Bytes<'s>> {
+    let entry = &archive.entries[row];
+    let Some(map) = cursor.mapped().filter(|_| !entry.deflated()) else {
+        return archive.content(cursor, row).map(Bytes::Owned);
+    };
+    let member = archive.visit(cursor, row)?;
+    cursor.seek(member.bytes.start);
+    cursor.expect(member.bytes.len);
+    let range = usize::try_from(member.bytes.start).ok().zip(usize::try_from(member.bytes.end()).ok());
+    let bytes = range.and_then(|(from, to)| map.get(from..to));
+    let bytes = bytes.ok_or_else(|| cursor.ended(member.bytes.len, "data.pkl"))?;
+    if entry.crc32 != 0 && crc32fast::hash(bytes) != entry.crc32 {
+        return Err(cursor.malformed("data.pkl does not match its checksum"));
+    }
+    Ok(Bytes::Borrowed(bytes))
+}
