@@ -4,10 +4,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use anamnesis::format::FORMATS;
 use anamnesis::source::{Memory, Stream};
 use anamnesis::{Checkpoint, ErrorKind, OpenOptions};
-use common::{files_below, fixture};
+use common::fixtures;
 
 /// Files longer than this are cut at a sample of places instead of all.
 const SMALL: usize = 12 << 10;
@@ -15,9 +14,7 @@ const SMALL: usize = 12 << 10;
 #[test]
 fn every_fixture_cut_at_every_byte() {
     let mut cuts = 0u64;
-    for path in files_below(&fixture("")) {
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        let Some(format) = FORMATS.iter().find(|f| f.extensions.contains(&extension)) else { continue };
+    for (path, format) in fixtures() {
         let bytes: &'static [u8] = std::fs::read(&path).unwrap().leak();
         let options = OpenOptions::new().format(format);
         let whole = Checkpoint::from_source_with(Memory::new(bytes), &options);
@@ -51,11 +48,8 @@ fn every_fixture_cut_at_every_byte() {
 /// safetensors forbids bytes behind the last tensor, so every cut of it must be refused.
 #[test]
 fn no_cut_safetensors_is_accepted() {
-    for path in files_below(&fixture("safetensors")) {
-        if path.extension().is_none_or(|e| e != "safetensors") {
-            continue;
-        }
-        let bytes = std::fs::read(&path).unwrap();
+    for (path, _) in fixtures().iter().filter(|(_, format)| format.name == "safetensors") {
+        let bytes = std::fs::read(path).unwrap();
         for cut in 0..bytes.len() {
             assert!(Checkpoint::from_bytes(bytes[..cut].to_vec()).is_err(), "{} at {cut}", path.display());
         }

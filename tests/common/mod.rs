@@ -5,12 +5,25 @@ pub mod sparse;
 
 use std::path::{Path, PathBuf};
 
-use anamnesis::{Checkpoint, Layout, Result, Tensor};
+use anamnesis::format::FORMATS;
+use anamnesis::{Checkpoint, Format, Layout, Result, Tensor};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+}
+
+/// Every fixture of a format, with that format.
+pub fn fixtures() -> Vec<(PathBuf, &'static Format)> {
+    let format = |path: &Path| {
+        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        FORMATS.iter().copied().find(|f| f.extensions.contains(&extension))
+    };
+    let all = files_below(&fixture("")).into_iter();
+    let all: Vec<_> = all.filter_map(|path| format(&path).map(|format| (path, format))).collect();
+    assert!(all.len() > 200, "the fixtures are gone");
+    all
 }
 
 /// Every file below a directory, sorted.
