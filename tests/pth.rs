@@ -141,7 +141,7 @@ fn check_good(set: &Path) {
                     for what in differences(&checkpoint, &entry) {
                         failures.push(format!("{} ({how}): {what}", path.display()));
                     }
-                    checkpoint.inspect().unwrap();
+                    checkpoint.inspect();
                 }
             }
         }
@@ -180,7 +180,7 @@ fn hostile_files_are_refused_in_time() {
             // what is listed must also be readable, or say why not
             let outcome = outcome.and_then(|checkpoint| {
                 checkpoint.tensors().try_for_each(|t| t.chunks(|_| Ok(())))?;
-                checkpoint.inspect()
+                Ok(checkpoint.inspect())
             });
             let wrong = match (entry["expect"].as_str().unwrap(), &outcome) {
                 ("must_reject", Ok(_)) => Some("accepted".to_owned()),

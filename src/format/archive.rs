@@ -65,11 +65,6 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Row of the only member with this name.
-    pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        self.entries.iter().position(|e| *e.name == *name)
-    }
-
     /// Where a member's bytes lie, by the arithmetic of the directory, with what proves it: what
     /// stands in front of them is checked when they are first read.
     ///

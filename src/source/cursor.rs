@@ -164,7 +164,9 @@ impl<'s> Cursor<'s> {
     fn refill(&mut self, n: usize, what: &str) -> Result<()> {
         let have = self.at_hand();
         let going_on = have > 0 || self.pos == self.window_at + self.filled as u64;
-        let mut want = n.max(self.step);
+        // windows end where pages end: half a page more is a whole page for the disk
+        let upto = (self.pos + self.step as u64) / WINDOW_MIN as u64 * WINDOW_MIN as u64;
+        let mut want = n.max(usize::try_from(upto.saturating_sub(self.pos)).expect("less than a step"));
         if going_on {
             self.step = (self.step * 2).min(WINDOW_MAX);
         }

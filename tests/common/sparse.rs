@@ -182,7 +182,9 @@ impl Zip {
         self.file.zeros(zeros);
         if self.torch {
             let counted = self.file.header;
-            self.file.put([b"PK\x07\x08", &[0; 20][..]].concat());
+            // miniz writes 64-bit sizes where the sizes or the offset need them
+            let wide = len.max(at) >= u64::from(u32::MAX);
+            self.file.put([b"PK\x07\x08", &[0; 20][..if wide { 20 } else { 12 }]].concat());
             self.file.header = counted;
         }
         self.count += 1;
@@ -264,7 +266,7 @@ pub fn pth() -> Sparse {
 
 pub fn pth_legacy() -> Sparse {
     let mut file = Sparse::default();
-    let mut head = b"\x80\x02\x8a\x0alfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}(".to_vec();
+    let mut head = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}(".to_vec();
     let text = |s: &str| [&b"X"[..], &u32::try_from(s.len()).unwrap().to_le_bytes(), s.as_bytes()].concat();
     head.extend([text("little_endian"), b"\x88u.".to_vec()].concat());
     head.extend(state_dict());
