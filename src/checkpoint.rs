@@ -104,8 +104,8 @@ impl OpenOptions {
 /// for tensor in checkpoint.catalog().tensors() {
 ///     println!("{:40} {:6} {:?}", tensor.name, tensor.encoding, tensor.shape);
 /// }
-/// let bytes = checkpoint.tensor("a.weight").expect("it is there").bytes()?;
-/// assert_eq!(bytes.len(), 48);
+/// let bytes = checkpoint.tensor("lm_head.weight").expect("it is there").bytes()?;
+/// assert_eq!(bytes.len(), 1024);
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
 pub struct Checkpoint {
