@@ -11,6 +11,8 @@ use super::Source;
 
 /// The first window, and the smallest: one page, so that a small header costs one small read.
 const WINDOW_MIN: usize = 4 << 10;
+/// What a window that ends with a page must hold at least: a local header and an NPY header.
+const WINDOW_LEAST: usize = 512;
 /// The largest window. It stays in the second-level cache and bounds what a header read overshoots.
 const WINDOW_MAX: usize = 128 << 10;
 
@@ -164,9 +166,11 @@ impl<'s> Cursor<'s> {
     fn refill(&mut self, n: usize, what: &str) -> Result<()> {
         let have = self.at_hand();
         let going_on = have > 0 || self.pos == self.window_at + self.filled as u64;
-        // windows end where pages end: half a page more is a whole page for the disk
-        let upto = (self.pos + self.step as u64) / WINDOW_MIN as u64 * WINDOW_MIN as u64;
-        let mut want = n.max(usize::try_from(upto.saturating_sub(self.pos)).expect("less than a step"));
+        // Windows end where pages end, since half a page more is a whole page for the disk; unless
+        // next to nothing would be left, since one more read is one more request for the network.
+        let past = usize::try_from((self.pos + self.step as u64) % WINDOW_MIN as u64).expect("less than a page");
+        let step = if self.step - past >= WINDOW_LEAST { self.step - past } else { self.step };
+        let mut want = n.max(step);
         if going_on {
             self.step = (self.step * 2).min(WINDOW_MAX);
         }
