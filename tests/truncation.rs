@@ -11,10 +11,9 @@ use common::fixtures;
 /// Files longer than this are cut at a sample of places instead of all.
 const SMALL: usize = 12 << 10;
 
-#[test]
-fn every_fixture_cut_at_every_byte() {
+fn cut_everywhere(name: &str) {
     let mut cuts = 0u64;
-    for (path, format) in fixtures() {
+    for (path, format) in fixtures().into_iter().filter(|(_, format)| format.name == name) {
         let bytes: &'static [u8] = std::fs::read(&path).unwrap().leak();
         let options = OpenOptions::new().format(format);
         let whole = Checkpoint::from_source_with(Memory::new(bytes), &options);
@@ -42,7 +41,32 @@ fn every_fixture_cut_at_every_byte() {
         assert!(started.elapsed() < Duration::from_secs(20), "{} took {:?}", path.display(), started.elapsed());
     }
     assert!(cuts > 0);
-    println!("{cuts} cuts");
+    println!("{name}: {cuts} cuts");
+}
+
+#[test]
+fn safetensors() {
+    cut_everywhere("safetensors");
+}
+
+#[test]
+fn gguf() {
+    cut_everywhere("gguf");
+}
+
+#[test]
+fn npy() {
+    cut_everywhere("npy");
+}
+
+#[test]
+fn npz() {
+    cut_everywhere("npz");
+}
+
+#[test]
+fn pth() {
+    cut_everywhere("pth");
 }
 
 /// safetensors forbids bytes behind the last tensor, so every cut of it must be refused.
