@@ -6,6 +6,7 @@ mod finish;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -305,7 +306,7 @@ pub enum Guard {
         /// Offset of the local header.
         at: u64,
         /// Name in the central directory.
-        name: Box<str>,
+        name: Arc<str>,
         /// Checksum of the content; `None` where the writer left it out.
         crc32: Option<u32>,
     },

@@ -268,8 +268,8 @@ fn open_source(path: &Path, map: bool) -> Result<Box<dyn Source>> {
         return Ok(Box::new(Stream::new(file)));
     }
     #[cfg(feature = "mmap")]
-    if map && let Ok(mapped) = crate::source::Mapped::new(file.try_clone()?) {
-        return Ok(Box::new(mapped));
+    if map {
+        return Ok(Box::new(crate::source::Mapped::new(file)?));
     }
     let _ = map;
     Ok(Box::new(FileSource::new(file)?))

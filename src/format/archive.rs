@@ -18,6 +18,7 @@ use crate::catalog::{ByteRange, Guard, Member, quote};
 use crate::error::{Error, Result};
 use crate::source::cursor::Cursor;
 use crate::source::range::{Content, RangeReader};
+use crate::source::read_exact_at;
 
 pub(crate) use entry::Entry;
 pub(crate) use local::local_payload;
@@ -151,25 +152,14 @@ impl Archive {
         let entry = &self.entries[row];
         let what = format!("member {}", quote(&entry.name));
         let at = member.bytes.start;
-        let bytes = RangeReader::new(cursor.source(), at, member.bytes.len);
-        let mut content = Content::new(bytes, entry.deflated());
-        let mut out = Vec::new();
-        loop {
-            // grow by doubling, and never past one byte more than claimed
-            let claimed = usize::try_from(entry.inflated).unwrap_or(usize::MAX);
-            let step = out.len().clamp(4 << 10, 4 << 20).min((claimed - out.len()).saturating_add(1));
-            cursor.budget().memory(step as u64, &what).map_err(|e| e.at(at))?;
-            let n = (&mut content).take(step as u64).read_to_end(&mut out).map_err(|e| match e.kind() {
-                ErrorKind::InvalidInput => Error::malformed(format!("{what} does not inflate: {e}")).at(at),
-                _ => Error::from(e).at(at),
-            })?;
-            if out.len() > claimed {
-                return Err(Error::malformed(format!("{what} holds more than the {claimed} bytes it claims")).at(at));
-            }
-            if n < step {
-                break;
-            }
-        }
+        let out = if entry.deflated() {
+            inflate(cursor, &member, &what)?
+        } else {
+            cursor.budget().memory(member.bytes.len, &what).map_err(|e| e.at(at))?;
+            let mut out = vec![0; usize::try_from(member.bytes.len).map_err(|_| cursor.ended(u64::MAX, &what))?];
+            read_exact_at(cursor.source(), at, &mut out).map_err(|e| Error::from(e).at(at))?;
+            out
+        };
         if out.len() as u64 != entry.inflated {
             return Err(Error::malformed(format!(
                 "{what} holds {} bytes of the {} it claims",
@@ -183,6 +173,28 @@ impl Archive {
             return Err(Error::malformed(format!("{what} does not match its checksum")).at(at));
         }
         Ok(out)
+    }
+}
+
+/// Inflates a member. Room is made by doubling, and never for more than one byte more than claimed.
+fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> {
+    let at = member.bytes.start;
+    let claimed = usize::try_from(member.inflated).unwrap_or(usize::MAX);
+    let mut content = Content::new(RangeReader::new(cursor.source(), at, member.bytes.len), true);
+    let mut out = Vec::new();
+    loop {
+        let step = out.len().clamp(4 << 10, 4 << 20).min((claimed - out.len()).saturating_add(1));
+        cursor.budget().memory(step as u64, what).map_err(|e| e.at(at))?;
+        let n = (&mut content).take(step as u64).read_to_end(&mut out).map_err(|e| match e.kind() {
+            ErrorKind::InvalidInput => Error::malformed(format!("{what} does not inflate: {e}")).at(at),
+            _ => Error::from(e).at(at),
+        })?;
+        if out.len() > claimed {
+            return Err(Error::malformed(format!("{what} holds more than the {claimed} bytes it claims")).at(at));
+        }
+        if n < step {
+            return Ok(out);
+        }
     }
 }
 

@@ -49,10 +49,15 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'
         script,
         protocol: 0,
     };
+    let mut fuel = 0;
     loop {
         let at = machine.reader.pos();
         let opcode = machine.reader.opcode()?;
-        machine.reader.budget().steps(1, "the pickle's opcodes").map_err(|e| e.at(at))?;
+        if fuel == 0 {
+            machine.reader.budget().steps(FUEL, "the pickle's opcodes").map_err(|e| e.at(at))?;
+            fuel = FUEL;
+        }
+        fuel -= 1;
         if opcode == op::STOP {
             let root = machine.pop().map_err(|e| e.at(at))?;
             machine.reader.settled();
@@ -62,6 +67,8 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'
     }
 }
 
+/// Opcodes that are charged at a time.
+const FUEL: u64 = 256;
 /// How many values are kept to be shared.
 const PLAIN: usize = 256 + 3;
 

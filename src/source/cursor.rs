@@ -1,8 +1,8 @@
 //! A checked reader over a [`Source`]: the only way formats see bytes.
 //!
-//! On addressable sources it lends slices of the file itself; on the others it reads through one
-//! window that grows while reading goes forward. Nothing is ever read that was not asked for by
-//! more than the window, which is at most [`WINDOW_MAX`].
+//! Of bytes in memory it lends slices; other sources it reads through one window that grows while
+//! reading goes forward. Nothing is ever read that was not asked for by more than the window, which
+//! is at most [`WINDOW_MAX`].
 
 use crate::error::{Error, Result};
 use crate::limits::Budget;
@@ -14,22 +14,20 @@ const WINDOW_MIN: usize = 4 << 10;
 /// What a window that ends with a page must hold at least: a local header and an NPY header.
 const WINDOW_LEAST: usize = 512;
 /// The largest window. It stays in the second-level cache and bounds what a header read overshoots.
-const WINDOW_MAX: usize = 128 << 10;
+const WINDOW_MAX: usize = 64 << 10;
 
 pub(crate) struct Cursor<'s> {
     source: &'s dyn Source,
-    mapped: Option<&'s [u8]>,
+    memory: Option<&'s [u8]>,
     /// Length of the source, or `u64::MAX` while it is not known.
     end: u64,
     pos: u64,
-    /// The first `filled` bytes are those of the source from `window_at` on; unused where it is mapped.
+    /// The first `filled` bytes are those of the source from `window_at` on; unused where it is in memory.
     window: Vec<u8>,
     filled: usize,
     window_at: u64,
     /// How much the next forward read takes; doubles from `WINDOW_MIN` to `WINDOW_MAX`.
     step: usize,
-    /// Mapped sources: up to where the system has been told what is coming.
-    announced: u64,
     budget: &'s Budget,
 }
 
@@ -37,14 +35,13 @@ impl<'s> Cursor<'s> {
     pub(crate) fn new(source: &'s dyn Source, budget: &'s Budget) -> Self {
         Self {
             source,
-            mapped: source.mapped(),
+            memory: source.in_memory(),
             end: source.len().unwrap_or(u64::MAX),
             pos: 0,
             window: Vec::new(),
             filled: 0,
             window_at: 0,
             step: WINDOW_MIN,
-            announced: WINDOW_MIN as u64,
             budget,
         }
     }
@@ -102,17 +99,9 @@ impl<'s> Cursor<'s> {
         Error::malformed(what).at(self.pos)
     }
 
-    /// Announces that `len` bytes from here will be read, so that a cold file reads them in one go.
+    /// Says that `len` bytes from here will be read, so that they are read in one go.
     pub(crate) fn expect(&mut self, len: u64) {
-        let upto = self.pos.saturating_add(len);
-        if self.mapped.is_some() {
-            if len > WINDOW_MIN as u64 {
-                self.source.will_need(self.pos, len);
-            }
-            self.announced = upto;
-        } else {
-            self.step = usize::try_from(len).unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX);
-        }
+        self.step = usize::try_from(len).unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX);
     }
 
     /// The next bytes without moving: at least `n`, and as many more as are at hand.
@@ -121,15 +110,8 @@ impl<'s> Cursor<'s> {
         if n as u64 > self.remaining() {
             return Err(self.ended(n as u64, what));
         }
-        if let Some(map) = self.mapped {
-            let upto = self.pos + n as u64;
-            if upto > self.announced {
-                self.announce(upto);
-            }
-            let from = usize::try_from(self.pos).expect("a position inside the map");
-            // Lend no more than was announced, so that scanning goes on in announced steps.
-            let to = usize::try_from(self.announced.max(upto).min(map.len() as u64)).expect("inside the map");
-            return Ok(&map[from..to]);
+        if let Some(bytes) = self.memory {
+            return Ok(&bytes[usize::try_from(self.pos).expect("a position in memory")..]);
         }
         let have = self.at_hand();
         if have < n {
@@ -147,19 +129,6 @@ impl<'s> Cursor<'s> {
             return 0;
         }
         usize::try_from(end - self.pos).expect("inside the window")
-    }
-
-    #[cold]
-    fn announce(&mut self, upto: u64) {
-        // A jump starts over with a small step; going on doubles it.
-        let gap = self.pos > self.announced;
-        self.step = if gap { WINDOW_MIN } else { (self.step * 2).min(WINDOW_MAX) };
-        let want = upto.max(self.pos + self.step as u64);
-        let from = self.pos.max(self.announced);
-        if self.step > WINDOW_MIN || want - from > WINDOW_MIN as u64 {
-            self.source.will_need(from, want - from);
-        }
-        self.announced = want;
     }
 
     #[cold]
@@ -205,10 +174,10 @@ impl<'s> Cursor<'s> {
     pub(crate) fn take(&mut self, n: usize, what: &str) -> Result<&[u8]> {
         self.peek(n, what)?;
         self.pos += n as u64;
-        // peek made them addressable: in the map, or in the window just before the new position
-        if let Some(map) = self.mapped {
-            let to = usize::try_from(self.pos).expect("a position inside the map");
-            return Ok(&map[to - n..to]);
+        // peek has them: in memory, or in the window just before the new position
+        if let Some(bytes) = self.memory {
+            let to = usize::try_from(self.pos).expect("a position in memory");
+            return Ok(&bytes[to - n..to]);
         }
         let to = usize::try_from(self.pos - self.window_at).expect("inside the window");
         Ok(&self.window[to - n..to])
@@ -232,8 +201,8 @@ impl<'s> Cursor<'s> {
         Ok(self.array::<1>(what)?[0])
     }
 
-    /// If the source is addressable: all of it.
-    pub(crate) fn mapped(&self) -> Option<&'s [u8]> {
-        self.mapped
+    /// All of the source, if it is in memory.
+    pub(crate) fn in_memory(&self) -> Option<&'s [u8]> {
+        self.memory
     }
 }

@@ -21,11 +21,39 @@ impl FileSource {
         if meta.is_dir() {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory"));
         }
+        let source = Self { len: meta.len(), file };
         // Headers are read in windows of our own; the system's read-ahead would bring 128 KiB more
         // for each place that is touched.
+        source.advise(0, 0, Advice::Random);
+        Ok(source)
+    }
+}
+
+/// What the system is told of a file.
+#[derive(Clone, Copy)]
+enum Advice {
+    Random,
+    WillNeed,
+}
+
+impl FileSource {
+    /// `posix_fadvise`; a `len` of 0 means to the end. Only a hint, so failure is of no account.
+    fn advise(&self, start: u64, len: u64, advice: Advice) {
         #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-        Ok(Self { len: meta.len(), file })
+        {
+            let advice = match advice {
+                Advice::Random => rustix::fs::Advice::Random,
+                Advice::WillNeed => rustix::fs::Advice::WillNeed,
+            };
+            let _ = rustix::fs::fadvise(&self.file, start, std::num::NonZeroU64::new(len), advice);
+        }
+        #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+        let _ = (start, len, advice);
+    }
+
+    #[cfg(feature = "mmap")]
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 }
 
@@ -44,6 +72,10 @@ impl Source for FileSource {
             at += n as u64;
             Ok(n)
         })
+    }
+
+    fn will_need(&self, start: u64, len: u64) {
+        self.advise(start, len.max(1), Advice::WillNeed);
     }
 
     #[cfg(unix)]

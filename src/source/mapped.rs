@@ -2,65 +2,61 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::OnceLock;
 
-use super::{Source, copy_at};
+use super::{FileSource, Source};
 
-/// A file mapped read-only. Never populated: a page is read when it is touched.
+/// A file that is mapped, read-only, when its bytes are first asked for as a slice.
+///
+/// Headers and streamed tensors are read with positioned reads: for a few kilobytes a map costs more
+/// than it saves. The map is never populated, so a page is read when it is touched.
 ///
 /// The file must not be truncated while it is mapped: the system answers a touch past the new end
 /// with SIGBUS. For files that others write, read instead of mapping (`OpenOptions::map(false)`).
 pub struct Mapped {
-    map: memmap2::Mmap,
-    file: File,
+    file: FileSource,
+    /// `None` inside if the file cannot be mapped (longer than the address space, a file system
+    /// without maps): then it is read.
+    map: OnceLock<Option<memmap2::Mmap>>,
 }
 
 impl Mapped {
-    /// Maps the whole file.
+    /// Takes an open file; maps nothing yet.
     ///
     /// # Errors
-    /// If the file is not mappable (a pipe, a directory, longer than the address space).
+    /// As [`FileSource::new`].
     pub fn new(file: File) -> io::Result<Self> {
-        // SAFETY: the map is private to this value, read-only, and lives as long as every slice
-        // borrowed from it. That no one truncates or rewrites the file meanwhile cannot be proved
-        // here; it is the documented condition of this type, as of every file map.
-        let map = unsafe { memmap2::Mmap::map(&file)? };
-        // Header bytes are announced by `will_need`; without this advice each touch of a cold file
-        // would read 128 KiB around it.
-        #[cfg(unix)]
-        let _ = map.advise(memmap2::Advice::Random);
-        Ok(Self { map, file })
+        Ok(Self { file: FileSource::new(file)?, map: OnceLock::new() })
     }
 }
 
 impl Source for Mapped {
     fn len(&self) -> Option<u64> {
-        Some(self.map.len() as u64)
+        self.file.len()
     }
 
     fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize> {
-        Ok(copy_at(&self.map, start, buf))
+        self.file.read_at(start, buf)
     }
 
     fn mapped(&self) -> Option<&[u8]> {
-        Some(&self.map)
+        let map = self.map.get_or_init(|| {
+            // SAFETY: the map is private to this value, read-only, and lives as long as every slice
+            // borrowed from it. That no one truncates or rewrites the file meanwhile cannot be proved
+            // here; it is the documented condition of this type, as of every file map.
+            let map = unsafe { memmap2::Mmap::map(self.file.file()) }.ok()?;
+            // a file that changed its length since it was measured is read, which can fail
+            (Some(map.len() as u64) == self.len()).then_some(map)
+        });
+        map.as_deref()
     }
 
     fn will_need(&self, start: u64, len: u64) {
-        #[cfg(unix)]
-        {
-            let end = start.saturating_add(len).min(self.map.len() as u64);
-            if let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end))
-                && from < to
-            {
-                let _ = self.map.advise_range(memmap2::Advice::WillNeed, from, to - from);
-            }
-        }
-        #[cfg(not(unix))]
-        let _ = (start, len);
+        self.file.will_need(start, len);
     }
 
     #[cfg(unix)]
     fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        Some(std::os::fd::AsFd::as_fd(&self.file))
+        self.file.as_fd()
     }
 }

@@ -21,7 +21,7 @@ impl<B: AsRef<[u8]> + Send + Sync> Source for Memory<B> {
         Ok(copy_at(self.0.as_ref(), start, buf))
     }
 
-    fn mapped(&self) -> Option<&[u8]> {
+    fn in_memory(&self) -> Option<&[u8]> {
         Some(self.0.as_ref())
     }
 }

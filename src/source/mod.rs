@@ -2,7 +2,7 @@
 //!
 //! | kind | bytes come from | made by |
 //! |---|---|---|
-//! | [`Mapped`] | a memory map, never populated | `Checkpoint::open` (default) |
+//! | [`Mapped`] | positioned reads, and a map where slices are lent | `Checkpoint::open` (default) |
 //! | [`FileSource`] | positioned reads | `OpenOptions::map(false)` |
 //! | [`Memory`] | a buffer you own | `Checkpoint::from_bytes` |
 //! | [`Seekable`] | any `Read + Seek` | `Checkpoint::from_reader` |
@@ -42,9 +42,14 @@ pub trait Source: Send + Sync {
     /// been passed and is no longer kept.
     fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// All bytes at once, where they are addressable.
-    fn mapped(&self) -> Option<&[u8]> {
+    /// All bytes at once, where they already are in memory.
+    fn in_memory(&self) -> Option<&[u8]> {
         None
+    }
+
+    /// All bytes at once, where they are addressable or can be made so.
+    fn mapped(&self) -> Option<&[u8]> {
+        self.in_memory()
     }
 
     /// Tells the system that these bytes are wanted soon. A hint; never an error.

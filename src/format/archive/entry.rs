@@ -1,6 +1,7 @@
 //! Entries of the directory.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::{LOCAL_LEN, u16_at, u32_at};
 use crate::catalog::quote;
@@ -20,7 +21,8 @@ const FLAG_UTF8: u16 = 1 << 11;
 
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) name: Box<str>,
+    /// Shared with what guards the member.
+    pub(crate) name: Arc<str>,
     pub(crate) method: u16,
     flags: u16,
     pub(crate) crc32: u32,

@@ -160,34 +160,35 @@ impl<'b> Heap<'b> {
 
     #[inline]
     pub(super) fn add(&mut self, value: Value) -> Result<Id> {
-        self.budget.memory(size_of::<Value>() as u64, WHAT)?;
-        let id = Id(number(self.values.len())?);
+        room(&mut self.values, 1, self.budget)?;
+        let id = Id(numbered(self.values.len()));
         self.values.push(value);
         Ok(id)
     }
 
+    #[inline]
     pub(super) fn add_text(&mut self, text: &str) -> Result<Span> {
-        self.budget.memory(text.len() as u64, WHAT)?;
-        let start = number(self.text.len())?;
+        let (held, room) = (self.text.len(), self.text.capacity());
+        if room - held < text.len() {
+            self.text.reserve_exact(more::<u8>(held, room, text.len(), self.budget)?);
+        }
         self.text.push_str(text);
-        number(self.text.len())?;
-        Ok(Span { start, len: number(text.len())? })
+        Ok(Span { start: numbered(held), len: numbered(text.len()) })
     }
 
     pub(super) fn add_bytes(&mut self, bytes: &[u8]) -> Result<Span> {
-        self.budget.memory(bytes.len() as u64, WHAT)?;
-        let start = number(self.bytes.len())?;
+        room(&mut self.bytes, bytes.len(), self.budget)?;
+        let span = Span { start: numbered(self.bytes.len()), len: numbered(bytes.len()) };
         self.bytes.extend_from_slice(bytes);
-        number(self.bytes.len())?;
-        Ok(Span { start, len: number(bytes.len())? })
+        Ok(span)
     }
 
+    #[inline]
     pub(super) fn add_items(&mut self, items: &[Id]) -> Result<Span> {
-        self.budget.memory(size_of_val(items) as u64, WHAT)?;
-        let start = number(self.items.len())?;
+        room(&mut self.items, items.len(), self.budget)?;
+        let span = Span { start: numbered(self.items.len()), len: numbered(items.len()) };
         self.items.extend_from_slice(items);
-        number(self.items.len())?;
-        Ok(Span { start, len: number(items.len())? })
+        Ok(span)
     }
 
     /// A mutable container with these first items.
@@ -215,6 +216,30 @@ impl<'b> Heap<'b> {
     pub(super) fn set_state(&mut self, index: u32, state: Id) {
         self.calls[index as usize].state = Some(state);
     }
+}
+
+/// Makes room for `n` more. Memory is charged where it is taken, which is when a pool grows.
+#[inline]
+fn room<T>(pool: &mut Vec<T>, n: usize, budget: &Budget) -> Result<()> {
+    if pool.capacity() - pool.len() < n {
+        pool.reserve_exact(more::<T>(pool.len(), pool.capacity(), n, budget)?);
+    }
+    Ok(())
+}
+
+/// By how much a pool grows that holds `held` of `room` and needs `n` more.
+#[cold]
+fn more<T>(held: usize, room: usize, n: usize, budget: &Budget) -> Result<usize> {
+    let more = n.max(room).max(64);
+    number(held.saturating_add(more))?;
+    budget.memory((more as u64).saturating_mul(size_of::<T>() as u64), WHAT)?;
+    Ok(more)
+}
+
+/// A number below what [`more`] allows.
+#[inline]
+fn numbered(n: usize) -> u32 {
+    u32::try_from(n).expect("pools grow within 32 bits")
 }
 
 /// Pools are numbered with 32 bits, whatever the limits allow.

@@ -31,9 +31,10 @@ impl Memo {
             return Ok(());
         }
         if index >= self.dense.len() {
+            let len = (index + 1).next_multiple_of(Self::STEP);
             // twice: a growing vector keeps room to spare
-            budget.memory(2 * ((index + 1 - self.dense.len()) * size_of::<Option<Id>>()) as u64, WHAT)?;
-            self.dense.resize(index + 1, None);
+            budget.memory(2 * ((len - self.dense.len()) * size_of::<Option<Id>>()) as u64, WHAT)?;
+            self.dense.resize(len, None);
         }
         let known = self.dense[index].is_some() || (!self.sparse.is_empty() && self.sparse.contains_key(&number));
         self.len += u32::from(!known);

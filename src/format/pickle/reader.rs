@@ -92,7 +92,7 @@ impl<'c, 's> Reader<'c, 's> {
         let byte = cursor.u8(what)?;
         let pos = cursor.pos();
         self.end = pos;
-        let rest = self.cursor.mapped().zip(usize::try_from(pos).ok());
+        let rest = self.cursor.in_memory().zip(usize::try_from(pos).ok());
         if let Some(ahead) = rest.and_then(|(map, from)| map.get(from..from + lent - 1)) {
             (self.ahead, self.end) = (ahead, pos + ahead.len() as u64);
         }

@@ -25,6 +25,8 @@ struct Frame<'h> {
 struct Walk<'h, 'b, 'c> {
     heap: &'h Heap<'b>,
     rebuilt: &'c Rebuilt,
+    /// Name and tensor, an index into [`Rebuilt::tensors`], in the order of the walk.
+    named: Vec<(Box<str>, usize)>,
     catalog: &'c mut Catalog,
     path: String,
     frames: Vec<Frame<'h>>,
@@ -35,11 +37,28 @@ struct Walk<'h, 'b, 'c> {
 const WHAT: &str = "the tree of the pickle";
 
 /// Lists everything under `root` in `catalog`.
-pub(super) fn flatten(heap: &Heap<'_>, root: Id, rebuilt: &Rebuilt, catalog: &mut Catalog) -> Result<()> {
+pub(super) fn flatten(heap: &Heap<'_>, root: Id, mut rebuilt: Rebuilt, catalog: &mut Catalog) -> Result<()> {
+    let named = walk(heap, root, &rebuilt, catalog)?;
+    // a tensor that has several names is copied for all but the last of them
+    let mut last = vec![usize::MAX; rebuilt.tensors.len()];
+    named.iter().enumerate().for_each(|(row, &(_, index))| last[index] = row);
+    let mut tensors: Vec<_> = rebuilt.tensors.into_iter().map(Some).collect();
+    catalog.tensors.reserve_exact(named.len());
+    for (row, (name, index)) in named.into_iter().enumerate() {
+        let info = if last[index] == row { tensors[index].take() } else { tensors[index].clone() };
+        let info = info.expect("taken under its last name");
+        catalog.tensors.push(TensorInfo { name, ..info });
+    }
+    catalog.warnings.append(&mut rebuilt.warnings);
+    catalog.members = rebuilt.members;
+    Ok(())
+}
+
+fn walk(heap: &Heap<'_>, root: Id, rebuilt: &Rebuilt, catalog: &mut Catalog) -> Result<Vec<(Box<str>, usize)>> {
     heap.budget().memory(heap.len() as u64, WHAT)?;
     let open = vec![false; heap.len()];
-    catalog.tensors.reserve(rebuilt.tensors.len().min(1024));
-    let mut walk = Walk { heap, rebuilt, catalog, path: String::new(), frames: Vec::new(), open };
+    let named = Vec::with_capacity(rebuilt.tensors.len().min(1024));
+    let mut walk = Walk { heap, rebuilt, named, catalog, path: String::new(), frames: Vec::new(), open };
     walk.visit(root)?;
     while let Some(frame) = walk.frames.last_mut() {
         let step = if frame.keyed { 2 } else { 1 };
@@ -69,7 +88,7 @@ pub(super) fn flatten(heap: &Heap<'_>, root: Id, rebuilt: &Rebuilt, catalog: &mu
         }
         walk.visit(child)?;
     }
-    Ok(())
+    Ok(walk.named)
 }
 
 impl<'h> Walk<'h, '_, '_> {
@@ -158,7 +177,7 @@ impl<'h> Walk<'h, '_, '_> {
         let parts = if info.quantizer.is_some() || matches!(info.layout, crate::Layout::Sparse(_)) { 4 } else { 0 };
         let more = self.path.len() + info.shape.len() * 16 + parts * size_of::<TensorInfo>();
         self.heap.budget().memory(more as u64, "the list of tensors")?;
-        self.catalog.tensors.push(TensorInfo { name: (&*self.path).into(), ..info.clone() });
+        self.named.push(((&*self.path).into(), index));
         Ok(())
     }
 }

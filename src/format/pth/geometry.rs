@@ -36,6 +36,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
+    #[inline]
     pub(super) fn parse(heap: &Heap<'_>, offset: Id, size: Id, stride: Id) -> Result<Self> {
         let offset =
             count(heap, offset).ok_or_else(|| Error::malformed("a tensor whose storage offset is no count"))?;
@@ -63,6 +64,7 @@ impl Geometry {
     }
 
     /// The tensor in a storage. An empty one may claim any offset: PyTorch takes no bytes for it.
+    #[inline]
     pub(super) fn place(self, storage: &Storage, member: &Member, dtype: TorchDtype) -> Result<TensorInfo> {
         let item = item_bytes(dtype)?;
         let held = storage.nbytes / item;
@@ -97,6 +99,7 @@ impl Geometry {
 }
 
 /// A tensor without a place: its name comes later.
+#[inline]
 pub(super) fn described(mut shape: Shape, dtype: TorchDtype) -> Result<TensorInfo> {
     let Some(plain) = dtype.dtype() else {
         return Err(Error::unsupported(format!("tensors of torch.{}", dtype.name())));

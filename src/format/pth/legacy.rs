@@ -59,9 +59,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     let storages = Storages::new([Endian::Little, system_endian], count, &mut locate);
     let rebuilt = rebuild::rebuild(&object.heap, storages)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
-    flatten::flatten(&object.heap, object.root, &rebuilt, &mut catalog)?;
-    catalog.warnings.extend(rebuilt.warnings);
-    catalog.members = rebuilt.members;
+    flatten::flatten(&object.heap, object.root, rebuilt, &mut catalog)?;
     details(&mut catalog, "legacy", system_endian, &object);
     if system_endian == Endian::Big {
         catalog.warnings.push(
@@ -97,8 +95,8 @@ fn unlisted(key: &str) -> Error {
 fn place(cursor: &mut Cursor<'_>, object: &Pickle<'_>, keys: &Pickle<'_>) -> Result<HashMap<String, Member>> {
     let heap = &object.heap;
     let mut used: HashMap<&str, StorageId<'_>> = HashMap::new();
+    heap.budget().steps(heap.len() as u64, "what the pickle builds")?;
     for id in heap.ids() {
-        heap.budget().steps(1, "what the pickle builds")?;
         if let Value::Persistent(tuple) = heap.get(id) {
             let storage = StorageId::parse(heap, tuple)?;
             heap.budget().memory(size_of::<StorageId<'_>>() as u64 * 2, "the list of storages")?;

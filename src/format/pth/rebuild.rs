@@ -46,8 +46,8 @@ pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Res
         warnings: Vec::new(),
     };
     heap.budget().memory((heap.calls() * size_of::<Made>()) as u64, "the calls of the pickle")?;
+    heap.budget().steps(heap.len() as u64, "what the pickle builds")?;
     for id in heap.ids() {
-        heap.budget().steps(1, "what the pickle builds")?;
         match heap.get(id) {
             Value::Call(index) if index as usize == work.made.len() => {
                 let made = work.call(heap.call(index))?;
@@ -111,6 +111,7 @@ impl<'h> Work<'h, '_, '_> {
         }
     }
 
+    #[inline]
     fn rebuild(&mut self, how: Rebuild, args: &'h [Id]) -> Result<Made> {
         let info = match (how, args) {
             (Rebuild::Plain, &[storage, offset, size, stride]) => {
@@ -158,6 +159,7 @@ impl<'h> Work<'h, '_, '_> {
         self.add(info)
     }
 
+    #[inline]
     fn add(&mut self, info: TensorInfo) -> Result<Made> {
         self.heap.budget().memory(2 * size_of::<TensorInfo>() as u64, "the pickle's tensors")?;
         if info.encoding == crate::Encoding::Plain(Dtype::F4) {
@@ -191,6 +193,7 @@ impl<'h> Work<'h, '_, '_> {
         }
     }
 
+    #[inline]
     fn strided(
         &mut self,
         storage: Id,

@@ -197,5 +197,5 @@ fn objects_that_hold_only_themselves_are_malformed() {
     let storages = super::storage::Storages::new([Endian::Little; 2], 0, &mut locate);
     let rebuilt = super::rebuild::rebuild(&pickle.heap, storages).unwrap();
     let mut catalog = Catalog::new("pth");
-    assert!(super::flatten::flatten(&pickle.heap, pickle.root, &rebuilt, &mut catalog).is_err());
+    assert!(super::flatten::flatten(&pickle.heap, pickle.root, rebuilt, &mut catalog).is_err());
 }

@@ -52,9 +52,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
     let storages = Storages::new([endian; 2], rows.len(), &mut locate);
     let rebuilt = rebuild::rebuild(&read.heap, storages)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
-    flatten::flatten(&read.heap, read.root, &rebuilt, &mut catalog)?;
-    catalog.warnings.extend(rebuilt.warnings);
-    catalog.members = rebuilt.members;
+    flatten::flatten(&read.heap, read.root, rebuilt, &mut catalog)?;
     details(&mut catalog, if script { "torchscript" } else { "zip" }, endian, &read);
     catalog.detail("root", Value::text(root.trim_end_matches('/')));
     Ok(catalog)
@@ -113,7 +111,7 @@ impl AsRef<[u8]> for Bytes<'_> {
 
 fn content<'s>(cursor: &mut Cursor<'s>, archive: &Archive, row: usize) -> Result<Bytes<'s>> {
     let entry = &archive.entries[row];
-    let Some(map) = cursor.mapped().filter(|_| !entry.deflated()) else {
+    let Some(map) = cursor.in_memory().filter(|_| !entry.deflated()) else {
         return archive.content(cursor, row).map(Bytes::Owned);
     };
     let member = archive.visit(cursor, row)?;
