@@ -164,6 +164,10 @@ impl Error {
         match &self.0.kind {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => Some("check the path"),
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => Some("check the file's permissions"),
+            ErrorKind::UnknownFormat { .. } => Some("safetensors, GGUF, NPY, NPZ and PyTorch files are read"),
+            ErrorKind::Unsupported(_) => {
+                Some("export it again in a form that is read; if it should be, please report it")
+            }
             ErrorKind::Malformed(_) => {
                 Some("the file is damaged or was written wrongly; fetch it again or re-export it")
             }
