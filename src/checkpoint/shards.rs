@@ -233,7 +233,7 @@ fn choose(directory: &Path) -> Result<Choice> {
         let main = found.iter().find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
         match (found.as_slice(), main) {
             ([], _) => {}
-            ([only], _) => return one(only, None),
+            ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => return one(only, None),
             (several, Some(main)) => {
                 let others: Vec<&str> = several.iter().filter(|n| n != &main).map(|n| n.as_str()).collect();
                 return one(main, Some(format!("{main} was read; not read: {}", others.join(", "))));

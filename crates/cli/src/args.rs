@@ -1,11 +1,12 @@
 //! The arguments: one place for parsing, help, manual page and completions.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anamnesis::format::FORMATS;
 use anamnesis::{Dtype, Format};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::{Glob, GlobMatcher};
 
 use crate::version::version;
@@ -62,7 +63,7 @@ pub(crate) struct Inspect {
     ///
     /// Any part of a split GGUF brings the others. A directory is opened as the checkpoint in it. A
     /// pattern that the shell did not expand is expanded; a path that exists counts as it is.
-    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    #[arg(required_unless_present = "metadata", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
 
     /// Show the tensors as a tree of their dotted names, with subtotals.
@@ -76,12 +77,13 @@ pub(crate) struct Inspect {
     /// Show the head only, no tensors.
     #[arg(long, short, visible_alias = "no-tensors", conflicts_with_all = ["tree", "sort"], help_heading = "View")]
     pub(crate) summary: bool,
-    /// Show the metadata in place of the tensors; with =KEY print the whole value of one key.
+    /// Show the metadata in place of the tensors; with KEY print the whole value of one key.
     ///
     /// Long texts and arrays are shortened in the list. The value of one key is printed whole and
     /// alone: a text as it is, an array with one element per line. With --json nothing is left out;
-    /// =KEY only makes that value whole.
-    #[arg(long, short, value_name = "KEY", num_args = 0..=1, require_equals = true, help_heading = "View")]
+    /// KEY only makes that value whole. A word behind the option that is a path, or that is needed as
+    /// one, is taken for a PATH; --metadata=KEY is always a key.
+    #[arg(long, short, value_name = "KEY", num_args = 0..=1, help_heading = "View")]
     pub(crate) metadata: Option<Option<String>>,
     /// Print one JSON document.
     #[arg(long, short, help_heading = "View")]
@@ -120,6 +122,33 @@ pub(crate) struct Inspect {
     /// Read as this format, whatever the first bytes look like.
     #[arg(long, value_name = "NAME", value_parser = format(), help_heading = "Opening")]
     pub(crate) format: Option<&'static Format>,
+}
+
+impl Cli {
+    /// Parses the program's arguments.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let mut cli = Self::try_parse()?;
+        if let Verb::Inspect(inspect) = &mut cli.verb {
+            inspect
+                .tell_key_from_path(std::env::args_os().any(|word| word.to_string_lossy().starts_with("--metadata=")));
+            if inspect.paths.is_empty() {
+                let what = "`--metadata=KEY` needs the PATH of the file whose key is meant";
+                return Err(Self::command().error(ErrorKind::MissingRequiredArgument, what));
+            }
+        }
+        Ok(cli)
+    }
+}
+
+impl Inspect {
+    /// `--metadata KEY PATH` and `--metadata PATH` look alike to a parser.
+    fn tell_key_from_path(&mut self, surely_key: bool) {
+        let Some(Some(word)) = &self.metadata else { return };
+        if !surely_key && (self.paths.is_empty() || Path::new(word).exists()) {
+            self.paths.insert(0, PathBuf::from(word));
+            self.metadata = Some(None);
+        }
+    }
 }
 
 /// Orders of tensors.

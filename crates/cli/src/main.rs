@@ -13,13 +13,11 @@ mod version;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Cli, Verb};
 use output::Stdout;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(message) => return exit::usage(&message),
     };

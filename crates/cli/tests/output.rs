@@ -136,7 +136,15 @@ fn filters_and_orders() {
 
 #[test]
 fn one_value_of_metadata_is_whole_and_alone() {
-    assert_eq!(ok(&["inspect", "--metadata=general.architecture", GGUF]), "llama\n");
+    for args in [
+        &["--metadata=general.architecture", GGUF][..],
+        &[GGUF, "--metadata=general.architecture"],
+        &["--metadata", "general.architecture", GGUF],
+        &[GGUF, "--metadata", "general.architecture"],
+    ] {
+        assert_eq!(ok(&[&["inspect"], args].concat()), "llama\n", "{args:?}");
+    }
+    assert_eq!(run(&["inspect", "--metadata=general.architecture"]).code, 2);
     let missing = run(&["inspect", "--metadata=nope", GGUF]);
     assert_eq!(missing.code, 1);
     assert!(missing.stderr.contains("no metadata key `nope`"), "{}", missing.stderr);
