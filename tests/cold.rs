@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anamnesis::{Checkpoint, OpenOptions};
+use common::skip;
 use common::sparse::{self, Counting, Sparse};
 
 /// What may be read beyond the header: the issue's own figure.
@@ -48,15 +49,14 @@ fn a_counting_source_sees_the_header_and_little_more() {
 fn a_cold_file_is_mapped_and_not_read() {
     let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok_and(|o| o.status.success());
     if !cfg!(target_os = "linux") || !has("fincore") || !has("dd") {
-        eprintln!("SKIPPED: needs fincore and dd");
-        return;
+        return skip("needs fincore and dd");
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for (name, make, tensors) in CASES {
         let file = make();
         let path = directory.join(name);
         if let Err(e) = file.write(&path) {
-            eprintln!("SKIPPED {name}: no room for a sparse file: {e}");
+            skip(&format!("{name}: no room for a sparse file: {e}"));
             continue;
         }
         for map in [true, false] {
@@ -69,7 +69,7 @@ fn a_cold_file_is_mapped_and_not_read() {
             if before == 0 {
                 assert!(after <= file.header + SLACK, "{name}: {after} bytes are resident after opening (map {map})");
             } else {
-                eprintln!("SKIPPED {name}: {before} bytes stay in the page cache");
+                skip(&format!("{name}: {before} bytes stay in the page cache"));
             }
         }
         std::fs::remove_file(&path).unwrap();

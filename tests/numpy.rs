@@ -1,176 +1,41 @@
-//! NPY and NPZ against the corpus (what numpy wrote, what it says is in it, and what must be refused).
+//! NPY and NPZ: what numpy wrote and says is in it, what another zip writer wrote, and bent files.
+
+mod common;
 
 use std::io::{Cursor, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 
 use anamnesis::source::Func;
-use anamnesis::{Checkpoint, Encoding, Error, ErrorKind, OpenOptions};
+use anamnesis::{Checkpoint, Encoding, ErrorKind, OpenOptions};
+use common::corpus::entries;
+use common::good::{check, check_set};
 use proptest::prelude::*;
-use serde_json::Value;
-use sha2::{Digest, Sha256};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+    common::fixture("")
 }
 
-/// The corpus is larger than the repository: tests that need it say so where it is absent.
-fn corpus(set: &str) -> Option<(PathBuf, Vec<Value>)> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
-    let root = std::env::var_os("ANAMNESIS_CORPUS").map_or_else(beside, PathBuf::from).join(set);
-    let manifest = root.join("manifest.json");
-    if !manifest.exists() {
-        eprintln!("SKIPPED: no corpus at {}; set ANAMNESIS_CORPUS", root.display());
-        return None;
-    }
-    let entries = entries(&manifest);
-    Some((root, entries))
-}
-
-/// The files of a manifest that are ours to read.
-fn entries(manifest: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(manifest).expect("a manifest");
-    let manifest: Value = serde_json::from_str(&text).expect("a manifest");
-    let ours = |e: &&Value| matches!(e["format"].as_str(), Some("npy" | "npz"));
-    manifest["entries"].as_array().expect("entries").iter().filter(ours).cloned().collect()
-}
-
-fn sha256(checkpoint: &Checkpoint, name: &str) -> Result<String, Error> {
-    let mut hash = Sha256::new();
-    checkpoint.tensor(name).expect("it was listed").chunks(|piece| {
-        hash.update(piece);
-        Ok(())
-    })?;
-    Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
-}
-
-/// Our name for a dtype of numpy; `None` where the manifest tells what the file does not.
-fn ours(dtype: &str) -> Option<&'static str> {
-    Some(match dtype {
-        "bool" => "BOOL",
-        "int8" => "I8",
-        "int16" => "I16",
-        "int32" => "I32",
-        "int64" => "I64",
-        "uint8" => "U8",
-        "uint16" => "U16",
-        "uint32" => "U32",
-        "uint64" => "U64",
-        "float16" => "F16",
-        "float32" => "F32",
-        "float64" => "F64",
-        "complex64" => "C64",
-        "complex128" => "C128",
-        "float128" => "F128",
-        "float8_e5m2" => "F8_E5M2",
-        "bfloat16" => "V2",
-        "datetime64[D]" => "M8[D]",
-        "timedelta64[s]" => "m8[s]",
-        "structured" => "V20",
-        "str96" => "U3",
-        "bytes16" => "S2",
-        other if other.starts_with("float8") || other.ends_with("int4") || other.starts_with("float4") => "V1",
-        other => match other.strip_prefix("|S").or(other.strip_prefix("bytes")) {
-            Some(_) => return None,
-            None => panic!("{other}: a dtype the test does not know"),
-        },
-    })
-}
-
-/// Compares everything the manifest says of a file; returns how many arrays that were.
-fn compare(path: &Path, entry: &Value) -> usize {
-    let shown = path.display();
-    let wanted = entry["tensors"].as_array().map_or(&[][..], Vec::as_slice);
-    for map in [true, false] {
-        let checkpoint = OpenOptions::new().map(map).open(path).unwrap_or_else(|e| panic!("{shown}: {e}"));
-        let expected: Vec<&str> = wanted.iter().map(|t| t["name"].as_str().expect("a name")).collect();
-        let notes = entry["notes"].as_str().unwrap_or_default();
-        // real files: arrays outside plain dtypes are only mentioned
-        let mut names: Vec<&str> = checkpoint.catalog().tensors().iter().map(|t| &*t.name).collect();
-        names.retain(|name| expected.contains(name) || !notes.contains(&format!("{name}:|S")));
-        assert_eq!(names, expected, "{shown}");
-        for want in wanted {
-            let name = want["name"].as_str().expect("a name");
-            let info = checkpoint.catalog().get(name).expect("listed");
-            let shape: Vec<u64> = want["shape"].as_array().expect("a shape").iter().flat_map(Value::as_u64).collect();
-            assert_eq!(info.shape[..], shape[..], "{shown} {name}");
-            if let Some(dtype) = ours(want["dtype"].as_str().expect("a dtype")) {
-                assert_eq!(info.encoding.name(), dtype, "{shown} {name}");
-            }
-            assert_eq!(Some(info.nbytes()), want["nbytes"].as_u64(), "{shown} {name}");
-            let hash = sha256(&checkpoint, name).unwrap_or_else(|e| panic!("{shown} {name}: {e}"));
-            assert_eq!(Some(&*hash), want["sha256"].as_str(), "{shown} {name}");
-        }
-    }
-    wanted.len()
-}
-
-/// Whether the error says that the file may be good and is not read.
-fn unsupported(path: &Path) -> String {
-    let error = Checkpoint::open(path).expect_err("unsupported");
-    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
-    error.to_string()
+fn hash(checkpoint: &Checkpoint, name: &str) -> String {
+    common::sha256(&checkpoint.tensor(name).expect("it was listed")).expect("reads")
 }
 
 #[test]
-fn every_good_file_is_listed_and_read_as_numpy_does() {
-    let here = Some((fixtures(), entries(&fixtures().join("numpy.json"))));
-    for (set, least) in [(here, 80), (corpus("public"), 80), (corpus("real"), 90)] {
-        let Some((root, entries)) = set else { continue };
-        let mut arrays = 0;
-        for entry in &entries {
-            let path = root.join(entry["path"].as_str().expect("a path"));
-            let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
-            match entry["expect"].as_str().expect("an expectation") {
-                "ok_or_unsupported" if name == "method_bzip2.npz" => assert!(unsupported(&path).contains("bzip2")),
-                "ok_or_unsupported" if name == "method_lzma.npz" => assert!(unsupported(&path).contains("lzma")),
-                // nothing else is in it
-                "ok_or_unsupported" if name.ends_with("objarr.npz") => assert!(unsupported(&path).contains("pickle")),
-                "ok" | "ok_or_unsupported" | "ok_or_reject_object" => arrays += compare(&path, entry),
-                "reject" => assert!(Checkpoint::open(&path).is_err(), "{}", path.display()),
-                "reject_or_unsupported" => assert!(unsupported(&path).contains("pickle")),
-                other => panic!("{other}: an expectation the test does not know"),
-            }
-        }
-        assert!(arrays >= least, "{}: only {arrays} arrays", root.display());
-    }
+fn fixtures_are_listed_and_read_as_numpy_does() {
+    check("fixtures", &entries(&fixtures().join("numpy.json"), &fixtures(), &["npy", "npz"]), 80);
 }
 
 #[test]
-fn every_hostile_file_is_refused_in_time() {
-    let Some((root, entries)) = corpus("malformed") else { return };
-    for entry in &entries {
-        let path = root.join(entry["path"].as_str().expect("a path"));
-        let expect = entry["expect"].as_str().expect("an expectation");
-        for map in [true, false] {
-            let begun = Instant::now();
-            let outcome = OpenOptions::new().map(map).open(&path).and_then(|checkpoint| {
-                for tensor in checkpoint.tensors() {
-                    tensor.chunks(|_| Ok(()))?;
-                }
-                Ok(checkpoint.catalog().tensors().len())
-            });
-            let shown = path.display();
-            assert!(begun.elapsed().as_secs_f64() < 2.0, "{shown} took {:?}", begun.elapsed());
-            if map && std::env::var_os("ANAMNESIS_SHOW").is_some() {
-                eprintln!("{expect:13} {shown} {outcome:?}");
-            }
-            match expect {
-                "must_reject" | "should_reject" => {
-                    let error = outcome.expect_err(&shown.to_string());
-                    assert!(!matches!(error.kind(), ErrorKind::Io(_)), "{error}");
-                }
-                "must_accept" => assert!(outcome.is_ok(), "{shown}: {outcome:?}"),
-                "may_accept" => {}
-                other => panic!("{other}: an expectation the test does not know"),
-            }
-        }
-    }
-    assert!(entries.len() > 90, "only {} entries", entries.len());
+fn public_files_are_listed_and_read_as_numpy_does() {
+    check_set("public", &["npy", "npz"], 80);
+}
+
+#[test]
+fn real_files_are_listed_and_read_as_numpy_does() {
+    check_set("real", &["npy", "npz"], 90);
 }
 
 #[test]
@@ -187,7 +52,7 @@ fn void_items_become_the_dtype_that_the_caller_knows() {
     assert_eq!(known.catalog().get("bfloat16").expect("listed").encoding.name(), "BF16");
     assert_eq!(known.catalog().get("float8_e4m3fn").expect("listed").encoding.name(), "F8_E4M3");
     assert!(!known.catalog().warnings.iter().any(|w| w.contains("void-as")));
-    assert_eq!(sha256(&raw, "bfloat16").expect("reads"), sha256(&known, "bfloat16").expect("reads"));
+    assert_eq!(hash(&raw, "bfloat16"), hash(&known, "bfloat16"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anamnesis::source::{Func, Memory, Stream};
 use anamnesis::{Checkpoint, ErrorKind, Format, OpenOptions, Result, Summary};
-use common::{fixture, fixtures, sha256};
+use common::{fixture, fixtures, sha256, skip};
 
 /// A reader that gives one byte, then two, then three …, as a slow pipe would.
 struct Trickle<R>(R, usize);
@@ -118,8 +118,7 @@ fn a_pipe_behind_a_path_is_streamed() {
     let path = std::env::temp_dir().join(format!("anamnesis-fifo-{}", std::process::id()));
     let made = std::process::Command::new("mkfifo").arg(&path).status();
     if !made.is_ok_and(|s| s.success()) {
-        eprintln!("SKIPPED: mkfifo is not to be had");
-        return;
+        return skip("mkfifo is not to be had");
     }
     let bytes = std::fs::read(fixture("gguf/mixed_tokenizer.gguf")).unwrap();
     let writer = {

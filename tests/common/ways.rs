@@ -1,0 +1,42 @@
+//! The ways to open a file; all must tell the same.
+
+use std::io::Cursor;
+use std::path::Path;
+
+use anamnesis::{Checkpoint, Format, OpenOptions, Result};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Mapped,
+    /// By positioned reads.
+    Read,
+    Bytes,
+    Reader,
+    /// As bytes that are said to be of the format.
+    Told,
+}
+
+pub const WAYS: [Way; 5] = [Way::Mapped, Way::Read, Way::Bytes, Way::Reader, Way::Told];
+
+impl Way {
+    /// Whether the file's name and neighbours are known.
+    pub fn has_path(self) -> bool {
+        matches!(self, Self::Mapped | Self::Read)
+    }
+
+    /// Opens this one file, even if it is a part of a split.
+    pub fn open(self, path: &Path, format: Option<&'static Format>) -> Result<Checkpoint> {
+        let part = path.file_name().is_some_and(|name| name.to_string_lossy().contains("-of-000"));
+        let options = OpenOptions::new().single(part);
+        let bytes = || std::fs::read(path).unwrap();
+        match (self, format) {
+            (Self::Mapped, _) => options.open(path),
+            (Self::Read, _) => options.map(false).open(path),
+            (Self::Bytes, _) | (Self::Told, None) => Checkpoint::from_bytes(bytes()),
+            (Self::Reader, _) => Checkpoint::from_reader(Cursor::new(bytes())),
+            (Self::Told, Some(format)) => {
+                Checkpoint::from_reader_with(Cursor::new(bytes()), &OpenOptions::new().format(format))
+            }
+        }
+    }
+}
