@@ -69,8 +69,8 @@ static BLOCKS: &[BlockFormat] = blocks![
 /// Type ids that upstream ggml does not read: removed ones, and those that forks took.
 /// `(id, name, whose)`.
 static FOREIGN: &[(u32, &str, &str)] = &[
-    (4, "Q4_2", "removed from ggml in 2023"),
-    (5, "Q4_3", "removed from ggml in 2023"),
+    (4, "Q4_2", "removed from ggml in 2023; convert it again from the original"),
+    (5, "Q4_3", "removed from ggml in 2023; convert it again from the original"),
     (31, "Q4_0_4_4", "removed from ggml; requantise as Q4_0, which is repacked at load time"),
     (32, "Q4_0_4_8", "removed from ggml; requantise as Q4_0, which is repacked at load time"),
     (33, "Q4_0_8_8", "removed from ggml; requantise as Q4_0, which is repacked at load time"),
@@ -100,11 +100,17 @@ static FOREIGN: &[(u32, &str, &str)] = &[
     (158, "IQ1_KT", "ik_llama.cpp"),
 ];
 
+/// Ids above this are those of forks, below it those that ggml removed.
+const FOREIGN_FROM: u32 = 42;
+
 /// Says what is known of a ggml type id that this crate does not read.
 pub(crate) fn describe_foreign(id: u32) -> String {
     match FOREIGN.iter().find(|f| f.0 == id) {
-        Some((_, name, whose)) => format!("ggml type {id} is {name} ({whose})"),
-        None => format!("ggml type {id} is not known; upstream ggml defines 0 to 42"),
+        Some((_, name, whose)) if id > FOREIGN_FROM => {
+            format!("ggml type {id} is {name} of {whose}: requantise it with upstream llama.cpp, or use that fork")
+        }
+        Some((_, name, whose)) => format!("ggml type {id} is {name}, {whose}"),
+        None => format!("ggml type {id} is not known: upstream ggml defines 0 to 42; a fork may use it"),
     }
 }
 

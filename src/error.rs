@@ -159,15 +159,13 @@ impl Error {
         self.0.offset
     }
 
-    /// What a person can do about it, where that is known.
+    /// What a person can do about it, where that follows from the kind. What is not supported says so
+    /// itself.
     pub fn remedy(&self) -> Option<&'static str> {
         match &self.0.kind {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => Some("check the path"),
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => Some("check the file's permissions"),
             ErrorKind::UnknownFormat { .. } => Some("safetensors, GGUF, NPY, NPZ and PyTorch files are read"),
-            ErrorKind::Unsupported(_) => {
-                Some("export it again in a form that is read; if it should be, please report it")
-            }
             ErrorKind::Malformed(_) => {
                 Some("the file is damaged or was written wrongly; fetch it again or re-export it")
             }
