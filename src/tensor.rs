@@ -1,20 +1,23 @@
 //! Reading one tensor: its stored bytes, its logical bytes, a typed view.
 
+mod element;
 mod gather;
 mod guard;
+mod order;
 
 use std::borrow::Cow;
 use std::io::Read;
 
-use crate::catalog::{Encoding, Endian, Layout, Packing, TensorInfo, quote};
+use crate::catalog::{Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
-use crate::dtype::Dtype;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::within;
 use crate::source::range::{Content, RangeReader};
 
 pub(crate) use gather::span_of;
 use guard::Checksum;
+
+pub use element::Element;
 
 /// Bytes that a streamed read hands out at a time: small enough for the second-level cache.
 const CHUNK: usize = 256 << 10;
@@ -129,7 +132,7 @@ impl<'c> Tensor<'c> {
     /// The mapped bytes, if they already are the logical values.
     fn as_stored(&self) -> Result<Option<&'c [u8]>> {
         let plain = self.info.packing == Packing::Raw && self.info.layout == Layout::RowMajor;
-        if !plain || self.swap().is_some() || self.info.lazy != Default::default() {
+        if !plain || order::swap(self.info).is_some() || self.info.lazy != Default::default() {
             return Ok(None);
         }
         let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped() else { return Ok(None) };
@@ -228,10 +231,10 @@ impl<'c> Tensor<'c> {
     fn stream(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.readable()?;
         self.bounded()?;
-        let swap = self.swap();
+        let swap = order::swap(self.info);
         let mut emit = |piece: &mut [u8]| {
             if let Some(units) = &swap {
-                turn_around(piece, units);
+                order::turn_around(piece, units);
             }
             gather::flip_signs(piece, self.info);
             each(piece)
@@ -247,7 +250,7 @@ impl<'c> Tensor<'c> {
         }
         let (mut content, mut checksum) = self.content()?;
         let mut left = self.info.nbytes();
-        let item = swap.as_ref().map_or(16, |units| item_bytes(units).max(1));
+        let item = swap.as_ref().map_or(16, |units| order::item_bytes(units).max(1));
         let whole = (CHUNK / item).max(1) * item;
         let mut piece = vec![0; whole.min(usize::try_from(left).unwrap_or(usize::MAX))];
         while left > 0 {
@@ -269,59 +272,4 @@ impl<'c> Tensor<'c> {
         let most = if limits.tensor_bytes == u64::MAX { u64::MAX } else { most };
         within(self.info.nbytes(), most, &format!("tensor {}", quote(&self.info.name)), "tensor_bytes")
     }
-
-    /// The units whose bytes must be turned around, if the file's order is not little endian.
-    fn swap(&self) -> Option<Vec<(u32, u32)>> {
-        if self.info.endian == Endian::Little {
-            return None;
-        }
-        let units = match &self.info.encoding {
-            Encoding::Plain(dtype) => {
-                let unit = dtype.swap_unit();
-                let per_item = u32::try_from(dtype.item_bytes()?).ok()? / unit;
-                vec![(unit, per_item)]
-            }
-            Encoding::Block(_) => return None, // blocks as stored
-            Encoding::Opaque(opaque) => opaque.units.to_vec(),
-        };
-        units.iter().any(|&(bytes, _)| bytes > 1).then_some(units)
-    }
-}
-
-fn item_bytes(units: &[(u32, u32)]) -> usize {
-    units.iter().map(|&(bytes, n)| bytes as usize * n as usize).sum()
-}
-
-/// Reverses the bytes of each number. `piece` holds whole items of these units.
-fn turn_around(piece: &mut [u8], units: &[(u32, u32)]) {
-    if let [(unit, _)] = *units {
-        match unit {
-            2 => return piece.as_chunks_mut::<2>().0.iter_mut().for_each(|c| c.reverse()),
-            4 => return piece.as_chunks_mut::<4>().0.iter_mut().for_each(|c| c.reverse()),
-            8 => return piece.as_chunks_mut::<8>().0.iter_mut().for_each(|c| c.reverse()),
-            _ => {}
-        }
-    }
-    for item in piece.chunks_exact_mut(item_bytes(units).max(1)) {
-        let mut rest = item;
-        for &(bytes, n) in units {
-            let (numbers, behind) = rest.split_at_mut(bytes as usize * n as usize);
-            numbers.chunks_exact_mut((bytes as usize).max(1)).for_each(<[u8]>::reverse);
-            rest = behind;
-        }
-    }
-}
-
-/// A Rust type that [`Tensor::view`] can show elements as.
-pub trait Element: bytemuck::AnyBitPattern {
-    /// The dtype whose elements have this type's bits.
-    const DTYPE: Dtype;
-}
-
-macro_rules! elements {
-    ($($ty:ty => $dtype:ident),* $(,)?) => { $(impl Element for $ty { const DTYPE: Dtype = Dtype::$dtype; })* };
-}
-elements! {
-    u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64,
-    f32 => F32, f64 => F64, half::f16 => F16, half::bf16 => BF16,
 }
