@@ -135,6 +135,16 @@ pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))
 }
 
+/// Elements from the first to behind the last that a shape with these strides touches: 0 if it is
+/// empty, `None` if that does not fit in 64 bits.
+pub(crate) fn span_of(shape: &[u64], strides: &[u64]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let reach = |n: u64, (&d, &s): (&u64, &u64)| n.checked_add((d - 1).checked_mul(s)?);
+    shape.iter().zip(strides).try_fold(0, reach)?.checked_add(1)
+}
+
 /// One file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {

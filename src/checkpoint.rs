@@ -1,5 +1,6 @@
 //! Opening: a file, a directory, an index, the parts of a split, a reader, bytes.
 
+mod alone;
 mod merge;
 mod shards;
 
@@ -16,7 +17,6 @@ use crate::limits::{Budget, Limits};
 use crate::metadata::Value;
 use crate::source::cursor::Cursor;
 use crate::source::{FileSource, Memory, Seekable, Source, Stream};
-use crate::tensor::Tensor;
 
 /// How to open: limits, mapping, and what the caller knows better than the file.
 ///
@@ -202,16 +202,6 @@ impl Checkpoint {
     /// What the checkpoint holds.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
-    }
-
-    /// The tensor with this name, ready to be read.
-    pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        self.catalog.get(name).map(|info| Tensor::new(self, info))
-    }
-
-    /// All tensors in file order, ready to be read.
-    pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
-        self.catalog.tensors().iter().map(|info| Tensor::new(self, info))
     }
 
     /// The value of a metadata key, with arrays that stayed in the file read whole.

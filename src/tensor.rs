@@ -14,7 +14,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::within;
 use crate::source::range::{Content, RangeReader};
 
-pub(crate) use gather::span_of;
 use guard::Checksum;
 
 pub use element::Element;
@@ -40,11 +39,19 @@ pub struct Tensor<'c> {
     info: &'c TensorInfo,
 }
 
-impl<'c> Tensor<'c> {
-    pub(crate) fn new(checkpoint: &'c Checkpoint, info: &'c TensorInfo) -> Self {
-        Self { checkpoint, info }
+impl Checkpoint {
+    /// The tensor with this name, ready to be read.
+    pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
+        self.catalog().get(name).map(|info| Tensor { checkpoint: self, info })
     }
 
+    /// All tensors in file order, ready to be read.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
+        self.catalog().tensors().iter().map(|info| Tensor { checkpoint: self, info })
+    }
+}
+
+impl<'c> Tensor<'c> {
     /// Its description.
     pub fn info(&self) -> &'c TensorInfo {
         self.info

@@ -11,13 +11,10 @@ pub mod pth;
 pub mod safetensors;
 mod sniff;
 
-use std::io::{Read, Seek};
 use std::path::Path;
 
 use crate::catalog::Catalog;
-use crate::checkpoint::{Checkpoint, OpenOptions};
 use crate::error::{Error, Result};
-use crate::inspect::Summary;
 use crate::source::cursor::Cursor;
 
 pub(crate) use archive::{Archive, local_payload};
@@ -52,28 +49,6 @@ impl Head<'_> {
 }
 
 impl Format {
-    /// Lists a file as this format, whatever its first bytes look like.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::open`], and when the file is not of this format.
-    ///
-    /// ```
-    /// let summary = anamnesis::format::npy::FORMAT.inspect("fixtures/npy/v1.npy")?;
-    /// assert_eq!(summary.tensors.len(), 1);
-    /// # Ok::<(), anamnesis::Error>(())
-    /// ```
-    pub fn inspect(&'static self, path: impl AsRef<Path>) -> Result<Summary> {
-        Ok(OpenOptions::new().format(self).open(path)?.inspect())
-    }
-
-    /// Lists what a reader holds as this format.
-    ///
-    /// # Errors
-    /// As [`inspect`](Self::inspect).
-    pub fn inspect_reader(&'static self, reader: impl Read + Seek + Send + 'static) -> Result<Summary> {
-        Ok(Checkpoint::from_reader_with(reader, &OpenOptions::new().format(self))?.inspect())
-    }
-
     /// The format with this name.
     pub fn from_name(name: &str) -> Option<&'static Self> {
         FORMATS.iter().find(|f| f.name == name).copied()

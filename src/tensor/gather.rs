@@ -1,6 +1,6 @@
 //! Strided and column-major tensors, brought into C order.
 
-use crate::catalog::{Encoding, Layout, Lazy, TensorInfo, quote};
+use crate::catalog::{Encoding, Layout, Lazy, TensorInfo, quote, span_of};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 
@@ -30,16 +30,6 @@ pub(super) fn span(info: &TensorInfo) -> Option<u64> {
     let strides = strides(info)?;
     let item = info.encoding.item_bytes()?;
     span_of(&info.shape, &strides)?.checked_mul(item)
-}
-
-/// Elements from the first to behind the last that a shape with these strides touches: 0 if it is
-/// empty, `None` if that does not fit in 64 bits.
-pub(crate) fn span_of(shape: &[u64], strides: &[u64]) -> Option<u64> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    let reach = |n: u64, (&d, &s): (&u64, &u64)| n.checked_add((d - 1).checked_mul(s)?);
-    shape.iter().zip(strides).try_fold(0, reach)?.checked_add(1)
 }
 
 /// Hands out the elements of `stored` in C order, in pieces of about `chunk` bytes.

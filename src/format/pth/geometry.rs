@@ -2,12 +2,11 @@
 
 use smallvec::SmallVec;
 
-use crate::catalog::{ByteRange, Encoding, Layout, Member, Packing, Shape, TensorInfo, elements};
+use crate::catalog::{ByteRange, Encoding, Layout, Member, Packing, Shape, TensorInfo, elements, span_of};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Heap, Id, Value};
 use crate::format::pickle::world::{Global, TorchDtype};
-use crate::tensor::span_of;
 
 use super::storage::{Storage, count, item_bytes};
 
