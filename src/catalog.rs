@@ -115,15 +115,6 @@ impl TensorInfo {
             _ => self.encoding.nbytes(self.elements()).unwrap_or(u64::MAX),
         }
     }
-
-    /// Stored bits per element; `None` for an empty tensor.
-    pub fn bits_per_element(&self) -> Option<f64> {
-        match &self.encoding {
-            Encoding::Block(block) => Some(block.bits_per_element()),
-            Encoding::Plain(dtype) => Some(dtype.bits() as f64),
-            Encoding::Opaque(opaque) => Some(opaque.item_bytes as f64 * 8.0),
-        }
-    }
 }
 
 /// Product of the dimensions; `None` if it does not fit in 64 bits. A zero dimension makes it 0,
