@@ -1,0 +1,81 @@
+//! Kernels: blocks of codes, turned into elements.
+//!
+//! Each block type has one body, generic over the output element, in its own file under `block/`.
+//! `kernel!` compiles that body once per instruction set; the fastest that the machine has is chosen
+//! at run time. All builds give the same bits: arithmetic is F32 in the reference's order of
+//! operations, Rust never contracts it, and one rounding to nearest even follows.
+
+mod block;
+mod element;
+mod half;
+mod isa;
+
+use crate::block::BlockFormat;
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+
+pub(crate) use element::Element;
+pub(crate) use isa::{Kernel, kernel};
+
+/// Turns blocks into elements of `dtype` (`F32`, `F16` or `BF16`), little endian, in order.
+///
+/// # Errors
+/// If `dtype` is another, the type has no weights to give back (`Q8_1`), the blocks are not whole,
+/// or `out` is not as long as they need.
+///
+/// ```
+/// use anamnesis::{BlockFormat, Dtype, kernel};
+///
+/// let q8_0 = BlockFormat::from_name("Q8_0").unwrap();
+/// let mut block = vec![0x00, 0x3c]; // scale 1.0 as F16
+/// block.extend(0..32u8); // codes
+/// let mut out = [0; 64];
+/// kernel::dequantize(q8_0, &block, Dtype::BF16, &mut out)?;
+/// assert_eq!(out[2..4], [0x80, 0x3f]); // 1.0
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+pub fn dequantize(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
+    let kernel = kernel_of(format)?;
+    check(format, blocks, dtype, out)?;
+    kernel.best().run(dtype, blocks, out)
+}
+
+/// The instruction sets that this machine can run a type's kernel with, fastest first.
+///
+/// # Errors
+/// As [`dequantize`] for a type without a kernel.
+pub fn builds(format: &BlockFormat) -> Result<Vec<&'static str>> {
+    Ok(kernel_of(format)?.usable().map(|build| build.isa.name()).collect())
+}
+
+/// As [`dequantize`], with the build for this instruction set: for tests and measurements.
+///
+/// # Errors
+/// As [`dequantize`], and if this machine has no such build.
+pub fn dequantize_with(isa: &str, format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
+    let kernel = kernel_of(format)?;
+    check(format, blocks, dtype, out)?;
+    let build = kernel.usable().find(|build| build.isa.name() == isa);
+    build.ok_or_else(|| Error::misuse(format!("no build for {isa} on this machine")))?.run(dtype, blocks, out)
+}
+
+fn kernel_of(format: &BlockFormat) -> Result<&'static Kernel> {
+    let row = block::KERNELS.iter().find(|(name, _)| *name == format.name);
+    let missing = || Error::unsupported(format!("{} blocks hold no weights of their own", format.name));
+    row.map(|(_, kernel)| *kernel).ok_or_else(missing)
+}
+
+fn check(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &[u8]) -> Result<()> {
+    let whole = blocks.len().is_multiple_of(format.block_bytes as usize);
+    let elements = blocks.len() / format.block_bytes as usize * format.block_len as usize;
+    let bytes = dtype.item_bytes().unwrap_or_default();
+    if !whole || (elements as u64).checked_mul(bytes) != Some(out.len() as u64) {
+        return Err(Error::misuse(format!(
+            "{} bytes of {} and {} bytes for {dtype} do not fit each other",
+            blocks.len(),
+            format.name,
+            out.len()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Kernels against the reference's outputs, build against build.
+
+mod common;
+
+use anamnesis::{BlockFormat, Checkpoint, Dtype, Encoding, kernel};
+use common::fixture;
+
+/// Every block type with its reference outputs, F32 from ggml and BF16 from PyTorch's rounding of it.
+#[test]
+fn every_build_gives_the_reference_bits() {
+    let mut types = Vec::new();
+    for format in BlockFormat::all() {
+        let name = format.name.to_lowercase();
+        let Ok(blocks) = Checkpoint::open(fixture(&format!("gguf/types/{name}.gguf"))) else { continue };
+        let Ok(builds) = kernel::builds(format) else { continue };
+        for (dtype, ending) in [(Dtype::F32, "f32"), (Dtype::BF16, "bf16")] {
+            let oracle = Checkpoint::open(fixture(&format!("gguf/types/{name}.oracle.{ending}.safetensors"))).unwrap();
+            for tensor in blocks.tensors() {
+                assert_eq!(tensor.info().encoding, Encoding::Block(format));
+                let stored = tensor.bytes().unwrap();
+                let expected = oracle.tensor(&tensor.info().name).unwrap().bytes().unwrap();
+                for isa in &builds {
+                    let mut out = vec![0xaa; expected.len()];
+                    kernel::dequantize_with(isa, format, &stored, dtype, &mut out).unwrap();
+                    same(&out, &expected, dtype, &format!("{} {dtype} {isa} {}", format.name, tensor.info().name));
+                }
+            }
+        }
+        types.push(format.name);
+    }
+    println!("{} types: {types:?}", types.len());
+    assert!(types.len() >= 2);
+}
+
+/// Equal bits, except that a NaN equals a NaN.
+fn same(found: &[u8], expected: &[u8], dtype: Dtype, what: &str) {
+    let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
+    let nan = |bytes: &[u8]| match dtype {
+        Dtype::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        Dtype::BF16 => half::bf16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        _ => half::f16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+    };
+    for (i, (a, b)) in found.chunks(width).zip(expected.chunks(width)).enumerate() {
+        assert!(a == b || nan(a) && nan(b), "{what}, element {i}: {a:02x?} instead of {b:02x?}");
+    }
+}
+
+/// Random bits through every build and output: all builds give the same bytes, and the 16-bit outputs
+/// are the F32 output rounded once.
+#[test]
+fn all_builds_agree_on_random_bits() {
+    let mut state = 20_261_121u64;
+    let mut random = |n: usize| -> Vec<u8> {
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state.to_be_bytes()[0]
+        };
+        (0..n).map(|_| next()).collect()
+    };
+    for format in BlockFormat::all() {
+        let Ok(builds) = kernel::builds(format) else { continue };
+        let blocks = random(format.block_bytes as usize * 513);
+        let elements = format.block_len as usize * 513;
+        let run = |isa: &str, dtype: Dtype| {
+            let mut out = vec![0x55; elements * usize::try_from(dtype.item_bytes().unwrap()).unwrap()];
+            kernel::dequantize_with(isa, format, &blocks, dtype, &mut out).unwrap();
+            out
+        };
+        let wide = run("baseline", Dtype::F32);
+        for isa in &builds {
+            assert!(run(isa, Dtype::F32) == wide, "{} {isa}", format.name);
+            let (narrow, brain) = (run(isa, Dtype::F16), run(isa, Dtype::BF16));
+            for (i, x) in wide.chunks(4).enumerate() {
+                let x = f32::from_le_bytes(x.try_into().unwrap());
+                let half = half::f16::from_le_bytes([narrow[2 * i], narrow[2 * i + 1]]);
+                let bf = half::bf16::from_le_bytes([brain[2 * i], brain[2 * i + 1]]);
+                let (want_half, want_bf) = (half::f16::from_f32_const(x), half::bf16::from_f32_const(x));
+                let equal = half.to_bits() == want_half.to_bits() && bf.to_bits() == want_bf.to_bits();
+                assert!(equal || x.is_nan() && half.is_nan() && bf.is_nan(), "{} {isa} element {i}: {x}", format.name);
+            }
+        }
+    }
+}
