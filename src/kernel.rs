@@ -6,6 +6,7 @@
 //! operations, Rust never contracts it, and one rounding to nearest even follows.
 
 mod block;
+mod codebook;
 mod element;
 mod half;
 mod isa;

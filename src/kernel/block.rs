@@ -2,10 +2,53 @@
 //!
 //! Source of all of them: `dequantize_row_*` in `ggml-quants.c`, block layouts in `ggml-common.h`.
 
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
+mod nvfp4;
+mod q1_0;
+mod q2_0;
+mod q2_k;
+mod q3_k;
 mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
 mod q8_0;
+mod q8_k;
+mod tq1_0;
+mod tq2_0;
 
 use super::Kernel;
 
-/// Kernels by ggml's name of the block type.
-pub(crate) static KERNELS: &[(&str, &Kernel)] = &[("Q4_0", &q4_0::KERNEL), ("Q8_0", &q8_0::KERNEL)];
+/// Kernels by ggml's name of the block type, by its id.
+pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
+    ("Q4_0", &q4_0::KERNEL),
+    ("Q4_1", &q4_1::KERNEL),
+    ("Q5_0", &q5_0::KERNEL),
+    ("Q5_1", &q5_1::KERNEL),
+    ("Q8_0", &q8_0::KERNEL),
+    ("Q2_K", &q2_k::KERNEL),
+    ("Q3_K", &q3_k::KERNEL),
+    ("Q4_K", &q4_k::KERNEL),
+    ("Q5_K", &q5_k::KERNEL),
+    ("Q6_K", &q6_k::KERNEL),
+    ("Q8_K", &q8_k::KERNEL),
+    ("IQ4_NL", &iq4_nl::KERNEL),
+    ("IQ4_XS", &iq4_xs::KERNEL),
+    ("TQ1_0", &tq1_0::KERNEL),
+    ("TQ2_0", &tq2_0::KERNEL),
+    ("MXFP4", &mxfp4::KERNEL),
+    ("NVFP4", &nvfp4::KERNEL),
+    ("Q1_0", &q1_0::KERNEL),
+    ("Q2_0", &q2_0::KERNEL),
+];
+
+/// The `N` bytes from `at` on of a block, whose layout has them.
+#[inline(always)]
+fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
+    block[at..].first_chunk().expect("a part of the block's layout")
+}

@@ -5,6 +5,7 @@
 
 /// BF16, rounded to nearest even.
 #[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is zero")]
 pub(crate) fn bf16(x: f32) -> u16 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -14,6 +15,7 @@ pub(crate) fn bf16(x: f32) -> u16 {
 
 /// F16, rounded to nearest even; a NaN keeps its sign and becomes the quiet one.
 #[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is zero")]
 pub(crate) fn f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = (bits >> 16) & 0x8000;

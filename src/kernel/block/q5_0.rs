@@ -1,0 +1,24 @@
+//! Q5_0: 32 codes of 5 bits around 16, one scale. `d (f16) | qh (u32) | qs[16]`; low nibbles first,
+//! bit `i` of `qh` is the fifth bit of code `i`.
+
+use super::part;
+use crate::kernel::half::from_f16;
+use crate::kernel::{Element, kernel};
+
+kernel!(q5_0);
+
+#[inline(always)]
+fn q5_0<O: Element>(blocks: &[u8], out: &mut [u8]) {
+    let (blocks, _) = blocks.as_chunks::<22>();
+    let (out, _) = O::cells(out).as_chunks_mut::<32>();
+    for (block, out) in blocks.iter().zip(out) {
+        let d = from_f16(*part(block, 0));
+        let high = u32::from_le_bytes(*part(block, 2));
+        for (j, q) in part::<16>(block, 6).iter().enumerate() {
+            let low = u32::from(q & 15) | (high >> j << 4) & 16;
+            let up = u32::from(q >> 4) | (high >> (j + 12)) & 16;
+            out[j] = O::cell((low.cast_signed() - 16) as f32 * d);
+            out[j + 16] = O::cell((up.cast_signed() - 16) as f32 * d);
+        }
+    }
+}
