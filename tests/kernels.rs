@@ -61,6 +61,32 @@ fn q8_k_is_scale_times_code() {
     }
 }
 
+/// Every scale of the FP4 types, times 1 and -1 (stored doubled): the references hold only a few.
+#[test]
+fn fp4_scales_are_half_of_e8m0_and_ue4m3() {
+    let run = |name: &str, blocks: &[u8], elements: usize| -> Vec<f64> {
+        let mut out = vec![0; elements * 4];
+        kernel::dequantize(BlockFormat::from_name(name).unwrap(), blocks, Dtype::F32, &mut out).unwrap();
+        out.as_chunks().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect()
+    };
+    for x in 0..=255u8 {
+        let (exponent, mantissa) = (i32::from(x >> 3 & 15), f64::from(x & 7));
+        let ue4m3 = match exponent {
+            _ if x == 0x7f => 0.0,
+            0 => mantissa / 512.0,
+            _ => (1.0 + mantissa / 8.0) * 2f64.powi(exponent - 7),
+        };
+        let mx = run("MXFP4", &[&[x][..], &[0x91; 16]].concat(), 32);
+        let nv = run("NVFP4", &[[x; 4].as_slice(), &[0x91; 32]].concat(), 64);
+        for (found, group, scale) in [(mx, 16, 2f64.powi(i32::from(x) - 128)), (nv, 8, ue4m3 / 2.0)] {
+            for (i, found) in found.iter().enumerate() {
+                let sign = if i / group % 2 == 0 { 1.0 } else { -1.0 };
+                assert_eq!(*found, sign * scale, "scale {x:#04x}, element {i}");
+            }
+        }
+    }
+}
+
 /// Random bits through every build and output: all builds give the same bytes, and the 16-bit outputs
 /// are the F32 output rounded once.
 #[test]
