@@ -7,8 +7,10 @@
 
 mod block;
 mod element;
+mod grid;
 mod half;
 mod isa;
+mod tables;
 
 use crate::block::BlockFormat;
 use crate::dtype::Dtype;
