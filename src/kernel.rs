@@ -8,8 +8,10 @@
 mod block;
 mod codebook;
 mod element;
+mod grid;
 mod half;
 mod isa;
+mod tables;
 
 use crate::block::BlockFormat;
 use crate::dtype::Dtype;

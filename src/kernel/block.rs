@@ -2,6 +2,13 @@
 //!
 //! Source of all of them: `dequantize_row_*` in `ggml-quants.c`, block layouts in `ggml-common.h`.
 
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
@@ -37,8 +44,15 @@ pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
     ("Q5_K", &q5_k::KERNEL),
     ("Q6_K", &q6_k::KERNEL),
     ("Q8_K", &q8_k::KERNEL),
+    ("IQ2_XXS", &iq2_xxs::KERNEL),
+    ("IQ2_XS", &iq2_xs::KERNEL),
+    ("IQ3_XXS", &iq3_xxs::KERNEL),
+    ("IQ1_S", &iq1_s::KERNEL),
     ("IQ4_NL", &iq4_nl::KERNEL),
+    ("IQ3_S", &iq3_s::KERNEL),
+    ("IQ2_S", &iq2_s::KERNEL),
     ("IQ4_XS", &iq4_xs::KERNEL),
+    ("IQ1_M", &iq1_m::KERNEL),
     ("TQ1_0", &tq1_0::KERNEL),
     ("TQ2_0", &tq2_0::KERNEL),
     ("MXFP4", &mxfp4::KERNEL),
