@@ -44,6 +44,7 @@ mod dtype;
 mod error;
 pub mod format;
 pub mod inspect;
+mod json;
 pub mod kernel;
 mod limits;
 mod metadata;

@@ -105,7 +105,8 @@ fn an_index_that_lies_is_refused() {
         (text.replace(name, "other.safetensors"), "missing_part", "other.safetensors"),
         (text.replace("weight_map", "weights"), "malformed", "weight_map"),
         ("{\"weight_map\":{}}".into(), "malformed", "no files"),
-        ("{\"weight_map\":{\"a\":7}}".into(), "malformed", "no file name"),
+        ("{\"weight_map\":{\"a\":7}}".into(), "malformed", "expected a string"),
+        ("{\"weight_map\":{\"a\":\"b\",\"a\":\"c\"}}".into(), "malformed", "occurs twice"),
         ("{".into(), "malformed", "not an index"),
     ] {
         let path = scratch.write(INDEX, &bad);
@@ -243,6 +244,11 @@ fn what_is_no_tensor_file_is_called_by_its_name() {
         let ErrorKind::UnknownFormat { looks_like } = error.kind() else { panic!("{name}: {error}") };
         assert!(looks_like.contains(what), "{name}: {looks_like}");
     }
+    // a header that is cut off is one, whatever its length's first bytes resemble
+    let path = scratch.0.join("k.safetensors");
+    fs::write(&path, b"MZ\0\0\0\0\0\0{\"a\":{\"dtype\"").unwrap();
+    let (kind, text) = refusal(&path);
+    assert_eq!(kind, "malformed", "{text}");
     // a name that promises a format gets that reader's reason
     let path = scratch.write("j.gguf", "GGUX and so on, long enough");
     let (kind, text) = refusal(&path);

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::catalog::quote;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::gguf;
+use crate::json::Pairs;
 use crate::limits::Budget;
 use crate::metadata::Value;
 
@@ -57,7 +58,7 @@ fn read_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Result
 struct Index {
     #[serde(default)]
     metadata: serde_json::Map<String, serde_json::Value>,
-    weight_map: serde_json::Map<String, serde_json::Value>,
+    weight_map: Pairs,
 }
 
 fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
@@ -68,8 +69,7 @@ fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
         .map_err(|e| Error::malformed(format!("not an index of a sharded checkpoint: {e}")))?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut names = BTreeSet::new();
-    for (tensor, file) in &index.weight_map {
-        let file = file.as_str().ok_or_else(|| Error::malformed(format!("{} has no file name", quote(tensor))))?;
+    for (_, file) in &index.weight_map.0 {
         names.insert(plain_name(file)?);
     }
     let files: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
@@ -79,10 +79,9 @@ fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     }
     let mut checkpoint = merge::merge(read_all(&files, options, budget)?, options)?;
     let catalog = &mut checkpoint.catalog;
-    for (tensor, file) in &index.weight_map {
-        let file = file.as_str().unwrap_or_default();
+    for (tensor, file) in &index.weight_map.0 {
         let held = catalog.get(tensor).map(|t| files[t.bytes.file as usize].as_path());
-        if held != Some(directory.join(file).as_path()) {
+        if held != Some(directory.join(&**file).as_path()) {
             return Err(Error::malformed(format!(
                 "the index says that {} lies in {}, and it does not",
                 quote(tensor),
@@ -90,7 +89,7 @@ fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
             )));
         }
     }
-    let unlisted = catalog.tensors.len() - index.weight_map.len();
+    let unlisted = catalog.tensors.len() - index.weight_map.0.len();
     if unlisted > 0 {
         catalog.warnings.push(format!("{unlisted} tensors are in the files and not in the index"));
     }

@@ -4,7 +4,6 @@
 //! Stricter than that reader in one point: a name that occurs twice is malformed, since two parsers
 //! would see two different files.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
@@ -14,6 +13,7 @@ use super::{Format, Head};
 use crate::catalog::{ByteRange, Catalog, Encoding, Shape, TensorInfo, elements, quote};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::json::{Pairs, Text};
 use crate::limits::Budget;
 use crate::metadata::Value;
 use crate::source::cursor::Cursor;
@@ -197,56 +197,6 @@ impl Header<'_> {
         let bytes = ByteRange::new(start, nbytes);
         self.tensors.push(TensorInfo::new(name, entry.shape, Encoding::Plain(entry.dtype), bytes));
         Ok(())
-    }
-}
-
-/// A string borrowed from the header where it has no escapes.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Borrow;
-        impl<'de> Visitor<'de> for Borrow {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, s: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(s)))
-            }
-            fn visit_str<E>(self, s: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(s.to_owned())))
-            }
-        }
-        d.deserialize_str(Borrow)
-    }
-}
-
-/// `__metadata__`: strings by name, each name once.
-struct Pairs(Vec<(Box<str>, Box<str>)>);
-
-impl<'de> Deserialize<'de> for Pairs {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Pairs;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of strings")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
-                let mut pairs: Vec<(Box<str>, Box<str>)> = Vec::new();
-                while let Some((Text(key), Text(value))) = map.next_entry()? {
-                    pairs.push((key.into(), value.into()));
-                }
-                let mut keys: Vec<&str> = pairs.iter().map(|(k, _)| &**k).collect();
-                keys.sort_unstable();
-                if let Some(twice) = keys.windows(2).find(|w| w[0] == w[1]) {
-                    return Err(A::Error::custom(format!("metadata {} occurs twice", quote(twice[0]))));
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-        d.deserialize_map(Collect)
     }
 }
 

@@ -1,0 +1,60 @@
+//! JSON as files must not abuse it: strings without copies, objects without repeated names.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+
+use crate::catalog::quote;
+
+/// A string, borrowed from the text where it has no escapes.
+pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Borrow;
+        impl<'de> Visitor<'de> for Borrow {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, s: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(s)))
+            }
+            fn visit_str<E>(self, s: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(s.to_owned())))
+            }
+        }
+        d.deserialize_str(Borrow)
+    }
+}
+
+/// Strings by name. A name that occurs twice is an error: two readers would see two things.
+#[derive(Default)]
+pub(crate) struct Pairs(pub(crate) Vec<(Box<str>, Box<str>)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Pairs;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs: Vec<(Box<str>, Box<str>)> = Vec::new();
+                while let Some((Text(key), Text(value))) = map.next_entry()? {
+                    pairs.push((key.into(), value.into()));
+                }
+                let mut keys: Vec<&str> = pairs.iter().map(|(k, _)| &**k).collect();
+                keys.sort_unstable();
+                if let Some(twice) = keys.windows(2).find(|w| w[0] == w[1]) {
+                    return Err(A::Error::custom(format!("the name {} occurs twice", quote(twice[0]))));
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        d.deserialize_map(Collect)
+    }
+}
