@@ -1,0 +1,38 @@
+//! Kernels: every block type to every output, cache-resident, with the build that this machine gets.
+//!
+//! `cargo bench --bench kernels`. Elements per second; `tests/kernels.rs` proves the bits.
+#![allow(missing_docs, clippy::cast_possible_truncation)] // the macros' own functions; small numbers
+
+use std::hint::black_box;
+
+use anamnesis::{BlockFormat, Dtype, kernel};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+/// Elements at a time: blocks and output stay in the second-level cache.
+const ELEMENTS: usize = 1 << 16;
+
+fn kernels(c: &mut Criterion) {
+    for format in BlockFormat::all() {
+        let Ok(builds) = kernel::builds(format) else { continue };
+        let count = ELEMENTS / format.block_len as usize;
+        // scales of about one: neither NaN nor subnormal, as in real weights
+        let blocks: Vec<u8> = (0..count * format.block_bytes as usize).map(|i| (i * 131 % 0x3c) as u8).collect();
+        let mut group = c.benchmark_group(format!("{} ({})", format.name, builds[0]));
+        group.throughput(Throughput::Elements(ELEMENTS as u64));
+        for dtype in [Dtype::BF16, Dtype::F16, Dtype::F32] {
+            let mut out = vec![0; dtype.nbytes(ELEMENTS as u64).map_or(0, |n| n as usize)];
+            kernel::dequantize(format, &blocks, dtype, &mut out).expect("whole blocks");
+            group.bench_function(dtype.name(), |b| {
+                b.iter(|| kernel::dequantize(format, black_box(&blocks), dtype, black_box(&mut out)))
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20).measurement_time(std::time::Duration::from_secs(1));
+    targets = kernels
+}
+criterion_main!(benches);
