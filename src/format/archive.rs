@@ -10,6 +10,7 @@ mod end;
 mod entry;
 mod local;
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Read};
 
 use hashbrown::HashSet;
@@ -146,19 +147,17 @@ impl Archive {
     }
 
     /// The whole content of a small member (a pickle, a version number), inflated if need be and
-    /// checked against its length and checksum. Charged as it grows, whatever the directory claims.
-    pub(crate) fn content(&self, cursor: &mut Cursor<'_>, row: usize) -> Result<Vec<u8>> {
+    /// checked against its length and checksum. Borrowed where it lies in memory as it is; else
+    /// charged, as it grows if it is deflated, whatever the directory claims.
+    pub(crate) fn content<'s>(&self, cursor: &mut Cursor<'s>, row: usize) -> Result<Cow<'s, [u8]>> {
         let member = self.visit(cursor, row)?;
         let entry = &self.entries[row];
         let what = format!("member {}", quote(&entry.name));
         let at = member.bytes.start;
         let out = if entry.deflated() {
-            inflate(cursor, &member, &what)?
+            Cow::Owned(inflate(cursor, &member, &what)?)
         } else {
-            cursor.budget().memory(member.bytes.len, &what).map_err(|e| e.at(at))?;
-            let mut out = vec![0; usize::try_from(member.bytes.len).map_err(|_| cursor.ended(u64::MAX, &what))?];
-            read_exact_at(cursor.source(), at, &mut out).map_err(|e| Error::from(e).at(at))?;
-            out
+            stored(cursor, &member, &what)?
         };
         if out.len() as u64 != entry.inflated {
             return Err(Error::malformed(format!(
@@ -174,6 +173,21 @@ impl Archive {
         }
         Ok(out)
     }
+}
+
+/// The bytes of a stored member.
+fn stored<'s>(cursor: &Cursor<'s>, member: &Member, what: &str) -> Result<Cow<'s, [u8]>> {
+    let (at, end) = (member.bytes.start, member.bytes.end());
+    let beyond = || Error::malformed(format!("{what} is larger than memory")).at(at);
+    let [from, to] = [at, end].map(usize::try_from);
+    if let Some(bytes) = cursor.in_memory() {
+        let lent = from.ok().zip(to.ok()).and_then(|(from, to)| bytes.get(from..to));
+        return lent.map(Cow::Borrowed).ok_or_else(beyond);
+    }
+    cursor.budget().memory(member.bytes.len, what).map_err(|e| e.at(at))?;
+    let mut out = vec![0; usize::try_from(member.bytes.len).map_err(|_| beyond())?];
+    read_exact_at(cursor.source(), at, &mut out).map_err(|e| Error::from(e).at(at))?;
+    Ok(Cow::Owned(out))
 }
 
 /// Inflates a member. Room is made by doubling, and never for more than one byte more than claimed.

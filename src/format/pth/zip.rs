@@ -31,8 +31,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
         None => Endian::Little,
     };
     let pickle_row = row("data.pkl").expect("the root was found by it");
-    let content = content(cursor, archive, pickle_row)?;
-    let memory = Memory::new(content);
+    let memory = Memory::new(archive.content(cursor, pickle_row)?);
     let mut inside = Cursor::new(&memory, cursor.budget());
     let read = pickle::read(&mut inside, script).map_err(|e| {
         let stored = !archive.entries[pickle_row].deflated();
@@ -92,36 +91,4 @@ fn byte_order(content: &[u8]) -> Result<Endian> {
             Err(Error::malformed(format!("the byte order is \"{shown}\", and neither little nor big")))
         }
     }
-}
-
-/// A small member's bytes: borrowed from the map where they lie there as they are.
-enum Bytes<'s> {
-    Borrowed(&'s [u8]),
-    Owned(Vec<u8>),
-}
-
-impl AsRef<[u8]> for Bytes<'_> {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::Borrowed(bytes) => bytes,
-            Self::Owned(bytes) => bytes,
-        }
-    }
-}
-
-fn content<'s>(cursor: &mut Cursor<'s>, archive: &Archive, row: usize) -> Result<Bytes<'s>> {
-    let entry = &archive.entries[row];
-    let Some(map) = cursor.in_memory().filter(|_| !entry.deflated()) else {
-        return archive.content(cursor, row).map(Bytes::Owned);
-    };
-    let member = archive.visit(cursor, row)?;
-    cursor.seek(member.bytes.start);
-    cursor.expect(member.bytes.len);
-    let range = usize::try_from(member.bytes.start).ok().zip(usize::try_from(member.bytes.end()).ok());
-    let bytes = range.and_then(|(from, to)| map.get(from..to));
-    let bytes = bytes.ok_or_else(|| cursor.ended(member.bytes.len, "data.pkl"))?;
-    if entry.crc32 != 0 && crc32fast::hash(bytes) != entry.crc32 {
-        return Err(cursor.malformed("data.pkl does not match its checksum"));
-    }
-    Ok(Bytes::Borrowed(bytes))
 }
