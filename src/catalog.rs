@@ -17,7 +17,7 @@ pub use encoding::{Encoding, Layout, Opaque, Packing, Sparse};
 pub use lazy::{Lazy, Quantizer};
 pub use member::{Guard, Member};
 
-pub(crate) use finish::{NameIndex, quote};
+pub(crate) use finish::{NameIndex, quote, repeated};
 
 /// Sizes per dimension, outermost first (row-major; a GGUF `ne[]` reversed). Empty for a scalar.
 pub type Shape = SmallVec<[u64; 4]>;

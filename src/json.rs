@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
-use crate::catalog::quote;
+use crate::catalog::{quote, repeated};
 
 /// A string, borrowed from the text where it has no escapes.
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
@@ -47,10 +47,8 @@ impl<'de> Deserialize<'de> for Pairs {
                 while let Some((Text(key), Text(value))) = map.next_entry()? {
                     pairs.push((key.into(), value.into()));
                 }
-                let mut keys: Vec<&str> = pairs.iter().map(|(k, _)| &**k).collect();
-                keys.sort_unstable();
-                if let Some(twice) = keys.windows(2).find(|w| w[0] == w[1]) {
-                    return Err(A::Error::custom(format!("the name {} occurs twice", quote(twice[0]))));
+                if let Some(twice) = repeated(pairs.iter().map(|(key, _)| &**key)) {
+                    return Err(A::Error::custom(format!("the name {} occurs twice", quote(twice))));
                 }
                 Ok(Pairs(pairs))
             }

@@ -145,6 +145,13 @@ fn parts(tensor: &TensorInfo) -> impl Iterator<Item = &TensorInfo> {
     sparse.iter().chain(channels.into_iter().flatten())
 }
 
+/// A name that occurs twice among these.
+pub(crate) fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
 /// A name for a message: quoted, escaped, and not longer than a line.
 pub(crate) fn quote(name: &str) -> String {
     const MOST: usize = 120;

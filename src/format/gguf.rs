@@ -8,7 +8,7 @@ mod facts;
 
 use super::{Format, Head};
 use crate::block::{BlockFormat, describe_foreign};
-use crate::catalog::{ByteRange, Catalog, Encoding, Endian, Shape, TensorInfo, elements, quote};
+use crate::catalog::{ByteRange, Catalog, Encoding, Endian, Shape, TensorInfo, elements, quote, repeated};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::metadata::{Item, Metadata, Value};
@@ -40,7 +40,9 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         let (key, value) = file.key_value()?;
         catalog.metadata.push(key, value);
     }
-    unique_keys(&catalog.metadata)?;
+    if let Some(twice) = repeated(catalog.metadata.iter().map(|(key, _)| key)) {
+        return Err(Error::malformed(format!("key {} occurs twice", quote(twice))));
+    }
     let alignment = alignment(&catalog.metadata)?;
     for _ in 0..tensor_count {
         catalog.tensors.push(file.tensor()?);
@@ -83,8 +85,7 @@ impl<'c, 's> Reader<'c, 's> {
     }
 
     fn u32(&mut self, what: &str) -> Result<u32> {
-        let bytes = self.cursor.array(what)?;
-        Ok(if self.endian == Endian::Big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+        array::u32(self.cursor, self.endian, what)
     }
 
     fn u64(&mut self, what: &str) -> Result<u64> {
@@ -191,15 +192,6 @@ fn alignment(metadata: &Metadata) -> Result<u32> {
             _ => Err(Error::malformed(format!("{ALIGNMENT} is {n}, which is not a power of two below 2³²"))),
         },
         Some(_) => Err(Error::malformed(format!("{ALIGNMENT} is not an unsigned number"))),
-    }
-}
-
-fn unique_keys(metadata: &Metadata) -> Result<()> {
-    let mut keys: Vec<&str> = metadata.iter().map(|(key, _)| key).collect();
-    keys.sort_unstable();
-    match keys.windows(2).find(|w| w[0] == w[1]) {
-        Some(twice) => Err(Error::malformed(format!("key {} occurs twice", quote(twice[0])))),
-        None => Ok(()),
     }
 }
 

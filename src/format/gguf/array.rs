@@ -15,7 +15,7 @@ pub(super) fn u64(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result
     Ok(if endian == Endian::Big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) })
 }
 
-fn u32(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u32> {
+pub(super) fn u32(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u32> {
     let bytes = cursor.array(what)?;
     Ok(if endian == Endian::Big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
 }
