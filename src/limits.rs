@@ -94,7 +94,7 @@ fn spend(spent: &Cell<u64>, n: u64, allowed: u64, what: &str, knob: &'static str
 }
 
 #[inline]
-pub(crate) fn within(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Result<()> {
+fn within(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Result<()> {
     if needed > allowed {
         return Err(over(needed, allowed, what, knob));
     }

@@ -11,7 +11,6 @@ use std::io::Read;
 use crate::catalog::{Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::within;
 use crate::source::range::{Content, RangeReader};
 
 use guard::Checksum;
@@ -156,16 +155,24 @@ impl<'c> Tensor<'c> {
     }
 
     fn allocate(&self, len: u64) -> Result<Vec<u8>> {
-        let what = format!("tensor {}", quote(&self.info.name));
         let allowed = self.checkpoint.limits().tensor_bytes;
-        within(len, allowed, &what, "tensor_bytes")?;
-        let refused =
-            || Error::new(ErrorKind::Limit { what: what.clone(), needed: len, allowed, knob: "tensor_bytes" });
+        self.within(len, allowed)?;
+        let refused = || self.over(len, allowed);
         let len = usize::try_from(len).map_err(|_| refused())?;
         let mut out = Vec::new();
         out.try_reserve_exact(len).map_err(|_| refused())?;
         out.resize(len, 0);
         Ok(out)
+    }
+
+    fn within(&self, needed: u64, allowed: u64) -> Result<()> {
+        if needed > allowed { Err(self.over(needed, allowed)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn over(&self, needed: u64, allowed: u64) -> Error {
+        let what = format!("tensor {}", quote(&self.info.name));
+        Error::new(ErrorKind::Limit { what, needed, allowed, knob: "tensor_bytes" })
     }
 
     /// Bytes that the stored elements take once inflated.
@@ -193,13 +200,14 @@ impl<'c> Tensor<'c> {
     }
 
     fn readable(&self) -> Result<()> {
-        let name = quote(&self.info.name);
+        let name = || quote(&self.info.name);
         match &self.info.layout {
             Layout::Absent => {
-                Err(Error::unsupported(format!("tensor {name} was saved without data (PyTorch's meta device)")))
+                Err(Error::unsupported(format!("tensor {} was saved without data (PyTorch's meta device)", name())))
             }
             Layout::Sparse(_) => Err(Error::unsupported(format!(
-                "tensor {name} is sparse: read its parts, or make it dense before saving"
+                "tensor {} is sparse: read its parts, or make it dense before saving",
+                name()
             ))),
             _ => Ok(()),
         }
@@ -277,6 +285,6 @@ impl<'c> Tensor<'c> {
         // 1032 is the most that deflate can expand
         let most = self.info.bytes.len.saturating_mul(1032).max(1 << 30).min(limits.tensor_bytes);
         let most = if limits.tensor_bytes == u64::MAX { u64::MAX } else { most };
-        within(self.info.nbytes(), most, &format!("tensor {}", quote(&self.info.name)), "tensor_bytes")
+        self.within(self.info.nbytes(), most)
     }
 }

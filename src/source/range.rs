@@ -7,8 +7,8 @@ use flate2::bufread::DeflateDecoder;
 use super::{Source, read_exact_at};
 
 const BUFFER: usize = 64 << 10;
-/// How far ahead of the reader bytes are announced: a map is advised to expect no order, so without
-/// this each of its pages would be waited for alone.
+/// How far ahead of the reader bytes are announced: files are opened with the advice to expect no
+/// order, so without this each piece would be waited for alone.
 const AHEAD: u64 = 4 << 20;
 
 /// Bytes `start..end` of a source, one after the other.
