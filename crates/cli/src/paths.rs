@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 
-use anamnesis::source::{FileSource, Stream};
+use anamnesis::source::{FileSource, Mapped, Stream};
 use anamnesis::{Checkpoint, OpenOptions};
 
 use crate::exit::Failure;
@@ -76,8 +76,8 @@ fn matches(pattern: &str) -> Vec<Result<Target, Failure>> {
 /// Anything else is read from front to back.
 fn standard_input(options: &OpenOptions, map: bool) -> anamnesis::Result<Checkpoint> {
     if let Some(file) = redirected_file()? {
-        if map && let Ok(mapped) = anamnesis::source::Mapped::new(file.try_clone()?) {
-            return Checkpoint::from_source_with(mapped, options);
+        if map {
+            return Checkpoint::from_source_with(Mapped::new(file)?, options);
         }
         return Checkpoint::from_source_with(FileSource::new(file)?, options);
     }
