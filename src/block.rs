@@ -36,6 +36,17 @@ impl BlockFormat {
         BLOCKS
     }
 
+    /// Turns around every number of more than a byte: blocks of a big-endian file become what they are in
+    /// a little-endian one. `blocks` are whole.
+    pub(crate) fn turn_around(&self, blocks: &mut [u8]) {
+        let units = NUMBERS.iter().find(|row| row.0 == self.name).map_or(&[][..], |row| row.1);
+        for block in blocks.chunks_exact_mut(self.block_bytes as usize) {
+            for &(start, bytes, n) in units {
+                block[start..start + bytes * n].chunks_exact_mut(bytes).for_each(<[u8]>::reverse);
+            }
+        }
+    }
+
     /// Stored bits per element.
     pub fn bits_per_element(&self) -> f64 {
         f64::from(self.block_bytes) * 8.0 / f64::from(self.block_len)
@@ -64,6 +75,20 @@ static BLOCKS: &[BlockFormat] = blocks![
     20 "IQ4_NL" 32/18, 21 "IQ3_S" 256/110, 22 "IQ2_S" 256/82, 23 "IQ4_XS" 256/136, 29 "IQ1_M" 256/56,
     34 "TQ1_0" 256/54, 35 "TQ2_0" 256/66, 39 "MXFP4" 32/17, 40 "NVFP4" 64/36, 41 "Q1_0" 128/18,
     42 "Q2_0" 64/18,
+];
+
+/// Numbers of more than a byte in a block: `(offset, bytes of one, how many)`, as `ggml-common.h` declares
+/// them. Types that are missing have none.
+#[rustfmt::skip]
+static NUMBERS: &[(&str, &[(usize, usize, usize)])] = &[
+    ("Q4_0", &[(0, 2, 1)]), ("Q4_1", &[(0, 2, 2)]), ("Q5_0", &[(0, 2, 1), (2, 4, 1)]),
+    ("Q5_1", &[(0, 2, 2), (4, 4, 1)]), ("Q8_0", &[(0, 2, 1)]), ("Q8_1", &[(0, 2, 2)]),
+    ("Q2_K", &[(80, 2, 2)]), ("Q3_K", &[(108, 2, 1)]), ("Q4_K", &[(0, 2, 2)]), ("Q5_K", &[(0, 2, 2)]),
+    ("Q6_K", &[(208, 2, 1)]), ("Q8_K", &[(0, 4, 1), (260, 2, 16)]),
+    ("IQ2_XXS", &[(0, 2, 33)]), ("IQ2_XS", &[(0, 2, 33)]), ("IQ2_S", &[(0, 2, 1)]),
+    ("IQ3_XXS", &[(0, 2, 1)]), ("IQ3_S", &[(0, 2, 1)]), ("IQ1_S", &[(0, 2, 1), (34, 2, 8)]),
+    ("IQ1_M", &[(48, 2, 4)]), ("IQ4_NL", &[(0, 2, 1)]), ("IQ4_XS", &[(0, 2, 2)]),
+    ("TQ1_0", &[(52, 2, 1)]), ("TQ2_0", &[(64, 2, 1)]), ("Q1_0", &[(0, 2, 1)]), ("Q2_0", &[(0, 2, 1)]),
 ];
 
 /// Type ids that upstream ggml does not read: removed ones, and those that forks took.

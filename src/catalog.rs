@@ -190,7 +190,12 @@ impl Catalog {
 
     /// The tensor with this name.
     pub fn get(&self, name: &str) -> Option<&TensorInfo> {
-        self.names.find(&self.tensors, name).map(|i| &self.tensors[i])
+        self.position(name).map(|i| &self.tensors[i])
+    }
+
+    /// The number of the tensor with this name: its index in [`tensors`](Self::tensors).
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.names.find(&self.tensors, name)
     }
 
     /// Sum of the tensors' logical bytes.

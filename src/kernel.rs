@@ -6,19 +6,27 @@
 //! operations, Rust never contracts it, and one rounding to nearest even follows.
 
 mod block;
+mod cast;
 mod codebook;
 mod element;
 mod grid;
 mod half;
 mod isa;
+mod rows;
 mod tables;
+mod unpack;
+mod value;
 
 use crate::block::BlockFormat;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 
 pub(crate) use element::Element;
+pub(crate) use half::{from_bf16, from_f16};
 pub(crate) use isa::{Kernel, kernel};
+pub(crate) use rows::{Form, Rows};
+pub(crate) use unpack::{Packing, code};
+pub(crate) use value::{E2M1, Value, e8m0, values};
 
 /// Turns blocks into elements of `dtype` (`F32`, `F16` or `BF16`), little endian, in order.
 ///
@@ -60,6 +68,39 @@ pub fn dequantize_with(isa: &str, format: &BlockFormat, blocks: &[u8], dtype: Dt
     check(format, blocks, dtype, out)?;
     let build = kernel.usable().find(|build| build.isa.name() == isa);
     build.ok_or_else(|| Error::misuse(format!("no build for {isa} on this machine")))?.run(dtype, blocks, out)
+}
+
+/// Whether [`cast`] knows these elements: F64, F32, F16 and BF16.
+pub(crate) fn cast_from(from: Dtype) -> bool {
+    cast::kernel_from(from).is_some()
+}
+
+/// Casts plain elements to F32, F16 or BF16: through F32, with one rounding to nearest even.
+pub(crate) fn cast(from: Dtype, bytes: &[u8], to: Dtype, out: &mut [u8]) -> Result<()> {
+    let kernel = cast::kernel_from(from).ok_or_else(|| Error::unsupported(format!("{from} is not cast to {to}")))?;
+    if bytes.len() as u64 * to.bits() != out.len() as u64 * from.bits() {
+        return Err(Error::misuse(format!("{} bytes of {from} and {} of {to} do not fit", bytes.len(), out.len())));
+    }
+    kernel.best().run(to, bytes, out)
+}
+
+/// Makes rows of codes into elements: see [`Rows`].
+pub(crate) fn rows(
+    geometry: &Rows,
+    codes: &[u8],
+    scales: &[f32],
+    zeros: &[f32],
+    dtype: Dtype,
+    out: &mut [u8],
+) -> Result<()> {
+    use element::{Bf16, F16, F32};
+    match dtype {
+        Dtype::F32 => rows::rows::<F32>(geometry, codes, scales, zeros, out),
+        Dtype::F16 => rows::rows::<F16>(geometry, codes, scales, zeros, out),
+        Dtype::BF16 => rows::rows::<Bf16>(geometry, codes, scales, zeros, out),
+        other => return Err(Error::misuse(format!("kernels give F32, F16 or BF16, not {other}"))),
+    }
+    Ok(())
 }
 
 fn kernel_of(format: &BlockFormat) -> Result<&'static Kernel> {

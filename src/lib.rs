@@ -40,14 +40,20 @@
 mod block;
 pub mod catalog;
 mod checkpoint;
+mod decode;
 mod dtype;
 mod error;
+pub mod execute;
 pub mod format;
 pub mod inspect;
 mod json;
 pub mod kernel;
 mod limits;
 mod metadata;
+pub mod plan;
+mod remember;
+pub mod scheme;
+pub mod sink;
 pub mod source;
 mod tensor;
 
@@ -60,6 +66,9 @@ pub use format::Format;
 pub use inspect::Summary;
 pub use limits::Limits;
 pub use metadata::{Item, Metadata, StoredArray, Value};
+pub use plan::Plan;
+pub use remember::{Remember, Remembered, remember};
+pub use scheme::QuantConfig;
 pub use source::Source;
 pub use tensor::{Element, Tensor};
 

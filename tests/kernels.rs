@@ -22,7 +22,8 @@ fn every_build_gives_the_reference_bits() {
                 for isa in &builds {
                     let mut out = vec![0xaa; expected.len()];
                     kernel::dequantize_with(isa, format, &stored, dtype, &mut out).unwrap();
-                    same(&out, &expected, dtype, &format!("{} {dtype} {isa} {}", format.name, tensor.info().name));
+                    let same = common::same_bits(&out, &expected, dtype);
+                    same.unwrap_or_else(|e| panic!("{} {dtype} {isa} {}: {e}", format.name, tensor.info().name));
                 }
             }
         }
@@ -30,19 +31,6 @@ fn every_build_gives_the_reference_bits() {
     }
     println!("{} types: {types:?}", types.len());
     assert_eq!(types.len(), 25, "types with reference outputs");
-}
-
-/// Equal bits, except that a NaN equals a NaN.
-fn same(found: &[u8], expected: &[u8], dtype: Dtype, what: &str) {
-    let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
-    let nan = |bytes: &[u8]| match dtype {
-        Dtype::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
-        Dtype::BF16 => half::bf16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
-        _ => half::f16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
-    };
-    for (i, (a, b)) in found.chunks(width).zip(expected.chunks(width)).enumerate() {
-        assert!(a == b || nan(a) && nan(b), "{what}, element {i}: {a:02x?} instead of {b:02x?}");
-    }
 }
 
 /// Q8_K has no reference output, for it is not written to files: its formula by hand.

@@ -44,6 +44,12 @@ pub(crate) fn from_f16(bits: [u8; 2]) -> f32 {
     f32::from_bits(sign | if magnitude >= 0x7c00 { special } else { finite })
 }
 
+/// F32 from BF16, exact.
+#[inline(always)]
+pub(crate) fn from_bf16(bits: [u8; 2]) -> f32 {
+    f32::from_bits(u32::from(u16::from_le_bytes(bits)) << 16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -34,6 +34,15 @@ pub struct Entry {
     #[serde(default)]
     pub why: String,
     pub tensors: Option<Vec<Want>>,
+    /// What the reference implementation makes of it.
+    #[serde(default)]
+    pub oracle: Vec<Oracle>,
+}
+
+/// A file of reference outputs, its path like that of the entry.
+#[derive(Debug, Deserialize)]
+pub struct Oracle {
+    pub path: PathBuf,
 }
 
 /// One tensor according to a manifest.
@@ -114,6 +123,7 @@ pub fn entries(manifest: &Path, directory: &Path, formats: &[&str]) -> Vec<Entry
     entries.retain(|entry| formats.contains(&&*entry.format));
     for entry in &mut entries {
         entry.path = directory.join(&entry.name);
+        entry.oracle.iter_mut().for_each(|oracle| oracle.path = directory.join(&oracle.path));
         if entry.format == "gguf" {
             entry.tensors.iter_mut().flatten().for_each(|want| want.shape.reverse()); // ggml's ne[]
         }

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anamnesis::format::FORMATS;
-use anamnesis::{Format, Result, Tensor};
+use anamnesis::{Dtype, Format, Result, Tensor};
 use sha2::{Digest, Sha256};
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -64,6 +64,25 @@ pub fn stored_sha256(tensor: &Tensor<'_>) -> Result<String> {
 
 fn hex(digest: &[u8]) -> String {
     digest.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Equal bits, except that a NaN equals a NaN; else which element differs.
+pub fn same_bits(found: &[u8], expected: &[u8], dtype: Dtype) -> Result<(), String> {
+    if found.len() != expected.len() {
+        return Err(format!("{} bytes instead of {}", found.len(), expected.len()));
+    }
+    let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
+    let nan = |bytes: &[u8]| match dtype {
+        Dtype::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        Dtype::BF16 => half::bf16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        _ => half::f16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+    };
+    for (i, (a, b)) in found.chunks(width).zip(expected.chunks(width)).enumerate() {
+        if !(a == b || nan(a) && nan(b)) {
+            return Err(format!("element {i}: {a:02x?} instead of {b:02x?}"));
+        }
+    }
+    Ok(())
 }
 
 /// Says aloud what is not tested here, and why: past the test harness, which keeps what passing tests print.

@@ -1,0 +1,284 @@
+//! Rows of codes with a scale, and maybe a zero point, per group: most schemes.
+
+use std::ops::Range;
+
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::kernel::{self, Form, Packing, Rows, Value};
+use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+
+use super::factors::{Factors, to_f32};
+
+/// Number of the part that holds the codes.
+pub(crate) const CODES: usize = 0;
+
+/// Rows of codes (part 0), scaled group by group.
+#[derive(Debug)]
+pub(crate) struct Grouped {
+    /// Number of rows, over all matrices of a stack.
+    pub(crate) rows: u64,
+    /// Elements of a row.
+    pub(crate) cols: u64,
+    /// Rows of one matrix of a stack: `rows` for a single one.
+    pub(crate) matrix_rows: u64,
+    pub(crate) codes: Codes,
+    pub(crate) form: Form,
+    pub(crate) scales: Scales,
+    pub(crate) zeros: Zeros,
+}
+
+/// How codes are stored, and what they are worth.
+#[derive(Debug)]
+pub(crate) struct Codes {
+    pub(crate) packing: Packing,
+    pub(crate) value: Value,
+    /// Bytes of a stored row.
+    pub(crate) row_bytes: u64,
+    /// How many rows share a stored one, and the bits that each takes. `None`: each has its own.
+    pub(crate) planes: Option<Planes>,
+}
+
+/// Row `p * stored + r` is in stored row `r`, in the bits of plane `p`.
+#[derive(Debug)]
+pub(crate) struct Planes {
+    /// Stored rows.
+    pub(crate) stored: u64,
+    /// Bytes of a word.
+    pub(crate) word: usize,
+    /// Bits of a code.
+    pub(crate) bits: u32,
+    /// The lowest bit of each plane's codes.
+    pub(crate) shifts: Vec<u32>,
+}
+
+/// Where scales come from.
+#[derive(Debug)]
+pub(crate) enum Scales {
+    /// All are 1.
+    None,
+    /// As they are stored.
+    Stored(Factors),
+    /// Stored ones, each multiplied by one number of another part first.
+    Times(Factors, Global),
+    /// Stored ones, each divided by one number of another part first.
+    Over(Factors, Global),
+}
+
+/// A number for the whole weight, or one for each matrix of a stack.
+#[derive(Debug)]
+pub(crate) struct Global {
+    pub(crate) part: usize,
+    pub(crate) dtype: Dtype,
+    /// How many there are.
+    pub(crate) count: u64,
+}
+
+/// Where zero points or offsets come from.
+#[derive(Debug)]
+pub(crate) enum Zeros {
+    None,
+    /// One number for all.
+    All(f32),
+    /// Stored like the scales.
+    Stored(Factors),
+    /// As [`Stored`](Self::Stored), with the other sign.
+    Negated(Factors),
+    /// Codes of so many bits, packed along the rows: column `g` of words holds the zero points of group `g`,
+    /// a matrix of `words` rows and `groups` columns.
+    PackedRows {
+        part: usize,
+        packing: Packing,
+        bits: u32,
+        words: u64,
+        groups: u64,
+    },
+}
+
+impl Decoder for Grouped {
+    fn grid(&self) -> Grid {
+        Grid::new(self.rows, self.cols)
+    }
+
+    fn shared(&self) -> Spans {
+        let mut spans = Spans::new();
+        if let Scales::Times(_, global) | Scales::Over(_, global) = &self.scales {
+            spans.push(Span::run(global.part, 0..global.count * global.dtype.bits() / 8));
+        }
+        if let Zeros::PackedRows { part, words, groups, .. } = self.zeros {
+            spans.push(Span::run(part, 0..words * groups * 4));
+        }
+        spans
+    }
+
+    fn inputs(&self, rows: Range<u64>) -> Spans {
+        let mut spans = Spans::new();
+        if let Some(factors) = self.scales.factors() {
+            spans.push(factors.span(&rows, self.cols, self.matrix_rows));
+        }
+        if let Zeros::Stored(factors) | Zeros::Negated(factors) = &self.zeros {
+            spans.push(factors.span(&rows, self.cols, self.matrix_rows));
+        }
+        let bytes = self.codes.row_bytes;
+        spans.extend(
+            self.codes.runs(rows).map(|run| Span::run(CODES, run.stored.start * bytes..run.stored.end * bytes)),
+        );
+        spans
+    }
+
+    fn decode(
+        &self,
+        shared: &[Strip<'_>],
+        inputs: &[Strip<'_>],
+        rows: Range<u64>,
+        dtype: Dtype,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let mut inputs = inputs.iter();
+        let scales = self.scales(shared, &mut inputs, &rows)?;
+        let zeros = self.zeros(shared, &mut inputs, &rows, &scales)?;
+        let row_bytes = (self.cols * dtype.bits() / 8) as usize;
+        let (group, rows_per_factor) = self.groups();
+        let (mut out, mut first) = (out, rows.start);
+        for (run, codes) in self.codes.runs(rows.clone()).zip(inputs) {
+            let count = run.stored.end - run.stored.start;
+            let (now, behind) = out.split_at_mut(count as usize * row_bytes);
+            let geometry = Rows {
+                cols: self.cols as usize,
+                stride: self.codes.row_bytes as usize,
+                packing: run.packing,
+                value: self.codes.value.clone(),
+                form: self.form,
+                group: group.min(self.cols) as usize,
+                rows_per_factor: rows_per_factor.min(self.matrix_rows) as usize,
+                rows_per_matrix: self.matrix_rows as usize,
+                first: (first % self.matrix_rows) as usize,
+            };
+            // the run's rows of factors among those of the tile
+            let skipped = |factors: &[f32]| -> usize {
+                if factors.is_empty() {
+                    return 0;
+                }
+                let f = Factors { part: 0, dtype: Dtype::F32, rows: rows_per_factor, cols: group };
+                let (run, tile) = (first..first + 1, rows.clone());
+                let behind = f.factor_rows(&run, self.matrix_rows).start - f.factor_rows(&tile, self.matrix_rows).start;
+                behind as usize * geometry.groups()
+            };
+            let (scales, zeros) = (&scales[skipped(&scales)..], &zeros[skipped(&zeros)..]);
+            kernel::rows(&geometry, codes.bytes, scales, zeros, dtype, now)?;
+            (out, first) = (behind, first + count);
+        }
+        Ok(())
+    }
+}
+
+impl Grouped {
+    /// Columns and rows that share factors.
+    fn groups(&self) -> (u64, u64) {
+        let factors = self.scales.factors().or(match &self.zeros {
+            Zeros::Stored(factors) | Zeros::Negated(factors) => Some(factors),
+            _ => None,
+        });
+        factors.map_or((u64::MAX, u64::MAX), |f| (f.cols, f.rows))
+    }
+
+    /// One row of scales for each row of factors.
+    fn scales<'s>(
+        &self,
+        shared: &[Strip<'_>],
+        inputs: &mut impl Iterator<Item = &'s Strip<'s>>,
+        rows: &Range<u64>,
+    ) -> Result<Vec<f32>> {
+        let Some(factors) = self.scales.factors() else {
+            let (group, _) = self.groups();
+            return Ok(vec![1.0; self.cols.div_ceil(group) as usize]);
+        };
+        let bytes = inputs.next().map_or(&[][..], |strip| strip.bytes);
+        let mut scales = to_f32(factors.dtype, bytes)?;
+        let (global, divide) = match &self.scales {
+            Scales::Times(_, global) => (global, false),
+            Scales::Over(_, global) => (global, true),
+            Scales::None | Scales::Stored(_) => return Ok(scales),
+        };
+        let globals = to_f32(global.dtype, shared[0].bytes)?;
+        let per_row = self.cols.div_ceil(factors.cols) as usize;
+        let per_matrix = self.matrix_rows.div_ceil(factors.rows).max(1);
+        let first = factors.factor_rows(rows, self.matrix_rows).start;
+        for (row, scales) in (first..).zip(scales.chunks_mut(per_row.max(1))) {
+            let global = globals[if globals.len() == 1 { 0 } else { (row / per_matrix) as usize }];
+            scales.iter_mut().for_each(|s| *s = if divide { *s / global } else { *s * global });
+        }
+        Ok(scales)
+    }
+
+    /// One row of zero points for each row of factors; empty if there are none.
+    fn zeros<'s>(
+        &self,
+        shared: &[Strip<'_>],
+        inputs: &mut impl Iterator<Item = &'s Strip<'s>>,
+        rows: &Range<u64>,
+        scales: &[f32],
+    ) -> Result<Vec<f32>> {
+        match &self.zeros {
+            Zeros::None => Ok(Vec::new()),
+            Zeros::All(zero) => Ok(vec![*zero; scales.len()]),
+            Zeros::Stored(factors) => to_f32(factors.dtype, inputs.next().map_or(&[][..], |s| s.bytes)),
+            Zeros::Negated(factors) => {
+                let mut zeros = to_f32(factors.dtype, inputs.next().map_or(&[][..], |s| s.bytes))?;
+                zeros.iter_mut().for_each(|z| *z = -*z);
+                Ok(zeros)
+            }
+            Zeros::PackedRows { packing, bits, groups, words, .. } => {
+                let table = shared.last().map_or(&[][..], |s| s.bytes).as_chunks::<4>().0;
+                let (groups, words) = (*groups as usize, *words as usize);
+                let column = |g: usize| (0..words).flat_map(move |w| table[w * groups + g]).collect::<Vec<u8>>();
+                let columns: Vec<Vec<u8>> = (0..groups).map(column).collect();
+                let matrix_words = words as u64 * self.matrix_rows / self.rows.max(1);
+                let mut zeros = Vec::with_capacity(scales.len());
+                for row in rows.clone() {
+                    let (matrix, row) = (row / self.matrix_rows, row % self.matrix_rows);
+                    for column in &columns {
+                        let column = &column[(matrix * matrix_words * 4) as usize..];
+                        zeros.push(f32::from(kernel::code(*packing, *bits, column, row as usize)));
+                    }
+                }
+                Ok(zeros)
+            }
+        }
+    }
+}
+
+impl Scales {
+    fn factors(&self) -> Option<&Factors> {
+        match self {
+            Self::None => None,
+            Self::Stored(factors) | Self::Times(factors, _) | Self::Over(factors, _) => Some(factors),
+        }
+    }
+}
+
+/// Rows that are stored one behind the other.
+struct Run {
+    stored: Range<u64>,
+    packing: Packing,
+}
+
+impl Codes {
+    /// Each row has its own bytes.
+    pub(crate) fn new(packing: Packing, value: Value, row_bytes: u64) -> Self {
+        Self { packing, value, row_bytes, planes: None }
+    }
+
+    /// These rows, plane by plane.
+    fn runs(&self, rows: Range<u64>) -> impl Iterator<Item = Run> + '_ {
+        let stored = self.planes.as_ref().map_or(u64::MAX, |planes| planes.stored);
+        let planes = rows.start / stored..rows.end.div_ceil(stored);
+        planes.map(move |plane| {
+            let base = plane * stored;
+            let packing = match &self.planes {
+                Some(planes) => Packing::Plane(planes.word, planes.shifts[plane as usize], planes.bits),
+                None => self.packing,
+            };
+            Run { stored: rows.start.max(base) - base..(rows.end - base).min(stored), packing }
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! The one loop: fetch, decode, keep; in parallel, with progress, and stopped when asked.
+//!
+//! Workers take tiles in file order from one queue. Each has a buffer that holds one tile's output, so
+//! that it stays in the second-level cache, and hands it to the sink; a sink that lends memory has the
+//! elements made right there. Memory is therefore a tile per thread, and what a weight's tiles share.
+
+mod fetch;
+mod progress;
+mod queue;
+
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::checkpoint::Checkpoint;
+use crate::decode::cast;
+use crate::dtype::Dtype;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Plan, TensorSpec, Work};
+use crate::sink::Sink;
+
+use fetch::{Buffers, Slots};
+use queue::{Item, Piece, Queue};
+
+pub use progress::{Progress, Watch};
+
+/// Carries out a plan with this many threads (0: one per core).
+///
+/// `watch` hears of progress now and then, and of the end; it may stop the run.
+///
+/// # Errors
+/// I/O, bytes that contradict each other, a sink that cannot keep what it gets, and
+/// [`ErrorKind::Cancelled`] if `watch` says so. The sink's [`end`](Sink::end) is then not called.
+pub fn execute(
+    checkpoint: &Checkpoint,
+    plan: &Plan,
+    sink: &mut dyn Sink,
+    threads: usize,
+    watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+) -> Result<()> {
+    let outputs: Vec<TensorSpec> = plan.jobs.iter().map(|job| job.output.clone()).collect();
+    sink.begin(&outputs)?;
+    let total = plan.nbytes();
+    let watch = Watch::new(total, watch);
+    run(checkpoint, plan, sink, threads, &watch)?;
+    sink.end()?;
+    watch.finish();
+    Ok(())
+}
+
+fn run(checkpoint: &Checkpoint, plan: &Plan, sink: &mut dyn Sink, threads: usize, watch: &Watch<'_>) -> Result<()> {
+    let threads = match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    };
+    if sink.lend().is_some() {
+        let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), watch, None);
+        return crew.work(threads);
+    }
+    let crew = Crew::new(checkpoint, plan, Queue::new(plan, None), watch, Some(&*sink));
+    crew.work(threads)
+}
+
+/// What the workers share.
+struct Crew<'r, 'w> {
+    checkpoint: &'r Checkpoint,
+    plan: &'r Plan,
+    queue: Mutex<Queue<'r>>,
+    slots: Slots<'r>,
+    sink: Option<&'r dyn Sink>,
+    watch: &'r Watch<'w>,
+    stop: AtomicBool,
+    failed: Mutex<Option<Error>>,
+    done: AtomicU64,
+}
+
+impl<'r, 'w> Crew<'r, 'w> {
+    fn new(
+        checkpoint: &'r Checkpoint,
+        plan: &'r Plan,
+        queue: Queue<'r>,
+        watch: &'r Watch<'w>,
+        sink: Option<&'r dyn Sink>,
+    ) -> Self {
+        Self {
+            checkpoint,
+            plan,
+            slots: Slots::new(plan),
+            queue: Mutex::new(queue),
+            sink,
+            watch,
+            stop: AtomicBool::new(false),
+            failed: Mutex::new(None),
+            done: AtomicU64::new(0),
+        }
+    }
+
+    fn work(&self, threads: usize) -> Result<()> {
+        if threads == 1 {
+            self.worker();
+        } else {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            let pool = pool.map_err(|e| Error::from(std::io::Error::other(e)))?;
+            pool.in_place_scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| self.worker())));
+        }
+        let failed = self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Takes pieces until there are none.
+    fn worker(&self) {
+        let mut buffers = Buffers::default();
+        while !self.stop.load(Ordering::Relaxed) {
+            let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else { break };
+            if let Err(error) = self.item(item, &mut buffers) {
+                self.stop.store(true, Ordering::Relaxed);
+                // the first one tells; those of other threads follow from stopping
+                self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+            }
+        }
+    }
+
+    fn item(&self, item: Item<'r>, buffers: &mut Buffers) -> Result<()> {
+        let job = &self.plan.jobs[item.job];
+        let mut out = item.out;
+        match (&job.work, item.piece) {
+            (Work::Tiles { decoder, .. }, Piece::Tile { tile, start, nbytes }) => {
+                let ready = self.slots.get(self.checkpoint, job, item.job)?;
+                let Buffers { output, input } = buffers;
+                let made = match &mut out {
+                    Some(lent) => &mut **lent,
+                    None => fetch::room(output, nbytes)?,
+                };
+                let inputs = ready.inputs(self.checkpoint, &tile, input)?;
+                let about = |e: Error| e.about(&format!("weight {}", crate::catalog::quote(&job.output.name)));
+                decoder.decode(&ready.shared(), &inputs, tile.rows, job.output.dtype, made).map_err(about)?;
+                if out.is_none() {
+                    self.put(item.job, start, &output[..nbytes])?;
+                }
+                self.slots.done(item.job);
+                self.tick(nbytes as u64)
+            }
+            (Work::Stream { from }, _) => self.stream(item.job, *from, out, buffers),
+            (Work::Tiles { .. }, Piece::Whole) => unreachable!("tiles come as tiles"),
+        }
+    }
+
+    fn stream(&self, number: usize, from: Dtype, out: Option<&mut [u8]>, buffers: &mut Buffers) -> Result<()> {
+        let job = &self.plan.jobs[number];
+        let tensor = self.checkpoint.tensors().nth(job.parts[0].tensor).expect("planned from this catalog");
+        let to = job.output.dtype;
+        let mut out = out;
+        let mut start = 0u64;
+        tensor.chunks(|piece| {
+            let nbytes = if from == to { piece.len() } else { piece.len() * to.bits() as usize / from.bits() as usize };
+            let at = start as usize;
+            match &mut out {
+                Some(out) => cast::cast(from, piece, to, &mut out[at..at + nbytes])?,
+                None if from == to => self.put(number, start, piece)?,
+                None => {
+                    let made = fetch::room(&mut buffers.output, nbytes)?;
+                    cast::cast(from, piece, to, made)?;
+                    self.put(number, start, made)?;
+                }
+            }
+            start += nbytes as u64;
+            self.tick(nbytes as u64)
+        })
+    }
+
+    fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
+        self.sink.expect("a sink that does not lend").put(output, start, bytes)
+    }
+
+    /// Counts what was made, and stops where someone asked for it.
+    fn tick(&self, nbytes: u64) -> Result<()> {
+        let done = self.done.fetch_add(nbytes, Ordering::Relaxed) + nbytes;
+        if self.watch.tell(done).is_break() {
+            return Err(Error::new(ErrorKind::Cancelled));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! Bringing the bytes of tiles: lent where a file is mapped, read where not.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use smallvec::SmallVec;
+
+use crate::catalog::{TensorInfo, quote};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Job, Plan, Span, Strip, Tile, Work, addressable};
+use crate::source::read_exact_at;
+
+/// A worker's memory, used again for each tile.
+#[derive(Default)]
+pub(super) struct Buffers {
+    pub(super) output: Vec<u8>,
+    /// One per input of a tile.
+    pub(super) input: Vec<Vec<u8>>,
+}
+
+/// The first `nbytes` of a buffer that grows as needed.
+pub(super) fn room(buffer: &mut Vec<u8>, nbytes: usize) -> Result<&mut [u8]> {
+    if buffer.len() < nbytes {
+        let more = nbytes - buffer.len();
+        buffer
+            .try_reserve_exact(more)
+            .map_err(|_| Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory)))?;
+        buffer.resize(nbytes, 0);
+    }
+    Ok(&mut buffer[..nbytes])
+}
+
+/// A job's parts, ready to be read from: what is not addressable was brought whole.
+pub(super) struct Ready<'c> {
+    parts: Vec<Place<'c>>,
+    shared: Vec<(Cow<'c, [u8]>, Span)>,
+}
+
+/// Where a part's logical bytes are.
+enum Place<'c> {
+    /// In the file, as they are.
+    File(&'c TensorInfo),
+    /// Here.
+    Here(Cow<'c, [u8]>),
+}
+
+/// One slot per job: filled by the first of its tiles, emptied by the last.
+pub(super) struct Slots<'c> {
+    slots: Vec<Slot<'c>>,
+}
+
+struct Slot<'c> {
+    ready: Mutex<Option<Arc<Ready<'c>>>>,
+    left: AtomicU64,
+}
+
+impl<'c> Slots<'c> {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let left = |job: &Job| match &job.work {
+            Work::Tiles { decoder, rows } => decoder.grid().rows.div_ceil(*rows),
+            Work::Stream { .. } => 0,
+        };
+        let slot = |job| Slot { ready: Mutex::new(None), left: AtomicU64::new(left(job)) };
+        Self { slots: plan.jobs.iter().map(slot).collect() }
+    }
+
+    pub(super) fn get(&self, checkpoint: &'c Checkpoint, job: &Job, number: usize) -> Result<Arc<Ready<'c>>> {
+        let mut ready = self.slots[number].ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready) = &*ready {
+            return Ok(ready.clone());
+        }
+        let made = Arc::new(Ready::new(checkpoint, job)?);
+        *ready = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Lets go of what the tiles of a job share after the last of them.
+    pub(super) fn done(&self, number: usize) {
+        let slot = &self.slots[number];
+        if slot.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            *slot.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+impl<'c> Ready<'c> {
+    fn new(checkpoint: &'c Checkpoint, job: &Job) -> Result<Self> {
+        let Work::Tiles { decoder, .. } = &job.work else { unreachable!("streams share nothing") };
+        let mut parts = Vec::with_capacity(job.parts.len());
+        for part in &job.parts {
+            let info = &checkpoint.catalog().tensors()[part.tensor];
+            parts.push(if addressable(info) {
+                Place::File(info)
+            } else {
+                let tensor = checkpoint.tensors().nth(part.tensor).expect("planned from this catalog");
+                Place::Here(tensor.bytes()?)
+            });
+        }
+        let mut ready = Self { parts, shared: Vec::new() };
+        for span in decoder.shared() {
+            let bytes = match ready.lend(checkpoint, &span)? {
+                Some(lent) => Cow::Borrowed(lent),
+                None => {
+                    let mut own = Vec::new();
+                    ready.read(checkpoint, &span, &mut own)?;
+                    Cow::Owned(own)
+                }
+            };
+            // what is here already is not borrowed from itself
+            ready.shared.push((bytes, span));
+        }
+        Ok(ready)
+    }
+
+    pub(super) fn shared(&self) -> SmallVec<[Strip<'_>; 4]> {
+        self.shared.iter().map(|(bytes, span)| strip(bytes, span)).collect()
+    }
+
+    /// The bytes of a tile's inputs.
+    pub(super) fn inputs<'b>(
+        &'b self,
+        checkpoint: &'c Checkpoint,
+        tile: &Tile,
+        buffers: &'b mut Vec<Vec<u8>>,
+    ) -> Result<SmallVec<[Strip<'b>; 4]>> {
+        if buffers.len() < tile.inputs.len() {
+            buffers.resize_with(tile.inputs.len(), Vec::new);
+        }
+        let mut strips = SmallVec::new();
+        for (span, buffer) in tile.inputs.iter().zip(buffers) {
+            let here = match &self.parts[span.part] {
+                Place::Here(bytes) => Some(cut(bytes, span)?),
+                Place::File(_) => self.lend(checkpoint, span)?,
+            };
+            strips.push(match here {
+                Some(bytes) => strip(bytes, span),
+                None => {
+                    let n = self.read(checkpoint, span, buffer)?;
+                    Strip { bytes: &buffer[..n], len: to_usize(span.len)?, stride: to_usize(span.len)? }
+                }
+            });
+        }
+        Ok(strips)
+    }
+
+    /// The bytes from the first run of a span to its last, where the file is mapped.
+    fn lend(&self, checkpoint: &'c Checkpoint, span: &Span) -> Result<Option<&'c [u8]>> {
+        let Place::File(info) = &self.parts[span.part] else { return Ok(None) };
+        let Some(map) = checkpoint.source(info.bytes.file).mapped() else { return Ok(None) };
+        let (start, reach) = within(info, span)?;
+        let end = start.checked_add(reach).and_then(|end| usize::try_from(end).ok());
+        let bytes = usize::try_from(start).ok().zip(end).and_then(|(start, end)| map.get(start..end));
+        // the file was longer when its header was read
+        let gone = || Error::new(ErrorKind::Io(std::io::ErrorKind::UnexpectedEof.into())).at(start);
+        bytes.map(Some).ok_or_else(|| checkpoint.place(gone(), info.bytes.file))
+    }
+
+    /// Reads the runs of a span, one behind the other; says how many bytes they are.
+    fn read(&self, checkpoint: &Checkpoint, span: &Span, buffer: &mut Vec<u8>) -> Result<usize> {
+        let info = match &self.parts[span.part] {
+            Place::File(info) => info,
+            Place::Here(bytes) => {
+                let bytes = cut(bytes, span)?;
+                let (len, stride) = (to_usize(span.len)?, to_usize(span.stride)?);
+                let total = to_usize(span.nbytes().unwrap_or(u64::MAX))?;
+                let out = room(buffer, total)?;
+                for (i, out) in out.chunks_mut(len.max(1)).enumerate() {
+                    out.copy_from_slice(&bytes[i * stride..][..len]);
+                }
+                return Ok(total);
+            }
+        };
+        let (start, _) = within(info, span)?;
+        let (len, total) = (to_usize(span.len)?, to_usize(span.nbytes().unwrap_or(u64::MAX))?);
+        let source = checkpoint.source(info.bytes.file);
+        let out = room(buffer, total)?;
+        let mut at = start;
+        for run in out.chunks_mut(len.max(1)) {
+            read_exact_at(source, at, run).map_err(|e| checkpoint.place(Error::from(e).at(at), info.bytes.file))?;
+            at += span.stride;
+        }
+        Ok(total)
+    }
+}
+
+fn strip<'b>(bytes: &'b [u8], span: &Span) -> Strip<'b> {
+    let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    // what was read lies run behind run, what was lent as in the file
+    let packed = bytes.len() as u64 == span.nbytes().unwrap_or(u64::MAX);
+    Strip { bytes, len: size(span.len), stride: size(if packed { span.len } else { span.stride }) }
+}
+
+/// Where a span begins in the file, and how far it reaches; it must lie inside its tensor.
+fn within(info: &TensorInfo, span: &Span) -> Result<(u64, u64)> {
+    let reach = span.reach().filter(|&reach| span.start.checked_add(reach).is_some_and(|end| end <= info.bytes.len));
+    let outside = || Error::malformed(format!("tensor {} is shorter than its weight needs", quote(&info.name)));
+    reach.map(|reach| (info.bytes.start + span.start, reach)).ok_or_else(outside)
+}
+
+fn cut<'b>(bytes: &'b [u8], span: &Span) -> Result<&'b [u8]> {
+    let (start, reach) = (to_usize(span.start)?, to_usize(span.reach().unwrap_or(u64::MAX))?);
+    let outside = || Error::malformed("a tensor is shorter than its weight needs");
+    start.checked_add(reach).and_then(|end| bytes.get(start..end)).ok_or_else(outside)
+}
+
+fn to_usize(n: u64) -> Result<usize> {
+    usize::try_from(n).map_err(|_| Error::unsupported("more bytes at a time than this machine can address"))
+}

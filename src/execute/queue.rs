@@ -1,0 +1,76 @@
+//! What is to be done, in file order, one piece at a time.
+
+use std::vec;
+
+use crate::plan::{Plan, Tile, Work, tile};
+
+/// A piece of work, and the memory lent for it.
+pub(super) struct Item<'r> {
+    pub(super) job: usize,
+    pub(super) piece: Piece,
+    pub(super) out: Option<&'r mut [u8]>,
+}
+
+pub(super) enum Piece {
+    /// These rows.
+    Tile { tile: Tile, start: u64, nbytes: usize },
+    /// A whole output, from its first element to its last.
+    Whole,
+}
+
+/// The pieces that nobody has taken.
+pub(super) struct Queue<'r> {
+    plan: &'r Plan,
+    job: usize,
+    /// Number of the next tile of this job.
+    tile: u64,
+    /// Memory for the jobs after this one, and what is left of this one's.
+    room: Option<(vec::IntoIter<&'r mut [u8]>, Option<&'r mut [u8]>)>,
+}
+
+impl<'r> Queue<'r> {
+    pub(super) fn new(plan: &'r Plan, room: Option<Vec<&'r mut [u8]>>) -> Self {
+        let room = room.map(|room| {
+            let mut room = room.into_iter();
+            let first = room.next();
+            (room, first)
+        });
+        Self { plan, job: 0, tile: 0, room }
+    }
+
+    pub(super) fn next(&mut self) -> Option<Item<'r>> {
+        loop {
+            let job = self.plan.jobs.get(self.job)?;
+            let number = self.job;
+            let Work::Tiles { decoder, rows } = &job.work else {
+                let out = self.room.as_mut().and_then(|(_, left)| left.take());
+                self.next_job();
+                return Some(Item { job: number, piece: Piece::Whole, out });
+            };
+            let grid = decoder.grid();
+            if self.tile >= grid.rows.div_ceil(*rows) {
+                self.next_job();
+                continue;
+            }
+            let tile = tile::tile(&**decoder, *rows, self.tile);
+            self.tile += 1;
+            let bytes = |rows: u64| job.output.dtype.nbytes(rows * grid.cols).expect("planned");
+            let (start, end) = (bytes(tile.rows.start), bytes(tile.rows.end));
+            let nbytes = usize::try_from(end - start).expect("a tile is small");
+            let out = self.room.as_mut().and_then(|(_, left)| {
+                let (out, behind) = left.take()?.split_at_mut(nbytes);
+                *left = Some(behind);
+                Some(out)
+            });
+            return Some(Item { job: number, piece: Piece::Tile { tile, start, nbytes }, out });
+        }
+    }
+
+    fn next_job(&mut self) {
+        self.job += 1;
+        self.tile = 0;
+        if let Some((rest, left)) = &mut self.room {
+            *left = rest.next();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! From a catalog to a plan: schemes claim their weights, the rest is plain.
+
+use std::cell::{Cell, RefCell};
+
+use crate::catalog::{elements, quote};
+use crate::decode::{Cast, cast::casts};
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::plan::{Job, Part, Plan, Refusal, TensorSpec, Work, addressable};
+use crate::scheme::{Context, Leftover, QuantConfig, SCHEMES, Weight, left_over};
+
+use super::Remember;
+
+pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
+    if !matches!(what.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
+        return Err(Error::misuse(format!("weights become BF16, F16 or F32, not {}", what.dtype)));
+    }
+    let checkpoint = what.checkpoint;
+    let config = match (&what.config, checkpoint.path()) {
+        (Some(config), _) => config.clone(),
+        (None, Some(path)) => QuantConfig::beside(path)?,
+        (None, None) => QuantConfig::default(),
+    };
+    let read = |tensor: usize| {
+        let tensor = checkpoint.tensors().nth(tensor).expect("a number from the catalog");
+        tensor.bytes().map(std::borrow::Cow::into_owned)
+    };
+    let cx = Context {
+        catalog: checkpoint.catalog(),
+        config: &config,
+        read: &read,
+        native: what.native,
+        notes: RefCell::new(Vec::new()),
+        claimed: Cell::new(false),
+    };
+    let mut plan = Plan::default();
+    let wanted = |name: &str| what.filter.as_ref().is_none_or(|keep| keep(name));
+    let mut slots = claims(&cx, &mut plan, &wanted);
+    for (tensor, slot) in slots.iter_mut().enumerate() {
+        match std::mem::replace(slot, Slot::Taken) {
+            Slot::Weight(weight) if wanted(&weight.name) => match weigh(&weight, what.dtype) {
+                Ok(()) => plan.jobs.push(Job::decode(*weight, what.dtype)),
+                Err(error) => plan.refused.push(Refusal { name: weight.name, error }),
+            },
+            Slot::Free if wanted(&cx.info(tensor).name) => match left_over(&cx, tensor) {
+                Ok(Leftover::Plain(dtype)) => plan.jobs.push(plain(&cx, tensor, dtype, what)),
+                Ok(Leftover::Dropped(_)) => {}
+                Err(error) => plan.refused.push(Refusal { name: cx.info(tensor).name.clone(), error }),
+            },
+            Slot::Free | Slot::Weight(_) | Slot::Taken => {}
+        }
+    }
+    twice(&mut plan);
+    plan.notes = cx.notes.into_inner();
+    Ok(plan)
+}
+
+/// What became of a stored tensor.
+enum Slot {
+    /// No weight was made from it.
+    Free,
+    /// A weight was recognised by it.
+    Weight(Box<Weight>),
+    /// It belongs to a weight, or to one that was refused.
+    Taken,
+}
+
+/// Asks every scheme about every tensor. The first claim wins, and takes its parts along.
+fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> Vec<Slot> {
+    let count = cx.catalog.tensors().len();
+    let mut slots: Vec<Slot> = (0..count).map(|_| Slot::Free).collect();
+    for tensor in 0..count {
+        for scheme in SCHEMES {
+            match (scheme.claim)(cx, tensor) {
+                Ok(None) => continue,
+                Ok(Some(weight)) => {
+                    cx.claimed.set(true);
+                    for part in &weight.parts[1..] {
+                        slots[part.tensor] = Slot::Taken;
+                    }
+                    slots[tensor] = Slot::Weight(Box::new(weight));
+                }
+                Err(error) => {
+                    let name = cx.info(tensor).name.clone();
+                    if wanted(&name) {
+                        plan.refused.push(Refusal { name, error });
+                    }
+                    slots[tensor] = Slot::Taken;
+                }
+            }
+            break;
+        }
+    }
+    slots
+}
+
+/// A weight's geometry must make its shape.
+fn weigh(weight: &Weight, dtype: Dtype) -> Result<()> {
+    let grid = weight.decoder.grid();
+    let made = grid.rows.checked_mul(grid.cols);
+    let shaped = elements(&weight.shape).filter(|&n| dtype.nbytes(n).is_some());
+    if made.is_none() || made != shaped {
+        let what =
+            format!("weight {}: {} rows of {} are not {:?}", quote(&weight.name), grid.rows, grid.cols, weight.shape);
+        return Err(Error::malformed(what));
+    }
+    Ok(())
+}
+
+fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, what: &Remember<'_>) -> Job {
+    let info = cx.info(tensor);
+    let to = if what.cast && casts(from, what.dtype) { what.dtype } else { from };
+    let work = if addressable(info) {
+        let decoder = Cast { from, elements: info.elements() };
+        let rows = crate::plan::Decoder::grid(&decoder).rows_per_tile(to);
+        Work::Tiles { decoder: std::sync::Arc::new(decoder), rows }
+    } else {
+        Work::Stream { from }
+    };
+    let parts = vec![Part { role: "values", tensor }];
+    Job {
+        output: TensorSpec { name: info.name.clone(), shape: info.shape.clone(), dtype: to },
+        scheme: "plain",
+        parts,
+        work,
+    }
+}
+
+/// Two outputs of one name cannot both be kept: the later one is refused.
+fn twice(plan: &mut Plan) {
+    let mut seen = std::collections::HashSet::new();
+    let refused = &mut plan.refused;
+    plan.jobs.retain(|job| {
+        let first = seen.insert(job.output.name.clone());
+        if !first {
+            let error = Error::malformed(format!("two weights would be called {}", quote(&job.output.name)));
+            refused.push(Refusal { name: job.output.name.clone(), error });
+        }
+        first
+    });
+}

@@ -1,0 +1,61 @@
+//! Schemes: how quantised weights are stored, one file each.
+//!
+//! A scheme looks at one stored tensor after another and says which of them is the heart of a weight of
+//! its kind: by dtype first, then by the roles of the tensors beside it, then by the configuration. The
+//! first claim wins; a tensor that belongs to a claimed weight is not offered again. What is left is
+//! plain, unless it looks like a part of something that no scheme here undoes.
+
+mod config;
+mod context;
+mod foreign;
+mod fp8;
+mod ggml;
+mod grain;
+mod plain;
+
+use std::sync::Arc;
+
+use crate::catalog::Shape;
+use crate::error::Result;
+use crate::plan::{Decoder, Part};
+
+pub use config::QuantConfig;
+pub(crate) use context::Context;
+pub(crate) use plain::{Leftover, left_over};
+
+/// A quantised weight: what it is called, what it is made from, and how.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    /// Name as PyTorch has it, such as `model.layers.0.mlp.up_proj.weight`.
+    pub name: Box<str>,
+    /// Sizes as PyTorch has them.
+    pub shape: Shape,
+    /// Name of its scheme.
+    pub scheme: &'static str,
+    /// The stored tensors that it is made from; the first is the one that was recognised.
+    pub parts: Vec<Part>,
+    /// Geometry and arithmetic.
+    pub decoder: Arc<dyn Decoder>,
+}
+
+/// One way to store quantised weights.
+pub struct Scheme {
+    /// Its name in plans and JSON.
+    pub name: &'static str,
+    /// Whose weight the tensor with this number is, if it is one of this scheme. An error means: of this
+    /// scheme, and not to be decoded.
+    pub(crate) claim: fn(&Context<'_>, usize) -> Result<Option<Weight>>,
+}
+
+/// All schemes, in the order in which they are asked.
+pub static SCHEMES: &[Scheme] = &[
+    Scheme { name: "ggml", claim: ggml::claim },
+    Scheme { name: "fp8", claim: fp8::claim },
+    Scheme { name: "foreign", claim: foreign::claim },
+];
+
+impl std::fmt::Debug for Scheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheme").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,137 @@
+//! What a checkpoint's configuration files say of its quantisation.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// Bytes of a configuration file that are read at most.
+const MOST: u64 = 16 << 20;
+
+/// Where a quantisation's configuration stands: the file, and the key in it (none: the whole file).
+static PLACES: &[(&str, &[&str])] = &[
+    ("config.json", &["quantization_config", "text_config.quantization_config", "quantization", "compression_config"]),
+    ("hf_quant_config.json", &["quantization"]),
+    ("quantize_config.json", &[""]),
+    ("quant_config.json", &[""]),
+    ("quantization_map.json", &[""]),
+];
+
+/// The configuration of a quantised checkpoint: `quantization_config` of its `config.json`, or what other
+/// writers use in its place.
+///
+/// Configuration is asked last: what dtypes, names and shapes say counts more.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QuantConfig {
+    map: Map<String, Value>,
+    /// The file and key it was found under.
+    pub origin: Option<String>,
+}
+
+impl QuantConfig {
+    /// From the JSON text of a `config.json`, of its `quantization_config` alone, or of a file that another
+    /// writer uses in its place.
+    ///
+    /// # Errors
+    /// If it is not a JSON object.
+    pub fn from_json(text: &[u8]) -> Result<Self> {
+        let whole = parse(text)?;
+        let (file, keys) = PLACES[0];
+        let found = keys.iter().find_map(|key| Some((key, inside(&whole, key)?.clone())));
+        Ok(match found {
+            Some((key, map)) => Self { map, origin: Some(format!("{key} of {file}")) },
+            None => Self { map: whole, origin: Some("the given configuration".to_owned()) },
+        })
+    }
+
+    /// What stands in the files beside a checkpoint's first file, or in its directory.
+    pub(crate) fn beside(path: &Path) -> Result<Self> {
+        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+        for (file, keys) in PLACES {
+            let at = folder.join(file);
+            let Ok(opened) = File::open(&at) else { continue };
+            let mut text = Vec::new();
+            opened.take(MOST + 1).read_to_end(&mut text).map_err(|e| Error::from(e).in_file(&at))?;
+            if text.len() as u64 > MOST {
+                return Err(Error::unsupported("a configuration file of more than 16 MiB").in_file(&at));
+            }
+            let whole = parse(&text).map_err(|e| e.in_file(&at))?;
+            if let Some((key, map)) = keys.iter().find_map(|key| Some((key, inside(&whole, key)?))) {
+                let place = if key.is_empty() { (*file).to_owned() } else { format!("{key} of {file}") };
+                return Ok(Self { map: map.clone(), origin: Some(place) });
+            }
+        }
+        Ok(Self::default())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// The method's name, in lower case: `quant_method`, or ModelOpt's `quant_algo`.
+    pub fn method(&self) -> Option<String> {
+        let name = self.text("quant_method").map(str::to_owned);
+        let modelopt = || self.text("quant_algo").map(|_| "modelopt".to_owned());
+        name.or_else(modelopt).map(|name| name.to_ascii_lowercase())
+    }
+
+    /// Whether the method is one of these.
+    pub(crate) fn is(&self, methods: &[&str]) -> bool {
+        self.method().is_some_and(|m| methods.contains(&&*m))
+    }
+
+    /// The value at a dotted path.
+    pub fn get(&self, path: &str) -> Option<&Value> {
+        let mut keys = path.split('.');
+        let mut value = self.map.get(keys.next()?)?;
+        for key in keys {
+            value = value.get(key)?;
+        }
+        Some(value)
+    }
+
+    /// A text at a dotted path.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.get(path)?.as_str()
+    }
+
+    /// A whole number at a dotted path.
+    pub fn integer(&self, path: &str) -> Option<i64> {
+        self.get(path)?.as_i64()
+    }
+
+    /// A truth value at a dotted path.
+    pub fn flag(&self, path: &str) -> Option<bool> {
+        self.get(path)?.as_bool()
+    }
+
+    /// The whole of it.
+    pub fn map(&self) -> &Map<String, Value> {
+        &self.map
+    }
+}
+
+fn parse(text: &[u8]) -> Result<Map<String, Value>> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    match serde_json::from_slice(text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(Error::malformed("the configuration is not a JSON object").in_format("config")),
+        Err(e) => Err(Error::malformed(format!("the configuration is not JSON: {e}")).in_format("config")),
+    }
+}
+
+fn inside<'v>(whole: &'v Map<String, Value>, key: &str) -> Option<&'v Map<String, Value>> {
+    if key.is_empty() {
+        return Some(whole);
+    }
+    let mut keys = key.split('.');
+    let mut value = whole.get(keys.next()?)?;
+    for key in keys {
+        value = value.get(key)?;
+    }
+    value.as_object()
+}

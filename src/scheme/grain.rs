@@ -1,0 +1,127 @@
+//! How many elements share a scale, seen from the shapes of weight and scales.
+
+use crate::catalog::TensorInfo;
+use crate::decode::Factors;
+use crate::dtype::Dtype;
+use crate::error::Result;
+
+use super::context::{Context, malformed, plain};
+
+/// A weight as a stack of matrices: `(rows of all, columns, rows of one)`.
+pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
+    let cols = shape.last().copied().unwrap_or(1);
+    let rows = shape[..shape.len().saturating_sub(1)].iter().product();
+    let matrix = if shape.len() >= 2 { shape[shape.len() - 2] } else { rows };
+    (rows, cols, matrix)
+}
+
+/// How scales (or zero points) of this tensor lie over a weight of this shape: one for all, per channel,
+/// per group, or per block with ragged edges. A block's sides come from the shapes; where those leave a
+/// choice, the configured `block` decides, and else the power of two.
+///
+/// Whole bytes (U8) are taken for E8M0.
+pub(super) fn factors(
+    cx: &Context<'_>,
+    part: usize,
+    scale: usize,
+    weight: &[u64],
+    block: Option<(u64, u64)>,
+) -> Result<Factors> {
+    let info = cx.info(scale);
+    let dtype = scale_dtype(info)?;
+    let shape = &info.shape[..];
+    let (rows, cols, matrix) = stack(weight);
+    let mismatch = || {
+        let what = format!("{} {:?} does not scale a weight of {:?}", info.encoding, shape, weight);
+        malformed(info, what)
+    };
+    if info.elements() == 1 {
+        return Ok(Factors::one(part, dtype));
+    }
+    if rows == 0 || cols == 0 || info.elements() == 0 {
+        return Err(mismatch());
+    }
+    // one per channel, written as a vector: over the rows, as every scheme here has them
+    if shape.len() == 1 && weight.len() == 2 && shape[0] == rows {
+        return Ok(Factors::per_group(part, dtype, cols));
+    }
+    // one per matrix of a stack
+    if weight.len() > 2 && info.elements() == rows / matrix && shape[0] == rows / matrix {
+        return Ok(Factors::per_block(part, dtype, matrix, cols));
+    }
+    if shape.len() != weight.len() || shape.len() < 2 || shape[..shape.len() - 2] != weight[..weight.len() - 2] {
+        return Err(mismatch());
+    }
+    let (across, along) = (shape[shape.len() - 2], shape[shape.len() - 1]);
+    let side = |len, count, configured| side(len, count, configured).ok_or_else(mismatch);
+    let high = side(matrix, across, block.map(|b| b.0))?;
+    let wide = side(cols, along, block.map(|b| b.1))?;
+    if !high.sure || !wide.sure {
+        // a square is the better guess where one side is certain
+        cx.note(format!(
+            "blocks of {} by {}, from shapes such as {:?} and {:?}: other sizes would fit them too, \
+             and the configuration names none",
+            high.len, wide.len, weight, shape
+        ));
+    }
+    Ok(Factors::per_block(part, dtype, high.len, wide.len))
+}
+
+/// A side of a block.
+struct Side {
+    len: u64,
+    /// Whether no other length fits, or the configuration says so.
+    sure: bool,
+}
+
+/// The side of blocks of which `count` cover `len`.
+fn side(len: u64, count: u64, configured: Option<u64>) -> Option<Side> {
+    if count == 0 || count > len {
+        return None;
+    }
+    // the lengths b with ceil(len / b) == count
+    let (least, most) = (len.div_ceil(count), if count == 1 { len } else { (len - 1) / (count - 1) });
+    if least > most {
+        return None;
+    }
+    if count == 1 || count == len {
+        return Some(Side { len: len.div_ceil(count), sure: true });
+    }
+    if let Some(b) = configured.filter(|b| (least..=most).contains(b)) {
+        return Some(Side { len: b, sure: true });
+    }
+    let power = least.next_power_of_two();
+    let sure = least == most || (len.is_multiple_of(count) && least.is_power_of_two());
+    Some(Side { len: if power <= most { power } else { least }, sure })
+}
+
+/// The dtype of scales: whole bytes are exponents (E8M0).
+pub(super) fn scale_dtype(info: &TensorInfo) -> Result<Dtype> {
+    match plain(info) {
+        Some(Dtype::U8) => Ok(Dtype::F8_E8M0),
+        Some(
+            d @ (Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64 | Dtype::F8_E8M0 | Dtype::F8_E4M3 | Dtype::F8_E5M2),
+        ) => Ok(d),
+        _ => Err(malformed(info, format!("{} where scales belong", info.encoding))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_follows_from_the_count() {
+        let found = |len, count, configured| side(len, count, configured).map(|s| (s.len, s.sure));
+        assert_eq!(found(256, 2, None), Some((128, true)));
+        assert_eq!(found(576, 5, None), Some((128, false))); // DeepSeek's kv_a_proj
+        assert_eq!(found(576, 5, Some(128)), Some((128, true)));
+        assert_eq!(found(576, 5, Some(64)), Some((128, false))); // a configuration that cannot be
+        assert_eq!(found(100, 1, None), Some((100, true)));
+        assert_eq!(found(100, 100, None), Some((1, true)));
+        assert_eq!(found(96, 3, None), Some((32, true)));
+        assert_eq!(found(10, 11, None), None);
+        assert_eq!(found(10, 0, None), None);
+        assert_eq!(found(10, 7, None), None); // ceil(10/b) is never 7
+    }
+}

@@ -1,0 +1,158 @@
+//! A safetensors file, or several with an index: written beside the target, then renamed.
+//!
+//! Source: the format description of the `safetensors` repository. Tensors are laid out widest elements
+//! first, as that crate's writer does, so that each is aligned to its elements.
+
+mod file;
+mod header;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::plan::TensorSpec;
+
+use super::Sink;
+use file::Shard;
+use header::Group;
+
+/// How much is written into one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// One file: the target.
+    File,
+    /// The target is a directory, with files of at most this many bytes of tensors each (a tensor that is
+    /// larger has one of its own), and `model.safetensors.index.json` beside them.
+    Shards(u64),
+}
+
+/// Name of the one file in a directory, and of the index of several.
+const NAME: &str = "model.safetensors";
+
+/// Writes safetensors files. Nothing is seen under their names before all is written; a sink that is
+/// dropped before removes what it began.
+#[derive(Debug)]
+pub struct SafetensorsSink {
+    target: PathBuf,
+    extent: Extent,
+    overwrite: bool,
+    metadata: Vec<(String, String)>,
+    shards: Vec<Shard>,
+    /// Of each output: its shard, and where it begins in the file.
+    places: Vec<(usize, u64)>,
+    index: Option<String>,
+}
+
+impl SafetensorsSink {
+    /// Will write to `target`.
+    pub fn new(target: impl Into<PathBuf>, extent: Extent) -> Self {
+        Self {
+            target: target.into(),
+            extent,
+            overwrite: false,
+            metadata: Vec::new(),
+            shards: Vec::new(),
+            places: Vec::new(),
+            index: None,
+        }
+    }
+
+    /// Whether files that exist are replaced. They are refused if not.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// What the header's `__metadata__` holds, in this order.
+    #[must_use]
+    pub fn metadata(mut self, metadata: Vec<(String, String)>) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
+    /// The files that were written: after the run, under their names.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.shards.iter().map(Shard::target)
+    }
+
+    fn free(&self, path: &Path) -> Result<()> {
+        match fs::symlink_metadata(path) {
+            Ok(meta) if meta.is_dir() => {
+                Err(Error::from(std::io::Error::from(std::io::ErrorKind::IsADirectory)).in_file(path))
+            }
+            Ok(meta) if !meta.is_file() && !meta.is_symlink() => {
+                Err(Error::misuse("only a file is replaced, and this is a device or a pipe").in_file(path))
+            }
+            Ok(_) if !self.overwrite => {
+                Err(Error::from(std::io::Error::from(std::io::ErrorKind::AlreadyExists)).in_file(path))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The names of so many files.
+    fn names(&self, count: usize) -> Vec<PathBuf> {
+        match (&self.extent, count) {
+            (Extent::File, _) => vec![self.target.clone()],
+            (Extent::Shards(_), 1) => vec![self.target.join(NAME)],
+            (Extent::Shards(_), n) => {
+                (1..=n).map(|i| self.target.join(format!("model-{i:05}-of-{n:05}.safetensors"))).collect()
+            }
+        }
+    }
+}
+
+impl Sink for SafetensorsSink {
+    fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
+        let groups = header::groups(outputs, &self.extent)?;
+        let names = self.names(groups.len());
+        let index = self.target.join(format!("{NAME}.index.json"));
+        for path in names.iter().chain((groups.len() > 1).then_some(&index)) {
+            self.free(path)?;
+        }
+        if matches!(self.extent, Extent::Shards(_)) {
+            fs::create_dir_all(&self.target).map_err(|e| Error::from(e).in_file(&self.target))?;
+        }
+        let headers = groups.iter().map(|group| header::header(group, outputs, &self.metadata));
+        let headers = headers.collect::<Result<Vec<_>>>()?;
+        let nbytes = |(group, header): (&Group, &Vec<u8>)| group.nbytes + header.len() as u64;
+        let total = groups.iter().zip(&headers).map(nbytes).fold(0, u64::saturating_add);
+        file::check_space(names[0].parent().unwrap_or(Path::new(".")), total, &self.target)?;
+        self.places = vec![(0, 0); outputs.len()];
+        for (number, ((group, header), name)) in groups.iter().zip(&headers).zip(&names).enumerate() {
+            self.shards.push(Shard::create(name, header)?);
+            for &(output, start) in &group.outputs {
+                self.places[output] = (number, header.len() as u64 + start);
+            }
+        }
+        if groups.len() > 1 {
+            let file = |shard: usize| names[shard].file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let map = outputs.iter().zip(&self.places).map(|(o, (shard, _))| (o.name.to_string(), json!(file(*shard))));
+            let map: serde_json::Map<_, _> = map.collect();
+            let size: u64 = groups.iter().map(|g| g.nbytes).sum();
+            let text = json!({"metadata": {"total_size": size}, "weight_map": map});
+            self.index = Some(format!("{text:#}\n"));
+        }
+        Ok(())
+    }
+
+    fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
+        let (shard, base) = self.places[output];
+        self.shards[shard].write(base + start, bytes)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        for shard in &mut self.shards {
+            shard.keep(self.overwrite)?;
+        }
+        if let Some(text) = &self.index {
+            // last: who finds it finds its files
+            let mut index = Shard::create(&self.target.join(format!("{NAME}.index.json")), text.as_bytes())?;
+            index.keep(self.overwrite)?;
+        }
+        Ok(())
+    }
+}

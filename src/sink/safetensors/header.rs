@@ -1,0 +1,85 @@
+//! Which tensors go into which file, where, and the header that says so.
+
+use serde_json::{Map, Value, json};
+
+use crate::catalog::quote;
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::plan::TensorSpec;
+
+use super::Extent;
+
+/// Bytes of a header that readers accept.
+const MOST: usize = 100_000_000;
+
+/// The outputs of one file.
+pub(super) struct Group {
+    /// Numbers of the outputs, and where each begins behind the header.
+    pub(super) outputs: Vec<(usize, u64)>,
+    pub(super) nbytes: u64,
+}
+
+/// Puts the outputs into files, in order, and lays each file out.
+pub(super) fn groups(outputs: &[TensorSpec], extent: &Extent) -> Result<Vec<Group>> {
+    let most = match extent {
+        Extent::File => u64::MAX,
+        Extent::Shards(most) => *most,
+    };
+    let mut files = vec![(Vec::new(), 0u64)];
+    for (number, output) in outputs.iter().enumerate() {
+        if !storable(output.dtype) {
+            let what = format!("safetensors has no {}: leave {} out", output.dtype, quote(&output.name));
+            return Err(Error::unsupported(what));
+        }
+        let too_long = || Error::unsupported(format!("{output} takes more than 2⁶⁴ bytes"));
+        let nbytes = output.nbytes().ok_or_else(too_long)?;
+        let (numbers, filled) = files.last_mut().expect("there is one");
+        if !numbers.is_empty() && filled.saturating_add(nbytes) > most {
+            files.push((vec![number], nbytes));
+        } else {
+            numbers.push(number);
+            *filled = filled.checked_add(nbytes).ok_or_else(too_long)?;
+        }
+    }
+    Ok(files.into_iter().map(|(numbers, nbytes)| lay_out(numbers, nbytes, outputs)).collect())
+}
+
+/// Widest elements first, else in order.
+fn lay_out(mut numbers: Vec<usize>, nbytes: u64, outputs: &[TensorSpec]) -> Group {
+    numbers.sort_by_key(|&n| std::cmp::Reverse(outputs[n].dtype.bits()));
+    let mut start = 0;
+    let place = |n: usize| {
+        let at = start;
+        start += outputs[n].nbytes().expect("counted above");
+        (n, at)
+    };
+    Group { outputs: numbers.into_iter().map(place).collect(), nbytes }
+}
+
+fn storable(dtype: Dtype) -> bool {
+    use Dtype::{C32, C128, QINT8, QINT32, QUINT2X4, QUINT4X2, QUINT8};
+    !matches!(dtype, C32 | C128 | QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4)
+}
+
+/// The header: its length, and JSON padded to 8 bytes.
+pub(super) fn header(group: &Group, outputs: &[TensorSpec], metadata: &[(String, String)]) -> Result<Vec<u8>> {
+    let mut map = Map::new();
+    if !metadata.is_empty() {
+        let metadata: Map<_, _> = metadata.iter().map(|(k, v)| (k.clone(), Value::from(v.as_str()))).collect();
+        map.insert("__metadata__".to_owned(), metadata.into());
+    }
+    for &(number, start) in &group.outputs {
+        let output = &outputs[number];
+        let end = start + output.nbytes().expect("counted above");
+        let entry = json!({"dtype": output.dtype, "shape": output.shape.as_slice(), "data_offsets": [start, end]});
+        if map.insert(output.name.to_string(), entry).is_some() {
+            return Err(Error::malformed(format!("two weights would be called {}", quote(&output.name))));
+        }
+    }
+    let mut text = serde_json::to_vec(&map).expect("texts and numbers");
+    text.resize(text.len().next_multiple_of(8), b' ');
+    if text.len() > MOST {
+        return Err(Error::unsupported(format!("a header of {} bytes; readers accept {MOST}", text.len())));
+    }
+    Ok([&(text.len() as u64).to_le_bytes()[..], &text].concat())
+}
