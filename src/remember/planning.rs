@@ -6,7 +6,7 @@ use crate::catalog::{elements, quote};
 use crate::decode::{Cast, cast::casts};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::plan::{Job, Part, Plan, Refusal, TensorSpec, Work, addressable};
+use crate::plan::{Job, PLAIN, Part, Plan, Refusal, TensorSpec, Work, addressable};
 use crate::scheme::{Context, Leftover, QuantConfig, SCHEMES, Weight, left_over};
 
 use super::Remember;
@@ -51,6 +51,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         }
     }
     twice(&mut plan);
+    plan.quantised = cx.quantised();
     plan.notes = cx.notes.into_inner();
     Ok(plan)
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anamnesis::plan::{Job, Work};
+use anamnesis::plan::{Job, PLAIN, Work};
 use anamnesis::{ByteRange, Catalog, Plan as Made};
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Plan, color: Color, out: &mut Stdout) -> Result<Code, S
 }
 
 fn show(args: &Plan, plan: &Made, catalog: &Catalog, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
-    let plain = plan.jobs.iter().filter(|job| job.scheme == "plain").count();
+    let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let weights = plan.jobs.len() - plain;
     let read: u64 = plan.jobs.iter().map(|job| stored(job, catalog)).sum();
     let title = clean(&args.source.display().to_string()).into_owned();

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anamnesis::plan::PLAIN;
 use anamnesis::sink::Extent;
 use anamnesis::{Checkpoint, Plan, remember};
 use serde_json::json;
@@ -99,7 +100,7 @@ fn write(args: &Remember, screen: &Screen) -> Result<Done, Failure> {
     let extent = args.shard_size.map_or(Extent::File, Extent::Shards);
     let mut sink = how.safetensors(&args.output, extent)?;
     let done = |plan: &Plan| {
-        let plain = plan.jobs.iter().filter(|job| job.scheme == "plain").count();
+        let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
         (plan.jobs.len() - plain, plain, plan.nbytes())
     };
     let (weights, plain, nbytes) = done(&plan);
