@@ -11,6 +11,8 @@ mod element;
 mod grid;
 mod half;
 mod isa;
+#[allow(dead_code)] // until all types are written in them
+mod lanes;
 mod tables;
 
 use crate::block::BlockFormat;
@@ -19,6 +21,7 @@ use crate::error::{Error, Result};
 
 pub(crate) use element::Element;
 pub(crate) use isa::{Kernel, kernel};
+pub(crate) use lanes::Lanes;
 
 /// Turns blocks into elements of `dtype` (`F32`, `F16` or `BF16`), little endian, in order.
 ///
@@ -40,7 +43,7 @@ pub(crate) use isa::{Kernel, kernel};
 pub fn dequantize(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
     let kernel = kernel_of(format)?;
     check(format, blocks, dtype, out)?;
-    kernel.best().run(dtype, blocks, out)
+    kernel.best().run(dtype, &(), &[blocks], out)
 }
 
 /// The instruction sets that this machine can run a type's kernel with, fastest first.
@@ -59,7 +62,7 @@ pub fn dequantize_with(isa: &str, format: &BlockFormat, blocks: &[u8], dtype: Dt
     let kernel = kernel_of(format)?;
     check(format, blocks, dtype, out)?;
     let build = kernel.usable().find(|build| build.isa.name() == isa);
-    build.ok_or_else(|| Error::misuse(format!("no build for {isa} on this machine")))?.run(dtype, blocks, out)
+    build.ok_or_else(|| Error::misuse(format!("no build for {isa} on this machine")))?.run(dtype, &(), &[blocks], out)
 }
 
 fn kernel_of(format: &BlockFormat) -> Result<&'static Kernel> {
