@@ -5,6 +5,7 @@
 //! at run time. All builds give the same bits: arithmetic is F32 in the reference's order of
 //! operations, Rust never contracts it, and one rounding to nearest even follows.
 
+mod batch;
 mod block;
 mod codebook;
 mod element;

@@ -7,21 +7,18 @@ pub(crate) trait Element: 'static {
     type Cell: Copy;
     /// Two tables of sixteen cells.
     type Tables<S: Lanes>: Copy;
-    /// Whether [`Element::put_plain`] wants to be told: if not, it takes every value.
+    /// Whether `PLAIN` makes a difference: that values are neither subnormal nor NaN.
     const PARTICULAR: bool;
 
     fn cells(out: &mut [u8]) -> &mut [Self::Cell];
     /// One rounding to nearest even.
     fn cell(x: f32) -> Self::Cell;
     /// Thirty-two values, each rounded once to nearest even.
-    fn put<S: Lanes>(s: S, x: [S::Floats; 2], out: &mut [Self::Cell; 32]);
-    /// As [`Element::put`], for values that are neither subnormal nor NaN.
-    fn put_plain<S: Lanes>(s: S, x: [S::Floats; 2], out: &mut [Self::Cell; 32]);
+    fn put<S: Lanes, const PLAIN: bool>(s: S, x: [S::Floats; 2], out: &mut [Self::Cell; 32]);
     /// Tables of values, rounded, for [`Element::pick`].
-    fn tables<S: Lanes>(s: S, values: [S::Floats; 2]) -> Self::Tables<S>;
-    /// Entries by the low four bits of each code: of the first table for the first sixteen codes, then of the
-    /// second.
-    fn pick<S: Lanes>(s: S, tables: Self::Tables<S>, codes: S::Bytes, out: &mut [Self::Cell; 32]);
+    fn tables<S: Lanes, const PLAIN: bool>(s: S, values: [S::Floats; 2]) -> Self::Tables<S>;
+    /// Entries by the low four bits of each code, from these tables for the first and the second sixteen codes.
+    fn pick<S: Lanes>(s: S, tables: Self::Tables<S>, which: [usize; 2], codes: S::Bytes, out: &mut [Self::Cell; 32]);
 }
 
 pub(crate) struct F32;
@@ -44,29 +41,24 @@ impl Element for F32 {
     }
 
     #[inline(always)]
-    fn put<S: Lanes>(s: S, x: [S::Floats; 2], out: &mut [[u8; 4]; 32]) {
+    fn put<S: Lanes, const PLAIN: bool>(s: S, x: [S::Floats; 2], out: &mut [[u8; 4]; 32]) {
         s.put_f32(x, out);
     }
 
     #[inline(always)]
-    fn put_plain<S: Lanes>(s: S, x: [S::Floats; 2], out: &mut [[u8; 4]; 32]) {
-        s.put_f32(x, out);
-    }
-
-    #[inline(always)]
-    fn tables<S: Lanes>(_: S, values: [S::Floats; 2]) -> [S::Floats; 2] {
+    fn tables<S: Lanes, const PLAIN: bool>(_: S, values: [S::Floats; 2]) -> [S::Floats; 2] {
         values
     }
 
     #[inline(always)]
-    fn pick<S: Lanes>(s: S, tables: [S::Floats; 2], codes: S::Bytes, out: &mut [[u8; 4]; 32]) {
-        s.pick_f32(tables, codes, out);
+    fn pick<S: Lanes>(s: S, tables: [S::Floats; 2], which: [usize; 2], codes: S::Bytes, out: &mut [[u8; 4]; 32]) {
+        s.pick_f32(which.map(|i| tables[i]), codes, out);
     }
 }
 
 /// The two 16-bit elements differ in how they round.
 macro_rules! half {
-    ($element:ident, $cell:path, $put:ident, $put_plain:ident, $cells:ident) => {
+    ($element:ident, $cell:path, $put:ident, $put_plain:ident, $cells:ident, $cells_plain:ident) => {
         impl Element for $element {
             type Cell = [u8; 2];
             type Tables<S: Lanes> = S::Cells;
@@ -83,27 +75,22 @@ macro_rules! half {
             }
 
             #[inline(always)]
-            fn put<S: Lanes>(s: S, x: [S::Floats; 2], out: &mut [[u8; 2]; 32]) {
-                s.$put(x, out);
+            fn put<S: Lanes, const PLAIN: bool>(s: S, x: [S::Floats; 2], out: &mut [[u8; 2]; 32]) {
+                if PLAIN { s.$put_plain(x, out) } else { s.$put(x, out) }
             }
 
             #[inline(always)]
-            fn put_plain<S: Lanes>(s: S, x: [S::Floats; 2], out: &mut [[u8; 2]; 32]) {
-                s.$put_plain(x, out);
+            fn tables<S: Lanes, const PLAIN: bool>(s: S, values: [S::Floats; 2]) -> S::Cells {
+                if PLAIN { s.$cells_plain(values) } else { s.$cells(values) }
             }
 
             #[inline(always)]
-            fn tables<S: Lanes>(s: S, values: [S::Floats; 2]) -> S::Cells {
-                s.$cells(values)
-            }
-
-            #[inline(always)]
-            fn pick<S: Lanes>(s: S, tables: S::Cells, codes: S::Bytes, out: &mut [[u8; 2]; 32]) {
-                s.pick_16(tables, codes, out);
+            fn pick<S: Lanes>(s: S, tables: S::Cells, which: [usize; 2], codes: S::Bytes, out: &mut [[u8; 2]; 32]) {
+                s.pick_16(tables, which, codes, out);
             }
         }
     };
 }
 
-half!(F16, half::f16, put_f16, put_plain_f16, cells_f16);
-half!(Bf16, half::bf16, put_bf16, put_plain_bf16, cells_bf16);
+half!(F16, half::f16, put_f16, put_plain_f16, cells_f16, cells_plain_f16);
+half!(Bf16, half::bf16, put_bf16, put_plain_bf16, cells_bf16, cells_plain_bf16);

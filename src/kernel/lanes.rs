@@ -73,10 +73,14 @@ pub(crate) trait Lanes: Copy + 'static {
     fn put_plain_bf16(self, x: [Self::Floats; 2], out: &mut [[u8; 2]; 32]);
     /// Tables of F16 cells, as [`Lanes::put_f16`] makes them.
     fn cells_f16(self, tables: [Self::Floats; 2]) -> Self::Cells;
+    /// Tables of F16 cells, as [`Lanes::put_plain_f16`] makes them.
+    fn cells_plain_f16(self, tables: [Self::Floats; 2]) -> Self::Cells;
     /// Tables of BF16 cells, as [`Lanes::put_bf16`] makes them.
     fn cells_bf16(self, tables: [Self::Floats; 2]) -> Self::Cells;
+    /// Tables of BF16 cells, as [`Lanes::put_plain_bf16`] makes them.
+    fn cells_plain_bf16(self, tables: [Self::Floats; 2]) -> Self::Cells;
     /// Entries by the low four bits of each code, of the first table for the first sixteen codes.
     fn pick_f32(self, tables: [Self::Floats; 2], codes: Self::Bytes, out: &mut [[u8; 4]; 32]);
-    /// As [`Lanes::pick_f32`].
-    fn pick_16(self, tables: Self::Cells, codes: Self::Bytes, out: &mut [[u8; 2]; 32]);
+    /// Entries by the low four bits of each code, of these tables for the first and the second sixteen codes.
+    fn pick_16(self, tables: Self::Cells, which: [usize; 2], codes: Self::Bytes, out: &mut [[u8; 2]; 32]);
 }

@@ -1,7 +1,6 @@
 //! Q4_0: 32 codes of 4 bits around 8, one scale. `d (f16) | qs[16]`; low nibbles first.
 
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q4_0);
 
@@ -13,9 +12,13 @@ fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<18>();
     let (out, _) = O::cells(out).as_chunks_mut::<32>();
     let values = s.floats(&VALUES);
-    for ([d0, d1, qs @ ..], out) in blocks.iter().zip(out) {
-        let scaled = s.mul(values, s.splat(from_f16([*d0, *d1])));
-        let tables = O::tables(s, [scaled; 2]);
-        O::pick(s, tables, s.nibbles(qs), out);
+    for (blocks, out) in blocks.chunks(16).zip(out.chunks_mut(16)) {
+        let d = batch::scales(s, blocks, 0);
+        let values = |i: usize| s.mul(values, s.splat(d[i]));
+        if O::PARTICULAR && !batch::finite(&d) {
+            batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, out);
+        } else {
+            batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, out);
+        }
     }
 }

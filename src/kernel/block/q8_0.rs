@@ -13,6 +13,6 @@ fn q8_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         let d = from_f16([*d0, *d1]);
         let scale = s.splat(d);
         let x = s.signed(s.bytes(qs)).map(|codes| s.mul(codes, scale));
-        if O::PARTICULAR && !d.is_finite() { O::put(s, x, out) } else { O::put_plain(s, x, out) }
+        if O::PARTICULAR && !d.is_finite() { O::put::<S, false>(s, x, out) } else { O::put::<S, true>(s, x, out) }
     }
 }

@@ -21,8 +21,8 @@ impl Avx2 {
 }
 
 type Floats = [__m256; 2];
-/// Lower and upper bytes of the cells; a table per lane.
-type Cells = [__m256i; 2];
+/// Lower and upper bytes of each table's cells, in both lanes.
+type Cells = [[__m256i; 2]; 2];
 
 impl Lanes for Avx2 {
     type Floats = Floats;
@@ -83,8 +83,10 @@ impl Lanes for Avx2 {
         fn put_plain_f16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| plain_f16(x))); }
         fn put_bf16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| bf16(x))); }
         fn put_plain_bf16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| plain_bf16(x))); }
-        fn cells_f16(tables: [Floats; 2]) -> Cells { cells(tables.map(|x| f16(x))) }
-        fn cells_bf16(tables: [Floats; 2]) -> Cells { cells(tables.map(|x| bf16(x))) }
+        fn cells_f16(tables: [Floats; 2]) -> Cells { tables.map(|x| cells(f16(x))) }
+        fn cells_plain_f16(tables: [Floats; 2]) -> Cells { tables.map(|x| cells(plain_f16(x))) }
+        fn cells_bf16(tables: [Floats; 2]) -> Cells { tables.map(|x| cells(bf16(x))) }
+        fn cells_plain_bf16(tables: [Floats; 2]) -> Cells { tables.map(|x| cells(plain_bf16(x))) }
         fn pick_f32(tables: [Floats; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
             let parts = [_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes)];
             let pick = |[low, high]: Floats, codes: __m128i| {
@@ -98,9 +100,12 @@ impl Lanes for Avx2 {
             });
             *out = must_cast(picked);
         }
-        fn pick_16(tables: Cells, codes: __m256i, out: &mut [[u8; 2]; 32]) {
+        fn pick_16(tables: Cells, which: [usize; 2], codes: __m256i, out: &mut [[u8; 2]; 32]) {
             let codes = _mm256_and_si256(codes, _mm256_set1_epi8(15));
-            let [low, high] = tables.map(|table| _mm256_shuffle_epi8(table, codes));
+            let [first, second] = which.map(|i| tables[i]);
+            let [low, high]: [__m256i; 2] = std::array::from_fn(|i| {
+                _mm256_shuffle_epi8(_mm256_blend_epi32::<0xf0>(first[i], second[i]), codes)
+            });
             let (first, second) = (_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high));
             *out = must_cast([
                 _mm256_castsi256_si128(first),
@@ -167,16 +172,11 @@ fn bf16(x: Floats) -> __m256i {
     }))
 }
 
-/// Lower and upper bytes apart, a table per lane.
+/// Lower and upper bytes apart, in both lanes.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn cells([first, second]: [__m256i; 2]) -> Cells {
-    let low = _mm256_set1_epi16(0xff);
-    let split = |x: __m256i| {
-        let packed = _mm256_packus_epi16(_mm256_and_si256(x, low), _mm256_srli_epi16::<8>(x));
-        // lanes hold low, high, low, high: bring the lows together
-        _mm256_permute4x64_epi64::<0b11_01_10_00>(packed)
-    };
-    let (first, second) = (split(first), split(second));
-    [_mm256_permute2x128_si256::<0x20>(first, second), _mm256_permute2x128_si256::<0x31>(first, second)]
+fn cells(x: __m256i) -> [__m256i; 2] {
+    let bytes = _mm256_packus_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)), _mm256_srli_epi16::<8>(x));
+    // lanes hold low, high, low, high eights
+    [_mm256_permute4x64_epi64::<0b10_00_10_00>(bytes), _mm256_permute4x64_epi64::<0b11_01_11_01>(bytes)]
 }

@@ -90,21 +90,19 @@ macro_rules! lanes {
                 fn put_plain_f16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| plain_f16(x))); }
                 fn put_bf16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(bf16(x)); }
                 fn put_plain_bf16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast($plain_bf16(x)); }
-                fn cells_f16(tables: [__m512; 2]) -> __m512i {
-                    let [first, second] = tables.map(|x| f16(x));
-                    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second)
-                }
+                fn cells_f16(tables: [__m512; 2]) -> __m512i { join(tables.map(|x| f16(x))) }
+                fn cells_plain_f16(tables: [__m512; 2]) -> __m512i { join(tables.map(|x| plain_f16(x))) }
                 fn cells_bf16(tables: [__m512; 2]) -> __m512i { bf16(tables) }
+                fn cells_plain_bf16(tables: [__m512; 2]) -> __m512i { $plain_bf16(tables) }
                 fn pick_f32(tables: [__m512; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
                     let low = _mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes));
                     let high = _mm512_cvtepu8_epi32(_mm256_extracti128_si256::<1>(codes));
                     *out = must_cast([_mm512_permutexvar_ps(low, tables[0]), _mm512_permutexvar_ps(high, tables[1])]);
                 }
-                fn pick_16(tables: __m512i, codes: __m256i, out: &mut [[u8; 2]; 32]) {
+                fn pick_16(tables: __m512i, which: [usize; 2], codes: __m256i, out: &mut [[u8; 2]; 32]) {
+                    let table = which.map(|i| _mm256_set1_epi16(if i == 0 { 0 } else { 16 }));
                     let codes = _mm512_and_si512(_mm512_cvtepu8_epi16(codes), _mm512_set1_epi16(15));
-                    // the second half of the codes finds the second table
-                    let second = _mm512_inserti64x4::<1>(_mm512_setzero_si512(), _mm256_set1_epi16(16));
-                    *out = must_cast(_mm512_permutexvar_epi16(_mm512_or_si512(codes, second), tables));
+                    *out = must_cast(_mm512_permutexvar_epi16(_mm512_or_si512(codes, join(table)), tables));
                 }
             }
         }
@@ -113,6 +111,12 @@ macro_rules! lanes {
 
 lanes!(Avx512, "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl", plain_bf16);
 lanes!(Avx512Bf16, "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", hardware_bf16);
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn join([low, high]: [__m256i; 2]) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+}
 
 #[inline]
 #[target_feature(enable = "avx512f")]

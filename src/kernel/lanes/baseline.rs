@@ -153,6 +153,16 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
+    fn cells_plain_f16(self, tables: [Floats; 2]) -> Self::Cells {
+        self.cells_f16(tables)
+    }
+
+    #[inline(always)]
+    fn cells_plain_bf16(self, tables: [Floats; 2]) -> Self::Cells {
+        self.cells_bf16(tables)
+    }
+
+    #[inline(always)]
     fn cells_bf16(self, tables: [Floats; 2]) -> Self::Cells {
         tables.map(|table| table.map(|x| half::bf16(x).to_le_bytes()))
     }
@@ -165,9 +175,9 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
-    fn pick_16(self, tables: Self::Cells, codes: Bytes, out: &mut [[u8; 2]; 32]) {
+    fn pick_16(self, tables: Self::Cells, which: [usize; 2], codes: Bytes, out: &mut [[u8; 2]; 32]) {
         for (i, (code, out)) in codes.iter().zip(out).enumerate() {
-            *out = tables[i / 16][usize::from(code & 15)];
+            *out = tables[which[i / 16]][usize::from(code & 15)];
         }
     }
 }
