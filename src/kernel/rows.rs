@@ -4,9 +4,11 @@
 //! What differs between schemes is data: how codes are packed, what a code is worth, what is done with
 //! scale and zero point.
 
-use super::Element;
 use super::unpack::{Packing, unpack};
 use super::value::{Value, value};
+use super::{Element, Lanes, kernel};
+
+kernel!(make, Rows);
 
 /// Codes unpacked at a time.
 pub(crate) const CHUNK: usize = 256;
@@ -62,9 +64,11 @@ impl Rows {
 
 /// Makes rows from codes, scales and zero points. `scales` and `zeros` (may be empty) hold one row of
 /// [`Rows::groups`] for each row of factors.
+/// The parts are the codes, the scales and the zero points, the last two in F32 of this machine's byte order.
 #[inline(always)]
-pub(crate) fn rows<O: Element>(rows: &Rows, codes: &[u8], scales: &[f32], zeros: &[f32], out: &mut [u8]) {
-    let groups = rows.groups();
+fn make<S: Lanes, O: Element>(_: S, rows: &Rows, parts: &[&[u8]], out: &mut [u8]) {
+    let (codes, groups) = (parts[0], rows.groups());
+    let [scales, zeros] = [parts[1], parts[2]].map(|factors| factors.as_chunks::<4>().0);
     let (mut in_matrix, mut factor) = (rows.first, 0);
     for (r, out) in O::cells(out).chunks_exact_mut(rows.cols.max(1)).enumerate() {
         let codes = &codes[r * rows.stride..];
@@ -81,7 +85,7 @@ pub(crate) fn rows<O: Element>(rows: &Rows, codes: &[u8], scales: &[f32], zeros:
 }
 
 #[inline(always)]
-fn row<O: Element>(rows: &Rows, codes: &[u8], scales: &[f32], zeros: &[f32], out: &mut [O::Cell]) {
+fn row<O: Element>(rows: &Rows, codes: &[u8], scales: &[[u8; 4]], zeros: &[[u8; 4]], out: &mut [O::Cell]) {
     let mut room = [0u8; CHUNK];
     for (i, out) in out.chunks_mut(CHUNK).enumerate() {
         let start = i * CHUNK;
@@ -91,13 +95,13 @@ fn row<O: Element>(rows: &Rows, codes: &[u8], scales: &[f32], zeros: &[f32], out
             let units = codes.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
             for (u, (codes, out)) in units.enumerate() {
                 let g = (start + 16 * u) / rows.group;
-                unit::<O, 16>(rows, codes, scales[g], zero(zeros, g), out);
+                unit::<O, 16>(rows, codes, factor(scales, g), factor(zeros, g), out);
             }
         } else {
             for (j, (code, out)) in codes.iter().zip(out).enumerate() {
                 let g = (start + j) / rows.group;
                 let mut cell = [*out];
-                unit::<O, 1>(rows, &[*code], scales[g], zero(zeros, g), &mut cell);
+                unit::<O, 1>(rows, &[*code], factor(scales, g), factor(zeros, g), &mut cell);
                 *out = cell[0];
             }
         }
@@ -105,8 +109,8 @@ fn row<O: Element>(rows: &Rows, codes: &[u8], scales: &[f32], zeros: &[f32], out
 }
 
 #[inline(always)]
-fn zero(zeros: &[f32], g: usize) -> f32 {
-    if zeros.is_empty() { 0.0 } else { zeros[g] }
+fn factor(factors: &[[u8; 4]], g: usize) -> f32 {
+    factors.get(g).map_or(0.0, |factor| f32::from_ne_bytes(*factor))
 }
 
 #[inline(always)]
