@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -- open FILE…          opening these files
 //! cargo run --release -- kernels [TYPE…]     decoding, one thread, in a warm cache
+//! cargo run --release -- remember FILE.gguf  a whole file to BF16 safetensors
 //! cargo run --release -- process COMMAND…    a whole command against an empty process
 //! ```
 //!
@@ -11,12 +12,13 @@
 
 mod kernels;
 mod process;
+mod remember;
 mod table;
 mod variants;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: peers open FILE…  |  peers kernels [TYPE…]  |  \
+const USAGE: &str = "usage: peers open FILE…  |  peers kernels [TYPE…]  |  peers remember FILE.gguf [OPTION…]  |  \
                      peers process COMMAND…";
 
 fn main() -> ExitCode {
@@ -25,11 +27,13 @@ fn main() -> ExitCode {
     match args.as_slice() {
         ["open", files @ ..] if !files.is_empty() => table::open(files),
         ["kernels", types @ ..] => kernels::compare(types),
+        ["remember", args @ ..] => remember::compare(args),
         ["process", command @ ..] if !command.is_empty() => process::against_nothing(command),
         // one variant alone, which the comparisons above run
         ["one", variant, file] => variants::one(variant, file),
         ["kernel", variant, name] => kernels::one(variant, name, None),
         ["kernel", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
+        ["remember-peer", file, out, threads] => remember::peer(file, out, threads),
         ["nothing"] => ExitCode::SUCCESS,
         _ => {
             eprintln!("{USAGE}");
