@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use crate::catalog::{elements, quote};
 use crate::decode::{Cast, cast::casts};
 use crate::dtype::Dtype;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Job, PLAIN, Part, Plan, Refusal, TensorSpec, Work, addressable};
 use crate::scheme::{Context, Leftover, QuantConfig, SCHEMES, Weight, left_over};
 
@@ -39,7 +39,13 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
     for (tensor, slot) in slots.iter_mut().enumerate() {
         match std::mem::replace(slot, Slot::Taken) {
             Slot::Weight(weight) if wanted(&weight.name) => match weigh(&weight, what.dtype) {
-                Ok(()) => plan.jobs.push(Job::decode(*weight, what.dtype)),
+                Ok(()) => {
+                    let job = Job::decode(*weight, what.dtype);
+                    match fits(&cx, &job, checkpoint.limits().tile_bytes) {
+                        Ok(()) => plan.jobs.push(job),
+                        Err(error) => plan.refused.push(Refusal { name: job.output.name, error }),
+                    }
+                }
                 Err(error) => plan.refused.push(Refusal { name: weight.name, error }),
             },
             Slot::Free if wanted(&cx.info(tensor).name) => match left_over(&cx, tensor) {
@@ -71,21 +77,25 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
     let count = cx.catalog.tensors().len();
     let mut slots: Vec<Slot> = (0..count).map(|_| Slot::Free).collect();
     for tensor in 0..count {
+        if matches!(slots[tensor], Slot::Taken) {
+            continue;
+        }
         for scheme in SCHEMES {
             match (scheme.claim)(cx, tensor) {
                 Ok(None) => continue,
                 Ok(Some(weight)) => {
                     cx.claimed.set(true);
-                    for part in &weight.parts[1..] {
-                        slots[part.tensor] = Slot::Taken;
+                    match take(cx, &mut slots, &weight) {
+                        Ok(()) => slots[tensor] = Slot::Weight(Box::new(weight)),
+                        Err(error) => {
+                            plan.refused.extend(wanted(&weight.name).then_some(Refusal { name: weight.name, error }));
+                            slots[tensor] = Slot::Taken;
+                        }
                     }
-                    slots[tensor] = Slot::Weight(Box::new(weight));
                 }
                 Err(error) => {
                     let name = cx.info(tensor).name.clone();
-                    if wanted(&name) {
-                        plan.refused.push(Refusal { name, error });
-                    }
+                    plan.refused.extend(wanted(&name).then_some(Refusal { name, error }));
                     slots[tensor] = Slot::Taken;
                 }
             }
@@ -93,6 +103,42 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
         }
     }
     slots
+}
+
+/// Takes the parts of a weight, which may belong to no other.
+fn take(cx: &Context<'_>, slots: &mut [Slot], weight: &Weight) -> Result<()> {
+    for (i, part) in weight.parts.iter().enumerate().skip(1) {
+        let free = match &slots[part.tensor] {
+            Slot::Free => true,
+            // stood before the weight, and looked like one of its own
+            Slot::Weight(other) => other.parts.len() == 1,
+            Slot::Taken => false,
+        };
+        if !free || weight.parts[..i].iter().any(|earlier| earlier.tensor == part.tensor) {
+            let (name, part) = (quote(&weight.name), quote(&cx.info(part.tensor).name));
+            return Err(Error::malformed(format!("weight {name}: its part {part} belongs to another weight too")));
+        }
+    }
+    weight.parts[1..].iter().for_each(|part| slots[part.tensor] = Slot::Taken);
+    Ok(())
+}
+
+/// A tile, what it reads, and what all of them share must fit in memory, once per thread.
+fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
+    let Work::Tiles { decoder, rows } = &job.work else { return Ok(()) };
+    let grid = decoder.grid();
+    let rows = (*rows).min(grid.rows);
+    let output = rows.saturating_mul(grid.cols).saturating_mul(job.output.dtype.bits()) / 8;
+    let spans = decoder.inputs(0..rows).into_iter().chain(decoder.shared());
+    let inputs = spans.map(|span| span.nbytes().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
+    let whole = job.parts.iter().map(|part| cx.info(part.tensor)).filter(|info| !addressable(info));
+    let whole = whole.map(|info| info.nbytes()).fold(0, u64::saturating_add);
+    let needed = output.saturating_add(inputs).saturating_add(whole);
+    if needed > allowed {
+        let what = format!("a tile of weight {}", quote(&job.output.name));
+        return Err(Error::new(ErrorKind::Limit { what, needed, allowed, knob: "tile_bytes" }));
+    }
+    Ok(())
 }
 
 /// A weight's geometry must make its shape.
