@@ -167,7 +167,7 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, what: &Remember<'_>) -> J
     let parts = vec![Part { role: "values", tensor }];
     Job {
         output: TensorSpec { name: info.name.clone(), shape: info.shape.clone(), dtype: to },
-        scheme: "plain",
+        scheme: PLAIN,
         parts,
         work,
     }

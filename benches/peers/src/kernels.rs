@@ -4,6 +4,7 @@ mod agree;
 mod blocks;
 mod buffer;
 mod schemes;
+mod stored;
 mod variant;
 
 use std::collections::BTreeMap;

@@ -7,9 +7,10 @@ use anamnesis::Dtype;
 use peer::{Bf16Out, F16Out, F32Out, OutputElement};
 
 use super::buffer::Buffer;
+use super::stored::Stored;
 
 /// Rows and columns of every tensor: input and output stay in the cache.
-pub const SIDE: usize = 256;
+pub const SIDE: usize = 512;
 /// Rows that share a scale in GPTQ and AWQ, and the side of an FP8 block.
 const GROUP: usize = 128;
 /// Elements that share a scale in NF4, NVFP4 and MXFP4.
@@ -23,16 +24,21 @@ pub struct Tensor {
     pub scales: Buffer,
     pub zeros: Buffer,
     pub scale: f32,
+    /// The same as bytes.
+    pub one: Buffer,
+    /// The table of NF4's values, and what says so.
+    pub map: Buffer,
+    pub state: Buffer,
 }
 
-type Ours = fn(&Tensor, Dtype, &mut [u8]);
+/// What our library finds in a checkpoint: its configuration, and its tensors.
+type Ours = for<'t> fn(&'t Tensor) -> (&'static str, Vec<Stored<'t>>);
 type Peer = fn(&Tensor) -> peer::Result<Vec<u8>>;
 
 pub struct Scheme {
     pub name: &'static str,
     pub input: fn() -> Tensor,
-    /// Our decoder, where there is one.
-    pub ours: Option<Ours>,
+    pub ours: Ours,
     /// The peer's, to BF16, F16 and F32, where there is one.
     peer: Option<[Peer; 3]>,
 }
@@ -50,17 +56,16 @@ macro_rules! schemes {
     (@widths $peer:ident) => { Some([$peer::<Bf16Out>, $peer::<F16Out>, $peer::<F32Out>]) };
 }
 
-/// Rows that nobody decodes yet are left out of the table.
 pub static SCHEMES: &[Scheme] = schemes! {
-    "FP8-block" fp8_block, ours: None, peer: peer_fp8_block;
-    "FP8-tensor" fp8_tensor, ours: None, peer: peer_fp8_tensor;
-    "FP8-channel" fp8_channel, ours: None, peer: peer_fp8_channel;
-    "GPTQ-4" gptq, ours: None, peer: peer_gptq;
-    "AWQ-4" awq, ours: None, peer: peer_awq;
-    "NF4" nf4, ours: None, peer: peer_nf4;
-    "BnB-INT8" int8, ours: None, peer: peer_int8;
-    "NVFP4-packed" nvfp4, ours: None, peer: peer_nvfp4;
-    "MXFP4-packed" mxfp4, ours: None, peer: ;
+    "FP8-block" fp8_block, ours: our_fp8_block, peer: peer_fp8_block;
+    "FP8-tensor" fp8_tensor, ours: our_fp8_tensor, peer: peer_fp8_tensor;
+    "FP8-channel" fp8_channel, ours: our_fp8_channel, peer: peer_fp8_channel;
+    "GPTQ-4" gptq, ours: our_gptq, peer: peer_gptq;
+    "AWQ-4" awq, ours: our_awq, peer: peer_awq;
+    "NF4" nf4, ours: our_nf4, peer: peer_nf4;
+    "BnB-INT8" int8, ours: our_int8, peer: peer_int8;
+    "NVFP4-packed" nvfp4, ours: our_nvfp4, peer: peer_nvfp4;
+    "MXFP4-packed" mxfp4, ours: our_mxfp4, peer: ;
 };
 
 impl Scheme {
@@ -76,7 +81,19 @@ impl Scheme {
 }
 
 fn tensor(weight: Buffer, scales: Buffer) -> Tensor {
-    Tensor { weight, scales, zeros: Buffer::zeroed(0), scale: 0.0123 }
+    let scale = 0.0123;
+    let state = format!(r#"{{"quant_type":"nf4","blocksize":{NF4_BLOCK},"dtype":"bfloat16","shape":[{SIDE},{SIDE}]}}"#);
+    let mut bytes = Buffer::zeroed(state.len());
+    bytes.copy_from_slice(state.as_bytes());
+    Tensor {
+        weight,
+        scales,
+        zeros: Buffer::zeroed(0),
+        scale,
+        one: Buffer::from_f32s([scale]),
+        map: Buffer::from_f32s(peer::NF4_CODEBOOK),
+        state: bytes,
+    }
 }
 
 /// Scales as they are in checkpoints: small, positive, all different.
@@ -143,6 +160,77 @@ fn mxfp4() -> Tensor {
     let mut scales = Buffer::random(SIDE * SIDE / MXFP4_BLOCK);
     scales.iter_mut().for_each(|byte| *byte = 0x78 | (*byte & 7));
     tensor(Buffer::random(SIDE * SIDE / 2), scales)
+}
+
+const NONE: &str = "{}";
+const GPTQ: &str = r#"{"quant_method":"gptq","bits":4,"group_size":128,"checkpoint_format":"gptq"}"#;
+const AWQ: &str = r#"{"quant_method":"awq","bits":4,"group_size":128,"version":"gemm"}"#;
+
+fn our_fp8_block(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    let blocks = SIDE.div_ceil(GROUP);
+    let scales = ("x.weight_scale_inv", "F32", vec![blocks, blocks], &*t.scales);
+    (NONE, vec![("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight), scales])
+}
+
+fn our_fp8_tensor(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    (NONE, vec![("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight), ("x.weight_scale", "F32", vec![], &t.one)])
+}
+
+fn our_fp8_channel(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    let scales = ("x.weight_scale", "F32", vec![SIDE, 1], &*t.scales);
+    (NONE, vec![("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight), scales])
+}
+
+fn our_gptq(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    let groups = SIDE / GROUP;
+    let tensors = vec![
+        ("x.qweight", "I32", vec![SIDE / 8, SIDE], &*t.weight),
+        ("x.qzeros", "I32", vec![groups, SIDE / 8], &*t.zeros),
+        ("x.scales", "F16", vec![groups, SIDE], &*t.scales),
+    ];
+    (GPTQ, tensors)
+}
+
+fn our_awq(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    let groups = SIDE / GROUP;
+    let tensors = vec![
+        ("x.qweight", "I32", vec![SIDE, SIDE / 8], &*t.weight),
+        ("x.qzeros", "I32", vec![groups, SIDE / 8], &*t.zeros),
+        ("x.scales", "F16", vec![groups, SIDE], &*t.scales),
+    ];
+    (AWQ, tensors)
+}
+
+fn our_nf4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    let tensors = vec![
+        ("x.weight", "U8", vec![SIDE * SIDE / 2, 1], &*t.weight),
+        ("x.weight.absmax", "F32", vec![SIDE * SIDE / NF4_BLOCK], &*t.scales),
+        ("x.weight.quant_map", "F32", vec![16], &*t.map),
+        ("x.weight.quant_state.bitsandbytes__nf4", "U8", vec![t.state.len()], &*t.state),
+    ];
+    (NONE, tensors)
+}
+
+fn our_int8(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    (NONE, vec![("x.weight", "I8", vec![SIDE, SIDE], &t.weight), ("x.SCB", "F32", vec![SIDE], &t.scales)])
+}
+
+/// As ModelOpt stores it: the scale of the whole multiplies.
+fn our_nvfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    let tensors = vec![
+        ("x.weight", "U8", vec![SIDE, SIDE / 2], &*t.weight),
+        ("x.weight_scale", "F8_E4M3", vec![SIDE, SIDE / NVFP4_BLOCK], &*t.scales),
+        ("x.weight_scale_2", "F32", vec![], &*t.one),
+    ];
+    (r#"{"quant_method":"modelopt","quant_algo":"NVFP4"}"#, tensors)
+}
+
+fn our_mxfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+    let tensors = vec![
+        ("x.weight_packed", "U8", vec![SIDE, SIDE / 2], &*t.weight),
+        ("x.weight_scale", "U8", vec![SIDE, SIDE / MXFP4_BLOCK], &*t.scales),
+    ];
+    (r#"{"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"}"#, tensors)
 }
 
 fn peer_fp8_block<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {

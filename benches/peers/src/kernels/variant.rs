@@ -10,6 +10,7 @@ use anamnesis::{BlockFormat, Dtype};
 use super::blocks;
 use super::buffer::Buffer;
 use super::schemes::{self, SCHEMES, Scheme};
+use super::stored::Weight;
 
 pub static DTYPES: &[Dtype] = &[Dtype::BF16, Dtype::F16, Dtype::F32];
 
@@ -75,10 +76,12 @@ pub const COPY: &str = "memcpy";
 pub fn decoders(variant: &str, row: Row, dtype: Dtype) -> Vec<Decode> {
     let one = match (variant, row) {
         (OURS, Row::Blocks(format)) => Some(blocks::ours(format, dtype)),
-        (OURS, Row::Scheme(scheme)) => scheme.ours.map(|ours| {
+        (OURS, Row::Scheme(scheme)) => {
             let tensor = (scheme.input)();
-            Decode::Into(Box::new(move |out| ours(&tensor, dtype, out)))
-        }),
+            let (config, stored) = (scheme.ours)(&tensor);
+            let weight = Weight::new(config, &stored, dtype);
+            Some(Decode::Into(Box::new(move |out| weight.decode(out))))
+        }
         (PEER, Row::Blocks(format)) => return blocks::peer(format, dtype),
         (PEER, Row::Scheme(scheme)) => scheme.peer(dtype).map(|peer| {
             let tensor = (scheme.input)();
