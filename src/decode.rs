@@ -5,8 +5,30 @@ mod blocks;
 pub(crate) mod cast;
 mod factors;
 pub(crate) mod grouped;
+mod indexed;
+mod paired;
+mod reordered;
+mod smoothed;
+mod turned;
+
+use crate::error::{Error, Result};
 
 pub(crate) use blocks::Blocks;
 pub(crate) use cast::Cast;
 pub(crate) use factors::Factors;
 pub(crate) use grouped::{Codes, Global, Grouped, Planes, Scales, Zeros};
+pub(crate) use indexed::Indexed;
+pub(crate) use paired::Paired;
+pub(crate) use reordered::Reordered;
+pub(crate) use smoothed::{LowRank, Smoothed};
+pub(crate) use turned::{Factor, Order, Side, Turned};
+
+/// Memory for `rows` rows of `row_bytes` bytes of a tile.
+fn scratch(rows: usize, row_bytes: usize) -> Result<Vec<u8>> {
+    let full = || Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory));
+    let nbytes = rows.checked_mul(row_bytes).ok_or_else(full)?;
+    let mut room = Vec::new();
+    room.try_reserve_exact(nbytes).map_err(|_| full())?;
+    room.resize(nbytes, 0);
+    Ok(room)
+}

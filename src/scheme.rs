@@ -8,10 +8,17 @@
 mod config;
 mod context;
 mod foreign;
+mod fp4;
 mod fp8;
 mod ggml;
+mod gptoss;
 mod grain;
+mod int8;
+mod modelopt;
+mod packed;
 mod plain;
+mod quark;
+mod smooth;
 
 use std::sync::Arc;
 
@@ -51,6 +58,12 @@ pub struct Scheme {
 pub static SCHEMES: &[Scheme] = &[
     Scheme { name: "ggml", claim: ggml::claim },
     Scheme { name: "fp8", claim: fp8::claim },
+    Scheme { name: "compressed-tensors", claim: packed::claim },
+    Scheme { name: "quark", claim: quark::claim },
+    Scheme { name: "modelopt", claim: modelopt::claim },
+    Scheme { name: "fp4", claim: fp4::claim },
+    Scheme { name: "int8", claim: int8::claim },
+    Scheme { name: "gpt-oss", claim: gptoss::claim },
     Scheme { name: "foreign", claim: foreign::claim },
 ];
 

@@ -104,9 +104,6 @@ impl Decoder for Grouped {
         if let Scales::Times(_, global) | Scales::Over(_, global) = &self.scales {
             spans.push(Span::run(global.part, 0..global.count * global.dtype.bits() / 8));
         }
-        if let Zeros::PackedRows { part, words, groups, .. } = self.zeros {
-            spans.push(Span::run(part, 0..words * groups * 4));
-        }
         spans
     }
 
@@ -117,6 +114,11 @@ impl Decoder for Grouped {
         }
         if let Zeros::Stored(factors) | Zeros::Negated(factors) = &self.zeros {
             spans.push(factors.span(&rows, self.cols, self.matrix_rows));
+        }
+        if let Zeros::PackedRows { part, packing, bits, words, groups } = self.zeros {
+            let packed = self.packed_rows(packing, bits, words);
+            let (start, end) = (packed.unit(rows.start), packed.end(rows.end));
+            spans.push(Span::run(part, start * groups * 4..end * groups * 4));
         }
         let bytes = self.codes.row_bytes;
         spans.extend(
@@ -135,9 +137,11 @@ impl Decoder for Grouped {
     ) -> Result<()> {
         let mut inputs = inputs.iter();
         let scales = self.scales(shared, &mut inputs, &rows)?;
-        let zeros = self.zeros(shared, &mut inputs, &rows, &scales)?;
+        let zeros = self.zeros(&mut inputs, &rows, &scales)?;
         let row_bytes = (self.cols * dtype.bits() / 8) as usize;
         let (group, rows_per_factor) = self.groups();
+        // what all rows share is not begun anew with a matrix
+        let endless = rows_per_factor == u64::MAX;
         let (mut out, mut first) = (out, rows.start);
         for (run, codes) in self.codes.runs(rows.clone()).zip(inputs) {
             let count = run.stored.end - run.stored.start;
@@ -149,8 +153,8 @@ impl Decoder for Grouped {
                 value: self.codes.value.clone(),
                 form: self.form,
                 group: group.min(self.cols) as usize,
-                rows_per_factor: rows_per_factor.min(self.matrix_rows) as usize,
-                rows_per_matrix: self.matrix_rows as usize,
+                rows_per_factor: if endless { usize::MAX } else { rows_per_factor.min(self.matrix_rows) as usize },
+                rows_per_matrix: if endless { usize::MAX } else { self.matrix_rows as usize },
                 first: (first % self.matrix_rows) as usize,
             };
             // the run's rows of factors among those of the tile
@@ -173,7 +177,7 @@ impl Decoder for Grouped {
 
 impl Grouped {
     /// Columns and rows that share factors.
-    fn groups(&self) -> (u64, u64) {
+    pub(super) fn groups(&self) -> (u64, u64) {
         let factors = self.scales.factors().or(match &self.zeros {
             Zeros::Stored(factors) | Zeros::Negated(factors) => Some(factors),
             _ => None,
@@ -182,7 +186,7 @@ impl Grouped {
     }
 
     /// One row of scales for each row of factors.
-    fn scales<'s>(
+    pub(super) fn scales<'s>(
         &self,
         shared: &[Strip<'_>],
         inputs: &mut impl Iterator<Item = &'s Strip<'s>>,
@@ -211,9 +215,8 @@ impl Grouped {
     }
 
     /// One row of zero points for each row of factors; empty if there are none.
-    fn zeros<'s>(
+    pub(super) fn zeros<'s>(
         &self,
-        shared: &[Strip<'_>],
         inputs: &mut impl Iterator<Item = &'s Strip<'s>>,
         rows: &Range<u64>,
         scales: &[f32],
@@ -228,27 +231,63 @@ impl Grouped {
                 Ok(zeros)
             }
             Zeros::PackedRows { packing, bits, groups, words, .. } => {
-                let table = shared.last().map_or(&[][..], |s| s.bytes).as_chunks::<4>().0;
-                let (groups, words) = (*groups as usize, *words as usize);
-                let column = |g: usize| (0..words).flat_map(move |w| table[w * groups + g]).collect::<Vec<u8>>();
-                let columns: Vec<Vec<u8>> = (0..groups).map(column).collect();
-                let matrix_words = words as u64 * self.matrix_rows / self.rows.max(1);
+                let packed = self.packed_rows(*packing, *bits, *words);
+                let table = inputs.next().map_or(&[][..], |s| s.bytes).as_chunks::<4>().0;
+                let (groups, start) = (*groups as usize, packed.unit(rows.start));
+                // the words of one unit, a column for each group
+                let (mut columns, mut at) = (vec![[0u8; 32]; groups], u64::MAX);
                 let mut zeros = Vec::with_capacity(scales.len());
                 for row in rows.clone() {
-                    let (matrix, row) = (row / self.matrix_rows, row % self.matrix_rows);
-                    for column in &columns {
-                        let column = &column[(matrix * matrix_words * 4) as usize..];
-                        zeros.push(f32::from(kernel::code(*packing, *bits, column, row as usize)));
+                    let unit = packed.unit(row);
+                    if std::mem::replace(&mut at, unit) != unit {
+                        let words = table[(unit - start) as usize * groups..].chunks(groups);
+                        for (w, words) in words.take(packed.step as usize).enumerate() {
+                            columns.iter_mut().zip(words).for_each(|(c, word)| c[4 * w..][..4].copy_from_slice(word));
+                        }
                     }
+                    let i = (row % self.matrix_rows % packed.codes) as usize;
+                    zeros.extend(columns.iter().map(|c| f32::from(kernel::code(*packing, *bits, c, i))));
                 }
                 Ok(zeros)
             }
         }
     }
+
+    fn packed_rows(&self, packing: Packing, bits: u32, words: u64) -> PackedRows {
+        let (codes, step) = match packing {
+            Packing::Words(_) => (32 / bits, 1),
+            _ => (32, bits),
+        };
+        let matrices = (self.rows / self.matrix_rows).max(1);
+        let (codes, step) = (codes.into(), step.into());
+        PackedRows { codes, step, rows: self.matrix_rows, words: words / matrices }
+    }
+}
+
+/// Codes packed along the rows: units of `codes` rows lie in `step` rows of words.
+struct PackedRows {
+    codes: u64,
+    step: u64,
+    /// Rows, and rows of words, of one matrix.
+    rows: u64,
+    words: u64,
+}
+
+impl PackedRows {
+    /// The first row of words of this row's unit.
+    fn unit(&self, row: u64) -> u64 {
+        row / self.rows * self.words + row % self.rows / self.codes * self.step
+    }
+
+    /// Behind the last row of words of the rows before this one.
+    fn end(&self, row: u64) -> u64 {
+        let (matrix, last) = ((row - 1) / self.rows, (row - 1) % self.rows);
+        matrix * self.words + ((last / self.codes + 1) * self.step).min(self.words)
+    }
 }
 
 impl Scales {
-    fn factors(&self) -> Option<&Factors> {
+    pub(super) fn factors(&self) -> Option<&Factors> {
         match self {
             Self::None => None,
             Self::Stored(factors) | Self::Times(factors, _) | Self::Over(factors, _) => Some(factors),

@@ -15,7 +15,7 @@ use super::grain::{factors, stack};
 use super::plain::missing;
 
 /// What the scales of `X` are called behind its name.
-static SCALES: &[&str] = &["_scale_inv", "_scale", ".scale_weight"];
+static SCALES: &[&str] = &["_scale_inv", "_scale", ".scale_weight", "_weight_scale"];
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);

@@ -45,6 +45,19 @@ pub(super) fn factors(
     if shape.len() == 1 && weight.len() == 2 && shape[0] == rows {
         return Ok(Factors::per_group(part, dtype, cols));
     }
+    // one per row of each matrix of a stack, or, where that does not fit, per column: ModelOpt
+    if shape.len() == 2 && weight.len() == 3 && shape[0] == weight[0] && shape[1] > 1 {
+        if matrix == cols {
+            let what = "one per row or one per column: the square matrices leave it open, and the writer refuses them";
+            return Err(malformed(info, what));
+        }
+        if shape[1] == matrix {
+            return Ok(Factors::per_group(part, dtype, cols));
+        }
+        if shape[1] == cols {
+            return Ok(Factors::per_block(part, dtype, matrix, 1));
+        }
+    }
     // one per matrix of a stack
     if weight.len() > 2 && info.elements() == rows / matrix && shape[0] == rows / matrix {
         return Ok(Factors::per_block(part, dtype, matrix, cols));
@@ -65,6 +78,40 @@ pub(super) fn factors(
         ));
     }
     Ok(Factors::per_block(part, dtype, high.len, wide.len))
+}
+
+/// Zero points that lie as the scales do, one for each: any numbers, not packed.
+pub(super) fn zeros_like(
+    cx: &Context<'_>,
+    part: usize,
+    zero: usize,
+    scale: usize,
+    scales: &Factors,
+) -> Result<Factors> {
+    let (info, like) = (cx.info(zero), cx.info(scale));
+    let single = info.elements() == 1 && like.elements() == 1;
+    let dtype = plain(info).filter(|d| d.item_bytes().is_some_and(|bytes| bytes <= 8));
+    match dtype.filter(|d| zero_dtype(*d) && (single || info.shape == like.shape)) {
+        Some(dtype) => Ok(Factors { part, dtype, ..scales.clone() }),
+        None => {
+            let what =
+                format!("{} {:?} where zero points like the scales {:?} belong", info.encoding, info.shape, like.shape);
+            Err(malformed(info, what))
+        }
+    }
+}
+
+fn zero_dtype(dtype: Dtype) -> bool {
+    use Dtype::{BF16, F8_E4M3, F8_E5M2, F16, F32, I8, I32, I64, U8};
+    matches!(dtype, I8 | U8 | I32 | I64 | F32 | F16 | BF16 | F8_E4M3 | F8_E5M2)
+}
+
+/// A shape without a 0: what is empty is not quantised.
+pub(super) fn filled(info: &TensorInfo, shape: &[u64]) -> Result<()> {
+    if shape.contains(&0) || crate::catalog::elements(shape).is_none() {
+        return Err(malformed(info, format!("a quantised weight of {shape:?}")));
+    }
+    Ok(())
 }
 
 /// A side of a block.
