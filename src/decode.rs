@@ -4,9 +4,11 @@
 mod blocks;
 pub(crate) mod cast;
 mod factors;
+pub(crate) mod flat;
 pub(crate) mod grouped;
 
 pub(crate) use blocks::Blocks;
 pub(crate) use cast::Cast;
 pub(crate) use factors::Factors;
+pub(crate) use flat::{Flat, PerGroup};
 pub(crate) use grouped::{Codes, Global, Grouped, Planes, Scales, Zeros};
