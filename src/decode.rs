@@ -4,6 +4,7 @@
 mod blocks;
 pub(crate) mod cast;
 mod factors;
+pub(crate) mod flat;
 pub(crate) mod grouped;
 mod indexed;
 mod paired;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 pub(crate) use blocks::Blocks;
 pub(crate) use cast::Cast;
 pub(crate) use factors::Factors;
+pub(crate) use flat::{Flat, PerGroup};
 pub(crate) use grouped::{Codes, Global, Grouped, Planes, Scales, Zeros};
 pub(crate) use indexed::Indexed;
 pub(crate) use paired::Paired;

@@ -5,6 +5,7 @@
 //! first claim wins; a tensor that belongs to a claimed weight is not offered again. What is left is
 //! plain, unless it looks like a part of something that no scheme here undoes.
 
+mod bitsandbytes;
 mod config;
 mod context;
 mod foreign;
@@ -58,6 +59,7 @@ pub struct Scheme {
 pub static SCHEMES: &[Scheme] = &[
     Scheme { name: "ggml", claim: ggml::claim },
     Scheme { name: "fp8", claim: fp8::claim },
+    Scheme { name: "bitsandbytes", claim: bitsandbytes::claim },
     Scheme { name: "compressed-tensors", claim: packed::claim },
     Scheme { name: "quark", claim: quark::claim },
     Scheme { name: "modelopt", claim: modelopt::claim },

@@ -296,9 +296,9 @@ impl Scales {
 }
 
 /// Rows that are stored one behind the other.
-struct Run {
-    stored: Range<u64>,
-    packing: Packing,
+pub(super) struct Run {
+    pub(super) stored: Range<u64>,
+    pub(super) packing: Packing,
 }
 
 impl Codes {
@@ -308,7 +308,7 @@ impl Codes {
     }
 
     /// These rows, plane by plane.
-    fn runs(&self, rows: Range<u64>) -> impl Iterator<Item = Run> + '_ {
+    pub(super) fn runs(&self, rows: Range<u64>) -> impl Iterator<Item = Run> + '_ {
         let stored = self.planes.as_ref().map_or(u64::MAX, |planes| planes.stored);
         let planes = rows.start / stored..rows.end.div_ceil(stored);
         planes.map(move |plane| {

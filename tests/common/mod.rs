@@ -7,6 +7,7 @@ pub mod dtypes;
 pub mod exceptions;
 pub mod good;
 pub mod malformed;
+pub mod schemes;
 pub mod sparse;
 pub mod ways;
 
