@@ -11,7 +11,7 @@ use crate::kernel::{Form, Packing, Value};
 
 use super::Weight;
 use super::context::Context;
-use super::grain::{factors, stack};
+use super::grain::{factors, flat, stack};
 use super::plain::missing;
 
 /// What the scales of `X` are called behind its name.
@@ -32,10 +32,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         .first_beside(&info.name, SCALES)
         .or_else(|| cx.first_beside(stem?, &[".scale", ".scale_weight", ".weight_scales"]));
     let value = Value::of(dtype).expect("one of the four");
-    let (rows, cols, matrix_rows) = stack(&info.shape);
-    let codes = Codes::new(Packing::Bytes, value, cols);
     let (scales, parts) = match scale {
-        Some((scale, _)) => {
+        Some((scale, _)) if info.elements() > 0 => {
             let scales = factors(cx, 1, scale, &info.shape, block(cx))?;
             (Scales::Stored(scales), vec![("codes", tensor), ("scale", scale)])
         }
@@ -46,8 +44,15 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         {
             return Err(missing(info, "weight_scale"));
         }
-        None => (Scales::None, vec![("codes", tensor)]),
+        _ => (Scales::None, vec![("codes", tensor)]),
     };
+    // without rows that have scales of their own, any rows will do: none is too long for a tile
+    let one = match &scales {
+        Scales::Stored(factors) => factors.is_one(),
+        _ => true,
+    };
+    let (rows, cols, matrix_rows) = if one { flat(info.elements()) } else { stack(&info.shape) };
+    let codes = Codes::new(Packing::Bytes, value, cols);
     let decoder =
         Grouped { rows, cols, matrix_rows: matrix_rows.max(1), codes, form: Form::Scale, scales, zeros: Zeros::None };
     Ok(Some(cx.weight("fp8", &*info.name, &info.shape, &parts, decoder)))

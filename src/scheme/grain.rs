@@ -10,9 +10,18 @@ use super::context::{Context, malformed, plain};
 /// A weight as a stack of matrices: `(rows of all, columns, rows of one)`.
 pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
     let cols = shape.last().copied().unwrap_or(1);
-    let rows = shape[..shape.len().saturating_sub(1)].iter().product();
+    // sizes beside a zero may be anything
+    let rows = shape[..shape.len().saturating_sub(1)].iter().fold(1, |n: u64, &d| n.saturating_mul(d));
     let matrix = if shape.len() >= 2 { shape[shape.len() - 2] } else { rows };
     (rows, cols, matrix)
+}
+
+/// As [`stack`], for elements that may be cut anywhere.
+pub(super) fn flat(elements: u64) -> (u64, u64, u64) {
+    let cols = 1 << elements.trailing_zeros().min(12);
+    let (rows, cols) = if cols < 64 && elements < 1 << 24 { (1, elements.max(1)) } else { (elements / cols, cols) };
+    let rows = if elements == 0 { 0 } else { rows };
+    (rows, cols, rows.max(1))
 }
 
 /// How scales (or zero points) of this tensor lie over a weight of this shape: one for all, per channel,
