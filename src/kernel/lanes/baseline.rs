@@ -48,6 +48,11 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
+    fn quarters(self, x: Floats) -> [Floats; 4] {
+        from_fn(|i| from_fn(|j| x[4 * i + j / 4]))
+    }
+
+    #[inline(always)]
     fn widen_f16(self, x: &[[u8; 2]; 16]) -> Floats {
         x.map(half::from_f16)
     }
@@ -65,6 +70,16 @@ impl Lanes for Baseline {
     #[inline(always)]
     fn nibbles(self, x: &[u8; 16]) -> Bytes {
         from_fn(|i| if i < 16 { x[i] & 15 } else { x[i - 16] >> 4 })
+    }
+
+    #[inline(always)]
+    fn nibbles_by_eight(self, x: &[u8; 16]) -> Bytes {
+        from_fn(|i| x[i % 8 + i / 16 * 8] >> (i / 8 % 2 * 4) & 15)
+    }
+
+    #[inline(always)]
+    fn pairs_of_bits(self, x: &[u8; 8]) -> Bytes {
+        from_fn(|i| x[i / 4] >> (i / 2 % 2 * 4) & [3, 12][i % 2])
     }
 
     #[inline(always)]
@@ -105,6 +120,11 @@ impl Lanes for Baseline {
     #[inline(always)]
     fn keep(self, bits: u32, x: Bytes) -> Bytes {
         from_fn(|i| if bits >> i & 1 == 0 { 0 } else { x[i] })
+    }
+
+    #[inline(always)]
+    fn above(self, x: Bytes, limit: u8) -> Bytes {
+        from_fn(|i| if x[i] > limit { 0xff } else { 0 })
     }
 
     #[inline(always)]
