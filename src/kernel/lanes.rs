@@ -44,6 +44,7 @@ pub(crate) trait Lanes: Copy + 'static {
 
     fn bytes(self, x: &[u8; 32]) -> Self::Bytes;
     fn pair(self, low: &[u8; 16], high: &[u8; 16]) -> Self::Bytes;
+    fn quads(self, x: [u64; 4]) -> Self::Bytes;
     /// All low nibbles, then all high ones.
     fn nibbles(self, x: &[u8; 16]) -> Self::Bytes;
     /// As [`Lanes::nibbles`], of the first eight bytes, then of the others.
@@ -62,6 +63,8 @@ pub(crate) trait Lanes: Copy + 'static {
     fn shl_u16(self, x: Self::Bytes, by: u32) -> Self::Bytes;
     /// The bytes whose bit is set; zeros for the others.
     fn keep(self, bits: u32, x: Self::Bytes) -> Self::Bytes;
+    /// The bytes, negated where their bit is set.
+    fn negate(self, bits: u32, x: Self::Bytes) -> Self::Bytes;
     /// All bits set where a byte is greater, unsigned, than this.
     fn above(self, x: Self::Bytes, limit: u8) -> Self::Bytes;
     /// The table's entries, by the low four bits of each code.

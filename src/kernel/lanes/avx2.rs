@@ -50,6 +50,7 @@ impl Lanes for Avx2 {
 
         fn bytes(x: &[u8; 32]) -> __m256i { must_cast(*x) }
         fn pair(low: &[u8; 16], high: &[u8; 16]) -> __m256i { _mm256_set_m128i(must_cast(*high), must_cast(*low)) }
+        fn quads(x: [u64; 4]) -> __m256i { must_cast(x) }
         fn nibbles(x: &[u8; 16]) -> __m256i {
             let shifted = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(must_cast(*x)), must_cast([[0u32; 4], [4; 4]]));
             _mm256_and_si256(shifted, _mm256_set1_epi8(15))
@@ -71,12 +72,10 @@ impl Lanes for Avx2 {
         fn sub_bytes(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi8(a, b) }
         fn shr_u16(x: __m256i, by: u32) -> __m256i { _mm256_srl_epi16(x, _mm_cvtsi32_si128(by.cast_signed())) }
         fn shl_u16(x: __m256i, by: u32) -> __m256i { _mm256_sll_epi16(x, _mm_cvtsi32_si128(by.cast_signed())) }
-        fn keep(bits: u32, x: __m256i) -> __m256i {
-            // each byte gets the byte that has its bit, then the bit
-            let spread = must_cast([[0u8; 8], [1; 8], [2; 8], [3; 8]]);
-            let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), spread);
-            let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201u64.cast_signed());
-            _mm256_and_si256(x, _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit))
+        fn keep(bits: u32, x: __m256i) -> __m256i { _mm256_and_si256(x, spread(bits)) }
+        fn negate(bits: u32, x: __m256i) -> __m256i {
+            let negative = spread(bits);
+            _mm256_sub_epi8(_mm256_xor_si256(x, negative), negative)
         }
         fn above(x: __m256i, limit: u8) -> __m256i {
             // equal to the greater of itself and the next number
@@ -137,6 +136,17 @@ impl Lanes for Avx2 {
             ]);
         }
     }
+}
+
+/// A byte of ones for each bit.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn spread(bits: u32) -> __m256i {
+    // each byte gets the byte that has its bit, then the bit
+    let source = must_cast([[0u8; 8], [1; 8], [2; 8], [3; 8]]);
+    let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), source);
+    let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201u64.cast_signed());
+    _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
 }
 
 #[inline]

@@ -60,6 +60,7 @@ macro_rules! lanes {
                 fn pair(low: &[u8; 16], high: &[u8; 16]) -> __m256i {
                     _mm256_set_m128i(must_cast(*high), must_cast(*low))
                 }
+                fn quads(x: [u64; 4]) -> __m256i { must_cast(x) }
                 fn nibbles(x: &[u8; 16]) -> __m256i {
                     let shifted = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(must_cast(*x)), must_cast([[0u32; 4], [4; 4]]));
                     _mm256_and_si256(shifted, _mm256_set1_epi8(15))
@@ -86,6 +87,9 @@ macro_rules! lanes {
                     _mm256_sll_epi16(x, _mm_cvtsi32_si128(by.cast_signed()))
                 }
                 fn keep(bits: u32, x: __m256i) -> __m256i { _mm256_maskz_mov_epi8(bits, x) }
+                fn negate(bits: u32, x: __m256i) -> __m256i {
+                    _mm256_mask_sub_epi8(x, bits, _mm256_setzero_si256(), x)
+                }
                 fn above(x: __m256i, limit: u8) -> __m256i {
                     _mm256_movm_epi8(_mm256_cmpgt_epu8_mask(x, _mm256_set1_epi8(limit.cast_signed())))
                 }

@@ -68,6 +68,11 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
+    fn quads(self, x: [u64; 4]) -> Bytes {
+        bytemuck::must_cast(x.map(u64::to_le_bytes))
+    }
+
+    #[inline(always)]
     fn nibbles(self, x: &[u8; 16]) -> Bytes {
         from_fn(|i| if i < 16 { x[i] & 15 } else { x[i - 16] >> 4 })
     }
@@ -123,6 +128,11 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
+    fn negate(self, bits: u32, x: Bytes) -> Bytes {
+        from_fn(|i| if bits >> i & 1 == 0 { x[i] } else { x[i].wrapping_neg() })
+    }
+
+    #[inline(always)]
     fn above(self, x: Bytes, limit: u8) -> Bytes {
         from_fn(|i| if x[i] > limit { 0xff } else { 0 })
     }
@@ -144,12 +154,16 @@ impl Lanes for Baseline {
 
     #[inline(always)]
     fn put_f32(self, x: [Floats; 2], out: &mut [[u8; 4]; 32]) {
-        *out = from_fn(|i| x[i / 16][i % 16].to_le_bytes());
+        for (x, out) in x.as_flattened().iter().zip(out) {
+            *out = x.to_le_bytes();
+        }
     }
 
     #[inline(always)]
     fn put_f16(self, x: [Floats; 2], out: &mut [[u8; 2]; 32]) {
-        *out = from_fn(|i| half::f16(x[i / 16][i % 16]).to_le_bytes());
+        for (x, out) in x.as_flattened().iter().zip(out) {
+            *out = half::f16(*x).to_le_bytes();
+        }
     }
 
     #[inline(always)]
@@ -159,7 +173,9 @@ impl Lanes for Baseline {
 
     #[inline(always)]
     fn put_bf16(self, x: [Floats; 2], out: &mut [[u8; 2]; 32]) {
-        *out = from_fn(|i| half::bf16(x[i / 16][i % 16]).to_le_bytes());
+        for (x, out) in x.as_flattened().iter().zip(out) {
+            *out = half::bf16(*x).to_le_bytes();
+        }
     }
 
     #[inline(always)]
