@@ -2,32 +2,13 @@
 //!
 //! Source: `ggml-common.h` (`kvalues_iq4nl`, `kvalues_mxfp4`), `ggml-impl.h` (E8M0, UE4M3); OCP MX v1.0.
 
-use super::Element;
-
 /// Values of the IQ4 codes.
-static IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+pub(crate) static IQ4: [f32; 16] =
+    [-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0];
 
-/// Twice the magnitudes of FP4 (E2M1), 0 to 6, a nibble each, lowest code in the lowest nibble.
-const FP4_DOUBLED: u32 = 0xc864_3210;
-
-/// The 16 elements that a group with this scale can hold: multiplied and rounded once, not once per code.
-#[inline(always)]
-pub(crate) fn iq4_cells<O: Element>(scale: f32) -> [O::Cell; 16] {
-    let mut cells = [O::cell(0.0); 16];
-    for (value, cell) in IQ4.iter().zip(&mut cells) {
-        *cell = O::cell(scale * f32::from(*value));
-    }
-    cells
-}
-
-/// Twice the value of an FP4 code; both zeros are +0, as in ggml's table of integers.
-#[inline(always)]
-pub(crate) fn fp4_doubled(code: u8) -> f32 {
-    let code = u32::from(code);
-    let magnitude = (FP4_DOUBLED >> (4 * (code & 7)) & 15).cast_signed();
-    let value = if code & 8 == 0 { magnitude } else { -magnitude };
-    value as f32
-}
+/// Twice the values of FP4 (E2M1); both zeros are +0, as in ggml's table of integers.
+pub(crate) static FP4_DOUBLED: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
 /// Half of an E8M0 scale, 2^(e - 128); ggml knows no NaN here.
 #[inline(always)]

@@ -1,29 +1,42 @@
 //! IQ3_S: 256 elements in eights, each two entries of a grid with signs; a scale of 4 bits per 32.
 //! `d (f16) | qs[64] | qh[8] (bit 8 of eight grid indices) | signs[32] | scales[4]`; low nibbles first.
 
-use crate::kernel::grid::{groups, pair, signed};
+use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel, tables};
+use crate::kernel::{Element, Lanes, batch, grid, kernel, tables};
 
 kernel!(iq3_s);
 
 #[inline(always)]
-fn iq3_s<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
+fn iq3_s<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<110>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
-    for ([d0, d1, rest @ ..], out) in blocks.iter().zip(out) {
-        let d = from_f16([*d0, *d1]);
-        let (qs, rest) = rest.split_at(64);
-        let (qh, rest) = rest.split_at(8);
-        let (signs, scales) = rest.split_at(32);
-        let qs = qs.as_chunks::<2>().0.as_chunks::<4>().0;
-        let (signs, _) = signs.as_chunks::<4>();
-        for (i, (((qs, qh), signs), out)) in qs.iter().zip(qh).zip(signs).zip(groups(out)).enumerate() {
-            let scale = d * f32::from(1 + 2 * ((scales[i / 2] >> (4 * (i % 2))) & 15));
-            for (l, (([q0, q1], signs), out)) in qs.iter().zip(signs).zip(out).enumerate() {
-                let entry = |q: &u8, bit| tables::IQ3_S[usize::from(*q) | usize::from((qh >> bit) & 1) << 8];
-                signed::<O>(out, scale, pair(entry(q0, 2 * l), entry(q1, 2 * l + 1)), *signs);
-            }
+    for (block, out) in blocks.iter().zip(out) {
+        let d = from_f16(*part(block, 0));
+        if O::PARTICULAR && !d.is_finite() {
+            groups::<S, O, false>(s, d, block, out);
+        } else {
+            groups::<S, O, true>(s, d, block, out);
         }
+    }
+}
+
+#[inline(always)]
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 110], out: &mut [O::Cell; 256]) {
+    let nibbles = u32::from_le_bytes(*part(block, 106));
+    let mut scales = [0.0; 8];
+    for (g, scale) in scales.iter_mut().enumerate() {
+        *scale = d * (1 + 2 * (nibbles >> (4 * g) & 15)).cast_signed() as f32;
+    }
+    let scales = batch::in_memory(scales);
+    for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let [q0, q1, q2, q3, q4, q5, q6, q7] = part::<8>(block, 2 + 8 * g).map(usize::from);
+        let h = usize::from(block[66 + g]);
+        let (first, second) = ([q0 | h << 8 & 0x100, q1 | h << 7 & 0x100], [q2 | h << 6 & 0x100, q3 | h << 5 & 0x100]);
+        let (third, last) = ([q4 | h << 4 & 0x100, q5 | h << 3 & 0x100], [q6 | h << 2 & 0x100, q7 | h << 1 & 0x100]);
+        let entries =
+            [first, second, third, last].map(|[low, high]| grid::pair(tables::IQ3_S[low], tables::IQ3_S[high]));
+        let signs = u32::from_le_bytes(*part(block, 74 + 4 * g));
+        grid::signed::<S, O, PLAIN>(s, [scales[g]; 2], entries, signs, out);
     }
 }

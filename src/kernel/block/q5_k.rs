@@ -4,27 +4,41 @@
 
 use super::part;
 use super::q4_k::scales;
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q5_k);
 
 #[inline(always)]
-fn q5_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
+fn q5_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<176>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
-        let (d, min) = (from_f16(*part(block, 0)), from_f16(*part(block, 2)));
-        let (scales, minima) = scales(part(block, 4));
-        for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let dl = d * f32::from(scales[g]);
-            let ml = min * f32::from(minima[g]);
-            let shift = g % 2 * 4;
-            let high = part::<32>(block, 16);
-            for ((q, h), out) in part::<32>(block, 48 + g / 2 * 32).iter().zip(high).zip(out) {
-                let code = (q >> shift) & 15 | (h >> g & 1) << 4;
-                *out = O::cell(dl * f32::from(code) - ml);
-            }
+        let scales = scales(s, part(block, 0));
+        if O::PARTICULAR && !batch::finite(scales.as_flattened()) {
+            groups::<S, O, false>(s, block, &scales, out);
+        } else {
+            groups::<S, O, true>(s, block, &scales, out);
+        }
+    }
+}
+
+#[inline(always)]
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    block: &[u8; 176],
+    [scales, minima]: &[[f32; 8]; 2],
+    out: &mut [O::Cell; 256],
+) {
+    let high = s.bytes(part(block, 16));
+    for (i, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
+        let low = s.bytes(part(block, 48 + 32 * i));
+        // the two groups' fifth bits, at bits 4 and 5
+        let high = if i < 2 { s.shl_u16(high, 4 - 2 * i as u32) } else { s.shr_u16(high, 2 * i as u32 - 4) };
+        for (j, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let (low, high) = if j == 0 { (low, high) } else { (s.shr_u16(low, 4), s.shr_u16(high, 1)) };
+            let codes = s.or(s.and(low, s.splat_byte(15)), s.and(high, s.splat_byte(16)));
+            let (scale, minimum) = (s.splat(scales[2 * i + j]), s.splat(minima[2 * i + j]));
+            O::put::<S, PLAIN>(s, s.unsigned(codes).map(|codes| s.sub(s.mul(scale, codes), minimum)), out);
         }
     }
 }
