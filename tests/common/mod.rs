@@ -7,8 +7,10 @@ pub mod dtypes;
 pub mod exceptions;
 pub mod good;
 pub mod malformed;
+pub mod scratch;
 pub mod sparse;
 pub mod ways;
+pub mod write;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

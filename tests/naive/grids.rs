@@ -1,9 +1,8 @@
 //! The codebooks of the IQ types, packed as gguf-py has them (`gguf/quants.py`, MIT licence): points of two or four
 //! bits per coordinate, lowest first, each an index into a list of values.
 
-/// Points of `dim` coordinates.
+/// Points, coordinate by coordinate.
 pub struct Grid {
-    pub dim: usize,
     pub values: &'static [i8],
     pub hex: &'static str,
 }
@@ -19,7 +18,6 @@ impl Grid {
 }
 
 pub static IQ2_XXS: Grid = Grid {
-    dim: 8,
     values: &[8, 25, 43],
     hex: "\
         00000200050008000a00110014002000220028002a00410044005000580061006400800082008a00a200010104011001\
@@ -37,7 +35,6 @@ pub static IQ2_XXS: Grid = Grid {
 };
 
 pub static IQ2_XS: Grid = Grid {
-    dim: 8,
     values: &[8, 25, 43],
     hex: "\
         00000200050008000a001100140016001900200022002500280041004400460049005000520055005800610064008000\
@@ -66,7 +63,6 @@ pub static IQ2_XS: Grid = Grid {
 };
 
 pub static IQ2_S: Grid = Grid {
-    dim: 8,
     values: &[8, 25, 43],
     hex: "\
         00000200050008000a001100140016001900200022002500280041004400460049005000520055005800610064006600\
@@ -116,7 +112,6 @@ pub static IQ2_S: Grid = Grid {
 };
 
 pub static IQ3_XXS: Grid = Grid {
-    dim: 4,
     values: &[4, 12, 20, 28, 36, 44, 52, 62],
     hex: "\
         000002000400110013001700200022003100420073007500010103011001120121012501300132014101540170010002\
@@ -134,7 +129,6 @@ pub static IQ3_XXS: Grid = Grid {
 };
 
 pub static IQ3_S: Grid = Grid {
-    dim: 4,
     values: &[1, 3, 5, 7, 9, 11, 13, 15],
     hex: "\
         000001000200050007001000110012001400160020002100250033004000420045004700510053006000620071007400\
@@ -163,7 +157,6 @@ pub static IQ3_S: Grid = Grid {
 };
 
 pub static IQ1_S: Grid = Grid {
-    dim: 8,
     values: &[-1, 0, 1],
     hex: "\
         00000200050008000a00110015002000220028002a00450051005400560065008000820088008a009500a000a200a800\

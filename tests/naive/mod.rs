@@ -1,6 +1,8 @@
 //! ggml's block types, element by element, as gguf-py's `quants.py` and the format notes describe them; Q8_K, Q1_0
 //! and Q2_0 as `ggml-common.h` does. Slow, and written without a look at the kernels.
 
+#![allow(unreachable_pub)]
+
 mod grids;
 
 use std::sync::LazyLock;
@@ -167,7 +169,7 @@ fn tq1_0(b: &[u8], i: usize) -> f32 {
         _ => (48 + i % 4, (i - 240) / 4),
     };
     let shifted = b[at].wrapping_mul([1, 3, 9, 27, 81][digit]);
-    half(b, 52) * less(usize::from(shifted) * 3 >> 8, 1)
+    half(b, 52) * less((usize::from(shifted) * 3) >> 8, 1)
 }
 
 fn tq2_0(b: &[u8], i: usize) -> f32 {
