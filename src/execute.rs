@@ -147,7 +147,7 @@ impl<'r, 'w> Crew<'r, 'w> {
 
     fn stream(&self, number: usize, from: Dtype, out: Option<&mut [u8]>, buffers: &mut Buffers) -> Result<()> {
         let job = &self.plan.jobs[number];
-        let tensor = self.checkpoint.tensors().nth(job.parts[0].tensor).expect("planned from this catalog");
+        let tensor = self.checkpoint.tensor_at(job.parts[0].tensor);
         let to = job.output.dtype;
         let mut out = out;
         let mut start = 0u64;

@@ -44,6 +44,11 @@ impl Checkpoint {
         self.catalog().get(name).map(|info| Tensor { checkpoint: self, info })
     }
 
+    /// The tensor with this number in the catalog.
+    pub(crate) fn tensor_at(&self, number: usize) -> Tensor<'_> {
+        Tensor { checkpoint: self, info: &self.catalog().tensors()[number] }
+    }
+
     /// All tensors in file order, ready to be read.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
         self.catalog().tensors().iter().map(|info| Tensor { checkpoint: self, info })

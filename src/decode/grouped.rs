@@ -140,8 +140,9 @@ impl Decoder for Grouped {
         let zeros = self.zeros(&mut inputs, &rows, &scales)?;
         let row_bytes = (self.cols * dtype.bits() / 8) as usize;
         let (group, rows_per_factor) = self.groups();
-        // what all rows share is not begun anew with a matrix
-        let endless = rows_per_factor == u64::MAX;
+        // what a whole stack shares does not begin anew with its matrices
+        let stack = rows_per_factor == u64::MAX;
+        let matrix_rows = if stack { usize::MAX } else { self.matrix_rows as usize };
         let (mut out, mut first) = (out, rows.start);
         for (run, codes) in self.codes.runs(rows.clone()).zip(inputs) {
             let count = run.stored.end - run.stored.start;
@@ -153,9 +154,9 @@ impl Decoder for Grouped {
                 value: self.codes.value.clone(),
                 form: self.form,
                 group: group.min(self.cols) as usize,
-                rows_per_factor: if endless { usize::MAX } else { rows_per_factor.min(self.matrix_rows) as usize },
-                rows_per_matrix: if endless { usize::MAX } else { self.matrix_rows as usize },
-                first: (first % self.matrix_rows) as usize,
+                rows_per_factor: matrix_rows.min(rows_per_factor as usize),
+                rows_per_matrix: matrix_rows,
+                first: if stack { 0 } else { (first % self.matrix_rows) as usize },
             };
             // the run's rows of factors among those of the tile
             let skipped = |factors: &[f32]| -> usize {
@@ -193,8 +194,11 @@ impl Grouped {
         rows: &Range<u64>,
     ) -> Result<Vec<f32>> {
         let Some(factors) = self.scales.factors() else {
-            let (group, _) = self.groups();
-            return Ok(vec![1.0; self.cols.div_ceil(group) as usize]);
+            let (group, rows_per_factor) = self.groups();
+            // as many as there are zero points
+            let zeros = Factors { part: 0, dtype: Dtype::F32, rows: rows_per_factor, cols: group };
+            let count = zeros.factor_rows(rows, self.matrix_rows).count() as u64 * self.cols.div_ceil(group);
+            return Ok(vec![1.0; count as usize]);
         };
         let bytes = inputs.next().map_or(&[][..], |strip| strip.bytes);
         let mut scales = to_f32(factors.dtype, bytes)?;

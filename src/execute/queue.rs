@@ -48,7 +48,7 @@ impl<'r> Queue<'r> {
                 return Some(Item { job: number, piece: Piece::Whole, out });
             };
             let grid = decoder.grid();
-            if self.tile >= grid.rows.div_ceil(*rows) {
+            if self.tile >= grid.tiles(*rows) {
                 self.next_job();
                 continue;
             }

@@ -99,6 +99,11 @@ impl Grid {
         let rows = (TILE_BYTES / row).max(self.least).max(1);
         rows.div_ceil(self.step.max(1)).saturating_mul(self.step.max(1))
     }
+
+    /// Number of tiles of so many rows: none where rows have no elements.
+    pub(crate) fn tiles(&self, rows: u64) -> u64 {
+        if self.cols == 0 { 0 } else { self.rows.div_ceil(rows.max(1)) }
+    }
 }
 
 /// Geometry and arithmetic of one weight: which bytes make which rows, and how.

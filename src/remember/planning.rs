@@ -21,10 +21,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         (None, Some(path)) => QuantConfig::beside(path)?,
         (None, None) => QuantConfig::default(),
     };
-    let read = |tensor: usize| {
-        let tensor = checkpoint.tensors().nth(tensor).expect("a number from the catalog");
-        tensor.bytes().map(std::borrow::Cow::into_owned)
-    };
+    let read = |tensor: usize| checkpoint.tensor_at(tensor).bytes().map(std::borrow::Cow::into_owned);
     let cx = Context {
         catalog: checkpoint.catalog(),
         config: &config,
@@ -55,6 +52,10 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
             },
             Slot::Free | Slot::Weight(_) | Slot::Taken => {}
         }
+    }
+    for listed in cx.catalog.refused.iter().filter(|listed| wanted(&listed.name)) {
+        let what = format!("{}: {}; leave it out", quote(&listed.name), listed.reason);
+        plan.refused.push(Refusal { name: listed.name.clone(), error: Error::unsupported(what) });
     }
     twice(&mut plan);
     plan.quantised = cx.quantised();

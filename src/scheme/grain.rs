@@ -10,8 +10,9 @@ use super::context::{Context, malformed, plain};
 /// A weight as a stack of matrices: `(rows of all, columns, rows of one)`.
 pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
     let cols = shape.last().copied().unwrap_or(1);
-    // sizes beside a zero may be anything
-    let rows = shape[..shape.len().saturating_sub(1)].iter().fold(1, |n: u64, &d| n.saturating_mul(d));
+    let outer = &shape[..shape.len().saturating_sub(1)];
+    // a shape without elements may be as large as it likes in the other dimensions
+    let rows = crate::catalog::elements(outer).unwrap_or(0);
     let matrix = if shape.len() >= 2 { shape[shape.len() - 2] } else { rows };
     (rows, cols, matrix)
 }

@@ -41,12 +41,12 @@ pub(crate) fn left_over(cx: &Context<'_>, tensor: usize) -> Result<Leftover> {
         return Ok(Leftover::Dropped(suffix));
     }
     match &info.layout {
-        Layout::Absent => return Err(unsupported(info, "saved without data (PyTorch's meta device)")),
-        Layout::Sparse(_) => return Err(unsupported(info, "sparse: make it dense before saving")),
+        Layout::Absent => return Err(unsupported(info, "saved without data (PyTorch's meta device): leave it out")),
+        Layout::Sparse(_) => return Err(unsupported(info, "sparse: leave it out, or make it dense before saving")),
         _ => {}
     }
     let Encoding::Plain(dtype) = info.encoding else {
-        return Err(unsupported(info, format!("{} has no place in a safetensors file", info.encoding)));
+        return Err(unsupported(info, format!("{} has no place in a safetensors file: leave it out", info.encoding)));
     };
     if integers_for_weights(cx, info) {
         return Err(unsupported(

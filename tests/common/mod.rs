@@ -8,8 +8,10 @@ pub mod exceptions;
 pub mod good;
 pub mod malformed;
 pub mod schemes;
+pub mod scratch;
 pub mod sparse;
 pub mod ways;
+pub mod write;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
