@@ -61,7 +61,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let (kind, cols) = kind(info, scale)?;
     let (packing, value) = match kind {
         Kind::Mx6 => (Packing::Stream(6), quark_or_e2m3(cx, &found)?),
-        _ => (Packing::LowNibbles, Value::Table(Box::new(E2M1))),
+        Kind::Nv4 => (Packing::LowNibbles, nvfp4_codes(cx, &found)),
+        Kind::Mx4 => (Packing::LowNibbles, Value::Table(Box::new(E2M1))),
     };
     let mut shape = info.shape.clone();
     *shape.last_mut().expect("at least two sizes") = cols;
@@ -187,11 +188,20 @@ fn transposed(cx: &Context<'_>, found: &Found<'_>, mut parts: Vec<(&'static str,
     let matrix_rows = half * 2;
     let factors = Factors::per_block(1, Dtype::F8_E4M3, 16, 1);
     let scales = global(cx, found, experts, factors, &mut parts)?;
-    let codes = Codes::new(Packing::LowNibbles, Value::Table(Box::new(E2M1)), cols);
+    let codes = Codes::new(Packing::LowNibbles, nvfp4_codes(cx, found), cols);
     let rows = experts * matrix_rows;
     let inner = Grouped { rows, cols, matrix_rows, codes, form: Form::Scale, scales, zeros: Zeros::None };
     let shape = [experts, matrix_rows, cols];
     Ok(cx.weight("nvfp4", &*found.name, &shape, &parts, Paired { inner }))
+}
+
+/// What NVFP4's codes are worth: in ModelOpt's table code 8 is 0, elsewhere -0.
+fn nvfp4_codes(cx: &Context<'_>, found: &Found<'_>) -> Value {
+    let mut table = E2M1;
+    if !found.divide && !cx.config.is(&["quark"]) {
+        table[8] = 0.0;
+    }
+    Value::Table(Box::new(table))
 }
 
 /// What FP6 codes are worth: E2M3 in compressed-tensors; Quark's configuration says.

@@ -39,7 +39,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         }
         // configured as scaled, so this one is damaged; otherwise the numbers mean what they say
         None if cx.config.is(&["fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "mxfp8"])
-            && stem.is_some()
+            && (stem.is_some() || info.shape.len() > 2)
             && !cx.skipped(&info.name) =>
         {
             return Err(missing(info, "weight_scale"));

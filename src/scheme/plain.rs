@@ -61,7 +61,10 @@ pub(crate) fn left_over(cx: &Context<'_>, tensor: usize) -> Result<Leftover> {
 fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
     let integers =
         matches!(plain(info), Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32));
-    integers && info.shape.len() >= 2 && (info.name.ends_with("weight") || cx.packed_name(&info.name))
+    let weight = info.name.ends_with("weight") || cx.packed_name(&info.name);
+    // stacked experts are parameters of their own name
+    let experts = info.shape.len() > 2 && info.name.contains("experts.");
+    integers && info.shape.len() >= 2 && (weight || experts)
 }
 
 impl Context<'_> {
