@@ -1,10 +1,11 @@
 //! Decoders: what schemes are made of. Each knows one way in which stored bytes make rows of elements,
 //! and leaves the arithmetic to a kernel.
 
+mod affine;
 mod blocks;
 pub(crate) mod cast;
 mod factors;
-pub(crate) mod flat;
+mod flat;
 pub(crate) mod grouped;
 mod indexed;
 mod paired;
@@ -14,6 +15,7 @@ mod turned;
 
 use crate::error::{Error, Result};
 
+pub(crate) use affine::{Affine, Affinity};
 pub(crate) use blocks::Blocks;
 pub(crate) use cast::Cast;
 pub(crate) use factors::Factors;

@@ -5,21 +5,28 @@
 //! first claim wins; a tensor that belongs to a claimed weight is not offered again. What is left is
 //! plain, unless it looks like a part of something that no scheme here undoes.
 
+mod bitnet;
 mod bitsandbytes;
 mod config;
 mod context;
+mod facts;
 mod foreign;
 mod fp4;
 mod fp8;
 mod ggml;
 mod gptoss;
 mod grain;
+mod hqq;
 mod int8;
+mod mlx;
 mod modelopt;
 mod packed;
 mod plain;
+mod pth_quantizer;
+mod quanto;
 mod quark;
 mod smooth;
+mod torchao;
 
 use std::sync::Arc;
 
@@ -58,6 +65,9 @@ pub struct Scheme {
 /// All schemes, in the order in which they are asked.
 pub static SCHEMES: &[Scheme] = &[
     Scheme { name: "ggml", claim: ggml::claim },
+    // before `fp8`, which takes what has no scale beside it for unscaled
+    Scheme { name: "quanto", claim: quanto::claim },
+    Scheme { name: "torchao", claim: torchao::claim },
     Scheme { name: "fp8", claim: fp8::claim },
     Scheme { name: "bitsandbytes", claim: bitsandbytes::claim },
     Scheme { name: "compressed-tensors", claim: packed::claim },
@@ -66,6 +76,10 @@ pub static SCHEMES: &[Scheme] = &[
     Scheme { name: "fp4", claim: fp4::claim },
     Scheme { name: "int8", claim: int8::claim },
     Scheme { name: "gpt-oss", claim: gptoss::claim },
+    Scheme { name: "hqq", claim: hqq::claim },
+    Scheme { name: "mlx", claim: mlx::claim },
+    Scheme { name: "bitnet", claim: bitnet::claim },
+    Scheme { name: "pth_quantizer", claim: pth_quantizer::claim },
     Scheme { name: "foreign", claim: foreign::claim },
 ];
 

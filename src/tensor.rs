@@ -53,6 +53,11 @@ impl Checkpoint {
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
         self.catalog().tensors().iter().map(|info| Tensor { checkpoint: self, info })
     }
+
+    /// The tensor with this description: one of the catalog's, or one inside it.
+    pub(crate) fn tensor_of<'c>(&'c self, info: &'c TensorInfo) -> Tensor<'c> {
+        Tensor { checkpoint: self, info }
+    }
 }
 
 impl<'c> Tensor<'c> {

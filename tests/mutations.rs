@@ -15,7 +15,14 @@ use common::{files_below, fixture, skip};
 use serde_json::Value;
 
 /// Small, so that what is allocated past it shows.
-const LIMITS: Limits = Limits { memory: 16 << 20, tensors: 10_000, depth: 16, steps: 100_000, tensor_bytes: 64 << 20 };
+const LIMITS: Limits = Limits {
+    memory: 16 << 20,
+    tensors: 10_000,
+    depth: 16,
+    steps: 100_000,
+    tensor_bytes: 64 << 20,
+    tile_bytes: 64 << 20,
+};
 
 /// The most bytes of output that are made of one file.
 const OUTPUT: u64 = 32 << 20;

@@ -36,6 +36,11 @@ pub(crate) enum PerGroup {
         part: usize,
         dtype: Dtype,
     },
+    /// As [`Stored`](Self::Stored), with the other sign.
+    Negated {
+        part: usize,
+        dtype: Dtype,
+    },
     /// `map[code] * scale + offset`: a code per group (U8), 256 values that codes stand for, and a scale per
     /// `block` of groups (both F32).
     Nested {
@@ -56,7 +61,7 @@ impl Decoder for Flat {
         let table = self.table.map(|part| Span::run(part, 0..16 * 4));
         let map = |numbers: &PerGroup| match *numbers {
             PerGroup::Nested { map, .. } => Some(Span::run(map, 0..256 * 4)),
-            PerGroup::Stored { .. } => None,
+            PerGroup::Stored { .. } | PerGroup::Negated { .. } => None,
         };
         table.into_iter().chain(self.per_group().filter_map(map)).collect()
     }
@@ -66,7 +71,7 @@ impl Decoder for Flat {
         let mut spans = Spans::new();
         for numbers in self.per_group() {
             match *numbers {
-                PerGroup::Stored { part, dtype } => {
+                PerGroup::Stored { part, dtype } | PerGroup::Negated { part, dtype } => {
                     let item = dtype.bits() / 8;
                     spans.push(Span::run(part, groups.start * item..groups.end * item));
                 }
@@ -150,6 +155,7 @@ impl PerGroup {
         let mut next = || inputs.next().map_or(&[][..], |strip| strip.bytes);
         match *self {
             Self::Stored { dtype, .. } => to_f32(dtype, next()),
+            Self::Negated { dtype, .. } => Ok(to_f32(dtype, next())?.into_iter().map(|z| -z).collect()),
             Self::Nested { block, offset, .. } => {
                 let map = to_f32(Dtype::F32, shared.next().map_or(&[][..], |strip| strip.bytes))?;
                 let (codes, scales) = (next(), to_f32(Dtype::F32, next())?);

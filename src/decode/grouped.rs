@@ -62,6 +62,8 @@ pub(crate) enum Scales {
     Times(Factors, Global),
     /// Stored ones, each divided by one number of another part first.
     Over(Factors, Global),
+    /// Stored ones, each multiplied by that number divided by a constant.
+    TimesShare(Factors, Global, f32),
 }
 
 /// A number for the whole weight, or one for each matrix of a stack.
@@ -101,7 +103,7 @@ impl Decoder for Grouped {
 
     fn shared(&self) -> Spans {
         let mut spans = Spans::new();
-        if let Scales::Times(_, global) | Scales::Over(_, global) = &self.scales {
+        if let Scales::Times(_, global) | Scales::Over(_, global) | Scales::TimesShare(_, global, _) = &self.scales {
             spans.push(Span::run(global.part, 0..global.count * global.dtype.bits() / 8));
         }
         spans
@@ -202,9 +204,10 @@ impl Grouped {
         };
         let bytes = inputs.next().map_or(&[][..], |strip| strip.bytes);
         let mut scales = to_f32(factors.dtype, bytes)?;
-        let (global, divide) = match &self.scales {
-            Scales::Times(_, global) => (global, false),
-            Scales::Over(_, global) => (global, true),
+        let (global, divide, share) = match &self.scales {
+            Scales::Times(_, global) => (global, false, 1.0),
+            Scales::Over(_, global) => (global, true, 1.0),
+            Scales::TimesShare(_, global, share) => (global, false, *share),
             Scales::None | Scales::Stored(_) => return Ok(scales),
         };
         let globals = to_f32(global.dtype, shared[0].bytes)?;
@@ -212,7 +215,7 @@ impl Grouped {
         let per_matrix = self.matrix_rows.div_ceil(factors.rows).max(1);
         let first = factors.factor_rows(rows, self.matrix_rows).start;
         for (row, scales) in (first..).zip(scales.chunks_mut(per_row.max(1))) {
-            let global = globals[if globals.len() == 1 { 0 } else { (row / per_matrix) as usize }];
+            let global = globals[if globals.len() == 1 { 0 } else { (row / per_matrix) as usize }] / share;
             scales.iter_mut().for_each(|s| *s = if divide { *s / global } else { *s * global });
         }
         Ok(scales)
@@ -294,7 +297,10 @@ impl Scales {
     pub(super) fn factors(&self) -> Option<&Factors> {
         match self {
             Self::None => None,
-            Self::Stored(factors) | Self::Times(factors, _) | Self::Over(factors, _) => Some(factors),
+            Self::Stored(factors)
+            | Self::Times(factors, _)
+            | Self::Over(factors, _)
+            | Self::TimesShare(factors, ..) => Some(factors),
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) enum Form {
     Divide,
     /// `(v - z) * s`, each rounded to F16: HQQ as its reference does it.
     ZeroScaleF16,
+    /// `(v - z) * s`, each rounded to BF16.
+    ZeroScaleBf16,
     /// `v * s + z`, each rounded to F16: MLX as its reference does it with F16 scales.
     ScaleOffsetF16,
     /// `v * s + z`, each rounded to BF16.
@@ -90,6 +92,10 @@ fn row<O: Element>(rows: &Rows, codes: &[u8], scales: &[[u8; 4]], zeros: &[[u8; 
     for (i, out) in out.chunks_mut(CHUNK).enumerate() {
         let start = i * CHUNK;
         let codes = unpack(rows.packing, codes, start, out.len(), &mut room);
+        if rows.group == 1 {
+            columns::<O>(rows, codes, &scales[start..], zeros.get(start..).unwrap_or_default(), out);
+            continue;
+        }
         // units of 16 that lie in one group need no look at where groups end
         if rows.group.is_multiple_of(16) && out.len().is_multiple_of(16) {
             let units = codes.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
@@ -105,6 +111,24 @@ fn row<O: Element>(rows: &Rows, codes: &[u8], scales: &[[u8; 4]], zeros: &[[u8; 
                 *out = cell[0];
             }
         }
+    }
+}
+
+/// Each column has its own factors.
+#[inline(always)]
+fn columns<O: Element>(rows: &Rows, codes: &[u8], scales: &[[u8; 4]], zeros: &[[u8; 4]], out: &mut [O::Cell]) {
+    let mut values = [0.0; CHUNK];
+    let (values, _) = values.split_at_mut(codes.len());
+    let ((whole, rest), (whole_values, rest_values)) = (codes.as_chunks::<16>(), values.as_chunks_mut::<16>());
+    whole.iter().zip(whole_values).for_each(|(codes, values)| value(&rows.value, codes, values));
+    rest.iter().zip(rest_values).for_each(|(code, v)| value(&rows.value, &[*code], std::array::from_mut(v)));
+    let scaled = values.iter().zip(scales).zip(out);
+    if zeros.is_empty() {
+        scaled.for_each(|((v, s), out)| *out = O::cell(form(rows.form, *v, f32::from_ne_bytes(*s), 0.0)));
+    } else {
+        scaled.zip(zeros).for_each(|(((v, s), out), z)| {
+            *out = O::cell(form(rows.form, *v, f32::from_ne_bytes(*s), f32::from_ne_bytes(*z)))
+        });
     }
 }
 
@@ -134,6 +158,7 @@ fn form(form: Form, v: f32, s: f32, z: f32) -> f32 {
         Form::Scale127 => v * s * 7.874_015_7e-3,
         Form::Divide => v / s,
         Form::ZeroScaleF16 => in_f16(in_f16(v - z) * s),
+        Form::ZeroScaleBf16 => in_bf16(in_bf16(v - z) * s),
         Form::ScaleOffsetF16 => in_f16(in_f16(v * s) + z),
         Form::ScaleOffsetBf16 => in_bf16(in_bf16(v * s) + z),
     }

@@ -1,8 +1,8 @@
 //! From a catalog to a plan: schemes claim their weights, the rest is plain.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 
-use crate::catalog::{elements, quote};
+use crate::catalog::{TensorInfo, elements, quote};
 use crate::decode::{Cast, cast::casts};
 use crate::dtype::Dtype;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,7 +21,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         (None, Some(path)) => QuantConfig::beside(path)?,
         (None, None) => QuantConfig::default(),
     };
-    let read = |tensor: usize| checkpoint.tensor_at(tensor).bytes().map(std::borrow::Cow::into_owned);
+    let read = |info: &TensorInfo| checkpoint.tensor_of(info).bytes().map(std::borrow::Cow::into_owned);
     let cx = Context {
         catalog: checkpoint.catalog(),
         config: &config,
@@ -29,6 +29,8 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         native: what.native,
         notes: RefCell::new(Vec::new()),
         claimed: Cell::new(false),
+        facts: OnceCell::new(),
+        scales: Cell::new(0),
     };
     let mut plan = Plan::default();
     let wanted = |name: &str| what.filter.as_ref().is_none_or(|keep| keep(name));

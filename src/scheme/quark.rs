@@ -60,8 +60,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 }
 
 /// A weight whose codes are understood.
-struct Stored<'c, 'n> {
-    cx: &'c Context<'c>,
+struct Stored<'x, 'c, 'n> {
+    cx: &'x Context<'c>,
     tensor: usize,
     stem: &'n str,
     scale: usize,
@@ -70,7 +70,7 @@ struct Stored<'c, 'n> {
     value: Value,
 }
 
-impl Stored<'_, '_> {
+impl Stored<'_, '_, '_> {
     fn parts(&self, zero: Option<usize>) -> Vec<(&'static str, usize)> {
         let zero = zero.map(|zero| ("zero_point", zero));
         [("codes", self.tensor), ("scale", self.scale)].into_iter().chain(zero).collect()

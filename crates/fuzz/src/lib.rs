@@ -8,7 +8,7 @@ use anamnesis::sink::{Memory, Null};
 use anamnesis::{Checkpoint, Dtype, Error, Format, Limits, OpenOptions, Plan, QuantConfig, Remember, source};
 
 /// Small enough that a leak past the budget shows as an out-of-memory finding of the fuzzer.
-const LIMITS: Limits = Limits { memory: 16 << 20, tensors: 100_000, depth: 64, steps: 2_000_000, tensor_bytes: 16 << 20 };
+const LIMITS: Limits = Limits { memory: 16 << 20, tensors: 100_000, depth: 64, steps: 2_000_000, tensor_bytes: 16 << 20, tile_bytes: 16 << 20 };
 
 /// Opens `bytes` as `format` and reads what is in them.
 pub fn read(format: &'static Format, bytes: &[u8]) {
