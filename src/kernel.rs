@@ -5,6 +5,7 @@
 //! at run time. All builds give the same bits: arithmetic is F32 in the reference's order of
 //! operations, Rust never contracts it, and one rounding to nearest even follows.
 
+mod batch;
 mod block;
 mod cast;
 mod codebook;
@@ -12,6 +13,8 @@ mod element;
 mod grid;
 mod half;
 mod isa;
+#[allow(dead_code)] // until all types are written in them
+mod lanes;
 mod rows;
 mod tables;
 mod unpack;
@@ -24,6 +27,7 @@ use crate::error::{Error, Result};
 pub(crate) use element::Element;
 pub(crate) use half::{from_bf16, from_f16};
 pub(crate) use isa::{Kernel, kernel};
+pub(crate) use lanes::Lanes;
 pub(crate) use rows::{Form, Rows};
 pub(crate) use unpack::{Packing, code};
 pub(crate) use value::{E2M1, Value, e8m0, values};
@@ -48,7 +52,7 @@ pub(crate) use value::{E2M1, Value, e8m0, values};
 pub fn dequantize(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
     let kernel = kernel_of(format)?;
     check(format, blocks, dtype, out)?;
-    kernel.best().run(dtype, blocks, out)
+    kernel.best().run(dtype, &(), &[blocks], out)
 }
 
 /// The instruction sets that this machine can run a type's kernel with, fastest first.
@@ -67,7 +71,7 @@ pub fn dequantize_with(isa: &str, format: &BlockFormat, blocks: &[u8], dtype: Dt
     let kernel = kernel_of(format)?;
     check(format, blocks, dtype, out)?;
     let build = kernel.usable().find(|build| build.isa.name() == isa);
-    build.ok_or_else(|| Error::misuse(format!("no build for {isa} on this machine")))?.run(dtype, blocks, out)
+    build.ok_or_else(|| Error::misuse(format!("no build for {isa} on this machine")))?.run(dtype, &(), &[blocks], out)
 }
 
 /// Whether [`cast`] knows these elements: F64, F32, F16 and BF16.
@@ -81,7 +85,7 @@ pub(crate) fn cast(from: Dtype, bytes: &[u8], to: Dtype, out: &mut [u8]) -> Resu
     if bytes.len() as u64 * to.bits() != out.len() as u64 * from.bits() {
         return Err(Error::misuse(format!("{} bytes of {from} and {} of {to} do not fit", bytes.len(), out.len())));
     }
-    kernel.best().run(to, bytes, out)
+    kernel.best().run(to, &(), &[bytes], out)
 }
 
 /// Makes rows of codes into elements: see [`Rows`].

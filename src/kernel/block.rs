@@ -63,6 +63,6 @@ pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
 
 /// The `N` bytes from `at` on of a block, whose layout has them.
 #[inline(always)]
-fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
+pub(crate) fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
     block[at..].first_chunk().expect("a part of the block's layout")
 }

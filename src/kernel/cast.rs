@@ -3,7 +3,7 @@
 //! F64 becomes F32 before it becomes anything narrower, as in PyTorch.
 
 use super::half::{from_bf16, from_f16};
-use super::{Element, Kernel, kernel};
+use super::{Element, Kernel, Lanes, kernel};
 use crate::dtype::Dtype;
 
 /// The kernel for elements of this dtype.
@@ -25,7 +25,7 @@ macro_rules! from {
             kernel!(cast);
 
             #[inline(always)]
-            fn cast<O: Element>(bytes: &[u8], out: &mut [u8]) {
+            fn cast<S: Lanes, O: Element>(_: S, bytes: &[u8], out: &mut [u8]) {
                 for (item, out) in bytes.as_chunks::<$bytes>().0.iter().zip(O::cells(out)) {
                     *out = O::cell($read(*item));
                 }

@@ -31,7 +31,10 @@ pub(crate) fn f16(x: f32) -> u16 {
     (sign | result) as u16
 }
 
-/// F32 from F16, exact; signalling NaNs become quiet, as the hardware makes them.
+/// The NaN that x86 gives for 0 × ∞, so that no order of operations makes another.
+pub(crate) const NAN: f32 = f32::from_bits(0xffc0_0000);
+
+/// F32 from F16, exact; every NaN becomes [`NAN`].
 #[inline(always)]
 pub(crate) fn from_f16(bits: [u8; 2]) -> f32 {
     let half = u32::from(u16::from_le_bytes(bits));
@@ -39,8 +42,7 @@ pub(crate) fn from_f16(bits: [u8; 2]) -> f32 {
     let magnitude = half & 0x7fff;
     // the exponent moves up by 112; a multiplication by 2¹¹² also sets subnormals right
     let finite = (f32::from_bits(magnitude << 13) * f32::from_bits((112 + 127) << 23)).to_bits();
-    let quiet = if magnitude > 0x7c00 { 0x0040_0000 } else { 0 };
-    let special = (magnitude << 13) | 0x7f80_0000 | quiet;
+    let special = if magnitude > 0x7c00 { NAN.to_bits() } else { 0x7f80_0000 };
     f32::from_bits(sign | if magnitude >= 0x7c00 { special } else { finite })
 }
 

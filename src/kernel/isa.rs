@@ -1,4 +1,4 @@
-#![allow(unsafe_code)] // calling the build that was chosen; see CONVENTIONS.md
+#![allow(unsafe_code)] // calling the build that was chosen, and what it is made of; see CONVENTIONS.md
 
 //! Instruction sets, and the builds of a kernel for them.
 
@@ -14,16 +14,21 @@ pub(crate) enum Isa {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
 }
 
 impl Isa {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Baseline if cfg!(target_arch = "aarch64") => "neon",
             Self::Baseline => "baseline",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => "avx512bf16",
         }
     }
 
@@ -32,34 +37,37 @@ impl Isa {
         match self {
             Self::Baseline => true,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"),
+            Self::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("f16c")
+            }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
-                is_x86_feature_detected!("avx2")
-                    && is_x86_feature_detected!("bmi2")
+                Self::Avx2.usable()
                     && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
             }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => Self::Avx512.usable() && is_x86_feature_detected!("avx512bf16"),
         }
     }
 }
 
-/// Blocks in, elements out.
-pub(crate) type Decode = unsafe fn(&[u8], &mut [u8]);
+/// Geometry and parts in, elements out.
+pub(crate) type Decode<G> = unsafe fn(&G, &[&[u8]], &mut [u8]);
 
 /// A kernel compiled for one instruction set, per output element.
-pub(crate) struct Build {
+pub(crate) struct Build<G: 'static> {
     pub(crate) isa: Isa,
-    pub(crate) f32: Decode,
-    pub(crate) f16: Decode,
-    pub(crate) bf16: Decode,
+    pub(crate) f32: Decode<G>,
+    pub(crate) f16: Decode<G>,
+    pub(crate) bf16: Decode<G>,
 }
 
-impl Build {
-    /// Runs it. Only builds that [`Kernel::usable`] gave out exist outside this file.
-    pub(crate) fn run(&self, dtype: Dtype, blocks: &[u8], out: &mut [u8]) -> Result<()> {
+impl<G> Build<G> {
+    /// Runs it.
+    pub(crate) fn run(&self, dtype: Dtype, geometry: &G, parts: &[&[u8]], out: &mut [u8]) -> Result<()> {
         assert!(self.isa.usable(), "a build for another machine");
         let decode = match dtype {
             Dtype::F32 => self.f32,
@@ -67,54 +75,92 @@ impl Build {
             Dtype::BF16 => self.bf16,
             other => return Err(Error::misuse(format!("kernels give F32, F16 or BF16, not {other}"))),
         };
-        // SAFETY: the function is safe but for needing its instruction set, which the line above
+        // SAFETY: the function is safe but for needing its instruction set, which the assertion above
         // has seen on this machine.
-        unsafe { decode(blocks, out) };
+        unsafe { decode(geometry, parts, out) };
         Ok(())
     }
 }
 
-/// All builds of a block type's kernel, fastest first; the last one runs everywhere.
-pub(crate) struct Kernel {
-    pub(crate) builds: &'static [Build],
+/// All builds of a kernel, fastest first; the last one runs everywhere.
+///
+/// `G` is what a kernel needs to know besides the bytes of its parts: `()` for the block types.
+pub(crate) struct Kernel<G: 'static = ()> {
+    pub(crate) builds: &'static [Build<G>],
 }
 
-impl Kernel {
-    pub(crate) fn usable(&self) -> impl Iterator<Item = &'static Build> + use<> {
+impl<G> Kernel<G> {
+    pub(crate) fn usable(&self) -> impl Iterator<Item = &'static Build<G>> + use<G> {
         self.builds.iter().filter(|build| build.isa.usable())
     }
 
-    pub(crate) fn best(&self) -> &'static Build {
+    pub(crate) fn best(&self) -> &'static Build<G> {
         self.usable().next().expect("the baseline runs everywhere")
     }
 }
 
-/// Compiles `body`, an `#[inline(always)] fn body<O: Element>(blocks: &[u8], out: &mut [u8])`, for each
-/// instruction set.
+/// Compiles a body for each instruction set.
+///
+/// `kernel!(body)` takes an `#[inline(always)] fn body<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8])`;
+/// `kernel!(body, Geometry)` one with `(s: S, geometry: &Geometry, parts: &[&[u8]], out: &mut [u8])`, whose caller
+/// has checked that the geometry, the parts and the output fit each other.
+///
+/// Whatever the body calls must be `#[inline(always)]` too, closures excepted: else it is compiled for the baseline.
 macro_rules! kernel {
     ($body:ident) => {
-        pub(crate) static KERNEL: $crate::kernel::Kernel = {
+        $crate::kernel::kernel!(@builds (), |s, _geometry, parts, out| {
+            for blocks in parts {
+                $body::<_, O>(s, blocks, out);
+            }
+        });
+    };
+    ($body:ident, $geometry:ty) => {
+        $crate::kernel::kernel!(@builds $geometry, |s, geometry, parts, out| $body::<_, O>(s, geometry, parts, out));
+    };
+    (@builds $geometry:ty, |$s:ident, $g:ident, $parts:ident, $out:ident| $call:expr) => {
+        pub(crate) static KERNEL: $crate::kernel::Kernel<$geometry> = {
             use $crate::kernel::element::{Bf16, Element, F16, F32};
             use $crate::kernel::isa::{Build, Isa};
+            use $crate::kernel::lanes::Baseline;
+            #[cfg(target_arch = "x86_64")]
+            use $crate::kernel::lanes::{Avx2, Avx512, Avx512Bf16};
 
-            fn baseline<O: Element>(blocks: &[u8], out: &mut [u8]) {
-                $body::<O>(blocks, out);
+            fn baseline<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+                let $s = Baseline;
+                $call;
             }
 
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,bmi2")]
-            fn avx2<O: Element>(blocks: &[u8], out: &mut [u8]) {
-                $body::<O>(blocks, out);
+            #[target_feature(enable = "avx2,bmi2,f16c")]
+            fn avx2<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+                let $s = Avx2::here();
+                $call;
             }
 
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,bmi2,avx512f,avx512bw,avx512dq,avx512vl")]
-            fn avx512<O: Element>(blocks: &[u8], out: &mut [u8]) {
-                $body::<O>(blocks, out);
+            #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+            fn avx512<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+                let $s = Avx512::here();
+                $call;
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+            fn avx512bf16<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+                let $s = Avx512Bf16::here();
+                $call;
             }
 
             $crate::kernel::Kernel {
                 builds: &[
+                    #[cfg(target_arch = "x86_64")]
+                    Build {
+                        isa: Isa::Avx512Bf16,
+                        // the others have no use for it
+                        f32: avx512::<F32>,
+                        f16: avx512::<F16>,
+                        bf16: avx512bf16::<Bf16>,
+                    },
                     #[cfg(target_arch = "x86_64")]
                     Build { isa: Isa::Avx512, f32: avx512::<F32>, f16: avx512::<F16>, bf16: avx512::<Bf16> },
                     #[cfg(target_arch = "x86_64")]
@@ -126,3 +172,21 @@ macro_rules! kernel {
     };
 }
 pub(crate) use kernel;
+
+/// Writes a token's operations, each as a function that is compiled with the token's features.
+#[cfg(target_arch = "x86_64")]
+macro_rules! primitives {
+    ($features:literal; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {$(
+        #[inline(always)]
+        #[allow(unsafe_code)]
+        fn $name(self, $($arg: $type),*) $(-> $result)? {
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn $name($($arg: $type),*) $(-> $result)? $body
+            // SAFETY: `self` was made where these features are enabled, so this machine has them.
+            unsafe { $name($($arg),*) }
+        }
+    )*};
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use primitives;

@@ -4,12 +4,12 @@
 
 use crate::kernel::grid::{groups, moved};
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel, tables};
+use crate::kernel::{Element, Lanes, kernel, tables};
 
 kernel!(iq1_m);
 
 #[inline(always)]
-fn iq1_m<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn iq1_m<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<56>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for ([rest @ .., s0, s1, s2, s3, s4, s5, s6, s7], out) in blocks.iter().zip(out) {

@@ -3,12 +3,12 @@
 
 use crate::kernel::grid::{groups, quarter_scale, signed};
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel, tables};
+use crate::kernel::{Element, Lanes, kernel, tables};
 
 kernel!(iq2_xs);
 
 #[inline(always)]
-fn iq2_xs<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn iq2_xs<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<74>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for ([d0, d1, rest @ ..], out) in blocks.iter().zip(out) {

@@ -3,12 +3,12 @@
 
 use crate::kernel::grid::{groups, quarter_scale, signed};
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel, tables};
+use crate::kernel::{Element, Lanes, kernel, tables};
 
 kernel!(iq2_xxs);
 
 #[inline(always)]
-fn iq2_xxs<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn iq2_xxs<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<66>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for ([d0, d1, qs @ ..], out) in blocks.iter().zip(out) {

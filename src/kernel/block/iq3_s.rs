@@ -3,12 +3,12 @@
 
 use crate::kernel::grid::{groups, pair, signed};
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel, tables};
+use crate::kernel::{Element, Lanes, kernel, tables};
 
 kernel!(iq3_s);
 
 #[inline(always)]
-fn iq3_s<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn iq3_s<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<110>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for ([d0, d1, rest @ ..], out) in blocks.iter().zip(out) {

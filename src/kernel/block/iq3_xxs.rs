@@ -3,12 +3,12 @@
 
 use crate::kernel::grid::{groups, pair, signed};
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel, tables};
+use crate::kernel::{Element, Lanes, kernel, tables};
 
 kernel!(iq3_xxs);
 
 #[inline(always)]
-fn iq3_xxs<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn iq3_xxs<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<98>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for ([d0, d1, rest @ ..], out) in blocks.iter().zip(out) {

@@ -3,12 +3,12 @@
 use super::part;
 use crate::kernel::codebook::iq4_cells;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(iq4_nl);
 
 #[inline(always)]
-fn iq4_nl<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn iq4_nl<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<18>();
     let (out, _) = O::cells(out).as_chunks_mut::<32>();
     for (block, out) in blocks.iter().zip(out) {

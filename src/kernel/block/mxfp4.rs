@@ -2,12 +2,12 @@
 
 use super::part;
 use crate::kernel::codebook::{e8m0_half, fp4_doubled};
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(mxfp4);
 
 #[inline(always)]
-fn mxfp4<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn mxfp4<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<17>();
     let (out, _) = O::cells(out).as_chunks_mut::<32>();
     for (block, out) in blocks.iter().zip(out) {

@@ -3,12 +3,12 @@
 
 use super::part;
 use crate::kernel::codebook::{fp4_doubled, ue4m3_half};
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(nvfp4);
 
 #[inline(always)]
-fn nvfp4<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn nvfp4<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<36>();
     let (out, _) = O::cells(out).as_chunks_mut::<64>();
     for (block, out) in blocks.iter().zip(out) {

@@ -2,12 +2,12 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(q2_0);
 
 #[inline(always)]
-fn q2_0<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn q2_0<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<18>();
     let (out, _) = O::cells(out).as_chunks_mut::<64>();
     for (block, out) in blocks.iter().zip(out) {

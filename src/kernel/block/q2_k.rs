@@ -3,12 +3,12 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(q2_k);
 
 #[inline(always)]
-fn q2_k<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn q2_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<84>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {

@@ -4,7 +4,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(q3_k);
 
@@ -21,7 +21,7 @@ fn scales(packed: &[u8; 12]) -> [u8; 16] {
 }
 
 #[inline(always)]
-fn q3_k<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn q3_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<110>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {

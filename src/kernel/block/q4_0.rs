@@ -1,19 +1,24 @@
 //! Q4_0: 32 codes of 4 bits around 8, one scale. `d (f16) | qs[16]`; low nibbles first.
 
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q4_0);
 
+/// What the codes stand for.
+static VALUES: [f32; 16] = [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+
 #[inline(always)]
-fn q4_0<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<18>();
     let (out, _) = O::cells(out).as_chunks_mut::<32>();
-    for ([d0, d1, qs @ ..], out) in blocks.iter().zip(out) {
-        let d = from_f16([*d0, *d1]);
-        for (j, q) in qs.iter().enumerate() {
-            out[j] = O::cell((i32::from(q & 15) - 8) as f32 * d);
-            out[j + 16] = O::cell((i32::from(q >> 4) - 8) as f32 * d);
+    let values = s.floats(&VALUES);
+    for (blocks, out) in blocks.chunks(16).zip(out.chunks_mut(16)) {
+        let d = batch::scales(s, blocks, 0);
+        let values = |i: usize| s.mul(values, s.splat(d[i]));
+        if O::PARTICULAR && !batch::finite(&d) {
+            batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, out);
+        } else {
+            batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, out);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(q4_k);
 
@@ -20,7 +20,7 @@ pub(super) fn scales(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
 }
 
 #[inline(always)]
-fn q4_k<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn q4_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<144>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {

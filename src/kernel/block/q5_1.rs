@@ -3,12 +3,12 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(q5_1);
 
 #[inline(always)]
-fn q5_1<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn q5_1<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<24>();
     let (out, _) = O::cells(out).as_chunks_mut::<32>();
     for (block, out) in blocks.iter().zip(out) {

@@ -5,12 +5,12 @@
 use super::part;
 use super::q4_k::scales;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(q5_k);
 
 #[inline(always)]
-fn q5_k<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn q5_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<176>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {

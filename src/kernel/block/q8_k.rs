@@ -2,12 +2,12 @@
 //! products only.
 
 use super::part;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(q8_k);
 
 #[inline(always)]
-fn q8_k<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn q8_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<292>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {

@@ -4,7 +4,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, kernel};
+use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(tq1_0);
 
@@ -22,7 +22,7 @@ fn digits<O: Element, const N: usize>(bytes: &[u8; N], d: f32, out: &mut [O::Cel
 }
 
 #[inline(always)]
-fn tq1_0<O: Element>(blocks: &[u8], out: &mut [u8]) {
+fn tq1_0<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<54>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {

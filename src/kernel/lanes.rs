@@ -1,0 +1,86 @@
+//! What kernels are written in: sixteen F32 or thirty-two bytes at a time, by the instruction set's own means.
+//!
+//! A token (`Baseline`, `Avx2`, …) stands for an instruction set. It exists only where that set is enabled, so
+//! what it offers is safe. All tokens give the same bits.
+
+mod baseline;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+pub(crate) use baseline::Baseline;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use {
+    avx2::Avx2,
+    avx512::{Avx512, Avx512Bf16},
+};
+
+/// An instruction set's operations.
+pub(crate) trait Lanes: Copy + 'static {
+    /// Sixteen F32.
+    type Floats: Copy;
+    /// Thirty-two bytes.
+    type Bytes: Copy;
+    /// Two tables of sixteen 16-bit cells.
+    type Cells: Copy;
+
+    // floats
+
+    fn splat(self, x: f32) -> Self::Floats;
+    fn floats(self, x: &[f32; 16]) -> Self::Floats;
+    fn array(self, x: Self::Floats) -> [f32; 16];
+    fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn sub(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// F32 from F16, exact; every NaN becomes the one of [`super::half::NAN`].
+    fn widen_f16(self, x: &[[u8; 2]; 16]) -> Self::Floats;
+
+    // bytes
+
+    fn bytes(self, x: &[u8; 32]) -> Self::Bytes;
+    fn pair(self, low: &[u8; 16], high: &[u8; 16]) -> Self::Bytes;
+    /// All low nibbles, then all high ones.
+    fn nibbles(self, x: &[u8; 16]) -> Self::Bytes;
+    fn splat_byte(self, x: u8) -> Self::Bytes;
+    fn and(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    fn add_bytes(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    fn sub_bytes(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Every two bytes as one little-endian number, shifted right: bits of the upper byte enter the lower.
+    fn shr_u16(self, x: Self::Bytes, by: u32) -> Self::Bytes;
+    /// As [`Lanes::shr_u16`], to the left.
+    fn shl_u16(self, x: Self::Bytes, by: u32) -> Self::Bytes;
+    /// The bytes whose bit is set; zeros for the others.
+    fn keep(self, bits: u32, x: Self::Bytes) -> Self::Bytes;
+    /// The table's entries, by the low four bits of each code.
+    fn look_up(self, table: &[u8; 16], codes: Self::Bytes) -> Self::Bytes;
+    fn unsigned(self, x: Self::Bytes) -> [Self::Floats; 2];
+    fn signed(self, x: Self::Bytes) -> [Self::Floats; 2];
+
+    // cells
+
+    fn put_f32(self, x: [Self::Floats; 2], out: &mut [[u8; 4]; 32]);
+    /// Rounded to nearest even; a NaN keeps its sign and becomes the quiet one without payload.
+    fn put_f16(self, x: [Self::Floats; 2], out: &mut [[u8; 2]; 32]);
+    /// As [`Lanes::put_f16`], for values that are no NaN.
+    fn put_plain_f16(self, x: [Self::Floats; 2], out: &mut [[u8; 2]; 32]);
+    /// Rounded to nearest even; every NaN becomes 0x7fc0.
+    fn put_bf16(self, x: [Self::Floats; 2], out: &mut [[u8; 2]; 32]);
+    /// As [`Lanes::put_bf16`], for values that are neither subnormal nor NaN.
+    fn put_plain_bf16(self, x: [Self::Floats; 2], out: &mut [[u8; 2]; 32]);
+    /// Tables of F16 cells, as [`Lanes::put_f16`] makes them.
+    fn cells_f16(self, tables: [Self::Floats; 2]) -> Self::Cells;
+    /// Tables of F16 cells, as [`Lanes::put_plain_f16`] makes them.
+    fn cells_plain_f16(self, tables: [Self::Floats; 2]) -> Self::Cells;
+    /// Tables of BF16 cells, as [`Lanes::put_bf16`] makes them.
+    fn cells_bf16(self, tables: [Self::Floats; 2]) -> Self::Cells;
+    /// Tables of BF16 cells, as [`Lanes::put_plain_bf16`] makes them.
+    fn cells_plain_bf16(self, tables: [Self::Floats; 2]) -> Self::Cells;
+    /// Entries by the low four bits of each code, of the first table for the first sixteen codes.
+    fn pick_f32(self, tables: [Self::Floats; 2], codes: Self::Bytes, out: &mut [[u8; 4]; 32]);
+    /// Entries by the low four bits of each code, of these tables for the first and the second sixteen codes.
+    fn pick_16(self, tables: Self::Cells, which: [usize; 2], codes: Self::Bytes, out: &mut [[u8; 2]; 32]);
+}

@@ -1,0 +1,184 @@
+//! The operations in AVX-512: one register of sixteen F32.
+
+use std::arch::x86_64::*;
+
+use bytemuck::must_cast;
+
+use super::Lanes;
+use crate::kernel::half;
+use crate::kernel::isa::primitives;
+
+/// AVX-512 F, BW, DQ, VL.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+/// As [`Avx512`], and BF16.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Bf16(());
+
+impl Avx512 {
+    #[inline]
+    #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(crate) fn here() -> Self {
+        Self(())
+    }
+}
+
+impl Avx512Bf16 {
+    #[inline]
+    #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+    pub(crate) fn here() -> Self {
+        Self(())
+    }
+}
+
+/// What both have, and how each rounds plain values to BF16.
+macro_rules! lanes {
+    ($token:ident, $features:literal, $plain_bf16:ident) => {
+        impl Lanes for $token {
+            type Floats = __m512;
+            type Bytes = __m256i;
+            type Cells = __m512i;
+
+            primitives! { $features;
+                fn splat(x: f32) -> __m512 { _mm512_set1_ps(x) }
+                fn floats(x: &[f32; 16]) -> __m512 { must_cast(*x) }
+                fn array(x: __m512) -> [f32; 16] { must_cast(x) }
+                fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+                fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
+                fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
+                fn widen_f16(x: &[[u8; 2]; 16]) -> __m512 {
+                    let x = _mm512_cvtph_ps(must_cast(*x));
+                    _mm512_mask_mov_ps(x, nan(x), _mm512_set1_ps(half::NAN))
+                }
+
+                fn bytes(x: &[u8; 32]) -> __m256i { must_cast(*x) }
+                fn pair(low: &[u8; 16], high: &[u8; 16]) -> __m256i {
+                    _mm256_set_m128i(must_cast(*high), must_cast(*low))
+                }
+                fn nibbles(x: &[u8; 16]) -> __m256i {
+                    let shifted = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(must_cast(*x)), must_cast([[0u32; 4], [4; 4]]));
+                    _mm256_and_si256(shifted, _mm256_set1_epi8(15))
+                }
+                fn splat_byte(x: u8) -> __m256i { _mm256_set1_epi8(x.cast_signed()) }
+                fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+                fn or(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
+                fn add_bytes(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi8(a, b) }
+                fn sub_bytes(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi8(a, b) }
+                fn shr_u16(x: __m256i, by: u32) -> __m256i {
+                    _mm256_srl_epi16(x, _mm_cvtsi32_si128(by.cast_signed()))
+                }
+                fn shl_u16(x: __m256i, by: u32) -> __m256i {
+                    _mm256_sll_epi16(x, _mm_cvtsi32_si128(by.cast_signed()))
+                }
+                fn keep(bits: u32, x: __m256i) -> __m256i { _mm256_maskz_mov_epi8(bits, x) }
+                fn look_up(table: &[u8; 16], codes: __m256i) -> __m256i {
+                    let table = _mm256_broadcastsi128_si256(must_cast(*table));
+                    _mm256_shuffle_epi8(table, _mm256_and_si256(codes, _mm256_set1_epi8(15)))
+                }
+                fn unsigned(x: __m256i) -> [__m512; 2] {
+                    let [low, high] = [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)];
+                    [_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(low)), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(high))]
+                }
+                fn signed(x: __m256i) -> [__m512; 2] {
+                    let [low, high] = [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)];
+                    [_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(low)), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(high))]
+                }
+
+                fn put_f32(x: [__m512; 2], out: &mut [[u8; 4]; 32]) { *out = must_cast(x); }
+                fn put_f16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| f16(x))); }
+                fn put_plain_f16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| plain_f16(x))); }
+                fn put_bf16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(bf16(x)); }
+                fn put_plain_bf16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast($plain_bf16(x)); }
+                fn cells_f16(tables: [__m512; 2]) -> __m512i { join(tables.map(|x| f16(x))) }
+                fn cells_plain_f16(tables: [__m512; 2]) -> __m512i { join(tables.map(|x| plain_f16(x))) }
+                fn cells_bf16(tables: [__m512; 2]) -> __m512i { bf16(tables) }
+                fn cells_plain_bf16(tables: [__m512; 2]) -> __m512i { $plain_bf16(tables) }
+                fn pick_f32(tables: [__m512; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
+                    let low = _mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes));
+                    let high = _mm512_cvtepu8_epi32(_mm256_extracti128_si256::<1>(codes));
+                    *out = must_cast([_mm512_permutexvar_ps(low, tables[0]), _mm512_permutexvar_ps(high, tables[1])]);
+                }
+                fn pick_16(tables: __m512i, which: [usize; 2], codes: __m256i, out: &mut [[u8; 2]; 32]) {
+                    let table = which.map(|i| _mm256_set1_epi16(if i == 0 { 0 } else { 16 }));
+                    let codes = _mm512_and_si512(_mm512_cvtepu8_epi16(codes), _mm512_set1_epi16(15));
+                    *out = must_cast(_mm512_permutexvar_epi16(_mm512_or_si512(codes, join(table)), tables));
+                }
+            }
+        }
+    };
+}
+
+lanes!(Avx512, "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl", plain_bf16);
+lanes!(Avx512Bf16, "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", hardware_bf16);
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn join([low, high]: [__m256i; 2]) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn nan(x: __m512) -> __mmask16 {
+    _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn plain_f16(x: __m512) -> __m256i {
+    _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn f16(x: __m512) -> __m256i {
+    // the conversion keeps upper bits of a NaN: leave none
+    let quiet = _mm512_castsi512_ps(_mm512_set1_epi32(0xffc0_0000u32.cast_signed()));
+    plain_f16(_mm512_mask_and_ps(x, nan(x), x, quiet))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn rounded(x: __m512) -> __m512i {
+    let bits = _mm512_castps_si512(x);
+    let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+    _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd)
+}
+
+/// 1, 3, 5, …
+const ODD: [u16; 32] = {
+    let mut odd = [1; 32];
+    let mut i = 1;
+    while i < 32 {
+        odd[i] = odd[i - 1] + 2;
+        i += 1;
+    }
+    odd
+};
+
+/// The upper halves of thirty-two numbers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn upper_halves([low, high]: [__m512i; 2]) -> __m512i {
+    _mm512_permutex2var_epi16(low, must_cast(ODD), high)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn plain_bf16(x: [__m512; 2]) -> __m512i {
+    upper_halves(x.map(|x| rounded(x)))
+}
+
+/// Exact for values that are neither subnormal, which it would make zero, nor NaN, whose bits it would keep.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn hardware_bf16([low, high]: [__m512; 2]) -> __m512i {
+    must_cast(_mm512_cvtne2ps_pbh(high, low))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn bf16(x: [__m512; 2]) -> __m512i {
+    upper_halves(x.map(|x| _mm512_mask_mov_epi32(rounded(x), nan(x), _mm512_set1_epi32(0x7fc0_0000))))
+}
