@@ -98,7 +98,8 @@ fn all_builds_agree_on_random_bits() {
         };
         let wide = run("baseline", Dtype::F32);
         for isa in &builds {
-            same(&run(isa, Dtype::F32), &wide, Dtype::F32, &format!("{} {isa}", format.name));
+            let same = common::same_bits(&run(isa, Dtype::F32), &wide, Dtype::F32);
+            same.unwrap_or_else(|e| panic!("{} {isa}: {e}", format.name));
             let (narrow, brain) = (run(isa, Dtype::F16), run(isa, Dtype::BF16));
             for (i, x) in wide.chunks(4).enumerate() {
                 let x = f32::from_le_bytes(x.try_into().unwrap());
