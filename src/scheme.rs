@@ -5,13 +5,18 @@
 //! first claim wins; a tensor that belongs to a claimed weight is not offered again. What is left is
 //! plain, unless it looks like a part of something that no scheme here undoes.
 
+mod autoround;
+mod awq;
 mod config;
 mod context;
+mod eetq;
 mod foreign;
 mod fp8;
 mod ggml;
+mod gptq;
 mod grain;
 mod plain;
+mod qweight;
 
 use std::sync::Arc;
 
@@ -51,6 +56,10 @@ pub struct Scheme {
 pub static SCHEMES: &[Scheme] = &[
     Scheme { name: "ggml", claim: ggml::claim },
     Scheme { name: "fp8", claim: fp8::claim },
+    Scheme { name: "auto-round", claim: autoround::claim },
+    Scheme { name: "gptq", claim: gptq::claim },
+    Scheme { name: "awq", claim: awq::claim },
+    Scheme { name: "eetq", claim: eetq::claim },
     Scheme { name: "foreign", claim: foreign::claim },
 ];
 

@@ -44,6 +44,9 @@ pub(crate) trait Lanes: Copy + 'static {
     fn pair(self, low: &[u8; 16], high: &[u8; 16]) -> Self::Bytes;
     /// All low nibbles, then all high ones.
     fn nibbles(self, x: &[u8; 16]) -> Self::Bytes;
+    /// Low and high nibble of each byte in turn.
+    fn nibble_pairs(self, x: &[u8; 16]) -> Self::Bytes;
+    fn byte_array(self, x: Self::Bytes) -> [u8; 32];
     fn splat_byte(self, x: u8) -> Self::Bytes;
     fn and(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
