@@ -9,6 +9,7 @@ mod batch;
 mod block;
 mod cast;
 mod codebook;
+mod columns;
 mod element;
 mod grid;
 mod half;
@@ -24,6 +25,7 @@ use crate::block::BlockFormat;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 
+pub(crate) use columns::{AWQ, Codes as ColumnCodes, Columns, Groups, Width, packed_code};
 pub(crate) use element::Element;
 pub(crate) use half::{from_bf16, from_f16};
 pub(crate) use isa::{Kernel, kernel};
@@ -99,6 +101,11 @@ pub(crate) fn rows(
 ) -> Result<()> {
     let parts = [codes, bytemuck::cast_slice(scales), bytemuck::cast_slice(zeros)];
     rows::KERNEL.best().run(dtype, geometry, &parts, out)
+}
+
+/// Makes columns of a stored matrix into rows of elements: see [`Columns`].
+pub(crate) fn columns(geometry: &Columns, codes: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
+    columns::KERNEL.best().run(dtype, geometry, &[codes], out)
 }
 
 fn kernel_of(format: &BlockFormat) -> Result<&'static Kernel> {

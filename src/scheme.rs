@@ -5,16 +5,20 @@
 //! first claim wins; a tensor that belongs to a claimed weight is not offered again. What is left is
 //! plain, unless it looks like a part of something that no scheme here undoes.
 
+mod autoround;
+mod awq;
 mod bitnet;
 mod bitsandbytes;
 mod config;
 mod context;
+mod eetq;
 mod facts;
 mod foreign;
 mod fp4;
 mod fp8;
 mod ggml;
 mod gptoss;
+mod gptq;
 mod grain;
 mod hqq;
 mod int8;
@@ -25,6 +29,7 @@ mod plain;
 mod pth_quantizer;
 mod quanto;
 mod quark;
+mod qweight;
 mod smooth;
 mod torchao;
 
@@ -80,6 +85,10 @@ pub static SCHEMES: &[Scheme] = &[
     Scheme { name: "mlx", claim: mlx::claim },
     Scheme { name: "bitnet", claim: bitnet::claim },
     Scheme { name: "pth_quantizer", claim: pth_quantizer::claim },
+    Scheme { name: "auto-round", claim: autoround::claim },
+    Scheme { name: "gptq", claim: gptq::claim },
+    Scheme { name: "awq", claim: awq::claim },
+    Scheme { name: "eetq", claim: eetq::claim },
     Scheme { name: "foreign", claim: foreign::claim },
 ];
 

@@ -52,6 +52,9 @@ pub(crate) trait Lanes: Copy + 'static {
     /// Bits 0 and 1, 2 and 3, 4 and 5, 6 and 7 of each byte, of which the second and fourth pair stay where they are
     /// in their nibble.
     fn pairs_of_bits(self, x: &[u8; 8]) -> Self::Bytes;
+    /// Low and high nibble of each byte in turn.
+    fn nibble_pairs(self, x: &[u8; 16]) -> Self::Bytes;
+    fn byte_array(self, x: Self::Bytes) -> [u8; 32];
     fn splat_byte(self, x: u8) -> Self::Bytes;
     fn and(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;

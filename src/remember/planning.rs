@@ -49,7 +49,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
             },
             Slot::Free if wanted(&cx.info(tensor).name) => match left_over(&cx, tensor) {
                 Ok(Leftover::Plain(dtype)) => plan.jobs.push(plain(&cx, tensor, dtype, what)),
-                Ok(Leftover::Dropped(_)) => {}
+                Ok(Leftover::Dropped) => {}
                 Err(error) => plan.refused.push(Refusal { name: cx.info(tensor).name.clone(), error }),
             },
             Slot::Free | Slot::Weight(_) | Slot::Taken => {}

@@ -12,7 +12,7 @@ pub(crate) enum Leftover {
     /// It comes out as it is.
     Plain(Dtype),
     /// A part that only a quantised run needs, such as a scale of activations: it is left out.
-    Dropped(&'static str),
+    Dropped,
 }
 
 /// Scales of activations and caches: without quantised arithmetic they mean nothing.
@@ -34,11 +34,11 @@ static ACTIVATION: &[&str] = &[
 /// Decides what becomes of a tensor that no weight was made from.
 pub(crate) fn left_over(cx: &Context<'_>, tensor: usize) -> Result<Leftover> {
     let info = cx.info(tensor);
-    if let Some(suffix) = ACTIVATION.iter().find(|s| info.name.ends_with(**s))
+    if ACTIVATION.iter().any(|s| info.name.ends_with(*s))
         && info.elements() <= 1 << 20
         && cx.quantised()
     {
-        return Ok(Leftover::Dropped(suffix));
+        return Ok(Leftover::Dropped);
     }
     match &info.layout {
         Layout::Absent => return Err(unsupported(info, "saved without data (PyTorch's meta device): leave it out")),

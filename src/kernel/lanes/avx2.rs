@@ -65,6 +65,11 @@ impl Lanes for Avx2 {
             let x = _mm256_blend_epi16::<0b1010_1010>(x, _mm256_srli_epi16::<4>(x));
             _mm256_and_si256(x, _mm256_set1_epi16(0x0c03))
         }
+        fn nibble_pairs(x: &[u8; 16]) -> __m256i {
+            let x = _mm256_cvtepu8_epi16(must_cast(*x));
+            _mm256_and_si256(_mm256_or_si256(x, _mm256_slli_epi16::<4>(x)), _mm256_set1_epi8(15))
+        }
+        fn byte_array(x: __m256i) -> [u8; 32] { must_cast(x) }
         fn splat_byte(x: u8) -> __m256i { _mm256_set1_epi8(x.cast_signed()) }
         fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
         fn or(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }

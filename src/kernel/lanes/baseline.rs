@@ -88,6 +88,16 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
+    fn nibble_pairs(self, x: &[u8; 16]) -> Bytes {
+        from_fn(|i| x[i / 2] >> (i % 2 * 4) & 15)
+    }
+
+    #[inline(always)]
+    fn byte_array(self, x: Bytes) -> [u8; 32] {
+        x
+    }
+
+    #[inline(always)]
     fn splat_byte(self, x: u8) -> Bytes {
         [x; 32]
     }
