@@ -6,6 +6,7 @@ pub(crate) mod cast;
 mod factors;
 pub(crate) mod grouped;
 mod indexed;
+mod packed_rows;
 mod paired;
 mod reordered;
 mod smoothed;

@@ -11,7 +11,7 @@ use crate::kernel::{Form, Packing, Value};
 
 use super::Weight;
 use super::context::Context;
-use super::grain::{factors, stack};
+use super::grain::{factors, filled, stack};
 use super::plain::missing;
 
 /// What the scales of `X` are called behind its name.
@@ -36,6 +36,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let codes = Codes::new(Packing::Bytes, value, cols);
     let (scales, parts) = match scale {
         Some((scale, _)) => {
+            filled(info, &info.shape)?;
             let scales = factors(cx, 1, scale, &info.shape, block(cx))?;
             (Scales::Stored(scales), vec![("codes", tensor), ("scale", scale)])
         }
@@ -53,8 +54,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     Ok(Some(cx.weight("fp8", &*info.name, &info.shape, &parts, decoder)))
 }
 
-/// The configured size of a block.
+/// The configured size of a block: everyone's, or compressed-tensors' first one.
 fn block(cx: &Context<'_>) -> Option<(u64, u64)> {
-    let list = cx.config.get("weight_block_size")?.as_array()?;
+    let of_groups = || super::packed::weights(cx).find_map(|weights| weights.get("block_structure"));
+    let list = cx.config.get("weight_block_size").or_else(of_groups)?.as_array()?;
     Some((list.first()?.as_u64()?, list.get(1)?.as_u64()?))
 }
