@@ -1,5 +1,6 @@
 //! Weights of compressed-tensors, ModelOpt, Quark, DeepSeek-V4, FBGEMM and gpt-oss against what their
 //! reference code makes of them, and damaged variants of all.
+#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
 
 mod common;
 

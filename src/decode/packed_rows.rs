@@ -1,4 +1,5 @@
 //! Codes packed along the rows: a matrix of words with a column for each group.
+#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
 
 use std::ops::Range;
 
