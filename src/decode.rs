@@ -10,6 +10,7 @@ mod flat;
 mod gemv;
 pub(crate) mod grouped;
 mod indexed;
+mod packed_rows;
 mod paired;
 mod reordered;
 mod smoothed;

@@ -8,6 +8,7 @@ use crate::kernel::{self, Form, Packing, Rows, Value};
 use crate::plan::{Decoder, Grid, Span, Spans, Strip};
 
 use super::factors::{Factors, to_f32};
+use super::packed_rows::PackedRows;
 
 /// Number of the part that holds the codes.
 pub(crate) const CODES: usize = 0;
@@ -118,9 +119,8 @@ impl Decoder for Grouped {
             spans.push(factors.span(&rows, self.cols, self.matrix_rows));
         }
         if let Zeros::PackedRows { part, packing, bits, words, groups } = self.zeros {
-            let packed = self.packed_rows(packing, bits, words);
-            let (start, end) = (packed.unit(rows.start), packed.end(rows.end));
-            spans.push(Span::run(part, start * groups * 4..end * groups * 4));
+            let words = self.packed_rows(packing, bits, words).words(&rows);
+            spans.push(Span::run(part, words.start * groups * 4..words.end * groups * 4));
         }
         let bytes = self.codes.row_bytes;
         spans.extend(
@@ -238,58 +238,15 @@ impl Grouped {
                 Ok(zeros)
             }
             Zeros::PackedRows { packing, bits, groups, words, .. } => {
-                let packed = self.packed_rows(*packing, *bits, *words);
-                let table = inputs.next().map_or(&[][..], |s| s.bytes).as_chunks::<4>().0;
-                let (groups, start) = (*groups as usize, packed.unit(rows.start));
-                // the words of one unit, a column for each group
-                let (mut columns, mut at) = (vec![[0u8; 32]; groups], u64::MAX);
-                let mut zeros = Vec::with_capacity(scales.len());
-                for row in rows.clone() {
-                    let unit = packed.unit(row);
-                    if std::mem::replace(&mut at, unit) != unit {
-                        let words = table[(unit - start) as usize * groups..].chunks(groups);
-                        for (w, words) in words.take(packed.step as usize).enumerate() {
-                            columns.iter_mut().zip(words).for_each(|(c, word)| c[4 * w..][..4].copy_from_slice(word));
-                        }
-                    }
-                    let i = (row % self.matrix_rows % packed.codes) as usize;
-                    zeros.extend(columns.iter().map(|c| f32::from(kernel::code(*packing, *bits, c, i))));
-                }
-                Ok(zeros)
+                let table = inputs.next().map_or(&[][..], |s| s.bytes);
+                Ok(self.packed_rows(*packing, *bits, *words).codes(table, rows, *groups as usize))
             }
         }
     }
 
     fn packed_rows(&self, packing: Packing, bits: u32, words: u64) -> PackedRows {
-        let (codes, step) = match packing {
-            Packing::Words(_) => (32 / bits, 1),
-            _ => (32, bits),
-        };
         let matrices = (self.rows / self.matrix_rows).max(1);
-        let (codes, step) = (codes.into(), step.into());
-        PackedRows { codes, step, rows: self.matrix_rows, words: words / matrices }
-    }
-}
-
-/// Codes packed along the rows: units of `codes` rows lie in `step` rows of words.
-struct PackedRows {
-    codes: u64,
-    step: u64,
-    /// Rows, and rows of words, of one matrix.
-    rows: u64,
-    words: u64,
-}
-
-impl PackedRows {
-    /// The first row of words of this row's unit.
-    fn unit(&self, row: u64) -> u64 {
-        row / self.rows * self.words + row % self.rows / self.codes * self.step
-    }
-
-    /// Behind the last row of words of the rows before this one.
-    fn end(&self, row: u64) -> u64 {
-        let (matrix, last) = ((row - 1) / self.rows, (row - 1) % self.rows);
-        matrix * self.words + ((last / self.codes + 1) * self.step).min(self.words)
+        PackedRows { packing, bits, rows: self.matrix_rows, words: words / matrices }
     }
 }
 

@@ -1,4 +1,5 @@
 //! Rows of codes whose columns name their group: act-order.
+#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
 //! Weights that are stored the other way round: what comes out as a column is a stored line.
+#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
 
 use std::ops::Range;
 
@@ -236,5 +237,25 @@ fn turn<const N: usize>(lines: &[u8], count: usize, width: usize, out: &mut [u8]
                 *cell = lines[l * count + i];
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_exponents_are_exact_to_both_ends() {
+        for e in 0..=255u8 {
+            assert!(f64::from(half_exponent(e)) == 2f64.powi(i32::from(e) - 128), "{e}");
+        }
+    }
+
+    #[test]
+    fn awq_order_is_undone() {
+        // code i lies in nibble [0, 4, 1, 5, 2, 6, 3, 7][i]
+        let stored = 0x7531_6420u32.to_le_bytes();
+        let codes: Vec<u8> = natural(&stored).collect();
+        assert_eq!(codes, 0x7654_3210u32.to_le_bytes());
     }
 }

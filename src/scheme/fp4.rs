@@ -102,11 +102,15 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Found<'c>> {
         let name = [stem, ".weight"].concat();
         return Some(Found { name, scale, global, global_name: "weight_global_scale", divide: true, info });
     }
+    // other bytes may have scales as well
+    if !info.name.ends_with("weight") && info.shape.len() != 3 {
+        return None;
+    }
     let found = |scale, global| {
         let name = info.name.to_string();
         Found { name, scale, global, global_name: "weight_scale_2", divide: false, info }
     };
-    let of_codes = ["_scale", "_weight_scale"].iter().find_map(|suffix| {
+    let of_codes = ["_scale", "_weight_scale", "_scale_inv"].iter().find_map(|suffix| {
         let scale = cx.beside(&info.name, suffix)?;
         Some((scale, cx.beside(&info.name, &[*suffix, "_2"].concat())))
     });

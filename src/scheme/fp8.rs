@@ -58,8 +58,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     Ok(Some(cx.weight("fp8", &*info.name, &info.shape, &parts, decoder)))
 }
 
-/// The configured size of a block.
+/// The configured size of a block: everyone's, or compressed-tensors' first one.
 fn block(cx: &Context<'_>) -> Option<(u64, u64)> {
-    let list = cx.config.get("weight_block_size")?.as_array()?;
+    let of_groups = || super::packed::weights(cx).find_map(|weights| weights.get("block_structure"));
+    let list = cx.config.get("weight_block_size").or_else(of_groups)?.as_array()?;
     Some((list.first()?.as_u64()?, list.get(1)?.as_u64()?))
 }

@@ -11,7 +11,8 @@ use crate::kernel::{Form, Packing, Value};
 
 use super::Weight;
 use super::context::{Context, unsupported};
-use super::grain::{factors, filled, stack, zeros_like};
+use super::grain::{filled, stack, zeros_like};
+use super::packed::group_scales;
 use super::smooth;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
@@ -24,8 +25,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         return Err(unsupported(info, "I8 with scales that are exponents, and not of FP4's shape"));
     }
     filled(info, &info.shape)?;
-    let group = cx.config.integer("group_size").and_then(|g| u64::try_from(g).ok());
-    let scales = factors(cx, 1, scale, &info.shape, group.map(|g| (1, g)))?;
+    let scales = group_scales(cx, scale, &info.shape)?;
     let mut parts = vec![("codes", tensor), ("scale", scale)];
     let zero = cx.beside(&info.name, &suffix.replace("scale", "zero_point"));
     let zeros = match zero {

@@ -12,7 +12,7 @@
 //! `quantization/lifecycle/forward_helpers.py`; for whole codes and `weight_g_idx`, version 0.9 of the same.
 
 use crate::catalog::TensorInfo;
-use crate::decode::{Codes, Grouped, Indexed, Scales, Zeros};
+use crate::decode::{Codes, Factors, Grouped, Indexed, Scales, Zeros};
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
@@ -44,7 +44,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         parts.push((name, tensor));
         parts.len() - 1
     };
-    let mut scales = factors(cx, 1, scale, &shape, group_size(cx).map(|g| (1, g)))?;
+    let mut scales = group_scales(cx, scale, &shape)?;
     if rows == 1 && cx.info(scale).elements() == 1 {
         (scales.rows, scales.cols) = (1, cols);
     }
@@ -137,21 +137,39 @@ fn packing(cx: &Context<'_>, info: &TensorInfo, cols: u64, words: u64) -> Result
 
 /// Bits of the weights of every configured group.
 fn configured_bits(cx: &Context<'_>) -> Vec<u32> {
-    let mut bits: Vec<u32> = groups(cx).filter_map(|w| u32::try_from(w.get("num_bits")?.as_u64()?).ok()).collect();
+    let mut bits: Vec<u32> = weights(cx).filter_map(|w| u32::try_from(w.get("num_bits")?.as_u64()?).ok()).collect();
     bits.sort_unstable();
     bits.dedup();
     bits
 }
 
+/// Scales of part 1, where groups are whole unless the configuration says how long they are.
+pub(super) fn group_scales(cx: &Context<'_>, scale: usize, shape: &[u64]) -> Result<Factors> {
+    let configured = group_size(cx);
+    let scales = factors(cx, 1, scale, shape, configured.map(|g| (1, g)))?;
+    let cols = shape[shape.len() - 1];
+    if scales.rows == 1 && !cols.is_multiple_of(scales.cols) && configured != Some(scales.cols) {
+        let info = cx.info(scale);
+        return Err(malformed(
+            info,
+            format!("{} are not scales of whole groups of {cols} columns", shown(&info.shape)),
+        ));
+    }
+    if let Some(group) = configured.filter(|&g| scales.rows == 1 && scales.cols < cols && scales.cols != g) {
+        cx.note(format!("groups of {} columns, as the shapes of scales say: {group} are configured", scales.cols));
+    }
+    Ok(scales)
+}
+
 /// The configured size of a group, where all groups have the same.
 fn group_size(cx: &Context<'_>) -> Option<u64> {
-    let mut sizes: Vec<u64> = groups(cx).filter_map(|w| w.get("group_size")?.as_u64()).collect();
+    let mut sizes: Vec<u64> = weights(cx).filter_map(|w| w.get("group_size")?.as_u64()).collect();
     sizes.dedup();
     (sizes.len() == 1).then(|| sizes[0])
 }
 
 /// The weights' settings of every configured group.
-fn groups<'c>(cx: &Context<'c>) -> impl Iterator<Item = &'c serde_json::Value> + use<'c> {
+pub(super) fn weights<'c>(cx: &Context<'c>) -> impl Iterator<Item = &'c serde_json::Value> + use<'c> {
     let groups = cx.config.get("config_groups").and_then(|groups| groups.as_object());
     groups.into_iter().flat_map(|groups| groups.values()).filter_map(|group| group.get("weights"))
 }
