@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anamnesis::sink::Null;
 use anamnesis::{BlockFormat, Checkpoint, Dtype, Limits, OpenOptions, QuantConfig, remember, source};
+use common::corpus::quantised;
 use common::scratch::random;
 use common::write::{Stored, gguf, safetensors};
-use common::{files_below, fixture, skip};
 use serde_json::Value;
 
 /// Small, so that what is allocated past it shows.
@@ -31,7 +31,7 @@ const OUTPUT: u64 = 32 << 20;
 const PEAK: u64 = 192 << 20;
 
 /// One bent file takes no longer, from opening to its last weight.
-const TIME: Duration = Duration::from_secs(1);
+const TIME: Duration = Duration::from_secs(2);
 
 /// How often each answer was given.
 #[derive(Debug, Default)]
@@ -93,24 +93,6 @@ struct Seed {
     path: PathBuf,
     tensors: Vec<Stored>,
     config: Option<Vec<u8>>,
-}
-
-/// All of them that are here: the fixtures, and the corpus where it is.
-fn seeds() -> Vec<Seed> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
-    let corpus = std::env::var_os("ANAMNESIS_CORPUS").map_or_else(beside, PathBuf::from).join("public/quant");
-    let mut paths = Vec::new();
-    for folder in [fixture("quant"), corpus] {
-        match folder.is_dir() {
-            true => paths.extend(files_below(&folder)),
-            false => skip(&format!("no quantised files at {}", folder.display())),
-        }
-    }
-    let of_weights = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy();
-        name.ends_with(".safetensors") && !name.contains("oracle")
-    };
-    paths.into_iter().filter(of_weights).map(|path| seed(&path)).collect()
 }
 
 fn seed(path: &Path) -> Seed {
@@ -278,7 +260,7 @@ fn walk(value: &Value, place: String, places: &mut Vec<String>) {
 #[test]
 fn bent_safetensors_are_answered() {
     let mut answers = Answers::default();
-    for (number, seed) in std::iter::once(own()).chain(seeds()).enumerate() {
+    for (number, seed) in std::iter::once(own()).chain(quantised().iter().map(|path| seed(path))).enumerate() {
         let Seed { path, tensors, config } = &seed;
         let config = config.as_deref();
         answers.ask(safetensors(tensors, &[]), config, &|| path.display().to_string());

@@ -18,7 +18,7 @@ const PEAK: u64 = 64 << 20;
 const ELEMENTS: u64 = (2 << 30) / 18 * 32;
 
 /// Bytes of output after which a run has shown what it takes.
-const ENOUGH: u64 = 1 << 30;
+const ENOUGH: u64 = 1 << 29;
 
 #[test]
 fn a_file_of_four_gigabytes_takes_little_memory() {

@@ -87,6 +87,25 @@ fn cancelling_at_any_point_leaves_nothing() {
     }
 }
 
+#[test]
+fn a_sink_may_be_used_again_after_a_run_that_failed() {
+    let (checkpoint, scratch) = (open(), Scratch::new("again"));
+    for extent in &EXTENTS {
+        let remember = quick(&checkpoint);
+        let mut plan = remember.plan().unwrap();
+        let mut sink = remember.safetensors(scratch.path("out"), extent.clone()).unwrap();
+        remember.run(&mut plan, &mut sink, &mut |_| ControlFlow::Break(())).unwrap_err();
+        remember.run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(())).unwrap();
+        drop(sink);
+        let found = Checkpoint::open(scratch.path("out")).unwrap();
+        for one in remember.all().unwrap() {
+            assert!(found.tensor(&one.spec.name).unwrap().bytes().unwrap() == one.bytes, "{extent:?}: {}", one.spec);
+        }
+        let out = scratch.path("out");
+        if out.is_dir() { fs::remove_dir_all(out) } else { fs::remove_file(out) }.unwrap();
+    }
+}
+
 /// Takes so many pieces.
 struct Failing(AtomicU64);
 

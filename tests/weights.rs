@@ -2,9 +2,14 @@
 
 mod common;
 
-use anamnesis::{BlockFormat, Checkpoint, Dtype, Encoding, Remembered, kernel, remember};
+use std::ops::ControlFlow;
+
+use anamnesis::plan::Work;
+use anamnesis::sink::Memory;
+use anamnesis::{BlockFormat, Checkpoint, Dtype, Encoding, QuantConfig, Remembered, kernel, remember};
 use common::scratch::random;
 use common::write::{Stored, gguf, safetensors};
+use proptest::prelude::*;
 
 fn all(checkpoint: &Checkpoint, dtype: Dtype) -> Vec<Remembered> {
     remember(checkpoint).dtype(dtype).threads(1).all().unwrap()
@@ -105,5 +110,95 @@ fn a_stack_may_share_one_scale() {
         let matrix = made(&[400 * 15, 70]);
         assert!(made(&[400 * 3, 5, 70]) == matrix && made(&[400, 3, 5, 70]) == matrix, "{scale:?}");
         assert!(matrix.iter().any(|b| *b != 0));
+    }
+}
+
+/// What an E4M3 code is worth.
+fn e4m3(code: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
+    let worth = match (exponent, code & 7) {
+        (15, 7) => f32::NAN,
+        (0, _) => mantissa / 512.0,
+        _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7),
+    };
+    if code < 128 { worth } else { -worth }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Scales per tensor, matrix, row, group or block with ragged edges, in tiles of any height.
+    #[test]
+    fn fp8_is_code_times_the_scale_of_its_block(
+        stack in 1u64..4, rows in 1u64..24, cols in 1u64..700, high in 1u64..24, wide in 1u64..700,
+        grain in 0usize..5, kind in 0usize..4, per_tile in 1u64..40, seed in any::<u64>(),
+    ) {
+        let (high, wide) = (high.min(rows), wide.min(cols));
+        let shape = if stack == 1 { vec![rows, cols] } else { vec![stack, rows, cols] };
+        let with = |across: u64, along: u64| if stack == 1 { vec![across, along] } else { vec![stack, across, along] };
+        // the shape of the scales, and the sides of a block
+        let (scales, high, wide) = match grain {
+            0 => (vec![], u64::MAX, u64::MAX),
+            1 if stack > 1 => (vec![stack], rows, cols),
+            1 => (vec![rows], 1, cols),
+            2 => (with(rows, 1), 1, cols),
+            3 => (with(rows, cols.div_ceil(wide)), 1, wide),
+            _ => (with(rows.div_ceil(high), cols.div_ceil(wide)), high, wide),
+        };
+        let count = usize::try_from(scales.iter().product::<u64>()).unwrap();
+        let (dtype, numbers): (&str, Vec<f32>) = match kind {
+            0 => ("F32", random(seed, count * 4).as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
+            1 => ("F16", random(seed, count * 2).as_chunks().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect()),
+            2 => ("BF16", random(seed, count * 2).as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect()),
+            _ => ("U8", random(seed, count).iter().map(|b| match b {
+                0 => 2f32.powi(-127),
+                255 => f32::NAN,
+                b => f32::from_bits(u32::from(*b) << 23),
+            }).collect()),
+        };
+        let codes = random(!seed, usize::try_from(stack * rows * cols).unwrap());
+        let file = [
+            Stored::new("m.weight", "F8_E4M3", &shape, codes.clone()),
+            Stored::new("m.weight_scale_inv", dtype, &scales, random(seed, count * [4, 2, 2, 1][kind])),
+        ];
+        let mut expected = Vec::new();
+        for (i, code) in (0u64..).zip(&codes) {
+            let (matrix, row, col) = (i / (rows * cols), i / cols % rows, i % cols);
+            let per_matrix = if high == u64::MAX { 0 } else { rows.div_ceil(high) * cols.div_ceil(wide) };
+            let at = matrix * per_matrix + row / high * cols.div_ceil(wide) + col / wide;
+            expected.extend((e4m3(*code) * numbers[usize::try_from(at).unwrap()]).to_le_bytes());
+        }
+        let checkpoint = Checkpoint::from_bytes(safetensors(&file, &[])).unwrap();
+        let config = format!("{{\"quant_method\":\"fp8\",\"weight_block_size\":[{high},{wide}]}}");
+        let remember = remember(&checkpoint).dtype(Dtype::F32).config(QuantConfig::from_json(config.as_bytes()).unwrap());
+        let mut plan = remember.plan().unwrap();
+        prop_assert!(plan.refused.is_empty(), "{:?}", plan.refused);
+        let Work::Tiles { rows, .. } = &mut plan.jobs[0].work else { panic!("a stream") };
+        *rows = per_tile;
+        let mut out = vec![0; expected.len()];
+        remember.threads(1).run(&mut plan, &mut Memory::new(vec![&mut out]), &mut |_| ControlFlow::Continue(())).unwrap();
+        prop_assert_eq!(common::same_bits(&out, &expected, Dtype::F32), Ok(()));
+    }
+}
+
+/// Parts that are not in the file as they are: members of archives, read whole.
+#[test]
+fn weights_may_lie_in_archives() {
+    for dtype in ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"] {
+        for ending in ["pth", "legacy.pth"] {
+            let archive = Checkpoint::open(common::fixture(&format!("pth/dtype/t_f8_{dtype}.{ending}"))).unwrap();
+            let stored: Vec<Stored> = archive
+                .tensors()
+                .map(|tensor| {
+                    let info = tensor.info();
+                    let bytes = tensor.bytes().unwrap().into_owned();
+                    Stored::new(&info.name, info.encoding.name(), &info.shape, bytes)
+                })
+                .collect();
+            let copied = Checkpoint::from_bytes(safetensors(&stored, &[])).unwrap();
+            assert!(all(&archive, Dtype::BF16) == all(&copied, Dtype::BF16), "{dtype} {ending}");
+            let plan = remember(&archive).plan().unwrap();
+            assert!(plan.jobs.iter().any(|job| job.scheme == "fp8"), "{dtype} {ending}");
+        }
     }
 }

@@ -105,7 +105,7 @@ impl SafetensorsSink {
         let missing = self.target.ancestors().take_while(|a| !a.as_os_str().is_empty() && !a.exists());
         let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
         missing.reverse();
-        self.made = missing;
+        self.made.extend(missing);
         fs::create_dir_all(&self.target).map_err(|e| Error::from(e).in_file(&self.target))
     }
 
@@ -123,6 +123,9 @@ impl SafetensorsSink {
 
 impl Sink for SafetensorsSink {
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
+        // what an earlier run began and did not end
+        self.shards.clear();
+        self.index = None;
         let groups = header::groups(outputs, &self.extent)?;
         let names = self.names(groups.len());
         let index = self.target.join(format!("{NAME}.index.json"));
