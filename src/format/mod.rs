@@ -20,8 +20,9 @@ use crate::source::cursor::Cursor;
 pub(crate) use archive::{Archive, local_payload};
 pub(crate) use sniff::{not_tensors, resembles};
 
-/// Every format, in the order they are tried.
-pub static FORMATS: &[&Format] = &[&gguf::FORMAT, &npy::FORMAT, &npz::FORMAT, &pth::FORMAT, &safetensors::FORMAT];
+/// Every format, in the order they are tried. A length of 640 begins as a pickle does, so safetensors, which looks
+/// at more bytes, comes before PyTorch.
+pub static FORMATS: &[&Format] = &[&gguf::FORMAT, &npy::FORMAT, &npz::FORMAT, &safetensors::FORMAT, &pth::FORMAT];
 
 /// A container format: how to recognise it and how to read its header.
 pub struct Format {
