@@ -1,6 +1,6 @@
 //! How many elements share a scale, seen from the shapes of weight and scales.
 
-use crate::catalog::TensorInfo;
+use crate::catalog::{TensorInfo, elements};
 use crate::decode::Factors;
 use crate::dtype::Dtype;
 use crate::error::Result;
@@ -10,7 +10,8 @@ use super::context::{Context, malformed, plain};
 /// A weight as a stack of matrices: `(rows of all, columns, rows of one)`.
 pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
     let cols = shape.last().copied().unwrap_or(1);
-    let rows = shape[..shape.len().saturating_sub(1)].iter().product();
+    // sizes beside a zero may be anything
+    let rows = elements(&shape[..shape.len().saturating_sub(1)]).unwrap_or(0);
     let matrix = if shape.len() >= 2 { shape[shape.len() - 2] } else { rows };
     (rows, cols, matrix)
 }
