@@ -51,20 +51,20 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if let Some((biases, _)) = biases {
         let bits;
         (bits, group) = affine_grain(cx, info, module, together)?;
-        let dtype = float(found)?;
+        let (dtype, bias_dtype) = (float(found)?, float(cx.info(biases))?);
         if cx.info(biases).shape != found.shape {
             return Err(malformed(cx.info(biases), "not of the shape of its scales"));
         }
         parts.push(("biases", biases));
         packing = Packing::Stream(bits);
         value = Value::Unsigned;
-        form = match (cx.native, dtype) {
-            (true, Dtype::F16) => Form::ScaleOffsetF16,
-            (true, Dtype::BF16) => Form::ScaleOffsetBf16,
+        form = match (cx.native, dtype, bias_dtype) {
+            (true, Dtype::F16, Dtype::F16) => Form::ScaleOffsetF16,
+            (true, Dtype::BF16, Dtype::BF16) => Form::ScaleOffsetBf16,
             _ => Form::ScaleOffset,
         };
         scales = Scales::Stored(Factors::per_group(1, dtype, group));
-        zeros = Zeros::Stored(Factors::per_group(2, float(cx.info(biases))?, group));
+        zeros = Zeros::Stored(Factors::per_group(2, bias_dtype, group));
     } else {
         let (mode, dtype);
         (mode, group, dtype) = match together {
@@ -93,7 +93,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 parts.push(("global_scale", global));
                 Scales::TimesShare(factors, Global { part: 2, dtype: Dtype::F32, count: 1 }, FULL)
             }
-            _ => Scales::Stored(factors),
+            Some(global) => return Err(malformed(cx.info(global), format!("a global scale of {mode}"))),
+            None => Scales::Stored(factors),
         };
         zeros = Zeros::None;
     }

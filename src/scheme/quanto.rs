@@ -56,10 +56,12 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     if cx.info(scale).shape[..] != [groups, 1] || cx.info(shift).shape[..] != [groups, 1] {
         return Err(wrong(cx.info(if cx.info(scale).shape[..] == [groups, 1] { shift } else { scale })));
     }
-    // rows of two or four planes, the last of which may be cut short
-    let planes = [2u32, 4].into_iter().find(|planes| groups.div_ceil((*planes).into()) == stored);
+    // rows of two or four planes, the last of which may be cut short: hardly ever both fit
+    let two_bits = matches!(cx.config.text("weights"), Some("int2" | "qint2"));
+    let planes = if two_bits { [4u32, 2] } else { [2, 4] };
+    let planes = planes.into_iter().find(|planes| groups.div_ceil((*planes).into()) == stored);
     let (Some(planes), true) = (planes, groups > 0 && group > 0) else { return Err(wrong(info)) };
-    if groups <= 2 && planes == 2 && groups.div_ceil(4) == stored {
+    if groups <= 2 && planes == 2 && cx.config.text("weights").is_none() {
         cx.note(format!("codes of 4 bits: {} has too few rows to tell them from 2", crate::catalog::quote(name)));
     }
     let count = elements(&[groups, group]).ok_or_else(|| wrong(info))?;
