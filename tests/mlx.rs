@@ -34,8 +34,8 @@ fn every_size_is_that_of_the_formula() {
             let words = cols * bits / 32;
             let (shape, values) = weight(affine(rows, words, groups), &config(bits, group), NAME);
             assert_eq!(shape, [rows, cols]);
-            let (rows, cols, bits, words) = (rows as usize, cols as usize, bits as usize, words as usize);
-            let (groups, group) = (groups as usize, group as usize);
+            let [rows, cols, bits, words, groups, group] =
+                [rows, cols, bits, words, groups, group].map(|n| usize::try_from(n).unwrap());
             let (codes, s) = (noise(1, rows * words * 4), scales(2, rows * groups));
             let b: Vec<f32> = scales(3, rows * groups).iter().map(|x| half::bf16::from_f32(*x).to_f32()).collect();
             let code = |row: usize, col: usize| {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::schemes::{bf16s, f32s, meets_oracles, noise, refusal, safetensors, same, scales, weight};
+use common::schemes::{bf16s, f32s, meets_oracles, noise, notes, refusal, safetensors, same, scales, weight};
 
 const NAME: &str = "a.fc.weight";
 
@@ -74,5 +74,27 @@ fn parts_that_do_not_fit_are_refused() {
     for part in ["_scale", "_shift"] {
         let text = refusal(file(4, 8, &[part]), "{}", NAME);
         assert!(text.contains("missing"), "{text}");
+    }
+}
+
+/// One group of codes fills as many bytes with 4 bits as with 2.
+#[test]
+fn the_configuration_tells_4_bits_from_2_where_bytes_do_not() {
+    let file = || {
+        safetensors(&[
+            ("a.fc.weight._data._data", "U8", &[1, 32], noise(1, 32)),
+            ("a.fc.weight._scale", "F32", &[2, 1], f32s(&[1.0; 2])),
+            ("a.fc.weight._shift", "I8", &[2, 1], vec![0; 2]),
+            ("a.fc.bias", "F32", &[2], f32s(&[0.0; 2])),
+        ])
+    };
+    let codes = noise(1, 32);
+    let config = |weights: &str| format!(r#"{{"quantization_config":{{"quant_method":"quanto"{weights}}}}}"#);
+    for (weights, bits, noted) in [("", 4, 1), (r#","weights":"int4""#, 4, 0), (r#","weights":"int2""#, 2, 0)] {
+        let (shape, values) = weight(file(), &config(weights), NAME);
+        assert_eq!(shape, [2, 32]);
+        let code = |i: usize| f32::from(codes[i % 32] >> (i / 32 * bits) & ((1 << bits) - 1));
+        same(&values, &(0..64).map(code).collect::<Vec<_>>());
+        assert_eq!(notes(file(), &config(weights)).len(), noted);
     }
 }

@@ -78,3 +78,27 @@ fn descriptions_that_lie_are_refused() {
     let text = refusal(bare, r#"{"quantization_config":{"quant_method":"torchao"}}"#, NAME);
     assert!(text.contains("missing"), "{text}");
 }
+
+/// Each file of a sharded checkpoint describes its own tensors.
+#[test]
+fn every_shard_describes_its_weights() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("torchao_shards");
+    std::fs::create_dir_all(&folder).unwrap();
+    let said = class("Int8Tensor", r#""block_size":[1,32]"#);
+    let mut weights = serde_json::Map::new();
+    for (i, name) in ["a.fc", "b.fc"].iter().enumerate() {
+        let file = format!("model-0000{}-of-00002.safetensors", i + 1);
+        let [codes, scale] = ["qdata", "scale"].map(|part| format!("{name}._weight_{part}"));
+        let metadata = serde_json::json!({format!("{name}.weight"): &said, "tensor_names": "[]"}).to_string();
+        let tensors: [(&str, &str, &[u64], Vec<u8>); 2] =
+            [(&codes, "I8", &[4, 32], noise(1, 128)), (&scale, "F32", &[4, 1], f32s(&scales(2, 4)))];
+        std::fs::write(folder.join(&file), safetensors_with(&metadata, &tensors)).unwrap();
+        weights.extend([(codes, file.clone().into()), (scale, file.into())]);
+    }
+    let index = serde_json::json!({"metadata": {}, "weight_map": weights}).to_string();
+    std::fs::write(folder.join("model.safetensors.index.json"), index).unwrap();
+    let checkpoint = anamnesis::Checkpoint::open(&folder).unwrap();
+    let plan = anamnesis::remember(&checkpoint).plan().unwrap();
+    let names: Vec<_> = plan.jobs.iter().map(|job| &*job.output.name).collect();
+    assert_eq!(names, ["a.fc.weight", "b.fc.weight"], "{:?}", plan.refused);
+}

@@ -88,6 +88,7 @@ impl Decoder for Flat {
         spans
     }
 
+    #[allow(clippy::cast_possible_truncation)] // sizes of what is in memory
     fn decode(
         &self,
         shared: &[Strip<'_>],
@@ -146,6 +147,7 @@ impl Flat {
 }
 
 impl PerGroup {
+    #[allow(clippy::cast_possible_truncation)] // an index into what is in memory
     fn read<'s>(
         &self,
         shared: &mut impl Iterator<Item = &'s Strip<'s>>,

@@ -155,7 +155,7 @@ fn form(form: Form, v: f32, s: f32, z: f32) -> f32 {
         Form::Scale => v * s,
         Form::ZeroScale => (v - z) * s,
         Form::ScaleOffset => v * s + z,
-        Form::Scale127 => v * s * 7.874_015_7e-3,
+        Form::Scale127 => v * s * 7.874_016e-3,
         Form::Divide => v / s,
         Form::ZeroScaleF16 => in_f16(in_f16(v - z) * s),
         Form::ZeroScaleBf16 => in_bf16(in_bf16(v - z) * s),

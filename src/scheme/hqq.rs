@@ -22,8 +22,8 @@ use super::plain::missing;
 struct Layout {
     name: &'static str,
     bits: u32,
-    word: u64,
-    planes: u64,
+    word: usize,
+    planes: u32,
     sizes: &'static [f64],
 }
 
@@ -109,9 +109,10 @@ fn weight(cx: &Context<'_>, tensor: usize, module: &str, facts: &Facts<'_, '_>) 
             return Err(malformed(cx.info(*part), format!("{found:?} where {fits:?} belongs")));
         }
     }
-    let stored = rows.div_ceil(layout.planes);
-    let fits = layout.bits == 3 || rows.is_multiple_of(layout.planes);
-    if !fits || stored.checked_mul(cols).and_then(|n| n.checked_mul(layout.word)) != Some(info.nbytes()) {
+    let (planes, word) = (u64::from(layout.planes), layout.word as u64);
+    let stored = rows.div_ceil(planes);
+    let fits = layout.bits == 3 || rows.is_multiple_of(planes);
+    if !fits || stored.checked_mul(cols).and_then(|n| n.checked_mul(word)) != Some(info.nbytes()) {
         let what = format!("{} bytes do not hold {rows} rows of {cols} as {}", info.nbytes(), layout.name);
         return Err(wrong(what));
     }
@@ -126,11 +127,11 @@ fn weight(cx: &Context<'_>, tensor: usize, module: &str, facts: &Facts<'_, '_>) 
     // rows of it are elements where groups lie in rows, and rows where they do not
     let planes = (layout.planes > 1).then(|| Planes {
         stored: if axis == 1 { stored * cols } else { stored },
-        word: layout.word as usize,
+        word: layout.word,
         bits: layout.bits,
-        shifts: (0..layout.planes as u32).rev().map(|plane| plane * layout.bits).collect(),
+        shifts: (0..layout.planes).rev().map(|plane| plane * layout.bits).collect(),
     });
-    let codes = Codes { planes, ..Codes::new(Packing::Bytes, Value::Unsigned, cols * layout.word) };
+    let codes = Codes { planes, ..Codes::new(Packing::Bytes, Value::Unsigned, cols * word) };
     let name = [module, ".weight"].concat();
     if axis == 1 {
         let decoder = Flat {
@@ -161,17 +162,17 @@ fn weight(cx: &Context<'_>, tensor: usize, module: &str, facts: &Facts<'_, '_>) 
 fn layout(info: &TensorInfo, facts: &Facts<'_, '_>) -> Result<&'static Layout> {
     let size = facts.number("nbits")?;
     let suits = |layout: &&Layout| size.is_none_or(|size| layout.sizes.iter().any(|s| (s - size).abs() < 1e-3));
-    let found =
-        match (facts.text("packing")?, size) {
-            (Some(name), _) => LAYOUTS.iter().find(|layout| layout.name == name).filter(suits).ok_or_else(|| {
+    match (facts.text("packing")?, size) {
+        (Some(name), _) => {
+            LAYOUTS.iter().find(|layout| layout.name == name).filter(suits).ok_or_else(|| {
                 malformed(info, format!("its packing is {name:?}, its nbits {}", size.unwrap_or_default()))
-            }),
-            (None, Some(size)) => {
-                LAYOUTS.iter().find(suits).ok_or_else(|| malformed(info, format!("its nbits are {size}")))
-            }
-            (None, None) => Err(missing(info, "nbits")),
-        };
-    found
+            })
+        }
+        (None, Some(size)) => {
+            LAYOUTS.iter().find(suits).ok_or_else(|| malformed(info, format!("its nbits are {size}")))
+        }
+        (None, None) => Err(missing(info, "nbits")),
+    }
 }
 
 /// Scales or zero points: their role, tensor and dtype.

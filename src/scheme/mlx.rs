@@ -21,7 +21,7 @@ use super::context::{Context, malformed, plain, stem};
 use super::grain::stack;
 
 /// Sizes of affine codes.
-const BITS: [u64; 6] = [2, 3, 4, 5, 6, 8];
+const BITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 /// Sizes of affine groups, the usual one first.
 const GROUPS: [u64; 3] = [64, 32, 128];
 /// The largest product of an FP4 and an E4M3: what a global scale of 1 stands for.
@@ -51,20 +51,20 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if let Some((biases, _)) = biases {
         let bits;
         (bits, group) = affine_grain(cx, info, module, together)?;
-        let dtype = float(found)?;
+        let (dtype, bias_dtype) = (float(found)?, float(cx.info(biases))?);
         if cx.info(biases).shape != found.shape {
             return Err(malformed(cx.info(biases), "not of the shape of its scales"));
         }
         parts.push(("biases", biases));
-        packing = Packing::Stream(bits as u32);
+        packing = Packing::Stream(bits);
         value = Value::Unsigned;
-        form = match (cx.native, dtype) {
-            (true, Dtype::F16) => Form::ScaleOffsetF16,
-            (true, Dtype::BF16) => Form::ScaleOffsetBf16,
+        form = match (cx.native, dtype, bias_dtype) {
+            (true, Dtype::F16, Dtype::F16) => Form::ScaleOffsetF16,
+            (true, Dtype::BF16, Dtype::BF16) => Form::ScaleOffsetBf16,
             _ => Form::ScaleOffset,
         };
         scales = Scales::Stored(Factors::per_group(1, dtype, group));
-        zeros = Zeros::Stored(Factors::per_group(2, float(cx.info(biases))?, group));
+        zeros = Zeros::Stored(Factors::per_group(2, bias_dtype, group));
     } else {
         let (mode, dtype);
         (mode, group, dtype) = match together {
@@ -93,7 +93,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 parts.push(("global_scale", global));
                 Scales::TimesShare(factors, Global { part: 2, dtype: Dtype::F32, count: 1 }, FULL)
             }
-            _ => Scales::Stored(factors),
+            Some(global) => return Err(malformed(cx.info(global), format!("a global scale of {mode}"))),
+            None => Scales::Stored(factors),
         };
         zeros = Zeros::None;
     }
@@ -106,10 +107,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 }
 
 /// Bits of a code and codes of a group, of which the product is known.
-fn affine_grain(cx: &Context<'_>, info: &TensorInfo, module: &str, together: u64) -> Result<(u64, u64)> {
+fn affine_grain(cx: &Context<'_>, info: &TensorInfo, module: &str, together: u64) -> Result<(u32, u64)> {
     let (bits, group) = (setting(cx, module, "bits"), setting(cx, module, "group_size"));
-    let (bits, group) = (bits.and_then(Json::as_u64), group.and_then(Json::as_u64));
-    let pairs = || BITS.into_iter().filter(|bits| together.is_multiple_of(*bits)).map(|bits| (bits, together / bits));
+    let bits = bits.and_then(Json::as_u64).and_then(|bits| u32::try_from(bits).ok());
+    let group = group.and_then(Json::as_u64);
+    let pairs = || {
+        let fits = |bits: &u32| together.is_multiple_of((*bits).into());
+        BITS.into_iter().filter(fits).map(|bits| (bits, together / u64::from(bits)))
+    };
     if let Some(pair) = pairs().find(|pair| Some(pair.0) == bits && Some(pair.1) == group) {
         return Ok(pair);
     }

@@ -3,7 +3,7 @@
 //! Source: PyTorch, `aten/src/ATen/native/quantized/AffineQuantizerBase.cpp`; what is computed in which
 //! precision was measured on `Tensor.dequantize` (2.15): per tensor in F32, per channel with the product in F64.
 
-use crate::catalog::{Layout, Quantizer, TensorInfo};
+use crate::catalog::{Layout, Quantizer, TensorInfo, elements};
 use crate::decode::{Affine, Affinity};
 use crate::dtype::Dtype;
 use crate::error::Result;
@@ -34,7 +34,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             let axis = usize::try_from(*axis).ok().filter(|axis| *axis < info.shape.len());
             let axis = axis.ok_or_else(|| malformed(info, "an axis that it does not have"))?;
             let channels = info.shape[axis];
-            let inner = info.shape[axis + 1..].iter().product();
+            // sizes beside a zero may be anything
+            let inner = elements(&info.shape[axis + 1..]).unwrap_or(0).max(1);
             let scales = numbers(cx, info, scales, channels)?;
             let zero_points = numbers(cx, info, zero_points, channels)?.into_iter().map(|z| z as f32).collect();
             Affinity::PerChannel { scales, zero_points, inner }

@@ -56,10 +56,12 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     if cx.info(scale).shape[..] != [groups, 1] || cx.info(shift).shape[..] != [groups, 1] {
         return Err(wrong(cx.info(if cx.info(scale).shape[..] == [groups, 1] { shift } else { scale })));
     }
-    // rows of two or four planes, the last of which may be cut short
-    let planes = [2, 4].into_iter().find(|planes| groups.div_ceil(*planes) == stored);
+    // rows of two or four planes, the last of which may be cut short: hardly ever both fit
+    let two_bits = matches!(cx.config.text("weights"), Some("int2" | "qint2"));
+    let planes = if two_bits { [4u32, 2] } else { [2, 4] };
+    let planes = planes.into_iter().find(|planes| groups.div_ceil((*planes).into()) == stored);
     let (Some(planes), true) = (planes, groups > 0 && group > 0) else { return Err(wrong(info)) };
-    if groups <= 2 && planes == 2 && groups.div_ceil(4) == stored {
+    if groups <= 2 && planes == 2 && cx.config.text("weights").is_none() {
         cx.note(format!("codes of 4 bits: {} has too few rows to tell them from 2", crate::catalog::quote(name)));
     }
     let count = elements(&[groups, group]).ok_or_else(|| wrong(info))?;
@@ -77,13 +79,9 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
         Some(dtype @ (Dtype::I8 | Dtype::U8)) => (Form::ZeroScale, PerGroup::Stored { part: 2, dtype }),
         _ => (Form::ScaleOffset, PerGroup::Negated { part: 2, dtype: float(shift)? }),
     };
-    let bits = 8 / planes as u32;
-    let planes = Planes {
-        stored: stored * group,
-        word: 1,
-        bits,
-        shifts: (0..planes as u32).map(|plane| plane * bits).collect(),
-    };
+    let bits = 8 / planes;
+    let planes =
+        Planes { stored: stored * group, word: 1, bits, shifts: (0..planes).map(|plane| plane * bits).collect() };
     let decoder = Flat {
         elements: count,
         group,
