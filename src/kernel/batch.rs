@@ -43,12 +43,12 @@ pub(crate) fn scales<S: Lanes, const N: usize>(s: S, blocks: &[[u8; N]; 16], at:
     for (half, block) in halves.iter_mut().zip(blocks) {
         *half = *part(block, at);
     }
-    in_memory(s.array(s.widen_f16(&halves)))
+    s.array(s.widen_f16(&halves))
 }
 
-/// Keeps numbers in memory, whence each spreads over a register by its load alone.
+/// Has numbers read from memory, whence each spreads over a register by its load alone.
 #[inline(always)]
-pub(crate) fn in_memory<T>(numbers: T) -> T {
+pub(crate) fn in_memory<T>(numbers: &T) -> &T {
     std::hint::black_box(numbers)
 }
 
@@ -86,5 +86,5 @@ pub(crate) fn two_halves<S: Lanes>(s: S, halves: &[u8; 4]) -> [f32; 2] {
 /// `d` times each of sixteen signed bytes.
 #[inline(always)]
 pub(crate) fn signed_scales<S: Lanes>(s: S, d: f32, scales: S::Bytes) -> [f32; 16] {
-    in_memory(s.array(s.mul(s.splat(d), s.signed(scales)[0])))
+    s.array(s.mul(s.splat(d), s.signed(scales)[0]))
 }

@@ -30,7 +30,7 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 50
         let code = u32::from(u16::from_le_bytes(*high) >> 12 & 7);
         *scale = d * (2 * code + 1).cast_signed() as f32 * 0.125;
     }
-    let scales = batch::in_memory(scales);
+    let scales = batch::in_memory(&scales);
     for (g, (high, out)) in high.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {
         let high = usize::from(u16::from_le_bytes(*high));
         let [q0, q1, q2, q3] = part::<4>(block, 2 + 4 * g).map(usize::from);

@@ -10,8 +10,9 @@ fn iq4_nl<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&IQ4);
     batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
         let d = batch::scales(s, blocks, 0);
+        let d = batch::in_memory(&d);
         let values = |i: usize| s.mul(s.splat(d[i]), values);
-        if O::PARTICULAR && !batch::finite(&d) {
+        if O::PARTICULAR && !batch::finite(d) {
             batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, out);
         } else {
             batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, out);

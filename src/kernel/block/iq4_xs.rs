@@ -21,11 +21,11 @@ fn iq4_xs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
             let code = low >> (4 * g) & 15 | (high >> (2 * g) & 3) << 4;
             *scale = d * (code.cast_signed() - 32) as f32;
         }
-        let scales = batch::in_memory(scales);
+        let scales = batch::in_memory(&scales);
         if O::PARTICULAR && !d.is_finite() {
-            groups::<S, O, false>(s, part(block, 8), &scales, out);
+            groups::<S, O, false>(s, part(block, 8), scales, out);
         } else {
-            groups::<S, O, true>(s, part(block, 8), &scales, out);
+            groups::<S, O, true>(s, part(block, 8), scales, out);
         }
     }
 }

@@ -15,7 +15,7 @@ fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         for (d, block) in d.iter_mut().zip(blocks) {
             *d = part::<4>(block, 0).map(ue4m3_half);
         }
-        let d = batch::in_memory(d);
+        let d = batch::in_memory(&d);
         for ((block, d), out) in blocks.iter().zip(d).zip(out) {
             for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
                 // scales are never subnormal, infinite or NaN

@@ -27,7 +27,7 @@ pub(super) fn scales<S: Lanes>(s: S, header: &[u8; 16]) -> [[f32; 8]; 2] {
     factors[8..].fill(min);
     let scaled = s.array(s.mul(s.floats(&factors), s.unsigned(s.pair(&bytes, &bytes))[0]));
     let ([scales, minima], _) = scaled.as_chunks::<8>() else { unreachable!("sixteen are two eights") };
-    batch::in_memory([*scales, *minima])
+    [*scales, *minima]
 }
 
 #[inline(always)]
@@ -36,10 +36,11 @@ fn q4_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
         let scales = scales(s, part(block, 0));
+        let scales = batch::in_memory(&scales);
         if O::PARTICULAR && !batch::finite(scales.as_flattened()) {
-            groups::<S, O, false>(s, part(block, 16), &scales, out);
+            groups::<S, O, false>(s, part(block, 16), scales, out);
         } else {
-            groups::<S, O, true>(s, part(block, 16), &scales, out);
+            groups::<S, O, true>(s, part(block, 16), scales, out);
         }
     }
 }

@@ -14,10 +14,11 @@ fn q5_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
         let scales = scales(s, part(block, 0));
+        let scales = batch::in_memory(&scales);
         if O::PARTICULAR && !batch::finite(scales.as_flattened()) {
-            groups::<S, O, false>(s, block, &scales, out);
+            groups::<S, O, false>(s, block, scales, out);
         } else {
-            groups::<S, O, true>(s, block, &scales, out);
+            groups::<S, O, true>(s, block, scales, out);
         }
     }
 }
