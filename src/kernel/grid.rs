@@ -1,6 +1,6 @@
 //! What the types with grids share: thirty-two elements at a time, from four entries of eight.
 
-use super::{Element, Lanes, batch, tables};
+use super::{Element, Lanes, tables};
 
 /// The scales of the types of two bits, from four bits each: `d * (0.5 + scale) * 0.25`; for each byte that of its
 /// low nibble, then for each that of its high one.
@@ -25,7 +25,7 @@ pub(crate) fn even_signs(word: u32) -> u32 {
 /// An entry of eight elements from two of four; through memory, since the compiler else gathers, which is slower.
 #[inline(always)]
 pub(crate) fn pair(low: u32, high: u32) -> u64 {
-    *batch::in_memory(&(u64::from(low) | u64::from(high) << 32))
+    std::hint::black_box(u64::from(low) | u64::from(high) << 32)
 }
 
 /// Magnitudes times the scale of each sixteen, negated where their bit in `signs` is set.

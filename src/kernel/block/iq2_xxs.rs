@@ -30,8 +30,7 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, qs: &[u8; 64], 
         *scale = d * (0.5 + (word >> 28) as f32) * 0.25;
         *signs = grid::even_signs(word);
     }
-    let numbers = (scales, signs);
-    let (scales, signs) = batch::in_memory(&numbers);
+    let (scales, signs) = (batch::in_memory(&scales), batch::in_memory(&signs));
     let (out, _) = out.as_chunks_mut::<32>();
     for (((qs, scale), signs), out) in qs.iter().zip(scales).zip(signs).zip(out) {
         let q = u32::from_le_bytes(*part(qs, 0));

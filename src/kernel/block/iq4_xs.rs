@@ -31,7 +31,7 @@ fn iq4_xs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, qs: &[u8; 128], scales: &[f32; 8], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, qs: &[u8; 128], scales: &[f32], out: &mut [O::Cell; 256]) {
     let values = s.floats(&IQ4);
     let pairs = qs.as_chunks::<32>().0.iter().zip(scales.as_chunks::<2>().0).zip(out.as_chunks_mut::<64>().0);
     for ((qs, scales), out) in pairs {

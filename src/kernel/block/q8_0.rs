@@ -22,7 +22,7 @@ fn q8_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     blocks: &[[u8; 34]; 16],
-    d: &[f32; 16],
+    d: &[f32],
     out: &mut [[O::Cell; 32]; 16],
 ) {
     for ((block, d), out) in blocks.iter().zip(d).zip(out) {
