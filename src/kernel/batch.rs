@@ -43,12 +43,13 @@ pub(crate) fn scales<S: Lanes, const N: usize>(s: S, blocks: &[[u8; N]; 16], at:
     for (half, block) in halves.iter_mut().zip(blocks) {
         *half = *part(block, at);
     }
-    in_memory(s.array(s.widen_f16(&halves)))
+    s.array(s.widen_f16(&halves))
 }
 
-/// Keeps numbers in memory, whence each spreads over a register by its load alone.
+/// Numbers that a loop reads from memory one by one, whence each spreads over a register by its load alone: the
+/// compiler cannot see their number, unroll the loop and bring them by shuffles.
 #[inline(always)]
-pub(crate) fn in_memory<T>(numbers: T) -> T {
+pub(crate) fn in_memory<T>(numbers: &[T]) -> &[T] {
     std::hint::black_box(numbers)
 }
 
@@ -58,17 +59,19 @@ pub(crate) fn finite(scales: &[f32]) -> bool {
     scales.iter().fold(true, |all, scale| all & scale.is_finite())
 }
 
-/// Blocks with sixteen bytes of codes at `at`, whose nibbles choose among the block's values.
+/// Blocks with sixteen bytes of codes at `at`, whose nibbles choose among the values that a block's numbers make.
 #[inline(always)]
-pub(crate) fn nibbles<S: Lanes, O: Element, const PLAIN: bool, const N: usize>(
+pub(crate) fn nibbles<S: Lanes, O: Element, T, const PLAIN: bool, const N: usize>(
     s: S,
     blocks: &[[u8; N]; 16],
     at: usize,
-    values: impl Fn(usize) -> S::Floats,
+    mut numbers: impl Iterator<Item = T>,
+    values: impl Fn(T) -> S::Floats,
     out: &mut [[O::Cell; 32]; 16],
 ) {
-    for (i, (blocks, out)) in blocks.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<2>().0).enumerate() {
-        let tables = O::tables::<S, PLAIN>(s, [values(2 * i), values(2 * i + 1)]);
+    for (blocks, out) in blocks.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<2>().0) {
+        let (Some(first), Some(second)) = (numbers.next(), numbers.next()) else { break };
+        let tables = O::tables::<S, PLAIN>(s, [values(first), values(second)]);
         O::pick(s, tables, [0; 2], s.nibbles(part(&blocks[0], at)), &mut out[0]);
         O::pick(s, tables, [1; 2], s.nibbles(part(&blocks[1], at)), &mut out[1]);
     }
@@ -86,5 +89,5 @@ pub(crate) fn two_halves<S: Lanes>(s: S, halves: &[u8; 4]) -> [f32; 2] {
 /// `d` times each of sixteen signed bytes.
 #[inline(always)]
 pub(crate) fn signed_scales<S: Lanes>(s: S, d: f32, scales: S::Bytes) -> [f32; 16] {
-    in_memory(s.array(s.mul(s.splat(d), s.signed(scales)[0])))
+    s.array(s.mul(s.splat(d), s.signed(scales)[0]))
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: `ggml-common.h` (`kvalues_iq4nl`, `kvalues_mxfp4`), `ggml-impl.h` (E8M0, UE4M3); OCP MX v1.0.
 
+use super::Lanes;
+
 /// Values of the IQ4 codes.
 pub(crate) static IQ4: [f32; 16] =
     [-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0];
@@ -17,12 +19,14 @@ pub(crate) fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 })
 }
 
-/// Half of an unsigned E4M3 scale; its NaN (0x7f) is 0, the sign bit is ignored.
+/// Halves of unsigned E4M3 scales; their NaN (0x7f) is 0, the sign bit is ignored.
 #[inline(always)]
-pub(crate) fn ue4m3_half(x: u8) -> f32 {
-    let (exponent, mantissa) = (u32::from(x >> 3 & 15), u32::from(x & 7));
-    let normal = f32::from_bits((exponent + 119) << 23 | mantissa << 20);
-    let subnormal = mantissa.cast_signed() as f32 * (1.0 / 1024.0);
-    let value = if exponent == 0 { subnormal } else { normal };
-    if x == 0x7f { 0.0 } else { value }
+pub(crate) fn ue4m3_halves<S: Lanes>(s: S, scales: [[u8; 4]; 4]) -> [f32; 16] {
+    let mut halves = [[0; 2]; 16];
+    for (half, scale) in halves.iter_mut().zip(scales.as_flattened()) {
+        let magnitude = if *scale == 0x7f { 0 } else { scale & 0x7f };
+        // as F16, whose exponent is wider by a bit and biased by 8 more
+        *half = (u16::from(magnitude) << 7).to_le_bytes();
+    }
+    s.array(s.mul(s.widen_f16(&halves), s.splat(128.0)))
 }

@@ -1,6 +1,6 @@
 //! What the types with grids share: thirty-two elements at a time, from four entries of eight.
 
-use super::{Element, Lanes, batch, tables};
+use super::{Element, Lanes, tables};
 
 /// The scales of the types of two bits, from four bits each: `d * (0.5 + scale) * 0.25`; for each byte that of its
 /// low nibble, then for each that of its high one.
@@ -10,7 +10,7 @@ pub(crate) fn quarter_scales<S: Lanes>(s: S, d: f32, scales: &[u8; 8]) -> [[f32;
     padded[..8].copy_from_slice(scales);
     let nibbles = s.unsigned(s.nibbles(&padded));
     let scale = |x: S::Floats| s.mul(s.mul(s.splat(d), s.add(s.splat(0.5), x)), s.splat(0.25));
-    batch::in_memory(nibbles.map(|x| s.array(scale(x))))
+    nibbles.map(|x| s.array(scale(x)))
 }
 
 /// A group's signs from its word of four times seven bits: the eighth makes their number even.
@@ -22,10 +22,10 @@ pub(crate) fn even_signs(word: u32) -> u32 {
     sevens | ((twos ^ twos >> 1) & 0x0101_0101) << 7
 }
 
-/// An entry of eight elements from two of four.
+/// An entry of eight elements from two of four; through memory, since the compiler else gathers, which is slower.
 #[inline(always)]
 pub(crate) fn pair(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
+    std::hint::black_box(u64::from(low) | u64::from(high) << 32)
 }
 
 /// Magnitudes times the scale of each sixteen, negated where their bit in `signs` is set.

@@ -32,7 +32,7 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 56
         let code = (packed >> (i / 4 * 16 + i % 4 * 3)) as u32 & 7;
         *scale = d * (2 * code + 1).cast_signed() as f32 * 0.125;
     }
-    let scales = batch::in_memory(scales);
+    let scales = batch::in_memory(&scales);
     let groups = out.as_chunks_mut::<32>().0.iter_mut().zip(scales.as_chunks::<2>().0);
     for (g, (out, scales)) in groups.enumerate() {
         let high = usize::from(u16::from_le_bytes(*part(block, 32 + 2 * g)));

@@ -23,7 +23,8 @@ fn iq2_xs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 
 #[inline(always)]
 fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 74], out: &mut [O::Cell; 256]) {
-    let [low, high] = grid::quarter_scales(s, d, part(block, 66));
+    let scales = grid::quarter_scales(s, d, part(block, 66));
+    let [low, high] = scales.each_ref().map(|scales| batch::in_memory(scales));
     let (qs, _) = part::<64>(block, 2).as_chunks::<8>();
     let mut signs = [0; 8];
     for (qs, signs) in qs.iter().zip(&mut signs) {
@@ -32,10 +33,11 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 74
         let word = q >> 9 & 0x7f | q >> 18 & 0x3f80 | q >> 27 & 0x1f_c000 | q >> 36 & 0x0fe0_0000;
         *signs = grid::even_signs(word as u32);
     }
-    let signs = batch::in_memory(signs);
-    for (g, (qs, out)) in qs.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {
+    let signs = batch::in_memory(&signs);
+    let numbers = low.iter().zip(high).zip(signs);
+    for ((qs, out), ((low, high), signs)) in qs.iter().zip(out.as_chunks_mut::<32>().0).zip(numbers) {
         let q = u64::from_le_bytes(*qs);
         let entries = [0, 16, 32, 48].map(|at| tables::IQ2_XS[(q >> at) as usize & 511]);
-        grid::signed::<S, O, PLAIN>(s, [low[g], high[g]], entries, signs[g], out);
+        grid::signed::<S, O, PLAIN>(s, [*low, *high], entries, *signs, out);
     }
 }

@@ -28,15 +28,17 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 11
     for (g, scale) in scales.iter_mut().enumerate() {
         *scale = d * (1 + 2 * (nibbles >> (4 * g) & 15)).cast_signed() as f32;
     }
-    let scales = batch::in_memory(scales);
-    for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let [q0, q1, q2, q3, q4, q5, q6, q7] = part::<8>(block, 2 + 8 * g).map(usize::from);
-        let h = usize::from(block[66 + g]);
-        let (first, second) = ([q0 | h << 8 & 0x100, q1 | h << 7 & 0x100], [q2 | h << 6 & 0x100, q3 | h << 5 & 0x100]);
-        let (third, last) = ([q4 | h << 4 & 0x100, q5 | h << 3 & 0x100], [q6 | h << 2 & 0x100, q7 | h << 1 & 0x100]);
-        let entries =
-            [first, second, third, last].map(|[low, high]| grid::pair(tables::IQ3_S[low], tables::IQ3_S[high]));
+    let scales = batch::in_memory(&scales);
+    for (g, (out, scale)) in out.as_chunks_mut::<32>().0.iter_mut().zip(scales).enumerate() {
+        let (q, h) = (u64::from_le_bytes(*part(block, 2 + 8 * g)), u64::from(block[66 + g]));
+        // bits 8 of the even and of the odd indices, sixteen bits apart
+        let even = (h | h << 14 | h << 28 | h << 42) & 0x0001_0001_0001_0001;
+        let odd = (h >> 1 | h << 13 | h << 27 | h << 41) & 0x0001_0001_0001_0001;
+        let even = q & 0x00ff_00ff_00ff_00ff | even << 8;
+        let odd = q >> 8 & 0x00ff_00ff_00ff_00ff | odd << 8;
+        let entry = |indices: u64, at: u32| tables::IQ3_S[(indices >> at) as usize & 511];
+        let entries = [0, 16, 32, 48].map(|at| grid::pair(entry(even, at), entry(odd, at)));
         let signs = u32::from_le_bytes(*part(block, 74 + 4 * g));
-        grid::signed::<S, O, PLAIN>(s, [scales[g]; 2], entries, signs, out);
+        grid::signed::<S, O, PLAIN>(s, [*scale; 2], entries, signs, out);
     }
 }

@@ -30,11 +30,12 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 98
         *scale = d * (0.5 + (word >> 28) as f32) * 0.5;
         *signs = grid::even_signs(word);
     }
-    let (scales, signs) = batch::in_memory((scales, signs));
-    for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let (pairs, _) = part::<8>(block, 2 + 8 * g).as_chunks::<2>();
-        let entry = |q: u8| tables::IQ3_XXS[usize::from(q)];
-        let entries = std::array::from_fn(|i| grid::pair(entry(pairs[i][0]), entry(pairs[i][1])));
-        grid::signed::<S, O, PLAIN>(s, [scales[g]; 2], entries, signs[g], out);
+    let (scales, signs) = (batch::in_memory(&scales), batch::in_memory(&signs));
+    let (qs, _) = part::<64>(block, 2).as_chunks::<8>();
+    for (((qs, out), scale), signs) in qs.iter().zip(out.as_chunks_mut::<32>().0).zip(scales).zip(signs) {
+        let q = u64::from_le_bytes(*qs);
+        let entry = |at: u32| tables::IQ3_XXS[(q >> at) as usize & 255];
+        let entries = [0, 16, 32, 48].map(|at| grid::pair(entry(at), entry(at + 8)));
+        grid::signed::<S, O, PLAIN>(s, [*scale; 2], entries, *signs, out);
     }
 }

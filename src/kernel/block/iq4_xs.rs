@@ -21,17 +21,17 @@ fn iq4_xs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
             let code = low >> (4 * g) & 15 | (high >> (2 * g) & 3) << 4;
             *scale = d * (code.cast_signed() - 32) as f32;
         }
-        let scales = batch::in_memory(scales);
+        let scales = batch::in_memory(&scales);
         if O::PARTICULAR && !d.is_finite() {
-            groups::<S, O, false>(s, part(block, 8), &scales, out);
+            groups::<S, O, false>(s, part(block, 8), scales, out);
         } else {
-            groups::<S, O, true>(s, part(block, 8), &scales, out);
+            groups::<S, O, true>(s, part(block, 8), scales, out);
         }
     }
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, qs: &[u8; 128], scales: &[f32; 8], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, qs: &[u8; 128], scales: &[f32], out: &mut [O::Cell; 256]) {
     let values = s.floats(&IQ4);
     let pairs = qs.as_chunks::<32>().0.iter().zip(scales.as_chunks::<2>().0).zip(out.as_chunks_mut::<64>().0);
     for ((qs, scales), out) in pairs {

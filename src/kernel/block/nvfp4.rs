@@ -2,7 +2,7 @@
 //! hold a group, low nibbles first. The scale of the whole tensor is a tensor of its own, not applied here.
 
 use super::part;
-use crate::kernel::codebook::{FP4_DOUBLED, ue4m3_half};
+use crate::kernel::codebook::{FP4_DOUBLED, ue4m3_halves};
 use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(nvfp4);
@@ -11,11 +11,11 @@ kernel!(nvfp4);
 fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&FP4_DOUBLED);
     batch::sixteens::<O, 36, 64>(blocks, out, |blocks, out| {
-        let mut d = [[0.0; 4]; 16];
-        for (d, block) in d.iter_mut().zip(blocks) {
-            *d = part::<4>(block, 0).map(ue4m3_half);
+        let mut d = [[0.0; 16]; 4];
+        for (d, blocks) in d.iter_mut().zip(blocks.as_chunks::<4>().0) {
+            *d = ue4m3_halves(s, blocks.each_ref().map(|block| *part(block, 0)));
         }
-        let d = batch::in_memory(d);
+        let (d, _) = batch::in_memory(d.as_flattened()).as_chunks::<4>();
         for ((block, d), out) in blocks.iter().zip(d).zip(out) {
             for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
                 // scales are never subnormal, infinite or NaN

@@ -13,8 +13,9 @@ fn q2_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&VALUES);
     batch::sixteens::<O, 18, 64>(blocks, out, |blocks, out| {
         let d = batch::scales(s, blocks, 0);
+        let d = batch::in_memory(&d);
         for ((block, d), out) in blocks.iter().zip(d).zip(out) {
-            let tables = O::tables::<S, false>(s, [s.mul(values, s.splat(d)); 2]);
+            let tables = O::tables::<S, false>(s, [s.mul(values, s.splat(*d)); 2]);
             let (eights, _) = part::<16>(block, 2).as_chunks();
             for (eight, out) in eights.iter().zip(out.as_chunks_mut::<32>().0) {
                 O::pick(s, tables, [0; 2], s.pairs_of_bits(eight), out);

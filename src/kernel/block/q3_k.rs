@@ -33,32 +33,28 @@ fn q3_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         let scales = scales(part(block, 96));
         let scales = s.sub_bytes(s.pair(&scales, &scales), s.splat_byte(32));
         let scales = batch::signed_scales(s, from_f16(*part(block, 108)), scales);
-        if O::PARTICULAR && !batch::finite(&scales) {
-            groups::<S, O, false>(s, block, &scales, out);
+        let scales = batch::in_memory(&scales);
+        if O::PARTICULAR && !batch::finite(scales) {
+            groups::<S, O, false>(s, block, scales, out);
         } else {
-            groups::<S, O, true>(s, block, &scales, out);
+            groups::<S, O, true>(s, block, scales, out);
         }
     }
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
-    block: &[u8; 110],
-    scales: &[f32; 16],
-    out: &mut [O::Cell; 256],
-) {
-    let third = s.bytes(part(block, 0));
-    for (half, out) in out.as_chunks_mut::<128>().0.iter_mut().enumerate() {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, block: &[u8; 110], scales: &[f32], out: &mut [O::Cell; 256]) {
+    let mut third = s.bytes(part(block, 0));
+    for ((half, out), scales) in out.as_chunks_mut::<128>().0.iter_mut().enumerate().zip(scales.as_chunks::<8>().0) {
         let qs = s.bytes(part(block, 32 + 32 * half));
         for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let low = s.and(s.shr_u16(qs, 2 * i as u32), s.splat_byte(3));
-            let bit = 4 * half + i;
-            let third = if bit < 2 { s.shl_u16(third, 2 - bit as u32) } else { s.shr_u16(third, bit as u32 - 2) };
+            let third = if i < 2 { s.shl_u16(third, 2 - i as u32) } else { s.shr_u16(third, i as u32 - 2) };
             let codes = s.or(low, s.and(third, s.splat_byte(4)));
             let [first, second] = s.signed(s.sub_bytes(codes, s.splat_byte(4)));
-            let g = 8 * half + 2 * i;
-            O::put::<S, PLAIN>(s, [s.mul(s.splat(scales[g]), first), s.mul(s.splat(scales[g + 1]), second)], out);
+            let (first, second) = (s.mul(s.splat(scales[2 * i]), first), s.mul(s.splat(scales[2 * i + 1]), second));
+            O::put::<S, PLAIN>(s, [first, second], out);
         }
+        third = s.shr_u16(third, 4);
     }
 }

@@ -12,11 +12,12 @@ fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&VALUES);
     batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
         let d = batch::scales(s, blocks, 0);
-        let values = |i: usize| s.mul(values, s.splat(d[i]));
-        if O::PARTICULAR && !batch::finite(&d) {
-            batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, out);
+        let d = batch::in_memory(&d);
+        let values = |d: &f32| s.mul(values, s.splat(*d));
+        if O::PARTICULAR && !batch::finite(d) {
+            batch::nibbles::<S, O, _, false, 18>(s, blocks, 2, d.iter(), values, out);
         } else {
-            batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, out);
+            batch::nibbles::<S, O, _, true, 18>(s, blocks, 2, d.iter(), values, out);
         }
     });
 }

@@ -8,12 +8,13 @@ kernel!(q4_1);
 fn q4_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let codes = s.floats(&batch::CODES);
     batch::sixteens::<O, 20, 32>(blocks, out, |blocks, out| {
-        let (d, m) = (batch::scales(s, blocks, 0), batch::scales(s, blocks, 2));
-        let values = |i: usize| s.add(s.mul(codes, s.splat(d[i])), s.splat(m[i]));
-        if O::PARTICULAR && !(batch::finite(&d) && batch::finite(&m)) {
-            batch::nibbles::<S, O, false, 20>(s, blocks, 4, values, out);
+        let scales = [0, 2].map(|at| batch::scales(s, blocks, at));
+        let [d, m] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        let values = |(d, m): (&f32, &f32)| s.add(s.mul(codes, s.splat(*d)), s.splat(*m));
+        if O::PARTICULAR && !(batch::finite(d) && batch::finite(m)) {
+            batch::nibbles::<S, O, _, false, 20>(s, blocks, 4, d.iter().zip(m), values, out);
         } else {
-            batch::nibbles::<S, O, true, 20>(s, blocks, 4, values, out);
+            batch::nibbles::<S, O, _, true, 20>(s, blocks, 4, d.iter().zip(m), values, out);
         }
     });
 }

@@ -27,7 +27,7 @@ pub(super) fn scales<S: Lanes>(s: S, header: &[u8; 16]) -> [[f32; 8]; 2] {
     factors[8..].fill(min);
     let scaled = s.array(s.mul(s.floats(&factors), s.unsigned(s.pair(&bytes, &bytes))[0]));
     let ([scales, minima], _) = scaled.as_chunks::<8>() else { unreachable!("sixteen are two eights") };
-    batch::in_memory([*scales, *minima])
+    [*scales, *minima]
 }
 
 #[inline(always)]
@@ -36,10 +36,11 @@ fn q4_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
         let scales = scales(s, part(block, 0));
-        if O::PARTICULAR && !batch::finite(scales.as_flattened()) {
-            groups::<S, O, false>(s, part(block, 16), &scales, out);
+        let [scales, minima] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        if O::PARTICULAR && !(batch::finite(scales) && batch::finite(minima)) {
+            groups::<S, O, false>(s, part(block, 16), scales, minima, out);
         } else {
-            groups::<S, O, true>(s, part(block, 16), &scales, out);
+            groups::<S, O, true>(s, part(block, 16), scales, minima, out);
         }
     }
 }
@@ -48,13 +49,15 @@ fn q4_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 fn groups<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     qs: &[u8; 128],
-    [scales, minima]: &[[f32; 8]; 2],
+    scales: &[f32],
+    minima: &[f32],
     out: &mut [O::Cell; 256],
 ) {
     let codes = s.floats(&batch::CODES);
-    for (i, (qs, out)) in qs.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<64>().0).enumerate() {
+    let numbers = scales.as_chunks::<2>().0.iter().zip(minima.as_chunks::<2>().0);
+    for ((qs, out), (scales, minima)) in qs.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<64>().0).zip(numbers) {
         let values = |g: usize| s.sub(s.mul(s.splat(scales[g]), codes), s.splat(minima[g]));
-        let tables = O::tables::<S, PLAIN>(s, [values(2 * i), values(2 * i + 1)]);
+        let tables = O::tables::<S, PLAIN>(s, [values(0), values(1)]);
         let qs = s.bytes(qs);
         for (which, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let qs = if which == 0 { qs } else { s.shr_u16(qs, 4) };

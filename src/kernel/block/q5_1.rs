@@ -9,11 +9,12 @@ kernel!(q5_1);
 #[inline(always)]
 fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     batch::sixteens::<O, 24, 32>(blocks, out, |blocks, out| {
-        let (d, m) = (batch::scales(s, blocks, 0), batch::scales(s, blocks, 2));
-        if O::PARTICULAR && !(batch::finite(&d) && batch::finite(&m)) {
-            sixteen::<S, O, false>(s, blocks, &d, &m, out);
+        let scales = [0, 2].map(|at| batch::scales(s, blocks, at));
+        let [d, m] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        if O::PARTICULAR && !(batch::finite(d) && batch::finite(m)) {
+            sixteen::<S, O, false>(s, blocks, d, m, out);
         } else {
-            sixteen::<S, O, true>(s, blocks, &d, &m, out);
+            sixteen::<S, O, true>(s, blocks, d, m, out);
         }
     });
 }
@@ -22,8 +23,8 @@ fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     blocks: &[[u8; 24]; 16],
-    d: &[f32; 16],
-    m: &[f32; 16],
+    d: &[f32],
+    m: &[f32],
     out: &mut [[O::Cell; 32]; 16],
 ) {
     for (((block, d), m), out) in blocks.iter().zip(d).zip(m).zip(out) {

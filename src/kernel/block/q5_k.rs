@@ -14,10 +14,11 @@ fn q5_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
         let scales = scales(s, part(block, 0));
-        if O::PARTICULAR && !batch::finite(scales.as_flattened()) {
-            groups::<S, O, false>(s, block, &scales, out);
+        let [scales, minima] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        if O::PARTICULAR && !(batch::finite(scales) && batch::finite(minima)) {
+            groups::<S, O, false>(s, block, scales, minima, out);
         } else {
-            groups::<S, O, true>(s, block, &scales, out);
+            groups::<S, O, true>(s, block, scales, minima, out);
         }
     }
 }
@@ -26,18 +27,19 @@ fn q5_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 fn groups<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     block: &[u8; 176],
-    [scales, minima]: &[[f32; 8]; 2],
+    scales: &[f32],
+    minima: &[f32],
     out: &mut [O::Cell; 256],
 ) {
-    let high = s.bytes(part(block, 16));
-    for (i, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
+    let mut high = s.bytes(part(block, 16));
+    let numbers = scales.as_chunks::<2>().0.iter().zip(minima.as_chunks::<2>().0);
+    for ((i, out), (scales, minima)) in out.as_chunks_mut::<64>().0.iter_mut().enumerate().zip(numbers) {
         let low = s.bytes(part(block, 48 + 32 * i));
-        // the two groups' fifth bits, at bits 4 and 5
-        let high = if i < 2 { s.shl_u16(high, 4 - 2 * i as u32) } else { s.shr_u16(high, 2 * i as u32 - 4) };
         for (j, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let (low, high) = if j == 0 { (low, high) } else { (s.shr_u16(low, 4), s.shr_u16(high, 1)) };
-            let codes = s.or(s.and(low, s.splat_byte(15)), s.and(high, s.splat_byte(16)));
-            let (scale, minimum) = (s.splat(scales[2 * i + j]), s.splat(minima[2 * i + j]));
+            let low = s.and(if j == 0 { low } else { s.shr_u16(low, 4) }, s.splat_byte(15));
+            let codes = s.or(low, s.shl_u16(s.and(high, s.splat_byte(1)), 4));
+            high = s.shr_u16(high, 1);
+            let (scale, minimum) = (s.splat(scales[j]), s.splat(minima[j]));
             O::put::<S, PLAIN>(s, s.unsigned(codes).map(|codes| s.sub(s.mul(scale, codes), minimum)), out);
         }
     }

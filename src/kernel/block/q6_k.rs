@@ -14,22 +14,18 @@ fn q6_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
         let scales = batch::signed_scales(s, from_f16(*part(block, 208)), s.pair(part(block, 192), part(block, 192)));
-        if O::PARTICULAR && !batch::finite(&scales) {
-            groups::<S, O, false>(s, block, &scales, out);
+        let scales = batch::in_memory(&scales);
+        if O::PARTICULAR && !batch::finite(scales) {
+            groups::<S, O, false>(s, block, scales, out);
         } else {
-            groups::<S, O, true>(s, block, &scales, out);
+            groups::<S, O, true>(s, block, scales, out);
         }
     }
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
-    block: &[u8; 210],
-    scales: &[f32; 16],
-    out: &mut [O::Cell; 256],
-) {
-    for (half, out) in out.as_chunks_mut::<128>().0.iter_mut().enumerate() {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, block: &[u8; 210], scales: &[f32], out: &mut [O::Cell; 256]) {
+    for ((half, out), scales) in out.as_chunks_mut::<128>().0.iter_mut().enumerate().zip(scales.as_chunks::<8>().0) {
         let low = [0, 1].map(|i| s.bytes(part(block, 64 * half + 32 * i)));
         let high = s.bytes(part(block, 128 + 32 * half));
         for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
@@ -42,8 +38,11 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(
             };
             let codes = s.or(s.and(low, s.splat_byte(0x0f)), s.and(high, s.splat_byte(0x30)));
             let [first, second] = s.signed(s.sub_bytes(codes, s.splat_byte(32)));
-            let g = 8 * half + 2 * i;
-            O::put::<S, PLAIN>(s, [s.mul(s.splat(scales[g]), first), s.mul(s.splat(scales[g + 1]), second)], out);
+            O::put::<S, PLAIN>(
+                s,
+                [s.mul(s.splat(scales[2 * i]), first), s.mul(s.splat(scales[2 * i + 1]), second)],
+                out,
+            );
         }
     }
 }

@@ -9,10 +9,11 @@ kernel!(q8_0);
 fn q8_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     batch::sixteens::<O, 34, 32>(blocks, out, |blocks, out| {
         let d = batch::scales(s, blocks, 0);
-        if O::PARTICULAR && !batch::finite(&d) {
-            sixteen::<S, O, false>(s, blocks, &d, out);
+        let d = batch::in_memory(&d);
+        if O::PARTICULAR && !batch::finite(d) {
+            sixteen::<S, O, false>(s, blocks, d, out);
         } else {
-            sixteen::<S, O, true>(s, blocks, &d, out);
+            sixteen::<S, O, true>(s, blocks, d, out);
         }
     });
 }
@@ -21,7 +22,7 @@ fn q8_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     blocks: &[[u8; 34]; 16],
-    d: &[f32; 16],
+    d: &[f32],
     out: &mut [[O::Cell; 32]; 16],
 ) {
     for ((block, d), out) in blocks.iter().zip(d).zip(out) {
