@@ -77,10 +77,13 @@ static BLOCKS: &[BlockFormat] = blocks![
     42 "Q2_0" 64/18,
 ];
 
+/// `(offset, bytes of one, how many)`.
+type Numbers = &'static [(usize, usize, usize)];
+
 /// Numbers of more than a byte in a block: `(offset, bytes of one, how many)`, as `ggml-common.h` declares them,
 /// or where it declares bytes, as `ggml-quants.c` copies them. Types that are missing have none.
 #[rustfmt::skip]
-static NUMBERS: &[(&str, &[(usize, usize, usize)])] = &[
+static NUMBERS: &[(&str, Numbers)] = &[
     ("Q4_0", &[(0, 2, 1)]), ("Q4_1", &[(0, 2, 2)]), ("Q5_0", &[(0, 2, 1), (2, 4, 1)]),
     ("Q5_1", &[(0, 2, 2), (4, 4, 1)]), ("Q8_0", &[(0, 2, 1)]), ("Q8_1", &[(0, 2, 2)]),
     ("Q2_K", &[(80, 2, 2)]), ("Q3_K", &[(108, 2, 1)]), ("Q4_K", &[(0, 2, 2)]), ("Q5_K", &[(0, 2, 2)]),

@@ -152,10 +152,12 @@ impl<'r, 'w> Crew<'r, 'w> {
         let mut out = out;
         let mut start = 0u64;
         tensor.chunks(|piece| {
-            let nbytes = if from == to { piece.len() } else { piece.len() * to.bits() as usize / from.bits() as usize };
-            let at = start as usize;
+            let nbytes = if from == to { piece.len() } else { piece.len() / from.width() * to.width() };
             match &mut out {
-                Some(out) => cast::cast(from, piece, to, &mut out[at..at + nbytes])?,
+                Some(out) => {
+                    let now = out.split_off_mut(..nbytes).expect("as long as the output");
+                    cast::cast(from, piece, to, now)?;
+                }
                 None if from == to => self.put(number, start, piece)?,
                 None => {
                     let made = fetch::room(&mut buffers.output, nbytes)?;

@@ -5,6 +5,8 @@
 //! at run time. All builds give the same bits: arithmetic is F32 in the reference's order of
 //! operations, Rust never contracts it, and one rounding to nearest even follows.
 
+#![allow(clippy::cast_possible_truncation)] // codes are cut to their bits, on purpose and everywhere
+
 mod batch;
 mod block;
 mod cast;

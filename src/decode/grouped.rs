@@ -84,8 +84,6 @@ pub(crate) enum Zeros {
     All(f32),
     /// Stored like the scales.
     Stored(Factors),
-    /// As [`Stored`](Self::Stored), with the other sign.
-    Negated(Factors),
     /// Codes of so many bits, packed along the rows: column `g` of words holds the zero points of group `g`,
     /// a matrix of `words` rows and `groups` columns.
     PackedRows {
@@ -115,7 +113,7 @@ impl Decoder for Grouped {
         if let Some(factors) = self.scales.factors() {
             spans.push(factors.span(&rows, self.cols, self.matrix_rows));
         }
-        if let Zeros::Stored(factors) | Zeros::Negated(factors) = &self.zeros {
+        if let Zeros::Stored(factors) = &self.zeros {
             spans.push(factors.span(&rows, self.cols, self.matrix_rows));
         }
         if let Zeros::PackedRows { part, packing, bits, words, groups } = self.zeros {
@@ -182,7 +180,7 @@ impl Grouped {
     /// Columns and rows that share factors.
     pub(super) fn groups(&self) -> (u64, u64) {
         let factors = self.scales.factors().or(match &self.zeros {
-            Zeros::Stored(factors) | Zeros::Negated(factors) => Some(factors),
+            Zeros::Stored(factors) => Some(factors),
             _ => None,
         });
         factors.map_or((u64::MAX, u64::MAX), |f| (f.cols, f.rows))
@@ -232,11 +230,6 @@ impl Grouped {
             Zeros::None => Ok(Vec::new()),
             Zeros::All(zero) => Ok(vec![*zero; scales.len()]),
             Zeros::Stored(factors) => to_f32(factors.dtype, inputs.next().map_or(&[][..], |s| s.bytes)),
-            Zeros::Negated(factors) => {
-                let mut zeros = to_f32(factors.dtype, inputs.next().map_or(&[][..], |s| s.bytes))?;
-                zeros.iter_mut().for_each(|z| *z = -*z);
-                Ok(zeros)
-            }
             Zeros::PackedRows { packing, bits, groups, words, .. } => {
                 let table = inputs.next().map_or(&[][..], |s| s.bytes);
                 Ok(self.packed_rows(*packing, *bits, *words).codes(table, rows, *groups as usize))

@@ -1,6 +1,4 @@
 //! Rows of codes whose columns name their group: act-order.
-#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
-
 use std::ops::Range;
 
 use crate::dtype::Dtype;

@@ -1,6 +1,4 @@
 //! Codes packed along the rows: a matrix of words with a column for each group.
-#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
-
 use std::ops::Range;
 
 use crate::kernel::{self, Packing};

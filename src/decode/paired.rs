@@ -1,6 +1,4 @@
 //! Rows of codes of which two share a stored row, a nibble each.
-#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
-
 use std::ops::Range;
 
 use crate::dtype::Dtype;

@@ -1,6 +1,4 @@
 //! Weights in the basis before smoothing: each column times its factor, with a low-rank part added first.
-#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
-
 use std::ops::Range;
 
 use crate::dtype::Dtype;

@@ -1,6 +1,4 @@
 //! Weights that are stored the other way round: what comes out as a column is a stored line.
-#![allow(clippy::cast_possible_truncation)] // sizes of what is in memory
-
 use std::ops::Range;
 
 use crate::dtype::Dtype;

@@ -137,6 +137,8 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
     let whole = job.parts.iter().map(|part| cx.info(part.tensor)).filter(|info| !addressable(info));
     let whole = whole.map(|info| info.nbytes()).fold(0, u64::saturating_add);
     let needed = output.saturating_add(inputs).saturating_add(whole);
+    // sizes of what fits are sizes of memory
+    let allowed = allowed.min(u64::try_from(isize::MAX).unwrap_or(u64::MAX));
     if needed > allowed {
         let what = format!("a tile of weight {}", quote(&job.output.name));
         return Err(Error::new(ErrorKind::Limit { what, needed, allowed, knob: "tile_bytes" }));

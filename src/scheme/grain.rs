@@ -1,6 +1,6 @@
 //! How many elements share a scale, seen from the shapes of weight and scales.
 
-use crate::catalog::{TensorInfo, elements};
+use crate::catalog::TensorInfo;
 use crate::decode::Factors;
 use crate::dtype::Dtype;
 use crate::error::Result;

@@ -34,10 +34,7 @@ static ACTIVATION: &[&str] = &[
 /// Decides what becomes of a tensor that no weight was made from.
 pub(crate) fn left_over(cx: &Context<'_>, tensor: usize) -> Result<Leftover> {
     let info = cx.info(tensor);
-    if ACTIVATION.iter().any(|s| info.name.ends_with(*s))
-        && info.elements() <= 1 << 20
-        && cx.quantised()
-    {
+    if ACTIVATION.iter().any(|s| info.name.ends_with(*s)) && info.elements() <= 1 << 20 && cx.quantised() {
         return Ok(Leftover::Dropped);
     }
     match &info.layout {
