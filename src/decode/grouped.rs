@@ -97,7 +97,9 @@ pub(crate) enum Zeros {
 
 impl Decoder for Grouped {
     fn grid(&self) -> Grid {
-        Grid::new(self.rows, self.cols)
+        // what each column has of its own is made ready once for several rows
+        let least = if self.groups().0 == 1 { 8 } else { 1 };
+        Grid { least, ..Grid::new(self.rows, self.cols) }
     }
 
     fn shared(&self) -> Spans {
