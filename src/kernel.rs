@@ -16,7 +16,6 @@ mod element;
 mod grid;
 mod half;
 mod isa;
-#[allow(dead_code)] // until all types are written in them
 mod lanes;
 mod rows;
 mod tables;

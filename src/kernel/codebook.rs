@@ -19,14 +19,16 @@ pub(crate) fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 })
 }
 
-/// Halves of unsigned E4M3 scales; their NaN (0x7f) is 0, the sign bit is ignored.
+/// Halves of unsigned E4M3 scales, four to a word; their NaN (0x7f) is 0, the sign bit is ignored.
 #[inline(always)]
-pub(crate) fn ue4m3_halves<S: Lanes>(s: S, scales: [[u8; 4]; 4]) -> [f32; 16] {
-    let mut halves = [[0; 2]; 16];
-    for (half, scale) in halves.iter_mut().zip(scales.as_flattened()) {
-        let magnitude = if *scale == 0x7f { 0 } else { scale & 0x7f };
+pub(crate) fn ue4m3_halves<S: Lanes>(s: S, scales: [u32; 4]) -> [f32; 16] {
+    let halves = scales.map(|four| {
+        // a byte in each sixteen bits
+        let x = (u64::from(four) | u64::from(four) << 16) & 0x0000_ffff_0000_ffff;
+        let x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
+        let number = ((x ^ 0x007f_007f_007f_007f) + 0x00ff_00ff_00ff_00ff) >> 8 & 0x0001_0001_0001_0001;
         // as F16, whose exponent is wider by a bit and biased by 8 more
-        *half = (u16::from(magnitude) << 7).to_le_bytes();
-    }
-    s.array(s.mul(s.widen_f16(&halves), s.splat(128.0)))
+        ((x & (number * 0x7f)) << 7).to_le_bytes()
+    });
+    s.array(s.mul(s.widen_f16(&bytemuck::must_cast(halves)), s.splat(128.0)))
 }

@@ -10,7 +10,7 @@ pub(crate) fn quarter_scales<S: Lanes>(s: S, d: f32, scales: &[u8; 8]) -> [[f32;
     padded[..8].copy_from_slice(scales);
     let nibbles = s.unsigned(s.nibbles(&padded));
     let scale = |x: S::Floats| s.mul(s.mul(s.splat(d), s.add(s.splat(0.5), x)), s.splat(0.25));
-    nibbles.map(|x| s.array(scale(x)))
+    kept(nibbles.map(|x| s.array(scale(x))))
 }
 
 /// A group's signs from its word of four times seven bits: the eighth makes their number even.
@@ -22,10 +22,29 @@ pub(crate) fn even_signs(word: u32) -> u32 {
     sevens | ((twos ^ twos >> 1) & 0x0101_0101) << 7
 }
 
-/// An entry of eight elements from two of four; through memory, since the compiler else gathers, which is slower.
+/// The word's lower half.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is not asked for")]
+pub(crate) fn low(word: u64) -> u32 {
+    word as u32
+}
+
+/// What stands at a bit of a word, and at those above it.
+#[inline(always)]
+pub(crate) fn index(word: u64, at: u32) -> usize {
+    usize::from(u16::from_le_bytes(*(word >> at).to_le_bytes().first_chunk().expect("eight bytes")))
+}
+
+/// An entry of eight elements from two of four; kept, since the compiler else gathers, which is slower.
 #[inline(always)]
 pub(crate) fn pair(low: u32, high: u32) -> u64 {
-    std::hint::black_box(u64::from(low) | u64::from(high) << 32)
+    kept(u64::from(low) | u64::from(high) << 32)
+}
+
+/// What is computed once, by vectors if they suit it, and then read number by number.
+#[inline(always)]
+pub(crate) fn kept<T>(numbers: T) -> T {
+    std::hint::black_box(numbers)
 }
 
 /// Magnitudes times the scale of each sixteen, negated where their bit in `signs` is set.

@@ -70,8 +70,6 @@ pub(crate) trait Lanes: Copy + 'static {
     fn negate(self, bits: u32, x: Self::Bytes) -> Self::Bytes;
     /// All bits set where a byte is greater, unsigned, than this.
     fn above(self, x: Self::Bytes, limit: u8) -> Self::Bytes;
-    /// The table's entries, by the low four bits of each code.
-    fn look_up(self, table: &[u8; 16], codes: Self::Bytes) -> Self::Bytes;
     fn unsigned(self, x: Self::Bytes) -> [Self::Floats; 2];
     fn signed(self, x: Self::Bytes) -> [Self::Floats; 2];
 

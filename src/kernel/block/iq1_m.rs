@@ -4,7 +4,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, batch, grid, kernel};
+use crate::kernel::{Element, Lanes, grid, kernel};
 
 kernel!(iq1_m);
 
@@ -25,14 +25,14 @@ fn iq1_m<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 
 #[inline(always)]
 fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 56], out: &mut [O::Cell; 256]) {
-    let packed = u64::from_le_bytes(*part(block, 48));
+    let words = [48, 50, 52, 54].map(|at| u16::from_le_bytes(*part(block, at)));
     let mut scales = [0.0; 16];
     for (i, scale) in scales.iter_mut().enumerate() {
         // of eighths: dividing by 8 is exact
-        let code = (packed >> (i / 4 * 16 + i % 4 * 3)) as u32 & 7;
+        let code = u32::from(words[i / 4] >> (i % 4 * 3) & 7);
         *scale = d * (2 * code + 1).cast_signed() as f32 * 0.125;
     }
-    let scales = batch::in_memory(&scales);
+    let scales = grid::kept(scales);
     let groups = out.as_chunks_mut::<32>().0.iter_mut().zip(scales.as_chunks::<2>().0);
     for (g, (out, scales)) in groups.enumerate() {
         let high = usize::from(u16::from_le_bytes(*part(block, 32 + 2 * g)));

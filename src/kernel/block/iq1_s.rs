@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, batch, grid, kernel};
+use crate::kernel::{Element, Lanes, grid, kernel};
 
 kernel!(iq1_s);
 
@@ -30,13 +30,13 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 50
         let code = u32::from(u16::from_le_bytes(*high) >> 12 & 7);
         *scale = d * (2 * code + 1).cast_signed() as f32 * 0.125;
     }
-    let scales = batch::in_memory(&scales);
-    for (g, ((high, out), scale)) in high.iter().zip(out.as_chunks_mut::<32>().0).zip(scales).enumerate() {
+    let scales = grid::kept(scales);
+    for (g, (high, out)) in high.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {
         let high = usize::from(u16::from_le_bytes(*high));
         let [q0, q1, q2, q3] = part::<4>(block, 2 + 4 * g).map(usize::from);
         let indices = [q0 | high << 8 & 0x700, q1 | high << 5 & 0x700, q2 | high << 2 & 0x700, q3 | high >> 1 & 0x700];
         let up = s.splat_byte(if high & 0x8000 == 0 { 2 } else { 0 });
         let codes = s.add_bytes(s.quads(indices.map(|q| grid::IQ1_DOWN[q])), up);
-        grid::scaled::<S, O, PLAIN>(s, [*scale; 2], codes, out);
+        grid::scaled::<S, O, PLAIN>(s, [scales[g]; 2], codes, out);
     }
 }

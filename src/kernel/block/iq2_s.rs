@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, batch, grid, kernel, tables};
+use crate::kernel::{Element, Lanes, grid, kernel, tables};
 
 kernel!(iq2_s);
 
@@ -23,13 +23,12 @@ fn iq2_s<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 
 #[inline(always)]
 fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 82], out: &mut [O::Cell; 256]) {
-    let scales = grid::quarter_scales(s, d, part(block, 74));
-    let [low, high] = scales.each_ref().map(|scales| batch::in_memory(scales));
-    for (g, (out, (low, high))) in out.as_chunks_mut::<32>().0.iter_mut().zip(low.iter().zip(high)).enumerate() {
+    let [low, high] = grid::quarter_scales(s, d, part(block, 74));
+    for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let [q0, q1, q2, q3] = part::<4>(block, 2 + 4 * g).map(usize::from);
         let signs = u32::from_le_bytes(*part(block, 34 + 4 * g));
         let qh = usize::from(block[66 + g]);
         let indices = [q0 | qh << 8 & 0x300, q1 | qh << 6 & 0x300, q2 | qh << 4 & 0x300, q3 | qh << 2 & 0x300];
-        grid::signed::<S, O, PLAIN>(s, [*low, *high], indices.map(|q| tables::IQ2_S[q]), signs, out);
+        grid::signed::<S, O, PLAIN>(s, [low[g], high[g]], indices.map(|q| tables::IQ2_S[q]), signs, out);
     }
 }

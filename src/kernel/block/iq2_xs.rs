@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, batch, grid, kernel, tables};
+use crate::kernel::{Element, Lanes, grid, kernel, tables};
 
 kernel!(iq2_xs);
 
@@ -23,21 +23,19 @@ fn iq2_xs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 
 #[inline(always)]
 fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 74], out: &mut [O::Cell; 256]) {
-    let scales = grid::quarter_scales(s, d, part(block, 66));
-    let [low, high] = scales.each_ref().map(|scales| batch::in_memory(scales));
+    let [low, high] = grid::quarter_scales(s, d, part(block, 66));
     let (qs, _) = part::<64>(block, 2).as_chunks::<8>();
     let mut signs = [0; 8];
     for (qs, signs) in qs.iter().zip(&mut signs) {
         // the upper seven bits of each sixteen, as one word of four times seven
         let q = u64::from_le_bytes(*qs);
         let word = q >> 9 & 0x7f | q >> 18 & 0x3f80 | q >> 27 & 0x1f_c000 | q >> 36 & 0x0fe0_0000;
-        *signs = grid::even_signs(word as u32);
+        *signs = grid::even_signs(grid::low(word));
     }
-    let signs = batch::in_memory(&signs);
-    let numbers = low.iter().zip(high).zip(signs);
-    for ((qs, out), ((low, high), signs)) in qs.iter().zip(out.as_chunks_mut::<32>().0).zip(numbers) {
+    let signs = grid::kept(signs);
+    for (g, (qs, out)) in qs.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {
         let q = u64::from_le_bytes(*qs);
-        let entries = [0, 16, 32, 48].map(|at| tables::IQ2_XS[(q >> at) as usize & 511]);
-        grid::signed::<S, O, PLAIN>(s, [*low, *high], entries, *signs, out);
+        let entries = [0, 16, 32, 48].map(|at| tables::IQ2_XS[grid::index(q, at) & 511]);
+        grid::signed::<S, O, PLAIN>(s, [low[g], high[g]], entries, signs[g], out);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, batch, grid, kernel, tables};
+use crate::kernel::{Element, Lanes, grid, kernel, tables};
 
 kernel!(iq2_xxs);
 
@@ -30,11 +30,10 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, qs: &[u8; 64], 
         *scale = d * (0.5 + (word >> 28) as f32) * 0.25;
         *signs = grid::even_signs(word);
     }
-    let (scales, signs) = (batch::in_memory(&scales), batch::in_memory(&signs));
+    let (scales, signs) = grid::kept((scales, signs));
     let (out, _) = out.as_chunks_mut::<32>();
     for (((qs, scale), signs), out) in qs.iter().zip(scales).zip(signs).zip(out) {
-        let q = u32::from_le_bytes(*part(qs, 0));
-        let entries = [0, 8, 16, 24].map(|at| tables::IQ2_XXS[(q >> at) as usize & 255]);
-        grid::signed::<S, O, PLAIN>(s, [*scale; 2], entries, *signs, out);
+        let entries = part::<4>(qs, 0).map(|q| tables::IQ2_XXS[usize::from(q)]);
+        grid::signed::<S, O, PLAIN>(s, [scale; 2], entries, signs, out);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, batch, grid, kernel, tables};
+use crate::kernel::{Element, Lanes, grid, kernel, tables};
 
 kernel!(iq3_s);
 
@@ -28,17 +28,17 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 11
     for (g, scale) in scales.iter_mut().enumerate() {
         *scale = d * (1 + 2 * (nibbles >> (4 * g) & 15)).cast_signed() as f32;
     }
-    let scales = batch::in_memory(&scales);
-    for (g, (out, scale)) in out.as_chunks_mut::<32>().0.iter_mut().zip(scales).enumerate() {
+    let scales = grid::kept(scales);
+    for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (q, h) = (u64::from_le_bytes(*part(block, 2 + 8 * g)), u64::from(block[66 + g]));
         // bits 8 of the even and of the odd indices, sixteen bits apart
         let even = (h | h << 14 | h << 28 | h << 42) & 0x0001_0001_0001_0001;
         let odd = (h >> 1 | h << 13 | h << 27 | h << 41) & 0x0001_0001_0001_0001;
         let even = q & 0x00ff_00ff_00ff_00ff | even << 8;
         let odd = q >> 8 & 0x00ff_00ff_00ff_00ff | odd << 8;
-        let entry = |indices: u64, at: u32| tables::IQ3_S[(indices >> at) as usize & 511];
+        let entry = |indices: u64, at: u32| tables::IQ3_S[grid::index(indices, at) & 511];
         let entries = [0, 16, 32, 48].map(|at| grid::pair(entry(even, at), entry(odd, at)));
         let signs = u32::from_le_bytes(*part(block, 74 + 4 * g));
-        grid::signed::<S, O, PLAIN>(s, [*scale; 2], entries, signs, out);
+        grid::signed::<S, O, PLAIN>(s, [scales[g]; 2], entries, signs, out);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, batch, grid, kernel, tables};
+use crate::kernel::{Element, Lanes, grid, kernel, tables};
 
 kernel!(iq3_xxs);
 
@@ -30,12 +30,11 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 98
         *scale = d * (0.5 + (word >> 28) as f32) * 0.5;
         *signs = grid::even_signs(word);
     }
-    let (scales, signs) = (batch::in_memory(&scales), batch::in_memory(&signs));
-    let (qs, _) = part::<64>(block, 2).as_chunks::<8>();
-    for (((qs, out), scale), signs) in qs.iter().zip(out.as_chunks_mut::<32>().0).zip(scales).zip(signs) {
-        let q = u64::from_le_bytes(*qs);
-        let entry = |at: u32| tables::IQ3_XXS[(q >> at) as usize & 255];
+    let (scales, signs) = grid::kept((scales, signs));
+    for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let q = u64::from_le_bytes(*part(block, 2 + 8 * g));
+        let entry = |at: u32| tables::IQ3_XXS[grid::index(q, at) & 255];
         let entries = [0, 16, 32, 48].map(|at| grid::pair(entry(at), entry(at + 8)));
-        grid::signed::<S, O, PLAIN>(s, [*scale; 2], entries, *signs, out);
+        grid::signed::<S, O, PLAIN>(s, [scales[g]; 2], entries, signs[g], out);
     }
 }

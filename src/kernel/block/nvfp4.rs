@@ -13,7 +13,7 @@ fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     batch::sixteens::<O, 36, 64>(blocks, out, |blocks, out| {
         let mut d = [[0.0; 16]; 4];
         for (d, blocks) in d.iter_mut().zip(blocks.as_chunks::<4>().0) {
-            *d = ue4m3_halves(s, blocks.each_ref().map(|block| *part(block, 0)));
+            *d = ue4m3_halves(s, blocks.each_ref().map(|block| u32::from_le_bytes(*part(block, 0))));
         }
         let (d, _) = batch::in_memory(d.as_flattened()).as_chunks::<4>();
         for ((block, d), out) in blocks.iter().zip(d).zip(out) {

@@ -46,8 +46,8 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(
     {
         let tables = O::tables::<S, PLAIN>(s, *tables);
         let qs = s.bytes(qs);
-        for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let codes = s.or(s.and(s.shr_u16(qs, 2 * i as u32), s.splat_byte(3)), groups[i % 2]);
+        for ((i, out), at) in out.as_chunks_mut::<32>().0.iter_mut().enumerate().zip([0, 2, 4, 6]) {
+            let codes = s.or(s.and(s.shr_u16(qs, at), s.splat_byte(3)), groups[i % 2]);
             O::pick(s, tables, [i / 2; 2], codes, out);
         }
     }

@@ -20,8 +20,8 @@ fn tq2_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         let tables = O::tables::<S, false>(s, [s.mul(values, s.splat(d)); 2]);
         for (half, out) in out.as_chunks_mut::<128>().0.iter_mut().enumerate() {
             let qs = s.bytes(part(block, 32 * half));
-            for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-                O::pick(s, tables, [0; 2], s.shr_u16(qs, 2 * i as u32), out);
+            for (i, out) in (0..).zip(out.as_chunks_mut::<32>().0) {
+                O::pick(s, tables, [0; 2], s.shr_u16(qs, 2 * i), out);
             }
         }
     }

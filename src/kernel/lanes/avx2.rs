@@ -87,10 +87,6 @@ impl Lanes for Avx2 {
             let next = _mm256_set1_epi8(limit.wrapping_add(1).cast_signed());
             _mm256_cmpeq_epi8(_mm256_max_epu8(x, next), x)
         }
-        fn look_up(table: &[u8; 16], codes: __m256i) -> __m256i {
-            let table = _mm256_broadcastsi128_si256(must_cast(*table));
-            _mm256_shuffle_epi8(table, _mm256_and_si256(codes, _mm256_set1_epi8(15)))
-        }
         fn unsigned(x: __m256i) -> [Floats; 2] {
             [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)].map(|x| {
                 let [low, high] = [_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(x))];

@@ -98,10 +98,6 @@ macro_rules! lanes {
                 fn above(x: __m256i, limit: u8) -> __m256i {
                     _mm256_movm_epi8(_mm256_cmpgt_epu8_mask(x, _mm256_set1_epi8(limit.cast_signed())))
                 }
-                fn look_up(table: &[u8; 16], codes: __m256i) -> __m256i {
-                    let table = _mm256_broadcastsi128_si256(must_cast(*table));
-                    _mm256_shuffle_epi8(table, _mm256_and_si256(codes, _mm256_set1_epi8(15)))
-                }
                 fn unsigned(x: __m256i) -> [__m512; 2] {
                     let [low, high] = [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)];
                     [_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(low)), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(high))]

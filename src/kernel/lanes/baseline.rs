@@ -148,11 +148,6 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
-    fn look_up(self, table: &[u8; 16], codes: Bytes) -> Bytes {
-        codes.map(|code| table[usize::from(code & 15)])
-    }
-
-    #[inline(always)]
     fn unsigned(self, x: Bytes) -> [Floats; 2] {
         [from_fn(|i| f32::from(x[i])), from_fn(|i| f32::from(x[i + 16]))]
     }
