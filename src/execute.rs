@@ -16,7 +16,7 @@ use crate::checkpoint::Checkpoint;
 use crate::decode::cast;
 use crate::dtype::Dtype;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{Plan, TensorSpec, Work};
+use crate::plan::{Parts, Plan, TensorSpec, Work};
 use crate::sink::Sink;
 
 use fetch::{Buffers, Slots};
@@ -133,7 +133,9 @@ impl<'r, 'w> Crew<'r, 'w> {
                 };
                 let inputs = ready.inputs(self.checkpoint, &tile, input)?;
                 let about = |e: Error| e.about(&format!("weight {}", crate::catalog::quote(&job.output.name)));
-                decoder.decode(&ready.shared(), &inputs, tile.rows, job.output.dtype, made).map_err(about)?;
+                let shared = ready.shared();
+                let parts = Parts { shared: &shared, inputs: &inputs, rows: tile.rows, dtype: job.output.dtype };
+                decoder.decode(parts, made).map_err(about)?;
                 if out.is_none() {
                     self.put(item.job, start, &output[..nbytes])?;
                 }

@@ -16,7 +16,7 @@ use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::scheme::Weight;
 
-pub use decoder::{Decoder, Grid, Span, Spans, Strip};
+pub use decoder::{Decoder, Grid, Parts, Span, Spans, Strip};
 pub use tile::Tile;
 
 /// The scheme of tensors that are not quantised.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use anamnesis::catalog::Shape;
 use anamnesis::execute::execute;
-use anamnesis::plan::{Decoder, Grid, Job, Plan, Span, Spans, Strip, TensorSpec, Work};
+use anamnesis::plan::{Decoder, Grid, Job, Parts, Plan, Span, Spans, Strip, TensorSpec, Work};
 use anamnesis::sink::{Extent, Null, Sink};
 use anamnesis::{BlockFormat, ByteRange, Checkpoint, Dtype, Encoding, Remembered, Result, Source, remember};
 use common::scratch::{Scratch, random};
@@ -253,7 +253,8 @@ impl Decoder for Numbers {
         Spans::new()
     }
 
-    fn decode(&self, _: &[Strip<'_>], _: &[Strip<'_>], rows: Range<u64>, dtype: Dtype, out: &mut [u8]) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { rows, dtype, .. } = parts;
         let at = |row: u64| dtype.nbytes(row * self.0.cols).unwrap();
         assert_eq!(at(rows.end) - at(rows.start), out.len() as u64);
         out.iter_mut().zip(at(rows.start)..).for_each(|(byte, i)| *byte = number(i));
@@ -364,7 +365,8 @@ impl Decoder for Gaps {
         }])
     }
 
-    fn decode(&self, _: &[Strip<'_>], inputs: &[Strip<'_>], rows: Range<u64>, _: Dtype, out: &mut [u8]) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { inputs, rows, .. } = parts;
         let runs = usize::try_from(rows.end - rows.start).unwrap() * 2;
         (0..runs).for_each(|i| out[2 * i..][..2].copy_from_slice(inputs[0].run(i)));
         Ok(())

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
 use super::cast;
 
@@ -37,14 +37,8 @@ impl Decoder for Affine {
         Spans::from_iter([Span::run(0, rows.start * item..rows.end * item)])
     }
 
-    fn decode(
-        &self,
-        _: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { inputs, rows, dtype, .. } = parts;
         let bytes = inputs[0].bytes;
         let codes: Box<dyn Iterator<Item = i32>> = match self.dtype {
             Dtype::QINT8 => Box::new(bytes.iter().map(|b| b.cast_signed().into())),

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Form, Rows, Value};
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
 
 use super::factors::to_f32;
 use super::grouped::{CODES, Codes};
@@ -89,14 +89,8 @@ impl Decoder for Flat {
     }
 
     #[allow(clippy::cast_possible_truncation)] // sizes of what is in memory
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let (mut shared, mut inputs) = (shared.iter(), inputs.iter());
         let value = match (self.table, shared.as_slice()) {
             (Some(_), [table, ..]) => {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{self, Form, Packing, Rows, Value};
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
 
 use super::factors::{Factors, to_f32};
 use super::packed_rows::PackedRows;
@@ -129,14 +129,8 @@ impl Decoder for Grouped {
         spans
     }
 
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let mut inputs = inputs.iter();
         let scales = self.scales(shared, &mut inputs, &rows)?;
         let zeros = self.zeros(&mut inputs, &rows, &scales)?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Form, Rows};
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
 use super::grouped::Grouped;
 use super::{cast, scratch};
@@ -33,18 +33,12 @@ impl Decoder for Indexed {
         self.inner.inputs(rows)
     }
 
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let (index, shared) = shared.split_last().expect("the indices were asked for last");
         let index: Vec<i32> = index.bytes.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
         if index.contains(&-1) {
-            return self.inner.decode(shared, inputs, rows, dtype, out);
+            return self.inner.decode(Parts { shared, inputs, rows, dtype }, out);
         }
         let (inner, mut left) = (&self.inner, inputs.iter());
         let scales = inner.scales(shared, &mut left, &rows)?;

@@ -1,10 +1,9 @@
 //! Rows of codes of which two share a stored row, a nibble each.
 use std::ops::Range;
 
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{self, Packing, Rows};
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
 use super::grouped::{CODES, Grouped};
 
@@ -32,14 +31,8 @@ impl Decoder for Paired {
         spans
     }
 
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let (inner, mut left) = (&self.inner, inputs.iter());
         let scales = inner.scales(shared, &mut left, &rows)?;
         let codes = left.next().expect("the codes were asked for last").bytes;

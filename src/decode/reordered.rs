@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::plan::{Decoder, Grid, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Spans, Strip};
 
 use super::grouped::Grouped;
 use super::turned::natural;
@@ -28,17 +27,11 @@ impl Decoder for Reordered {
         self.inner.inputs(rows)
     }
 
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let (codes, factors) = inputs.split_last().expect("the codes were asked for last");
         let codes: Vec<u8> = natural(codes.bytes).collect();
         let inputs: Vec<_> = factors.iter().copied().chain([Strip::whole(&codes)]).collect();
-        self.inner.decode(shared, &inputs, rows, dtype, out)
+        self.inner.decode(Parts { shared, inputs: &inputs, rows, dtype }, out)
     }
 }

@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
 use super::factors::to_f32;
 use super::{cast, scratch};
@@ -47,14 +47,8 @@ impl Decoder for Smoothed {
         spans
     }
 
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let cols = self.inner.grid().cols as usize;
         let own = usize::from(self.columns.is_some()) + usize::from(self.low_rank.is_some());
         let (shared, mine) = shared.split_at(shared.len() - own);
@@ -65,7 +59,7 @@ impl Decoder for Smoothed {
             (None, _) => Vec::new(),
         };
         let mut values = scratch((rows.end - rows.start) as usize, cols * 4)?;
-        self.inner.decode(shared, inputs, rows, Dtype::F32, &mut values)?;
+        self.inner.decode(Parts { shared, inputs, rows, dtype: Dtype::F32 }, &mut values)?;
         if let Some(low) = &self.low_rank {
             let a = to_f32(low.a.1, mine.next().map_or(&[][..], |s| s.bytes))?;
             let b = to_f32(low.b.1, b[0].bytes)?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{self, Form, Packing, Rows, Value, e8m0};
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
 
 use super::factors::to_f32;
 use super::grouped::CODES;
@@ -118,14 +118,8 @@ impl Decoder for Turned {
         spans
     }
 
-    fn decode(
-        &self,
-        _: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { inputs, rows, dtype, .. } = parts;
         let (mut inputs, mut out) = (inputs.iter(), out);
         let mut next = || inputs.next().expect("as many as were asked for");
         let (lines, item) = (self.lines as usize, dtype.bits() as usize / 8);

@@ -133,7 +133,7 @@ mod tests {
 
     fn values(value_: &Value) -> [f32; 256] {
         let mut codes = [0; 256];
-        codes.iter_mut().zip(0..).for_each(|(c, i)| *c = i);
+        codes.iter_mut().zip(0..=255).for_each(|(c, i)| *c = i);
         let mut out = [0.0; 256];
         value(value_, &codes, &mut out);
         out
