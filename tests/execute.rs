@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use anamnesis::catalog::Shape;
 use anamnesis::execute::execute;
-use anamnesis::plan::{Decoder, Grid, Job, Parts, Plan, Span, Spans, Strip, TensorSpec, Work};
+use anamnesis::plan::{Decoder, Grid, Job, Parts, Plan, Span, Spans, TensorSpec, Work};
 use anamnesis::sink::{Extent, Null, Sink};
 use anamnesis::{BlockFormat, ByteRange, Checkpoint, Dtype, Encoding, Remembered, Result, Source, remember};
 use common::scratch::{Scratch, random};

@@ -18,8 +18,11 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
     let checkpoint = what.checkpoint;
     let config = match (&what.config, checkpoint.path()) {
         (Some(config), _) => config.clone(),
-        (None, Some(path)) => QuantConfig::beside(path)?,
-        (None, None) => QuantConfig::default(),
+        // the other formats say all of it themselves, and may lie beside anyone's configuration
+        (None, Some(path)) if matches!(checkpoint.catalog().format, "safetensors" | "pth") => {
+            QuantConfig::beside(path)?
+        }
+        (None, _) => QuantConfig::default(),
     };
     let read = |info: &TensorInfo| checkpoint.tensor_of(info).bytes().map(std::borrow::Cow::into_owned);
     let cx = Context {
