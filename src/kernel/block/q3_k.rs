@@ -33,8 +33,8 @@ fn q3_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         let scales = scales(part(block, 96));
         let scales = s.sub_bytes(s.pair(&scales, &scales), s.splat_byte(32));
         let scales = batch::signed_scales(s, from_f16(*part(block, 108)), scales);
-        let scales = batch::in_memory(&scales);
-        if O::PARTICULAR && !batch::finite(scales) {
+        let (finite, scales) = (batch::finite(&scales), batch::in_memory(&scales));
+        if O::PARTICULAR && !finite {
             groups::<S, O, false>(s, block, scales, out);
         } else {
             groups::<S, O, true>(s, block, scales, out);
