@@ -33,8 +33,8 @@ fn q3_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         let scales = scales(part(block, 96));
         let scales = s.sub_bytes(s.pair(&scales, &scales), s.splat_byte(32));
         let scales = batch::signed_scales(s, from_f16(*part(block, 108)), scales);
-        let scales = batch::in_memory(&scales);
-        if O::PARTICULAR && !batch::finite(scales) {
+        let (finite, scales) = (batch::finite(&scales), batch::in_memory(&scales));
+        if O::PARTICULAR && !finite {
             groups::<S, O, false>(s, block, scales, out);
         } else {
             groups::<S, O, true>(s, block, scales, out);
@@ -44,14 +44,17 @@ fn q3_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 
 #[inline(always)]
 fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, block: &[u8; 110], scales: &[f32], out: &mut [O::Cell; 256]) {
-    let mut third = s.shl_u16(s.bytes(part(block, 0)), 2);
+    let mut third = s.bytes(part(block, 0));
     for ((half, out), scales) in out.as_chunks_mut::<128>().0.iter_mut().enumerate().zip(scales.as_chunks::<8>().0) {
         let qs = s.bytes(part(block, 32 + 32 * half));
-        for ((i, out), scales) in (0..).zip(out.as_chunks_mut::<32>().0).zip(scales.as_chunks::<2>().0) {
-            let low = s.and(s.shr_u16(qs, 2 * i), s.splat_byte(3));
-            let codes = s.or(low, s.and(s.shr_u16(third, i), s.splat_byte(4)));
+        // the first four bits of `third` go to bit 2
+        let shifts = [(0, 2, 0), (2, 1, 0), (4, 0, 0), (6, 0, 1)];
+        for ((i, out), (at, left, right)) in out.as_chunks_mut::<32>().0.iter_mut().enumerate().zip(shifts) {
+            let low = s.and(s.shr_u16(qs, at), s.splat_byte(3));
+            let third = s.shr_u16(s.shl_u16(third, left), right);
+            let codes = s.or(low, s.and(third, s.splat_byte(4)));
             let [first, second] = s.signed(s.sub_bytes(codes, s.splat_byte(4)));
-            let (first, second) = (s.mul(s.splat(scales[0]), first), s.mul(s.splat(scales[1]), second));
+            let (first, second) = (s.mul(s.splat(scales[2 * i]), first), s.mul(s.splat(scales[2 * i + 1]), second));
             O::put::<S, PLAIN>(s, [first, second], out);
         }
         third = s.shr_u16(third, 4);

@@ -36,8 +36,9 @@ fn q4_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
         let scales = scales(s, part(block, 0));
+        let finite = batch::finite(scales.as_flattened());
         let [scales, minima] = scales.each_ref().map(|scales| batch::in_memory(scales));
-        if O::PARTICULAR && !(batch::finite(scales) && batch::finite(minima)) {
+        if O::PARTICULAR && !finite {
             groups::<S, O, false>(s, part(block, 16), scales, minima, out);
         } else {
             groups::<S, O, true>(s, part(block, 16), scales, minima, out);

@@ -10,8 +10,8 @@ kernel!(q5_0);
 fn q5_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     batch::sixteens::<O, 22, 32>(blocks, out, |blocks, out| {
         let d = batch::scales(s, blocks, 0);
-        let d = batch::in_memory(&d);
-        if O::PARTICULAR && !batch::finite(d) {
+        let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
+        if O::PARTICULAR && !finite {
             sixteen::<S, O, false>(s, blocks, d, out);
         } else {
             sixteen::<S, O, true>(s, blocks, d, out);

@@ -10,8 +10,9 @@ kernel!(q5_1);
 fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     batch::sixteens::<O, 24, 32>(blocks, out, |blocks, out| {
         let scales = [0, 2].map(|at| batch::scales(s, blocks, at));
+        let finite = batch::finite(scales.as_flattened());
         let [d, m] = scales.each_ref().map(|scales| batch::in_memory(scales));
-        if O::PARTICULAR && !(batch::finite(d) && batch::finite(m)) {
+        if O::PARTICULAR && !finite {
             sixteen::<S, O, false>(s, blocks, d, m, out);
         } else {
             sixteen::<S, O, true>(s, blocks, d, m, out);

@@ -14,8 +14,8 @@ fn q6_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
         let scales = batch::signed_scales(s, from_f16(*part(block, 208)), s.pair(part(block, 192), part(block, 192)));
-        let scales = batch::in_memory(&scales);
-        if O::PARTICULAR && !batch::finite(scales) {
+        let (finite, scales) = (batch::finite(&scales), batch::in_memory(&scales));
+        if O::PARTICULAR && !finite {
             groups::<S, O, false>(s, block, scales, out);
         } else {
             groups::<S, O, true>(s, block, scales, out);
