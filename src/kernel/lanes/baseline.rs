@@ -68,8 +68,18 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
-    fn nibble_pairs(self, x: &[u8; 16]) -> Bytes {
-        from_fn(|i| x[i / 2] >> (i % 2 * 4) & 15)
+    fn nibble_pairs(self, x: Bytes) -> [Bytes; 2] {
+        from_fn(|half| from_fn(|i| x[16 * half + i / 2] >> (i % 2 * 4) & 15))
+    }
+
+    #[inline(always)]
+    fn turn_words(self, rows: [Bytes; 4]) -> [Bytes; 4] {
+        from_fn(|word| from_fn(|i| rows[i % 16 / 4][i / 16 * 16 + 4 * word + i % 4]))
+    }
+
+    #[inline(always)]
+    fn turn_bytes(self, x: Bytes) -> Bytes {
+        from_fn(|i| x[i / 16 * 16 + i % 4 * 4 + i % 16 / 4])
     }
 
     #[inline(always)]
