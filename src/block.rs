@@ -77,16 +77,19 @@ static BLOCKS: &[BlockFormat] = blocks![
     42 "Q2_0" 64/18,
 ];
 
-/// Numbers of more than a byte in a block: `(offset, bytes of one, how many)`, as `ggml-common.h` declares
-/// them. Types that are missing have none.
+/// `(offset, bytes of one, how many)`.
+type Numbers = &'static [(usize, usize, usize)];
+
+/// Numbers of more than a byte in a block: `(offset, bytes of one, how many)`, as `ggml-common.h` declares them,
+/// or where it declares bytes, as `ggml-quants.c` copies them. Types that are missing have none.
 #[rustfmt::skip]
-static NUMBERS: &[(&str, &[(usize, usize, usize)])] = &[
+static NUMBERS: &[(&str, Numbers)] = &[
     ("Q4_0", &[(0, 2, 1)]), ("Q4_1", &[(0, 2, 2)]), ("Q5_0", &[(0, 2, 1), (2, 4, 1)]),
     ("Q5_1", &[(0, 2, 2), (4, 4, 1)]), ("Q8_0", &[(0, 2, 1)]), ("Q8_1", &[(0, 2, 2)]),
     ("Q2_K", &[(80, 2, 2)]), ("Q3_K", &[(108, 2, 1)]), ("Q4_K", &[(0, 2, 2)]), ("Q5_K", &[(0, 2, 2)]),
     ("Q6_K", &[(208, 2, 1)]), ("Q8_K", &[(0, 4, 1), (260, 2, 16)]),
     ("IQ2_XXS", &[(0, 2, 33)]), ("IQ2_XS", &[(0, 2, 33)]), ("IQ2_S", &[(0, 2, 1)]),
-    ("IQ3_XXS", &[(0, 2, 1)]), ("IQ3_S", &[(0, 2, 1)]), ("IQ1_S", &[(0, 2, 1), (34, 2, 8)]),
+    ("IQ3_XXS", &[(0, 2, 1), (66, 4, 8)]), ("IQ3_S", &[(0, 2, 1)]), ("IQ1_S", &[(0, 2, 1), (34, 2, 8)]),
     ("IQ1_M", &[(48, 2, 4)]), ("IQ4_NL", &[(0, 2, 1)]), ("IQ4_XS", &[(0, 2, 2)]),
     ("TQ1_0", &[(52, 2, 1)]), ("TQ2_0", &[(64, 2, 1)]), ("Q1_0", &[(0, 2, 1)]), ("Q2_0", &[(0, 2, 1)]),
 ];

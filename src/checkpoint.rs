@@ -217,9 +217,15 @@ impl Checkpoint {
         list.map(Some).map_err(|e| self.place(e.in_format(self.catalog.format), array.bytes.file))
     }
 
-    /// Everything `anamnesis inspect` prints, as data. Reads nothing.
+    /// Everything `anamnesis inspect` prints, as data. Reads nothing but the configuration beside the
+    /// checkpoint, and descriptors of quantised weights.
     pub fn inspect(&self) -> Summary {
-        Summary::new(self.path(), &self.catalog)
+        let mut summary = Summary::new(self.path(), &self.catalog);
+        match crate::remember(self).plan() {
+            Ok(plan) => summary.add_weights(&plan, &self.catalog),
+            Err(error) => summary.warnings.push(format!("quantised weights are not listed: {error}")),
+        }
+        summary
     }
 
     /// The files to read from, as [`ByteRange::file`](crate::ByteRange::file) numbers them.

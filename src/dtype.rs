@@ -90,6 +90,11 @@ impl Dtype {
         self.bits().is_multiple_of(8).then(|| self.bits() / 8)
     }
 
+    /// Bytes of an element, of those that fill bytes.
+    pub(crate) fn width(self) -> usize {
+        usize::from(self.row().bits) / 8
+    }
+
     /// Bytes turned around as one by a change of byte order.
     pub(crate) fn swap_unit(self) -> u32 {
         u32::from(self.row().unit)

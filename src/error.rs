@@ -164,6 +164,10 @@ impl Error {
     pub fn remedy(&self) -> Option<&'static str> {
         match &self.0.kind {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => Some("check the path"),
+            ErrorKind::Io(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                Some("name another file, or replace it (--overwrite, or `Remember::overwrite`)")
+            }
+            ErrorKind::Io(e) if e.kind() == io::ErrorKind::StorageFull => Some("free space, or write elsewhere"),
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => Some("check the file's permissions"),
             ErrorKind::UnknownFormat { .. } => Some("safetensors, GGUF, NPY, NPZ and PyTorch files are read"),
             ErrorKind::Malformed(_) => {

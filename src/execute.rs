@@ -16,7 +16,7 @@ use crate::checkpoint::Checkpoint;
 use crate::decode::cast;
 use crate::dtype::Dtype;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{Plan, TensorSpec, Work};
+use crate::plan::{Parts, Plan, TensorSpec, Work};
 use crate::sink::Sink;
 
 use fetch::{Buffers, Slots};
@@ -133,7 +133,9 @@ impl<'r, 'w> Crew<'r, 'w> {
                 };
                 let inputs = ready.inputs(self.checkpoint, &tile, input)?;
                 let about = |e: Error| e.about(&format!("weight {}", crate::catalog::quote(&job.output.name)));
-                decoder.decode(&ready.shared(), &inputs, tile.rows, job.output.dtype, made).map_err(about)?;
+                let shared = ready.shared();
+                let parts = Parts { shared: &shared, inputs: &inputs, rows: tile.rows, dtype: job.output.dtype };
+                decoder.decode(parts, made).map_err(about)?;
                 if out.is_none() {
                     self.put(item.job, start, &output[..nbytes])?;
                 }
@@ -147,15 +149,17 @@ impl<'r, 'w> Crew<'r, 'w> {
 
     fn stream(&self, number: usize, from: Dtype, out: Option<&mut [u8]>, buffers: &mut Buffers) -> Result<()> {
         let job = &self.plan.jobs[number];
-        let tensor = self.checkpoint.tensors().nth(job.parts[0].tensor).expect("planned from this catalog");
+        let tensor = self.checkpoint.tensor_at(job.parts[0].tensor);
         let to = job.output.dtype;
         let mut out = out;
         let mut start = 0u64;
         tensor.chunks(|piece| {
-            let nbytes = if from == to { piece.len() } else { piece.len() * to.bits() as usize / from.bits() as usize };
-            let at = start as usize;
+            let nbytes = if from == to { piece.len() } else { piece.len() / from.width() * to.width() };
             match &mut out {
-                Some(out) => cast::cast(from, piece, to, &mut out[at..at + nbytes])?,
+                Some(out) => {
+                    let now = out.split_off_mut(..nbytes).expect("as long as the output");
+                    cast::cast(from, piece, to, now)?;
+                }
                 None if from == to => self.put(number, start, piece)?,
                 None => {
                     let made = fetch::room(&mut buffers.output, nbytes)?;

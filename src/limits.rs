@@ -30,18 +30,35 @@ pub struct Limits {
     /// Bytes that reading one tensor may allocate. Default 64 GiB; a view that repeats its storage
     /// (stride 0) or a deflated member can ask for far more than the file holds.
     pub tensor_bytes: u64,
+    /// Bytes that [`remember`](crate::remember) may hold for one tile of a weight, once per thread: its output,
+    /// what it is made from, and stored tensors that cannot be read in pieces. Default 1 GiB.
+    pub tile_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: 160 << 20, tensors: 2_000_000, depth: 64, steps: 20_000_000, tensor_bytes: 64 << 30 }
+        Self {
+            memory: 160 << 20,
+            tensors: 2_000_000,
+            depth: 64,
+            steps: 20_000_000,
+            tensor_bytes: 64 << 30,
+            tile_bytes: 1 << 30,
+        }
     }
 }
 
 impl Limits {
     /// No limits, for files you made yourself. Malformed files are still refused.
     pub const fn none() -> Self {
-        Self { memory: u64::MAX, tensors: u64::MAX, depth: u64::MAX, steps: u64::MAX, tensor_bytes: u64::MAX }
+        Self {
+            memory: u64::MAX,
+            tensors: u64::MAX,
+            depth: u64::MAX,
+            steps: u64::MAX,
+            tensor_bytes: u64::MAX,
+            tile_bytes: u64::MAX,
+        }
     }
 }
 

@@ -16,8 +16,11 @@ use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::scheme::Weight;
 
-pub use decoder::{Decoder, Grid, Span, Spans, Strip};
+pub use decoder::{Decoder, Grid, Parts, Span, Spans, Strip};
 pub use tile::Tile;
+
+/// The scheme of tensors that are not quantised.
+pub const PLAIN: &str = "plain";
 
 /// What comes out: a name, a shape and a dtype.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +54,7 @@ pub struct Part {
 pub struct Job {
     /// What comes out.
     pub output: TensorSpec,
-    /// Name of the scheme; `plain` for tensors that are not quantised.
+    /// Name of the scheme; [`PLAIN`] for tensors that are not quantised.
     pub scheme: &'static str,
     /// The stored tensors it is made from.
     pub parts: Vec<Part>,
@@ -93,6 +96,8 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// What cannot be made.
     pub refused: Vec<Refusal>,
+    /// Whether the checkpoint is quantised: a weight was recognised, or it is configured as such.
+    pub quantised: bool,
     /// Choices between two readings, and what decided.
     pub notes: Vec<String>,
 }

@@ -7,16 +7,31 @@
 
 mod autoround;
 mod awq;
+mod bitnet;
+mod bitsandbytes;
 mod config;
 mod context;
 mod eetq;
+mod facts;
 mod foreign;
+mod fp4;
 mod fp8;
 mod ggml;
+mod gptoss;
 mod gptq;
 mod grain;
+mod hqq;
+mod int8;
+mod mlx;
+mod modelopt;
+mod packed;
 mod plain;
+mod pth_quantizer;
+mod quanto;
+mod quark;
 mod qweight;
+mod smooth;
+mod torchao;
 
 use std::sync::Arc;
 
@@ -55,7 +70,21 @@ pub struct Scheme {
 /// All schemes, in the order in which they are asked.
 pub static SCHEMES: &[Scheme] = &[
     Scheme { name: "ggml", claim: ggml::claim },
+    // before `fp8`, which takes what has no scale beside it for unscaled
+    Scheme { name: "quanto", claim: quanto::claim },
+    Scheme { name: "torchao", claim: torchao::claim },
     Scheme { name: "fp8", claim: fp8::claim },
+    Scheme { name: "bitsandbytes", claim: bitsandbytes::claim },
+    Scheme { name: "compressed-tensors", claim: packed::claim },
+    Scheme { name: "quark", claim: quark::claim },
+    Scheme { name: "modelopt", claim: modelopt::claim },
+    Scheme { name: "fp4", claim: fp4::claim },
+    Scheme { name: "int8", claim: int8::claim },
+    Scheme { name: "gpt-oss", claim: gptoss::claim },
+    Scheme { name: "hqq", claim: hqq::claim },
+    Scheme { name: "mlx", claim: mlx::claim },
+    Scheme { name: "bitnet", claim: bitnet::claim },
+    Scheme { name: "pth_quantizer", claim: pth_quantizer::claim },
     Scheme { name: "auto-round", claim: autoround::claim },
     Scheme { name: "gptq", claim: gptq::claim },
     Scheme { name: "awq", claim: awq::claim },

@@ -44,9 +44,19 @@ impl Checkpoint {
         self.catalog().get(name).map(|info| Tensor { checkpoint: self, info })
     }
 
+    /// The tensor with this number in the catalog.
+    pub(crate) fn tensor_at(&self, number: usize) -> Tensor<'_> {
+        Tensor { checkpoint: self, info: &self.catalog().tensors()[number] }
+    }
+
     /// All tensors in file order, ready to be read.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
         self.catalog().tensors().iter().map(|info| Tensor { checkpoint: self, info })
+    }
+
+    /// The tensor with this description: one of the catalog's, or one inside it.
+    pub(crate) fn tensor_of<'c>(&'c self, info: &'c TensorInfo) -> Tensor<'c> {
+        Tensor { checkpoint: self, info }
     }
 }
 

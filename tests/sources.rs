@@ -130,3 +130,15 @@ fn a_pipe_behind_a_path_is_streamed() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!(opened.unwrap().catalog().tensors().len(), 24);
 }
+
+/// A safetensors header of 640 bytes has the length 0x280, and a pickle begins with 0x80 0x02.
+#[test]
+fn a_header_as_long_as_a_pickle_begins_is_safetensors() {
+    for len in [640usize, 0x1_0280] {
+        let header = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+        let header = header.to_owned() + &" ".repeat(len - header.len());
+        let file = [&(len as u64).to_le_bytes(), header.as_bytes(), b"\x07"].concat();
+        let checkpoint = anamnesis::Checkpoint::from_bytes(file).unwrap();
+        assert_eq!(checkpoint.tensor("a").unwrap().bytes().unwrap()[..], [7]);
+    }
+}

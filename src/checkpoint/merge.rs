@@ -1,18 +1,22 @@
 //! Several files, one catalog.
 
+use std::collections::HashSet;
+
 use crate::catalog::{Catalog, Encoding, quote};
 use crate::error::{Error, Result};
 
 use super::{Checkpoint, OpenOptions, Part};
 
-/// Puts the parts together in order. Facts and metadata are those of the first.
+/// Puts the parts together in order. Facts are those of the first; so is metadata, where names occur twice.
 pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoint> {
     let several = parts.len() > 1;
     let mut whole: Option<Catalog> = None;
     let mut sources = Vec::with_capacity(parts.len());
+    let mut keys: HashSet<Box<str>> = HashSet::new();
     for (file, Part { source, mut catalog }) in parts.into_iter().enumerate() {
         sources.push(source);
         let Some(whole) = &mut whole else {
+            keys.extend(catalog.metadata.iter().map(|(key, _)| key.into()));
             whole = Some(catalog);
             continue;
         };
@@ -22,6 +26,11 @@ pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoin
         whole.tensors.append(&mut catalog.tensors);
         whole.members.append(&mut catalog.members);
         whole.refused.append(&mut catalog.refused);
+        for (key, value) in catalog.metadata.iter() {
+            if keys.insert(key.into()) {
+                whole.metadata.push(key, value.clone());
+            }
+        }
         for warning in catalog.warnings {
             if !whole.warnings.contains(&warning) {
                 whole.warnings.push(warning);

@@ -7,7 +7,7 @@ use crate::block::BlockFormat;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel;
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
 use super::cast;
 
@@ -37,14 +37,8 @@ impl Decoder for Blocks {
         Spans::from_iter([Span::run(0, rows.start * block..rows.end * block)])
     }
 
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let mut blocks = Cow::Borrowed(inputs[0].bytes);
         if self.big {
             self.format.turn_around(blocks.to_mut());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel;
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
 /// A plain tensor (part 0) in its own dtype or in another.
 #[derive(Debug)]
@@ -26,7 +26,8 @@ impl Decoder for Cast {
         Spans::from_iter([Span::run(0, at(rows.start)..at(rows.end))])
     }
 
-    fn decode(&self, _: &[Strip<'_>], inputs: &[Strip<'_>], _: Range<u64>, dtype: Dtype, out: &mut [u8]) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { inputs, dtype, .. } = parts;
         cast(self.from, inputs[0].bytes, dtype, out)
     }
 }

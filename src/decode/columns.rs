@@ -6,7 +6,7 @@ use crate::catalog::quote;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel::{self, ColumnCodes, Groups, Width};
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
 
 use super::factors::to_f32;
 use super::grouped::CODES;
@@ -113,14 +113,8 @@ impl Decoder for Columns {
         spans
     }
 
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let count = (rows.end - rows.start) as usize;
         let groups = self.groups as usize;
         let mut scales = vec![0.0; count * groups];

@@ -29,6 +29,11 @@ impl Factors {
         Self { part, dtype, rows: u64::MAX, cols: u64::MAX }
     }
 
+    /// Whether there is one for the whole weight.
+    pub(crate) fn is_one(&self) -> bool {
+        self.rows == u64::MAX
+    }
+
     /// One for each `cols` elements of a row.
     pub(crate) fn per_group(part: usize, dtype: Dtype, cols: u64) -> Self {
         Self { part, dtype, rows: 1, cols }

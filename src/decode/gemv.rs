@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{self, Form, Packing, Rows, Value, Width};
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
 use super::factors::to_f32;
 use super::grouped::CODES;
@@ -33,7 +33,8 @@ impl Decoder for Gemv {
         Spans::from_iter([run(CODES, self.cols / 2), run(1, self.room * self.scales.bits() / 8), run(2, self.room / 2)])
     }
 
-    fn decode(&self, _: &[Strip<'_>], inputs: &[Strip<'_>], _: Range<u64>, dtype: Dtype, out: &mut [u8]) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { inputs, dtype, .. } = parts;
         let (groups, room) = (self.cols.div_ceil(self.group) as usize, self.room as usize);
         let scales = to_f32(self.scales, inputs[1].bytes)?;
         let scales: Vec<f32> = scales.chunks(room).flat_map(|row| &row[..groups]).copied().collect();

@@ -5,9 +5,10 @@ use std::ops::Range;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{self, Form, Packing, Rows, Value};
-use crate::plan::{Decoder, Grid, Span, Spans, Strip};
+use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
 
 use super::factors::{Factors, to_f32};
+use super::packed_rows::PackedRows;
 
 /// Number of the part that holds the codes.
 pub(crate) const CODES: usize = 0;
@@ -62,6 +63,8 @@ pub(crate) enum Scales {
     Times(Factors, Global),
     /// Stored ones, each divided by one number of another part first.
     Over(Factors, Global),
+    /// Stored ones, each multiplied by that number divided by a constant.
+    TimesShare(Factors, Global, f32),
 }
 
 /// A number for the whole weight, or one for each matrix of a stack.
@@ -81,8 +84,6 @@ pub(crate) enum Zeros {
     All(f32),
     /// Stored like the scales.
     Stored(Factors),
-    /// As [`Stored`](Self::Stored), with the other sign.
-    Negated(Factors),
     /// Codes of so many bits, packed along the rows: column `g` of words holds the zero points of group `g`,
     /// a matrix of `words` rows and `groups` columns.
     PackedRows {
@@ -96,16 +97,15 @@ pub(crate) enum Zeros {
 
 impl Decoder for Grouped {
     fn grid(&self) -> Grid {
-        Grid::new(self.rows, self.cols)
+        // what each column has of its own is made ready once for several rows
+        let least = if self.groups().0 == 1 { 8 } else { 1 };
+        Grid { least, ..Grid::new(self.rows, self.cols) }
     }
 
     fn shared(&self) -> Spans {
         let mut spans = Spans::new();
-        if let Scales::Times(_, global) | Scales::Over(_, global) = &self.scales {
+        if let Scales::Times(_, global) | Scales::Over(_, global) | Scales::TimesShare(_, global, _) = &self.scales {
             spans.push(Span::run(global.part, 0..global.count * global.dtype.bits() / 8));
-        }
-        if let Zeros::PackedRows { part, words, groups, .. } = self.zeros {
-            spans.push(Span::run(part, 0..words * groups * 4));
         }
         spans
     }
@@ -115,8 +115,12 @@ impl Decoder for Grouped {
         if let Some(factors) = self.scales.factors() {
             spans.push(factors.span(&rows, self.cols, self.matrix_rows));
         }
-        if let Zeros::Stored(factors) | Zeros::Negated(factors) = &self.zeros {
+        if let Zeros::Stored(factors) = &self.zeros {
             spans.push(factors.span(&rows, self.cols, self.matrix_rows));
+        }
+        if let Zeros::PackedRows { part, packing, bits, words, groups } = self.zeros {
+            let words = self.packed_rows(packing, bits, words).words(&rows);
+            spans.push(Span::run(part, words.start * groups * 4..words.end * groups * 4));
         }
         let bytes = self.codes.row_bytes;
         spans.extend(
@@ -125,19 +129,16 @@ impl Decoder for Grouped {
         spans
     }
 
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        let Parts { shared, inputs, rows, dtype } = parts;
         let mut inputs = inputs.iter();
         let scales = self.scales(shared, &mut inputs, &rows)?;
-        let zeros = self.zeros(shared, &mut inputs, &rows, &scales)?;
+        let zeros = self.zeros(&mut inputs, &rows, &scales)?;
         let row_bytes = (self.cols * dtype.bits() / 8) as usize;
         let (group, rows_per_factor) = self.groups();
+        // what a whole stack shares does not begin anew with its matrices
+        let stack = rows_per_factor == u64::MAX;
+        let matrix_rows = if stack { usize::MAX } else { self.matrix_rows as usize };
         let (mut out, mut first) = (out, rows.start);
         for (run, codes) in self.codes.runs(rows.clone()).zip(inputs) {
             let count = run.stored.end - run.stored.start;
@@ -149,9 +150,9 @@ impl Decoder for Grouped {
                 value: self.codes.value.clone(),
                 form: self.form,
                 group: group.min(self.cols) as usize,
-                rows_per_factor: rows_per_factor.min(self.matrix_rows) as usize,
-                rows_per_matrix: self.matrix_rows as usize,
-                first: (first % self.matrix_rows) as usize,
+                rows_per_factor: matrix_rows.min(rows_per_factor as usize),
+                rows_per_matrix: matrix_rows,
+                first: if stack { 0 } else { (first % self.matrix_rows) as usize },
             };
             // the run's rows of factors among those of the tile
             let skipped = |factors: &[f32]| -> usize {
@@ -173,30 +174,34 @@ impl Decoder for Grouped {
 
 impl Grouped {
     /// Columns and rows that share factors.
-    fn groups(&self) -> (u64, u64) {
+    pub(super) fn groups(&self) -> (u64, u64) {
         let factors = self.scales.factors().or(match &self.zeros {
-            Zeros::Stored(factors) | Zeros::Negated(factors) => Some(factors),
+            Zeros::Stored(factors) => Some(factors),
             _ => None,
         });
         factors.map_or((u64::MAX, u64::MAX), |f| (f.cols, f.rows))
     }
 
     /// One row of scales for each row of factors.
-    fn scales<'s>(
+    pub(super) fn scales<'s>(
         &self,
         shared: &[Strip<'_>],
         inputs: &mut impl Iterator<Item = &'s Strip<'s>>,
         rows: &Range<u64>,
     ) -> Result<Vec<f32>> {
         let Some(factors) = self.scales.factors() else {
-            let (group, _) = self.groups();
-            return Ok(vec![1.0; self.cols.div_ceil(group) as usize]);
+            let (group, rows_per_factor) = self.groups();
+            // as many as there are zero points
+            let zeros = Factors { part: 0, dtype: Dtype::F32, rows: rows_per_factor, cols: group };
+            let count = zeros.factor_rows(rows, self.matrix_rows).count() as u64 * self.cols.div_ceil(group);
+            return Ok(vec![1.0; count as usize]);
         };
         let bytes = inputs.next().map_or(&[][..], |strip| strip.bytes);
         let mut scales = to_f32(factors.dtype, bytes)?;
-        let (global, divide) = match &self.scales {
-            Scales::Times(_, global) => (global, false),
-            Scales::Over(_, global) => (global, true),
+        let (global, divide, share) = match &self.scales {
+            Scales::Times(_, global) => (global, false, 1.0),
+            Scales::Over(_, global) => (global, true, 1.0),
+            Scales::TimesShare(_, global, share) => (global, false, *share),
             Scales::None | Scales::Stored(_) => return Ok(scales),
         };
         let globals = to_f32(global.dtype, shared[0].bytes)?;
@@ -204,16 +209,15 @@ impl Grouped {
         let per_matrix = self.matrix_rows.div_ceil(factors.rows).max(1);
         let first = factors.factor_rows(rows, self.matrix_rows).start;
         for (row, scales) in (first..).zip(scales.chunks_mut(per_row.max(1))) {
-            let global = globals[if globals.len() == 1 { 0 } else { (row / per_matrix) as usize }];
+            let global = globals[if globals.len() == 1 { 0 } else { (row / per_matrix) as usize }] / share;
             scales.iter_mut().for_each(|s| *s = if divide { *s / global } else { *s * global });
         }
         Ok(scales)
     }
 
     /// One row of zero points for each row of factors; empty if there are none.
-    fn zeros<'s>(
+    pub(super) fn zeros<'s>(
         &self,
-        shared: &[Strip<'_>],
         inputs: &mut impl Iterator<Item = &'s Strip<'s>>,
         rows: &Range<u64>,
         scales: &[f32],
@@ -222,44 +226,35 @@ impl Grouped {
             Zeros::None => Ok(Vec::new()),
             Zeros::All(zero) => Ok(vec![*zero; scales.len()]),
             Zeros::Stored(factors) => to_f32(factors.dtype, inputs.next().map_or(&[][..], |s| s.bytes)),
-            Zeros::Negated(factors) => {
-                let mut zeros = to_f32(factors.dtype, inputs.next().map_or(&[][..], |s| s.bytes))?;
-                zeros.iter_mut().for_each(|z| *z = -*z);
-                Ok(zeros)
-            }
             Zeros::PackedRows { packing, bits, groups, words, .. } => {
-                let table = shared.last().map_or(&[][..], |s| s.bytes).as_chunks::<4>().0;
-                let (groups, words) = (*groups as usize, *words as usize);
-                let column = |g: usize| (0..words).flat_map(move |w| table[w * groups + g]).collect::<Vec<u8>>();
-                let columns: Vec<Vec<u8>> = (0..groups).map(column).collect();
-                let matrix_words = words as u64 * self.matrix_rows / self.rows.max(1);
-                let mut zeros = Vec::with_capacity(scales.len());
-                for row in rows.clone() {
-                    let (matrix, row) = (row / self.matrix_rows, row % self.matrix_rows);
-                    for column in &columns {
-                        let column = &column[(matrix * matrix_words * 4) as usize..];
-                        zeros.push(f32::from(kernel::code(*packing, *bits, column, row as usize)));
-                    }
-                }
-                Ok(zeros)
+                let table = inputs.next().map_or(&[][..], |s| s.bytes);
+                Ok(self.packed_rows(*packing, *bits, *words).codes(table, rows, *groups as usize))
             }
         }
+    }
+
+    fn packed_rows(&self, packing: Packing, bits: u32, words: u64) -> PackedRows {
+        let matrices = (self.rows / self.matrix_rows).max(1);
+        PackedRows { packing, bits, rows: self.matrix_rows, words: words / matrices }
     }
 }
 
 impl Scales {
-    fn factors(&self) -> Option<&Factors> {
+    pub(super) fn factors(&self) -> Option<&Factors> {
         match self {
             Self::None => None,
-            Self::Stored(factors) | Self::Times(factors, _) | Self::Over(factors, _) => Some(factors),
+            Self::Stored(factors)
+            | Self::Times(factors, _)
+            | Self::Over(factors, _)
+            | Self::TimesShare(factors, ..) => Some(factors),
         }
     }
 }
 
 /// Rows that are stored one behind the other.
-struct Run {
-    stored: Range<u64>,
-    packing: Packing,
+pub(super) struct Run {
+    pub(super) stored: Range<u64>,
+    pub(super) packing: Packing,
 }
 
 impl Codes {
@@ -269,7 +264,7 @@ impl Codes {
     }
 
     /// These rows, plane by plane.
-    fn runs(&self, rows: Range<u64>) -> impl Iterator<Item = Run> + '_ {
+    pub(super) fn runs(&self, rows: Range<u64>) -> impl Iterator<Item = Run> + '_ {
         let stored = self.planes.as_ref().map_or(u64::MAX, |planes| planes.stored);
         let planes = rows.start / stored..rows.end.div_ceil(stored);
         planes.map(move |plane| {

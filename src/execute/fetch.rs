@@ -59,7 +59,7 @@ struct Slot<'c> {
 impl<'c> Slots<'c> {
     pub(super) fn new(plan: &Plan) -> Self {
         let left = |job: &Job| match &job.work {
-            Work::Tiles { decoder, rows } => decoder.grid().rows.div_ceil(*rows),
+            Work::Tiles { decoder, rows } => decoder.grid().tiles(*rows),
             Work::Stream { .. } => 0,
         };
         let slot = |job| Slot { ready: Mutex::new(None), left: AtomicU64::new(left(job)) };
@@ -94,8 +94,7 @@ impl<'c> Ready<'c> {
             parts.push(if addressable(info) {
                 Place::File(info)
             } else {
-                let tensor = checkpoint.tensors().nth(part.tensor).expect("planned from this catalog");
-                Place::Here(tensor.bytes()?)
+                Place::Here(checkpoint.tensor_at(part.tensor).bytes()?)
             });
         }
         let mut ready = Self { parts, shared: Vec::new() };

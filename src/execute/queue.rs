@@ -18,6 +18,9 @@ pub(super) enum Piece {
     Whole,
 }
 
+/// Memory of the outputs to come, and what is left of the one at hand.
+type Room<'r> = (vec::IntoIter<&'r mut [u8]>, Option<&'r mut [u8]>);
+
 /// The pieces that nobody has taken.
 pub(super) struct Queue<'r> {
     plan: &'r Plan,
@@ -25,7 +28,7 @@ pub(super) struct Queue<'r> {
     /// Number of the next tile of this job.
     tile: u64,
     /// Memory for the jobs after this one, and what is left of this one's.
-    room: Option<(vec::IntoIter<&'r mut [u8]>, Option<&'r mut [u8]>)>,
+    room: Option<Room<'r>>,
 }
 
 impl<'r> Queue<'r> {
@@ -48,7 +51,7 @@ impl<'r> Queue<'r> {
                 return Some(Item { job: number, piece: Piece::Whole, out });
             };
             let grid = decoder.grid();
-            if self.tile >= grid.rows.div_ceil(*rows) {
+            if self.tile >= grid.tiles(*rows) {
                 self.next_job();
                 continue;
             }

@@ -20,8 +20,9 @@ use crate::source::cursor::Cursor;
 pub(crate) use archive::{Archive, local_payload};
 pub(crate) use sniff::{not_tensors, resembles};
 
-/// Every format, in the order they are tried.
-pub static FORMATS: &[&Format] = &[&gguf::FORMAT, &npy::FORMAT, &npz::FORMAT, &pth::FORMAT, &safetensors::FORMAT];
+/// Every format, in the order they are tried: safetensors before PyTorch, since the length of a header may begin with
+/// the two bytes that a pickle begins with (640 is `80 02`), and what follows tells them apart.
+pub static FORMATS: &[&Format] = &[&gguf::FORMAT, &npy::FORMAT, &npz::FORMAT, &safetensors::FORMAT, &pth::FORMAT];
 
 /// A container format: how to recognise it and how to read its header.
 pub struct Format {

@@ -30,7 +30,8 @@ pub static FORMAT: Format =
 fn probe(head: &Head<'_>) -> bool {
     match &head.archive {
         Some(archive) => archive.entries.iter().any(|entry| zip::root_of(&entry.name).is_some()),
-        None => legacy::begins(head.bytes),
+        // a safetensors header may have a length that begins like a pickle; 0 is no opcode
+        None => legacy::begins(head.bytes) && head.bytes.get(2) != Some(&0),
     }
 }
 

@@ -3,9 +3,42 @@
 use super::block::part;
 use super::{Element, Lanes};
 
-/// The F16 at `at` of each block; zeros where there are no more.
+/// What four bits stand for by themselves.
+pub(crate) static CODES: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+
+/// Calls `decode` with each sixteen blocks of `N` bytes and their `M` elements; the last ones are filled up
+/// with zeros.
 #[inline(always)]
-pub(crate) fn scales<S: Lanes, const N: usize>(s: S, blocks: &[[u8; N]], at: usize) -> [f32; 16] {
+pub(crate) fn sixteens<O: Element, const N: usize, const M: usize>(
+    blocks: &[u8],
+    out: &mut [u8],
+    decode: impl Fn(&[[u8; N]; 16], &mut [[O::Cell; M]; 16]),
+) {
+    let (mut blocks, _) = blocks.as_chunks::<N>();
+    let (mut out, _) = O::cells(out).as_chunks_mut::<M>();
+    let mut last = [[0; N]; 16];
+    let mut last_out = [[O::cell(0.0); M]; 16];
+    while !blocks.is_empty() {
+        let count = blocks.len().min(16);
+        let (now, later) = blocks.split_at(count);
+        let (out_now, out_later) = std::mem::take(&mut out).split_at_mut(count);
+        (blocks, out) = (later, out_later);
+        let full = now.first_chunk().unwrap_or_else(|| {
+            last[..count].copy_from_slice(now);
+            &last
+        });
+        // called in one place, so that it is compiled into its caller
+        decode(full, if count == 16 { out_now.first_chunk_mut().expect("sixteen") } else { &mut last_out });
+        if count < 16 {
+            out_now.copy_from_slice(&last_out[..count]);
+        }
+    }
+}
+
+/// The F16 at `at` of each block.
+#[inline(always)]
+pub(crate) fn scales<S: Lanes, const N: usize>(s: S, blocks: &[[u8; N]; 16], at: usize) -> [f32; 16] {
     let mut halves = [[0; 2]; 16];
     for (half, block) in halves.iter_mut().zip(blocks) {
         *half = *part(block, at);
@@ -13,30 +46,48 @@ pub(crate) fn scales<S: Lanes, const N: usize>(s: S, blocks: &[[u8; N]], at: usi
     s.array(s.widen_f16(&halves))
 }
 
+/// Numbers that a loop reads from memory one by one, whence each spreads over a register by its load alone: the
+/// compiler cannot see their number, unroll the loop and bring them by shuffles.
+#[inline(always)]
+pub(crate) fn in_memory<T>(numbers: &[T]) -> &[T] {
+    std::hint::black_box(numbers)
+}
+
 /// Whether none is infinite or NaN.
 #[inline(always)]
-pub(crate) fn finite(scales: &[f32; 16]) -> bool {
+pub(crate) fn finite(scales: &[f32]) -> bool {
     scales.iter().fold(true, |all, scale| all & scale.is_finite())
 }
 
-/// Blocks with sixteen bytes of codes at `at`, whose nibbles choose among the block's values.
+/// Blocks with sixteen bytes of codes at `at`, whose nibbles choose among the values that a block's numbers make.
 #[inline(always)]
-pub(crate) fn nibbles<S: Lanes, O: Element, const PLAIN: bool, const N: usize>(
+pub(crate) fn nibbles<S: Lanes, O: Element, T, const PLAIN: bool, const N: usize>(
     s: S,
-    blocks: &[[u8; N]],
+    blocks: &[[u8; N]; 16],
     at: usize,
-    values: impl Fn(usize) -> S::Floats,
-    out: &mut [[O::Cell; 32]],
+    mut numbers: impl Iterator<Item = T>,
+    values: impl Fn(T) -> S::Floats,
+    out: &mut [[O::Cell; 32]; 16],
 ) {
-    let (pairs, rest) = blocks.as_chunks::<2>();
-    let (outs, rest_out) = out.as_chunks_mut::<2>();
-    for (i, ([first, second], [out0, out1])) in pairs.iter().zip(outs).enumerate() {
-        let tables = O::tables::<S, PLAIN>(s, [values(2 * i), values(2 * i + 1)]);
-        O::pick(s, tables, [0; 2], s.nibbles(part(first, at)), out0);
-        O::pick(s, tables, [1; 2], s.nibbles(part(second, at)), out1);
+    for (blocks, out) in blocks.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<2>().0) {
+        let (Some(first), Some(second)) = (numbers.next(), numbers.next()) else { break };
+        let tables = O::tables::<S, PLAIN>(s, [values(first), values(second)]);
+        O::pick(s, tables, [0; 2], s.nibbles(part(&blocks[0], at)), &mut out[0]);
+        O::pick(s, tables, [1; 2], s.nibbles(part(&blocks[1], at)), &mut out[1]);
     }
-    for (block, out) in rest.iter().zip(rest_out) {
-        let tables = O::tables::<S, PLAIN>(s, [values(blocks.len() - 1); 2]);
-        O::pick(s, tables, [0; 2], s.nibbles(part(block, at)), out);
-    }
+}
+
+/// Two F16.
+#[inline(always)]
+pub(crate) fn two_halves<S: Lanes>(s: S, halves: &[u8; 4]) -> [f32; 2] {
+    let mut padded = [[0; 2]; 16];
+    padded[..2].copy_from_slice(halves.as_chunks().0);
+    let [first, second, ..] = s.array(s.widen_f16(&padded));
+    [first, second]
+}
+
+/// `d` times each of sixteen signed bytes.
+#[inline(always)]
+pub(crate) fn signed_scales<S: Lanes>(s: S, d: f32, scales: S::Bytes) -> [f32; 16] {
+    s.array(s.mul(s.splat(d), s.signed(scales)[0]))
 }

@@ -2,32 +2,15 @@
 //!
 //! Source: `ggml-common.h` (`kvalues_iq4nl`, `kvalues_mxfp4`), `ggml-impl.h` (E8M0, UE4M3); OCP MX v1.0.
 
-use super::Element;
+use super::Lanes;
 
 /// Values of the IQ4 codes.
-static IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+pub(crate) static IQ4: [f32; 16] =
+    [-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0];
 
-/// Twice the magnitudes of FP4 (E2M1), 0 to 6, a nibble each, lowest code in the lowest nibble.
-const FP4_DOUBLED: u32 = 0xc864_3210;
-
-/// The 16 elements that a group with this scale can hold: multiplied and rounded once, not once per code.
-#[inline(always)]
-pub(crate) fn iq4_cells<O: Element>(scale: f32) -> [O::Cell; 16] {
-    let mut cells = [O::cell(0.0); 16];
-    for (value, cell) in IQ4.iter().zip(&mut cells) {
-        *cell = O::cell(scale * f32::from(*value));
-    }
-    cells
-}
-
-/// Twice the value of an FP4 code; both zeros are +0, as in ggml's table of integers.
-#[inline(always)]
-pub(crate) fn fp4_doubled(code: u8) -> f32 {
-    let code = u32::from(code);
-    let magnitude = (FP4_DOUBLED >> (4 * (code & 7)) & 15).cast_signed();
-    let value = if code & 8 == 0 { magnitude } else { -magnitude };
-    value as f32
-}
+/// Twice the values of FP4 (E2M1); both zeros are +0, as in ggml's table of integers.
+pub(crate) static FP4_DOUBLED: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
 /// Half of an E8M0 scale, 2^(e - 128); ggml knows no NaN here.
 #[inline(always)]
@@ -36,12 +19,16 @@ pub(crate) fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 })
 }
 
-/// Half of an unsigned E4M3 scale; its NaN (0x7f) is 0, the sign bit is ignored.
+/// Halves of unsigned E4M3 scales, four to a word; their NaN (0x7f) is 0, the sign bit is ignored.
 #[inline(always)]
-pub(crate) fn ue4m3_half(x: u8) -> f32 {
-    let (exponent, mantissa) = (u32::from(x >> 3 & 15), u32::from(x & 7));
-    let normal = f32::from_bits((exponent + 119) << 23 | mantissa << 20);
-    let subnormal = mantissa.cast_signed() as f32 * (1.0 / 1024.0);
-    let value = if exponent == 0 { subnormal } else { normal };
-    if x == 0x7f { 0.0 } else { value }
+pub(crate) fn ue4m3_halves<S: Lanes>(s: S, scales: [u32; 4]) -> [f32; 16] {
+    let halves = scales.map(|four| {
+        // a byte in each sixteen bits
+        let x = (u64::from(four) | u64::from(four) << 16) & 0x0000_ffff_0000_ffff;
+        let x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
+        let number = ((x ^ 0x007f_007f_007f_007f) + 0x00ff_00ff_00ff_00ff) >> 8 & 0x0001_0001_0001_0001;
+        // as F16, whose exponent is wider by a bit and biased by 8 more
+        ((x & (number * 0x7f)) << 7).to_le_bytes()
+    });
+    s.array(s.mul(s.widen_f16(&bytemuck::must_cast(halves)), s.splat(128.0)))
 }

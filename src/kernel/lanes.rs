@@ -35,6 +35,8 @@ pub(crate) trait Lanes: Copy + 'static {
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn sub(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// The first four, four times each; the next four; and so on.
+    fn quarters(self, x: Self::Floats) -> [Self::Floats; 4];
     /// F32 from F16, exact; every NaN becomes the one of [`super::half::NAN`].
     fn widen_f16(self, x: &[[u8; 2]; 16]) -> Self::Floats;
 
@@ -42,6 +44,7 @@ pub(crate) trait Lanes: Copy + 'static {
 
     fn bytes(self, x: &[u8; 32]) -> Self::Bytes;
     fn pair(self, low: &[u8; 16], high: &[u8; 16]) -> Self::Bytes;
+    fn quads(self, x: [u64; 4]) -> Self::Bytes;
     /// All low nibbles, then all high ones.
     fn nibbles(self, x: &[u8; 16]) -> Self::Bytes;
     /// Low and high nibble of each byte in turn, for the first and the second sixteen bytes.
@@ -50,6 +53,11 @@ pub(crate) trait Lanes: Copy + 'static {
     fn turn_words(self, rows: [Self::Bytes; 4]) -> [Self::Bytes; 4];
     /// Each sixteen bytes, four rows of four, turned.
     fn turn_bytes(self, x: Self::Bytes) -> Self::Bytes;
+    /// As [`Lanes::nibbles`], of the first eight bytes, then of the others.
+    fn nibbles_by_eight(self, x: &[u8; 16]) -> Self::Bytes;
+    /// Bits 0 and 1, 2 and 3, 4 and 5, 6 and 7 of each byte, of which the second and fourth pair stay where they are
+    /// in their nibble.
+    fn pairs_of_bits(self, x: &[u8; 8]) -> Self::Bytes;
     fn byte_array(self, x: Self::Bytes) -> [u8; 32];
     fn splat_byte(self, x: u8) -> Self::Bytes;
     fn and(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
@@ -62,8 +70,10 @@ pub(crate) trait Lanes: Copy + 'static {
     fn shl_u16(self, x: Self::Bytes, by: u32) -> Self::Bytes;
     /// The bytes whose bit is set; zeros for the others.
     fn keep(self, bits: u32, x: Self::Bytes) -> Self::Bytes;
-    /// The table's entries, by the low four bits of each code.
-    fn look_up(self, table: &[u8; 16], codes: Self::Bytes) -> Self::Bytes;
+    /// The bytes, negated where their bit is set.
+    fn negate(self, bits: u32, x: Self::Bytes) -> Self::Bytes;
+    /// All bits set where a byte is greater, unsigned, than this.
+    fn above(self, x: Self::Bytes, limit: u8) -> Self::Bytes;
     fn unsigned(self, x: Self::Bytes) -> [Self::Floats; 2];
     fn signed(self, x: Self::Bytes) -> [Self::Floats; 2];
 

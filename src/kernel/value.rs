@@ -27,8 +27,6 @@ pub(crate) enum Value {
     Unsigned,
     /// One of 16 values; FP4 is one such table.
     Table(Box<[f32; 16]>),
-    /// One of 256 values.
-    Bytes(Box<[f32; 256]>),
 }
 
 impl Value {
@@ -73,7 +71,6 @@ pub(crate) fn value<const N: usize>(value: &Value, codes: &[u8; N], out: &mut [f
         Value::Signed => pairs.for_each(|(c, v)| *v = f32::from(c.cast_signed())),
         Value::Unsigned => pairs.for_each(|(c, v)| *v = f32::from(*c)),
         Value::Table(table) => pairs.for_each(|(c, v)| *v = table[usize::from(c & 15)]),
-        Value::Bytes(table) => pairs.for_each(|(c, v)| *v = table[usize::from(*c)]),
     }
 }
 
@@ -136,7 +133,7 @@ mod tests {
 
     fn values(value_: &Value) -> [f32; 256] {
         let mut codes = [0; 256];
-        codes.iter_mut().zip(0..).for_each(|(c, i)| *c = i);
+        codes.iter_mut().zip(0..=255).for_each(|(c, i)| *c = i);
         let mut out = [0.0; 256];
         value(value_, &codes, &mut out);
         out

@@ -74,6 +74,19 @@ impl<'b> Strip<'b> {
     }
 }
 
+/// What a decoder is given: the bytes that it asked for, and what to make of them.
+#[derive(Clone, Debug)]
+pub struct Parts<'p> {
+    /// One strip per span of [`Decoder::shared`].
+    pub shared: &'p [Strip<'p>],
+    /// One strip per span of [`Decoder::inputs`].
+    pub inputs: &'p [Strip<'p>],
+    /// The rows to make.
+    pub rows: Range<u64>,
+    /// What their elements become.
+    pub dtype: Dtype,
+}
+
 /// How an output is cut: `rows` rows of `cols` elements, in multiples of `step` rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -99,6 +112,11 @@ impl Grid {
         let rows = (TILE_BYTES / row).max(self.least).max(1);
         rows.div_ceil(self.step.max(1)).saturating_mul(self.step.max(1))
     }
+
+    /// Number of tiles of so many rows: none where rows have no elements.
+    pub(crate) fn tiles(&self, rows: u64) -> u64 {
+        if self.cols == 0 { 0 } else { self.rows.div_ceil(rows.max(1)) }
+    }
 }
 
 /// Geometry and arithmetic of one weight: which bytes make which rows, and how.
@@ -117,17 +135,9 @@ pub trait Decoder: Debug + Send + Sync {
     /// What these rows need besides.
     fn inputs(&self, rows: Range<u64>) -> Spans;
 
-    /// Makes these rows: `shared` and `inputs` hold the bytes that were asked for, in that order; `out`
-    /// is as long as the rows are in `dtype`, little endian.
+    /// Makes the rows of `parts`; `out` is as long as they are in their dtype, little endian.
     ///
     /// # Errors
     /// If stored numbers contradict each other, such as a group index out of range.
-    fn decode(
-        &self,
-        shared: &[Strip<'_>],
-        inputs: &[Strip<'_>],
-        rows: Range<u64>,
-        dtype: Dtype,
-        out: &mut [u8],
-    ) -> Result<()>;
+    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()>;
 }

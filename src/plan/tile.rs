@@ -14,14 +14,12 @@ pub struct Tile {
 }
 
 pub(super) fn tiles(decoder: &dyn Decoder, per_tile: u64) -> impl Iterator<Item = Tile> + '_ {
-    let rows = decoder.grid().rows;
-    let count = rows.div_ceil(per_tile.max(1));
-    (0..count).map(move |i| tile(decoder, per_tile, i))
+    (0..decoder.grid().tiles(per_tile)).map(move |i| tile(decoder, per_tile, i))
 }
 
 /// The tile with this number.
 pub(crate) fn tile(decoder: &dyn Decoder, per_tile: u64, i: u64) -> Tile {
-    let start = i * per_tile;
-    let rows = start..decoder.grid().rows.min(start.saturating_add(per_tile));
+    let start = i * per_tile.max(1);
+    let rows = start..decoder.grid().rows.min(start.saturating_add(per_tile.max(1)));
     Tile { inputs: decoder.inputs(rows.clone()), rows }
 }

@@ -1,12 +1,12 @@
 //! From a catalog to a plan: schemes claim their weights, the rest is plain.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 
-use crate::catalog::{elements, quote};
+use crate::catalog::{TensorInfo, elements, quote};
 use crate::decode::{Cast, cast::casts};
 use crate::dtype::Dtype;
-use crate::error::{Error, Result};
-use crate::plan::{Job, Part, Plan, Refusal, TensorSpec, Work, addressable};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Job, PLAIN, Part, Plan, Refusal, TensorSpec, Work, addressable};
 use crate::scheme::{Context, Leftover, QuantConfig, SCHEMES, Weight, left_over};
 
 use super::Remember;
@@ -21,10 +21,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         (None, Some(path)) => QuantConfig::beside(path)?,
         (None, None) => QuantConfig::default(),
     };
-    let read = |tensor: usize| {
-        let tensor = checkpoint.tensors().nth(tensor).expect("a number from the catalog");
-        tensor.bytes().map(std::borrow::Cow::into_owned)
-    };
+    let read = |info: &TensorInfo| checkpoint.tensor_of(info).bytes().map(std::borrow::Cow::into_owned);
     let cx = Context {
         catalog: checkpoint.catalog(),
         config: &config,
@@ -32,6 +29,8 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         native: what.native,
         notes: RefCell::new(Vec::new()),
         claimed: Cell::new(false),
+        facts: OnceCell::new(),
+        scales: Cell::new(0),
     };
     let mut plan = Plan::default();
     let wanted = |name: &str| what.filter.as_ref().is_none_or(|keep| keep(name));
@@ -39,18 +38,29 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
     for (tensor, slot) in slots.iter_mut().enumerate() {
         match std::mem::replace(slot, Slot::Taken) {
             Slot::Weight(weight) if wanted(&weight.name) => match weigh(&weight, what.dtype) {
-                Ok(()) => plan.jobs.push(Job::decode(*weight, what.dtype)),
+                Ok(()) => {
+                    let job = Job::decode(*weight, what.dtype);
+                    match fits(&cx, &job, checkpoint.limits().tile_bytes) {
+                        Ok(()) => plan.jobs.push(job),
+                        Err(error) => plan.refused.push(Refusal { name: job.output.name, error }),
+                    }
+                }
                 Err(error) => plan.refused.push(Refusal { name: weight.name, error }),
             },
             Slot::Free if wanted(&cx.info(tensor).name) => match left_over(&cx, tensor) {
                 Ok(Leftover::Plain(dtype)) => plan.jobs.push(plain(&cx, tensor, dtype, what)),
-                Ok(Leftover::Dropped(_)) => {}
+                Ok(Leftover::Dropped) => {}
                 Err(error) => plan.refused.push(Refusal { name: cx.info(tensor).name.clone(), error }),
             },
             Slot::Free | Slot::Weight(_) | Slot::Taken => {}
         }
     }
+    for listed in cx.catalog.refused.iter().filter(|listed| wanted(&listed.name)) {
+        let what = format!("{}: {}; leave it out", quote(&listed.name), listed.reason);
+        plan.refused.push(Refusal { name: listed.name.clone(), error: Error::unsupported(what) });
+    }
     twice(&mut plan);
+    plan.quantised = cx.quantised();
     plan.notes = cx.notes.into_inner();
     Ok(plan)
 }
@@ -70,21 +80,25 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
     let count = cx.catalog.tensors().len();
     let mut slots: Vec<Slot> = (0..count).map(|_| Slot::Free).collect();
     for tensor in 0..count {
+        if matches!(slots[tensor], Slot::Taken) {
+            continue;
+        }
         for scheme in SCHEMES {
             match (scheme.claim)(cx, tensor) {
                 Ok(None) => continue,
                 Ok(Some(weight)) => {
                     cx.claimed.set(true);
-                    for part in &weight.parts[1..] {
-                        slots[part.tensor] = Slot::Taken;
+                    match take(cx, &mut slots, &weight) {
+                        Ok(()) => slots[tensor] = Slot::Weight(Box::new(weight)),
+                        Err(error) => {
+                            plan.refused.extend(wanted(&weight.name).then_some(Refusal { name: weight.name, error }));
+                            slots[tensor] = Slot::Taken;
+                        }
                     }
-                    slots[tensor] = Slot::Weight(Box::new(weight));
                 }
                 Err(error) => {
                     let name = cx.info(tensor).name.clone();
-                    if wanted(&name) {
-                        plan.refused.push(Refusal { name, error });
-                    }
+                    plan.refused.extend(wanted(&name).then_some(Refusal { name, error }));
                     slots[tensor] = Slot::Taken;
                 }
             }
@@ -92,6 +106,44 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
         }
     }
     slots
+}
+
+/// Takes the parts of a weight, which may belong to no other.
+fn take(cx: &Context<'_>, slots: &mut [Slot], weight: &Weight) -> Result<()> {
+    for (i, part) in weight.parts.iter().enumerate().skip(1) {
+        let free = match &slots[part.tensor] {
+            Slot::Free => true,
+            // stood before the weight, and looked like one of its own
+            Slot::Weight(other) => other.parts.len() == 1,
+            Slot::Taken => false,
+        };
+        if !free || weight.parts[..i].iter().any(|earlier| earlier.tensor == part.tensor) {
+            let (name, part) = (quote(&weight.name), quote(&cx.info(part.tensor).name));
+            return Err(Error::malformed(format!("weight {name}: its part {part} belongs to another weight too")));
+        }
+    }
+    weight.parts[1..].iter().for_each(|part| slots[part.tensor] = Slot::Taken);
+    Ok(())
+}
+
+/// A tile, what it reads, and what all of them share must fit in memory, once per thread.
+fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
+    let Work::Tiles { decoder, rows } = &job.work else { return Ok(()) };
+    let grid = decoder.grid();
+    let rows = (*rows).min(grid.rows);
+    let output = rows.saturating_mul(grid.cols).saturating_mul(job.output.dtype.bits()) / 8;
+    let spans = decoder.inputs(0..rows).into_iter().chain(decoder.shared());
+    let inputs = spans.map(|span| span.nbytes().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
+    let whole = job.parts.iter().map(|part| cx.info(part.tensor)).filter(|info| !addressable(info));
+    let whole = whole.map(|info| info.nbytes()).fold(0, u64::saturating_add);
+    let needed = output.saturating_add(inputs).saturating_add(whole);
+    // sizes of what fits are sizes of memory
+    let allowed = allowed.min(u64::try_from(isize::MAX).unwrap_or(u64::MAX));
+    if needed > allowed {
+        let what = format!("a tile of weight {}", quote(&job.output.name));
+        return Err(Error::new(ErrorKind::Limit { what, needed, allowed, knob: "tile_bytes" }));
+    }
+    Ok(())
 }
 
 /// A weight's geometry must make its shape.
@@ -120,7 +172,7 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, what: &Remember<'_>) -> J
     let parts = vec![Part { role: "values", tensor }];
     Job {
         output: TensorSpec { name: info.name.clone(), shape: info.shape.clone(), dtype: to },
-        scheme: "plain",
+        scheme: PLAIN,
         parts,
         work,
     }

@@ -1,10 +1,13 @@
 //! What a scheme may look at: descriptions, small descriptors, the configuration.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::catalog::{Catalog, Encoding, Shape, TensorInfo, quote};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::metadata::Value;
 use crate::plan::{Decoder, Part};
 
 use super::{QuantConfig, Weight};
@@ -12,18 +15,25 @@ use super::{QuantConfig, Weight};
 /// Bytes of a stored descriptor that planning reads at most.
 const PEEK: u64 = 64 << 10;
 
+/// Bytes of scales inside descriptions that planning reads at most, in all.
+const SCALES: u64 = 64 << 20;
+
 /// What a scheme may look at.
 pub(crate) struct Context<'c> {
     pub(crate) catalog: &'c Catalog,
     pub(crate) config: &'c QuantConfig,
     /// Reads the logical bytes of a small tensor.
-    pub(crate) read: &'c dyn Fn(usize) -> Result<Vec<u8>>,
+    pub(crate) read: &'c dyn Fn(&TensorInfo) -> Result<Vec<u8>>,
     /// Rounds as the reference rounds, where it does so more than once.
     pub(crate) native: bool,
     /// What was chosen between two readings, and why.
     pub(crate) notes: std::cell::RefCell<Vec<String>>,
     /// Whether a weight was claimed already.
     pub(crate) claimed: std::cell::Cell<bool>,
+    /// The catalog's metadata by name, once it was asked for.
+    pub(crate) facts: OnceCell<HashMap<&'c str, &'c Value>>,
+    /// Bytes of scales that planning has read.
+    pub(crate) scales: std::cell::Cell<u64>,
 }
 
 impl<'c> Context<'c> {
@@ -52,7 +62,27 @@ impl<'c> Context<'c> {
         if info.nbytes() > PEEK {
             return Err(malformed(info, format!("a descriptor of {} bytes; at most {PEEK} are read", info.nbytes())));
         }
-        (self.read)(tensor)
+        (self.read)(info)
+    }
+
+    /// The bytes of scales that are part of a tensor's description, and not tensors of the catalog.
+    pub(crate) fn peek_inside(&self, info: &TensorInfo, scales: &TensorInfo) -> Result<Vec<u8>> {
+        self.scales.set(self.scales.get().saturating_add(scales.nbytes()));
+        if self.scales.get() > SCALES {
+            return Err(unsupported(info, format!("its scales, with those before, are more than {SCALES} bytes")));
+        }
+        (self.read)(scales)
+    }
+
+    /// The number of the tensor with this name.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.catalog.position(name)
+    }
+
+    /// A value of the catalog's metadata.
+    pub(crate) fn fact(&self, name: &str) -> Option<&'c Value> {
+        let facts = self.facts.get_or_init(|| self.catalog.metadata.iter().collect());
+        facts.get(name).copied()
     }
 
     /// The whole numbers of a small descriptor (any integer dtype).

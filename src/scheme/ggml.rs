@@ -26,7 +26,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if let Some((scale, _)) = weight {
         let (found, experts) = (cx.info(scale), if info.shape.len() > 2 { info.shape[0] } else { 1 });
         let n = found.elements();
-        if plain(found) != Some(Dtype::F32) || (n != 1 && n != experts) || n == 0 || decoder.count % n != 0 {
+        if plain(found) != Some(Dtype::F32) || (n != 1 && n != experts) || n == 0 || !decoder.count.is_multiple_of(n) {
             let what =
                 format!("{} {:?} does not scale {:?}", found.encoding, found.shape.as_slice(), info.shape.as_slice());
             return Err(malformed(found, what));

@@ -10,9 +10,19 @@ use super::context::{Context, malformed, plain};
 /// A weight as a stack of matrices: `(rows of all, columns, rows of one)`.
 pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
     let cols = shape.last().copied().unwrap_or(1);
-    let rows = shape[..shape.len().saturating_sub(1)].iter().product();
+    let outer = &shape[..shape.len().saturating_sub(1)];
+    // a shape without elements may be as large as it likes in the other dimensions
+    let rows = crate::catalog::elements(outer).unwrap_or(0);
     let matrix = if shape.len() >= 2 { shape[shape.len() - 2] } else { rows };
     (rows, cols, matrix)
+}
+
+/// As [`stack`], for elements that may be cut anywhere.
+pub(super) fn flat(elements: u64) -> (u64, u64, u64) {
+    let cols = 1 << elements.trailing_zeros().min(12);
+    let (rows, cols) = if cols < 64 && elements < 1 << 24 { (1, elements.max(1)) } else { (elements / cols, cols) };
+    let rows = if elements == 0 { 0 } else { rows };
+    (rows, cols, rows.max(1))
 }
 
 /// How scales (or zero points) of this tensor lie over a weight of this shape: one for all, per channel,
@@ -45,6 +55,19 @@ pub(super) fn factors(
     if shape.len() == 1 && weight.len() == 2 && shape[0] == rows {
         return Ok(Factors::per_group(part, dtype, cols));
     }
+    // one per row of each matrix of a stack, or, where that does not fit, per column: ModelOpt
+    if shape.len() == 2 && weight.len() == 3 && shape[0] == weight[0] && shape[1] > 1 {
+        if matrix == cols {
+            let what = "one per row or one per column: the square matrices leave it open, and the writer refuses them";
+            return Err(malformed(info, what));
+        }
+        if shape[1] == matrix {
+            return Ok(Factors::per_group(part, dtype, cols));
+        }
+        if shape[1] == cols {
+            return Ok(Factors::per_block(part, dtype, matrix, 1));
+        }
+    }
     // one per matrix of a stack
     if weight.len() > 2 && info.elements() == rows / matrix && shape[0] == rows / matrix {
         return Ok(Factors::per_block(part, dtype, matrix, cols));
@@ -65,6 +88,40 @@ pub(super) fn factors(
         ));
     }
     Ok(Factors::per_block(part, dtype, high.len, wide.len))
+}
+
+/// Zero points that lie as the scales do, one for each: any numbers, not packed.
+pub(super) fn zeros_like(
+    cx: &Context<'_>,
+    part: usize,
+    zero: usize,
+    scale: usize,
+    scales: &Factors,
+) -> Result<Factors> {
+    let (info, like) = (cx.info(zero), cx.info(scale));
+    let single = info.elements() == 1 && like.elements() == 1;
+    let dtype = plain(info).filter(|d| d.item_bytes().is_some_and(|bytes| bytes <= 8));
+    match dtype.filter(|d| zero_dtype(*d) && (single || info.shape == like.shape)) {
+        Some(dtype) => Ok(Factors { part, dtype, ..scales.clone() }),
+        None => {
+            let what =
+                format!("{} {:?} where zero points like the scales {:?} belong", info.encoding, info.shape, like.shape);
+            Err(malformed(info, what))
+        }
+    }
+}
+
+fn zero_dtype(dtype: Dtype) -> bool {
+    use Dtype::{BF16, F8_E4M3, F8_E5M2, F16, F32, I8, I32, I64, U8};
+    matches!(dtype, I8 | U8 | I32 | I64 | F32 | F16 | BF16 | F8_E4M3 | F8_E5M2)
+}
+
+/// A shape without a 0: what is empty is not quantised.
+pub(super) fn filled(info: &TensorInfo, shape: &[u64]) -> Result<()> {
+    if shape.contains(&0) || crate::catalog::elements(shape).is_none() {
+        return Err(malformed(info, format!("a quantised weight of {shape:?}")));
+    }
+    Ok(())
 }
 
 /// A side of a block.

@@ -12,7 +12,7 @@ pub(crate) enum Leftover {
     /// It comes out as it is.
     Plain(Dtype),
     /// A part that only a quantised run needs, such as a scale of activations: it is left out.
-    Dropped(&'static str),
+    Dropped,
 }
 
 /// Scales of activations and caches: without quantised arithmetic they mean nothing.
@@ -34,19 +34,16 @@ static ACTIVATION: &[&str] = &[
 /// Decides what becomes of a tensor that no weight was made from.
 pub(crate) fn left_over(cx: &Context<'_>, tensor: usize) -> Result<Leftover> {
     let info = cx.info(tensor);
-    if let Some(suffix) = ACTIVATION.iter().find(|s| info.name.ends_with(**s))
-        && info.elements() <= 1 << 20
-        && cx.quantised()
-    {
-        return Ok(Leftover::Dropped(suffix));
+    if ACTIVATION.iter().any(|s| info.name.ends_with(*s)) && info.elements() <= 1 << 20 && cx.quantised() {
+        return Ok(Leftover::Dropped);
     }
     match &info.layout {
-        Layout::Absent => return Err(unsupported(info, "saved without data (PyTorch's meta device)")),
-        Layout::Sparse(_) => return Err(unsupported(info, "sparse: make it dense before saving")),
+        Layout::Absent => return Err(unsupported(info, "saved without data (PyTorch's meta device): leave it out")),
+        Layout::Sparse(_) => return Err(unsupported(info, "sparse: leave it out, or make it dense before saving")),
         _ => {}
     }
     let Encoding::Plain(dtype) = info.encoding else {
-        return Err(unsupported(info, format!("{} has no place in a safetensors file", info.encoding)));
+        return Err(unsupported(info, format!("{} has no place in a safetensors file: leave it out", info.encoding)));
     };
     if integers_for_weights(cx, info) {
         return Err(unsupported(
@@ -61,7 +58,10 @@ pub(crate) fn left_over(cx: &Context<'_>, tensor: usize) -> Result<Leftover> {
 fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
     let integers =
         matches!(plain(info), Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32));
-    integers && info.shape.len() >= 2 && (info.name.ends_with("weight") || cx.packed_name(&info.name))
+    let weight = info.name.ends_with("weight") || cx.packed_name(&info.name);
+    // stacked experts are parameters of their own name
+    let experts = info.shape.len() > 2 && info.name.contains("experts.");
+    integers && info.shape.len() >= 2 && (weight || experts)
 }
 
 impl Context<'_> {

@@ -59,11 +59,11 @@ impl<'c> Packed<'c> {
         // converters leave empty tensors where they need none
         let full = |suffix| cx.beside(stem, suffix).filter(|&t| cx.info(t).elements() > 0);
         let (zeros, index) = (full(".qzeros"), full(".g_idx"));
-        if let Some(zeros) = zeros.map(|zeros| cx.info(zeros)) {
-            if !matches!(plain(zeros), Some(Dtype::I32 | Dtype::U32)) || zeros.shape.len() != 2 {
-                let what = format!("{} {:?} where packed zero points belong", zeros.encoding, &zeros.shape[..]);
-                return Err(malformed(zeros, what));
-            }
+        if let Some(zeros) = zeros.map(|zeros| cx.info(zeros))
+            && (!matches!(plain(zeros), Some(Dtype::I32 | Dtype::U32)) || zeros.shape.len() != 2)
+        {
+            let what = format!("{} {:?} where packed zero points belong", zeros.encoding, &zeros.shape[..]);
+            return Err(malformed(zeros, what));
         }
         let scale_shape = [rows, cols];
         Ok(Some(Self { stem, codes, tensor, scales, scale_dtype, scale_shape, zeros, index }))

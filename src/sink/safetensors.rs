@@ -42,7 +42,12 @@ pub struct SafetensorsSink {
     shards: Vec<Shard>,
     /// Of each output: its shard, and where it begins in the file.
     places: Vec<(usize, u64)>,
-    index: Option<String>,
+    /// The index of several files: named after them, so that who finds it finds its files.
+    index: Option<Shard>,
+    /// What an earlier run left, and a reader would take for this one's.
+    stale: Option<PathBuf>,
+    /// Directories that were made for the files, outermost first.
+    made: Vec<PathBuf>,
 }
 
 impl SafetensorsSink {
@@ -56,6 +61,8 @@ impl SafetensorsSink {
             shards: Vec::new(),
             places: Vec::new(),
             index: None,
+            stale: None,
+            made: Vec::new(),
         }
     }
 
@@ -93,6 +100,15 @@ impl SafetensorsSink {
         }
     }
 
+    /// Makes the target directory, and remembers what was not there.
+    fn make_directory(&mut self) -> Result<()> {
+        let missing = self.target.ancestors().take_while(|a| !a.as_os_str().is_empty() && !a.exists());
+        let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        missing.reverse();
+        self.made.extend(missing);
+        fs::create_dir_all(&self.target).map_err(|e| Error::from(e).in_file(&self.target))
+    }
+
     /// The names of so many files.
     fn names(&self, count: usize) -> Vec<PathBuf> {
         match (&self.extent, count) {
@@ -107,14 +123,20 @@ impl SafetensorsSink {
 
 impl Sink for SafetensorsSink {
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
+        // what an earlier run began and did not end
+        self.shards.clear();
+        self.index = None;
         let groups = header::groups(outputs, &self.extent)?;
         let names = self.names(groups.len());
         let index = self.target.join(format!("{NAME}.index.json"));
-        for path in names.iter().chain((groups.len() > 1).then_some(&index)) {
-            self.free(path)?;
-        }
+        names.iter().try_for_each(|path| self.free(path))?;
         if matches!(self.extent, Extent::Shards(_)) {
-            fs::create_dir_all(&self.target).map_err(|e| Error::from(e).in_file(&self.target))?;
+            // readers look for either, and differ in which they look for first
+            let alone = self.target.join(NAME);
+            let other = if groups.len() > 1 { self.free(&index).map(|()| alone) } else { Ok(index.clone()) }?;
+            self.free(&other)?;
+            self.stale = Some(other);
+            self.make_directory()?;
         }
         let headers = groups.iter().map(|group| header::header(group, outputs, &self.metadata));
         let headers = headers.collect::<Result<Vec<_>>>()?;
@@ -134,7 +156,7 @@ impl Sink for SafetensorsSink {
             let map: serde_json::Map<_, _> = map.collect();
             let size: u64 = groups.iter().map(|g| g.nbytes).sum();
             let text = json!({"metadata": {"total_size": size}, "weight_map": map});
-            self.index = Some(format!("{text:#}\n"));
+            self.index = Some(Shard::create(&index, format!("{text:#}\n").as_bytes())?);
         }
         Ok(())
     }
@@ -145,14 +167,32 @@ impl Sink for SafetensorsSink {
     }
 
     fn end(&mut self) -> Result<()> {
-        for shard in &mut self.shards {
-            shard.keep(self.overwrite)?;
+        let files = self.shards.iter_mut().chain(&mut self.index);
+        let mut kept: Vec<&Shard> = Vec::new();
+        for file in files {
+            if let Err(error) = file.keep(self.overwrite) {
+                if !self.overwrite {
+                    kept.iter().for_each(|file| file.remove());
+                }
+                return Err(error);
+            }
+            kept.push(file);
         }
-        if let Some(text) = &self.index {
-            // last: who finds it finds its files
-            let mut index = Shard::create(&self.target.join(format!("{NAME}.index.json")), text.as_bytes())?;
-            index.keep(self.overwrite)?;
+        if let Some(stale) = self.stale.take().filter(|stale| stale.exists()) {
+            fs::remove_file(&stale).map_err(|e| Error::from(e).in_file(&stale))?;
         }
+        self.made.clear();
         Ok(())
+    }
+}
+
+impl Drop for SafetensorsSink {
+    fn drop(&mut self) {
+        self.shards.clear();
+        self.index = None;
+        for directory in self.made.iter().rev() {
+            // someone may have put something there, and nobody is left to hear of it
+            let _ = fs::remove_dir(directory);
+        }
     }
 }

@@ -101,14 +101,36 @@ impl Entry {
 
 /// The entries of a corpus set in these formats, or `None`, said aloud, where the corpus is not there.
 pub fn corpus(set: &str, formats: &[&str]) -> Option<Vec<Entry>> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
-    let directory = std::env::var_os("ANAMNESIS_CORPUS").map_or_else(beside, PathBuf::from).join(set);
+    let directory = directory(set);
     let manifest = directory.join("manifest.json");
     if !manifest.is_file() {
         super::skip(&format!("no corpus at {} (set ANAMNESIS_CORPUS)", directory.display()));
         return None;
     }
     Some(entries(&manifest, &directory, formats))
+}
+
+/// Files of quantised weights: the fixtures, and the corpus where it is.
+pub fn quantised() -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for folder in [super::fixture("quant"), directory("public/quant")] {
+        if folder.is_dir() {
+            paths.extend(super::files_below(&folder));
+        } else {
+            super::skip(&format!("no quantised files at {}", folder.display()));
+        }
+    }
+    paths.retain(|path| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.ends_with(".safetensors") && !name.contains("oracle")
+    });
+    paths
+}
+
+/// Where a set of the corpus is, if it is.
+fn directory(set: &str) -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+    std::env::var_os("ANAMNESIS_CORPUS").map_or_else(beside, PathBuf::from).join(set)
 }
 
 /// The entries of a manifest in these formats, their paths in this directory.

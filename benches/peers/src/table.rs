@@ -17,6 +17,11 @@ static PYTHON_VARIANTS: &[(&str, &[&str])] = &[
     ("gguf.GGUFReader", &["gguf"]),
 ];
 
+/// A process's median and minimum in nanoseconds, and the number of tensors it saw.
+type Run = (u128, u128, usize);
+/// The runs of each variant, in the tables' order.
+type Runs = BTreeMap<(usize, &'static str), Vec<Run>>;
+
 pub fn open(files: &[&str]) -> ExitCode {
     let python = std::env::var("PEERS_PYTHON").ok();
     if python.is_none() {
@@ -24,7 +29,7 @@ pub fn open(files: &[&str]) -> ExitCode {
     }
     for file in files {
         let extension = file.rsplit('.').next().unwrap_or_default();
-        let mut runs: BTreeMap<(usize, &str), Vec<(u128, u128, usize)>> = BTreeMap::new();
+        let mut runs = Runs::new();
         for _ in 0..ROUNDS {
             for (i, (name, reads, _)) in VARIANTS.iter().enumerate() {
                 if reads.contains(&extension) {
@@ -45,8 +50,8 @@ pub fn open(files: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One process: its median and minimum in nanoseconds, and the number of tensors it saw.
-fn run(command: &mut Command) -> Option<(u128, u128, usize)> {
+/// One process.
+fn run(command: &mut Command) -> Option<Run> {
     let out = command.output().expect("the variant starts");
     if !out.status.success() {
         eprintln!("{command:?} failed: {}", String::from_utf8_lossy(&out.stderr));
@@ -57,7 +62,7 @@ fn run(command: &mut Command) -> Option<(u128, u128, usize)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-fn report(file: &str, runs: BTreeMap<(usize, &str), Vec<(u128, u128, usize)>>) {
+fn report(file: &str, runs: Runs) {
     println!("\n### {file}\n");
     println!("| variant | median of {ROUNDS} | min | max | against ours | tensors |");
     println!("|---|---|---|---|---|---|");

@@ -58,7 +58,8 @@ pub static VARIANTS: &[(&str, &[&str], Open)] = &[
 /// Runs one variant for about half a second and prints its median and minimum in nanoseconds.
 pub fn one(variant: &str, file: &str) -> ExitCode {
     let extension = file.rsplit('.').next().unwrap_or_default();
-    let Some((.., open)) = VARIANTS.iter().find(|(name, reads, _)| *name == variant && reads.contains(&extension)) else {
+    let Some((.., open)) = VARIANTS.iter().find(|(name, reads, _)| *name == variant && reads.contains(&extension))
+    else {
         eprintln!("no variant {variant:?} for .{extension}");
         return ExitCode::from(2);
     };

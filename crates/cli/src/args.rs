@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anamnesis::format::FORMATS;
-use anamnesis::{Dtype, Format};
+use anamnesis::{Dtype, Format, Limits, OpenOptions};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
@@ -39,6 +39,11 @@ pub(crate) enum Verb {
     /// Show what files hold: format, totals, tensors, metadata.
     #[command(visible_alias = "i")]
     Inspect(Box<Inspect>),
+    /// Bring quantised weights back to full precision, as safetensors.
+    #[command(visible_alias = "r")]
+    Remember(Box<Remember>),
+    /// Show what `remember` would read and make, weight by weight.
+    Plan(Box<Plan>),
     /// Print a completion script for a shell.
     Completions(Completions),
     /// Print the manual pages, or write them to a directory.
@@ -107,21 +112,38 @@ pub(crate) struct Inspect {
     #[arg(long, help_heading = "Tensors")]
     pub(crate) hash: bool,
 
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+/// How files are opened: the same for every verb.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Opening")]
+pub(crate) struct Opening {
     /// Open only the file that is named, even if it is one part of a split.
-    #[arg(long, help_heading = "Opening")]
+    #[arg(long)]
     pub(crate) single: bool,
     /// Read files instead of mapping them: for files that change, and network file systems.
-    #[arg(long, help_heading = "Opening")]
+    #[arg(long)]
     pub(crate) no_map: bool,
     /// Lift the limits on what a file may make this program spend. For files you made yourself.
-    #[arg(long, help_heading = "Opening")]
+    #[arg(long)]
     pub(crate) no_limits: bool,
     /// Read numpy's raw void items of this width as DTYPE (BF16 for V2); may be repeated.
-    #[arg(long, value_name = "DTYPE", value_parser = dtype(), hide_possible_values = true, help_heading = "Opening")]
+    #[arg(long, value_name = "DTYPE", value_parser = dtype(), hide_possible_values = true)]
     pub(crate) void_as: Vec<Dtype>,
     /// Read as this format, whatever the first bytes look like.
-    #[arg(long, value_name = "NAME", value_parser = format(), help_heading = "Opening")]
+    #[arg(long, value_name = "NAME", value_parser = format())]
     pub(crate) format: Option<&'static Format>,
+}
+
+impl Opening {
+    pub(crate) fn options(&self) -> OpenOptions {
+        let limits = if self.no_limits { Limits::none() } else { Limits::default() };
+        let options = OpenOptions::new().limits(limits).map(!self.no_map).single(self.single);
+        let options = self.void_as.iter().fold(options, |options, dtype| options.void_as(*dtype));
+        self.format.iter().fold(options, |options, format| options.format(format))
+    }
 }
 
 impl Cli {
@@ -149,6 +171,81 @@ impl Inspect {
             self.metadata = Some(None);
         }
     }
+}
+
+const REMEMBER_EXAMPLES: &str = "\
+Examples:
+  anamnesis remember model-Q4_K_M.gguf -o model.safetensors
+  anamnesis remember llama-fp8/ -o llama-bf16/ --shard-size 5GB
+  anamnesis remember model.safetensors -o layer0.safetensors --filter 'model.layers.0.*'
+
+Exit status: 0 done, 1 failed and nothing was left behind, 2 wrong usage, 130 interrupted.";
+
+#[derive(Debug, Args)]
+#[command(after_help = REMEMBER_EXAMPLES)]
+pub(crate) struct Remember {
+    /// A file, a directory, a shard index, any part of a split GGUF.
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub(crate) source: PathBuf,
+    /// The safetensors file to write; with --shard-size the directory.
+    ///
+    /// It appears under its name when it is whole. Without --overwrite a file that exists is kept.
+    #[arg(long, short, value_name = "OUT", value_hint = ValueHint::AnyPath)]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) weights: Weights,
+    /// Write a directory of files of at most this many bytes each, and their index (5GB, 500MiB).
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Output")]
+    pub(crate) shard_size: Option<u64>,
+    /// Replace files that exist.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) overwrite: bool,
+    /// Threads that decode; one per core if not given. The bytes do not depend on it.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Output")]
+    pub(crate) threads: usize,
+    /// Print one JSON document when it is done.
+    #[arg(long, short, help_heading = "Output")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    /// A file, a directory, a shard index, any part of a split GGUF.
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub(crate) source: PathBuf,
+    #[command(flatten)]
+    pub(crate) weights: Weights,
+    /// Show the decoder of each weight.
+    #[arg(long, short, help_heading = "View")]
+    pub(crate) long: bool,
+    /// Print one JSON document, with every byte range.
+    #[arg(long, short, help_heading = "View")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+/// Which weights, and what they become.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Weights")]
+pub(crate) struct Weights {
+    /// What quantised weights become.
+    #[arg(long, short, value_name = "DTYPE", value_parser = output_dtype(), default_value = "bf16")]
+    pub(crate) dtype: Dtype,
+    /// Cast plain tensors of floats to that dtype too; they stay as they are if not.
+    #[arg(long)]
+    pub(crate) cast: bool,
+    /// Only weights whose whole name matches; may be repeated. Patterns are those of `inspect --filter`.
+    #[arg(long, short, value_name = "GLOB", value_parser = name_pattern)]
+    pub(crate) filter: Vec<GlobMatcher>,
+    /// All but weights whose whole name matches; may be repeated.
+    #[arg(long, short = 'x', value_name = "GLOB", value_parser = name_pattern)]
+    pub(crate) exclude: Vec<GlobMatcher>,
+    /// Round HQQ and MLX weights as their references do: after each operation, in the dtype of the scales.
+    #[arg(long)]
+    pub(crate) native_rounding: bool,
 }
 
 /// Orders of tensors.
@@ -181,6 +278,37 @@ pub(crate) struct Man {
 
 fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
     Glob::new(text).map(|glob| glob.compile_matcher()).map_err(|e| e.kind().to_string())
+}
+
+fn output_dtype() -> impl TypedValueParser<Value = Dtype> {
+    PossibleValuesParser::new(["bf16", "f16", "f32"])
+        .map(|name| Dtype::from_name(&name.to_ascii_uppercase()).expect("one of the three"))
+}
+
+/// A number of bytes: `5000000`, `5GB`, `4.5GiB`.
+fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: &[(&str, u64)] = &[
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("B", 1),
+        ("", 1),
+    ];
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
+    let (_, unit) = unit.ok_or("a number and KB, MB, GB, KiB, MiB or GiB, such as 5GB")?;
+    let number: f64 = number.parse().map_err(|_| "not a number")?;
+    let bytes = number * *unit as f64;
+    if !(1.0..1e18).contains(&bytes) {
+        return Err("between 1 byte and 10¹⁸".to_owned());
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // inside the range above
+    Ok(bytes as u64)
 }
 
 fn dtype() -> impl TypedValueParser<Value = Dtype> {

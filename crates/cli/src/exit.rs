@@ -15,6 +15,8 @@ pub(crate) enum Code {
     Done,
     /// Something failed and was reported.
     Failed,
+    /// Someone asked to stop.
+    Interrupted,
 }
 
 /// Why a verb ended early.
@@ -109,6 +111,7 @@ pub(crate) fn code(done: Result<Code, Stop>) -> ExitCode {
     match done {
         Ok(Code::Done) => ExitCode::SUCCESS,
         Ok(Code::Failed) => ExitCode::from(1),
+        Ok(Code::Interrupted) => ExitCode::from(130),
         Err(Stop::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Stop::Output(e)) => {
             Failure::new("io", format!("standard output: {e}"), "check where the output goes").report();

@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
 
 use crate::exit::Failure;
+use crate::interrupt;
 use crate::output::progress;
 
 /// Fills in the hashes of the tensors that are `wanted`. Stops at the first tensor that cannot be
@@ -28,7 +29,9 @@ pub(crate) fn fill(
         let text = format!("{} tensors are sparse or were saved without data and have no hash", without.len());
         summary.warnings.push(text);
     }
-    let bar = progress::bar(rows.iter().map(|(_, tensor)| tensor.info().nbytes()).fold(0, u64::saturating_add));
+    let bar =
+        progress::bar("hashing", rows.iter().map(|(_, tensor)| tensor.info().nbytes()).fold(0, u64::saturating_add));
+    interrupt::ends(&bar);
     let next = AtomicUsize::new(0);
     let done = Mutex::new((Vec::with_capacity(rows.len()), None));
     let work = || {

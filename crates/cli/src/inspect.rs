@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anamnesis::inspect::to_json;
-use anamnesis::{Limits, OpenOptions, Summary, Value};
+use anamnesis::{OpenOptions, Summary, Value};
 
 use crate::args::{Color, Inspect};
 use crate::exit::{Code, Failure, Stop};
@@ -25,7 +25,7 @@ struct Look {
 
 pub(crate) fn run(args: &Inspect, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
     let screen = Screen::new(color);
-    let options = options(args);
+    let options = args.opening.options();
     let mut document = args.json.then(|| Document::begin(args, out)).transpose()?;
     let mut code = Code::Done;
     let mut shown = 0;
@@ -54,13 +54,6 @@ pub(crate) fn run(args: &Inspect, color: Color, out: &mut Stdout) -> Result<Code
     Ok(code)
 }
 
-fn options(args: &Inspect) -> OpenOptions {
-    let limits = if args.no_limits { Limits::none() } else { Limits::default() };
-    let options = OpenOptions::new().limits(limits).map(!args.no_map).single(args.single);
-    let options = args.void_as.iter().fold(options, |options, dtype| options.void_as(*dtype));
-    args.format.iter().fold(options, |options, format| options.format(format))
-}
-
 fn look(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, Failure> {
     let mut look = open(target, args, options).map_err(|failure| target.place(failure))?;
     look.failure = look.failure.map(|failure| target.place(failure));
@@ -68,7 +61,7 @@ fn look(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, 
 }
 
 fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, Failure> {
-    let checkpoint = target.open(options, !args.no_map)?;
+    let checkpoint = target.open(options, !args.opening.no_map)?;
     let value = match &args.metadata {
         Some(Some(key)) => Some(checkpoint.metadata(key)?.ok_or_else(|| {
             let message = format!("no metadata key `{key}`");

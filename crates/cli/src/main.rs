@@ -1,13 +1,16 @@
-//! `anamnesis`: show what tensor files hold, without trusting them.
+//! `anamnesis`: show what tensor files hold and bring their weights back, without trusting them.
 
 mod args;
 mod completions;
 mod exit;
 mod hash;
 mod inspect;
+mod interrupt;
 mod man;
 mod output;
 mod paths;
+mod plan;
+mod remember;
 mod select;
 mod version;
 
@@ -24,6 +27,8 @@ fn main() -> ExitCode {
     let mut out = Stdout::lock();
     let done = match &cli.verb {
         Verb::Inspect(args) => inspect::run(args, cli.color, &mut out),
+        Verb::Remember(args) => remember::run(args, cli.color, &mut out),
+        Verb::Plan(args) => plan::run(args, cli.color, &mut out),
         Verb::Completions(args) => completions::run(args, &mut out),
         Verb::Man(args) => man::run(args, &mut out),
     };

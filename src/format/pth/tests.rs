@@ -199,3 +199,10 @@ fn objects_that_hold_only_themselves_are_malformed() {
     let mut catalog = Catalog::new("pth");
     assert!(super::flatten::flatten(&pickle.heap, pickle.root, rebuilt, &mut catalog).is_err());
 }
+
+#[test]
+fn the_length_of_a_header_is_no_pickle() {
+    let mut bytes = 0x0280u64.to_le_bytes().to_vec();
+    bytes.extend(format!("{:<640}", "{}").bytes());
+    assert_eq!(crate::Checkpoint::from_bytes(bytes).unwrap().catalog().format, "safetensors");
+}

@@ -1,21 +1,21 @@
 //! IQ4_NL: 32 codes of 4 bits into a codebook, one scale. `d (f16) | qs[16]`; low nibbles first.
 
-use super::part;
-use crate::kernel::codebook::iq4_cells;
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::codebook::IQ4;
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(iq4_nl);
 
 #[inline(always)]
-fn iq4_nl<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<18>();
-    let (out, _) = O::cells(out).as_chunks_mut::<32>();
-    for (block, out) in blocks.iter().zip(out) {
-        let cells = iq4_cells::<O>(from_f16(*part(block, 0)));
-        for (j, q) in part::<16>(block, 2).iter().enumerate() {
-            out[j] = cells[usize::from(q & 15)];
-            out[j + 16] = cells[usize::from(q >> 4)];
+fn iq4_nl<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    let values = s.floats(&IQ4);
+    batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
+        let d = batch::scales(s, blocks, 0);
+        let d = batch::in_memory(&d);
+        let values = |d: &f32| s.mul(s.splat(*d), values);
+        if O::PARTICULAR && !batch::finite(d) {
+            batch::nibbles::<S, O, _, false, 18>(s, blocks, 2, d.iter(), values, out);
+        } else {
+            batch::nibbles::<S, O, _, true, 18>(s, blocks, 2, d.iter(), values, out);
         }
-    }
+    });
 }

@@ -1,20 +1,21 @@
 //! MXFP4: 32 FP4 (E2M1) codes, one scale (E8M0). `e | qs[16]`; low nibbles first.
 
-use super::part;
-use crate::kernel::codebook::{e8m0_half, fp4_doubled};
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::codebook::{FP4_DOUBLED, e8m0_half};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(mxfp4);
 
 #[inline(always)]
-fn mxfp4<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<17>();
-    let (out, _) = O::cells(out).as_chunks_mut::<32>();
-    for (block, out) in blocks.iter().zip(out) {
-        let d = e8m0_half(block[0]);
-        for (j, q) in part::<16>(block, 1).iter().enumerate() {
-            out[j] = O::cell(fp4_doubled(q & 15) * d);
-            out[j + 16] = O::cell(fp4_doubled(q >> 4) * d);
+fn mxfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    let values = s.floats(&FP4_DOUBLED);
+    batch::sixteens::<O, 17, 32>(blocks, out, |blocks, out| {
+        let d: [f32; 16] = std::array::from_fn(|i| e8m0_half(blocks[i][0]));
+        let d = batch::in_memory(&d);
+        let values = |d: &f32| s.mul(values, s.splat(*d));
+        if O::PARTICULAR && blocks.iter().fold(false, |any, block| any | (block[0] < 2)) {
+            batch::nibbles::<S, O, _, false, 17>(s, blocks, 1, d.iter(), values, out);
+        } else {
+            batch::nibbles::<S, O, _, true, 17>(s, blocks, 1, d.iter(), values, out);
         }
-    }
+    });
 }

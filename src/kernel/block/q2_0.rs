@@ -1,24 +1,25 @@
 //! Q2_0: 64 codes of 2 bits around 1, one scale. `d (f16) | qs[16]`; lowest bits first.
 
 use super::part;
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q2_0);
 
+/// What the lower two bits stand for where the upper two are zero, and the other way round.
+static VALUES: [f32; 16] = [-1.0, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0];
+
 #[inline(always)]
-fn q2_0<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<18>();
-    let (out, _) = O::cells(out).as_chunks_mut::<64>();
-    for (block, out) in blocks.iter().zip(out) {
-        let d = from_f16(*part(block, 0));
-        let (words, _) = part::<16>(block, 2).as_chunks();
-        for (word, out) in words.iter().zip(out.as_chunks_mut::<16>().0) {
-            let word = u32::from_le_bytes(*word);
-            for (j, out) in out.iter_mut().enumerate() {
-                let code = (word >> (2 * j) & 3).cast_signed();
-                *out = O::cell((code - 1) as f32 * d);
+fn q2_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    let values = s.floats(&VALUES);
+    batch::sixteens::<O, 18, 64>(blocks, out, |blocks, out| {
+        let d = batch::scales(s, blocks, 0);
+        let d = batch::in_memory(&d);
+        for ((block, d), out) in blocks.iter().zip(d).zip(out) {
+            let tables = O::tables::<S, false>(s, [s.mul(values, s.splat(*d)); 2]);
+            let (eights, _) = part::<16>(block, 2).as_chunks();
+            for (eight, out) in eights.iter().zip(out.as_chunks_mut::<32>().0) {
+                O::pick(s, tables, [0; 2], s.pairs_of_bits(eight), out);
             }
         }
-    }
+    });
 }

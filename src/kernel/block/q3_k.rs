@@ -4,38 +4,56 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q3_k);
 
 /// Scales: 16 low nibbles in 8 bytes, then 16 upper pairs of bits in 4.
 #[inline(always)]
 fn scales(packed: &[u8; 12]) -> [u8; 16] {
+    let [first, second, upper] = [0, 4, 8].map(|at| u32::from_le_bytes(*part(packed, at)));
+    let words = [
+        first & 0x0f0f_0f0f | upper << 4 & 0x3030_3030,
+        second & 0x0f0f_0f0f | upper << 2 & 0x3030_3030,
+        first >> 4 & 0x0f0f_0f0f | upper & 0x3030_3030,
+        second >> 4 & 0x0f0f_0f0f | upper >> 2 & 0x3030_3030,
+    ];
     let mut scales = [0; 16];
-    for (g, scale) in scales.iter_mut().enumerate() {
-        let low = packed[g % 8] >> (g / 8 * 4) & 15;
-        let high = packed[8 + g % 4] >> (g / 4 * 2) & 3;
-        *scale = low | high << 4;
+    for (scales, word) in scales.as_chunks_mut().0.iter_mut().zip(words) {
+        *scales = word.to_le_bytes();
     }
     scales
 }
 
 #[inline(always)]
-fn q3_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
+fn q3_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<110>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
-        let d = from_f16(*part(block, 108));
         let scales = scales(part(block, 96));
-        for (g, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let dl = d * (i32::from(scales[g]) - 32) as f32;
-            let (shift, bit) = (g % 8 / 2 * 2, g / 2);
-            let qs = part::<16>(block, 32 + g / 8 * 32 + g % 2 * 16);
-            let high = part::<16>(block, g % 2 * 16);
-            for ((q, h), out) in qs.iter().zip(high).zip(out) {
-                let code = (q >> shift) & 3 | (h >> bit & 1) << 2;
-                *out = O::cell(dl * (i32::from(code) - 4) as f32);
-            }
+        let scales = s.sub_bytes(s.pair(&scales, &scales), s.splat_byte(32));
+        let scales = batch::signed_scales(s, from_f16(*part(block, 108)), scales);
+        let scales = batch::in_memory(&scales);
+        if O::PARTICULAR && !batch::finite(scales) {
+            groups::<S, O, false>(s, block, scales, out);
+        } else {
+            groups::<S, O, true>(s, block, scales, out);
         }
+    }
+}
+
+#[inline(always)]
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, block: &[u8; 110], scales: &[f32], out: &mut [O::Cell; 256]) {
+    let mut third = s.shl_u16(s.bytes(part(block, 0)), 2);
+    for ((half, out), scales) in out.as_chunks_mut::<128>().0.iter_mut().enumerate().zip(scales.as_chunks::<8>().0) {
+        let qs = s.bytes(part(block, 32 + 32 * half));
+        for ((i, out), scales) in (0..).zip(out.as_chunks_mut::<32>().0).zip(scales.as_chunks::<2>().0) {
+            let low = s.and(s.shr_u16(qs, 2 * i), s.splat_byte(3));
+            let codes = s.or(low, s.and(s.shr_u16(third, i), s.splat_byte(4)));
+            let [first, second] = s.signed(s.sub_bytes(codes, s.splat_byte(4)));
+            let (first, second) = (s.mul(s.splat(scales[0]), first), s.mul(s.splat(scales[1]), second));
+            O::put::<S, PLAIN>(s, [first, second], out);
+        }
+        third = s.shr_u16(third, 4);
     }
 }

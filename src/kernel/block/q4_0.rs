@@ -9,16 +9,15 @@ static VALUES: [f32; 16] = [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0,
 
 #[inline(always)]
 fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<18>();
-    let (out, _) = O::cells(out).as_chunks_mut::<32>();
     let values = s.floats(&VALUES);
-    for (blocks, out) in blocks.chunks(16).zip(out.chunks_mut(16)) {
+    batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
         let d = batch::scales(s, blocks, 0);
-        let values = |i: usize| s.mul(values, s.splat(d[i]));
-        if O::PARTICULAR && !batch::finite(&d) {
-            batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, out);
+        let d = batch::in_memory(&d);
+        let values = |d: &f32| s.mul(values, s.splat(*d));
+        if O::PARTICULAR && !batch::finite(d) {
+            batch::nibbles::<S, O, _, false, 18>(s, blocks, 2, d.iter(), values, out);
         } else {
-            batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, out);
+            batch::nibbles::<S, O, _, true, 18>(s, blocks, 2, d.iter(), values, out);
         }
-    }
+    });
 }

@@ -2,37 +2,66 @@
 //! `d (f16) | dmin (f16) | scales[12] | qs[128]`. Each 32 bytes of `qs` hold two groups, low nibbles first.
 
 use super::part;
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q4_k);
 
-/// Scales and minima of Q4_K and Q5_K: 6 bits of the first four each, of which two belong to the last four.
+/// Scales and minima of Q4_K and Q5_K, with `d` and `dmin` applied: 6 bits of the first four each, of which two
+/// belong to the last four.
 #[inline(always)]
-pub(super) fn scales(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
-    let (mut scales, mut minima) = ([0; 8], [0; 8]);
-    for j in 0..4 {
-        let (s, m, low) = (packed[j], packed[j + 4], packed[j + 8]);
-        (scales[j], minima[j]) = (s & 63, m & 63);
-        (scales[j + 4], minima[j + 4]) = (low & 15 | s >> 6 << 4, low >> 4 | m >> 6 << 4);
+pub(super) fn scales<S: Lanes>(s: S, header: &[u8; 16]) -> [[f32; 8]; 2] {
+    let [d, min] = batch::two_halves(s, part(header, 0));
+    let [first, middle, last] = [4, 8, 12].map(|at| u32::from_le_bytes(*part(header, at)));
+    // a byte each of four
+    let words = [
+        first & 0x3f3f_3f3f,
+        last & 0x0f0f_0f0f | first >> 2 & 0x3030_3030,
+        middle & 0x3f3f_3f3f,
+        last >> 4 & 0x0f0f_0f0f | middle >> 2 & 0x3030_3030,
+    ];
+    let mut bytes = [0; 16];
+    for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
     }
-    (scales, minima)
+    let mut factors = [d; 16];
+    factors[8..].fill(min);
+    let scaled = s.array(s.mul(s.floats(&factors), s.unsigned(s.pair(&bytes, &bytes))[0]));
+    let ([scales, minima], _) = scaled.as_chunks::<8>() else { unreachable!("sixteen are two eights") };
+    [*scales, *minima]
 }
 
 #[inline(always)]
-fn q4_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
+fn q4_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<144>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
-        let (d, min) = (from_f16(*part(block, 0)), from_f16(*part(block, 2)));
-        let (scales, minima) = scales(part(block, 4));
-        for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let dl = d * f32::from(scales[g]);
-            let ml = min * f32::from(minima[g]);
-            let shift = g % 2 * 4;
-            for (q, out) in part::<32>(block, 16 + g / 2 * 32).iter().zip(out) {
-                *out = O::cell(dl * f32::from((q >> shift) & 15) - ml);
-            }
+        let scales = scales(s, part(block, 0));
+        let [scales, minima] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        if O::PARTICULAR && !(batch::finite(scales) && batch::finite(minima)) {
+            groups::<S, O, false>(s, part(block, 16), scales, minima, out);
+        } else {
+            groups::<S, O, true>(s, part(block, 16), scales, minima, out);
+        }
+    }
+}
+
+#[inline(always)]
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    qs: &[u8; 128],
+    scales: &[f32],
+    minima: &[f32],
+    out: &mut [O::Cell; 256],
+) {
+    let codes = s.floats(&batch::CODES);
+    let numbers = scales.as_chunks::<2>().0.iter().zip(minima.as_chunks::<2>().0);
+    for ((qs, out), (scales, minima)) in qs.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<64>().0).zip(numbers) {
+        let values = |g: usize| s.sub(s.mul(s.splat(scales[g]), codes), s.splat(minima[g]));
+        let tables = O::tables::<S, PLAIN>(s, [values(0), values(1)]);
+        let qs = s.bytes(qs);
+        for (which, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let qs = if which == 0 { qs } else { s.shr_u16(qs, 4) };
+            O::pick(s, tables, [which; 2], qs, out);
         }
     }
 }

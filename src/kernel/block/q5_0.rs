@@ -2,23 +2,35 @@
 //! bit `i` of `qh` is the fifth bit of code `i`.
 
 use super::part;
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q5_0);
 
 #[inline(always)]
-fn q5_0<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<22>();
-    let (out, _) = O::cells(out).as_chunks_mut::<32>();
-    for (block, out) in blocks.iter().zip(out) {
-        let d = from_f16(*part(block, 0));
-        let high = u32::from_le_bytes(*part(block, 2));
-        for (j, q) in part::<16>(block, 6).iter().enumerate() {
-            let low = u32::from(q & 15) | (high >> j << 4) & 16;
-            let up = u32::from(q >> 4) | (high >> (j + 12)) & 16;
-            out[j] = O::cell((low.cast_signed() - 16) as f32 * d);
-            out[j + 16] = O::cell((up.cast_signed() - 16) as f32 * d);
+fn q5_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    batch::sixteens::<O, 22, 32>(blocks, out, |blocks, out| {
+        let d = batch::scales(s, blocks, 0);
+        let d = batch::in_memory(&d);
+        if O::PARTICULAR && !batch::finite(d) {
+            sixteen::<S, O, false>(s, blocks, d, out);
+        } else {
+            sixteen::<S, O, true>(s, blocks, d, out);
         }
+    });
+}
+
+#[inline(always)]
+fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    blocks: &[[u8; 22]; 16],
+    d: &[f32],
+    out: &mut [[O::Cell; 32]; 16],
+) {
+    for ((block, d), out) in blocks.iter().zip(d).zip(out) {
+        // a fifth bit that is missing is -16
+        let fifth = s.keep(!u32::from_le_bytes(*part(block, 2)), s.splat_byte(0xf0));
+        let codes = s.or(s.nibbles(part(block, 6)), fifth);
+        let d = s.splat(*d);
+        O::put::<S, PLAIN>(s, s.signed(codes).map(|codes| s.mul(codes, d)), out);
     }
 }

@@ -2,23 +2,35 @@
 //! first, bit `i` of `qh` is the fifth bit of code `i`.
 
 use super::part;
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q5_1);
 
 #[inline(always)]
-fn q5_1<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<24>();
-    let (out, _) = O::cells(out).as_chunks_mut::<32>();
-    for (block, out) in blocks.iter().zip(out) {
-        let (d, m) = (from_f16(*part(block, 0)), from_f16(*part(block, 2)));
-        let high = u32::from_le_bytes(*part(block, 4));
-        for (j, q) in part::<16>(block, 8).iter().enumerate() {
-            let low = u32::from(q & 15) | (high >> j << 4) & 16;
-            let up = u32::from(q >> 4) | (high >> (j + 12)) & 16;
-            out[j] = O::cell(low.cast_signed() as f32 * d + m);
-            out[j + 16] = O::cell(up.cast_signed() as f32 * d + m);
+fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    batch::sixteens::<O, 24, 32>(blocks, out, |blocks, out| {
+        let scales = [0, 2].map(|at| batch::scales(s, blocks, at));
+        let [d, m] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        if O::PARTICULAR && !(batch::finite(d) && batch::finite(m)) {
+            sixteen::<S, O, false>(s, blocks, d, m, out);
+        } else {
+            sixteen::<S, O, true>(s, blocks, d, m, out);
         }
+    });
+}
+
+#[inline(always)]
+fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    blocks: &[[u8; 24]; 16],
+    d: &[f32],
+    m: &[f32],
+    out: &mut [[O::Cell; 32]; 16],
+) {
+    for (((block, d), m), out) in blocks.iter().zip(d).zip(m).zip(out) {
+        let fifth = s.keep(u32::from_le_bytes(*part(block, 4)), s.splat_byte(16));
+        let codes = s.or(s.nibbles(part(block, 8)), fifth);
+        let (d, m) = (s.splat(*d), s.splat(*m));
+        O::put::<S, PLAIN>(s, s.unsigned(codes).map(|codes| s.add(s.mul(codes, d), m)), out);
     }
 }

@@ -4,27 +4,43 @@
 
 use super::part;
 use super::q4_k::scales;
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q5_k);
 
 #[inline(always)]
-fn q5_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
+fn q5_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<176>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
-        let (d, min) = (from_f16(*part(block, 0)), from_f16(*part(block, 2)));
-        let (scales, minima) = scales(part(block, 4));
-        for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let dl = d * f32::from(scales[g]);
-            let ml = min * f32::from(minima[g]);
-            let shift = g % 2 * 4;
-            let high = part::<32>(block, 16);
-            for ((q, h), out) in part::<32>(block, 48 + g / 2 * 32).iter().zip(high).zip(out) {
-                let code = (q >> shift) & 15 | (h >> g & 1) << 4;
-                *out = O::cell(dl * f32::from(code) - ml);
-            }
+        let scales = scales(s, part(block, 0));
+        let [scales, minima] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        if O::PARTICULAR && !(batch::finite(scales) && batch::finite(minima)) {
+            groups::<S, O, false>(s, block, scales, minima, out);
+        } else {
+            groups::<S, O, true>(s, block, scales, minima, out);
+        }
+    }
+}
+
+#[inline(always)]
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    block: &[u8; 176],
+    scales: &[f32],
+    minima: &[f32],
+    out: &mut [O::Cell; 256],
+) {
+    let mut high = s.bytes(part(block, 16));
+    let numbers = scales.as_chunks::<2>().0.iter().zip(minima.as_chunks::<2>().0);
+    for ((i, out), (scales, minima)) in out.as_chunks_mut::<64>().0.iter_mut().enumerate().zip(numbers) {
+        let low = s.bytes(part(block, 48 + 32 * i));
+        for (j, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let low = s.and(if j == 0 { low } else { s.shr_u16(low, 4) }, s.splat_byte(15));
+            let codes = s.or(low, s.shl_u16(s.and(high, s.splat_byte(1)), 4));
+            high = s.shr_u16(high, 1);
+            let (scale, minimum) = (s.splat(scales[j]), s.splat(minima[j]));
+            O::put::<S, PLAIN>(s, s.unsigned(codes).map(|codes| s.sub(s.mul(scale, codes), minimum)), out);
         }
     }
 }

@@ -4,26 +4,45 @@
 
 use super::part;
 use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q6_k);
 
 #[inline(always)]
-fn q6_k<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
+fn q6_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<210>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
-        let d = from_f16(*part(block, 208));
-        for (g, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let dl = d * f32::from(block[192 + g].cast_signed());
-            let (half, g) = (g / 8, g % 8);
-            let (nibble, pair) = (g / 4 * 4, g / 2 * 2);
-            let low = part::<16>(block, half * 64 + g % 4 * 16);
-            let high = part::<16>(block, 128 + half * 32 + g % 2 * 16);
-            for ((q, h), out) in low.iter().zip(high).zip(out) {
-                let code = (q >> nibble) & 15 | (h >> pair & 3) << 4;
-                *out = O::cell(dl * (i32::from(code) - 32) as f32);
-            }
+        let scales = batch::signed_scales(s, from_f16(*part(block, 208)), s.pair(part(block, 192), part(block, 192)));
+        let scales = batch::in_memory(&scales);
+        if O::PARTICULAR && !batch::finite(scales) {
+            groups::<S, O, false>(s, block, scales, out);
+        } else {
+            groups::<S, O, true>(s, block, scales, out);
+        }
+    }
+}
+
+#[inline(always)]
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, block: &[u8; 210], scales: &[f32], out: &mut [O::Cell; 256]) {
+    for ((half, out), scales) in out.as_chunks_mut::<128>().0.iter_mut().enumerate().zip(scales.as_chunks::<8>().0) {
+        let low = [0, 1].map(|i| s.bytes(part(block, 64 * half + 32 * i)));
+        let high = s.bytes(part(block, 128 + 32 * half));
+        for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let low = if i < 2 { low[i] } else { s.shr_u16(low[i - 2], 4) };
+            let high = match i {
+                0 => s.shl_u16(high, 4),
+                1 => s.shl_u16(high, 2),
+                2 => high,
+                _ => s.shr_u16(high, 2),
+            };
+            let codes = s.or(s.and(low, s.splat_byte(0x0f)), s.and(high, s.splat_byte(0x30)));
+            let [first, second] = s.signed(s.sub_bytes(codes, s.splat_byte(32)));
+            O::put::<S, PLAIN>(
+                s,
+                [s.mul(s.splat(scales[2 * i]), first), s.mul(s.splat(scales[2 * i + 1]), second)],
+                out,
+            );
         }
     }
 }

@@ -1,18 +1,33 @@
 //! Q8_0: 32 codes of 8 bits, one scale. `d (f16) | qs[32]`.
 
-use crate::kernel::half::from_f16;
-use crate::kernel::{Element, Lanes, kernel};
+use super::part;
+use crate::kernel::{Element, Lanes, batch, kernel};
 
 kernel!(q8_0);
 
 #[inline(always)]
 fn q8_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<34>();
-    let (out, _) = O::cells(out).as_chunks_mut::<32>();
-    for ([d0, d1, qs @ ..], out) in blocks.iter().zip(out) {
-        let d = from_f16([*d0, *d1]);
-        let scale = s.splat(d);
-        let x = s.signed(s.bytes(qs)).map(|codes| s.mul(codes, scale));
-        if O::PARTICULAR && !d.is_finite() { O::put::<S, false>(s, x, out) } else { O::put::<S, true>(s, x, out) }
+    batch::sixteens::<O, 34, 32>(blocks, out, |blocks, out| {
+        let d = batch::scales(s, blocks, 0);
+        let d = batch::in_memory(&d);
+        if O::PARTICULAR && !batch::finite(d) {
+            sixteen::<S, O, false>(s, blocks, d, out);
+        } else {
+            sixteen::<S, O, true>(s, blocks, d, out);
+        }
+    });
+}
+
+#[inline(always)]
+fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    blocks: &[[u8; 34]; 16],
+    d: &[f32],
+    out: &mut [[O::Cell; 32]; 16],
+) {
+    for ((block, d), out) in blocks.iter().zip(d).zip(out) {
+        let d = s.splat(*d);
+        let codes = s.signed(s.bytes(part(block, 2)));
+        O::put::<S, PLAIN>(s, codes.map(|codes| s.mul(codes, d)), out);
     }
 }

@@ -7,16 +7,21 @@ use crate::kernel::{Element, Lanes, kernel};
 
 kernel!(tq2_0);
 
+/// What two bits stand for, whatever the two above them are.
+static VALUES: [f32; 16] = [-1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0];
+
 #[inline(always)]
-fn tq2_0<S: Lanes, O: Element>(_: S, blocks: &[u8], out: &mut [u8]) {
+fn tq2_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<66>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
+    let values = s.floats(&VALUES);
     for (block, out) in blocks.iter().zip(out) {
         let d = from_f16(*part(block, 64));
-        for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let shift = g % 4 * 2;
-            for (q, out) in part::<32>(block, g / 4 * 32).iter().zip(out) {
-                *out = O::cell((i32::from((q >> shift) & 3) - 1) as f32 * d);
+        let tables = O::tables::<S, false>(s, [s.mul(values, s.splat(d)); 2]);
+        for (half, out) in out.as_chunks_mut::<128>().0.iter_mut().enumerate() {
+            let qs = s.bytes(part(block, 32 * half));
+            for (i, out) in (0..).zip(out.as_chunks_mut::<32>().0) {
+                O::pick(s, tables, [0; 2], s.shr_u16(qs, 2 * i), out);
             }
         }
     }

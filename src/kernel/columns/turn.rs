@@ -220,8 +220,8 @@ const fn planes(bits: u32) -> [u32; 3] {
 fn planar_code(word: impl Fn(usize) -> u32, bits: u32, i: usize) -> u8 {
     let (mut code, mut offset) = (0, 0);
     for width in planes(bits) {
-        if width > 0 {
-            let per_word = (32 / width) as usize;
+        if let Some(per_word) = 32u32.checked_div(width) {
+            let per_word = per_word as usize;
             let part = word(offset as usize + i / per_word) >> ((i % per_word) as u32 * width) & ((1 << width) - 1);
             code |= part << offset;
             offset += width;

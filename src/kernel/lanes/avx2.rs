@@ -36,6 +36,13 @@ impl Lanes for Avx2 {
         fn add(a: Floats, b: Floats) -> Floats { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
         fn sub(a: Floats, b: Floats) -> Floats { [_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])] }
         fn mul(a: Floats, b: Floats) -> Floats { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
+        fn quarters(x: Floats) -> [Floats; 4] {
+            let spread = |x: __m256, i: u32| {
+                _mm256_permutevar8x32_ps(x, must_cast([i, i, i, i, i + 1, i + 1, i + 1, i + 1]))
+            };
+            let [low, high] = x.map(|x| [[spread(x, 0), spread(x, 2)], [spread(x, 4), spread(x, 6)]]);
+            [low[0], low[1], high[0], high[1]]
+        }
         fn widen_f16(x: &[[u8; 2]; 16]) -> Floats {
             let [low, high]: [__m128i; 2] = must_cast(*x);
             [one_nan(_mm256_cvtph_ps(low)), one_nan(_mm256_cvtph_ps(high))]
@@ -43,6 +50,7 @@ impl Lanes for Avx2 {
 
         fn bytes(x: &[u8; 32]) -> __m256i { must_cast(*x) }
         fn pair(low: &[u8; 16], high: &[u8; 16]) -> __m256i { _mm256_set_m128i(must_cast(*high), must_cast(*low)) }
+        fn quads(x: [u64; 4]) -> __m256i { must_cast(x) }
         fn nibbles(x: &[u8; 16]) -> __m256i {
             let shifted = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(must_cast(*x)), must_cast([[0u32; 4], [4; 4]]));
             _mm256_and_si256(shifted, _mm256_set1_epi8(15))
@@ -68,6 +76,16 @@ impl Lanes for Avx2 {
             let lane: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
             _mm256_shuffle_epi8(x, must_cast([lane; 2]))
         }
+        fn nibbles_by_eight(x: &[u8; 16]) -> __m256i {
+            let x = _mm256_permute4x64_epi64::<0b01_01_00_00>(_mm256_castsi128_si256(must_cast(*x)));
+            _mm256_and_si256(_mm256_srlv_epi64(x, must_cast([0u64, 4, 0, 4])), _mm256_set1_epi8(15))
+        }
+        fn pairs_of_bits(x: &[u8; 8]) -> __m256i {
+            let four_times = must_cast([0u32, 1, 2, 3, 4, 5, 6, 7].map(|i| 0x0101_0101 * i));
+            let x = _mm256_shuffle_epi8(_mm256_set1_epi64x(i64::from_le_bytes(*x)), four_times);
+            let x = _mm256_blend_epi16::<0b1010_1010>(x, _mm256_srli_epi16::<4>(x));
+            _mm256_and_si256(x, _mm256_set1_epi16(0x0c03))
+        }
         fn byte_array(x: __m256i) -> [u8; 32] { must_cast(x) }
         fn splat_byte(x: u8) -> __m256i { _mm256_set1_epi8(x.cast_signed()) }
         fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
@@ -76,16 +94,15 @@ impl Lanes for Avx2 {
         fn sub_bytes(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi8(a, b) }
         fn shr_u16(x: __m256i, by: u32) -> __m256i { _mm256_srl_epi16(x, _mm_cvtsi32_si128(by.cast_signed())) }
         fn shl_u16(x: __m256i, by: u32) -> __m256i { _mm256_sll_epi16(x, _mm_cvtsi32_si128(by.cast_signed())) }
-        fn keep(bits: u32, x: __m256i) -> __m256i {
-            // each byte gets the byte that has its bit, then the bit
-            let spread = must_cast([[0u8; 8], [1; 8], [2; 8], [3; 8]]);
-            let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), spread);
-            let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201u64.cast_signed());
-            _mm256_and_si256(x, _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit))
+        fn keep(bits: u32, x: __m256i) -> __m256i { _mm256_and_si256(x, spread(bits)) }
+        fn negate(bits: u32, x: __m256i) -> __m256i {
+            let negative = spread(bits);
+            _mm256_sub_epi8(_mm256_xor_si256(x, negative), negative)
         }
-        fn look_up(table: &[u8; 16], codes: __m256i) -> __m256i {
-            let table = _mm256_broadcastsi128_si256(must_cast(*table));
-            _mm256_shuffle_epi8(table, _mm256_and_si256(codes, _mm256_set1_epi8(15)))
+        fn above(x: __m256i, limit: u8) -> __m256i {
+            // equal to the greater of itself and the next number
+            let next = _mm256_set1_epi8(limit.wrapping_add(1).cast_signed());
+            _mm256_cmpeq_epi8(_mm256_max_epu8(x, next), x)
         }
         fn unsigned(x: __m256i) -> [Floats; 2] {
             [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)].map(|x| {
@@ -137,6 +154,17 @@ impl Lanes for Avx2 {
             ]);
         }
     }
+}
+
+/// A byte of ones for each bit.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn spread(bits: u32) -> __m256i {
+    // each byte gets the byte that has its bit, then the bit
+    let source = must_cast([[0u8; 8], [1; 8], [2; 8], [3; 8]]);
+    let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), source);
+    let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201u64.cast_signed());
+    _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
 }
 
 #[inline]

@@ -47,6 +47,10 @@ macro_rules! lanes {
                 fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
                 fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
                 fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
+                fn quarters(x: __m512) -> [__m512; 4] {
+                    let fours = [0u32, 4, 8, 12].map(|i| [[i; 4], [i + 1; 4], [i + 2; 4], [i + 3; 4]]);
+                    fours.map(|index| _mm512_permutexvar_ps(must_cast(index), x))
+                }
                 fn widen_f16(x: &[[u8; 2]; 16]) -> __m512 {
                     let x = _mm512_cvtph_ps(must_cast(*x));
                     _mm512_mask_mov_ps(x, nan(x), _mm512_set1_ps(half::NAN))
@@ -56,6 +60,7 @@ macro_rules! lanes {
                 fn pair(low: &[u8; 16], high: &[u8; 16]) -> __m256i {
                     _mm256_set_m128i(must_cast(*high), must_cast(*low))
                 }
+                fn quads(x: [u64; 4]) -> __m256i { must_cast(x) }
                 fn nibbles(x: &[u8; 16]) -> __m256i {
                     let shifted = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(must_cast(*x)), must_cast([[0u32; 4], [4; 4]]));
                     _mm256_and_si256(shifted, _mm256_set1_epi8(15))
@@ -81,6 +86,16 @@ macro_rules! lanes {
                     let lane: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
                     _mm256_shuffle_epi8(x, must_cast([lane; 2]))
                 }
+                fn nibbles_by_eight(x: &[u8; 16]) -> __m256i {
+                    let x = _mm256_permute4x64_epi64::<0b01_01_00_00>(_mm256_castsi128_si256(must_cast(*x)));
+                    _mm256_and_si256(_mm256_srlv_epi64(x, must_cast([0u64, 4, 0, 4])), _mm256_set1_epi8(15))
+                }
+                fn pairs_of_bits(x: &[u8; 8]) -> __m256i {
+                    let four_times = must_cast([0u32, 1, 2, 3, 4, 5, 6, 7].map(|i| 0x0101_0101 * i));
+                    let x = _mm256_shuffle_epi8(_mm256_set1_epi64x(i64::from_le_bytes(*x)), four_times);
+                    let x = _mm256_blend_epi16::<0b1010_1010>(x, _mm256_srli_epi16::<4>(x));
+                    _mm256_and_si256(x, _mm256_set1_epi16(0x0c03))
+                }
                 fn byte_array(x: __m256i) -> [u8; 32] { must_cast(x) }
                 fn splat_byte(x: u8) -> __m256i { _mm256_set1_epi8(x.cast_signed()) }
                 fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
@@ -94,9 +109,11 @@ macro_rules! lanes {
                     _mm256_sll_epi16(x, _mm_cvtsi32_si128(by.cast_signed()))
                 }
                 fn keep(bits: u32, x: __m256i) -> __m256i { _mm256_maskz_mov_epi8(bits, x) }
-                fn look_up(table: &[u8; 16], codes: __m256i) -> __m256i {
-                    let table = _mm256_broadcastsi128_si256(must_cast(*table));
-                    _mm256_shuffle_epi8(table, _mm256_and_si256(codes, _mm256_set1_epi8(15)))
+                fn negate(bits: u32, x: __m256i) -> __m256i {
+                    _mm256_mask_sub_epi8(x, bits, _mm256_setzero_si256(), x)
+                }
+                fn above(x: __m256i, limit: u8) -> __m256i {
+                    _mm256_movm_epi8(_mm256_cmpgt_epu8_mask(x, _mm256_set1_epi8(limit.cast_signed())))
                 }
                 fn unsigned(x: __m256i) -> [__m512; 2] {
                     let [low, high] = [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)];

@@ -48,6 +48,11 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
+    fn quarters(self, x: Floats) -> [Floats; 4] {
+        from_fn(|i| from_fn(|j| x[4 * i + j / 4]))
+    }
+
+    #[inline(always)]
     fn widen_f16(self, x: &[[u8; 2]; 16]) -> Floats {
         x.map(half::from_f16)
     }
@@ -60,6 +65,11 @@ impl Lanes for Baseline {
     #[inline(always)]
     fn pair(self, low: &[u8; 16], high: &[u8; 16]) -> Bytes {
         from_fn(|i| if i < 16 { low[i] } else { high[i - 16] })
+    }
+
+    #[inline(always)]
+    fn quads(self, x: [u64; 4]) -> Bytes {
+        bytemuck::must_cast(x.map(u64::to_le_bytes))
     }
 
     #[inline(always)]
@@ -80,6 +90,16 @@ impl Lanes for Baseline {
     #[inline(always)]
     fn turn_bytes(self, x: Bytes) -> Bytes {
         from_fn(|i| x[i / 16 * 16 + i % 4 * 4 + i % 16 / 4])
+    }
+
+    #[inline(always)]
+    fn nibbles_by_eight(self, x: &[u8; 16]) -> Bytes {
+        from_fn(|i| x[i % 8 + i / 16 * 8] >> (i / 8 % 2 * 4) & 15)
+    }
+
+    #[inline(always)]
+    fn pairs_of_bits(self, x: &[u8; 8]) -> Bytes {
+        from_fn(|i| x[i / 4] >> (i / 2 % 2 * 4) & [3, 12][i % 2])
     }
 
     #[inline(always)]
@@ -128,8 +148,13 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
-    fn look_up(self, table: &[u8; 16], codes: Bytes) -> Bytes {
-        codes.map(|code| table[usize::from(code & 15)])
+    fn negate(self, bits: u32, x: Bytes) -> Bytes {
+        from_fn(|i| if bits >> i & 1 == 0 { x[i] } else { x[i].wrapping_neg() })
+    }
+
+    #[inline(always)]
+    fn above(self, x: Bytes, limit: u8) -> Bytes {
+        from_fn(|i| if x[i] > limit { 0xff } else { 0 })
     }
 
     #[inline(always)]
@@ -144,12 +169,16 @@ impl Lanes for Baseline {
 
     #[inline(always)]
     fn put_f32(self, x: [Floats; 2], out: &mut [[u8; 4]; 32]) {
-        *out = from_fn(|i| x[i / 16][i % 16].to_le_bytes());
+        for (x, out) in x.as_flattened().iter().zip(out) {
+            *out = x.to_le_bytes();
+        }
     }
 
     #[inline(always)]
     fn put_f16(self, x: [Floats; 2], out: &mut [[u8; 2]; 32]) {
-        *out = from_fn(|i| half::f16(x[i / 16][i % 16]).to_le_bytes());
+        for (x, out) in x.as_flattened().iter().zip(out) {
+            *out = half::f16(*x).to_le_bytes();
+        }
     }
 
     #[inline(always)]
@@ -159,7 +188,9 @@ impl Lanes for Baseline {
 
     #[inline(always)]
     fn put_bf16(self, x: [Floats; 2], out: &mut [[u8; 2]; 32]) {
-        *out = from_fn(|i| half::bf16(x[i / 16][i % 16]).to_le_bytes());
+        for (x, out) in x.as_flattened().iter().zip(out) {
+            *out = half::bf16(*x).to_le_bytes();
+        }
     }
 
     #[inline(always)]

@@ -55,6 +55,12 @@ impl Shard {
         self.beside = None;
         Ok(())
     }
+
+    /// Takes it away again after it got its name.
+    pub(super) fn remove(&self) {
+        // another error is being told already
+        let _ = fs::remove_file(&self.target);
+    }
 }
 
 impl Drop for Shard {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::catalog::quote;
+use crate::catalog::{quote, repeated};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::plan::TensorSpec;
@@ -25,6 +25,9 @@ pub(super) fn groups(outputs: &[TensorSpec], extent: &Extent) -> Result<Vec<Grou
         Extent::File => u64::MAX,
         Extent::Shards(most) => *most,
     };
+    if let Some(name) = repeated(outputs.iter().map(|output| &*output.name)) {
+        return Err(Error::malformed(format!("two weights would be called {}", quote(name))));
+    }
     let mut files = vec![(Vec::new(), 0u64)];
     for (number, output) in outputs.iter().enumerate() {
         if !storable(output.dtype) {
@@ -64,6 +67,11 @@ fn storable(dtype: Dtype) -> bool {
 /// The header: its length, and JSON padded to 8 bytes.
 pub(super) fn header(group: &Group, outputs: &[TensorSpec], metadata: &[(String, String)]) -> Result<Vec<u8>> {
     let mut map = Map::new();
+    if group.outputs.iter().any(|&(number, _)| &*outputs[number].name == "__metadata__") {
+        return Err(Error::unsupported(
+            "safetensors keeps `__metadata__` to itself: leave the tensor of that name out",
+        ));
+    }
     if !metadata.is_empty() {
         let metadata: Map<_, _> = metadata.iter().map(|(k, v)| (k.clone(), Value::from(v.as_str()))).collect();
         map.insert("__metadata__".to_owned(), metadata.into());
@@ -72,9 +80,7 @@ pub(super) fn header(group: &Group, outputs: &[TensorSpec], metadata: &[(String,
         let output = &outputs[number];
         let end = start + output.nbytes().expect("counted above");
         let entry = json!({"dtype": output.dtype, "shape": output.shape.as_slice(), "data_offsets": [start, end]});
-        if map.insert(output.name.to_string(), entry).is_some() {
-            return Err(Error::malformed(format!("two weights would be called {}", quote(&output.name))));
-        }
+        map.insert(output.name.to_string(), entry);
     }
     let mut text = serde_json::to_vec(&map).expect("texts and numbers");
     text.resize(text.len().next_multiple_of(8), b' ');

@@ -55,17 +55,39 @@ pub(crate) fn show(
         let bits = totals.bits_per_weight.map_or(String::new(), |b| format!(", {b:.2} bits per weight"));
         field("bytes", Some(format!("{}{bits}", size(totals.nbytes))))?;
     }
+    field("weights", weights(summary))?;
     dtypes(totals, screen, out)
+}
+
+/// The quantised weights: how many, of which schemes, and what they take once they are brought back.
+fn weights(summary: &Summary) -> Option<String> {
+    let remembered = summary.remembered.as_ref()?;
+    let mut schemes: Vec<(&str, u64)> = Vec::new();
+    for weight in &summary.weights {
+        let scheme = weight.scheme.unwrap_or("refused");
+        match schemes.iter_mut().find(|(name, _)| *name == scheme) {
+            Some((_, n)) => *n += 1,
+            None => schemes.push((scheme, 1)),
+        }
+    }
+    let schemes: Vec<String> = schemes.iter().map(|(name, n)| format!("{} {name}", Exact(*n))).collect();
+    let (narrow, wide) = (Bytes(remembered.bf16_nbytes), Bytes(remembered.f32_nbytes));
+    Some(format!("{}; all is {narrow} as BF16 or F16, {wide} as F32", schemes.join(", ")))
 }
 
 /// Refusals and warnings, below everything else.
 pub(crate) fn remarks(summary: &Summary, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
-    if !summary.refused.is_empty() || !summary.warnings.is_empty() {
+    let refused = summary.weights.iter().any(|w| w.refused.is_some());
+    if refused || !summary.refused.is_empty() || !summary.warnings.is_empty() {
         writeln!(out)?;
     }
     for refused in &summary.refused {
         let text = format!("{}: {}", clean(&refused.name), clean(&refused.reason));
         writeln!(out, "{} {}", screen.paint(REFUSED, "refused:"), wrapped(&text, screen))?;
+    }
+    for weight in summary.weights.iter().filter(|w| w.refused.is_some()).take(FILES) {
+        let text = clean(weight.refused.as_deref().unwrap_or_default()).into_owned();
+        writeln!(out, "{} {}", screen.paint(REFUSED, "weights:"), wrapped(&text, screen))?;
     }
     for warning in &summary.warnings {
         writeln!(out, "{} {}", screen.paint(WARNING, "warning:"), wrapped(&clean(warning), screen))?;

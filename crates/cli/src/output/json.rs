@@ -9,7 +9,7 @@ use crate::args::Inspect;
 use crate::exit::Failure;
 
 /// The document's layout. It changes when a field changes its meaning or goes away.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// A document that has been begun.
 pub(crate) struct Document {

@@ -1,7 +1,6 @@
 //! The progress bar: on standard error, if that is a terminal, and gone when the work is.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
@@ -11,28 +10,17 @@ const WORTH_WATCHING: u64 = 64 << 20;
 /// and the bar stay on the one above.
 const ECHO: u16 = 3;
 
-/// A bar over so many bytes.
-pub(crate) fn bar(bytes: u64) -> ProgressBar {
+/// A bar over so many bytes, with a word for what is done to them. Who shows it clears it, also when
+/// interrupted.
+pub(crate) fn bar(doing: &str, bytes: u64) -> ProgressBar {
     if bytes < WORTH_WATCHING || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let target = ProgressDrawTarget::term_like_with_hz(Box::new(Terminal), 15);
-    let bar = ProgressBar::with_draw_target(Some(bytes), target);
-    let template = "hashing {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+    let bar = ProgressBar::with_draw_target(Some(bytes), target).with_message(doing.to_owned());
+    let template = "{msg} {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
-    shown().replace(bar.clone());
-    // fails for the second bar of a run: the handler is there already
-    let _ = ctrlc::set_handler(|| {
-        shown().take().iter().for_each(ProgressBar::finish_and_clear);
-        std::process::exit(130);
-    });
     bar
-}
-
-/// The bar that an interrupt clears.
-fn shown() -> MutexGuard<'static, Option<ProgressBar>> {
-    static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
-    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Standard error, said to be a little narrower than it is.

@@ -1,0 +1,140 @@
+//! `anamnesis plan`: what `remember` would read and make.
+
+use std::io::Write;
+
+use anamnesis::plan::{Job, PLAIN, Work};
+use anamnesis::{ByteRange, Catalog, Plan as Made};
+use serde_json::{Value, json};
+
+use crate::args::{Color, Plan};
+use crate::exit::{Code, Failure, Stop};
+use crate::output::table::{Column, Fit, Table};
+use crate::output::tensors::{Dims, name};
+use crate::output::text::{Bytes, Exact, clean, plural};
+use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
+use crate::remember::how;
+
+pub(crate) fn run(args: &Plan, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
+    let checkpoint = args.opening.options().open(&args.source).map_err(Failure::from)?;
+    let plan = how(&checkpoint, &args.weights).plan().map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    let catalog = checkpoint.catalog();
+    if args.json {
+        writeln!(out, "{}", document(args, &plan, catalog))?;
+    } else {
+        show(args, &plan, catalog, &Screen::new(color), out)?;
+    }
+    Ok(if plan.refused.is_empty() { Code::Done } else { Code::Failed })
+}
+
+fn show(args: &Plan, plan: &Made, catalog: &Catalog, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
+    let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
+    let weights = plan.jobs.len() - plain;
+    let read: u64 = plan.jobs.iter().map(|job| stored(job, catalog)).sum();
+    let title = clean(&args.source.display().to_string()).into_owned();
+    writeln!(out, "{}", screen.paint(BOLD, title))?;
+    writeln!(
+        out,
+        "  {} as {}, {}: {} from {}",
+        plural(weights as u64, "weight"),
+        args.weights.dtype,
+        plural(plain as u64, "plain tensor"),
+        Bytes(plan.nbytes()),
+        Bytes(read)
+    )?;
+    if !plan.jobs.is_empty() {
+        writeln!(out)?;
+        table(args, plan, catalog).print(screen, out)?;
+    }
+    if !plan.notes.is_empty() || !plan.refused.is_empty() {
+        writeln!(out)?;
+    }
+    for note in &plan.notes {
+        writeln!(out, "{} {}", screen.paint(WARNING, "note:"), clean(note))?;
+    }
+    for refused in &plan.refused {
+        writeln!(out, "{} {}", screen.paint(REFUSED, "refused:"), clean(&refused.error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Each output, and below it what it is made from.
+fn table(args: &Plan, plan: &Made, catalog: &Catalog) -> Table {
+    let columns = vec![
+        Column::left("weight").fit(Fit::Middle(24)),
+        Column::left("scheme").style(DIM),
+        Column::left("dtype").style(DTYPE),
+        Column::left("shape"),
+        Column::right("bytes"),
+        Column::left("where").fit(Fit::End).style(DIM),
+        Column::left("decoder").fit(Fit::Below),
+    ];
+    let mut table = Table::new(columns, 0);
+    let several = catalog.files.len() > 1;
+    for job in &plan.jobs {
+        table.cell(name(&job.output.name));
+        table.cell(job.scheme);
+        table.cell(job.output.dtype);
+        table.cell(Dims(&job.output.shape));
+        table.cell(Bytes(job.output.nbytes().unwrap_or(u64::MAX)));
+        table.cell(match &job.work {
+            Work::Tiles { .. } => plural(job.tiles().count() as u64, "tile"),
+            Work::Stream { .. } => "from first to last".to_owned(),
+        });
+        table.cell(if args.long { clean(&decoder(job)).into_owned() } else { String::new() });
+        for part in &job.parts {
+            let info = &catalog.tensors()[part.tensor];
+            table.cell_after("  ", part.role);
+            table.cell("");
+            table.cell(clean(info.encoding.name()));
+            table.cell(Dims(&info.shape));
+            table.cell(Bytes(info.bytes.len));
+            table.cell(place(&info.bytes, several));
+            table.cell("");
+        }
+    }
+    table
+}
+
+fn place(bytes: &ByteRange, several: bool) -> String {
+    let range = format!("{}..{}", Exact(bytes.start), Exact(bytes.end()));
+    if several { format!("file {}, {range}", bytes.file) } else { range }
+}
+
+/// Bytes of the stored tensors that a job needs.
+fn stored(job: &Job, catalog: &Catalog) -> u64 {
+    job.parts.iter().map(|part| catalog.tensors()[part.tensor].bytes.len).sum()
+}
+
+fn decoder(job: &Job) -> String {
+    match &job.work {
+        Work::Tiles { decoder, .. } => format!("{decoder:?}"),
+        Work::Stream { from } => format!("Stream {{ from: {from} }}"),
+    }
+}
+
+fn document(args: &Plan, plan: &Made, catalog: &Catalog) -> Value {
+    let range = |bytes: ByteRange| json!([bytes.file, bytes.start, bytes.len]);
+    let jobs = plan.jobs.iter().map(|job| {
+        let parts = job.parts.iter().map(|part| {
+            let info = &catalog.tensors()[part.tensor];
+            json!({
+                "role": part.role, "name": &*info.name, "dtype": info.encoding.name(), "shape": info.shape.as_slice(),
+                "range": range(info.bytes),
+            })
+        });
+        json!({
+            "name": &*job.output.name, "dtype": job.output.dtype, "shape": job.output.shape.as_slice(),
+            "nbytes": job.output.nbytes(), "scheme": job.scheme, "decoder": decoder(job),
+            "parts": parts.collect::<Vec<_>>(), "reads": job.reads(catalog).map(range).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "version": json::VERSION,
+        "source": args.source.display().to_string(),
+        "files": catalog.files.iter().map(|f| f.path.as_ref().map(|p| p.display().to_string())).collect::<Vec<_>>(),
+        "jobs": jobs.collect::<Vec<_>>(),
+        "nbytes": plan.nbytes(),
+        "notes": plan.notes,
+        "refused": plan.refused.iter().map(|r| json!({"name": &*r.name, "reason": r.error.to_string()})).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,149 @@
+//! bitsandbytes: blocks of NF4 or FP4 codes, and INT8 rows.
+//!
+//! 4 bit: `w = map[code] * absmax`, blocks counted along the flattened weight, the high nibble first. What
+//! the 16 codes mean is stored (`quant_map`). `absmax` may be quantised itself:
+//! `nested_quant_map[code] * nested_absmax + nested_offset`. Shape, block sizes and offset stand in a JSON
+//! text, `quant_state.bitsandbytes__nf4` or `__fp4`. Codes may be stored as a 16- or 32-bit float type, whose
+//! bytes are meant. INT8: `w = code * SCB * (1/127)`, one `SCB` per row.
+//! Sources: bitsandbytes `functional.py` (`QuantState`), `backends/default/ops.py`, `_ops.py`
+//! (`int8_vectorwise_dequant`), `nn/modules.py`.
+
+use serde::Deserialize;
+
+use crate::catalog::{TensorInfo, elements};
+use crate::decode::{Codes, Factors, Flat, Grouped, PerGroup, Scales, Zeros};
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::kernel::{Form, Packing, Value};
+
+use super::Weight;
+use super::context::{Context, malformed, plain, stem, unsupported};
+use super::grain::stack;
+use super::plain::missing;
+
+const STATES: &[&str] = &[".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4"];
+
+/// Blocks that bitsandbytes makes have 32 to 4096 elements.
+const LARGEST_BLOCK: u64 = 1 << 20;
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    if let Some((state, _)) = cx.first_beside(&info.name, STATES) {
+        return four_bit(cx, tensor, state).map(Some);
+    }
+    if let Some(weight) = STATES.iter().find_map(|suffix| stem(info, suffix)) {
+        let there = cx.catalog.position(weight).is_some();
+        return if there { Ok(None) } else { Err(missing(info, weight)) };
+    }
+    if info.name.ends_with("weight") && cx.beside(&info.name, ".absmax").is_some() {
+        return Err(missing(info, "quant_state"));
+    }
+    match stem(info, ".weight").and_then(|stem| cx.beside(stem, ".SCB")) {
+        Some(scales) if cx.dtype(tensor) == Some(Dtype::I8) => int8(cx, tensor, scales).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The JSON text beside a weight of 4 bits.
+#[derive(Deserialize)]
+struct State {
+    quant_type: String,
+    blocksize: u64,
+    shape: Vec<u64>,
+    nested_blocksize: Option<u64>,
+    nested_offset: Option<f64>,
+    nested_dtype: Option<String>,
+}
+
+fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
+    let info = cx.info(tensor);
+    let State { quant_type, blocksize, shape, nested_blocksize, nested_offset, nested_dtype } =
+        serde_json::from_slice(&cx.peek(state)?)
+            .map_err(|e| malformed(cx.info(state), format!("this is no quant_state: {e}")))?;
+    let wrong = |what: String| malformed(info, what);
+    if !cx.info(state).name.ends_with(&*quant_type) {
+        return Err(malformed(cx.info(state), format!("its quant_type is {quant_type:?}")));
+    }
+    if !matches!(cx.dtype(tensor), Some(Dtype::U8 | Dtype::I8 | Dtype::BF16 | Dtype::F16 | Dtype::F32)) {
+        return Err(wrong(format!("{} where codes of 4 bits belong", info.encoding)));
+    }
+    if !blocksize.is_power_of_two() || !(2..=LARGEST_BLOCK).contains(&blocksize) {
+        return Err(wrong(format!("blocks of {blocksize} elements")));
+    }
+    let item = info.encoding.item_bytes().unwrap_or(1);
+    let count = elements(&shape).filter(|n| n.div_ceil(2).checked_next_multiple_of(item) == Some(info.nbytes()));
+    let Some(count) = count else {
+        return Err(wrong(format!("{} bytes of codes do not make {shape:?}, 2 in a byte", info.nbytes())));
+    };
+    let mut parts = vec![("codes", tensor), ("quant_state", state)];
+    let mut part = |role: &'static str, suffix: &str, count: u64, dtype: Dtype| {
+        let found = cx.beside(&info.name, suffix).ok_or_else(|| missing(info, suffix))?;
+        let there = cx.info(found);
+        if plain(there) != Some(dtype) || there.elements() != count {
+            return Err(malformed(there, format!("{} where {count} of {dtype} belong", described(there))));
+        }
+        parts.push((role, found));
+        Ok(parts.len() - 1)
+    };
+    let table = Some(part("quant_map", ".quant_map", 16, Dtype::F32)?);
+    let blocks = count.div_ceil(blocksize);
+    let nested = cx.beside(&info.name, ".nested_absmax").is_some() || nested_blocksize.is_some();
+    let scales = if nested {
+        let block = nested_blocksize.filter(|&n| n > 0);
+        let block = block.ok_or_else(|| wrong("its quant_state names no nested_blocksize".to_owned()))?;
+        let offset = nested_offset.ok_or_else(|| wrong("its quant_state names no nested_offset".to_owned()))?;
+        if nested_dtype.as_deref().is_some_and(|dtype| dtype != "float32") {
+            return Err(unsupported(info, format!("a nested_dtype of {}", nested_dtype.unwrap_or_default())));
+        }
+        #[allow(clippy::cast_possible_truncation)] // as torch.tensor(float) makes it F32
+        let offset = offset as f32;
+        PerGroup::Nested {
+            codes: part("absmax", ".absmax", blocks, Dtype::U8)?,
+            map: part("nested_quant_map", ".nested_quant_map", 256, Dtype::F32)?,
+            scales: part("nested_absmax", ".nested_absmax", blocks.div_ceil(block), Dtype::F32)?,
+            block,
+            offset,
+        }
+    } else {
+        PerGroup::Stored { part: part("absmax", ".absmax", blocks, Dtype::F32)?, dtype: Dtype::F32 }
+    };
+    let decoder = Flat {
+        elements: count,
+        group: blocksize,
+        codes: Codes::new(Packing::HighNibbles, Value::Unsigned, 0),
+        table,
+        form: Form::Scale,
+        scales,
+        zeros: None,
+    };
+    Ok(cx.weight("bitsandbytes", &*info.name, &shape, &parts, decoder))
+}
+
+fn int8(cx: &Context<'_>, tensor: usize, scales: usize) -> Result<Weight> {
+    let (info, found) = (cx.info(tensor), cx.info(scales));
+    let (rows, cols, _) = stack(&info.shape);
+    if plain(found) != Some(Dtype::F32) || found.elements() != rows {
+        return Err(malformed(found, format!("{} where an F32 for each of {rows} rows belongs", described(found))));
+    }
+    let mut parts = vec![("codes", tensor), ("scale", scales)];
+    if let Some(format) = stem(info, ".weight").and_then(|stem| cx.beside(stem, ".weight_format")) {
+        if cx.peek_integers(format)? != [0] {
+            return Err(unsupported(cx.info(format), "codes in another order than row by row"));
+        }
+        parts.push(("weight_format", format));
+    }
+    let decoder = Grouped {
+        rows,
+        cols,
+        matrix_rows: rows.max(1),
+        codes: Codes::new(Packing::Bytes, Value::Signed, cols),
+        form: Form::Scale127,
+        scales: Scales::Stored(Factors::per_group(1, Dtype::F32, cols.max(1))),
+        zeros: Zeros::None,
+    };
+    Ok(cx.weight("bitsandbytes", &*info.name, &info.shape, &parts, decoder))
+}
+
+fn described(info: &TensorInfo) -> String {
+    format!("{} {:?}", info.encoding, info.shape.as_slice())
+}

@@ -1,0 +1,76 @@
+//! Smoothed weights: `X.pre_quant_scale`, and the low-rank part of SVDQuant.
+//!
+//! AWQ and SmoothQuant multiply a layer's input by `pre_quant_scale` and divide the columns of its weight by
+//! it; SVDQuant keeps the largest part of the divided weight in `svdquant_lora_b · svdquant_lora_a`. In the
+//! basis before that, `w = (dequantised + b · a) * pre_quant_scale`.
+//!
+//! Source: ModelOpt 0.47, `_update_svdquant` of `export/quant_utils.py`, in F32 and in this order. Its
+//! matrix product fixes no order of summation: here the ranks are summed from the first to the last, each
+//! product and each sum rounded to F32, so that an element may differ from torch's in its last bits.
+
+use crate::catalog::TensorInfo;
+use crate::decode::{LowRank, Smoothed};
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::plan::Decoder;
+
+use super::Weight;
+use super::context::{Context, malformed, plain};
+use super::plain::missing;
+
+/// A weight of these parts, in the basis before smoothing if there was any.
+pub(super) fn weight(
+    cx: &Context<'_>,
+    scheme: &'static str,
+    name: &str,
+    shape: &[u64],
+    parts: &[(&'static str, usize)],
+    decoder: impl Decoder + 'static,
+) -> Result<Weight> {
+    let beside = |suffix| name.strip_suffix(".weight").and_then(|stem| cx.beside(stem, suffix));
+    let columns = beside(".pre_quant_scale");
+    let (a, b) = (beside(".svdquant_lora_a"), beside(".svdquant_lora_b"));
+    if columns.is_none() && a.is_none() && b.is_none() {
+        return Ok(cx.weight(scheme, name, shape, parts, decoder));
+    }
+    let mut parts = parts.to_vec();
+    let heart = cx.info(parts[0].1);
+    let &[rows, cols] = shape else {
+        return Err(malformed(heart, format!("a smoothed weight of {shape:?}: only matrices are smoothed")));
+    };
+    let columns = match columns {
+        Some(columns) => {
+            let info = cx.info(columns);
+            if info.elements() != cols || !matches!(info.shape[..], [_] | [1, _]) {
+                return Err(malformed(info, format!("{:?} is not a factor for each of {cols} columns", info.shape)));
+            }
+            parts.push(("pre_quant_scale", columns));
+            Some((parts.len() - 1, float(info)?))
+        }
+        None => None,
+    };
+    let low_rank = match (a, b) {
+        (Some(a), Some(b)) => {
+            let (first, second) = (cx.info(a), cx.info(b));
+            let rank = first.shape.first().copied().unwrap_or_default();
+            if rank == 0 || first.shape[..] != [rank, cols] {
+                return Err(malformed(first, format!("{:?} is not a low-rank part of {shape:?}", first.shape)));
+            }
+            if second.shape[..] != [rows, rank] {
+                let what = format!("{:?} is not a low-rank part of {shape:?}, of rank {rank}", second.shape);
+                return Err(malformed(second, what));
+            }
+            parts.extend([("low_rank_a", a), ("low_rank_b", b)]);
+            Some(LowRank { rank, a: (parts.len() - 2, float(first)?), b: (parts.len() - 1, float(second)?) })
+        }
+        (None, None) => None,
+        (Some(_), None) => return Err(missing(heart, "svdquant_lora_b")),
+        (None, Some(_)) => return Err(missing(heart, "svdquant_lora_a")),
+    };
+    Ok(cx.weight(scheme, name, shape, &parts, Smoothed { inner: Box::new(decoder), columns, low_rank }))
+}
+
+fn float(info: &TensorInfo) -> Result<Dtype> {
+    let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
+    dtype.ok_or_else(|| malformed(info, format!("{} where F32, F16 or BF16 belongs", info.encoding)))
+}

@@ -1,0 +1,68 @@
+//! Writers of small files, by the formats' descriptions.
+
+use serde_json::{Map, Value, json};
+
+/// A tensor to write: name, dtype, shape and bytes.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub name: String,
+    pub dtype: String,
+    pub shape: Vec<u64>,
+    pub bytes: Vec<u8>,
+}
+
+impl Stored {
+    pub fn new(name: &str, dtype: &str, shape: &[u64], bytes: Vec<u8>) -> Self {
+        Self { name: name.to_owned(), dtype: dtype.to_owned(), shape: shape.to_vec(), bytes }
+    }
+}
+
+pub fn safetensors(tensors: &[Stored], metadata: &[(&str, &str)]) -> Vec<u8> {
+    let mut map = Map::new();
+    if !metadata.is_empty() {
+        let metadata = metadata.iter().map(|(k, v)| ((*k).to_owned(), Value::from(*v)));
+        map.insert("__metadata__".to_owned(), Value::Object(metadata.collect()));
+    }
+    let mut at = 0;
+    for tensor in tensors {
+        let end = at + tensor.bytes.len();
+        let entry = json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [at, end]});
+        map.insert(tensor.name.clone(), entry);
+        at = end;
+    }
+    let header = serde_json::to_vec(&map).unwrap();
+    let data = tensors.iter().flat_map(|t| &t.bytes).copied();
+    let head = (header.len() as u64).to_le_bytes();
+    head.into_iter().chain(header).chain(data).collect()
+}
+
+/// A GGUF file of version 3; dtypes are ggml's type ids. `keys` are texts.
+pub fn gguf(big: bool, keys: &[(&str, &str)], tensors: &[Stored]) -> Vec<u8> {
+    let u32 = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+    let u64 = |n: u64| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+    let text = |s: &str| [&u64(s.len() as u64)[..], s.as_bytes()].concat();
+    let mut bytes = b"GGUF".to_vec();
+    bytes.extend(u32(3));
+    bytes.extend(u64(tensors.len() as u64));
+    bytes.extend(u64(keys.len() as u64));
+    for (key, value) in keys {
+        bytes.extend([text(key), u32(8).to_vec(), text(value)].concat());
+    }
+    let mut at = 0;
+    for tensor in tensors {
+        bytes.extend(text(&tensor.name));
+        bytes.extend(u32(u32::try_from(tensor.shape.len()).unwrap()));
+        tensor.shape.iter().rev().for_each(|&d| bytes.extend(u64(d)));
+        bytes.extend(u32(tensor.dtype.parse().unwrap()));
+        bytes.extend(u64(at));
+        at += (tensor.bytes.len() as u64).next_multiple_of(32);
+    }
+    for tensor in tensors {
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        bytes.extend(&tensor.bytes);
+    }
+    if !tensors.is_empty() {
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+    }
+    bytes
+}

@@ -1,0 +1,104 @@
+//! torchao's flattened tensor classes against reference outputs, and classes that are refused.
+
+mod common;
+
+use common::schemes::{f32s, meets_oracles, noise, refusal, safetensors_with, same, scales, weight};
+
+const NAME: &str = "a.fc._weight";
+
+#[test]
+fn reference_outputs_are_met() {
+    assert_eq!(meets_oracles("torchao"), 7);
+}
+
+/// A file whose weight is said to be this.
+fn file(said: &str, qdata: (&str, &[u64]), rest: &[(&str, &str, &[u64], Vec<u8>)]) -> Vec<u8> {
+    let metadata = serde_json::json!({"a.fc.weight": said, "tensor_names": "[\"a.fc.weight\"]"}).to_string();
+    let n = usize::try_from(qdata.1.iter().product::<u64>()).unwrap();
+    let mut tensors = vec![("a.fc._weight_qdata", qdata.0, qdata.1, noise(1, n))];
+    tensors.extend(rest.iter().cloned());
+    safetensors_with(&metadata, &tensors)
+}
+
+fn class(name: &str, data: &str) -> String {
+    format!(r#"{{"_type":"{name}","_data":{{{data}}},"_tensor_data_names":["qdata","scale"]}}"#)
+}
+
+#[test]
+fn float_zero_points_are_subtracted_before_the_scale() {
+    let said = class("IntxUnpackedToInt8Tensor", r#""block_size":[1,16]"#);
+    let (s, z) = (scales(2, 8), scales(3, 8));
+    let parts =
+        [("a.fc._weight_scale", "F32", &[4, 2][..], f32s(&s)), ("a.fc._weight_zero_point", "F32", &[4, 2], f32s(&z))];
+    let (shape, values) = weight(file(&said, ("I8", &[4, 32]), &parts), "{}", "a.fc.weight");
+    let codes = noise(1, 128);
+    assert_eq!(shape, [4, 32]);
+    let value = |i: usize| (f32::from(codes[i].cast_signed()) - z[i / 16]) * s[i / 16];
+    same(&values, &(0..128).map(value).collect::<Vec<_>>());
+}
+
+#[test]
+fn layouts_for_one_kernel_are_refused() {
+    let scale = |dtype: &'static str, shape: &'static [u64], bytes: usize| {
+        [("a.fc._weight_scale", dtype, shape, vec![0; bytes])]
+    };
+    for name in ["Int4Tensor", "Int4TilePackedTo4dTensor", "Int4PlainInt32Tensor", "Int4PreshuffledTensor", "Other"] {
+        let text = refusal(file(&class(name, ""), ("U8", &[4, 16]), &scale("F32", &[4, 2], 32)), "{}", NAME);
+        assert!(text.contains(name), "{text}");
+    }
+    let said = class("NVFP4Tensor", r#""block_size":16,"is_swizzled_scales":true"#);
+    let text = refusal(file(&said, ("U8", &[4, 16]), &scale("F8_E4M3", &[4, 2], 8)), "{}", NAME);
+    assert!(text.contains("swizzled"), "{text}");
+}
+
+#[test]
+fn descriptions_that_lie_are_refused() {
+    let said = |block: &str| class("NVFP4Tensor", &format!(r#""block_size":{block},"is_swizzled_scales":false"#));
+    let scale = [("a.fc._weight_scale", "F8_E4M3", &[4, 2][..], vec![0; 8])];
+    for block in ["0", "-16", "null", "8", "15", "18446744073709551615", "[1,16]"] {
+        refusal(file(&said(block), ("U8", &[4, 16]), &scale), "{}", "a.fc._weight_scale");
+    }
+    refusal(file(&said("16"), ("I8", &[4, 16]), &scale), "{}", NAME);
+    refusal(file(&said("16"), ("U8", &[4, 16]), &[]), "{}", NAME);
+    for text in ["", "{", "[]", "{}"] {
+        refusal(file(text, ("U8", &[4, 16]), &scale), "{}", NAME);
+    }
+    let global = [scale[0].clone(), ("a.fc._weight_per_tensor_scale", "F32", &[2], vec![0; 8])];
+    refusal(file(&said("16"), ("U8", &[4, 16]), &global), "{}", "per_tensor_scale");
+    let said = class("Int8Tensor", r#""block_size":[1,32]"#);
+    let parts = [
+        ("a.fc._weight_scale", "F32", &[4, 1][..], vec![0; 16]),
+        ("a.fc._weight_zero_point", "I8", &[4, 2], vec![0; 8]),
+    ];
+    refusal(file(&said, ("I8", &[4, 32]), &parts), "{}", "zero_point");
+    refusal(file(&said, ("F8_E4M3", &[4, 32]), &parts[..1]), "{}", NAME);
+    refusal(file(&said, ("I8", &[4, 32]), &[("a.fc._weight_scale", "F32", &[3, 1], vec![0; 12])]), "{}", NAME);
+    // the configuration says torchao, the header says nothing
+    let bare = safetensors_with("{}", &[("a.fc._weight_qdata", "I8", &[4, 32], noise(1, 128)), parts[0].clone()]);
+    let text = refusal(bare, r#"{"quantization_config":{"quant_method":"torchao"}}"#, NAME);
+    assert!(text.contains("missing"), "{text}");
+}
+
+/// Each file of a sharded checkpoint describes its own tensors.
+#[test]
+fn every_shard_describes_its_weights() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("torchao_shards");
+    std::fs::create_dir_all(&folder).unwrap();
+    let said = class("Int8Tensor", r#""block_size":[1,32]"#);
+    let mut weights = serde_json::Map::new();
+    for (i, name) in ["a.fc", "b.fc"].iter().enumerate() {
+        let file = format!("model-0000{}-of-00002.safetensors", i + 1);
+        let [codes, scale] = ["qdata", "scale"].map(|part| format!("{name}._weight_{part}"));
+        let metadata = serde_json::json!({format!("{name}.weight"): &said, "tensor_names": "[]"}).to_string();
+        let tensors: [(&str, &str, &[u64], Vec<u8>); 2] =
+            [(&codes, "I8", &[4, 32], noise(1, 128)), (&scale, "F32", &[4, 1], f32s(&scales(2, 4)))];
+        std::fs::write(folder.join(&file), safetensors_with(&metadata, &tensors)).unwrap();
+        weights.extend([(codes, file.clone().into()), (scale, file.into())]);
+    }
+    let index = serde_json::json!({"metadata": {}, "weight_map": weights}).to_string();
+    std::fs::write(folder.join("model.safetensors.index.json"), index).unwrap();
+    let checkpoint = anamnesis::Checkpoint::open(&folder).unwrap();
+    let plan = anamnesis::remember(&checkpoint).plan().unwrap();
+    let names: Vec<_> = plan.jobs.iter().map(|job| &*job.output.name).collect();
+    assert_eq!(names, ["a.fc.weight", "b.fc.weight"], "{:?}", plan.refused);
+}
