@@ -159,49 +159,54 @@ fn pair<S: Lanes, O: Element, const PLAIN: bool>(
         Codes::Awq4 => true,
         Codes::Bytes => false,
     };
+    let codes = s.floats(&CODES);
     for piece in pieces {
-        let scales = at.map(|column| s.splat(columns.scales[column * groups + piece.group]));
-        let zeros = at.map(|column| s.splat(columns.zeros[column * groups + piece.group]));
-        if narrow {
-            let codes = s.floats(&CODES);
-            let value = |i: usize| s.mul(s.sub(codes, zeros[i]), scales[i]);
-            let tables = O::tables::<S, PLAIN>(s, [value(0), value(1)]);
-            for i in 0..2 {
-                let out = &mut out[at[i] * columns.depth + start..][piece.start..piece.end];
-                blocks::<O>(&rows[i][piece.start..], out, |codes, out| O::pick(s, tables, [i; 2], s.bytes(codes), out));
+        let factor = [at[0] * groups + piece.group, at[1] * groups + piece.group];
+        let scales = [s.splat(columns.scales[factor[0]]), s.splat(columns.scales[factor[1]])];
+        let zeros = [s.splat(columns.zeros[factor[0]]), s.splat(columns.zeros[factor[1]])];
+        let values = [s.mul(s.sub(codes, zeros[0]), scales[0]), s.mul(s.sub(codes, zeros[1]), scales[1])];
+        let tables = O::tables::<S, PLAIN>(s, values);
+        for i in 0..2 {
+            let codes = &rows[i][piece.start..];
+            let out = &mut out[at[i] * columns.depth + start..][piece.start..piece.end];
+            let (blocks, rest) = out.as_chunks_mut::<32>();
+            for (codes, out) in codes.as_chunks().0.iter().zip(&mut *blocks) {
+                if narrow {
+                    O::pick(s, tables, [i; 2], s.bytes(codes), out);
+                } else {
+                    scaled::<S, O, PLAIN>(s, codes, scales[i], zeros[i], out);
+                }
             }
-        } else {
-            for i in 0..2 {
-                let out = &mut out[at[i] * columns.depth + start..][piece.start..piece.end];
-                blocks::<O>(&rows[i][piece.start..], out, |codes, out| {
-                    let values = s.unsigned(s.bytes(codes));
-                    let values = values.map(|v| s.mul(s.sub(v, zeros[i]), scales[i]));
-                    O::put::<S, PLAIN>(s, values, out);
-                });
+            if !rest.is_empty() {
+                // there are codes, if meaningless ones, behind the last
+                let mut cells = [O::cell(0.0); 32];
+                let codes = codes[blocks.len() * 32..].first_chunk().expect("room for a block behind a chunk");
+                if narrow {
+                    O::pick(s, tables, [i; 2], s.bytes(codes), &mut cells);
+                } else {
+                    scaled::<S, O, PLAIN>(s, codes, scales[i], zeros[i], &mut cells);
+                }
+                rest.copy_from_slice(&cells[..rest.len()]);
             }
         }
     }
+}
+
+/// Codes that are too many for a table.
+#[inline(always)]
+fn scaled<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    codes: &[u8; 32],
+    scale: S::Floats,
+    zero: S::Floats,
+    out: &mut [O::Cell; 32],
+) {
+    let [low, high] = s.unsigned(s.bytes(codes));
+    O::put::<S, PLAIN>(s, [s.mul(s.sub(low, zero), scale), s.mul(s.sub(high, zero), scale)], out);
 }
 
 /// What a code of four bits is before its zero point is taken off.
 static CODES: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
-
-/// Thirty-two codes at a time; there are codes, if meaningless ones, behind the last.
-#[inline(always)]
-fn blocks<O: Element>(codes: &[u8], out: &mut [O::Cell], make: impl Fn(&[u8; 32], &mut [O::Cell; 32])) {
-    let count = out.len();
-    let (whole, rest) = out.as_chunks_mut::<32>();
-    for (codes, out) in codes.as_chunks::<32>().0.iter().zip(whole) {
-        make(codes, out);
-    }
-    if !rest.is_empty() {
-        let mut cells = [O::cell(0.0); 32];
-        if let Some(codes) = codes[count / 32 * 32..].first_chunk() {
-            make(codes, &mut cells);
-        }
-        rest.copy_from_slice(&cells[..rest.len()]);
-    }
-}
 
 /// A column whose elements are in one group each.
 #[inline(always)]
@@ -216,14 +221,90 @@ fn scattered<S: Lanes, O: Element, const PLAIN: bool>(
     let (indexes, rest_index) = index.as_chunks::<32>();
     for ((out, index), codes) in outs.iter_mut().zip(indexes).zip(codes.as_chunks::<32>().0) {
         let [low, high] = s.unsigned(s.bytes(codes));
-        let factors =
-            |factors: &[f32], from: usize| s.floats(&std::array::from_fn(|i| factors[index[from + i] as usize]));
-        let low = s.mul(s.sub(low, factors(zeros, 0)), factors(scales, 0));
-        let high = s.mul(s.sub(high, factors(zeros, 16)), factors(scales, 16));
+        let low = s.mul(s.sub(low, s.floats(&chosen(zeros, &index[..16]))), s.floats(&chosen(scales, &index[..16])));
+        let high = s.mul(s.sub(high, s.floats(&chosen(zeros, &index[16..]))), s.floats(&chosen(scales, &index[16..])));
         O::put::<S, PLAIN>(s, [low, high], out);
     }
     for ((out, group), code) in rest.iter_mut().zip(rest_index).zip(&codes[index.len() / 32 * 32..]) {
         let group = *group as usize;
         *out = O::cell((f32::from(*code) - zeros[group]) * scales[group]);
+    }
+}
+
+/// The factors of sixteen elements, each by its group.
+#[inline(always)]
+fn chosen(factors: &[f32], groups: &[u32]) -> [f32; 16] {
+    let mut chosen = [0.0; 16];
+    for (factor, group) in chosen.iter_mut().zip(groups) {
+        *factor = factors[*group as usize];
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::Dtype;
+
+    /// All builds give the bits of the baseline, for all ways to store codes, with scales of any kind.
+    #[test]
+    fn all_builds_agree() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32
+        };
+        let widths = (2..=8).flat_map(|bits| [Width::Stream(bits), Width::Planar(bits)]);
+        let mut all =
+            vec![Codes::Awq4, Codes::Bytes, Codes::Across(Width::Stream(3)), Codes::AwqStream(Width::Stream(5))];
+        all.extend(widths.map(Codes::Down));
+        for codes in all {
+            for (count, depth) in [(8usize, 40usize), (72, 1100)] {
+                let (groups, size) = (5, depth / 5);
+                let bytes: Vec<u8> = (0..count * 4 * depth.next_multiple_of(32)).map(|_| random() as u8).collect();
+                let each = (0..depth).map(|_| random() % 5).collect();
+                for which in [Groups::Runs((1..=groups).map(|g| (g * size, g - 1)).collect()), Groups::Each(each)] {
+                    for plain in [true, false] {
+                        let mut scale = || match plain {
+                            true => f32::from_bits(0x3c00_0000 | random() >> 9),
+                            false => f32::from_bits(random() << 1),
+                        };
+                        let geometry = Columns {
+                            count,
+                            depth,
+                            stride: count * 4,
+                            codes,
+                            groups: which.clone(),
+                            scales: (0..count * groups).map(|_| scale()).collect(),
+                            zeros: vec![7.0; count * groups],
+                        };
+                        for (dtype, item) in [(Dtype::F32, 4), (Dtype::F16, 2), (Dtype::BF16, 2)] {
+                            let made = KERNEL.usable().map(|build| {
+                                let mut out = vec![0; count * depth * item];
+                                build.run(dtype, &geometry, &[&bytes], &mut out).unwrap();
+                                (build.isa.name(), nans(&out, dtype))
+                            });
+                            let made: Vec<_> = made.collect();
+                            for (name, out) in &made {
+                                assert!(*out == made[made.len() - 1].1, "{codes:?} {dtype} {name}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same with one F32 NaN, whose bits are nobody's business.
+    fn nans(out: &[u8], dtype: Dtype) -> Vec<u8> {
+        let mut out = out.to_vec();
+        if dtype == Dtype::F32 {
+            for cell in out.as_chunks_mut::<4>().0 {
+                if f32::from_le_bytes(*cell).is_nan() {
+                    *cell = f32::NAN.to_le_bytes();
+                }
+            }
+        }
+        out
     }
 }

@@ -47,13 +47,17 @@ pub(crate) trait Lanes: Copy + 'static {
     fn quads(self, x: [u64; 4]) -> Self::Bytes;
     /// All low nibbles, then all high ones.
     fn nibbles(self, x: &[u8; 16]) -> Self::Bytes;
+    /// Low and high nibble of each byte in turn, for the first and the second sixteen bytes.
+    fn nibble_pairs(self, x: Self::Bytes) -> [Self::Bytes; 2];
+    /// Four rows of twice four 32-bit words, turned: words 0 and 4 of each row, words 1 and 5, and so on.
+    fn turn_words(self, rows: [Self::Bytes; 4]) -> [Self::Bytes; 4];
+    /// Each sixteen bytes, four rows of four, turned.
+    fn turn_bytes(self, x: Self::Bytes) -> Self::Bytes;
     /// As [`Lanes::nibbles`], of the first eight bytes, then of the others.
     fn nibbles_by_eight(self, x: &[u8; 16]) -> Self::Bytes;
     /// Bits 0 and 1, 2 and 3, 4 and 5, 6 and 7 of each byte, of which the second and fourth pair stay where they are
     /// in their nibble.
     fn pairs_of_bits(self, x: &[u8; 8]) -> Self::Bytes;
-    /// Low and high nibble of each byte in turn.
-    fn nibble_pairs(self, x: &[u8; 16]) -> Self::Bytes;
     fn byte_array(self, x: Self::Bytes) -> [u8; 32];
     fn splat_byte(self, x: u8) -> Self::Bytes;
     fn and(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;

@@ -64,19 +64,27 @@ impl Rows {
     }
 }
 
-/// Makes rows from codes, scales and zero points. `scales` and `zeros` (may be empty) hold one row of
-/// [`Rows::groups`] for each row of factors.
-/// The parts are the codes, the scales and the zero points, the last two in F32 of this machine's byte order.
+/// Makes rows from codes, scales and zero points: the parts are the codes, the scales and the zero points (may be
+/// empty), the last two in F32 of this machine's byte order, one row of [`Rows::groups`] for each row of factors.
 #[inline(always)]
-fn make<S: Lanes, O: Element>(_: S, rows: &Rows, parts: &[&[u8]], out: &mut [u8]) {
+fn make<S: Lanes, O: Element>(s: S, rows: &Rows, parts: &[&[u8]], out: &mut [u8]) {
+    if O::PARTICULAR && rows.plain(parts[1].as_chunks().0) {
+        every::<S, O, true>(s, rows, parts, out);
+    } else {
+        every::<S, O, false>(s, rows, parts, out);
+    }
+}
+
+#[inline(always)]
+fn every<S: Lanes, O: Element, const PLAIN: bool>(s: S, rows: &Rows, parts: &[&[u8]], out: &mut [u8]) {
     let (codes, groups) = (parts[0], rows.groups());
-    let [scales, zeros] = [parts[1], parts[2]].map(|factors| factors.as_chunks::<4>().0);
+    let (scales, zeros) = (parts[1].as_chunks::<4>().0, parts[2].as_chunks::<4>().0);
     let (mut in_matrix, mut factor) = (rows.first, 0);
     for (r, out) in O::cells(out).chunks_exact_mut(rows.cols.max(1)).enumerate() {
         let codes = &codes[r * rows.stride..];
         let scales = &scales[factor * groups..][..groups];
         let zeros = if zeros.is_empty() { zeros } else { &zeros[factor * groups..][..groups] };
-        row::<O>(rows, codes, scales, zeros, out);
+        row::<S, O, PLAIN>(s, rows, codes, scales, zeros, out);
         in_matrix += 1;
         if in_matrix == rows.rows_per_matrix {
             (in_matrix, factor) = (0, factor + 1);
@@ -86,31 +94,174 @@ fn make<S: Lanes, O: Element>(_: S, rows: &Rows, parts: &[&[u8]], out: &mut [u8]
     }
 }
 
+impl Rows {
+    /// Whether no element is subnormal or NaN: codes are small whole numbers or finite entries of a table, and
+    /// scales neither tiny nor huge.
+    #[inline(always)]
+    fn plain(&self, scales: &[[u8; 4]]) -> bool {
+        let (least, most) = (1e-25, 1e25);
+        let codes = match &self.value {
+            Value::Signed | Value::Unsigned => true,
+            Value::Table(table) => table.iter().all(|v| *v == 0.0 || (least..most).contains(&v.abs())),
+            _ => false,
+        };
+        let least = f32::from_bits(100 << 23);
+        // one by one without a way out, so that it is done many at a time
+        let sane = |s: f32| (s.abs() >= least) & (s.abs() <= most) | (s == 0.0);
+        let form = matches!(self.form, Form::Scale | Form::Scale127);
+        form && codes && scales.iter().fold(true, |all, s| all & sane(f32::from_ne_bytes(*s)))
+    }
+
+    /// The number of values that codes can have, if a table of them is worth it.
+    #[inline(always)]
+    fn tabled(&self) -> bool {
+        match (&self.value, self.packing) {
+            (Value::Table(_), _) => true,
+            (Value::Unsigned, Packing::LowNibbles | Packing::HighNibbles) => true,
+            (Value::Unsigned, Packing::Stream(bits) | Packing::Words(bits) | Packing::Plane(_, _, bits)) => bits <= 4,
+            _ => false,
+        }
+    }
+
+    /// What the sixteen codes stand for in a group.
+    #[inline(always)]
+    fn values<S: Lanes>(&self, s: S, codes: S::Floats, scale: f32, zero: f32) -> S::Floats {
+        match self.form {
+            Form::Scale => s.mul(codes, s.splat(scale)),
+            Form::ZeroScale => s.mul(s.sub(codes, s.splat(zero)), s.splat(scale)),
+            Form::ScaleOffset => s.add(s.mul(codes, s.splat(scale)), s.splat(zero)),
+            Form::Scale127 => s.mul(s.mul(codes, s.splat(scale)), s.splat(BY_127)),
+            other => {
+                let mut values = s.array(codes);
+                for value in &mut values {
+                    *value = form(other, *value, scale, zero);
+                }
+                s.floats(&values)
+            }
+        }
+    }
+}
+
+/// The F32 nearest to 1/127.
+const BY_127: f32 = 7.874_016e-3;
+
 #[inline(always)]
-fn row<O: Element>(rows: &Rows, codes: &[u8], scales: &[[u8; 4]], zeros: &[[u8; 4]], out: &mut [O::Cell]) {
+fn row<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    rows: &Rows,
+    codes: &[u8],
+    scales: &[[u8; 4]],
+    zeros: &[[u8; 4]],
+    out: &mut [O::Cell],
+) {
     let mut room = [0u8; CHUNK];
+    let tabled = rows.tabled();
+    let group = rows.group;
     for (i, out) in out.chunks_mut(CHUNK).enumerate() {
         let start = i * CHUNK;
-        let codes = unpack(rows.packing, codes, start, out.len(), &mut room);
-        if rows.group == 1 {
+        let codes = unpack(s, rows.packing, codes, start, out.len(), &mut room);
+        if group == 1 {
             columns::<O>(rows, codes, &scales[start..], zeros.get(start..).unwrap_or_default(), out);
             continue;
         }
-        // units of 16 that lie in one group need no look at where groups end
-        if rows.group.is_multiple_of(16) && out.len().is_multiple_of(16) {
-            let units = codes.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
-            for (u, (codes, out)) in units.enumerate() {
-                let g = (start + 16 * u) / rows.group;
-                unit::<O, 16>(rows, codes, factor(scales, g), factor(zeros, g), out);
-            }
+        let whole = if group.is_multiple_of(16) { out.len() / 32 * 32 } else { 0 };
+        let ((codes, rest_codes), (out, rest)) = (codes.split_at(whole), out.split_at_mut(whole));
+        let (codes, out) = (codes.as_chunks::<32>().0, out.as_chunks_mut::<32>().0);
+        if tabled {
+            entries::<S, O, PLAIN>(s, rows, start, codes, scales, zeros, out);
         } else {
-            for (j, (code, out)) in codes.iter().zip(out).enumerate() {
-                let g = (start + j) / rows.group;
-                let mut cell = [*out];
-                unit::<O, 1>(rows, &[*code], factor(scales, g), factor(zeros, g), &mut cell);
-                *out = cell[0];
-            }
+            numbers::<S, O, PLAIN>(s, rows, start, codes, scales, zeros, out);
         }
+        for (j, (code, out)) in rest_codes.iter().zip(rest).enumerate() {
+            let g = (start + whole + j) / group;
+            let mut v = [0.0];
+            value(&rows.value, &[*code], &mut v);
+            *out = O::cell(form(rows.form, v[0], factor(scales, g), factor(zeros, g)));
+        }
+    }
+}
+
+/// Codes that choose among the sixteen elements that a group has.
+#[inline(always)]
+fn entries<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    rows: &Rows,
+    start: usize,
+    codes: &[[u8; 32]],
+    scales: &[[u8; 4]],
+    zeros: &[[u8; 4]],
+    out: &mut [[O::Cell; 32]],
+) {
+    let mut values = [0.0; 16];
+    value(&rows.value, &SIXTEEN, &mut values);
+    let values = s.floats(&values);
+    let (mut g, mut left) = (start / rows.group, rows.group - start % rows.group);
+    let mut tables = None;
+    for (codes, out) in codes.iter().zip(out) {
+        // the group of the first sixteen, and that of the others
+        let first = g;
+        let second = if left == 16 { g + 1 } else { g };
+        let made = match tables {
+            Some((made, of)) if of == second && first == second => made,
+            _ => {
+                let low = rows.values(s, values, factor(scales, first), factor(zeros, first));
+                let high = rows.values(s, values, factor(scales, second), factor(zeros, second));
+                let made = O::tables::<S, PLAIN>(s, [low, high]);
+                tables = Some((made, second));
+                made
+            }
+        };
+        if first == second {
+            O::pick(s, made, [1; 2], s.bytes(codes), out);
+        } else {
+            O::pick(s, made, [0, 1], s.bytes(codes), out);
+        }
+        (g, left) = past(rows.group, g, left);
+    }
+}
+
+static SIXTEEN: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// The group of the next 32 elements, and what is left of it.
+#[inline(always)]
+fn past(group: usize, g: usize, left: usize) -> (usize, usize) {
+    match left {
+        33.. => (g, left - 32),
+        32 => (g + 1, group),
+        // a group's last sixteen, then as many of the next
+        _ if group == 16 => (g + 2, 16),
+        _ => (g + 1, group - 16),
+    }
+}
+
+/// Codes that are turned into numbers one by one.
+#[inline(always)]
+fn numbers<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    rows: &Rows,
+    start: usize,
+    codes: &[[u8; 32]],
+    scales: &[[u8; 4]],
+    zeros: &[[u8; 4]],
+    out: &mut [[O::Cell; 32]],
+) {
+    let (mut g, mut left) = (start / rows.group, rows.group - start % rows.group);
+    for (codes, out) in codes.iter().zip(out) {
+        let (first, second) = (g, if left == 16 { g + 1 } else { g });
+        let [low, high] = match rows.value {
+            Value::Signed => s.signed(s.bytes(codes)),
+            Value::Unsigned => s.unsigned(s.bytes(codes)),
+            _ => {
+                let mut values = [0.0; 32];
+                value(&rows.value, codes, &mut values);
+                let values = values.as_chunks::<16>().0;
+                [s.floats(&values[0]), s.floats(&values[1])]
+            }
+        };
+        let low = rows.values(s, low, factor(scales, first), factor(zeros, first));
+        let high = rows.values(s, high, factor(scales, second), factor(zeros, second));
+        O::put::<S, PLAIN>(s, [low, high], out);
+        (g, left) = past(rows.group, g, left);
     }
 }
 
@@ -138,15 +289,6 @@ fn factor(factors: &[[u8; 4]], g: usize) -> f32 {
 }
 
 #[inline(always)]
-fn unit<O: Element, const N: usize>(rows: &Rows, codes: &[u8; N], s: f32, z: f32, out: &mut [O::Cell; N]) {
-    let mut values = [0.0; N];
-    value(&rows.value, codes, &mut values);
-    for (v, out) in values.iter().zip(out) {
-        *out = O::cell(form(rows.form, *v, s, z));
-    }
-}
-
-#[inline(always)]
 fn form(form: Form, v: f32, s: f32, z: f32) -> f32 {
     use super::half::{bf16, f16, from_bf16, from_f16};
     let in_f16 = |x: f32| from_f16(f16(x).to_le_bytes());
@@ -155,7 +297,7 @@ fn form(form: Form, v: f32, s: f32, z: f32) -> f32 {
         Form::Scale => v * s,
         Form::ZeroScale => (v - z) * s,
         Form::ScaleOffset => v * s + z,
-        Form::Scale127 => v * s * 7.874_016e-3,
+        Form::Scale127 => v * s * BY_127,
         Form::Divide => v / s,
         Form::ZeroScaleF16 => in_f16(in_f16(v - z) * s),
         Form::ZeroScaleBf16 => in_bf16(in_bf16(v - z) * s),

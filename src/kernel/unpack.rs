@@ -1,5 +1,6 @@
 //! Codes of less than a byte, unpacked into bytes.
 
+use super::Lanes;
 use super::rows::CHUNK;
 
 /// How the codes of a row are packed.
@@ -34,7 +35,8 @@ impl Packing {
 
 /// The codes from number `start` (a multiple of [`CHUNK`]) on, at most a chunk of them. `row` has them all.
 #[inline(always)]
-pub(super) fn unpack<'r>(
+pub(super) fn unpack<'r, S: Lanes>(
+    s: S,
     packing: Packing,
     row: &'r [u8],
     start: usize,
@@ -43,9 +45,9 @@ pub(super) fn unpack<'r>(
 ) -> &'r [u8] {
     match packing {
         Packing::Bytes => return &row[start..start + count],
-        Packing::LowNibbles => nibbles(&row[start / 2..], 0, count, room),
-        Packing::HighNibbles => nibbles(&row[start / 2..], 4, count, room),
-        Packing::Stream(4) => nibbles(&row[start / 2..], 0, count, room),
+        Packing::LowNibbles => nibbles(s, &row[start / 2..], 0, count, room),
+        Packing::HighNibbles => nibbles(s, &row[start / 2..], 4, count, room),
+        Packing::Stream(4) => nibbles(s, &row[start / 2..], 0, count, room),
         Packing::Stream(8) => return &row[start..start + count],
         Packing::Stream(bits) => stream(&row[start / 8 * bits as usize..], bits, count, room),
         Packing::Words(bits) => words(row, bits, start, &mut room[..count]),
@@ -67,8 +69,21 @@ pub(crate) fn code(packing: Packing, bits: u32, bytes: &[u8], i: usize) -> u8 {
 
 /// Both nibbles of each byte: the one at bit `first`, then the other.
 #[inline(always)]
-fn nibbles(bytes: &[u8], first: u32, count: usize, room: &mut [u8; CHUNK]) {
-    for (byte, pair) in bytes[..count.div_ceil(2)].iter().zip(room.as_chunks_mut::<2>().0) {
+fn nibbles<S: Lanes>(s: S, bytes: &[u8], first: u32, count: usize, room: &mut [u8; CHUNK]) {
+    let bytes = &bytes[..count.div_ceil(2)];
+    let (whole, rest) = bytes.as_chunks::<32>();
+    let (low, high) = (s.splat_byte(0x0f), s.splat_byte(0xf0));
+    for (bytes, out) in whole.iter().zip(room.as_chunks_mut::<64>().0) {
+        let mut bytes = s.bytes(bytes);
+        if first == 4 {
+            bytes = s.or(s.and(s.shr_u16(bytes, 4), low), s.and(s.shl_u16(bytes, 4), high));
+        }
+        let halves = out.as_chunks_mut::<32>().0;
+        let pairs = s.nibble_pairs(bytes);
+        halves[0] = s.byte_array(pairs[0]);
+        halves[1] = s.byte_array(pairs[1]);
+    }
+    for (byte, pair) in rest.iter().zip(room[whole.len() * 64..].as_chunks_mut::<2>().0) {
         *pair = [byte >> first & 15, byte >> (4 - first) & 15];
     }
 }

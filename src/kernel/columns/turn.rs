@@ -6,7 +6,7 @@ use super::super::Lanes;
 use super::{Codes, Columns, Width};
 
 /// Codes of a column that are turned at a time.
-pub(super) const CHUNK: usize = 256;
+pub(super) const CHUNK: usize = 512;
 /// Columns of a panel.
 pub(super) const WIDTH: usize = 32;
 /// A row of a panel: what is read in blocks may begin anywhere.
@@ -37,15 +37,8 @@ pub(super) fn turn<S: Lanes>(
             let stored = rows.start / 32 * width.bits() as usize;
             let bytes = &bytes[(stored * stride).min(bytes.len())..];
             match width {
-                Width::Stream(4) | Width::Planar(4) => {
-                    down::<4>(bytes, stride, which, rows.len(), panel, |words, out| {
-                        let words: &[u8; 16] = bytemuck::must_cast_ref(words);
-                        *out = s.byte_array(s.nibble_pairs(words));
-                    });
-                }
-                Width::Stream(8) | Width::Planar(8) => {
-                    down::<8>(bytes, stride, which, rows.len(), panel, |words, out| *out = bytemuck::must_cast(*words));
-                }
+                Width::Stream(4) | Width::Planar(4) => quads::<S, 4>(s, bytes, stride, which, rows.len(), panel),
+                Width::Stream(8) | Width::Planar(8) => quads::<S, 8>(s, bytes, stride, which, rows.len(), panel),
                 Width::Stream(2) => down::<2>(bytes, stride, which, rows.len(), panel, stream::<2>),
                 Width::Stream(3) => down::<3>(bytes, stride, which, rows.len(), panel, stream::<3>),
                 Width::Stream(5) => down::<5>(bytes, stride, which, rows.len(), panel, stream::<5>),
@@ -61,12 +54,96 @@ pub(super) fn turn<S: Lanes>(
         Codes::Awq4 => awq(s, &bytes[rows.start * stride..], stride, which, rows.len(), panel),
         Codes::Across(width) => across(&bytes[rows.start * stride..], stride, width, which, rows.len(), panel, false),
         Codes::AwqStream(width) => across(&bytes[rows.start * stride..], stride, width, which, rows.len(), panel, true),
-        Codes::Bytes => {
-            for (k, row) in bytes[rows.start * stride..].chunks(stride).take(rows.len()).enumerate() {
-                for (code, line) in row[which.clone()].iter().zip(&mut panel.0) {
-                    // the sign becomes a zero point of 128
-                    line[k] = code ^ 0x80;
+        Codes::Bytes => whole(s, &bytes[rows.start * stride..], stride, which, rows.len(), panel),
+    }
+}
+
+/// A part of a row, at most `N` bytes, and anything behind it.
+#[inline(always)]
+fn row_part<const N: usize>(bytes: &[u8], start: usize, len: usize) -> [u8; N] {
+    let bytes = bytes.get(start..).unwrap_or_default();
+    if let Some(whole) = bytes.first_chunk() {
+        return *whole;
+    }
+    let mut padded = [0; N];
+    let len = len.min(bytes.len());
+    padded[..len].copy_from_slice(&bytes[..len]);
+    padded
+}
+
+/// Columns of words with codes of `B` bits, 4 or 8: eight columns at a time.
+#[inline(always)]
+fn quads<S: Lanes, const B: usize>(
+    s: S,
+    bytes: &[u8],
+    stride: usize,
+    which: Range<usize>,
+    count: usize,
+    panel: &mut Panel,
+) {
+    for unit in 0..count.div_ceil(32) {
+        for (first, lines) in which.clone().step_by(8).zip(panel.0.as_chunks_mut::<8>().0) {
+            let len = (which.end - first).min(8) * 4;
+            for four in 0..B / 4 {
+                let mut rows = [s.splat_byte(0); 4];
+                for (b, row) in rows.iter_mut().enumerate() {
+                    *row = s.bytes(&row_part(bytes, (unit * B + 4 * four + b) * stride + first * 4, len));
                 }
+                let turned = s.turn_words(rows);
+                for (i, words) in turned.into_iter().enumerate() {
+                    if B == 4 {
+                        let codes = s.nibble_pairs(words);
+                        *block(&mut lines[i], unit * 32) = s.byte_array(codes[0]);
+                        *block(&mut lines[i + 4], unit * 32) = s.byte_array(codes[1]);
+                    } else {
+                        let codes = s.byte_array(words);
+                        let halves = codes.as_chunks::<16>().0;
+                        *block(&mut lines[i], unit * 32 + four * 16) = halves[0];
+                        *block(&mut lines[i + 4], unit * 32 + four * 16) = halves[1];
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn block<const N: usize>(line: &mut [u8; ROOM], at: usize) -> &mut [u8; N] {
+    line[at..].first_chunk_mut().expect("a chunk is a whole number of units")
+}
+
+/// Sixteen rows of twice sixteen bytes: for each four rows and each four bytes, these by their place.
+#[inline(always)]
+fn fours<S: Lanes>(s: S, rows: &[S::Bytes; 16]) -> [[S::Bytes; 4]; 4] {
+    let mut fours = [[s.splat_byte(0); 4]; 4];
+    for (four, rows) in fours.iter_mut().zip(rows.as_chunks::<4>().0) {
+        let turned = s.turn_words(*rows);
+        for (four, turned) in four.iter_mut().zip(turned) {
+            *four = s.turn_bytes(turned);
+        }
+    }
+    fours
+}
+
+/// Columns of bytes, 16 rows at a time.
+#[inline(always)]
+fn whole<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: usize, panel: &mut Panel) {
+    // the sign becomes a zero point of 128
+    let sign = s.splat_byte(0x80);
+    let len = which.len();
+    for start in (0..count).step_by(16) {
+        let mut sixteen = [sign; 16];
+        for (k, row) in sixteen.iter_mut().enumerate() {
+            *row = s.add_bytes(sign, s.bytes(&row_part(bytes, (start + k) * stride + which.start, len)));
+        }
+        let fours = fours(s, &sixteen);
+        for j in 0..4 {
+            let turned = s.turn_words([fours[0][j], fours[1][j], fours[2][j], fours[3][j]]);
+            for (b, codes) in turned.into_iter().enumerate() {
+                let codes = s.byte_array(codes);
+                let halves = codes.as_chunks::<16>().0;
+                *block(&mut panel.0[4 * j + b], start) = halves[0];
+                *block(&mut panel.0[4 * j + b + 16], start) = halves[1];
             }
         }
     }
@@ -171,26 +248,24 @@ pub(crate) fn packed_code(words: &[[u8; 4]], width: Width, i: usize) -> u8 {
 /// Where each of eight codes stands in AWQ's order.
 pub(crate) const AWQ: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
-/// Rows of words, each with eight codes of four bits in AWQ's order.
+/// Rows of words, each with eight codes of four bits in AWQ's order: four words at a time.
 #[inline(always)]
 fn awq<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: usize, panel: &mut Panel) {
     let low = s.splat_byte(15);
-    for (eight, lines) in which.step_by(8).zip(panel.0.as_chunks_mut::<8>().0) {
-        for start in (0..count).step_by(32) {
-            let mut words = [[0u8; 4]; 32];
-            for (i, word) in words.iter_mut().enumerate().take(count - start) {
-                *word = *bytes[(start + i) * stride + eight / 2..].first_chunk().expect("a word for eight columns");
-            }
-            for b in 0..4 {
-                let plane: [u8; 32] = std::array::from_fn(|i| words[i][b]);
-                let plane = s.bytes(&plane);
-                let put = |line: &mut [u8], codes| {
-                    let out: &mut [u8; 32] =
-                        line[start..].first_chunk_mut().expect("a chunk is a whole number of units");
-                    *out = s.byte_array(codes);
-                };
-                put(&mut lines[ORDER[2 * b]], s.and(plane, low));
-                put(&mut lines[ORDER[2 * b + 1]], s.and(s.shr_u16(plane, 4), low));
+    let len = which.len() / 2;
+    for start in (0..count).step_by(32) {
+        let mut sixteen = [low; 16];
+        for (k, row) in sixteen.iter_mut().enumerate() {
+            // rows k and k + 16 side by side
+            let at = (start + k) * stride + which.start / 2;
+            *row = s.pair(&row_part(bytes, at, len), &row_part(bytes, at + 16 * stride, len));
+        }
+        let fours = fours(s, &sixteen);
+        for (word, lines) in panel.0.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let planes = s.turn_words([fours[0][word], fours[1][word], fours[2][word], fours[3][word]]);
+            for (b, plane) in planes.into_iter().enumerate() {
+                *block(&mut lines[ORDER[2 * b]], start) = s.byte_array(s.and(plane, low));
+                *block(&mut lines[ORDER[2 * b + 1]], start) = s.byte_array(s.and(s.shr_u16(plane, 4), low));
             }
         }
     }

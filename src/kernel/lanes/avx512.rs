@@ -65,6 +65,27 @@ macro_rules! lanes {
                     let shifted = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(must_cast(*x)), must_cast([[0u32; 4], [4; 4]]));
                     _mm256_and_si256(shifted, _mm256_set1_epi8(15))
                 }
+                fn nibble_pairs(x: __m256i) -> [__m256i; 2] {
+                    [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)].map(|x| {
+                        let x = _mm256_cvtepu8_epi16(x);
+                        _mm256_and_si256(_mm256_or_si256(x, _mm256_slli_epi16::<4>(x)), _mm256_set1_epi8(15))
+                    })
+                }
+                fn turn_words(rows: [__m256i; 4]) -> [__m256i; 4] {
+                    let [a, b, c, d] = rows;
+                    let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+                    let (high_ab, high_cd) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+                    [
+                        _mm256_unpacklo_epi64(ab, cd),
+                        _mm256_unpackhi_epi64(ab, cd),
+                        _mm256_unpacklo_epi64(high_ab, high_cd),
+                        _mm256_unpackhi_epi64(high_ab, high_cd),
+                    ]
+                }
+                fn turn_bytes(x: __m256i) -> __m256i {
+                    let lane: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+                    _mm256_shuffle_epi8(x, must_cast([lane; 2]))
+                }
                 fn nibbles_by_eight(x: &[u8; 16]) -> __m256i {
                     let x = _mm256_permute4x64_epi64::<0b01_01_00_00>(_mm256_castsi128_si256(must_cast(*x)));
                     _mm256_and_si256(_mm256_srlv_epi64(x, must_cast([0u64, 4, 0, 4])), _mm256_set1_epi8(15))
@@ -74,10 +95,6 @@ macro_rules! lanes {
                     let x = _mm256_shuffle_epi8(_mm256_set1_epi64x(i64::from_le_bytes(*x)), four_times);
                     let x = _mm256_blend_epi16::<0b1010_1010>(x, _mm256_srli_epi16::<4>(x));
                     _mm256_and_si256(x, _mm256_set1_epi16(0x0c03))
-                }
-                fn nibble_pairs(x: &[u8; 16]) -> __m256i {
-                    let x = _mm256_cvtepu8_epi16(must_cast(*x));
-                    _mm256_and_si256(_mm256_or_si256(x, _mm256_slli_epi16::<4>(x)), _mm256_set1_epi8(15))
                 }
                 fn byte_array(x: __m256i) -> [u8; 32] { must_cast(x) }
                 fn splat_byte(x: u8) -> __m256i { _mm256_set1_epi8(x.cast_signed()) }

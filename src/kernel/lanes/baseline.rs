@@ -78,6 +78,21 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
+    fn nibble_pairs(self, x: Bytes) -> [Bytes; 2] {
+        from_fn(|half| from_fn(|i| x[16 * half + i / 2] >> (i % 2 * 4) & 15))
+    }
+
+    #[inline(always)]
+    fn turn_words(self, rows: [Bytes; 4]) -> [Bytes; 4] {
+        from_fn(|word| from_fn(|i| rows[i % 16 / 4][i / 16 * 16 + 4 * word + i % 4]))
+    }
+
+    #[inline(always)]
+    fn turn_bytes(self, x: Bytes) -> Bytes {
+        from_fn(|i| x[i / 16 * 16 + i % 4 * 4 + i % 16 / 4])
+    }
+
+    #[inline(always)]
     fn nibbles_by_eight(self, x: &[u8; 16]) -> Bytes {
         from_fn(|i| x[i % 8 + i / 16 * 8] >> (i / 8 % 2 * 4) & 15)
     }
@@ -85,11 +100,6 @@ impl Lanes for Baseline {
     #[inline(always)]
     fn pairs_of_bits(self, x: &[u8; 8]) -> Bytes {
         from_fn(|i| x[i / 4] >> (i / 2 % 2 * 4) & [3, 12][i % 2])
-    }
-
-    #[inline(always)]
-    fn nibble_pairs(self, x: &[u8; 16]) -> Bytes {
-        from_fn(|i| x[i / 2] >> (i % 2 * 4) & 15)
     }
 
     #[inline(always)]
