@@ -134,6 +134,9 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
     let Work::Tiles { decoder, rows } = &job.work else { return Ok(()) };
     let grid = decoder.grid();
     let rows = (*rows).min(grid.rows);
+    if rows == 0 {
+        return Ok(());
+    }
     let output = rows.saturating_mul(grid.cols).saturating_mul(job.output.dtype.bits()) / 8;
     let spans = decoder.inputs(0..rows).into_iter().chain(decoder.shared());
     let inputs = spans.map(|span| span.nbytes().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);

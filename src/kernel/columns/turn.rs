@@ -136,9 +136,9 @@ fn whole<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count
         for (k, row) in sixteen.iter_mut().enumerate() {
             *row = s.add_bytes(sign, s.bytes(&row_part(bytes, (start + k) * stride + which.start, len)));
         }
-        let fours = fours(s, &sixteen);
-        for j in 0..4 {
-            let turned = s.turn_words([fours[0][j], fours[1][j], fours[2][j], fours[3][j]]);
+        let [a, b, c, d] = fours(s, &sixteen);
+        for (j, (((a, b), c), d)) in a.into_iter().zip(b).zip(c).zip(d).enumerate() {
+            let turned = s.turn_words([a, b, c, d]);
             for (b, codes) in turned.into_iter().enumerate() {
                 let codes = s.byte_array(codes);
                 let halves = codes.as_chunks::<16>().0;
