@@ -166,7 +166,6 @@ fn what_has_no_place_is_refused_by_name() {
         "pth/sparse.pth",
         "pth/sparse_csr.pth",
         "pth/meta_device.pth",
-        "pth/qint.pth",
         "pth/dtype/t_c128.pth",
         "pth/dtype/t_complex32.pth",
         "npy/be_c16.npy",

@@ -347,7 +347,8 @@ fn a_full_disk_is_told_before_or_while_writing() {
     let Some(disk) = Mounted::new("filled", "size=24m") else { return };
     for extent in &EXTENTS {
         let other = disk.path().join("other");
-        let error = run(&quick(&checkpoint), &disk.path().join("out"), extent, &mut |_| {
+        // one thread: a second would write on while the first fills the disk
+        let error = run(&quick(&checkpoint).threads(1), &disk.path().join("out"), extent, &mut |_| {
             let mut other = fs::File::create(&other).unwrap();
             while other.write_all(&[1; 4096]).is_ok() {}
             ControlFlow::Continue(())

@@ -11,7 +11,7 @@ use crate::kernel::{Form, Packing, Value};
 
 use super::Weight;
 use super::context::Context;
-use super::grain::{factors, flat, stack};
+use super::grain::{factors, filled, flat, stack};
 use super::plain::missing;
 
 /// What the scales of `X` are called behind its name.
@@ -33,7 +33,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         .or_else(|| cx.first_beside(stem?, &[".scale", ".scale_weight", ".weight_scales"]));
     let value = Value::of(dtype).expect("one of the four");
     let (scales, parts) = match scale {
-        Some((scale, _)) if info.elements() > 0 => {
+        Some((scale, _)) => {
+            filled(info, &info.shape)?;
             let scales = factors(cx, 1, scale, &info.shape, block(cx))?;
             (Scales::Stored(scales), vec![("codes", tensor), ("scale", scale)])
         }
@@ -44,7 +45,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         {
             return Err(missing(info, "weight_scale"));
         }
-        _ => (Scales::None, vec![("codes", tensor)]),
+        None => (Scales::None, vec![("codes", tensor)]),
     };
     // without rows that have scales of their own, any rows will do: none is too long for a tile
     let one = match &scales {

@@ -128,5 +128,6 @@ fn completions_and_manual_pages_are_generated() {
     assert_eq!(ok(&["man", "--out", pages.to_str().unwrap()]), "");
     let mut names: Vec<_> = std::fs::read_dir(pages).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["anamnesis-completions.1", "anamnesis-inspect.1", "anamnesis-man.1", "anamnesis.1"]);
+    let verbs = ["completions", "inspect", "man", "plan", "remember"].map(|verb| format!("anamnesis-{verb}.1"));
+    assert_eq!(names, [&verbs[..], &["anamnesis.1".to_owned()]].concat());
 }
