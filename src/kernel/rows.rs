@@ -105,14 +105,11 @@ impl Rows {
             Value::Table(table) => table.iter().all(|v| *v == 0.0 || (least..most).contains(&v.abs())),
             _ => false,
         };
-        let least = f32::from_bits(100 << 23);
-        // one by one without a way out, so that it is done many at a time
-        let sane = |s: f32| (s.abs() >= least) & (s.abs() <= most) | (s == 0.0);
         let form = matches!(self.form, Form::Scale | Form::Scale127);
-        form && codes && scales.iter().fold(true, |all, s| all & sane(f32::from_ne_bytes(*s)))
+        form && codes && factors_are_sane(scales)
     }
 
-    /// The number of values that codes can have, if a table of them is worth it.
+    /// Whether codes have at most sixteen values, so that a table of them is worth it.
     #[inline(always)]
     fn tabled(&self) -> bool {
         match (&self.value, self.packing) {
@@ -195,28 +192,35 @@ fn entries<S: Lanes, O: Element, const PLAIN: bool>(
     let mut values = [0.0; 16];
     value(&rows.value, &SIXTEEN, &mut values);
     let values = s.floats(&values);
-    let (mut g, mut left) = (start / rows.group, rows.group - start % rows.group);
-    let mut tables = None;
-    for (codes, out) in codes.iter().zip(out) {
-        // the group of the first sixteen, and that of the others
-        let first = g;
-        let second = if left == 16 { g + 1 } else { g };
-        let made = match tables {
-            Some((made, of)) if of == second && first == second => made,
-            _ => {
-                let low = rows.values(s, values, factor(scales, first), factor(zeros, first));
-                let high = rows.values(s, values, factor(scales, second), factor(zeros, second));
-                let made = O::tables::<S, PLAIN>(s, [low, high]);
-                tables = Some((made, second));
-                made
+    if rows.group.is_multiple_of(32) {
+        let (mut codes, mut out) = (codes, out);
+        let (mut g, mut left) = (start / rows.group, (rows.group - start % rows.group) / 32);
+        while !codes.is_empty() {
+            let count = left.min(codes.len());
+            let ((now, codes_behind), (made, out_behind)) = (codes.split_at(count), out.split_at_mut(count));
+            let values = rows.values(s, values, factor(scales, g), factor(zeros, g));
+            let tables = O::tables::<S, PLAIN>(s, [values, values]);
+            for (codes, out) in now.iter().zip(made) {
+                O::pick(s, tables, [0; 2], s.bytes(codes), out);
             }
-        };
-        if first == second {
-            O::pick(s, made, [1; 2], s.bytes(codes), out);
-        } else {
-            O::pick(s, made, [0, 1], s.bytes(codes), out);
+            (codes, out, g, left) = (codes_behind, out_behind, g + 1, rows.group / 32);
         }
-        (g, left) = past(rows.group, g, left);
+    } else if rows.group == 16 && rows.form == Form::Scale {
+        let scales = scales[start / 16..].as_chunks::<2>().0;
+        for ((codes, scales), out) in codes.iter().zip(scales).zip(out) {
+            let low = s.mul(values, s.splat(f32::from_ne_bytes(scales[0])));
+            let high = s.mul(values, s.splat(f32::from_ne_bytes(scales[1])));
+            O::pick(s, O::tables::<S, PLAIN>(s, [low, high]), [0, 1], s.bytes(codes), out);
+        }
+    } else {
+        let (mut g, mut left) = (start / rows.group, rows.group - start % rows.group);
+        for (codes, out) in codes.iter().zip(out) {
+            let second = if left == 16 { g + 1 } else { g };
+            let low = rows.values(s, values, factor(scales, g), factor(zeros, g));
+            let high = rows.values(s, values, factor(scales, second), factor(zeros, second));
+            O::pick(s, O::tables::<S, PLAIN>(s, [low, high]), [0, 1], s.bytes(codes), out);
+            (g, left) = past(rows.group, g, left);
+        }
     }
 }
 
@@ -245,24 +249,143 @@ fn numbers<S: Lanes, O: Element, const PLAIN: bool>(
     zeros: &[[u8; 4]],
     out: &mut [[O::Cell; 32]],
 ) {
+    let sane = PLAIN || factors_are_sane(scales);
+    let plain = sane && !has_nan(&rows.value, codes.as_flattened());
+    if rows.group.is_multiple_of(32) {
+        let (mut codes, mut out) = (codes, out);
+        let (mut g, mut left) = (start / rows.group, (rows.group - start % rows.group) / 32);
+        while !codes.is_empty() {
+            let count = left.min(codes.len());
+            let ((now, codes_behind), (made, out_behind)) = (codes.split_at(count), out.split_at_mut(count));
+            let (scale, zero) = (factor(scales, g), factor(zeros, g));
+            match (&rows.value, rows.form) {
+                (Value::Signed, Form::Scale) => {
+                    let scale = s.splat(scale);
+                    for (codes, out) in now.iter().zip(made) {
+                        let [low, high] = s.signed(s.bytes(codes));
+                        O::put::<S, PLAIN>(s, [s.mul(low, scale), s.mul(high, scale)], out);
+                    }
+                }
+                (Value::Signed, Form::Scale127) => {
+                    let (scale, by) = (s.splat(scale), s.splat(BY_127));
+                    for (codes, out) in now.iter().zip(made) {
+                        let [low, high] = s.signed(s.bytes(codes));
+                        O::put::<S, PLAIN>(s, [s.mul(s.mul(low, scale), by), s.mul(s.mul(high, scale), by)], out);
+                    }
+                }
+                (Value::Unsigned, Form::ZeroScale) => {
+                    let (scale, zero) = (s.splat(scale), s.splat(zero));
+                    for (codes, out) in now.iter().zip(made) {
+                        let [low, high] = s.unsigned(s.bytes(codes));
+                        let values = [s.mul(s.sub(low, zero), scale), s.mul(s.sub(high, zero), scale)];
+                        O::put::<S, PLAIN>(s, values, out);
+                    }
+                }
+                (Value::E4m3 | Value::E5m2, Form::Scale) if scale.abs() < 1e30 => {
+                    if plain {
+                        scaled_floats::<S, O, true>(s, &rows.value, now, scale, made);
+                    } else {
+                        scaled_floats::<S, O, false>(s, &rows.value, now, scale, made);
+                    }
+                }
+                _ => {
+                    for (codes, out) in now.iter().zip(made) {
+                        let [low, high] = any(s, rows, codes);
+                        let values = [rows.values(s, low, scale, zero), rows.values(s, high, scale, zero)];
+                        O::put::<S, PLAIN>(s, values, out);
+                    }
+                }
+            }
+            (codes, out, g, left) = (codes_behind, out_behind, g + 1, rows.group / 32);
+        }
+        return;
+    }
     let (mut g, mut left) = (start / rows.group, rows.group - start % rows.group);
     for (codes, out) in codes.iter().zip(out) {
-        let (first, second) = (g, if left == 16 { g + 1 } else { g });
-        let [low, high] = match rows.value {
-            Value::Signed => s.signed(s.bytes(codes)),
-            Value::Unsigned => s.unsigned(s.bytes(codes)),
-            _ => {
-                let mut values = [0.0; 32];
-                value(&rows.value, codes, &mut values);
-                let values = values.as_chunks::<16>().0;
-                [s.floats(&values[0]), s.floats(&values[1])]
-            }
-        };
-        let low = rows.values(s, low, factor(scales, first), factor(zeros, first));
+        let second = if left == 16 { g + 1 } else { g };
+        let [low, high] = any(s, rows, codes);
+        let low = rows.values(s, low, factor(scales, g), factor(zeros, g));
         let high = rows.values(s, high, factor(scales, second), factor(zeros, second));
         O::put::<S, PLAIN>(s, [low, high], out);
         (g, left) = past(rows.group, g, left);
     }
+}
+
+/// Values of any kind.
+#[inline(always)]
+fn any<S: Lanes>(s: S, rows: &Rows, codes: &[u8; 32]) -> [S::Floats; 2] {
+    match rows.value {
+        Value::Signed => s.signed(s.bytes(codes)),
+        Value::Unsigned => s.unsigned(s.bytes(codes)),
+        _ => {
+            let mut values = [0.0; 32];
+            value(&rows.value, codes, &mut values);
+            let values = values.as_chunks::<16>().0;
+            [s.floats(&values[0]), s.floats(&values[1])]
+        }
+    }
+}
+
+/// Eight-bit floats, by way of F16, and a scale that is not huge.
+#[inline(always)]
+fn scaled_floats<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    value: &Value,
+    codes: &[[u8; 32]],
+    scale: f32,
+    out: &mut [[O::Cell; 32]],
+) {
+    if *value == Value::E5m2 {
+        let scale = s.splat(scale);
+        for (codes, out) in codes.iter().zip(out) {
+            let mut halves = [[0; 2]; 32];
+            for (half, code) in halves.iter_mut().zip(codes) {
+                *half = (u16::from(*code) << 8).to_le_bytes();
+            }
+            let halves = halves.as_chunks::<16>().0;
+            let values = [s.widen_f16(&halves[0]), s.widen_f16(&halves[1])];
+            O::put::<S, PLAIN>(s, [s.mul(values[0], scale), s.mul(values[1], scale)], out);
+        }
+        return;
+    }
+    // as F16 they are 256 times smaller; powers of two are exact
+    let scale = s.splat(scale * 256.0);
+    for (codes, out) in codes.iter().zip(out) {
+        let mut halves = [[0; 2]; 32];
+        for (half, code) in halves.iter_mut().zip(codes) {
+            let code = u16::from(*code);
+            let number = (code & 0x80) << 8 | (code & 0x7f) << 7;
+            let nan = !PLAIN && code & 0x7f == 0x7f;
+            *half = (if nan { 0x7e00 } else { number }).to_le_bytes();
+        }
+        let halves = halves.as_chunks::<16>().0;
+        let values = [s.widen_f16(&halves[0]), s.widen_f16(&halves[1])];
+        O::put::<S, PLAIN>(s, [s.mul(values[0], scale), s.mul(values[1], scale)], out);
+    }
+}
+
+/// Whether one of these is a NaN or infinite.
+#[inline(always)]
+fn has_nan(value: &Value, codes: &[u8]) -> bool {
+    let least = if *value == Value::E5m2 { 0x7c } else { 0x7f };
+    let mut any = 0u8;
+    for code in codes {
+        any |= u8::from(code & 0x7f >= least);
+    }
+    any != 0
+}
+
+/// Whether scales are neither tiny nor huge, and no NaN.
+#[inline(always)]
+fn factors_are_sane(scales: &[[u8; 4]]) -> bool {
+    let (least, most) = (f32::from_bits(100 << 23), 1e25);
+    let mut all = true;
+    // one by one without a way out, so that it is done many at a time
+    for scale in scales {
+        let scale = f32::from_ne_bytes(*scale);
+        all &= (scale.abs() >= least) & (scale.abs() <= most) | (scale == 0.0);
+    }
+    all
 }
 
 /// Each column has its own factors.
@@ -303,5 +426,108 @@ fn form(form: Form, v: f32, s: f32, z: f32) -> f32 {
         Form::ZeroScaleBf16 => in_bf16(in_bf16(v - z) * s),
         Form::ScaleOffsetF16 => in_f16(in_f16(v * s) + z),
         Form::ScaleOffsetBf16 => in_bf16(in_bf16(v * s) + z),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::Dtype;
+
+    /// All builds give what the definition gives, code by code, for every kind of value, form and size of group.
+    #[test]
+    fn every_build_gives_the_definition() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32
+        };
+        let table = Value::Table(Box::new(super::super::E2M1));
+        let codes = [
+            (Packing::Bytes, Value::E4m3),
+            (Packing::Bytes, Value::E5m2),
+            (Packing::Bytes, Value::E4m3Fnuz),
+            (Packing::Bytes, Value::Signed),
+            (Packing::Bytes, Value::Unsigned),
+            (Packing::LowNibbles, table.clone()),
+            (Packing::HighNibbles, table),
+            (Packing::Stream(4), Value::Unsigned),
+            (Packing::Stream(3), Value::Unsigned),
+            (Packing::Stream(6), Value::E2m3),
+        ];
+        let forms =
+            [Form::Scale, Form::ZeroScale, Form::ScaleOffset, Form::Scale127, Form::Divide, Form::ScaleOffsetF16];
+        for (packing, value_) in codes {
+            for (form_, group) in forms.into_iter().flat_map(|f| [1, 7, 16, 32, 48, 64, 600].map(|g| (f, g))) {
+                for wild in [false, true] {
+                    let (cols, count) = (600usize, 3);
+                    let stride = packing.row_bytes(cols as u64).unwrap() as usize;
+                    let bytes: Vec<u8> = (0..stride * count).map(|_| random() as u8).collect();
+                    let rows = Rows {
+                        cols,
+                        stride,
+                        packing,
+                        value: value_.clone(),
+                        form: form_,
+                        group,
+                        rows_per_factor: 1,
+                        rows_per_matrix: count,
+                        first: 0,
+                    };
+                    let mut factors = || -> Vec<f32> {
+                        let bits = |x: u32| if wild { x << 1 } else { 0x3c00_0000 | x >> 9 };
+                        (0..rows.groups() * count).map(|_| f32::from_bits(bits(random()))).collect()
+                    };
+                    let (scales, zeros) = (factors(), factors());
+                    let mut expected = Vec::new();
+                    for r in 0..count {
+                        for c in 0..cols {
+                            let at = |bits: usize| (0..bits).map(move |b| (c * bits + b, b));
+                            let bit = |i: usize| bytes[r * stride + i / 8] >> (i % 8) & 1;
+                            let code = match packing {
+                                Packing::Bytes => bytes[r * stride + c],
+                                Packing::HighNibbles => bytes[r * stride + c / 2] >> (4 - c % 2 * 4) & 15,
+                                Packing::LowNibbles => at(4).map(|(i, b)| bit(i) << b).sum(),
+                                Packing::Stream(bits) => at(bits as usize).map(|(i, b)| bit(i) << b).sum(),
+                                _ => unreachable!("not among those above"),
+                            };
+                            let mut v = [0.0];
+                            value(&value_, &[code], &mut v);
+                            let g = r * rows.groups() + c / group;
+                            expected.push(form(form_, v[0], scales[g], zeros[g]));
+                        }
+                    }
+                    let parts = [&bytes[..], bytemuck::cast_slice(&scales), bytemuck::cast_slice(&zeros)];
+                    for build in KERNEL.usable() {
+                        let what = format!("{packing:?} {value_:?} {form_:?} {group} {wild} {}", build.isa.name());
+                        let mut out = vec![0; cols * count * 4];
+                        build.run(Dtype::F32, &rows, &parts, &mut out).unwrap();
+                        for (found, x) in out.as_chunks().0.iter().zip(&expected) {
+                            let found = f32::from_le_bytes(*found);
+                            assert!(
+                                found.to_bits() == x.to_bits() || found.is_nan() && x.is_nan(),
+                                "{what}: {found} {x}"
+                            );
+                        }
+                        for (dtype, round) in [
+                            (Dtype::BF16, super::super::half::bf16 as fn(f32) -> u16),
+                            (Dtype::F16, super::super::half::f16),
+                        ] {
+                            let mut out = vec![0; cols * count * 2];
+                            build.run(dtype, &rows, &parts, &mut out).unwrap();
+                            for (found, x) in out.as_chunks().0.iter().zip(&expected) {
+                                let nan = if dtype == Dtype::F16 {
+                                    u16::from_le_bytes(*found) & 0x7fff == 0x7e00
+                                } else {
+                                    true
+                                };
+                                let same = u16::from_le_bytes(*found) == round(*x) || x.is_nan() && nan;
+                                assert!(same, "{what} {dtype}: {found:02x?} {x}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
