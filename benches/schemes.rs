@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench schemes [name…]`. Elements per second, the best of some runs, beside what copying the
 //! output's bytes takes here and now; the tests prove the bits.
-#![allow(missing_docs, clippy::cast_precision_loss)]
+#![allow(missing_docs, clippy::cast_precision_loss, clippy::cast_possible_truncation)] // small numbers
 
 use std::hint::black_box;
 use std::time::Instant;

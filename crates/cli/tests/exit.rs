@@ -128,6 +128,7 @@ fn completions_and_manual_pages_are_generated() {
     assert_eq!(ok(&["man", "--out", pages.to_str().unwrap()]), "");
     let mut names: Vec<_> = std::fs::read_dir(pages).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
-    let verbs = ["completions", "inspect", "man", "plan", "remember"].map(|verb| format!("anamnesis-{verb}.1"));
-    assert_eq!(names, [&verbs[..], &["anamnesis.1".to_owned()]].concat());
+    let verbs = ["completions", "inspect", "man", "plan", "remember"];
+    let expected: Vec<_> = verbs.iter().map(|verb| format!("anamnesis-{verb}.1").into()).collect();
+    assert_eq!(names, [expected, vec!["anamnesis.1".into()]].concat());
 }
