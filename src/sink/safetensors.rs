@@ -138,7 +138,10 @@ impl Sink for SafetensorsSink {
             self.stale = Some(other);
             self.make_directory()?;
         }
-        let headers = groups.iter().map(|group| header::header(group, outputs, &self.metadata));
+        // megabytes of tokenizer are not repeated in every shard
+        let format: Vec<_> = self.metadata.iter().filter(|(key, _)| key == "format").cloned().collect();
+        let metadata = std::iter::once(&self.metadata).chain(std::iter::repeat(&format));
+        let headers = groups.iter().zip(metadata).map(|(group, metadata)| header::header(group, outputs, metadata));
         let headers = headers.collect::<Result<Vec<_>>>()?;
         let nbytes = |(group, header): (&Group, &Vec<u8>)| group.nbytes + header.len() as u64;
         let total = groups.iter().zip(&headers).map(nbytes).fold(0, u64::saturating_add);

@@ -1,6 +1,7 @@
 //! Which tensors go into which file, where, and the header that says so.
 
-use serde_json::{Map, Value, json};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::json;
 
 use crate::catalog::{quote, repeated};
 use crate::dtype::Dtype;
@@ -64,25 +65,37 @@ fn storable(dtype: Dtype) -> bool {
     !matches!(dtype, C32 | C128 | QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4)
 }
 
+/// Keys and values, in this order.
+struct Pairs<'m>(&'m [(String, String)]);
+
+impl Serialize for Pairs<'_> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
 /// The header: its length, and JSON padded to 8 bytes.
 pub(super) fn header(group: &Group, outputs: &[TensorSpec], metadata: &[(String, String)]) -> Result<Vec<u8>> {
-    let mut map = Map::new();
     if group.outputs.iter().any(|&(number, _)| &*outputs[number].name == "__metadata__") {
         return Err(Error::unsupported(
             "safetensors keeps `__metadata__` to itself: leave the tensor of that name out",
         ));
     }
-    if !metadata.is_empty() {
-        let metadata: Map<_, _> = metadata.iter().map(|(k, v)| (k.clone(), Value::from(v.as_str()))).collect();
-        map.insert("__metadata__".to_owned(), metadata.into());
-    }
-    for &(number, start) in &group.outputs {
-        let output = &outputs[number];
-        let end = start + output.nbytes().expect("counted above");
-        let entry = json!({"dtype": output.dtype, "shape": output.shape.as_slice(), "data_offsets": [start, end]});
-        map.insert(output.name.to_string(), entry);
-    }
-    let mut text = serde_json::to_vec(&map).expect("texts and numbers");
+    let mut text = Vec::new();
+    let mut json = serde_json::Serializer::new(&mut text);
+    let written = json.serialize_map(None).and_then(|mut map| {
+        if !metadata.is_empty() {
+            map.serialize_entry("__metadata__", &Pairs(metadata))?;
+        }
+        for &(number, start) in &group.outputs {
+            let output = &outputs[number];
+            let end = start + output.nbytes().expect("counted above");
+            let entry = json!({"dtype": output.dtype, "shape": output.shape.as_slice(), "data_offsets": [start, end]});
+            map.serialize_entry(&*output.name, &entry)?;
+        }
+        map.end()
+    });
+    written.expect("texts and numbers");
     text.resize(text.len().next_multiple_of(8), b' ');
     if text.len() > MOST {
         return Err(Error::unsupported(format!("a header of {} bytes; readers accept {MOST}", text.len())));
