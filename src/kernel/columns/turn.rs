@@ -112,14 +112,13 @@ fn block<const N: usize>(line: &mut [u8; ROOM], at: usize) -> &mut [u8; N] {
     line[at..].first_chunk_mut().expect("a chunk is a whole number of units")
 }
 
-/// Sixteen rows of twice sixteen bytes: for each four rows and each four bytes, these by their place.
+/// Sixteen rows of twice sixteen bytes: for each four bytes and each four rows, these by their place.
 #[inline(always)]
 fn fours<S: Lanes>(s: S, rows: &[S::Bytes; 16]) -> [[S::Bytes; 4]; 4] {
     let mut fours = [[s.splat_byte(0); 4]; 4];
-    for (four, rows) in fours.iter_mut().zip(rows.as_chunks::<4>().0) {
-        let turned = s.turn_words(*rows);
-        for (four, turned) in four.iter_mut().zip(turned) {
-            *four = s.turn_bytes(turned);
+    for (i, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
+        for (four, turned) in fours.iter_mut().zip(s.turn_words(*rows)) {
+            four[i] = s.turn_bytes(turned);
         }
     }
     fours
@@ -136,10 +135,8 @@ fn whole<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count
         for (k, row) in sixteen.iter_mut().enumerate() {
             *row = s.add_bytes(sign, s.bytes(&row_part(bytes, (start + k) * stride + which.start, len)));
         }
-        let [a, b, c, d] = fours(s, &sixteen);
-        for (j, (((a, b), c), d)) in a.into_iter().zip(b).zip(c).zip(d).enumerate() {
-            let turned = s.turn_words([a, b, c, d]);
-            for (b, codes) in turned.into_iter().enumerate() {
+        for (j, fours) in fours(s, &sixteen).into_iter().enumerate() {
+            for (b, codes) in s.turn_words(fours).into_iter().enumerate() {
                 let codes = s.byte_array(codes);
                 let halves = codes.as_chunks::<16>().0;
                 *block(&mut panel.0[4 * j + b], start) = halves[0];
@@ -260,10 +257,8 @@ fn awq<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: 
             let at = (start + k) * stride + which.start / 2;
             *row = s.pair(&row_part(bytes, at, len), &row_part(bytes, at + 16 * stride, len));
         }
-        let fours = fours(s, &sixteen);
-        for (word, lines) in panel.0.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let planes = s.turn_words([fours[0][word], fours[1][word], fours[2][word], fours[3][word]]);
-            for (b, plane) in planes.into_iter().enumerate() {
+        for (fours, lines) in fours(s, &sixteen).into_iter().zip(panel.0.as_chunks_mut::<8>().0) {
+            for (b, plane) in s.turn_words(fours).into_iter().enumerate() {
                 *block(&mut lines[ORDER[2 * b]], start) = s.byte_array(s.and(plane, low));
                 *block(&mut lines[ORDER[2 * b + 1]], start) = s.byte_array(s.and(s.shr_u16(plane, 4), low));
             }
