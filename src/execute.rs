@@ -1,11 +1,10 @@
 //! The one loop: fetch, decode, keep; in parallel, with progress, and stopped when asked.
 //!
-//! Workers take tiles in file order from one queue. A tile's output is made in a buffer that stays in the
-//! second-level cache and is left for the sink in the outbox; a sink that lends memory has the
-//! elements made right there. Memory is therefore a few tiles per thread, and what a weight's tiles share.
+//! Workers take tiles in file order from one queue. Each has a buffer that holds one tile's output, so
+//! that it stays in the second-level cache, and hands it to the sink; a sink that lends memory has the
+//! elements made right there. Memory is therefore a tile per thread, and what a weight's tiles share.
 
 mod fetch;
-mod outbox;
 mod progress;
 mod queue;
 
@@ -21,7 +20,6 @@ use crate::plan::{Parts, Plan, TensorSpec, Work};
 use crate::sink::Sink;
 
 use fetch::{Buffers, Slots};
-use outbox::{Made, Outbox};
 use queue::{Item, Piece, Queue};
 
 pub use progress::{Progress, Watch};
@@ -56,10 +54,10 @@ fn run(checkpoint: &Checkpoint, plan: &Plan, sink: &mut dyn Sink, threads: usize
         n => n,
     };
     if sink.lend().is_some() {
-        let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), watch, None, threads);
+        let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), watch, None);
         return crew.work(threads);
     }
-    let crew = Crew::new(checkpoint, plan, Queue::new(plan, None), watch, Some(&*sink), threads);
+    let crew = Crew::new(checkpoint, plan, Queue::new(plan, None), watch, Some(&*sink));
     crew.work(threads)
 }
 
@@ -70,7 +68,6 @@ struct Crew<'r, 'w> {
     queue: Mutex<Queue<'r>>,
     slots: Slots<'r>,
     sink: Option<&'r dyn Sink>,
-    outbox: Outbox,
     watch: &'r Watch<'w>,
     stop: AtomicBool,
     failed: Mutex<Option<Error>>,
@@ -84,7 +81,6 @@ impl<'r, 'w> Crew<'r, 'w> {
         queue: Queue<'r>,
         watch: &'r Watch<'w>,
         sink: Option<&'r dyn Sink>,
-        threads: usize,
     ) -> Self {
         Self {
             checkpoint,
@@ -92,7 +88,6 @@ impl<'r, 'w> Crew<'r, 'w> {
             slots: Slots::new(plan),
             queue: Mutex::new(queue),
             sink,
-            outbox: Outbox::new(threads),
             watch,
             stop: AtomicBool::new(false),
             failed: Mutex::new(None),
@@ -119,7 +114,6 @@ impl<'r, 'w> Crew<'r, 'w> {
             let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else { break };
             if let Err(error) = self.item(item, &mut buffers) {
                 self.stop.store(true, Ordering::Relaxed);
-                self.outbox.close();
                 // the first one tells; those of other threads follow from stopping
                 self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
             }
@@ -132,25 +126,18 @@ impl<'r, 'w> Crew<'r, 'w> {
         match (&job.work, item.piece) {
             (Work::Tiles { decoder, .. }, Piece::Tile { tile, start, nbytes }) => {
                 let ready = self.slots.get(self.checkpoint, job, item.job)?;
-                let mut own = Vec::new();
+                let Buffers { output, input } = buffers;
                 let made = match &mut out {
                     Some(lent) => &mut **lent,
-                    None => {
-                        // without a buffer another worker has failed, and says so
-                        let Some(buffer) = self.outbox.buffer() else { return Ok(()) };
-                        own = buffer;
-                        fetch::room(&mut own, nbytes)?
-                    }
+                    None => fetch::room(output, nbytes)?,
                 };
-                let inputs = ready.inputs(self.checkpoint, &tile, &mut buffers.input)?;
+                let inputs = ready.inputs(self.checkpoint, &tile, input)?;
                 let about = |e: Error| e.about(&format!("weight {}", crate::catalog::quote(&job.output.name)));
                 let shared = ready.shared();
                 let parts = Parts { shared: &shared, inputs: &inputs, rows: tile.rows, dtype: job.output.dtype };
                 decoder.decode(parts, made).map_err(about)?;
                 if out.is_none() {
-                    let made = Made { job: item.job, start, buffer: own, nbytes };
-                    let write = |made: &Made| self.put(made.job, made.start, &made.buffer[..made.nbytes]);
-                    self.outbox.leave(made, write)?;
+                    self.put(item.job, start, &output[..nbytes])?;
                 }
                 self.slots.done(item.job);
                 self.tick(nbytes as u64)

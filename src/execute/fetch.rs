@@ -12,10 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Job, Plan, Span, Strip, Tile, Work, addressable};
 use crate::source::read_exact_at;
 
-/// A worker's memory, used again for each tile and piece.
+/// A worker's memory, used again for each tile.
 #[derive(Default)]
 pub(super) struct Buffers {
-    /// Of a stream's piece that is cast.
     pub(super) output: Vec<u8>,
     /// One per input of a tile.
     pub(super) input: Vec<Vec<u8>>,
