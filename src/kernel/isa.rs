@@ -105,7 +105,8 @@ impl<G> Kernel<G> {
 /// `kernel!(body, Geometry)` one with `(s: S, geometry: &Geometry, parts: &[&[u8]], out: &mut [u8])`, whose caller
 /// has checked that the geometry, the parts and the output fit each other.
 ///
-/// Whatever the body calls must be `#[inline(always)]` too, closures excepted: else it is compiled for the baseline.
+/// Whatever the body calls must be `#[inline(always)]` too: else it is compiled for the baseline. That goes for closures
+/// that are called in more than one place, and for those given to `map` and `array::from_fn`.
 macro_rules! kernel {
     ($body:ident) => {
         $crate::kernel::kernel!(@builds (), |s, _geometry, parts, out| {
