@@ -3,6 +3,8 @@
 //! `serde_json::to_value(&summary)` is one element of the `checkpoints` array that
 //! `anamnesis inspect --json` prints; `docs/json.md` documents it.
 
+mod weights;
+
 use std::path::Path;
 
 use serde::Serialize;
@@ -10,7 +12,8 @@ use serde_json::{Map, Number, Value as Json, json};
 
 use crate::catalog::{Catalog, Endian, Layout, Packing, Quantizer, TensorInfo, elements};
 use crate::metadata::{Metadata, StoredArray, Value};
-use crate::plan::{PLAIN, Plan};
+
+pub use weights::{PartSummary, Remembered, WeightSummary};
 
 /// Of an array too long to be shown whole, how many elements are shown.
 const SHOWN: usize = 8;
@@ -97,40 +100,6 @@ pub struct TensorSummary {
     pub sha256: Option<String>,
 }
 
-/// A quantised weight: what it is called once it is brought back, and what it is made from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WeightSummary {
-    /// Its name, as PyTorch has it.
-    pub name: String,
-    /// Its scheme; `None` where it is refused.
-    pub scheme: Option<&'static str>,
-    /// Its sizes, outermost first; empty where it is refused.
-    pub shape: Vec<u64>,
-    /// The stored tensors that it is made from.
-    pub parts: Vec<PartSummary>,
-    /// Why it cannot be made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
-}
-
-/// A stored tensor that a weight is made from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PartSummary {
-    /// What it is to the weight.
-    pub role: &'static str,
-    /// Its name.
-    pub name: String,
-}
-
-/// Bytes of a checkpoint's weights and plain tensors once they are brought back, by dtype of the weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs)] // the dtypes' own names
-pub struct Remembered {
-    pub bf16_nbytes: u64,
-    pub f16_nbytes: u64,
-    pub f32_nbytes: u64,
-}
-
 /// Something that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedSummary {
@@ -199,55 +168,12 @@ impl Summary {
         }
     }
 
-    /// Adds the quantised weights of a plan.
-    pub(crate) fn add_weights(&mut self, plan: &Plan, catalog: &Catalog) {
-        let tensor = |tensor: usize| catalog.tensors()[tensor].name.to_string();
-        let quantised = || plan.jobs.iter().filter(|job| job.scheme != PLAIN);
-        self.weights = quantised()
-            .map(|job| WeightSummary {
-                name: job.output.name.to_string(),
-                scheme: Some(job.scheme),
-                shape: job.output.shape.to_vec(),
-                parts: job.parts.iter().map(|p| PartSummary { role: p.role, name: tensor(p.tensor) }).collect(),
-                refused: None,
-            })
-            .collect();
-        // what cannot be made of plain tensors only (texts, records) is not a matter of weights
-        if !self.weights.is_empty() || plan.quantised {
-            self.weights.extend(plan.refused.iter().map(|refusal| WeightSummary {
-                name: refusal.name.to_string(),
-                scheme: None,
-                shape: Vec::new(),
-                parts: Vec::new(),
-                refused: Some(refusal.error.kind().to_string()),
-            }));
-            self.warnings.extend(plan.notes.iter().cloned());
-        }
-        let elements = quantised().map(|job| elements(&job.output.shape).unwrap_or(u64::MAX));
-        let elements = elements.fold(0, u64::saturating_add);
-        let wider = plan.nbytes().saturating_add(elements.saturating_mul(2));
-        self.remembered = (!self.weights.is_empty()).then(|| Remembered {
-            bf16_nbytes: plan.nbytes(),
-            f16_nbytes: plan.nbytes(),
-            f32_nbytes: wider,
-        });
-    }
-
     /// Keeps the tensors that `keep` says, and sums up those alone.
     pub fn retain(&mut self, keep: impl FnMut(&TensorSummary) -> bool) {
         self.tensors.retain(keep);
         self.retain_weights();
         let rows = self.tensors.iter().map(|t| (t.dtype.as_str(), t.elements(), t.nbytes));
         self.totals = Totals::new(rows, self.totals.file_nbytes);
-    }
-}
-
-impl Summary {
-    /// Keeps the weights that have a part among the tensors that are left.
-    fn retain_weights(&mut self) {
-        let left: std::collections::HashSet<&str> = self.tensors.iter().map(|t| &*t.name).collect();
-        let named = |w: &WeightSummary| left.contains(&*w.name) || w.parts.iter().any(|p| left.contains(&*p.name));
-        self.weights.retain(named);
     }
 }
 
