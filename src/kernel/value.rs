@@ -46,11 +46,11 @@ impl Value {
 
 /// The values of codes of one byte each.
 pub(crate) fn values(kind: &Value, codes: &[u8]) -> Vec<f32> {
-    let mut out = vec![0.0; codes.len()];
-    for (code, out) in codes.iter().zip(&mut out) {
-        value(kind, &[*code], std::array::from_mut(out));
-    }
-    out
+    let mut every = [0; 256];
+    every.iter_mut().zip(0..=255).for_each(|(code, i)| *code = i);
+    let mut table = [0.0; 256];
+    value(kind, &every, &mut table);
+    codes.iter().map(|code| table[usize::from(*code)]).collect()
 }
 
 /// FP4, E2M1: code 8 is -0.
