@@ -20,9 +20,10 @@ use crate::plan::{Parts, Plan, TensorSpec, Work};
 use crate::sink::Sink;
 
 use fetch::{Buffers, Slots};
+use progress::Watch;
 use queue::{Item, Piece, Queue};
 
-pub use progress::{Progress, Watch};
+pub use progress::Progress;
 
 /// Carries out a plan with this many threads (0: one per core).
 ///

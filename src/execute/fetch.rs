@@ -107,7 +107,6 @@ impl<'c> Ready<'c> {
                     Cow::Owned(own)
                 }
             };
-            // what is here already is not borrowed from itself
             ready.shared.push((bytes, span));
         }
         Ok(ready)
@@ -137,7 +136,7 @@ impl<'c> Ready<'c> {
                 Some(bytes) => strip(bytes, span),
                 None => {
                     let n = self.read(checkpoint, span, buffer)?;
-                    Strip { bytes: &buffer[..n], len: to_usize(span.len)?, stride: to_usize(span.len)? }
+                    strip(&buffer[..n], span)
                 }
             });
         }

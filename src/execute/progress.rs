@@ -19,20 +19,14 @@ const EVERY: u64 = 4 << 20;
 type Callback<'w> = &'w mut (dyn FnMut(Progress) -> ControlFlow<()> + Send);
 
 /// A watcher that several threads may call.
-pub struct Watch<'w> {
+pub(super) struct Watch<'w> {
     total: u64,
     next: AtomicU64,
     callback: Mutex<Callback<'w>>,
 }
 
-impl std::fmt::Debug for Watch<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("total", &self.total).finish_non_exhaustive()
-    }
-}
-
 impl<'w> Watch<'w> {
-    pub(crate) fn new(total: u64, callback: Callback<'w>) -> Self {
+    pub(super) fn new(total: u64, callback: Callback<'w>) -> Self {
         Self { total, next: AtomicU64::new(0), callback: Mutex::new(callback) }
     }
 
