@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
+use crate::Dtype;
 use crate::catalog::Catalog;
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::inspect::Summary;

@@ -12,9 +12,9 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::decode::cast;
-use crate::dtype::Dtype;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Parts, Plan, TensorSpec, Work};
 use crate::sink::Sink;

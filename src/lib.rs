@@ -37,11 +37,9 @@
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
 
-mod block;
 pub mod catalog;
 mod checkpoint;
 mod decode;
-mod dtype;
 mod error;
 pub mod execute;
 pub mod format;
@@ -57,10 +55,9 @@ pub mod sink;
 pub mod source;
 mod tensor;
 
-pub use block::BlockFormat;
+pub use anamnesis_kernel::{BlockFormat, Dtype};
 pub use catalog::{ByteRange, Catalog, Encoding, Endian, Layout, TensorInfo};
 pub use checkpoint::{Checkpoint, OpenOptions};
-pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
 pub use format::Format;
 pub use inspect::Summary;

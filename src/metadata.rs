@@ -1,7 +1,7 @@
 //! Keys and values that a file carries beside its tensors.
 
+use crate::Dtype;
 use crate::catalog::{ByteRange, Endian};
-use crate::dtype::Dtype;
 
 /// Keys and values in file order. Keys are unique, except in formats that allow otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]

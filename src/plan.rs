@@ -11,8 +11,8 @@ pub(crate) mod tile;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::Dtype;
 use crate::catalog::{ByteRange, Catalog, Endian, Layout, Packing, Shape, TensorInfo, elements};
-use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::scheme::Weight;
 

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::Dtype;
 use crate::checkpoint::Checkpoint;
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::execute::{Progress, execute};
 use crate::plan::{Plan, TensorSpec};

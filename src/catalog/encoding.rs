@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::block::BlockFormat;
-use crate::dtype::Dtype;
+use crate::Dtype;
+use anamnesis_kernel::BlockFormat;
 
 use super::TensorInfo;
 

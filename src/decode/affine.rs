@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::Result;
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 

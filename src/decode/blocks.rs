@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::block::BlockFormat;
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::Result;
 use crate::kernel;
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};
+use anamnesis_kernel::BlockFormat;
 
 use super::cast;
 
@@ -43,7 +43,9 @@ impl Decoder for Blocks {
         if self.big {
             self.format.turn_around(blocks.to_mut());
         }
-        let Some(factors) = shared.first() else { return kernel::dequantize(self.format, &blocks, dtype, out) };
+        let Some(factors) = shared.first() else {
+            return Ok(kernel::dequantize(self.format, &blocks, dtype, out)?);
+        };
         let share = self.count / self.factors;
         let (block_bytes, item) = (self.format.block_bytes as usize, dtype.bits() as usize / 8);
         let mut values = vec![0; self.format.block_len as usize * 4];

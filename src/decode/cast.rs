@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel;
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};
@@ -47,7 +47,7 @@ pub(crate) fn cast(from: Dtype, bytes: &[u8], to: Dtype, out: &mut [u8]) -> Resu
         out.copy_from_slice(bytes);
         return Ok(());
     }
-    kernel::cast(from, bytes, to, out)
+    Ok(kernel::cast(from, bytes, to, out)?)
 }
 
 /// The F32 with this index in little-endian bytes.

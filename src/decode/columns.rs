@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use crate::Dtype;
 use crate::catalog::quote;
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel::{self, ColumnCodes, Groups, Width};
 use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
@@ -141,7 +141,7 @@ impl Decoder for Columns {
             scales,
             zeros,
         };
-        kernel::columns(&geometry, inputs[0].bytes, dtype, out)
+        Ok(kernel::columns(&geometry, inputs[0].bytes, dtype, out)?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel::{self, e8m0};
 use crate::plan::Span;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Form, Rows, Value};
 use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::Result;
 use crate::kernel::{self, Form, Packing, Rows, Value, Width};
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};
@@ -54,6 +54,6 @@ impl Decoder for Gemv {
             rows_per_matrix: self.rows as usize,
             first: 0,
         };
-        kernel::rows(&geometry, inputs[0].bytes, &scales, &zeros, dtype, out)
+        Ok(kernel::rows(&geometry, inputs[0].bytes, &scales, &zeros, dtype, out)?)
     }
 }

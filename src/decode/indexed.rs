@@ -1,7 +1,7 @@
 //! Rows of codes whose columns name their group: act-order.
 use std::ops::Range;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Form, Rows};
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};

@@ -1,7 +1,7 @@
 //! Weights in the basis before smoothing: each column times its factor, with a low-rank part added first.
 use std::ops::Range;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::Result;
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 

@@ -1,7 +1,7 @@
 //! Weights that are stored the other way round: what comes out as a column is a stored line.
 use std::ops::Range;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::Result;
 use crate::kernel::{self, Form, Packing, Rows, Value, e8m0};
 use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
@@ -194,11 +194,11 @@ impl Turned {
             first: 0,
         };
         if self.order == Order::Natural {
-            return kernel::rows(&geometry, strip.bytes, scales, zeros, dtype, out);
+            return Ok(kernel::rows(&geometry, strip.bytes, scales, zeros, dtype, out)?);
         }
         let lines = out.len() / (count * dtype.bits() as usize / 8).max(1);
         let codes: Vec<u8> = (0..lines).flat_map(|line| natural(strip.run(line))).collect();
-        kernel::rows(&Rows { stride: strip.len, ..geometry }, &codes, scales, zeros, dtype, out)
+        Ok(kernel::rows(&Rows { stride: strip.len, ..geometry }, &codes, scales, zeros, dtype, out)?)
     }
 }
 

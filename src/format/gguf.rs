@@ -7,12 +7,12 @@ mod array;
 mod facts;
 
 use super::{Format, Head};
-use crate::block::{BlockFormat, describe_foreign};
+use crate::Dtype;
 use crate::catalog::{ByteRange, Catalog, Encoding, Endian, Shape, TensorInfo, elements, quote, repeated};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::metadata::{Item, Metadata, Value};
 use crate::source::cursor::Cursor;
+use anamnesis_kernel::{BlockFormat, describe_foreign};
 
 pub(crate) use array::read as read_array;
 

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::{Format, Head};
+use crate::Dtype;
 use crate::catalog::{ByteRange, Catalog, Encoding, Shape, TensorInfo, elements, quote};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::json::{Pairs, Text};
 use crate::limits::Budget;

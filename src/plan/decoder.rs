@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::Result;
 
 /// Bytes of output that a tile aims at: with its input they stay in the second-level cache.

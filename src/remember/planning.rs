@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 
+use crate::Dtype;
 use crate::catalog::{TensorInfo, elements, quote};
 use crate::decode::{Cast, cast::casts};
-use crate::dtype::Dtype;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Job, PLAIN, Part, Plan, Refusal, TensorSpec, Work, addressable};
 use crate::scheme::{Context, Leftover, QuantConfig, SCHEMES, Weight, left_over};

@@ -7,9 +7,9 @@
 //! Sources: AutoAWQ 0.2.9, `modules/linear/gemv.py`, `utils/packing_utils.py`; GPTQModel 7.7,
 //! `quantization/awq/utils/packing_utils.py` (other widths than 4).
 
+use crate::Dtype;
 use crate::catalog::TensorInfo;
 use crate::decode::{ColumnZeros, Columns, Gemv, GroupOf, LessOne, ZeroOrder};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{ColumnCodes, Width};
 

@@ -4,8 +4,8 @@
 //! `linear_class` "autobitlinear" `weight_scale` multiplies; else (`BitLinear`) it divides.
 //! Source: transformers `integrations/bitnet.py` (`unpack_weights`, `BitLinear`, `AutoBitLinear`).
 
+use crate::Dtype;
 use crate::decode::{Codes, Factors, Grouped, Planes, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

@@ -10,9 +10,9 @@
 
 use serde::Deserialize;
 
+use crate::Dtype;
 use crate::catalog::{TensorInfo, elements};
 use crate::decode::{Codes, Factors, Flat, Grouped, PerGroup, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

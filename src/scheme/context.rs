@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::Dtype;
 use crate::catalog::{Catalog, Encoding, Shape, TensorInfo, quote};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::metadata::Value;
 use crate::plan::{Decoder, Part};

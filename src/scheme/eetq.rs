@@ -3,8 +3,8 @@
 //! `w[o, i] = q[i, o] * scale[o]`. Quantised on a GPU the codes are in the order that its kernel wants, and
 //! nothing in the file tells. Source: transformers 5.23, `integrations/eetq.py`.
 
+use crate::Dtype;
 use crate::decode::{ColumnZeros, Columns, GroupOf};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::ColumnCodes;
 

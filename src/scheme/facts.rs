@@ -1,6 +1,6 @@
 //! Facts that a writer keeps beside a weight: as tensors of one number or text, or as values in a pickle.
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 use crate::error::Result;
 use crate::metadata::Value;
 

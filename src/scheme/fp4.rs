@@ -16,9 +16,9 @@
 //! `file2file_quantization.py` for its two-level scales (the order of its two multiplications was not
 //! compared); transformers `integrations/finegrained_fp8.py` for DeepSeek-V4's experts, which are I8.
 
+use crate::Dtype;
 use crate::catalog::TensorInfo;
 use crate::decode::{Codes, Factors, Global, Grouped, Paired, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{E2M1, Form, Packing, Value};
 

@@ -4,8 +4,8 @@
 //! Sources: transformers `integrations/finegrained_fp8.py` and `fbgemm_fp8.py`, compressed-tensors
 //! `naive_quantized`, ModelOpt `export/quant_utils.py`.
 
+use crate::Dtype;
 use crate::decode::{Codes, Grouped, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

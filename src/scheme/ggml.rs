@@ -3,9 +3,9 @@
 //! Source: llama.cpp, `ggml-quants.c`; `build_lora_mm` of `llama-graph.cpp` multiplies by `X.scale`, which
 //! converters write for NVFP4 (ModelOpt's `weight_scale_2`) and BitNet; one factor, or one per expert.
 
+use crate::Dtype;
 use crate::catalog::{Encoding, Endian};
 use crate::decode::Blocks;
-use crate::dtype::Dtype;
 use crate::error::Result;
 
 use super::Weight;
@@ -35,6 +35,6 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         parts.push(("scale", scale));
     }
     // a type without weights of its own says so itself, when it is decoded
-    crate::kernel::builds(format).map_err(|e| e.about(&crate::catalog::quote(&info.name)))?;
+    crate::kernel::builds(format).map_err(|e| crate::Error::from(e).about(&crate::catalog::quote(&info.name)))?;
     Ok(Some(cx.weight("ggml", &*info.name, &info.shape, &parts, decoder)))
 }

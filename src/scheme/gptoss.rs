@@ -7,8 +7,8 @@
 //! Source: transformers 5.23, `_convert_moe_packed_tensors` of `integrations/mxfp4.py`. A scale of 255 is
 //! 2^128 there, not OCP's NaN: 0 stays 0, half of it is 2^127, and the rest overflow to infinity.
 
+use crate::Dtype;
 use crate::decode::{Factor, Order, Side, Turned};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{E2M1, Packing, Value};
 

@@ -10,8 +10,8 @@
 //! Sources: GPTQModel 7.7, `nn_modules/qlinear/__init__.py` (`dequantize_weight`), `utils/model.py`
 //! (`convert_gptq_v1_to_v2_format_module`), `utils/planar_packing.py`.
 
+use crate::Dtype;
 use crate::decode::{ColumnZeros, Columns, GroupOf, LessOne, ZeroOrder};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{ColumnCodes, Width};
 

@@ -1,8 +1,8 @@
 //! How many elements share a scale, seen from the shapes of weight and scales.
 
+use crate::Dtype;
 use crate::catalog::TensorInfo;
 use crate::decode::Factors;
-use crate::dtype::Dtype;
 use crate::error::Result;
 
 use super::context::{Context, malformed, plain};

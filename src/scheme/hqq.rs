@@ -7,9 +7,9 @@
 //! of a number or a text each (safetensors) or in the pickle (PyTorch), there maybe in a dict `meta`.
 //! Source: hqq `core/bitpack.py`, `core/quantize.py` (`Quantizer`, `HQQLinear.state_dict`), `core/utils.py`.
 
+use crate::Dtype;
 use crate::catalog::{TensorInfo, elements};
 use crate::decode::{Codes, Factors, Flat, Grouped, PerGroup, Planes, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

@@ -4,8 +4,8 @@
 //! `quantization/lifecycle/forward_helpers.py`); ModelOpt 0.47, `from_quantized_weight` of
 //! `export/quant_utils.py` (one scale per row; SmoothQuant's `pre_quant_scale` is undone).
 
+use crate::Dtype;
 use crate::decode::{Codes, Grouped, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

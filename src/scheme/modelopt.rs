@@ -8,8 +8,8 @@
 //! Source: ModelOpt 0.47, `pack_int4_in_uint8` of `export/quant_utils.py` (the library packs such weights and
 //! has no code that unpacks them: the order of the multiplications is that of its other schemes).
 
+use crate::Dtype;
 use crate::decode::{Codes, Factors, Grouped, Paired, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

@@ -11,9 +11,9 @@
 //! Sources: compressed-tensors 0.20, `compressors/pack_quantized/{base,helpers}.py` and
 //! `quantization/lifecycle/forward_helpers.py`; for whole codes and `weight_g_idx`, version 0.9 of the same.
 
+use crate::Dtype;
 use crate::catalog::TensorInfo;
 use crate::decode::{Codes, Factors, Grouped, Indexed, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

@@ -1,7 +1,7 @@
 //! What no scheme claimed: plain tensors, and leftovers that must not pass for them.
 
+use crate::Dtype;
 use crate::catalog::{Encoding, Layout, TensorInfo, quote};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 
 use super::Context;

@@ -3,9 +3,9 @@
 //! Source: PyTorch, `aten/src/ATen/native/quantized/AffineQuantizerBase.cpp`; what is computed in which
 //! precision was measured on `Tensor.dequantize` (2.15): per tensor in F32, per channel with the product in F64.
 
+use crate::Dtype;
 use crate::catalog::{Layout, Quantizer, TensorInfo, elements};
 use crate::decode::{Affine, Affinity};
-use crate::dtype::Dtype;
 use crate::error::Result;
 
 use super::Weight;

@@ -5,9 +5,9 @@
 //! not say what shape the groups make: a bias does, for it has an element per row.
 //! Source: optimum-quanto 0.2.7 `tensor/{packed,qbits,qbytes,grouped}.py`, `tensor/weights/qbits.py`.
 
+use crate::Dtype;
 use crate::catalog::{TensorInfo, elements};
 use crate::decode::{Codes, Flat, Grouped, PerGroup, Planes, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

@@ -13,9 +13,9 @@
 
 use serde_json::Value as Json;
 
+use crate::Dtype;
 use crate::catalog::TensorInfo;
 use crate::decode::{Codes, Factor, Factors, Grouped, Order, Reordered, Scales, Side, Turned, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 

@@ -1,7 +1,7 @@
 //! What GPTQ, AWQ and AutoRound share: a `qweight` of packed words with its scales, zero points and group index.
 
+use crate::Dtype;
 use crate::catalog::TensorInfo;
-use crate::dtype::Dtype;
 use crate::error::Result;
 
 use super::context::{Context, malformed, plain, stem};

@@ -8,9 +8,9 @@
 //! matrix product fixes no order of summation: here the ranks are summed from the first to the last, each
 //! product and each sum rounded to F32, so that an element may differ from torch's in its last bits.
 
+use crate::Dtype;
 use crate::catalog::TensorInfo;
 use crate::decode::{LowRank, Smoothed};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::plan::Decoder;
 

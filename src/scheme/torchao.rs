@@ -10,9 +10,9 @@
 
 use serde_json::Value as Json;
 
+use crate::Dtype;
 use crate::catalog::Shape;
 use crate::decode::{Codes, Factors, Global, Grouped, Scales, Zeros};
-use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::kernel::{E2M1, Form, Packing, Value};
 use crate::metadata;

@@ -1,6 +1,6 @@
 //! Rust types that elements can be shown as.
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 
 /// A Rust type that [`Tensor::view`](super::Tensor::view) can show elements as.
 pub trait Element: bytemuck::AnyBitPattern {

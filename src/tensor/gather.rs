@@ -1,7 +1,7 @@
 //! Strided and column-major tensors, brought into C order.
 
+use crate::Dtype;
 use crate::catalog::{Encoding, Layout, Lazy, TensorInfo, quote, span_of};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 
 /// Strides in elements; `None` for layouts without.

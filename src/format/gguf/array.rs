@@ -1,8 +1,8 @@
 //! Metadata values: scalars are read, arrays are skipped over and read on demand.
 
 use super::item;
+use crate::Dtype;
 use crate::catalog::{ByteRange, Endian};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::metadata::{Item, StoredArray, Value};
 use crate::source::cursor::Cursor;

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::fault::{Fault, Result};
 use super::literal::Literal;
 use super::typestr::{Kind, Number, number};
+use crate::Dtype;
 use crate::catalog::{Encoding, Endian, Opaque};
-use crate::dtype::Dtype;
 
 /// numpy keeps item sizes in 31 bits.
 pub(super) const ITEM_MAX: u64 = i32::MAX as u64;

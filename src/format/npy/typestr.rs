@@ -4,8 +4,8 @@
 
 use super::descr::ITEM_MAX;
 use super::fault::{Fault, Result};
+use crate::Dtype;
 use crate::catalog::{Encoding, Endian, Opaque};
-use crate::dtype::Dtype;
 
 /// The number (or run of bytes) that a type string names.
 #[derive(Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //!
 //! Source: `torch/storage.py` (`_dtype_to_storage_type_map`, `_new_dtypes`).
 
-use crate::dtype::Dtype;
+use crate::Dtype;
 
 /// An element type by PyTorch's name: a row of [`DTYPES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
+use crate::Dtype;
 use crate::catalog::{ByteRange, Encoding, Layout, Member, Packing, Shape, TensorInfo, elements, span_of};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Heap, Id, Value};
 use crate::format::pickle::world::{Global, TorchDtype};

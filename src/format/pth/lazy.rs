@@ -1,7 +1,7 @@
 //! Signs that PyTorch left to be flipped on reading: the last argument of a rebuild call.
 
+use crate::Dtype;
 use crate::catalog::{Encoding, Lazy, TensorInfo};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Heap, Id, Value};
 

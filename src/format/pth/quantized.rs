@@ -1,7 +1,7 @@
 //! Quantised tensors: `_rebuild_qtensor(storage, offset, size, stride, (scheme, …), …)`.
 
+use crate::Dtype;
 use crate::catalog::{Quantizer, TensorInfo};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Id, Value};
 use crate::format::pickle::world::{Global, Scheme};

@@ -3,8 +3,8 @@
 //! Source: `torch/_utils.py` and `torch/_tensor.py`. Each call is interpreted once, in the order the
 //! pickle made them, so that the tensors inside a call are known when it is reached.
 
+use crate::Dtype;
 use crate::catalog::{ByteRange, Layout, Member, TensorInfo};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Call, Heap, Id, Value};
 use crate::format::pickle::world::{Global, Rebuild, TorchDtype};

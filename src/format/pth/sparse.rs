@@ -1,7 +1,7 @@
 //! Sparse tensors: `_rebuild_sparse_tensor(layout, data)`.
 
+use crate::Dtype;
 use crate::catalog::{Layout, Shape, Sparse, TensorInfo};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Heap, Id, Value};
 use crate::format::pickle::world::Global;

@@ -1,0 +1,21 @@
+//! IQ4_NL: 32 codes of 4 bits into a codebook, one scale. `d (f16) | qs[16]`; low nibbles first.
+
+use crate::codebook::IQ4;
+use crate::{Element, Lanes, batch, kernel};
+
+kernel!(iq4_nl);
+
+#[inline(always)]
+fn iq4_nl<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    let values = s.floats(&IQ4);
+    batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
+        let d = batch::scales(s, blocks, 0);
+        let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
+        let values = |d: &f32| s.mul(s.splat(*d), values);
+        if O::PARTICULAR && !finite {
+            batch::nibbles::<S, O, _, false, 18>(s, blocks, 2, d.iter(), values, out);
+        } else {
+            batch::nibbles::<S, O, _, true, 18>(s, blocks, 2, d.iter(), values, out);
+        }
+    });
+}

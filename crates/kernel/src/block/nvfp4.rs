@@ -1,0 +1,28 @@
+//! NVFP4: 4 groups of 16 FP4 (E2M1) codes; each has a scale (UE4M3). `d[4] | qs[32]`; each 8 bytes of `qs`
+//! hold a group, low nibbles first. The scale of the whole tensor is a tensor of its own, not applied here.
+
+use super::part;
+use crate::codebook::{FP4_DOUBLED, ue4m3_halves};
+use crate::{Element, Lanes, batch, kernel};
+
+kernel!(nvfp4);
+
+#[inline(always)]
+fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    let values = s.floats(&FP4_DOUBLED);
+    batch::sixteens::<O, 36, 64>(blocks, out, |blocks, out| {
+        let mut d = [[0.0; 16]; 4];
+        for (d, blocks) in d.iter_mut().zip(blocks.as_chunks::<4>().0) {
+            *d = ue4m3_halves(s, blocks.each_ref().map(|block| u32::from_le_bytes(*part(block, 0))));
+        }
+        let (d, _) = batch::in_memory(d.as_flattened()).as_chunks::<4>();
+        for ((block, d), out) in blocks.iter().zip(d).zip(out) {
+            for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+                // scales are never subnormal, infinite or NaN
+                let scaled = [2 * g, 2 * g + 1].map(|g| s.mul(values, s.splat(d[g])));
+                let tables = O::tables::<S, true>(s, scaled);
+                O::pick(s, tables, [0, 1], s.nibbles_by_eight(part(block, 4 + 16 * g)), out);
+            }
+        }
+    });
+}

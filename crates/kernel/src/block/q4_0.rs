@@ -1,0 +1,23 @@
+//! Q4_0: 32 codes of 4 bits around 8, one scale. `d (f16) | qs[16]`; low nibbles first.
+
+use crate::{Element, Lanes, batch, kernel};
+
+kernel!(q4_0);
+
+/// What the codes stand for.
+static VALUES: [f32; 16] = [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+
+#[inline(always)]
+fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    let values = s.floats(&VALUES);
+    batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
+        let d = batch::scales(s, blocks, 0);
+        let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
+        let values = |d: &f32| s.mul(values, s.splat(*d));
+        if O::PARTICULAR && !finite {
+            batch::nibbles::<S, O, _, false, 18>(s, blocks, 2, d.iter(), values, out);
+        } else {
+            batch::nibbles::<S, O, _, true, 18>(s, blocks, 2, d.iter(), values, out);
+        }
+    });
+}

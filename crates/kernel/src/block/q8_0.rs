@@ -1,0 +1,33 @@
+//! Q8_0: 32 codes of 8 bits, one scale. `d (f16) | qs[32]`.
+
+use super::part;
+use crate::{Element, Lanes, batch, kernel};
+
+kernel!(q8_0);
+
+#[inline(always)]
+fn q8_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
+    batch::sixteens::<O, 34, 32>(blocks, out, |blocks, out| {
+        let d = batch::scales(s, blocks, 0);
+        let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
+        if O::PARTICULAR && !finite {
+            sixteen::<S, O, false>(s, blocks, d, out);
+        } else {
+            sixteen::<S, O, true>(s, blocks, d, out);
+        }
+    });
+}
+
+#[inline(always)]
+fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    blocks: &[[u8; 34]; 16],
+    d: &[f32],
+    out: &mut [[O::Cell; 32]; 16],
+) {
+    for ((block, d), out) in blocks.iter().zip(d).zip(out) {
+        let d = s.splat(*d);
+        let codes = s.signed(s.bytes(part(block, 2)));
+        O::put::<S, PLAIN>(s, codes.map(|codes| s.mul(codes, d)), out);
+    }
+}

@@ -1,0 +1,155 @@
+//! Element types of plain (unblocked) tensors.
+
+use std::fmt;
+
+/// An element type with a fixed width, named as safetensors and PyTorch name it.
+///
+/// ```
+/// use anamnesis_kernel::Dtype;
+/// assert_eq!(Dtype::from_name("F8_E4M3"), Some(Dtype::F8_E4M3));
+/// assert_eq!(Dtype::F4.bits(), 4);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(non_camel_case_types, missing_docs)] // the field's own names, each a row of DTYPES
+#[non_exhaustive]
+pub enum Dtype {
+    BOOL,
+    F4,
+    F6_E2M3,
+    F6_E3M2,
+    U8,
+    I8,
+    F8_E5M2,
+    F8_E4M3,
+    F8_E8M0,
+    F8_E4M3FNUZ,
+    F8_E5M2FNUZ,
+    I16,
+    U16,
+    F16,
+    BF16,
+    I32,
+    U32,
+    F32,
+    C32,
+    C64,
+    F64,
+    I64,
+    U64,
+    C128,
+    QINT8,
+    QUINT8,
+    QINT32,
+    QUINT4X2,
+    QUINT2X4,
+}
+
+/// Facts of a dtype: its name, its width, and the width of what a byte swap turns around.
+struct Row {
+    dtype: Dtype,
+    name: &'static str,
+    bits: u8,
+    /// Bytes per swapped unit: half of the element for complex numbers.
+    unit: u8,
+}
+
+macro_rules! rows {
+    ($($dtype:ident $bits:literal $unit:literal),* $(,)?) => {
+        &[$(Row { dtype: Dtype::$dtype, name: stringify!($dtype), bits: $bits, unit: $unit }),*]
+    };
+}
+
+/// In the order of the enum: `DTYPES[d as usize]` is the row of `d`.
+static DTYPES: &[Row] = rows![
+    BOOL 8 1, F4 4 1, F6_E2M3 6 1, F6_E3M2 6 1, U8 8 1, I8 8 1,
+    F8_E5M2 8 1, F8_E4M3 8 1, F8_E8M0 8 1, F8_E4M3FNUZ 8 1, F8_E5M2FNUZ 8 1,
+    I16 16 2, U16 16 2, F16 16 2, BF16 16 2, I32 32 4, U32 32 4, F32 32 4,
+    C32 32 2, C64 64 4, F64 64 8, I64 64 8, U64 64 8, C128 128 8,
+    QINT8 8 1, QUINT8 8 1, QINT32 32 4, QUINT4X2 8 1, QUINT2X4 8 1,
+];
+
+impl Dtype {
+    fn row(self) -> &'static Row {
+        let row = &DTYPES[self as usize];
+        debug_assert!(row.dtype == self);
+        row
+    }
+
+    /// The name, as safetensors headers and this crate's JSON spell it.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Width of one element in bits: 4, 6, 8, 16, 32, 64 or 128.
+    pub fn bits(self) -> u64 {
+        u64::from(self.row().bits)
+    }
+
+    /// Width of one element in bytes, unless elements share bytes (F4, F6).
+    pub fn item_bytes(self) -> Option<u64> {
+        self.bits().is_multiple_of(8).then(|| self.bits() / 8)
+    }
+
+    /// Bytes of an element, of those that fill bytes.
+    pub fn width(self) -> usize {
+        usize::from(self.row().bits) / 8
+    }
+
+    /// Bytes turned around as one by a change of byte order.
+    pub fn swap_unit(self) -> u32 {
+        u32::from(self.row().unit)
+    }
+
+    /// Bytes of `elements` elements; `None` if they do not end on a byte or do not fit in 64 bits.
+    pub fn nbytes(self, elements: u64) -> Option<u64> {
+        let bits = u128::from(elements) * u128::from(self.bits());
+        if !bits.is_multiple_of(8) {
+            return None;
+        }
+        u64::try_from(bits / 8).ok()
+    }
+
+    /// The dtype with this name (exact spelling).
+    pub fn from_name(name: &str) -> Option<Self> {
+        DTYPES.iter().find(|row| row.name == name).map(|row| row.dtype)
+    }
+
+    /// All dtypes, narrowest names first as declared.
+    pub fn all() -> impl Iterator<Item = Self> {
+        DTYPES.iter().map(|row| row.dtype)
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl serde::Serialize for Dtype {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_enum_order() {
+        for (i, row) in DTYPES.iter().enumerate() {
+            assert_eq!(row.dtype as usize, i, "{}", row.name);
+            assert_eq!(Dtype::from_name(row.name), Some(row.dtype));
+        }
+    }
+
+    #[test]
+    fn sizes_that_end_inside_a_byte_have_no_size() {
+        assert_eq!(Dtype::F4.nbytes(3), None);
+        assert_eq!(Dtype::F4.nbytes(4), Some(2));
+        assert_eq!(Dtype::F6_E2M3.nbytes(4), Some(3));
+        assert_eq!(Dtype::F64.nbytes(u64::MAX), None);
+        assert_eq!(Dtype::C128.nbytes(2), Some(32));
+    }
+}
