@@ -148,7 +148,7 @@ impl Sink for SafetensorsSink {
         file::check_space(names[0].parent().unwrap_or(Path::new(".")), total, &self.target)?;
         self.places = vec![(0, 0); outputs.len()];
         for (number, ((group, header), name)) in groups.iter().zip(&headers).zip(&names).enumerate() {
-            self.shards.push(Shard::create(name, header)?);
+            self.shards.push(Shard::create(name, header, header.len() as u64 + group.nbytes)?);
             for &(output, start) in &group.outputs {
                 self.places[output] = (number, header.len() as u64 + start);
             }
@@ -159,7 +159,8 @@ impl Sink for SafetensorsSink {
             let map: serde_json::Map<_, _> = map.collect();
             let size: u64 = groups.iter().map(|g| g.nbytes).sum();
             let text = json!({"metadata": {"total_size": size}, "weight_map": map});
-            self.index = Some(Shard::create(&index, format!("{text:#}\n").as_bytes())?);
+            let text = format!("{text:#}\n");
+            self.index = Some(Shard::create(&index, text.as_bytes(), text.len() as u64)?);
         }
         Ok(())
     }

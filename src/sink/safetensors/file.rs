@@ -16,8 +16,8 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// Begins a file with these bytes.
-    pub(super) fn create(target: &Path, header: &[u8]) -> Result<Self> {
+    /// Begins a file of so many bytes with these.
+    pub(super) fn create(target: &Path, header: &[u8], nbytes: u64) -> Result<Self> {
         let name = target.file_name().ok_or_else(|| Error::misuse("the target is not a file name"))?;
         let mut beside = None;
         let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -35,8 +35,27 @@ impl Shard {
         }
         let Some((path, file)) = beside else { return Err(Error::from(last).in_file(target)) };
         let shard = Self { target: target.to_owned(), beside: Some(path), file };
+        shard.reserve(nbytes)?;
         shard.write(0, header)?;
         Ok(shard)
+    }
+
+    /// Has the file system find room now: for all of it and in one place, whatever the order of the writes.
+    fn reserve(&self, nbytes: u64) -> Result<()> {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        {
+            use rustix::fs::{FallocateFlags, fallocate};
+            use rustix::io::Errno;
+            match fallocate(&self.file, FallocateFlags::empty(), 0, nbytes.max(1)) {
+                Err(e @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) => {
+                    return Err(Error::from(io::Error::from(e)).in_file(&self.target));
+                }
+                // a file system that cannot finds room as it goes
+                Ok(()) | Err(_) => {}
+            }
+        }
+        let _ = nbytes;
+        Ok(())
     }
 
     pub(super) fn target(&self) -> &Path {

@@ -3,8 +3,8 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
+use crate::Dtype;
 use crate::catalog::{quote, repeated};
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::plan::TensorSpec;
 
