@@ -34,7 +34,7 @@ pub(crate) fn f16(x: f32) -> u16 {
 /// The NaN that x86 gives for 0 × ∞, so that no order of operations makes another.
 pub(crate) const NAN: f32 = f32::from_bits(0xffc0_0000);
 
-/// F32 from F16, exact; every NaN becomes [`NAN`].
+/// F32 from F16, exact; every NaN becomes the quiet one with a sign and no payload.
 #[inline(always)]
 pub fn from_f16(bits: [u8; 2]) -> f32 {
     let half = u32::from(u16::from_le_bytes(bits));
