@@ -1,0 +1,435 @@
+//! What all handles of a pool share: where a block comes from, and where it goes.
+//!
+//! The way of a request, each step tried when the one before has nothing: this thread's cells, the stacks, other
+//! threads' cells, room in the budget, room made by giving up free blocks, the queue.
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Instant;
+
+use crate::alert::{self, Alert};
+use crate::budget::{Charge, Ledger};
+use crate::builder::Settings;
+use crate::cache::{self, Caches, Put};
+use crate::class::{Class, PAGE};
+use crate::error::GetError;
+use crate::evict::Policy;
+use crate::slab::{Block, Refusal, Slab};
+use crate::stack::Stacks;
+use crate::stats::Counters;
+use crate::sync::Mutex;
+use crate::wait::{Queue, Waiter};
+
+/// What a request is granted: a block, or room for one that it maps itself.
+#[derive(Debug)]
+pub(crate) enum Grant {
+    Block(Block),
+    Room(Charge),
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) id: u64,
+    pub(crate) settings: Settings,
+    pub(crate) ledger: Ledger,
+    pub(crate) counters: Counters,
+    pub(crate) alert: Arc<Alert>,
+    pub(crate) caches: Caches,
+    stacks: Stacks,
+    queue: Queue<Grant>,
+    policy: Policy,
+    /// Shared slabs, by class. Blocks keep them; the last one ends its slab.
+    slabs: Box<[Mutex<Vec<Weak<Slab>>>]>,
+}
+
+// a panic in a user's code leaves no lock held and nothing half done: every change of the books is one step
+impl UnwindSafe for Engine {}
+impl RefUnwindSafe for Engine {}
+
+impl Engine {
+    pub(crate) fn new(id: u64, settings: Settings) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            ledger: Ledger::new(settings.budget),
+            counters: Counters::default(),
+            alert: Arc::new(Alert::new()),
+            caches: Caches::new(settings.cells, !alert::can_fence_others()),
+            stacks: Stacks::new(settings.shards),
+            queue: Queue::new(),
+            policy: Policy::new(settings.eviction),
+            slabs: Class::all().map(|_| Mutex::new(Vec::new())).collect(),
+            settings,
+        })
+    }
+
+    /// The class of a request, if it can ever be met.
+    #[inline]
+    pub(crate) fn class(&self, len: usize) -> Result<Class, GetError> {
+        let too_large = || GetError::TooLarge { len, budget: self.ledger.limit() };
+        let class = Class::of(len).ok_or_else(too_large)?;
+        if class.capacity() > self.ledger.limit() { Err(too_large()) } else { Ok(class) }
+    }
+
+    /// A free block without waiting and without mapping, if nobody waits who was here before.
+    #[inline]
+    pub(crate) fn hit(self: &Arc<Self>, class: Class, len: usize) -> Option<Block> {
+        if !self.alert.is_quiet() {
+            return None;
+        }
+        let block = cache::with_mine(self, |cache| {
+            let block = cache.take(class).or_else(|| self.stacks.pop(cache.thread, class));
+            let block = block.or_else(|| self.caches.steal(class))?;
+            cache.count_hit(&block, len);
+            Some(block)
+        });
+        let block = block.flatten()?;
+        self.policy.touched(class);
+        Some(block)
+    }
+
+    /// A block now, or why not.
+    pub(crate) fn try_get(self: &Arc<Self>, class: Class, len: usize) -> Result<Block, GetError> {
+        match self.now(class) {
+            Some(grant) => self.redeem(grant, len),
+            None => Err(self.spent(len)),
+        }
+    }
+
+    /// A block when it is this request's turn, or at the deadline why not.
+    pub(crate) fn get(
+        self: &Arc<Self>,
+        class: Class,
+        len: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Block, GetError> {
+        let waiter = match self.queue_up(class) {
+            Ok(grant) => return self.redeem(grant, len),
+            Err(waiter) => waiter,
+        };
+        match waiter.wait(deadline) {
+            Some(grant) => self.redeem(grant, len),
+            None => match self.withdraw(&waiter) {
+                Some(grant) => self.redeem(grant, len),
+                None => Err(GetError::TimedOut { len }),
+            },
+        }
+    }
+
+    /// Polls a request that may be queued already.
+    pub(crate) fn poll(
+        self: &Arc<Self>,
+        place: &mut Option<Arc<Waiter<Grant>>>,
+        class: Class,
+        len: usize,
+        waker: &std::task::Waker,
+    ) -> Poll<Result<Block, GetError>> {
+        let waiter = match place {
+            Some(waiter) => waiter,
+            None => match self.queue_up(class) {
+                Ok(grant) => return Poll::Ready(self.redeem(grant, len)),
+                Err(waiter) => place.insert(waiter),
+            },
+        };
+        match waiter.poll(waker) {
+            Poll::Ready(grant) => {
+                *place = None;
+                Poll::Ready(self.redeem(grant, len))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Leaves the queue, and passes on what had come meanwhile.
+    pub(crate) fn abandon(self: &Arc<Self>, waiter: &Arc<Waiter<Grant>>) {
+        if let Some(grant) = self.withdraw(waiter) {
+            self.give_back(grant);
+            self.serve();
+        }
+    }
+
+    /// Leaves the queue. The next may fit where this one did not.
+    fn withdraw(self: &Arc<Self>, waiter: &Arc<Waiter<Grant>>) -> Option<Grant> {
+        self.queue.leave(waiter);
+        let grant = waiter.give_up();
+        self.serve();
+        grant
+    }
+
+    fn spent(&self, len: usize) -> GetError {
+        GetError::Spent { len, held: self.ledger.held(), budget: self.ledger.limit() }
+    }
+
+    /// What there is for this class, if nobody waits.
+    fn now(self: &Arc<Self>, class: Class) -> Option<Grant> {
+        let mut dropped = Vec::new();
+        let line = self.queue.lock();
+        let grant = if line.is_empty() { self.claim(class, &mut dropped) } else { None };
+        drop(line);
+        grant
+    }
+
+    /// The same, or a place at the end of the queue.
+    fn queue_up(self: &Arc<Self>, class: Class) -> Result<Grant, Arc<Waiter<Grant>>> {
+        let mut dropped = Vec::new();
+        let mut line = self.queue.lock();
+        let grant = if line.is_empty() { self.claim(class, &mut dropped) } else { None };
+        if let Some(grant) = grant {
+            drop(line);
+            return Ok(grant);
+        }
+        let waiter = Waiter::new(class);
+        line.push_back(Arc::clone(&waiter));
+        self.alert.set_waiting(true);
+        drop(line);
+        drop(dropped);
+        self.counters.waits.fetch_add(1, Relaxed);
+        // a block that came back between the claim and the alert went the short way: look again
+        if !self.caches.fence {
+            alert::fence_others();
+        }
+        self.serve();
+        Err(waiter)
+    }
+
+    /// Grants what there is to those who wait, in their order. Called after whatever may have made room.
+    pub(crate) fn serve(self: &Arc<Self>) {
+        let mut again = true;
+        while again && !self.alert.is_quiet() {
+            again = false;
+            let (mut dropped, mut granted) = (Vec::new(), Vec::new());
+            let mut line = self.queue.lock();
+            while let Some(first) = line.front() {
+                let Some(grant) = self.claim(first.class(), &mut dropped) else { break };
+                granted.extend(line.pop_front().map(|first| (first, grant)));
+            }
+            self.alert.set_waiting(!line.is_empty());
+            drop(line);
+            // unmapped before anybody maps instead
+            drop(dropped);
+            for (waiter, grant) in granted {
+                if let Some(refused) = waiter.deliver(grant) {
+                    self.give_back(refused);
+                    again = true;
+                }
+            }
+        }
+    }
+
+    /// A free block, or room in the budget, or room made by giving up free blocks, which go to `dropped`: they are off
+    /// the budget and remain to be unmapped. Under the queue's lock, so that nobody takes the room from under it.
+    fn claim(self: &Arc<Self>, class: Class, dropped: &mut Vec<Block>) -> Option<Grant> {
+        if let Some(block) = self.any_free(class) {
+            return Some(Grant::Block(block));
+        }
+        loop {
+            if let Some(charge) = Charge::reserve(self, class) {
+                return Some(Grant::Room(charge));
+            }
+            let mut victim = self.policy.victim(self, self.ledger.lacks(class.capacity()))?;
+            victim.discharge();
+            self.counters.evicted.fetch_add(1, Relaxed);
+            dropped.push(victim);
+        }
+    }
+
+    fn any_free(&self, class: Class) -> Option<Block> {
+        if self.ledger.held_in(class) == 0 {
+            return None;
+        }
+        self.stacks.pop(0, class).or_else(|| self.caches.steal(class))
+    }
+
+    /// Turns a grant into a block, which may need mapping.
+    fn redeem(self: &Arc<Self>, grant: Grant, len: usize) -> Result<Block, GetError> {
+        match grant {
+            Grant::Block(block) => {
+                self.counters.hits.fetch_add(1, Relaxed);
+                let pages = len.min(block.dirty()).div_ceil(PAGE) as u64;
+                self.counters.pages.fetch_add(pages, Relaxed);
+                self.policy.touched(block.class());
+                Ok(block)
+            }
+            Grant::Room(charge) => {
+                let class = charge.class();
+                self.counters.misses.fetch_add(1, Relaxed);
+                self.policy.admitted(class, &self.ledger);
+                let made = self.make(charge);
+                if made.is_err() {
+                    self.serve(); // the room is free again
+                }
+                made.map_err(|refusal| GetError::refused(len, refusal))
+            }
+        }
+    }
+
+    /// A new block, from a slab that has a free spot or from a new one.
+    fn make(&self, mut charge: Charge) -> Result<Block, Refusal> {
+        let class = charge.class();
+        let wish = self.settings.wish(class);
+        let mut slabs = self.slabs[class.index()].lock();
+        slabs.retain(|slab| slab.strong_count() > 0);
+        for slab in slabs.iter().filter_map(Weak::upgrade) {
+            match slab.carve(charge) {
+                Ok(block) => return Ok(block),
+                Err(back) => charge = back,
+            }
+        }
+        let shared = class.capacity() < crate::slab::HUGE && !wish.heap;
+        if !shared {
+            drop(slabs);
+            return self.map(class, charge).map(|(block, _)| block);
+        }
+        let (block, slab) = self.map(class, charge)?;
+        slabs.push(Arc::downgrade(&slab));
+        Ok(block)
+    }
+
+    fn map(&self, class: Class, charge: Charge) -> Result<(Block, Arc<Slab>), Refusal> {
+        let slab = self.settings.map(class, &self.counters)?;
+        let block = slab.carve(charge).unwrap_or_else(|_| unreachable!("a new slab has room for one"));
+        Ok((block, slab))
+    }
+
+    /// Where a buffer's block goes when the buffer is dropped.
+    #[inline]
+    pub(crate) fn put(mut block: Block) {
+        let Some(charge) = block.charge() else { return };
+        let engine = charge.engine();
+        let (id, cached) = (engine.id, engine.settings.rule(block.class()).cached && engine.alert.is_quiet());
+        if engine.settings.zero_on_return {
+            block.wipe();
+        }
+        if !cached {
+            return Self::put_long(block, 0);
+        }
+        match cache::put(id, block) {
+            Put::Kept => {}
+            Put::Full(block, thread) => Self::put_long(block, thread),
+            other => Self::put_rarely(id, other),
+        }
+    }
+
+    /// A thread's first put to this pool, or one while somebody waits.
+    #[cold]
+    fn put_rarely(id: u64, put: Put) {
+        match put {
+            Put::Unknown(block) => {
+                if let Some(charge) = block.charge() {
+                    cache::register(charge.engine());
+                }
+                match cache::put(id, block) {
+                    Put::Unknown(block) | Put::Full(block, _) => Self::put_long(block, 0),
+                    Put::Alerted(engine) => Self::alerted(&engine),
+                    Put::Kept => {}
+                }
+            }
+            Put::Alerted(engine) => Self::alerted(&engine),
+            Put::Full(block, thread) => Self::put_long(block, thread),
+            Put::Kept => {}
+        }
+    }
+
+    /// A cell was filled while somebody waited, or the pool was closed.
+    fn alerted(engine: &Weak<Self>) {
+        // if it is gone, so are all its blocks, which hold it: somebody else has emptied the cell
+        if let Some(engine) = engine.upgrade() {
+            engine.settle();
+        }
+    }
+
+    /// Past the thread's cache: to a stack, or away.
+    fn put_long(block: Block, thread: usize) {
+        let Some(engine) = block.charge().map(|charge| Arc::clone(charge.engine())) else { return };
+        engine.shelve(block, thread);
+        if !engine.alert.is_quiet() {
+            engine.settle();
+        }
+    }
+
+    fn shelve(&self, block: Block, thread: usize) {
+        let rule = self.settings.rule(block.class());
+        if !rule.pooled {
+            drop(block);
+        } else if rule.limit == usize::MAX {
+            self.stacks.push(thread, block);
+        } else if let Some(over) = self.stacks.push_limited(block, rule.limit) {
+            self.counters.evicted.fetch_add(1, Relaxed);
+            drop(over);
+        }
+    }
+
+    fn give_back(&self, grant: Grant) {
+        match grant {
+            Grant::Block(block) => self.shelve(block, 0),
+            Grant::Room(charge) => drop(charge),
+        }
+    }
+
+    /// What a put has to see to when it is not quiet.
+    fn settle(self: &Arc<Self>) {
+        if self.alert.is_closed() {
+            self.drain();
+        }
+        self.serve();
+    }
+
+    /// The last handle is gone: nothing is kept from now on.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.alert.close();
+        if !self.caches.fence {
+            alert::fence_others();
+        }
+        self.drain();
+    }
+
+    fn drain(&self) -> usize {
+        let mut bytes = 0;
+        for class in Class::all() {
+            while let Some(block) = self.coldest(class) {
+                bytes += block.capacity();
+            }
+        }
+        bytes
+    }
+
+    /// The free block of this class that may as well go first.
+    pub(crate) fn coldest(&self, class: Class) -> Option<Block> {
+        if self.ledger.held_in(class) == 0 {
+            return None;
+        }
+        self.stacks.pop_coldest(class).or_else(|| self.caches.steal(class))
+    }
+
+    pub(crate) fn free_in(&self, class: Class) -> usize {
+        if self.ledger.held_in(class) == 0 {
+            return 0;
+        }
+        self.stacks.blocks(class) + self.caches.blocks(class)
+    }
+
+    /// Bytes of all free blocks.
+    pub(crate) fn free(&self) -> usize {
+        Class::all().map(|class| self.free_in(class) * class.capacity()).sum()
+    }
+
+    /// Gives free blocks back to the system until at most `keep` bytes are left of them; how many bytes went.
+    pub(crate) fn trim_to(self: &Arc<Self>, keep: usize) -> usize {
+        let mut bytes = 0;
+        if keep == 0 {
+            bytes = self.drain();
+        } else {
+            let mut free = self.free();
+            while let Some(over) = free.checked_sub(keep).filter(|&over| over > 0) {
+                let Some(block) = self.policy.victim(self, over) else { break };
+                free = free.saturating_sub(block.capacity());
+                bytes += block.capacity();
+            }
+        }
+        // what went is off the budget
+        self.serve();
+        bytes
+    }
+}

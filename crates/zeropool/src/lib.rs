@@ -1,0 +1,32 @@
+#![doc = include_str!("../README.md")]
+
+mod alert;
+mod budget;
+mod buffer;
+mod builder;
+mod cache;
+mod class;
+mod clockpro;
+mod engine;
+mod error;
+mod evict;
+mod future;
+mod numa;
+mod pool;
+mod pressure;
+mod shared;
+mod slab;
+mod stack;
+mod stats;
+mod sync;
+mod wait;
+
+pub use buffer::Buffer;
+pub use builder::{Builder, Pinning};
+pub use error::{BuildError, GetError};
+pub use evict::EvictionPolicy;
+pub use future::Get;
+pub use pool::BufferPool;
+pub use pressure::Relief;
+pub use shared::Shared;
+pub use stats::Stats;

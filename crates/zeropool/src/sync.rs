@@ -1,0 +1,83 @@
+//! Locks and atomics, which the model checker replaces by its own (`--cfg shuttle`).
+
+#[cfg(not(shuttle))]
+mod imp {
+    pub(crate) use parking_lot::{Mutex, MutexGuard};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::thread_local;
+
+    #[derive(Default)]
+    pub(crate) struct Condvar(parking_lot::Condvar);
+
+    impl Condvar {
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+
+        /// Waits until notified or the deadline; true if it was the deadline. May wake for no reason.
+        pub(crate) fn wait<'a, T>(
+            &self,
+            mut guard: MutexGuard<'a, T>,
+            deadline: Option<std::time::Instant>,
+        ) -> (MutexGuard<'a, T>, bool) {
+            let late = match deadline {
+                None => {
+                    self.0.wait(&mut guard);
+                    false
+                }
+                Some(deadline) => self.0.wait_until(&mut guard, deadline).timed_out(),
+            };
+            (guard, late)
+        }
+    }
+}
+
+#[cfg(shuttle)]
+mod imp {
+    pub(crate) use shuttle::sync::MutexGuard;
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use shuttle::thread_local;
+
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("nobody panics under a lock")
+        }
+    }
+
+    impl<T: Default> Default for Mutex<T> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
+    }
+
+    #[derive(Default)]
+    pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+
+        /// There is no time in a model: a wait with a deadline is over at once.
+        pub(crate) fn wait<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            deadline: Option<std::time::Instant>,
+        ) -> (MutexGuard<'a, T>, bool) {
+            if deadline.is_some() {
+                drop(guard);
+                panic!("models use no deadlines");
+            }
+            (self.0.wait(guard).expect("nobody panics under a lock"), false)
+        }
+    }
+}
+
+pub(crate) use imp::*;

@@ -1,0 +1,210 @@
+//! What a buffer is: size, alignment, content, and where it goes.
+
+use std::panic;
+use std::thread;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use zeropool::{BufferPool, GetError};
+
+fn pool(budget: usize) -> BufferPool {
+    BufferPool::builder().budget(budget).build().unwrap()
+}
+
+#[test]
+fn lengths_capacities_and_alignment() {
+    let pool = pool(64 << 20);
+    for len in [0, 1, 255, 256, 257, 4095, 4096, 4097, 12_289, 65_536, 100_000, 1 << 20, (2 << 20) + 1] {
+        let mut buffer = pool.get(len);
+        assert_eq!((buffer.len(), buffer.is_empty()), (len, len == 0));
+        assert!(buffer.capacity() >= len);
+        if len >= 4096 {
+            assert_eq!(buffer.as_ptr() as usize % 4096, 0, "{len}");
+            assert_eq!(buffer.capacity() % 4096, 0, "{len}");
+        } else {
+            assert_eq!(buffer.as_ptr() as usize % 64, 0, "{len}");
+        }
+        buffer.fill(7);
+        assert!(buffer.iter().all(|&byte| byte == 7));
+    }
+    assert_eq!(pool.stats().in_use, 0);
+}
+
+#[test]
+fn new_memory_is_zero_and_used_memory_is_zeroed_when_asked_for() {
+    let pool = pool(64 << 20);
+    for len in [100, 5000, 300_000] {
+        let mut buffer = pool.get(len);
+        assert!(buffer.iter().all(|&byte| byte == 0), "the kernel's zeros");
+        buffer.fill(0xa5);
+        let address = buffer.as_ptr();
+        drop(buffer);
+        let buffer = pool.get_zeroed(len / 2);
+        assert!(buffer.iter().all(|&byte| byte == 0));
+        drop(buffer);
+        // the same memory, and only what was asked for was zeroed
+        let mut again = pool.get(len);
+        assert_eq!(again.as_ptr(), address);
+        again.truncate(10);
+        again.resize(len);
+        drop(again);
+        assert!(pool.get_zeroed(len).iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn the_length_moves_within_the_capacity() {
+    let pool = pool(1 << 20);
+    let mut buffer = pool.get(5000);
+    assert_eq!(buffer.capacity(), 8192);
+    buffer.truncate(9000);
+    assert_eq!(buffer.len(), 5000);
+    buffer.resize(8192);
+    buffer[8191] = 1;
+    buffer.truncate(3);
+    assert_eq!(buffer.to_vec(), [0; 3]);
+    let too_long = panic::catch_unwind(panic::AssertUnwindSafe(|| buffer.resize(8193)));
+    assert!(too_long.is_err());
+    assert_eq!(buffer.len(), 3);
+    // what lay beyond the length when it was dropped is zeroed nonetheless
+    drop(buffer);
+    assert_eq!(pool.get_zeroed(8192)[8191], 0);
+}
+
+#[test]
+fn buffers_outlive_their_pool() {
+    let pool = pool(64 << 20);
+    let mut small = pool.get(10);
+    let mut large = pool.get(3 << 20);
+    let clone = pool.clone();
+    drop((pool, clone));
+    small.fill(1);
+    large.fill(2);
+    thread::spawn(move || {
+        assert!(small.iter().all(|&byte| byte == 1));
+        assert!(large.iter().all(|&byte| byte == 2));
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_panic_returns_its_buffers() {
+    let pool = pool(4096);
+    for _ in 0..3 {
+        let pool = pool.clone();
+        let died = thread::spawn(move || {
+            let _buffer = pool.get(4096);
+            panic!("with a buffer, on purpose");
+        });
+        assert!(died.join().is_err());
+    }
+    assert_eq!(pool.try_get(4096).unwrap().len(), 4096);
+}
+
+#[test]
+fn what_is_forgotten_only_leaks() {
+    let pool = pool(3 * 4096);
+    std::mem::forget(pool.get(4096));
+    let stats = pool.stats();
+    assert_eq!((stats.in_use, stats.free), (4096, 0));
+    let rest = pool.try_get(8192).unwrap();
+    assert!(matches!(pool.try_get(4096), Err(GetError::Spent { .. })));
+    drop(rest);
+    assert_eq!(pool.trim(), 8192);
+    assert_eq!(pool.stats().resident, 4096);
+}
+
+#[test]
+fn requests_that_can_never_be_met_do_not_wait() {
+    let pool = pool(1 << 20);
+    for len in [(1 << 20) + 1, isize::MAX as usize, usize::MAX] {
+        assert!(matches!(pool.try_get(len), Err(GetError::TooLarge { .. })));
+        assert!(matches!(pool.get_timeout(len, Duration::MAX), Err(GetError::TooLarge { .. })));
+        let pool = pool.clone();
+        let message = thread::spawn(move || pool.get(len).len()).join().unwrap_err();
+        assert!(message.downcast_ref::<String>().unwrap().contains("whole budget of 1048576 bytes"));
+    }
+}
+
+#[test]
+#[cfg(not(miri))]
+fn memory_that_the_system_refuses_is_an_error() {
+    let pool = pool(usize::MAX);
+    let error = pool.try_get(1 << 55).unwrap_err();
+    assert!(matches!(error, GetError::OutOfMemory { .. }), "{error}");
+    assert_eq!(pool.stats().resident, 0, "and costs no budget");
+    assert_eq!(pool.get(10).len(), 10);
+}
+
+#[test]
+fn pools_do_not_mix() {
+    let pools: Vec<_> = (1..=20u8).map(|i| (i, pool(1 << 20))).collect();
+    for (i, pool) in &pools {
+        pool.get(1000).fill(*i);
+    }
+    for (i, pool) in &pools {
+        assert!(pool.get(1000).iter().all(|byte| byte == i), "its own bytes");
+        assert_eq!(pool.stats().hits, 1);
+    }
+}
+
+#[test]
+fn small_buffers_may_come_from_the_heap() {
+    let pool = BufferPool::builder().budget(1 << 20).min_pooled(2000).build().unwrap();
+    drop(pool.get(100));
+    let stats = pool.stats();
+    assert_eq!((stats.resident, stats.free, stats.mapped), (0, 0, 0));
+    let held = pool.get(100);
+    assert_eq!(pool.stats().in_use, held.capacity());
+    drop(pool.get(2000));
+    assert_eq!(pool.stats().free, 2048);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn secrets_are_wiped_when_they_return() {
+    let pool = BufferPool::builder().budget(8 << 20).zero_on_return(true).build().unwrap();
+    for len in [64, 10_000, 3 << 20] {
+        let mut secret = pool.get(len);
+        secret.fill(0x5a);
+        secret.truncate(1); // and no length hides any of it
+        drop(secret.freeze());
+        assert!(pool.get(len).iter().all(|&byte| byte == 0));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 200 }))]
+    /// Random requests and returns: live buffers never share a byte, the books always balance.
+    #[test]
+    fn live_buffers_are_apart_and_the_books_balance(steps in prop::collection::vec((0usize..40_000, any::<u8>()), 1..60)) {
+        let pool = pool(200_000);
+        let mut live = Vec::new();
+        for (len, pick) in steps {
+            match pool.try_get(len) {
+                Ok(mut buffer) => {
+                    buffer.fill(pick);
+                    live.push((buffer, pick));
+                }
+                Err(GetError::Spent { .. }) => {
+                    prop_assert!(!live.is_empty(), "nothing is in use");
+                    drop(live.swap_remove(usize::from(pick) % live.len()));
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+            let used: usize = live.iter().map(|(buffer, _)| buffer.capacity()).sum();
+            let stats = pool.stats();
+            prop_assert_eq!(stats.in_use, used);
+            prop_assert_eq!(stats.resident, used + stats.free);
+            prop_assert!(stats.resident <= 200_000);
+        }
+        for (buffer, pick) in &live {
+            prop_assert!(buffer.iter().all(|byte| byte == pick));
+        }
+        drop(live);
+        pool.trim();
+        let stats = pool.stats();
+        prop_assert_eq!((stats.resident, stats.mapped), (0, 0));
+    }
+}

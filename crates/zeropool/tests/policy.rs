@@ -1,0 +1,116 @@
+//! Limits, and which free buffer goes.
+
+use zeropool::{BufferPool, BuildError, EvictionPolicy};
+
+const PAGE: usize = 4096;
+
+/// Sizes that are classes of their own.
+const A: usize = 4 * PAGE;
+const B: usize = 5 * PAGE;
+const C: usize = 6 * PAGE;
+
+fn pool(policy: EvictionPolicy, pages: usize) -> BufferPool {
+    BufferPool::builder().budget(pages * PAGE).eviction(policy).build().unwrap()
+}
+
+fn is_hit(pool: &BufferPool, len: usize) -> bool {
+    let before = pool.stats().hits;
+    drop(pool.get(len));
+    pool.stats().hits > before
+}
+
+#[test]
+fn limits_are_exact_and_drop_what_lay_longest() {
+    let pool = BufferPool::builder().budget(1 << 20).class_limit(2).class_limit_for(B, 0).build().unwrap();
+    let (a, b, c) = (pool.get(A), pool.get(A), pool.get(A));
+    let kept = [b.as_ptr(), c.as_ptr()];
+    drop(a);
+    drop(b);
+    drop(c);
+    let stats = pool.stats();
+    assert_eq!((stats.free, stats.evicted), (2 * A, 1));
+    let (first, second) = (pool.get(A), pool.get(A));
+    assert_eq!([second.as_ptr(), first.as_ptr()], kept, "last in, first out");
+    drop(pool.get(B));
+    assert_eq!(pool.stats().free, 0, "nothing of this class is kept");
+}
+
+#[test]
+fn lifo_gives_up_the_smallest_that_is_enough() {
+    let pool = pool(EvictionPolicy::Lifo, 16);
+    drop((pool.get(A), pool.get(B), pool.get(C)));
+    // one page is left; two more are needed
+    drop(pool.get(2 * PAGE));
+    assert!(!is_hit(&pool, A) && is_hit(&pool, C));
+}
+
+/// A small size that is used all the time, and large ones that come once: the first stays with ClockPro.
+#[test]
+fn clock_pro_keeps_what_is_used_again() {
+    let survived = |policy| {
+        let pool = pool(policy, 24);
+        let mut hits = 0;
+        for i in 0..40 {
+            hits += usize::from(is_hit(&pool, C));
+            // each of another class, and each time something has to go
+            let once = 7 * PAGE + (i % 5) * 4 * PAGE / 2;
+            drop(pool.get(once));
+        }
+        hits
+    };
+    let (lifo, clock) = (survived(EvictionPolicy::Lifo), survived(EvictionPolicy::ClockPro));
+    assert!(clock >= 38, "{clock} of 40");
+    assert!(clock > lifo, "{clock} against {lifo}");
+}
+
+#[test]
+fn clock_pro_finds_a_victim_when_everything_is_hot() {
+    let pool = pool(EvictionPolicy::ClockPro, 16);
+    for _ in 0..20 {
+        for len in [A, B, C, 16 * PAGE, A, A] {
+            drop(pool.get(len));
+        }
+    }
+    let stats = pool.stats();
+    assert!(stats.resident <= 16 * PAGE);
+    assert!(stats.hits > 0 && stats.evicted > 0 && stats.waits == 0, "{stats:?}");
+}
+
+#[test]
+fn trimming_keeps_what_it_is_told_to() {
+    for policy in [EvictionPolicy::Lifo, EvictionPolicy::ClockPro] {
+        let pool = pool(policy, 64);
+        let held = pool.get(PAGE);
+        let many: Vec<_> = (0..8).map(|_| pool.get(A)).collect();
+        drop(many);
+        assert_eq!(pool.trim_to(10 * PAGE), 6 * A);
+        assert_eq!(pool.stats().free, 2 * A);
+        assert_eq!(pool.trim(), 2 * A);
+        let stats = pool.stats();
+        assert_eq!((stats.free, stats.in_use), (0, PAGE));
+        drop(held);
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense() {
+    for shards in [0, 3, 2048] {
+        assert!(matches!(BufferPool::builder().shards(shards).build(), Err(BuildError::Shards(_))));
+    }
+    let error = BufferPool::builder().numa_node(Some(999)).build().unwrap_err();
+    assert!(matches!(error, BuildError::NoSuchNode { node: 999, .. }), "{error}");
+}
+
+#[test]
+fn figures() {
+    let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
+    let mut buffer = pool.get(40 * PAGE);
+    buffer.fill(1);
+    drop(buffer);
+    drop(pool.get(20 * PAGE));
+    drop(pool.get(40 * PAGE));
+    let stats = pool.stats();
+    assert_eq!((stats.hits, stats.misses, stats.faults_avoided), (1, 2, 40));
+    assert_eq!((stats.in_use, stats.free, stats.resident), (0, 60 * PAGE, 60 * PAGE));
+    assert!(stats.mapped >= stats.resident && stats.pinned == 0);
+}

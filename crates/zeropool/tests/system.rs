@@ -1,0 +1,152 @@
+//! What the kernel says about the pool's memory.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+use std::time::{Duration, Instant};
+
+use zeropool::{BufferPool, GetError, Pinning};
+
+/// A figure of `/proc/self/status`, in bytes.
+fn status(field: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim_start_matches(':').split_whitespace().next().unwrap().parse::<usize>().unwrap() * 1024
+}
+
+/// Faults of this thread that needed no reading.
+fn faults() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // the tenth field; the second is a name in parentheses
+    text.rsplit(')').next().unwrap().split_whitespace().nth(7).unwrap().parse().unwrap()
+}
+
+/// One test, as they all look at the same process.
+#[test]
+fn pinned_memory_is_locked() {
+    let before = status("VmLck");
+    let pool = BufferPool::builder().budget(1 << 30).pinned(true).build().unwrap();
+    let buffer = match pool.try_get(4 << 20) {
+        Ok(buffer) => buffer,
+        Err(GetError::Pin { source, .. }) => {
+            eprintln!("SKIPPED: locking 4 MiB is not allowed here: {source}");
+            return;
+        }
+        Err(other) => panic!("{other}"),
+    };
+    assert_eq!(status("VmLck"), before + (4 << 20));
+    assert_eq!(pool.stats().pinned, 4 << 20);
+    drop(buffer);
+    assert_eq!(status("VmLck"), before + (4 << 20), "free memory stays locked");
+    pool.trim();
+    assert_eq!((status("VmLck"), pool.stats().pinned), (before, 0));
+
+    // the limit on locked memory concerns whoever is not privileged
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+    let low = rustix::process::Rlimit { current: Some(1 << 16), maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Memlock, low).unwrap();
+    let tried = BufferPool::builder().budget(1 << 30).pinning(Pinning::Try).build().unwrap();
+    let refused = pool.try_get(8 << 20);
+    let fallen_back = tried.try_get(8 << 20).unwrap();
+    match refused {
+        Err(error) => {
+            assert!(matches!(error, GetError::Pin { .. }), "{error}");
+            assert_eq!((tried.stats().pinned, fallen_back.len()), (0, 8 << 20));
+        }
+        Ok(_) => eprintln!("SKIPPED: this process may lock what it likes"),
+    }
+    rustix::process::setrlimit(rustix::process::Resource::Memlock, limit).unwrap();
+}
+
+#[test]
+fn trimmed_memory_is_given_back() {
+    const LEN: usize = 256 << 20;
+    let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
+    let before = status("RssAnon");
+    pool.get(LEN).fill(1);
+    let full = status("RssAnon");
+    assert!(full > before + LEN / 2, "{before} {full}");
+    assert_eq!(pool.trim(), LEN);
+    assert!(status("RssAnon") < full - LEN / 2);
+    assert_eq!(pool.stats().mapped, 0);
+}
+
+#[test]
+fn parts_of_a_shared_slab_are_given_back_as_zeros() {
+    let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
+    let mut held = pool.get(64 << 10);
+    held.fill(3);
+    for _ in 0..4 {
+        let mut other = pool.get(64 << 10);
+        assert!(other.iter().all(|&byte| byte == 0));
+        other.fill(7);
+        drop(other);
+        assert_eq!(pool.trim(), 64 << 10);
+    }
+    assert!(held.iter().all(|&byte| byte == 3));
+}
+
+#[test]
+fn a_used_buffer_takes_no_fault() {
+    let pool = BufferPool::new();
+    pool.get(32 << 20).fill(1);
+    let before = faults();
+    for i in 0..10 {
+        pool.get(32 << 20).fill(i);
+    }
+    let taken = faults() - before;
+    assert!(taken < 64, "{taken} faults for 320 MiB");
+}
+
+#[test]
+fn one_node_needs_no_binding() {
+    let pool = BufferPool::builder().numa_node(Some(0)).budget(1 << 20).build();
+    let Ok(pool) = pool else {
+        eprintln!("SKIPPED: this machine does not list its nodes");
+        return;
+    };
+    let nodes = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap();
+    assert_eq!(pool.numa_node().is_none(), nodes.trim() == "0");
+    assert_eq!(pool.get(10_000).len(), 10_000);
+}
+
+#[test]
+fn pressure_trims() {
+    let pool = BufferPool::builder().budget(1 << 20).build().unwrap();
+    drop(pool.get(5000));
+    let calm = match pool.trim_under_pressure(1000.0) {
+        Ok(relief) => relief,
+        Err(error) => {
+            eprintln!("SKIPPED: no pressure to read: {error}");
+            return;
+        }
+    };
+    assert_eq!(calm.trimmed, 0);
+    assert_eq!(pool.trim_under_pressure(0.0).unwrap().trimmed, 8192);
+}
+
+#[test]
+fn a_watch_trims_and_ends_with_the_pool() {
+    let builder = BufferPool::builder().budget(1 << 20).watch_pressure(0.0, Duration::from_millis(2));
+    let Ok(pool) = builder.build() else {
+        eprintln!("SKIPPED: no pressure to read");
+        return;
+    };
+    let began = Instant::now();
+    drop(pool.get(5000));
+    while pool.stats().resident > 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "nobody trimmed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (weak, clone) = (pool.get(100), pool.clone());
+    drop((pool, clone));
+    drop(weak);
+    let watching = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        tasks
+            .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok())
+            .any(|n| n.starts_with("zeropool-"))
+    };
+    while watching() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the thread goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
