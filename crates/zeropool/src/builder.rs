@@ -40,6 +40,14 @@ pub(crate) struct Rule {
     pub(crate) limit: usize,
 }
 
+impl Rule {
+    /// Pooled, without a limit.
+    #[inline]
+    pub(crate) fn is_plain(self) -> bool {
+        self.pooled && self.limit == usize::MAX
+    }
+}
+
 /// What the builder decided.
 #[derive(Debug)]
 pub(crate) struct Settings {

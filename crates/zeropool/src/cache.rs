@@ -10,6 +10,7 @@ use crate::alert::Alert;
 use crate::class::{Class, PAGE};
 use crate::engine::Engine;
 use crate::slab::{Block, Slot};
+use crate::stack::Stacks;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, thread_local};
 
 /// Cells per class and thread: one cache line.
@@ -66,14 +67,12 @@ impl Cache {
     }
 }
 
-/// What became of a block that was to be put into a thread's cache.
+/// What became of a block that was put the short way.
 pub(crate) enum Put {
     Kept,
     /// Kept, but somebody waits, or the pool is closed.
     Alerted(Weak<Engine>),
-    /// There was no room. With the thread's number.
-    Full(Block, usize),
-    /// The thread has no cache for this pool yet, or none any more.
+    /// The thread does not know this pool yet, or is ending.
     Unknown(Block),
 }
 
@@ -141,6 +140,8 @@ thread_local! {
 struct Mine {
     pool: u64,
     cache: Arc<Cache>,
+    /// What does not fit into the cache goes here, without counting references to the engine.
+    stacks: Arc<Stacks>,
     engine: Weak<Engine>,
 }
 
@@ -174,21 +175,23 @@ pub(crate) fn register(engine: &Arc<Engine>) {
         let mut mine = mine.borrow_mut();
         // caches of pools that are gone
         mine.retain(|mine| !mine.cache.alert.is_closed());
-        mine.push(Mine { pool: engine.id, cache, engine: Arc::downgrade(engine) });
+        let stacks = Arc::clone(&engine.stacks);
+        mine.push(Mine { pool: engine.id, cache, stacks, engine: Arc::downgrade(engine) });
     });
 }
 
-/// Puts a block into this thread's cache for the pool.
+/// Puts a block into this thread's cache for the pool, if the thread is to keep blocks of its class, or else onto a
+/// stack.
 #[inline]
-pub(crate) fn put(pool: u64, block: Block) -> Put {
+pub(crate) fn put(pool: u64, block: Block, keep: bool) -> Put {
     let mut block = Some(block);
     let put = mine(pool, |mine| {
         let block = block.take()?;
-        Some(match mine.cache.put(block) {
-            Err(back) => Put::Full(back, mine.cache.thread),
-            Ok(()) if mine.cache.alert.is_quiet() => Put::Kept,
-            Ok(()) => Put::Alerted(mine.engine.clone()),
-        })
+        let left = if keep { mine.cache.put(block).err() } else { Some(block) };
+        if let Some(block) = left {
+            mine.stacks.push(mine.cache.thread, block);
+        }
+        Some(if mine.cache.alert.is_quiet() { Put::Kept } else { Put::Alerted(mine.engine.clone()) })
     });
     match (put.flatten(), block) {
         (None, Some(block)) => Put::Unknown(block),

@@ -38,7 +38,7 @@ pub(crate) struct Engine {
     pub(crate) counters: Counters,
     pub(crate) alert: Arc<Alert>,
     pub(crate) caches: Caches,
-    stacks: Stacks,
+    pub(crate) stacks: Arc<Stacks>,
     queue: Queue<Grant>,
     policy: Policy,
     /// Shared slabs, by class. Blocks keep them; the last one ends its slab.
@@ -57,7 +57,7 @@ impl Engine {
             counters: Counters::default(),
             alert: Arc::new(Alert::new()),
             caches: Caches::new(settings.cells, !alert::can_fence_others()),
-            stacks: Stacks::new(settings.shards),
+            stacks: Arc::new(Stacks::new(settings.shards)),
             queue: Queue::new(),
             policy: Policy::new(settings.eviction),
             slabs: Class::all().map(|_| Mutex::new(Vec::new())).collect(),
@@ -229,6 +229,10 @@ impl Engine {
                 return Some(Grant::Room(charge));
             }
             let mut victim = self.policy.victim(self, self.ledger.lacks(class.capacity()))?;
+            if victim.class() == class {
+                // it came back just now
+                return Some(Grant::Block(victim));
+            }
             victim.discharge();
             self.counters.evicted.fetch_add(1, Relaxed);
             dropped.push(victim);
@@ -298,37 +302,33 @@ impl Engine {
     pub(crate) fn put(mut block: Block) {
         let Some(charge) = block.charge() else { return };
         let engine = charge.engine();
-        let (id, cached) = (engine.id, engine.settings.rule(block.class()).cached && engine.alert.is_quiet());
+        let (id, rule) = (engine.id, engine.settings.rule(block.class()));
+        let short = rule.is_plain() && engine.alert.is_quiet();
         if engine.settings.zero_on_return {
             block.wipe();
         }
-        if !cached {
-            return Self::put_long(block, 0);
-        }
-        match cache::put(id, block) {
-            Put::Kept => {}
-            Put::Full(block, thread) => Self::put_long(block, thread),
-            other => Self::put_rarely(id, other),
+        let put = if short { cache::put(id, block, rule.cached) } else { return Self::put_long(block) };
+        if !matches!(put, Put::Kept) {
+            Self::put_rarely(id, put, rule.cached);
         }
     }
 
-    /// A thread's first put to this pool, or one while somebody waits.
+    /// A thread's first put to this pool, or one while somebody begins to wait.
     #[cold]
-    fn put_rarely(id: u64, put: Put) {
-        match put {
+    fn put_rarely(id: u64, put: Put, keep: bool) {
+        let again = match put {
             Put::Unknown(block) => {
                 if let Some(charge) = block.charge() {
                     cache::register(charge.engine());
                 }
-                match cache::put(id, block) {
-                    Put::Unknown(block) | Put::Full(block, _) => Self::put_long(block, 0),
-                    Put::Alerted(engine) => Self::alerted(&engine),
-                    Put::Kept => {}
-                }
+                cache::put(id, block, keep)
             }
-            Put::Alerted(engine) => Self::alerted(&engine),
-            Put::Full(block, thread) => Self::put_long(block, thread),
+            put => put,
+        };
+        match again {
             Put::Kept => {}
+            Put::Alerted(engine) => Self::alerted(&engine),
+            Put::Unknown(block) => Self::put_long(block),
         }
     }
 
@@ -341,20 +341,21 @@ impl Engine {
     }
 
     /// Past the thread's cache: to a stack, or away.
-    fn put_long(block: Block, thread: usize) {
+    #[cold]
+    fn put_long(block: Block) {
         let Some(engine) = block.charge().map(|charge| Arc::clone(charge.engine())) else { return };
-        engine.shelve(block, thread);
+        engine.shelve(block);
         if !engine.alert.is_quiet() {
             engine.settle();
         }
     }
 
-    fn shelve(&self, block: Block, thread: usize) {
+    fn shelve(&self, block: Block) {
         let rule = self.settings.rule(block.class());
         if !rule.pooled {
             drop(block);
-        } else if rule.limit == usize::MAX {
-            self.stacks.push(thread, block);
+        } else if rule.is_plain() {
+            self.stacks.push(0, block);
         } else if let Some(over) = self.stacks.push_limited(block, rule.limit) {
             self.counters.evicted.fetch_add(1, Relaxed);
             drop(over);
@@ -363,7 +364,7 @@ impl Engine {
 
     fn give_back(&self, grant: Grant) {
         match grant {
-            Grant::Block(block) => self.shelve(block, 0),
+            Grant::Block(block) => self.shelve(block),
             Grant::Room(charge) => drop(charge),
         }
     }

@@ -30,6 +30,7 @@ pub(crate) const HUGE: usize = 2 << 20;
 pub(crate) const HUGE: usize = 64 << 10;
 
 /// How a region is to be mapped.
+#[cfg_attr(any(miri, shuttle, not(target_os = "linux")), allow(dead_code))]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wish {
     /// From the heap: for buffers that are not pooled.
@@ -44,6 +45,7 @@ pub(crate) struct Wish {
 }
 
 /// Why a region could not be had.
+#[cfg_attr(any(miri, shuttle, not(unix)), allow(dead_code))]
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Memory(io::Error),

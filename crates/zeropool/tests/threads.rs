@@ -89,7 +89,7 @@ fn stress(builder: Builder, largest: usize) {
 
 #[test]
 fn with_room() {
-    stress(BufferPool::builder(), 4 << 20);
+    stress(BufferPool::builder(), if cfg!(miri) { 70_000 } else { 4 << 20 });
 }
 
 #[test]
