@@ -4,6 +4,7 @@
 //! cargo run --release -- open FILE…          opening these files
 //! cargo run --release -- kernels [TYPE…]     decoding, one thread, in a warm cache
 //! cargo run --release -- remember FILE.gguf  a whole file to BF16 safetensors
+//! cargo run --release -- pool                buffer pools and allocators
 //! cargo run --release -- process COMMAND…    a whole command against an empty process
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! kernels for this processor, `ggml.sh` those of ggml. What is not there is left out, aloud.
 
 mod kernels;
+mod pool;
 mod process;
 mod remember;
 mod table;
@@ -19,7 +21,7 @@ mod variants;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: peers open FILE…  |  peers kernels [TYPE…]  |  peers remember FILE.gguf [OPTION…]  |  \
-                     peers process COMMAND…";
+                     peers pool  |  peers process COMMAND…";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -28,11 +30,13 @@ fn main() -> ExitCode {
         ["open", files @ ..] if !files.is_empty() => table::open(files),
         ["kernels", types @ ..] => kernels::compare(types),
         ["remember", args @ ..] => remember::compare(args),
+        ["pool"] => pool::compare(),
         ["process", command @ ..] if !command.is_empty() => process::against_nothing(command),
         // one variant alone, which the comparisons above run
         ["one", variant, file] => variants::one(variant, file),
         ["kernel", variant, name] => kernels::one(variant, name, None),
         ["kernel", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
+        ["pool-one", variant, case @ ..] => pool::one(variant, case),
         ["remember-peer", file, out, threads] => remember::peer(file, out, threads),
         ["nothing"] => ExitCode::SUCCESS,
         _ => {
