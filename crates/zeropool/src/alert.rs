@@ -55,7 +55,12 @@ pub(crate) fn can_fence_others() -> bool {
 pub(crate) fn fence_others() {
     #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
     {
-        let done = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited);
-        done.expect("registered when the pool was built, and a fork inherits that");
+        use rustix::thread::{MembarrierCommand, membarrier};
+        let fence = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+        // registered when the pool was built, and a child of a fork inherits that; should a filter forbid the call
+        // since, no processor keeps a store to itself for as long as this
+        if !fence() && !(membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && fence()) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 }
