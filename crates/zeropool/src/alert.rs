@@ -59,7 +59,8 @@ pub(crate) fn fence_others() {
         let fence = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
         // registered when the pool was built, and a child of a fork inherits that; should a filter forbid the call
         // since, no processor keeps a store to itself for as long as this
-        if !fence() && !(membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && fence()) {
+        let again = || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && fence();
+        if !(fence() || again()) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }

@@ -11,6 +11,7 @@ mod engine;
 mod error;
 mod evict;
 mod future;
+mod home;
 mod numa;
 mod pool;
 mod pressure;

@@ -1,0 +1,150 @@
+//! Where a block goes: back to the thread, to a stack, to who waits, or to the system.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use crate::alert;
+use crate::cache::{self, Put};
+use crate::class::Class;
+use crate::engine::{Engine, Grant};
+use crate::slab::Block;
+
+impl Engine {
+    /// Where a buffer's block goes when the buffer is dropped.
+    #[inline]
+    pub(crate) fn put(mut block: Block) {
+        let Some(charge) = block.charge() else { return };
+        let engine = charge.engine();
+        let (id, rule) = (engine.id, engine.settings.rule(block.class()));
+        let short = rule.is_plain() && engine.alert.is_quiet();
+        if engine.settings.zero_on_return {
+            block.wipe();
+        }
+        let put = if short { cache::put(id, block, rule.cached) } else { return Self::put_long(block) };
+        if !matches!(put, Put::Kept) {
+            Self::put_rarely(id, put, rule.cached);
+        }
+    }
+
+    /// A thread's first put to this pool, or one while somebody begins to wait.
+    #[cold]
+    fn put_rarely(id: u64, put: Put, keep: bool) {
+        let again = match put {
+            Put::Unknown(block) => {
+                if let Some(charge) = block.charge() {
+                    cache::register(charge.engine());
+                }
+                cache::put(id, block, keep)
+            }
+            put => put,
+        };
+        match again {
+            Put::Kept => {}
+            Put::Alerted(engine) => Self::alerted(&engine),
+            Put::Unknown(block) => Self::put_long(block),
+        }
+    }
+
+    /// A cell was filled while somebody waited, or the pool was closed.
+    fn alerted(engine: &Weak<Self>) {
+        // if it is gone, so are all its blocks, which hold it: somebody else has emptied the cell
+        if let Some(engine) = engine.upgrade() {
+            engine.settle();
+        }
+    }
+
+    /// Past the thread's cache: to a stack, or away.
+    #[cold]
+    fn put_long(block: Block) {
+        let Some(engine) = block.charge().map(|charge| Arc::clone(charge.engine())) else { return };
+        engine.shelve(block);
+        if !engine.alert.is_quiet() {
+            engine.settle();
+        }
+    }
+
+    fn shelve(&self, block: Block) {
+        let rule = self.settings.rule(block.class());
+        if !rule.pooled {
+            drop(block);
+        } else if rule.is_plain() {
+            self.stacks.push(0, block);
+        } else if let Some(over) = self.stacks.push_limited(block, rule.limit) {
+            self.counters.evicted.fetch_add(1, Relaxed);
+            drop(over);
+        }
+    }
+
+    /// What was granted to somebody who has gone.
+    pub(crate) fn give_back(&self, grant: Grant) {
+        match grant {
+            Grant::Block(block) => self.shelve(block),
+            Grant::Room(charge) => drop(charge),
+        }
+    }
+
+    /// What a put has to see to when it is not quiet.
+    fn settle(self: &Arc<Self>) {
+        if self.alert.is_closed() {
+            self.drain();
+        }
+        self.serve();
+    }
+
+    /// The last handle is gone: nothing is kept from now on.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.alert.close();
+        if !self.caches.fence {
+            alert::fence_others();
+        }
+        self.drain();
+    }
+
+    fn drain(&self) -> usize {
+        let mut bytes = 0;
+        for class in Class::all() {
+            while let Some(block) = self.coldest(class) {
+                bytes += block.capacity();
+            }
+        }
+        bytes
+    }
+
+    /// The free block of this class that may as well go first.
+    pub(crate) fn coldest(&self, class: Class) -> Option<Block> {
+        if self.ledger.held_in(class) == 0 {
+            return None;
+        }
+        self.stacks.pop_coldest(class).or_else(|| self.caches.steal(class))
+    }
+
+    pub(crate) fn free_in(&self, class: Class) -> usize {
+        if self.ledger.held_in(class) == 0 {
+            return 0;
+        }
+        self.stacks.blocks(class) + self.caches.blocks(class)
+    }
+
+    /// Bytes of all free blocks.
+    pub(crate) fn free(&self) -> usize {
+        Class::all().map(|class| self.free_in(class) * class.capacity()).sum()
+    }
+
+    /// Gives free blocks back to the system until at most `keep` bytes are left of them; how many bytes went.
+    pub(crate) fn trim_to(self: &Arc<Self>, keep: usize) -> usize {
+        let mut bytes = 0;
+        if keep == 0 {
+            bytes = self.drain();
+        } else {
+            let mut free = self.free();
+            while let Some(over) = free.checked_sub(keep).filter(|&over| over > 0) {
+                let Some(block) = self.policy.victim(self, over) else { break };
+                free = free.saturating_sub(block.capacity());
+                bytes += block.capacity();
+            }
+        }
+        // what went is off the budget
+        self.serve();
+        bytes
+    }
+}
