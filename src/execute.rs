@@ -7,6 +7,7 @@
 mod fetch;
 mod progress;
 mod queue;
+mod route;
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -16,16 +17,22 @@ use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::decode::cast;
 use crate::error::{Error, ErrorKind, Result};
+use crate::load::{Loader, Reading};
 use crate::plan::{Parts, Plan, TensorSpec, Work};
 use crate::sink::Sink;
 
 use fetch::{Buffers, Slots};
-use progress::Watch;
 use queue::{Item, Piece, Queue};
+use route::{Reads, Route};
+use zeropool::BufferPool;
 
 pub use progress::Progress;
+pub(crate) use progress::Watch;
 
 /// Carries out a plan with this many threads (0: one per core).
+///
+/// Without a `loader`, workers lend what they need where it is mapped, and read it where not, tile by tile. A loader
+/// brings the same bytes ahead of them.
 ///
 /// `watch` hears of progress now and then, and of the end; it may stop the run.
 ///
@@ -35,6 +42,7 @@ pub use progress::Progress;
 pub fn execute(
     checkpoint: &Checkpoint,
     plan: &Plan,
+    loader: Option<&dyn Loader>,
     sink: &mut dyn Sink,
     threads: usize,
     watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
@@ -43,24 +51,34 @@ pub fn execute(
     sink.begin(&outputs)?;
     let total = plan.nbytes();
     let watch = Watch::new(total, watch);
-    run(checkpoint, plan, sink, threads, &watch)?;
+    run(checkpoint, plan, loader, sink, threads, &watch)?;
     sink.end()?;
     watch.finish();
     Ok(())
 }
 
-fn run(checkpoint: &Checkpoint, plan: &Plan, sink: &mut dyn Sink, threads: usize, watch: &Watch<'_>) -> Result<()> {
+fn run(
+    checkpoint: &Checkpoint,
+    plan: &Plan,
+    loader: Option<&dyn Loader>,
+    sink: &mut dyn Sink,
+    threads: usize,
+    watch: &Watch<'_>,
+) -> Result<()> {
     let threads = match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
     };
     if sink.lend().is_some() {
         let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), watch, None);
-        return crew.work(threads);
+        return crew.run(loader, threads);
     }
     let crew = Crew::new(checkpoint, plan, Queue::new(plan, None), watch, Some(&*sink));
-    crew.work(threads)
+    crew.run(loader, threads)
 }
+
+/// Bytes that a loader may bring before they are decoded.
+const AHEAD: u64 = 64 << 20;
 
 /// What the workers share.
 struct Crew<'r, 'w> {
@@ -96,24 +114,37 @@ impl<'r, 'w> Crew<'r, 'w> {
         }
     }
 
-    fn work(&self, threads: usize) -> Result<()> {
+    fn run(&self, loader: Option<&dyn Loader>, threads: usize) -> Result<()> {
+        let Some(loader) = loader else { return self.work(threads, None) };
+        let reading = Reading { checkpoint: self.checkpoint, pool: BufferPool::new(), ahead: AHEAD };
+        let mut start = 0;
+        while start < self.plan.jobs.len() {
+            let reads = Reads::of(self.plan, self.checkpoint.catalog(), start);
+            start = reads.jobs().end;
+            self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).until(start);
+            loader.run(&reading, &reads.list, &mut |feed| self.work(threads, Some(Route { reads: &reads, feed })))?;
+        }
+        Ok(())
+    }
+
+    fn work(&self, threads: usize, route: Option<Route<'_, 'r>>) -> Result<()> {
         if threads == 1 {
-            self.worker();
+            self.worker(route);
         } else {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let pool = pool.map_err(|e| Error::from(std::io::Error::other(e)))?;
-            pool.in_place_scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| self.worker())));
+            pool.in_place_scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| self.worker(route))));
         }
         let failed = self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         failed.map_or(Ok(()), Err)
     }
 
     /// Takes pieces until there are none.
-    fn worker(&self) {
+    fn worker(&self, route: Option<Route<'_, 'r>>) {
         let mut buffers = Buffers::default();
         while !self.stop.load(Ordering::Relaxed) {
             let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else { break };
-            if let Err(error) = self.item(item, &mut buffers) {
+            if let Err(error) = self.item(item, &mut buffers, route) {
                 self.stop.store(true, Ordering::Relaxed);
                 // the first one tells; those of other threads follow from stopping
                 self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
@@ -121,18 +152,19 @@ impl<'r, 'w> Crew<'r, 'w> {
         }
     }
 
-    fn item(&self, item: Item<'r>, buffers: &mut Buffers) -> Result<()> {
+    fn item(&self, item: Item<'r>, buffers: &mut Buffers, route: Option<Route<'_, 'r>>) -> Result<()> {
         let job = &self.plan.jobs[item.job];
         let mut out = item.out;
         match (&job.work, item.piece) {
-            (Work::Tiles { decoder, .. }, Piece::Tile { tile, start, nbytes }) => {
-                let ready = self.slots.get(self.checkpoint, job, item.job)?;
+            (Work::Tiles { decoder, .. }, Piece::Tile { tile, number, start, nbytes }) => {
+                let ready = self.slots.get(self.checkpoint, job, item.job, route)?;
                 let Buffers { output, input } = buffers;
                 let made = match &mut out {
                     Some(lent) => &mut **lent,
                     None => fetch::room(output, nbytes)?,
                 };
-                let inputs = ready.inputs(self.checkpoint, &tile, input)?;
+                let brought = ready.brought(route, &tile, number)?;
+                let inputs = ready.inputs(self.checkpoint, &tile, &brought, input)?;
                 let about = |e: Error| e.about(&format!("weight {}", crate::catalog::quote(&job.output.name)));
                 let shared = ready.shared();
                 let parts = Parts { shared: &shared, inputs: &inputs, rows: tile.rows, dtype: job.output.dtype };

@@ -14,6 +14,7 @@ use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::execute::{Progress, execute};
+use crate::load::Loader;
 use crate::plan::{Plan, TensorSpec};
 use crate::scheme::QuantConfig;
 use crate::sink::{Extent, Memory, SafetensorsSink, Sink};
@@ -31,6 +32,7 @@ pub struct Remember<'c> {
     filter: Option<Filter<'c>>,
     config: Option<QuantConfig>,
     overwrite: bool,
+    loader: Option<Arc<dyn Loader>>,
 }
 
 /// One weight in memory.
@@ -69,6 +71,7 @@ pub fn remember(checkpoint: &Checkpoint) -> Remember<'_> {
         filter: None,
         config: None,
         overwrite: false,
+        loader: None,
     }
 }
 
@@ -116,6 +119,14 @@ impl<'c> Remember<'c> {
         self
     }
 
+    /// Brings stored bytes with this loader, ahead of the threads that decode: for files that are not in the page
+    /// cache. Without, they are lent from the map, or read tile by tile. The bytes that come out are the same.
+    #[must_use]
+    pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
+        self.loader = Some(Arc::new(loader));
+        self
+    }
+
     /// Whether files that exist are replaced.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
@@ -148,7 +159,7 @@ impl<'c> Remember<'c> {
             let first = plan.refused.swap_remove(0).error;
             return Err(if more > 0 { first.about(&format!("{} weights cannot be made", more + 1)) } else { first });
         }
-        execute(self.checkpoint, plan, sink, self.threads, watch)
+        execute(self.checkpoint, plan, self.loader.as_deref(), sink, self.threads, watch)
     }
 
     /// One weight, or one plain tensor.

@@ -147,13 +147,33 @@ impl<'c> Tensor<'c> {
 
     /// The mapped bytes, if they already are the logical values.
     fn as_stored(&self) -> Result<Option<&'c [u8]>> {
-        let plain = self.info.packing == Packing::Raw && self.info.layout == Layout::RowMajor;
-        if !plain || order::swap(self.info).is_some() || self.info.lazy != Default::default() {
+        if !self.lies_as_it_is() {
             return Ok(None);
         }
         let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped() else { return Ok(None) };
         guard::verify(self.checkpoint, self.info)?;
         self.slice(map).map(Some)
+    }
+
+    /// Whether the stored bytes are the logical values.
+    pub(crate) fn lies_as_it_is(&self) -> bool {
+        let plain = self.info.packing == Packing::Raw && self.info.layout == Layout::RowMajor;
+        plain && order::swap(self.info).is_none() && self.info.lazy == Default::default()
+    }
+
+    /// Whether there is something to be proved before its bytes are believed.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.info.member.is_some()
+    }
+
+    /// Proves stored bytes that somebody else has read: what stands in front of them, and their checksum.
+    pub(crate) fn believe(&self, bytes: &[u8]) -> Result<()> {
+        let proved = guard::verify(self.checkpoint, self.info).and_then(|()| {
+            let mut checksum = Checksum::new(self.checkpoint, self.info, bytes.len() as u64)?;
+            checksum.update(bytes);
+            checksum.finish()
+        });
+        self.placed(proved)
     }
 
     fn slice<'m>(&self, map: &'m [u8]) -> Result<&'m [u8]> {

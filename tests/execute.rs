@@ -12,6 +12,7 @@ use anamnesis::execute::execute;
 use anamnesis::plan::{Decoder, Grid, Job, Parts, Plan, Span, Spans, TensorSpec, Work};
 use anamnesis::sink::{Extent, Null, Sink};
 use anamnesis::{BlockFormat, ByteRange, Checkpoint, Dtype, Encoding, Remembered, Result, Source, remember};
+use common::loaders::{Shared, loaders};
 use common::scratch::{Scratch, random};
 use common::ways::Way;
 use common::write::{Stored, gguf, safetensors};
@@ -119,6 +120,32 @@ fn threads_sources_and_sinks_make_the_same_bytes() {
             }
         }
     }
+}
+
+/// Who brings the bytes does not show: every scheme's decoder, fed by every loader.
+#[test]
+fn every_loader_makes_the_same_bytes() {
+    let scratch = Scratch::new("execute-loaders");
+    let own = inputs().map(|(name, bytes)| {
+        std::fs::write(scratch.path(name), bytes).unwrap();
+        scratch.path(name)
+    });
+    let types = BlockFormat::all().iter().map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
+    let types = types.map(|name| common::fixture(&name)).filter(|path| path.is_file());
+    let mut compared = 0;
+    for path in own.into_iter().chain(types).chain(common::corpus::quantised()) {
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let passing = |plan: &Plan| plan.refused.iter().map(|refused| refused.name.clone()).collect::<Vec<_>>();
+        let refused = passing(&remember(&checkpoint).plan().unwrap());
+        let remember = remember(&checkpoint).threads(2).filter(|name| !refused.iter().any(|r| **r == *name));
+        let expected = remember.all().unwrap();
+        for (name, loader) in loaders() {
+            let what = format!("{} {name}", path.display());
+            same(&remember.clone().loader(Shared(loader)).all().unwrap(), &expected, &what);
+            compared += expected.len();
+        }
+    }
+    assert!(compared > 500, "{compared}");
 }
 
 /// Where a weight is cut does not show: every scheme's decoder, cut after one row, two, three, many.
@@ -316,7 +343,7 @@ proptest! {
         let checkpoint = Checkpoint::from_bytes(safetensors(&[], &[])).unwrap();
         let mut ledger = Ledger(Mutex::default());
         let mut told = 0;
-        execute(&checkpoint, &plan, &mut ledger, threads, &mut |progress| {
+        execute(&checkpoint, &plan, None, &mut ledger, threads, &mut |progress| {
             told = progress.done;
             ControlFlow::Continue(())
         }).unwrap();
@@ -335,7 +362,7 @@ fn rows_without_elements_take_no_time() {
         let plan = Plan { jobs: vec![job(Grid::new(rows, 0), Dtype::BF16)], ..Plan::default() };
         assert_eq!(plan.jobs[0].tiles().count(), 0);
         let checkpoint = Checkpoint::from_bytes(safetensors(&[], &[])).unwrap();
-        execute(&checkpoint, &plan, &mut Null, 1, &mut |_| ControlFlow::Continue(())).unwrap();
+        execute(&checkpoint, &plan, None, &mut Null, 1, &mut |_| ControlFlow::Continue(())).unwrap();
     }
     // as a file says it
     for shape in [&[1 << 60, 0][..], &[0, 1 << 60], &[1 << 40, 1 << 40, 0], &[1 << 40, 0, 1 << 40]] {
@@ -388,7 +415,7 @@ fn strided_runs_are_lent_and_read_alike() {
         let mut out = vec![0; 16];
         let mut sink = anamnesis::sink::Memory::new(vec![&mut out]);
         reads.lock().unwrap().clear();
-        execute(checkpoint, &plan, &mut sink, 1, &mut |_| ControlFlow::Continue(())).unwrap();
+        execute(checkpoint, &plan, None, &mut sink, 1, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(out, expected);
         let promised: Vec<_> = plan.reads(checkpoint.catalog()).map(|r| (r.start, r.len)).collect();
         assert_eq!(promised.len(), 8);

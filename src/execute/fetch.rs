@@ -1,16 +1,22 @@
 //! Bringing the bytes of tiles: lent where a file is mapped, read where not.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 
+use super::route::Route;
 use crate::catalog::{TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
+use crate::load::Chunk;
 use crate::plan::{Job, Plan, Span, Strip, Tile, Work, addressable};
 use crate::source::read_exact_at;
+
+/// One per input of a tile: what a loader brought for it, if it did.
+pub(super) type Brought<'c> = SmallVec<[Option<Chunk<'c>>; 3]>;
 
 /// A worker's memory, used again for each tile.
 #[derive(Default)]
@@ -35,7 +41,26 @@ pub(super) fn room(buffer: &mut Vec<u8>, nbytes: usize) -> Result<&mut [u8]> {
 /// A job's parts, ready to be read from: what is not addressable was brought whole.
 pub(super) struct Ready<'c> {
     parts: Vec<Place<'c>>,
-    shared: Vec<(Cow<'c, [u8]>, Span)>,
+    shared: Vec<(Bytes<'c>, Span)>,
+    /// Where the loader's reads are taken from, if there is a loader.
+    number: usize,
+}
+
+/// Bytes that were lent, read, or brought by a loader.
+enum Bytes<'c> {
+    Own(Cow<'c, [u8]>),
+    Brought(Chunk<'c>),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Brought(bytes) => bytes,
+        }
+    }
 }
 
 /// Where a part's logical bytes are.
@@ -43,7 +68,7 @@ enum Place<'c> {
     /// In the file, as they are.
     File(&'c TensorInfo),
     /// Here.
-    Here(Cow<'c, [u8]>),
+    Here(Bytes<'c>),
 }
 
 /// One slot per job: filled by the first of its tiles, emptied by the last.
@@ -66,12 +91,18 @@ impl<'c> Slots<'c> {
         Self { slots: plan.jobs.iter().map(slot).collect() }
     }
 
-    pub(super) fn get(&self, checkpoint: &'c Checkpoint, job: &Job, number: usize) -> Result<Arc<Ready<'c>>> {
+    pub(super) fn get(
+        &self,
+        checkpoint: &'c Checkpoint,
+        job: &Job,
+        number: usize,
+        route: Option<Route<'_, 'c>>,
+    ) -> Result<Arc<Ready<'c>>> {
         let mut ready = self.slots[number].ready.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = &*ready {
             return Ok(ready.clone());
         }
-        let made = Arc::new(Ready::new(checkpoint, job)?);
+        let made = Arc::new(Ready::new(checkpoint, job, number, route)?);
         *ready = Some(made.clone());
         Ok(made)
     }
@@ -86,25 +117,32 @@ impl<'c> Slots<'c> {
 }
 
 impl<'c> Ready<'c> {
-    fn new(checkpoint: &'c Checkpoint, job: &Job) -> Result<Self> {
+    fn new(checkpoint: &'c Checkpoint, job: &Job, number: usize, route: Option<Route<'_, 'c>>) -> Result<Self> {
         let Work::Tiles { decoder, .. } = &job.work else { unreachable!("streams share nothing") };
         let mut parts = Vec::with_capacity(job.parts.len());
-        for part in &job.parts {
+        let mut shared = Vec::new();
+        for (i, span) in decoder.shared().into_iter().enumerate() {
+            let brought = route.map(|route| route.shared(number, i)).transpose()?.flatten();
+            shared.push((brought, span));
+        }
+        for (i, part) in job.parts.iter().enumerate() {
             let info = &checkpoint.catalog().tensors()[part.tensor];
-            parts.push(if addressable(info) {
-                Place::File(info)
-            } else {
-                Place::Here(checkpoint.tensor_at(part.tensor).bytes()?)
+            let brought = route.map(|route| route.part(number, i)).transpose()?.flatten();
+            parts.push(match brought {
+                Some(whole) => Place::Here(Bytes::Brought(whole)),
+                None if addressable(info) => Place::File(info),
+                None => Place::Here(Bytes::Own(checkpoint.tensor_at(part.tensor).bytes()?)),
             });
         }
-        let mut ready = Self { parts, shared: Vec::new() };
-        for span in decoder.shared() {
-            let bytes = match ready.lend(checkpoint, &span)? {
-                Some(lent) => Cow::Borrowed(lent),
-                None => {
+        let mut ready = Self { parts, shared: Vec::new(), number };
+        for (brought, span) in shared {
+            let bytes = match (brought, ready.lend(checkpoint, &span)?) {
+                (Some(chunk), _) => Bytes::Brought(chunk),
+                (None, Some(lent)) => Bytes::Own(Cow::Borrowed(lent)),
+                (None, None) => {
                     let mut own = Vec::new();
                     ready.read(checkpoint, &span, &mut own)?;
-                    Cow::Owned(own)
+                    Bytes::Own(Cow::Owned(own))
                 }
             };
             ready.shared.push((bytes, span));
@@ -116,18 +154,29 @@ impl<'c> Ready<'c> {
         self.shared.iter().map(|(bytes, span)| strip(bytes, span)).collect()
     }
 
+    /// What a loader brought for a tile, one place per input.
+    pub(super) fn brought(&self, route: Option<Route<'_, 'c>>, tile: &Tile, tile_number: u64) -> Result<Brought<'c>> {
+        let Some(route) = route else { return Ok(Brought::new()) };
+        (0..tile.inputs.len()).map(|i| route.input(self.number, tile_number, i)).collect()
+    }
+
     /// The bytes of a tile's inputs.
     pub(super) fn inputs<'b>(
         &'b self,
         checkpoint: &'c Checkpoint,
         tile: &Tile,
+        brought: &'b Brought<'c>,
         buffers: &'b mut Vec<Vec<u8>>,
     ) -> Result<SmallVec<[Strip<'b>; 4]>> {
         if buffers.len() < tile.inputs.len() {
             buffers.resize_with(tile.inputs.len(), Vec::new);
         }
         let mut strips = SmallVec::new();
-        for (span, buffer) in tile.inputs.iter().zip(buffers) {
+        for (i, (span, buffer)) in tile.inputs.iter().zip(buffers).enumerate() {
+            if let Some(Some(chunk)) = brought.get(i) {
+                strips.push(strip(chunk, span));
+                continue;
+            }
             let here = match &self.parts[span.part] {
                 Place::Here(bytes) => Some(cut(bytes, span)?),
                 Place::File(_) => self.lend(checkpoint, span)?,

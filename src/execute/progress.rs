@@ -19,19 +19,19 @@ const EVERY: u64 = 4 << 20;
 type Callback<'w> = &'w mut (dyn FnMut(Progress) -> ControlFlow<()> + Send);
 
 /// A watcher that several threads may call.
-pub(super) struct Watch<'w> {
+pub(crate) struct Watch<'w> {
     total: u64,
     next: AtomicU64,
     callback: Mutex<Callback<'w>>,
 }
 
 impl<'w> Watch<'w> {
-    pub(super) fn new(total: u64, callback: Callback<'w>) -> Self {
+    pub(crate) fn new(total: u64, callback: Callback<'w>) -> Self {
         Self { total, next: AtomicU64::new(0), callback: Mutex::new(callback) }
     }
 
     /// Tells that so many bytes are done, unless that was told a moment ago.
-    pub(super) fn tell(&self, done: u64) -> ControlFlow<()> {
+    pub(crate) fn tell(&self, done: u64) -> ControlFlow<()> {
         if done < self.next.load(Ordering::Relaxed) {
             return ControlFlow::Continue(());
         }
@@ -41,7 +41,7 @@ impl<'w> Watch<'w> {
         callback(Progress { done, total: self.total })
     }
 
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         if let Ok(mut callback) = self.callback.lock() {
             // nothing is left to stop
             let _ = callback(Progress { done: self.total, total: self.total });

@@ -13,7 +13,7 @@ pub(super) struct Item<'r> {
 
 pub(super) enum Piece {
     /// These rows.
-    Tile { tile: Tile, start: u64, nbytes: usize },
+    Tile { tile: Tile, number: u64, start: u64, nbytes: usize },
     /// A whole output, from its first element to its last.
     Whole,
 }
@@ -25,6 +25,8 @@ type Room<'r> = (vec::IntoIter<&'r mut [u8]>, Option<&'r mut [u8]>);
 pub(super) struct Queue<'r> {
     plan: &'r Plan,
     job: usize,
+    /// Jobs in front of this one may be handed out.
+    end: usize,
     /// Number of the next tile of this job.
     tile: u64,
     /// Memory for the jobs after this one, and what is left of this one's.
@@ -38,12 +40,17 @@ impl<'r> Queue<'r> {
             let first = room.next();
             (room, first)
         });
-        Self { plan, job: 0, tile: 0, room }
+        Self { plan, job: 0, end: plan.jobs.len(), tile: 0, room }
+    }
+
+    /// Lets pieces of the jobs in front of this one be taken, and no others.
+    pub(super) fn until(&mut self, end: usize) {
+        self.end = end;
     }
 
     pub(super) fn next(&mut self) -> Option<Item<'r>> {
         loop {
-            let job = self.plan.jobs.get(self.job)?;
+            let job = self.plan.jobs[..self.end].get(self.job)?;
             let number = self.job;
             let Work::Tiles { decoder, rows } = &job.work else {
                 let out = self.room.as_mut().and_then(|(_, left)| left.take());
@@ -55,7 +62,8 @@ impl<'r> Queue<'r> {
                 self.next_job();
                 continue;
             }
-            let tile = tile::tile(&**decoder, *rows, self.tile);
+            let tile_number = self.tile;
+            let tile = tile::tile(&**decoder, *rows, tile_number);
             self.tile += 1;
             let bytes = |rows: u64| job.output.dtype.nbytes(rows * grid.cols).expect("planned");
             let (start, end) = (bytes(tile.rows.start), bytes(tile.rows.end));
@@ -65,7 +73,7 @@ impl<'r> Queue<'r> {
                 *left = Some(behind);
                 Some(out)
             });
-            return Some(Item { job: number, piece: Piece::Tile { tile, start, nbytes }, out });
+            return Some(Item { job: number, piece: Piece::Tile { tile, number: tile_number, start, nbytes }, out });
         }
     }
 

@@ -34,6 +34,7 @@ impl FileSource {
 enum Advice {
     Random,
     WillNeed,
+    DontNeed,
 }
 
 impl FileSource {
@@ -44,6 +45,7 @@ impl FileSource {
             let advice = match advice {
                 Advice::Random => rustix::fs::Advice::Random,
                 Advice::WillNeed => rustix::fs::Advice::WillNeed,
+                Advice::DontNeed => rustix::fs::Advice::DontNeed,
             };
             let _ = rustix::fs::fadvise(&self.file, start, std::num::NonZeroU64::new(len), advice);
         }
@@ -76,6 +78,10 @@ impl Source for FileSource {
 
     fn will_need(&self, start: u64, len: u64) {
         self.advise(start, len.max(1), Advice::WillNeed);
+    }
+
+    fn passed(&self, start: u64, len: u64) {
+        self.advise(start, len.max(1), Advice::DontNeed);
     }
 
     #[cfg(unix)]

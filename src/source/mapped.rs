@@ -55,6 +55,19 @@ impl Source for Mapped {
         self.file.will_need(start, len);
     }
 
+    fn passed(&self, start: u64, len: u64) {
+        #[cfg(unix)]
+        if let Some(Some(map)) = self.map.get()
+            && let (Ok(start), Ok(len)) = (usize::try_from(start), usize::try_from(len))
+            && start.checked_add(len).is_some_and(|end| end <= map.len())
+        {
+            // SAFETY: the map is read-only and shared with the file: pages that are given up are read again from the
+            // file when they are touched, with the bytes that they had.
+            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len) };
+        }
+        self.file.passed(start, len);
+    }
+
     #[cfg(unix)]
     fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.file.as_fd()

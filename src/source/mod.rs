@@ -16,6 +16,8 @@ mod func;
 mod mapped;
 mod memory;
 pub(crate) mod range;
+#[cfg(target_os = "linux")]
+mod resident;
 mod seekable;
 mod stream;
 
@@ -26,6 +28,8 @@ pub use func::Func;
 #[cfg(feature = "mmap")]
 pub use mapped::Mapped;
 pub use memory::Memory;
+#[cfg(target_os = "linux")]
+pub(crate) use resident::resident;
 pub use seekable::Seekable;
 pub use stream::Stream;
 
@@ -54,6 +58,11 @@ pub trait Source: Send + Sync {
 
     /// Tells the system that these bytes are wanted soon. A hint; never an error.
     fn will_need(&self, start: u64, len: u64) {
+        let _ = (start, len);
+    }
+
+    /// Tells the system that these bytes will not be wanted again: it may take their memory. A hint; never an error.
+    fn passed(&self, start: u64, len: u64) {
         let _ = (start, len);
     }
 

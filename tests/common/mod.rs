@@ -6,6 +6,7 @@ pub mod corpus;
 pub mod dtypes;
 pub mod exceptions;
 pub mod good;
+pub mod loaders;
 pub mod made;
 pub mod malformed;
 pub mod schemes;

@@ -46,12 +46,11 @@ impl Shard {
         {
             use rustix::fs::{FallocateFlags, fallocate};
             use rustix::io::Errno;
-            match fallocate(&self.file, FallocateFlags::empty(), 0, nbytes.max(1)) {
-                Err(e @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) => {
-                    return Err(Error::from(io::Error::from(e)).in_file(&self.target));
-                }
-                // a file system that cannot finds room as it goes
-                Ok(()) | Err(_) => {}
+            // any other failure: a file system that cannot, and finds room as it goes
+            if let Err(e @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) =
+                fallocate(&self.file, FallocateFlags::empty(), 0, nbytes.max(1))
+            {
+                return Err(Error::from(io::Error::from(e)).in_file(&self.target));
             }
         }
         let _ = nbytes;

@@ -1,0 +1,120 @@
+//! Which read of a loader's list has the bytes of which tile.
+
+use std::ops::Range;
+
+use crate::catalog::{ByteRange, Catalog};
+use crate::load::{Chunk, Feed};
+use crate::plan::{Job, Plan, Span, Work, addressable};
+
+/// Reads in a list, at most about this many: a checkpoint of hundreds of gigabytes is brought in several.
+const READS: usize = 1 << 16;
+/// Strided spans are not read run by run: their part is brought whole, unless it is longer than this.
+const WHOLE: u64 = 64 << 20;
+
+/// The reads of some jobs, in the order in which workers take them: of each job what its tiles share, the parts that
+/// are needed whole, then tile by tile the inputs. Where there is nothing to read for a place, it is of no bytes.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    pub(super) list: Vec<ByteRange>,
+    jobs: Range<usize>,
+    places: Vec<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    first: usize,
+    shared: usize,
+    parts: usize,
+    /// Inputs of a tile.
+    inputs: usize,
+}
+
+impl Reads {
+    /// Those of the jobs from `start` on, as many as make a list: at least one job.
+    pub(super) fn of(plan: &Plan, catalog: &Catalog, start: usize) -> Self {
+        let mut reads = Self { jobs: start..start, ..Self::default() };
+        for job in &plan.jobs[start..] {
+            reads.add(job, catalog);
+            reads.jobs.end += 1;
+            if reads.list.len() >= READS {
+                break;
+            }
+        }
+        reads
+    }
+
+    pub(super) fn jobs(&self) -> Range<usize> {
+        self.jobs.clone()
+    }
+
+    fn add(&mut self, job: &Job, catalog: &Catalog) {
+        let first = self.list.len();
+        let Work::Tiles { decoder, .. } = &job.work else {
+            return self.places.push(Place { first, shared: 0, parts: 0, inputs: 0 });
+        };
+        let shared = decoder.shared();
+        let inputs = job.tiles().map(|tile| tile.inputs.len()).max().unwrap_or(0);
+        let strided = |part: usize| job.tiles().any(|tile| tile.inputs.iter().any(|s| s.part == part && !is_run(s)));
+        self.list.extend(shared.iter().map(|span| range(job, catalog, span)));
+        self.list.extend((0..job.parts.len()).map(|part| {
+            let bytes = catalog.tensors()[job.parts[part].tensor].bytes;
+            let whole = addressable(&catalog.tensors()[job.parts[part].tensor]) && bytes.len <= WHOLE && strided(part);
+            if whole { bytes } else { ByteRange { len: 0, ..bytes } }
+        }));
+        for tile in job.tiles() {
+            let runs = tile.inputs.iter().map(|span| range(job, catalog, span));
+            self.list.extend(runs.chain(std::iter::repeat(ByteRange::default())).take(inputs));
+        }
+        self.places.push(Place { first, shared: shared.len(), parts: job.parts.len(), inputs });
+    }
+
+    fn place(&self, job: usize) -> &Place {
+        &self.places[job - self.jobs.start]
+    }
+}
+
+fn is_run(span: &Span) -> bool {
+    span.count <= 1 || span.stride == span.len
+}
+
+/// Where a span that is one run lies in its file; of no bytes where it has to be brought in another way.
+fn range(job: &Job, catalog: &Catalog, span: &Span) -> ByteRange {
+    let info = &catalog.tensors()[job.parts[span.part].tensor];
+    let len = span.nbytes().filter(|_| addressable(info) && is_run(span));
+    let inside = |len: u64| span.start.checked_add(len).is_some_and(|end| end <= info.bytes.len);
+    match len.filter(|&len| inside(len)) {
+        Some(len) => ByteRange { file: info.bytes.file, start: info.bytes.start + span.start, len },
+        None => ByteRange { len: 0, ..info.bytes },
+    }
+}
+
+/// A list of reads, and where to take them from.
+#[derive(Clone, Copy)]
+pub(super) struct Route<'r, 'c> {
+    pub(super) reads: &'r Reads,
+    pub(super) feed: &'r dyn Feed<'c>,
+}
+
+impl<'c> Route<'_, 'c> {
+    fn take(&self, read: usize) -> crate::Result<Option<Chunk<'c>>> {
+        if self.reads.list[read].len == 0 { Ok(None) } else { self.feed.take(read).map(Some) }
+    }
+
+    /// What all tiles of a job share.
+    pub(super) fn shared(&self, job: usize, number: usize) -> crate::Result<Option<Chunk<'c>>> {
+        self.take(self.reads.place(job).first + number)
+    }
+
+    /// A part of a job as a whole, if it is brought so.
+    pub(super) fn part(&self, job: usize, part: usize) -> crate::Result<Option<Chunk<'c>>> {
+        let place = self.reads.place(job);
+        self.take(place.first + place.shared + part)
+    }
+
+    /// An input of a tile.
+    pub(super) fn input(&self, job: usize, tile: u64, number: usize) -> crate::Result<Option<Chunk<'c>>> {
+        let place = self.reads.place(job);
+        let tile = usize::try_from(tile).expect("as many as are in the list");
+        self.take(place.first + place.shared + place.parts + tile * place.inputs + number)
+    }
+}

@@ -1,0 +1,117 @@
+//! Loaders: bringing the bytes of a checkpoint, at the speed of the device.
+//!
+//! A [`Loader`] is given the reads that will be needed, in the order in which they will be taken, and lends a
+//! [`Feed`] to take them from. How far it runs ahead, in what pieces it reads and by which system calls is its own
+//! affair: whoever takes sees the same bytes.
+//!
+//! | loader | how | when |
+//! |---|---|---|
+//! | [`Mapped`] | lends the mapped file, advised ahead | warm, and nobody needs to own the bytes |
+//! | [`Pread`] | threads that read into pool buffers | warm and owned; network file systems |
+//! | [`Uring`] | io_uring, a queue of reads into pool buffers | cold; on one core |
+//!
+//! [`Pread`] and [`Uring`] read around the page cache (`O_DIRECT`) if asked to, where the file system can.
+//! [`choose`] picks one from what can be seen of the files, and says why.
+
+mod belt;
+mod choose;
+mod coalesce;
+#[cfg(target_os = "linux")]
+mod direct;
+mod facts;
+mod mapped;
+mod pread;
+mod tensors;
+#[cfg(all(target_os = "linux", feature = "uring"))]
+mod uring;
+
+use std::fmt::Debug;
+use std::ops::Deref;
+
+use zeropool::{BufferPool, Shared};
+
+use crate::catalog::ByteRange;
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, ErrorKind, Result};
+
+pub use choose::{Choice, choose};
+pub use coalesce::{Coalesced, Extent, Place, coalesce};
+pub use facts::{Facts, Kind};
+pub use mapped::Mapped;
+pub use pread::Pread;
+pub use tensors::{Load, Loaded, LoadedTensor, load};
+#[cfg(all(target_os = "linux", feature = "uring"))]
+pub use uring::Uring;
+
+/// Brings the bytes of reads, in their order.
+pub trait Loader: Debug + Send + Sync {
+    /// `mmap`, `pread`, `uring`, …
+    fn name(&self) -> &'static str;
+
+    /// Begins to bring `reads`, and calls `body` once with what to take them from. What it started has ended when it
+    /// returns; what `body` did not take is dropped.
+    ///
+    /// # Errors
+    /// What `body` returns. A read that fails is an error of the [`take`](Feed::take) that wants it.
+    fn run<'c>(&self, source: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()>;
+}
+
+/// What is done with a feed.
+pub type Body<'b, 'c> = &'b mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send);
+
+/// Where reads are taken from, by any thread.
+pub trait Feed<'c>: Sync {
+    /// The bytes of the read with this number; waits for them. Each may be taken once, in about the order of the
+    /// list: a loader does not read far ahead of the first one that is missing.
+    ///
+    /// # Errors
+    /// The system's, with file and offset; no memory within the pool's budget; a number that was taken before.
+    fn take(&self, read: usize) -> Result<Chunk<'c>>;
+}
+
+/// What loaders need besides the list of reads.
+#[derive(Clone, Debug)]
+pub struct Reading<'c> {
+    /// The files.
+    pub checkpoint: &'c Checkpoint,
+    /// Where buffers come from.
+    pub pool: BufferPool,
+    /// Bytes that may be read before they are taken; more only while somebody waits for them.
+    pub ahead: u64,
+}
+
+/// Bytes of a file.
+#[derive(Clone, Debug)]
+pub enum Chunk<'c> {
+    /// Where the file is mapped or in memory.
+    Lent(&'c [u8]),
+    /// In a pool's buffer, or in a part of one.
+    Pooled(Shared),
+}
+
+impl Deref for Chunk<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(bytes) => bytes,
+            Self::Pooled(bytes) => bytes,
+        }
+    }
+}
+
+/// Why a pool gave no buffer, as an error of ours.
+fn refused(error: zeropool::GetError) -> Error {
+    use zeropool::GetError::{OutOfMemory, Pin, Spent, TimedOut, TooLarge};
+    match error {
+        Spent { len, budget, .. } | TooLarge { len, budget } => Error::new(ErrorKind::Limit {
+            what: "a buffer of the pool".to_owned(),
+            needed: len as u64,
+            allowed: budget as u64,
+            knob: "budget",
+        }),
+        OutOfMemory { source, .. } | Pin { source, .. } => source.into(),
+        TimedOut { .. } => std::io::Error::new(std::io::ErrorKind::TimedOut, error).into(),
+        other => std::io::Error::other(other).into(),
+    }
+}

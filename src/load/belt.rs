@@ -1,0 +1,342 @@
+//! The belt between those who read and those who take: pieces of extents out, filled pieces in, whole extents off.
+//!
+//! Extents are begun in their order, as many as [`Reading::ahead`] allows; each gets a buffer of the pool, cut into
+//! pieces that are read independently. Whoever takes waits for the last piece of its extent. A reader that fails or
+//! dies stops the belt: everybody who waits then hears why.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use zeropool::{Buffer, BufferPool, GetError, Part, Shared};
+
+use super::coalesce::Coalesced;
+use super::{Chunk, Feed, Reading};
+use crate::catalog::ByteRange;
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long a full pool is waited for while somebody waits for us.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a belt cuts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// Bytes of a piece.
+    pub(super) piece: usize,
+    /// Offsets and lengths of pieces are multiples of it; the last piece of a file asks for more than there is.
+    pub(super) align: u64,
+}
+
+/// A piece to be read, into a part that comes with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    extent: usize,
+    number: usize,
+    /// Which file.
+    pub(super) file: u32,
+    /// Where it begins in the file.
+    pub(super) start: u64,
+    /// Bytes that have to come; what the part has more is for alignment.
+    pub(super) wanted: usize,
+}
+
+pub(super) struct Belt<'c> {
+    checkpoint: &'c Checkpoint,
+    pool: BufferPool,
+    ahead: u64,
+    cut: Cut,
+    list: Coalesced,
+    state: Mutex<State>,
+    /// A piece may be had, or the end was reached.
+    room: Condvar,
+    /// An extent is whole, or the belt stopped.
+    whole: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    pieces: VecDeque<(Piece, Part)>,
+    slots: Vec<Slot>,
+    /// Extents that were begun.
+    begun: usize,
+    /// Somebody is getting the next one's buffer.
+    beginning: bool,
+    /// Extents that somebody waits for: all in front of this one.
+    needed: usize,
+    /// Bytes of extents that were begun and not taken.
+    ahead: u64,
+    stopped: Option<Fault>,
+}
+
+enum Slot {
+    Waiting,
+    Filling { left: usize, parts: Vec<Option<Part>> },
+    Whole { bytes: Shared, reads: u32 },
+    Taken,
+}
+
+/// Why a belt stopped; told to everybody who waits.
+#[derive(Clone, Debug)]
+enum Fault {
+    /// Nobody takes any more.
+    Over,
+    Read {
+        file: u32,
+        offset: u64,
+        kind: io::ErrorKind,
+        os: Option<i32>,
+        text: String,
+    },
+    Pool {
+        needed: u64,
+        text: String,
+        os: Option<i32>,
+        budget: u64,
+    },
+    Died,
+}
+
+/// What can be done next.
+pub(super) enum Next {
+    Piece(Piece, Part),
+    /// Nothing until something is taken.
+    Later,
+    /// Everything was begun, or the belt was stopped.
+    Over,
+}
+
+impl<'c> Belt<'c> {
+    pub(super) fn new(reading: &Reading<'c>, list: Coalesced, cut: Cut) -> Self {
+        let slots = list.extents.iter().map(|_| Slot::Waiting).collect();
+        let state = State { slots, ..State::default() };
+        Self {
+            checkpoint: reading.checkpoint,
+            pool: reading.pool.clone(),
+            ahead: reading.ahead,
+            cut,
+            list,
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            whole: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A piece to read. Waits for room if `wait`, else says [`Next::Later`].
+    pub(super) fn next(&self, wait: bool) -> Next {
+        let mut state = self.state();
+        loop {
+            if state.stopped.is_some() {
+                return Next::Over;
+            }
+            if let Some((piece, part)) = state.pieces.pop_front() {
+                return Next::Piece(piece, part);
+            }
+            let Some(extent) = self.list.extents.get(state.begun) else { return Next::Over };
+            let fits = state.ahead.saturating_add(extent.bytes.len) <= self.ahead;
+            if !state.beginning && (fits || state.ahead == 0 || state.begun < state.needed) {
+                let before = state.begun;
+                state = self.begin(state, wait);
+                if !wait && state.begun == before && state.stopped.is_none() {
+                    return Next::Later;
+                }
+            } else if wait || state.beginning {
+                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                return Next::Later;
+            }
+        }
+    }
+
+    /// Gets the next extent's buffer and cuts it. Leaves all as it is if the pool is full and it must not `wait`.
+    fn begin<'b>(&'b self, mut state: MutexGuard<'b, State>, wait: bool) -> MutexGuard<'b, State> {
+        let number = state.begun;
+        let wanted = self.list.extents[number].bytes;
+        state.beginning = true;
+        drop(state);
+        let start = wanted.start / self.cut.align * self.cut.align;
+        let len = wanted.end().next_multiple_of(self.cut.align) - start;
+        let parts = self.buffer(len, wait).map(|buffer| buffer.map(|buffer| buffer.split(self.cut.piece)));
+        let mut state = self.state();
+        state.beginning = false;
+        match parts {
+            Ok(None) => {}
+            Ok(Some(parts)) => {
+                state.begun += 1;
+                state.ahead = state.ahead.saturating_add(wanted.len);
+                let none = std::iter::repeat_with(|| None).take(parts.len()).collect();
+                state.slots[number] = Slot::Filling { left: parts.len(), parts: none };
+                state.pieces.extend(parts.into_iter().enumerate().map(|(i, part)| {
+                    let start = start + part.offset() as u64;
+                    let wanted = usize::try_from(wanted.end() - start).unwrap_or(usize::MAX).min(part.len());
+                    (
+                        Piece { extent: number, number: i, file: self.list.extents[number].bytes.file, start, wanted },
+                        part,
+                    )
+                }));
+            }
+            Err(fault) => {
+                state.stopped.get_or_insert(fault);
+                self.whole.notify_all();
+            }
+        }
+        self.room.notify_all();
+        state
+    }
+
+    /// A buffer for so many bytes. A full pool is waited for, unless somebody waits for us and nothing comes back: they
+    /// may hold what we wait for.
+    fn buffer(&self, len: u64, wait: bool) -> Result<Option<Buffer>, Fault> {
+        let fault = |text: String, os| {
+            let budget = self.pool.stats().budget as u64;
+            Fault::Pool { needed: len, text, os, budget }
+        };
+        let size = usize::try_from(len).map_err(|_| fault("more than this machine can address".into(), None))?;
+        let mut last = None;
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE || !self.is_needed() {
+            let found = if wait { self.pool.get_timeout(size, PATIENCE / 50) } else { self.pool.try_get(size) };
+            match found {
+                Ok(buffer) => return Ok(Some(buffer)),
+                Err(GetError::Spent { .. } | GetError::TimedOut { .. }) if !wait => return Ok(None),
+                Err(e @ (GetError::Spent { .. } | GetError::TimedOut { .. })) => last = Some(e.to_string()),
+                Err(GetError::OutOfMemory { source, .. } | GetError::Pin { source, .. }) => {
+                    return Err(fault(source.to_string(), source.raw_os_error()));
+                }
+                Err(e) => return Err(fault(e.to_string(), None)),
+            }
+            if self.state().stopped.is_some() {
+                return Err(Fault::Over);
+            }
+        }
+        Err(fault(last.unwrap_or_default(), None))
+    }
+
+    /// Whether somebody waits for an extent that was not begun.
+    fn is_needed(&self) -> bool {
+        let state = self.state();
+        state.needed > state.begun
+    }
+
+    /// Takes a piece back whose wanted bytes have come.
+    pub(super) fn filled(&self, piece: Piece, part: Part) {
+        let mut state = self.state();
+        let Slot::Filling { left, parts } = &mut state.slots[piece.extent] else { return };
+        parts[piece.number] = Some(part);
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        let parts: Vec<Part> = parts.iter_mut().filter_map(Option::take).collect();
+        let buffer = Part::join(parts).unwrap_or_else(|_| unreachable!("the parts of one buffer, each in its place"));
+        let reads = self.list.extents[piece.extent].reads;
+        state.slots[piece.extent] = Slot::Whole { bytes: buffer.freeze(), reads };
+        self.whole.notify_all();
+    }
+
+    /// Stops, since these bytes could not be read.
+    pub(super) fn failed(&self, file: u32, offset: u64, error: &io::Error) {
+        let (kind, os, text) = (error.kind(), error.raw_os_error(), error.to_string());
+        self.stop(Fault::Read { file, offset, kind, os, text });
+    }
+
+    fn stop(&self, fault: Fault) {
+        let mut state = self.state();
+        state.stopped.get_or_insert(fault);
+        state.pieces.clear();
+        self.room.notify_all();
+        self.whole.notify_all();
+    }
+
+    /// Stops the belt when it is dropped: whether `body` returned or panicked, nobody is left to take.
+    pub(super) fn end(&self) -> End<'_, 'c> {
+        End(self)
+    }
+
+    /// Stops the belt if it is dropped by a panic.
+    pub(super) fn guard(&self) -> Guard<'_, 'c> {
+        Guard(self)
+    }
+
+    fn error(&self, fault: Fault) -> Error {
+        let io = |os: Option<i32>, kind, text| match os {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(kind, text),
+        };
+        match fault {
+            Fault::Read { file, offset, kind, os, text } => {
+                self.checkpoint.place(Error::from(io(os, kind, text)).at(offset), file)
+            }
+            Fault::Pool { needed, text, os: None, budget } => {
+                let what = format!("a buffer of the pool ({text})");
+                Error::new(ErrorKind::Limit { what, needed, allowed: budget, knob: "budget" })
+            }
+            Fault::Pool { text, os, .. } => Error::from(io(os, io::ErrorKind::OutOfMemory, text)),
+            Fault::Died => Error::from(io::Error::other("a thread of the loader died")),
+            Fault::Over => Error::misuse("the run is over"),
+        }
+    }
+}
+
+impl<'c> Feed<'c> for Belt<'c> {
+    fn take(&self, read: usize) -> Result<Chunk<'c>> {
+        let unknown = || Error::misuse(format!("there is no read {read}"));
+        let place = *self.list.places.get(read).ok_or_else(unknown)?;
+        if place.len == 0 {
+            return Ok(Chunk::Lent(&[]));
+        }
+        let mut state = self.state();
+        loop {
+            if let Slot::Whole { bytes, reads } = &mut state.slots[place.extent] {
+                let ByteRange { start, len, .. } = self.list.extents[place.extent].bytes;
+                // what lies in front was read for alignment
+                let lead = start % self.cut.align;
+                let from = usize::try_from(lead + place.start).expect("within a buffer");
+                let chunk = bytes.slice(from..from + usize::try_from(place.len).expect("within a buffer"));
+                *reads -= 1;
+                if *reads == 0 {
+                    state.slots[place.extent] = Slot::Taken;
+                    state.ahead = state.ahead.saturating_sub(len);
+                    self.room.notify_all();
+                }
+                return Ok(Chunk::Pooled(chunk));
+            }
+            if matches!(state.slots[place.extent], Slot::Taken) {
+                return Err(Error::misuse(format!("read {read} was taken before")));
+            }
+            if let Some(fault) = &state.stopped {
+                return Err(self.error(fault.clone()));
+            }
+            if state.needed <= place.extent {
+                state.needed = place.extent + 1;
+                self.room.notify_all();
+            }
+            state = self.whole.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// See [`Belt::end`].
+pub(super) struct End<'b, 'c>(&'b Belt<'c>);
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        self.0.stop(Fault::Over);
+    }
+}
+
+/// See [`Belt::guard`].
+pub(super) struct Guard<'b, 'c>(&'b Belt<'c>);
+
+impl Drop for Guard<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop(Fault::Died);
+        }
+    }
+}

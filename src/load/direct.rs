@@ -1,0 +1,124 @@
+//! Files opened again to be read around the page cache.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Mode, OFlags, StatxFlags};
+
+use crate::source::Source;
+
+/// Files that are read directly, and how reads of them are aligned.
+#[derive(Debug)]
+pub(super) struct Files {
+    files: Vec<Direct>,
+    align: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Direct {
+    pub(super) file: File,
+    /// Through the page cache after all.
+    buffered: AtomicBool,
+}
+
+/// What every device that we know is content with.
+const PAGE: u64 = 4096;
+
+impl Files {
+    /// Opens all of them again; `None` if one has no descriptor or a file system that does not read directly.
+    pub(super) fn open(sources: &[Box<dyn Source>]) -> Option<Self> {
+        let mut align = PAGE;
+        let mut files = Vec::with_capacity(sources.len());
+        for source in sources {
+            let fd = source.as_fd()?;
+            let file = again(fd, OFlags::DIRECT).inspect_err(|error| {
+                tracing::info!(%error, "no direct I/O on this file system: reading through the page cache");
+            });
+            let (file, wanted) = (file.ok()?, alignment(fd)?);
+            align = align.max(wanted);
+            files.push(Direct { file, buffered: AtomicBool::new(false) });
+        }
+        Some(Self { files, align })
+    }
+
+    /// Offsets, lengths and addresses are multiples of it.
+    pub(super) fn align(&self) -> u64 {
+        self.align
+    }
+
+    pub(super) fn files(&self) -> &[Direct] {
+        &self.files
+    }
+
+    /// Fills `wanted` bytes or more of `out`, unless the file ends before.
+    pub(super) fn read(&self, file: u32, start: u64, out: &mut [u8], wanted: usize) -> io::Result<usize> {
+        let file = &self.files[file as usize];
+        let mut done = 0;
+        while done < wanted {
+            match file.file.read_at(&mut out[done..], start + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => file.fall_back(e)?,
+            }
+            if done < wanted {
+                file.cut_short(done, self.align)?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// After a short read: see [`Direct::cut_short`].
+    pub(super) fn cut_short(&self, file: u32, done: usize) -> io::Result<()> {
+        self.files[file as usize].cut_short(done, self.align)
+    }
+}
+
+impl Direct {
+    /// After an error: if the file system took the flag and not the read, reads go through the page cache.
+    pub(super) fn fall_back(&self, error: io::Error) -> io::Result<()> {
+        if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
+            && !self.buffered.load(Ordering::Relaxed)
+        {
+            return self.buffer();
+        }
+        Err(error)
+    }
+
+    /// What a short read leaves need not be aligned; then the rest comes through the page cache.
+    fn cut_short(&self, done: usize, align: u64) -> io::Result<()> {
+        if (done as u64).is_multiple_of(align) { Ok(()) } else { self.buffer() }
+    }
+
+    fn buffer(&self) -> io::Result<()> {
+        if !self.buffered.swap(true, Ordering::Relaxed) {
+            tracing::info!("a direct read was refused or cut short: reading on through the page cache");
+        }
+        let flags = rustix::fs::fcntl_getfl(&self.file)?;
+        Ok(rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?)
+    }
+}
+
+/// Opens the file behind a descriptor once more, so that flags and read-ahead of the first are left alone.
+pub(super) fn again(fd: BorrowedFd<'_>, flags: OFlags) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty())?;
+    Ok(File::from(opened))
+}
+
+/// What the file system says it wants; `None` if it says that it cannot.
+fn alignment(fd: BorrowedFd<'_>) -> Option<u64> {
+    let Ok(stat) = rustix::fs::statx(fd, c"", rustix::fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+        return Some(PAGE);
+    };
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return Some(PAGE);
+    }
+    let (memory, offset) = (u64::from(stat.stx_dio_mem_align), u64::from(stat.stx_dio_offset_align));
+    // buffers of the pool are aligned to pages
+    let usable = memory > 0 && memory <= PAGE && offset > 0 && offset.is_power_of_two() && offset <= 1 << 20;
+    usable.then(|| offset.max(PAGE))
+}

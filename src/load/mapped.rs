@@ -1,0 +1,129 @@
+//! The mapped file, lent as it is.
+
+use std::sync::Mutex;
+
+use zeropool::BufferPool;
+
+use super::{Body, Chunk, Feed, Loader, Reading};
+use crate::catalog::ByteRange;
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::read_exact_at;
+
+/// Lends bytes where files are mapped, and reads the others one by one.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped {
+    window: u64,
+    drop_behind: bool,
+}
+
+impl Default for Mapped {
+    fn default() -> Self {
+        Self { window: 32 << 20, drop_behind: false }
+    }
+}
+
+impl Mapped {
+    /// Asks for 32 MiB ahead, and keeps what was passed.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that the system is asked to bring before they are touched; 0 leaves it to its own read-ahead.
+    #[must_use]
+    pub fn window(mut self, bytes: u64) -> Self {
+        self.window = bytes;
+        self
+    }
+
+    /// Whether pages that were passed are given back, from this process and from the page cache: for what is read
+    /// once and is larger than memory.
+    #[must_use]
+    pub fn drop_behind(mut self, drop: bool) -> Self {
+        self.drop_behind = drop;
+        self
+    }
+}
+
+impl Loader for Mapped {
+    fn name(&self) -> &'static str {
+        "mmap"
+    }
+
+    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+        let window = self.window.min(reading.ahead.max(1 << 20));
+        let front = Mutex::new(Front { asked: 0, bytes: 0, passed: 0, behind: 0 });
+        let Reading { checkpoint, pool, .. } = reading;
+        body(&Maps { checkpoint, pool, reads, window, drop_behind: self.drop_behind, front })
+    }
+}
+
+/// How far the reads were asked for and given back.
+struct Front {
+    /// Reads in front of this one were asked for, …
+    asked: usize,
+    /// … and these bytes of them were not taken.
+    bytes: u64,
+    /// Reads in front of this one were given back.
+    passed: usize,
+    /// Bytes that were taken behind it.
+    behind: u64,
+}
+
+struct Maps<'r, 'c> {
+    checkpoint: &'c Checkpoint,
+    pool: &'r BufferPool,
+    reads: &'r [ByteRange],
+    window: u64,
+    drop_behind: bool,
+    front: Mutex<Front>,
+}
+
+impl<'c> Feed<'c> for Maps<'_, 'c> {
+    fn take(&self, read: usize) -> Result<Chunk<'c>> {
+        let bytes = *self.reads.get(read).ok_or_else(|| Error::misuse(format!("there is no read {read}")))?;
+        self.advise(read, bytes.len);
+        let source = self.checkpoint.source(bytes.file);
+        let gone = || Error::new(ErrorKind::Io(super::pread::shrunk(1))).at(bytes.start);
+        let Some(map) = source.mapped() else { return self.read(bytes) };
+        let range = usize::try_from(bytes.start).ok().zip(usize::try_from(bytes.end()).ok());
+        let lent = range.and_then(|(start, end)| map.get(start..end));
+        lent.map(Chunk::Lent).ok_or_else(|| self.checkpoint.place(gone(), bytes.file))
+    }
+}
+
+impl<'c> Maps<'_, 'c> {
+    fn read(&self, bytes: ByteRange) -> Result<Chunk<'c>> {
+        let len = usize::try_from(bytes.len).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
+        let mut buffer = self.pool.try_get(len).map_err(super::refused)?;
+        let read = read_exact_at(self.checkpoint.source(bytes.file), bytes.start, &mut buffer);
+        read.map_err(|e| self.checkpoint.place(Error::from(e).at(bytes.start), bytes.file))?;
+        Ok(Chunk::Pooled(buffer.freeze()))
+    }
+
+    /// Asks for what comes, half a window at a time; gives back what two windows were taken after.
+    fn advise(&self, read: usize, len: u64) {
+        // who finds it taken goes on: another thread is asking
+        let Ok(mut front) = self.front.try_lock() else { return };
+        front.bytes = front.bytes.saturating_sub(len);
+        front.behind = front.behind.saturating_add(len);
+        if self.window > 0 && front.bytes <= self.window / 2 {
+            front.asked = front.asked.max(read);
+            while front.bytes < self.window
+                && let Some(next) = self.reads.get(front.asked)
+            {
+                self.checkpoint.source(next.file).will_need(next.start, next.len);
+                front.asked += 1;
+                front.bytes += next.len;
+            }
+        }
+        if self.drop_behind {
+            while front.behind > 2 * self.window.max(1 << 20) && front.passed < read {
+                let past = self.reads[front.passed];
+                self.checkpoint.source(past.file).passed(past.start, past.len);
+                front.passed += 1;
+                front.behind = front.behind.saturating_sub(past.len);
+            }
+        }
+    }
+}

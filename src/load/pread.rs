@@ -1,0 +1,138 @@
+//! Threads that read pieces with positioned reads, into buffers of the pool.
+
+use std::io;
+use std::thread;
+
+use zeropool::Part;
+
+use super::belt::{Belt, Cut, Next, Piece};
+use super::coalesce::coalesce;
+use super::{Body, Loader, Reading};
+use crate::catalog::ByteRange;
+use crate::error::{Error, Result};
+
+/// Reads with threads; any source will do.
+#[derive(Clone, Copy, Debug)]
+pub struct Pread {
+    threads: usize,
+    piece: usize,
+    direct: bool,
+}
+
+/// Unwanted bytes that are read rather than asked around.
+pub(super) const GAP: u64 = 64 << 10;
+/// Bytes of extents that several reads share.
+pub(super) const EXTENT: u64 = 16 << 20;
+/// Bytes of a piece: see `docs/perf-experiments.md`.
+pub(super) const PIECE: usize = 2 << 20;
+
+impl Default for Pread {
+    fn default() -> Self {
+        Self { threads: 0, piece: PIECE, direct: false }
+    }
+}
+
+impl Pread {
+    /// As many threads as there are cores, through the page cache.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many threads read; 0 for one per core.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Bytes that a thread reads at a time, rounded up to pages. Default 2 MiB.
+    #[must_use]
+    pub fn piece(mut self, bytes: usize) -> Self {
+        self.piece = bytes.clamp(1, 1 << 30).next_multiple_of(4096);
+        self
+    }
+
+    /// Whether the page cache is left out (`O_DIRECT`), where the file system can.
+    #[must_use]
+    pub fn direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+}
+
+/// What a piece is filled from.
+enum Files<'c> {
+    Sources(&'c [Box<dyn crate::Source>]),
+    #[cfg(target_os = "linux")]
+    Direct(super::direct::Files),
+}
+
+impl Files<'_> {
+    fn read(&self, piece: Piece, part: &mut Part) -> io::Result<usize> {
+        match self {
+            Self::Sources(files) => files[piece.file as usize].read_at(piece.start, &mut part[..piece.wanted]),
+            #[cfg(target_os = "linux")]
+            Self::Direct(files) => files.read(piece.file, piece.start, part, piece.wanted),
+        }
+    }
+}
+
+/// An end that came too early.
+pub(super) fn shrunk(missing: usize) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!("the file ends {missing} bytes earlier than it did when it was opened"),
+    )
+}
+
+impl Loader for Pread {
+    fn name(&self) -> &'static str {
+        if self.direct { "pread, direct" } else { "pread" }
+    }
+
+    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+        let sources = reading.checkpoint.sources();
+        let mut align = 1;
+        let mut files = Files::Sources(sources);
+        #[cfg(target_os = "linux")]
+        if self.direct
+            && let Some(direct) = super::direct::Files::open(sources)
+        {
+            align = direct.align();
+            files = Files::Direct(direct);
+        }
+        let _ = &mut align;
+        let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
+        let belt = Belt::new(reading, coalesce(reads, GAP, EXTENT), Cut { piece, align });
+        let threads = match self.threads {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        thread::scope(|scope| {
+            let end = belt.end();
+            let spawn = |number| {
+                let fill = || fill(&belt, &files);
+                thread::Builder::new().name(format!("pread-{number}")).spawn_scoped(scope, fill)
+            };
+            let mut crew = vec![spawn(0).map_err(Error::from)?];
+            // one is enough
+            crew.extend((1..threads).map_while(|number| spawn(number).ok()));
+            let done = body(&belt);
+            drop(end);
+            // one that died has told the belt, and with it whoever takes
+            crew.into_iter().for_each(|thread| drop(thread.join()));
+            done
+        })
+    }
+}
+
+fn fill(belt: &Belt<'_>, files: &Files<'_>) {
+    let _guard = belt.guard();
+    while let Next::Piece(piece, mut part) = belt.next(true) {
+        match files.read(piece, &mut part) {
+            Ok(n) if n >= piece.wanted => belt.filled(piece, part),
+            Ok(n) => return belt.failed(piece.file, piece.start + n as u64, &shrunk(piece.wanted - n)),
+            Err(e) => return belt.failed(piece.file, piece.start, &e),
+        }
+    }
+}

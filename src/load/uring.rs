@@ -1,0 +1,206 @@
+//! io_uring: many reads in flight from one thread, into buffers of the pool.
+
+use std::fs::File;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Once, mpsc};
+use std::thread;
+
+use tokio::task::JoinSet;
+use tokio_uring::buf::BoundedBuf;
+use zeropool::Part;
+
+use super::belt::{Belt, Cut, Next, Piece};
+use super::coalesce::coalesce;
+use super::pread::{EXTENT, GAP, PIECE, shrunk};
+use super::{Body, Loader, Pread, Reading, direct};
+use crate::catalog::ByteRange;
+use crate::error::{Error, Result};
+use crate::source::Source;
+
+/// Reads with io_uring, from a thread of its own. Where the kernel has none, or a source no descriptor, it is
+/// [`Pread`].
+#[derive(Clone, Copy, Debug)]
+pub struct Uring {
+    depth: usize,
+    piece: usize,
+    direct: bool,
+}
+
+impl Default for Uring {
+    fn default() -> Self {
+        Self { depth: 16, piece: PIECE, direct: false }
+    }
+}
+
+impl Uring {
+    /// Sixteen reads in flight, through the page cache.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads in flight: 1 to 1024. Default 16.
+    #[must_use]
+    pub fn depth(mut self, depth: usize) -> Self {
+        self.depth = depth.clamp(1, 1024);
+        self
+    }
+
+    /// Bytes of a read, rounded up to pages. Default 2 MiB.
+    #[must_use]
+    pub fn piece(mut self, bytes: usize) -> Self {
+        self.piece = bytes.clamp(1, 1 << 30).next_multiple_of(4096);
+        self
+    }
+
+    /// Whether the page cache is left out (`O_DIRECT`), where the file system can.
+    #[must_use]
+    pub fn direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// What reads instead.
+    fn threads(&self) -> Pread {
+        Pread::new().piece(self.piece).direct(self.direct)
+    }
+}
+
+/// The files, opened for the ring.
+struct Files {
+    /// In both cases the ring's descriptors are copies of these.
+    direct: Option<direct::Files>,
+    files: Vec<File>,
+    align: u64,
+}
+
+impl Files {
+    fn open(sources: &[Box<dyn Source>], direct: bool) -> Option<Self> {
+        if direct && let Some(direct) = direct::Files::open(sources) {
+            let files = direct.files().iter().map(|file| file.file.try_clone()).collect::<io::Result<_>>().ok()?;
+            return Some(Self { align: direct.align(), direct: Some(direct), files });
+        }
+        let again = |source: &dyn Source| direct::again(source.as_fd()?, rustix::fs::OFlags::empty()).ok();
+        let files = sources.iter().map(|source| again(&**source)).collect::<Option<_>>()?;
+        Some(Self { direct: None, files, align: 1 })
+    }
+}
+
+impl Loader for Uring {
+    fn name(&self) -> &'static str {
+        if self.direct { "io_uring, direct" } else { "io_uring" }
+    }
+
+    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+        let Some(files) = Files::open(reading.checkpoint.sources(), self.direct) else {
+            return self.threads().run(reading, reads, body);
+        };
+        let align = files.align;
+        let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
+        let belt = Belt::new(reading, coalesce(reads, GAP, EXTENT), Cut { piece, align });
+        let depth = self.depth;
+        let ran = thread::scope(|scope| {
+            let end = belt.end();
+            let (tell, told) = mpsc::channel();
+            let belt = &belt;
+            let ring = move || ring(belt, files, depth, &tell);
+            let thread = thread::Builder::new().name("io_uring".into()).spawn_scoped(scope, ring);
+            let thread = thread.map_err(Error::from)?;
+            let done = match told.recv() {
+                Ok(Ok(())) => body(belt).map(|()| true),
+                Ok(Err(error)) => {
+                    static ONCE: Once = Once::new();
+                    ONCE.call_once(|| tracing::warn!(%error, "no io_uring here: reading with threads"));
+                    Ok(false)
+                }
+                Err(_) => Err(Error::from(io::Error::other("the thread of the ring died"))),
+            };
+            drop(end);
+            // if it died it has told the belt, and with it whoever takes
+            drop(thread.join());
+            done
+        })?;
+        if ran { Ok(()) } else { self.threads().run(reading, reads, body) }
+    }
+}
+
+/// The ring's thread: says whether there is a ring, then keeps `depth` reads in flight until the belt ends.
+fn ring(belt: &Belt<'_>, files: Files, depth: usize, tell: &mpsc::Sender<io::Result<()>>) {
+    let _guard = belt.guard();
+    let mut builder = tokio_uring::builder();
+    builder.entries(u32::try_from(depth.next_power_of_two()).unwrap_or(64));
+    let runtime = match tokio_uring::Runtime::new(&builder) {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(tell.send(Err(error))),
+    };
+    if tell.send(Ok(())).is_err() {
+        return;
+    }
+    runtime.block_on(drive(belt, files, depth));
+}
+
+async fn drive(belt: &Belt<'_>, files: Files, depth: usize) {
+    let Files { direct, files, .. } = files;
+    let files: Vec<Rc<tokio_uring::fs::File>> =
+        files.into_iter().map(|file| Rc::new(tokio_uring::fs::File::from_std(file))).collect();
+    let direct = direct.map(Rc::new);
+    let mut flying = JoinSet::new();
+    loop {
+        let mut over = false;
+        while flying.len() < depth {
+            match belt.next(flying.is_empty()) {
+                Next::Piece(piece, part) => {
+                    let file = files[piece.file as usize].clone();
+                    flying.spawn_local(read(file, direct.clone(), piece, part));
+                }
+                Next::Later => break,
+                Next::Over => {
+                    over = true;
+                    break;
+                }
+            }
+        }
+        match flying.join_next().await {
+            Some(Ok((piece, part, Ok(())))) => belt.filled(piece, part),
+            Some(Ok((piece, _, Err(error)))) => belt.failed(piece.file, piece.start, &error),
+            Some(Err(died)) => std::panic::resume_unwind(died.into_panic()),
+            None if over => return,
+            None => {}
+        }
+    }
+}
+
+/// Fills a part, as far as bytes are wanted.
+async fn read(
+    file: Rc<tokio_uring::fs::File>,
+    direct: Option<Rc<direct::Files>>,
+    piece: Piece,
+    mut part: Part,
+) -> (Piece, Part, io::Result<()>) {
+    let mut done = 0;
+    while done < piece.wanted {
+        // read directly, a part is asked for whole: its end is aligned, and that of the file need not be
+        let end = if direct.is_some() { part.len() } else { piece.wanted };
+        let (read, slice) = file.read_at(part.slice(done..end), piece.start + done as u64).await;
+        part = slice.into_inner();
+        let outcome = match read {
+            Ok(0) => Err(shrunk(piece.wanted - done)),
+            Ok(n) => {
+                done += n;
+                match &direct {
+                    Some(files) if done < piece.wanted => files.cut_short(piece.file, done),
+                    _ => Ok(()),
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(e) => match &direct {
+                Some(files) => files.files()[piece.file as usize].fall_back(e),
+                None => Err(e),
+            },
+        };
+        if let Err(error) = outcome {
+            return (piece, part, Err(error));
+        }
+    }
+    (piece, part, Ok(()))
+}

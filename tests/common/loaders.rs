@@ -1,0 +1,40 @@
+//! Every loader, to be given the same reads.
+
+use std::sync::Arc;
+
+use anamnesis::load::{Body, Loader, Mapped, Pread, Reading};
+use anamnesis::{ByteRange, Result};
+
+/// Every loader there is, in the shapes that differ.
+pub fn loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
+    let mut all: Vec<(&'static str, Arc<dyn Loader>)> = vec![
+        ("mapped", Arc::new(Mapped::new())),
+        ("mapped, nothing ahead", Arc::new(Mapped::new().window(0))),
+        ("mapped, dropped behind", Arc::new(Mapped::new().window(1 << 16).drop_behind(true))),
+        ("one thread", Arc::new(Pread::new().threads(1))),
+        ("three threads, a page each", Arc::new(Pread::new().threads(3).piece(4096))),
+        ("threads, direct", Arc::new(Pread::new().threads(2).piece(64 << 10).direct(true))),
+    ];
+    #[cfg(all(target_os = "linux", feature = "uring"))]
+    {
+        use anamnesis::load::Uring;
+        all.push(("a ring", Arc::new(Uring::new())));
+        all.push(("a ring, one page at a time", Arc::new(Uring::new().depth(1).piece(1))));
+        all.push(("a ring, direct", Arc::new(Uring::new().depth(5).piece(64 << 10).direct(true))));
+    }
+    all
+}
+
+/// A loader that is used more than once.
+#[derive(Debug)]
+pub struct Shared(pub Arc<dyn Loader>);
+
+impl Loader for Shared {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+        self.0.run(reading, reads, body)
+    }
+}
