@@ -6,12 +6,14 @@ mod exit;
 mod hash;
 mod inspect;
 mod interrupt;
+mod load;
 mod man;
 mod output;
 mod paths;
 mod plan;
 mod remember;
 mod select;
+mod usage;
 mod version;
 
 use std::process::ExitCode;
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let done = match &cli.verb {
         Verb::Inspect(args) => inspect::run(args, cli.color, &mut out),
         Verb::Remember(args) => remember::run(args, cli.color, &mut out),
+        Verb::Load(args) => load::run(args, cli.color, &mut out),
         Verb::Plan(args) => plan::run(args, cli.color, &mut out),
         Verb::Completions(args) => completions::run(args, &mut out),
         Verb::Man(args) => man::run(args, &mut out),

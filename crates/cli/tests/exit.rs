@@ -128,7 +128,7 @@ fn completions_and_manual_pages_are_generated() {
     assert_eq!(ok(&["man", "--out", pages.to_str().unwrap()]), "");
     let mut names: Vec<_> = std::fs::read_dir(pages).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
-    let verbs = ["completions", "inspect", "man", "plan", "remember"];
+    let verbs = ["completions", "inspect", "load", "man", "plan", "remember"];
     let pages = verbs.iter().map(|verb| format!("anamnesis-{verb}.1")).chain(["anamnesis.1".to_owned()]);
     assert!(names.iter().map(|name| name.to_string_lossy().into_owned()).eq(pages), "{names:?}");
 }

@@ -1,0 +1,62 @@
+//! `anamnesis load`, as a user runs it.
+
+mod common;
+
+use std::fs;
+
+use common::{ok, run, safetensors};
+use serde_json::Value;
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&ok(args)).unwrap()
+}
+
+#[test]
+fn every_loader_loads_all_of_it() {
+    for loader in ["auto", "mmap", "pread", "uring", "direct"] {
+        let args = ["load", "fixtures/model/scribe-Q8_0.gguf", "--json", "--loader", loader, "--repeat", "2"];
+        let document = json(&args);
+        assert_eq!((&document["version"], &document["tensors"]), (&1.into(), &20.into()), "{document}");
+        assert!(document["nbytes"].as_u64() > Some(100_000) && document["why"].is_string(), "{document}");
+        let rounds = document["rounds"].as_array().unwrap();
+        assert_eq!(rounds.len(), 2);
+        for round in rounds {
+            assert!(round["seconds"].as_f64() > Some(0.0) && round["bytes_per_second"].as_u64() > Some(0), "{round}");
+        }
+    }
+}
+
+#[test]
+fn a_table_says_which_loader_and_what_it_took() {
+    let shown = ok(&["load", "fixtures/npz/all_le_compressed.npz"]);
+    assert!(shown.contains("loader  ") && shown.contains("seconds") && shown.contains("minor faults"), "{shown}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn cold_means_from_the_device() {
+    let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
+    let path = dir.path().join("in.safetensors");
+    safetensors(&path, "", &[("a", &[4 << 20]), ("b", &[3, 1000])]);
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    let path = path.to_str().unwrap();
+    let document = json(&["load", path, "--json", "--cold", "--loader", "pread"]);
+    let round = &document["rounds"][0];
+    let Some(share) = round["resident_share_before"].as_f64() else { return };
+    // a file system in memory has no device behind it
+    if document["device"].is_object() {
+        assert!(share < 0.1 && round["device_bytes"].as_u64() > Some(16 << 20), "{document}");
+    }
+    let filtered = json(&["load", path, "--json", "--filter", "b"]);
+    assert_eq!((&filtered["tensors"], &filtered["nbytes"]), (&1.into(), &12_000.into()));
+}
+
+#[test]
+fn what_cannot_be_loaded_is_said() {
+    let missing = run(&["load", "missing.gguf"]);
+    assert!(missing.code == 1 && missing.stderr.contains("check the path"), "{}", missing.stderr);
+    let none = run(&["load", "fixtures/model/scribe-Q8_0.gguf", "--filter", "nothing", "--json"]);
+    let document: Value = serde_json::from_str(&none.stdout).unwrap();
+    assert!(none.code == 1 && document["error"]["kind"] == "no_match", "{document}");
+    assert_eq!(run(&["load", "x", "--loader", "ftp"]).code, 2);
+}
