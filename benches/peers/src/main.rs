@@ -4,6 +4,7 @@
 //! cargo run --release -- open FILE…          opening these files
 //! cargo run --release -- kernels [TYPE…]     decoding, one thread, in a warm cache
 //! cargo run --release -- remember FILE.gguf  a whole file to BF16 safetensors
+//! cargo run --release -- load FILE… [--cold]  tensors into memory
 //! cargo run --release -- pool                buffer pools and allocators
 //! cargo run --release -- process COMMAND…    a whole command against an empty process
 //! ```
@@ -12,6 +13,7 @@
 //! kernels for this processor, `ggml.sh` those of ggml. What is not there is left out, aloud.
 
 mod kernels;
+mod load;
 mod pool;
 mod process;
 mod remember;
@@ -21,7 +23,7 @@ mod variants;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: peers open FILE…  |  peers kernels [TYPE…]  |  peers remember FILE.gguf [OPTION…]  |  \
-                     peers pool  |  peers process COMMAND…";
+                     peers load FILE… [--cold]  |  peers pool  |  peers process COMMAND…";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -30,12 +32,14 @@ fn main() -> ExitCode {
         ["open", files @ ..] if !files.is_empty() => table::open(files),
         ["kernels", types @ ..] => kernels::compare(types),
         ["remember", args @ ..] => remember::compare(args),
+        ["load", args @ ..] if !args.is_empty() => load::compare(args),
         ["pool"] => pool::compare(),
         ["process", command @ ..] if !command.is_empty() => process::against_nothing(command),
         // one variant alone, which the comparisons above run
         ["one", variant, file] => variants::one(variant, file),
         ["kernel", variant, name] => kernels::one(variant, name, None),
         ["kernel", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
+        ["load-one", variant, file, times] => load::one(variant, file, times),
         ["pool-one", variant, case @ ..] => pool::one(variant, case),
         ["remember-peer", file, out, threads] => remember::peer(file, out, threads),
         ["nothing"] => ExitCode::SUCCESS,

@@ -36,6 +36,6 @@ impl Weight {
     pub fn decode(&self, out: &mut [u8]) {
         let mut sink = Memory::new(vec![out]);
         let go_on = &mut |_| std::ops::ControlFlow::Continue(());
-        execute(&self.checkpoint, &self.plan, &mut sink, 1, go_on).expect("a weight");
+        execute(&self.checkpoint, &self.plan, None, &mut sink, 1, go_on).expect("a weight");
     }
 }

@@ -1,0 +1,41 @@
+# One Python variant: loads a file so many times, touches every page, prints nanoseconds and faults of each and a sum.
+import resource, sys, time
+name, path, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def touched(arrays):
+    return sum(int(a[::4096].astype("uint64").sum()) for a in arrays) & (2**64 - 1)
+
+if name.startswith("torch.load"):
+    import torch
+    kw = {"mmap": True} if "mmap" in name else {}
+    def flat(tree):
+        if isinstance(tree, torch.Tensor):
+            yield tree.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+        elif isinstance(tree, dict):
+            for value in tree.values():
+                yield from flat(value)
+    load = lambda: torch.load(path, weights_only=True, map_location="cpu", **kw)
+elif name.startswith("safetensors.torch"):
+    import torch
+    from safetensors.torch import load_file
+    flat = lambda tree: (t.reshape(-1).view(torch.uint8).numpy() for t in tree.values())
+    load = lambda: load_file(path)
+elif name.startswith("numpy"):
+    import numpy as np
+    def load():
+        with np.load(path) as z:
+            return [z[key] for key in z.files]
+    flat = lambda tree: (np.ascontiguousarray(a).reshape(-1).view("uint8") for a in tree)
+elif name.startswith("gguf"):
+    from gguf import GGUFReader
+    load = lambda: GGUFReader(path)
+    flat = lambda reader: (t.data.reshape(-1).view("uint8") for t in reader.tensors)
+
+for _ in range(times):
+    faults, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter_ns()
+    held = load()
+    total = touched(flat(held))
+    took, after = time.perf_counter_ns() - began, resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - faults.ru_utime - faults.ru_stime
+    print(took, after.ru_minflt - faults.ru_minflt, int(cpu * 1e9), total)
+    del held
