@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::metadata::{Metadata, Value};
 
+pub use anamnesis_template::ByteRange;
 pub use encoding::{Encoding, Layout, Opaque, Packing, Sparse};
 pub use lazy::{Lazy, Quantizer};
 pub use member::{Guard, Member};
@@ -21,30 +22,6 @@ pub(crate) use finish::{NameIndex, quote, repeated};
 
 /// Sizes per dimension, outermost first (row-major; a GGUF `ne[]` reversed). Empty for a scalar.
 pub type Shape = SmallVec<[u64; 4]>;
-
-/// A run of bytes in one file of a checkpoint.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ByteRange {
-    /// Index into [`Catalog::files`].
-    pub file: u32,
-    /// Offset of the first byte.
-    pub start: u64,
-    /// Number of bytes.
-    pub len: u64,
-}
-
-impl ByteRange {
-    /// Bytes `start..start + len` of the first file.
-    pub(crate) fn new(start: u64, len: u64) -> Self {
-        Self { file: 0, start, len }
-    }
-
-    /// Offset behind the last byte.
-    pub fn end(&self) -> u64 {
-        self.start.saturating_add(self.len)
-    }
-}
 
 /// Byte order of stored numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,161 @@
+//! The JSON form: the same facts for people and other programs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result, quote};
+use crate::limits::Budget;
+use crate::{Access, Builder, File, Group, Limits, Runs, Template};
+
+/// What memory an input byte may become, with room: the shortest file has 22 bytes and takes 96.
+const GROWTH: u64 = 8;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    /// The version.
+    iot: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    service: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    parameters: BTreeMap<String, String>,
+    files: Vec<FileRow>,
+    groups: Vec<GroupRow>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRow {
+    path: String,
+    nbytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mtime: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupRow {
+    rank: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    name: String,
+    accesses: Vec<AccessRow>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AccessRow {
+    file: u32,
+    start: u64,
+    len: u64,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    count: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    stride: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<u64>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl Template {
+    /// The template as JSON, on one line: see `docs/template-format.md`.
+    pub fn to_json(&self) -> String {
+        let file = |file: &File| FileRow {
+            path: file.path.to_string(),
+            nbytes: file.nbytes,
+            mtime: file.mtime,
+            key: file.key.map(|key| key.to_string()),
+        };
+        let access = |access: &Access| {
+            let Runs { file, count, start, len, stride } = access.runs;
+            AccessRow { file, start, len, count, stride, at: access.at }
+        };
+        let group = |group: &Group| GroupRow {
+            rank: group.rank,
+            name: group.name.to_string(),
+            accesses: group.accesses.iter().map(access).collect(),
+        };
+        let document = Document {
+            iot: 1,
+            service: self.service.map(|id| id.to_string()),
+            parameters: self.parameters().map(|(key, value)| (key.into(), value.into())).collect(),
+            files: self.files.iter().map(file).collect(),
+            groups: self.groups.iter().map(group).collect(),
+        };
+        serde_json::to_string(&document).expect("maps have string keys, and writing to memory does not fail")
+    }
+
+    /// Reads the JSON form. Nothing is merged: the template is what the document says.
+    ///
+    /// # Errors
+    /// As [`from_bytes`](Self::from_bytes). The memory that the document may take is charged before it is parsed, as
+    /// eight times its length.
+    pub fn from_json(json: &[u8], limits: &Limits) -> Result<Self> {
+        let mut budget = Budget::new(limits);
+        budget.bytes(json.len() as u64)?;
+        budget.memory((json.len() as u64).saturating_mul(GROWTH), "the document")?;
+        let document: Document = serde_json::from_slice(json).map_err(|e| Error::malformed(e.to_string()))?;
+        if document.iot != 1 {
+            let why = format!("version {} of the template's JSON; this reader knows 1", document.iot);
+            return Err(Error::new(ErrorKind::Unsupported(why)));
+        }
+        let mut counts = Budget::new(&Limits { memory: u64::MAX, ..*limits }); // memory was charged
+        counts.files(document.files.len() as u64)?;
+        counts.groups(document.groups.len() as u64)?;
+        let mut builder = Builder::new();
+        if let Some(id) = document.service {
+            builder.service(id.parse().map_err(Error::from_file)?);
+        }
+        for (key, value) in &document.parameters {
+            builder.parameter(key, value);
+        }
+        let files = document.files.len();
+        for row in document.files {
+            let mut file = File::new(row.path, row.nbytes).map_err(Error::from_file)?;
+            file.mtime = row.mtime;
+            file.key = row.key.map(|key| key.parse()).transpose().map_err(Error::from_file)?;
+            let path = quote(&file.path);
+            builder.file(file).map_err(|_| Error::malformed(format!("{path} is listed twice")))?;
+        }
+        let mut template = builder.finish();
+        if template.files.len() < files {
+            return Err(Error::malformed("a file is listed twice"));
+        }
+        for row in document.groups {
+            template.groups.push(group(row, &template.files, &mut counts)?);
+        }
+        if template.groups.windows(2).any(|pair| pair[0].rank >= pair[1].rank) {
+            return Err(Error::malformed("the groups are not in ascending order of rank"));
+        }
+        Ok(template)
+    }
+}
+
+fn group(row: GroupRow, files: &[File], counts: &mut Budget) -> Result<Group> {
+    counts.accesses(row.accesses.len() as u64, 0)?;
+    let mut accesses = Vec::with_capacity(row.accesses.len());
+    for (i, AccessRow { file, start, len, count, stride, at }) in row.accesses.into_iter().enumerate() {
+        let runs = Runs { file, count, start, len, stride };
+        let place = || format!("access {i} of worker {}", row.rank);
+        if !runs.is_normal() || at.is_some_and(|at| at >> 62 != 0) {
+            return Err(Error::malformed(format!("{}: {runs} is not in the form that is kept", place())));
+        }
+        counts.runs(u64::from(count))?;
+        Template::check(files, &runs).map_err(Error::from_file)?;
+        accesses.push(Access { runs, at });
+    }
+    Ok(Group { rank: row.rank, name: row.name.into(), accesses })
+}

@@ -1,0 +1,176 @@
+//! The table: names of tensors, and how they are split.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Split;
+use super::glob::matches;
+use super::slice::{Experts, slice, slice_experts};
+use crate::Runs;
+use crate::error::{Error, Result, quote};
+
+/// How a tensor is split over workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Every worker reads all of it: norms, routers, what no rule knows.
+    Replicated,
+    /// Each worker has some of the outputs: rows of the matrix, a contiguous part.
+    Column,
+    /// Each worker has some of the inputs: columns of the matrix, a run per row. Of a vector, everything.
+    Row,
+    /// Rows are words: as columns, after the vocabulary was padded to a multiple of 64.
+    Vocab,
+    /// Outputs that are heads of keys or values, see [`Split::kv_heads`].
+    KeyValue,
+    /// Rows are queries, then keys, then values, each split by heads.
+    FusedQkv,
+    /// Rows are gates, then ups, each split as columns.
+    FusedGateUp,
+}
+
+/// Every rule with its name.
+const NAMES: [(&str, Rule); 7] = [
+    ("replicated", Rule::Replicated),
+    ("column", Rule::Column),
+    ("row", Rule::Row),
+    ("vocab", Rule::Vocab),
+    ("kv", Rule::KeyValue),
+    ("qkv", Rule::FusedQkv),
+    ("gate-up", Rule::FusedGateUp),
+];
+
+/// Names as Hugging Face checkpoints have them, then Meta's, then GGUF's. The first that matches counts.
+const TABLE: &[(&str, Rule)] = &[
+    ("*.indexer.*", Rule::Replicated),
+    // experts in one tensor: some models store these transposed, so all is read
+    ("*.experts.gate_up_proj*", Rule::Replicated),
+    ("*.experts.down_proj*", Rule::Replicated),
+    ("*.q_proj.*", Rule::Column),
+    ("*.k_proj.*", Rule::KeyValue),
+    ("*.v_proj.*", Rule::KeyValue),
+    ("*.qkv_proj.*", Rule::FusedQkv),
+    ("*.Wqkv.*", Rule::FusedQkv),
+    ("*.W_pack.*", Rule::FusedQkv),
+    ("*.query_key_value.*", Rule::Column), // head by head
+    ("*.q_b_proj.*", Rule::Column),
+    ("*.kv_b_proj.*", Rule::Column),
+    ("*.o_proj.*", Rule::Row),
+    ("*.out_proj.*", Rule::Row),
+    ("*.attention.dense.*", Rule::Row),
+    ("*.self_attention.dense.*", Rule::Row),
+    ("*.gate_up_proj.*", Rule::FusedGateUp),
+    ("*.gate_proj.*", Rule::Column),
+    ("*.up_proj.*", Rule::Column),
+    ("*.down_proj.*", Rule::Row),
+    ("*.fc1.*", Rule::Column),
+    ("*.fc2.*", Rule::Row),
+    ("*.dense_h_to_4h.*", Rule::Column),
+    ("*.dense_4h_to_h.*", Rule::Row),
+    ("*embed_tokens.*", Rule::Vocab),
+    ("*word_embeddings.*", Rule::Vocab),
+    ("*lm_head.*", Rule::Vocab),
+    ("*.shared_head.head.*", Rule::Vocab),
+    ("*.wq.*", Rule::Column),
+    ("*.wk.*", Rule::KeyValue),
+    ("*.wv.*", Rule::KeyValue),
+    ("*.wo.*", Rule::Row),
+    ("*.w1.*", Rule::Column),
+    ("*.w2.*", Rule::Row),
+    ("*.w3.*", Rule::Column),
+    ("tok_embeddings.*", Rule::Vocab),
+    ("token_embd.*", Rule::Vocab),
+    ("output.weight", Rule::Vocab),
+    ("*.attn_q.*", Rule::Column),
+    ("*.attn_k.*", Rule::KeyValue),
+    ("*.attn_v.*", Rule::KeyValue),
+    ("*.attn_qkv.*", Rule::FusedQkv),
+    ("*.attn_q_b.*", Rule::Column),
+    ("*.attn_kv_b.*", Rule::Column),
+    ("*.attn_output.*", Rule::Row),
+    ("*.ffn_gate.*", Rule::Column),
+    ("*.ffn_up.*", Rule::Column),
+    ("*.ffn_down.*", Rule::Row),
+    ("*.ffn_gate_exps.*", Rule::Column),
+    ("*.ffn_up_exps.*", Rule::Column),
+    ("*.ffn_down_exps.*", Rule::Row),
+    ("*.ffn_gate_shexp.*", Rule::Column),
+    ("*.ffn_up_shexp.*", Rule::Column),
+    ("*.ffn_down_shexp.*", Rule::Row),
+];
+
+/// Patterns on names in order, each with its rule. The default is the table of this crate; own ones go before it.
+///
+/// ```
+/// use anamnesis_template::parallel::{Rule, Rules};
+///
+/// let mut rules = Rules::default();
+/// assert_eq!(rules.rule("model.layers.0.mlp.down_proj.weight"), Rule::Row);
+/// assert_eq!(rules.rule("model.norm.weight"), Rule::Replicated);
+/// rules.put_first("model.layers.0.*", Rule::Replicated);
+/// assert_eq!(rules.rule("model.layers.0.mlp.down_proj.weight"), Rule::Replicated);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules(Vec<(Box<str>, Rule)>);
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self(TABLE.iter().map(|&(pattern, rule)| (pattern.into(), rule)).collect())
+    }
+}
+
+impl Rules {
+    /// No rules: everything is replicated, until some are put.
+    pub const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// A rule that goes before all others. In `pattern`, `*` is any characters and `?` one; all else is itself, and
+    /// the whole name must match.
+    pub fn put_first(&mut self, pattern: &str, rule: Rule) {
+        self.0.insert(0, (pattern.into(), rule));
+    }
+
+    /// Patterns and rules in the order in which they are tried.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Rule)> {
+        self.0.iter().map(|(pattern, rule)| (&**pattern, *rule))
+    }
+
+    /// How a tensor of this name is split.
+    pub fn rule(&self, name: &str) -> Rule {
+        let first = self.0.iter().find(|(pattern, _)| matches(pattern, name));
+        first.map_or(Rule::Replicated, |&(_, rule)| rule)
+    }
+
+    /// Which bytes of the tensor a worker reads, from the tensor's first byte, in order; none if it reads nothing.
+    /// With [`Split::experts`] set, tensors of one expert (`….experts.7.…`) are read whole by the worker that has it,
+    /// and tensors of all experts (`….experts.…`, `…_exps.…`) are split by their first dimension.
+    ///
+    /// # Errors
+    /// As [`slice`].
+    pub fn slices(&self, name: &str, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
+        match Experts::of(name) {
+            Some(experts) if split.experts > 0 => slice_experts(experts, shape, item_bytes, split),
+            _ => slice(self.rule(name), shape, item_bytes, split),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(_, rule)| rule == self).map_or("", |(name, _)| name);
+        f.pad(name)
+    }
+}
+
+impl FromStr for Rule {
+    type Err = Error;
+
+    /// `replicated`, `column`, `row`, `vocab`, `kv`, `qkv` or `gate-up`.
+    fn from_str(name: &str) -> Result<Self> {
+        let found = NAMES.iter().find(|(known, _)| *known == name).map(|&(_, rule)| rule);
+        found.ok_or_else(|| {
+            let known: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
+            Error::invalid(format!("{} is no rule; there are {}", quote(name), known.join(", ")))
+        })
+    }
+}

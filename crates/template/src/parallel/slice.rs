@@ -1,0 +1,156 @@
+//! The arithmetic: a rule, a shape, a worker; runs of bytes.
+
+use std::ops::Range;
+
+use super::{Rule, Split};
+use crate::error::{Error, Result};
+use crate::{ByteRange, Runs};
+
+/// The vocabulary is padded to a multiple of this before it is split.
+const VOCAB_PADDING: u64 = 64;
+
+/// Which bytes of a tensor a worker reads, counted from the tensor's first byte, in order.
+///
+/// `shape` is in items of `item_bytes` bytes, outermost dimension first. Matrices are `[…, outputs, inputs]`; leading
+/// dimensions (experts) are kept whole. A dimension of 1 is not split. A dimension that the workers do not divide is
+/// split as evenly as possible.
+///
+/// ```
+/// use anamnesis_template::parallel::{Rule, Split, slice};
+///
+/// let split = Split { rank: 1, world: 2, ..Split::default() };
+/// let column = slice(Rule::Column, &[4, 6], 2, &split)?;
+/// assert_eq!(column[0].to_string(), "0:24+24"); // rows 2 and 3
+/// let row = slice(Rule::Row, &[4, 6], 2, &split)?;
+/// assert_eq!(row[0].to_string(), "0:6+6 ×4 every 12"); // the second half of each row
+/// # Ok::<(), anamnesis_template::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Invalid`](crate::ErrorKind::Invalid) if the tensor has more than 2⁶⁴ bytes or its slice more than 2³² runs, or
+/// if there is no such worker.
+pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
+    let &Split { rank, world, heads, kv_heads, .. } = split;
+    if rank >= world {
+        return Err(Error::invalid(format!("worker {rank} of {world}")));
+    }
+    let outputs = shape.len().saturating_sub(2);
+    let dim = match rule {
+        Rule::Replicated => None,
+        Rule::Row => shape.len().checked_sub(1).filter(|&dim| dim > 0),
+        Rule::Vocab => Some(0),
+        _ => Some(outputs),
+    };
+    let Some((dim, &n)) = dim.and_then(|dim| Some((dim, shape.get(dim)?))).filter(|&(_, &n)| n != 1) else {
+        let all = ByteRange::new(0, nbytes(shape, item_bytes)?);
+        return Ok(if all.len == 0 { Vec::new() } else { vec![all.into()] });
+    };
+    let even = |n| portion(n, rank, world);
+    // keys and values, `n` outputs of them
+    let kv = |n: u64| if kv_heads == 0 { even(n) } else { scale(head(kv_heads, split), kv_heads, n) };
+    let after = |range: Range<u64>, by: u64| range.start + by..range.end + by;
+    let parts = match rule {
+        Rule::Replicated | Rule::Column | Rule::Row => vec![even(n)],
+        Rule::Vocab => {
+            let padded = u128::from(n).next_multiple_of(u128::from(VOCAB_PADDING));
+            let each = padded.div_ceil(u128::from(world));
+            let end = |rank: u128| u64::try_from(each * rank).map_or(n, |end| end.min(n));
+            vec![end(u128::from(rank))..end(u128::from(rank) + 1)]
+        }
+        Rule::KeyValue => vec![kv(n)],
+        Rule::FusedQkv => {
+            let units = if heads == 0 { 3 } else { heads.saturating_add(kv_heads.saturating_mul(2)) };
+            let q = scale(0..if heads == 0 { 1 } else { heads }, units, n).end;
+            let k = (n - q) / 2;
+            vec![even(q), after(kv(k), q), after(kv(n - q - k), q + k)]
+        }
+        Rule::FusedGateUp => vec![even(n / 2), after(even(n - n / 2), n / 2)],
+    };
+    parts.into_iter().map(|part| runs(shape, dim, part, item_bytes)).filter_map(Result::transpose).collect()
+}
+
+/// What of an expert's tensor a name speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Experts {
+    /// The tensor of one expert.
+    One(u64),
+    /// The tensor of all, one after the other.
+    All,
+}
+
+impl Experts {
+    pub(super) fn of(name: &str) -> Option<Self> {
+        if let Some((_, rest)) = name.split_once(".experts.") {
+            let number = rest.split('.').next().and_then(|part| part.parse().ok());
+            return Some(number.map_or(Self::All, Self::One));
+        }
+        name.contains("_exps.").then_some(Self::All)
+    }
+}
+
+/// As [`slice`], where workers have whole experts: the first ones one more, if they do not divide evenly.
+pub(super) fn slice_experts(experts: Experts, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
+    let (world, rank) = (u64::from(split.world), u64::from(split.rank));
+    if rank >= world {
+        return Err(Error::invalid(format!("worker {rank} of {world}")));
+    }
+    let (each, more) = (split.experts / world, split.experts % world);
+    let start = each * rank + rank.min(more);
+    let own = start..start + each + u64::from(rank < more);
+    match experts {
+        Experts::One(number) if own.contains(&number) => slice(Rule::Replicated, shape, item_bytes, split),
+        Experts::One(_) => Ok(Vec::new()),
+        Experts::All => {
+            let n = shape.first().copied().unwrap_or(0);
+            let part = runs(shape, 0, scale(own, split.experts, n), item_bytes)?;
+            Ok(part.into_iter().collect())
+        }
+    }
+}
+
+/// The part of `n` that is a worker's.
+fn portion(n: u64, rank: u32, world: u32) -> Range<u64> {
+    scale(u64::from(rank)..u64::from(rank) + 1, world.into(), n)
+}
+
+/// The heads of keys and values that a worker has: its part, or the one that it shares.
+fn head(heads: u64, split: &Split) -> Range<u64> {
+    let own = portion(heads, split.rank, split.world);
+    own.start..own.end.max(own.start + 1)
+}
+
+/// What `part` of `whole` is of `n`.
+fn scale(part: Range<u64>, whole: u64, n: u64) -> Range<u64> {
+    let at = |i: u64| {
+        let place = u128::from(i) * u128::from(n) / u128::from(whole.max(1));
+        u64::try_from(place).map_or(n, |place| place.min(n))
+    };
+    at(part.start)..at(part.end)
+}
+
+/// `part` of dimension `dim`, for every index of the dimensions before it. `None` if that is nothing.
+fn runs(shape: &[u64], dim: usize, part: Range<u64>, item_bytes: u64) -> Result<Option<Runs>> {
+    let all = nbytes(shape, item_bytes)?;
+    if all == 0 || part.is_empty() {
+        return Ok(None);
+    }
+    // products of dimensions that are not 0 and whose product fits: these fit
+    let inner = shape[dim + 1..].iter().product::<u64>() * item_bytes;
+    let outer: u64 = shape[..dim].iter().product();
+    let first = ByteRange::new(part.start * inner, (part.end - part.start) * inner);
+    let stride = shape[dim] * inner;
+    if stride == first.len {
+        return Ok(Some(ByteRange::new(0, all).into()));
+    }
+    let count = u32::try_from(outer).map_err(|_| Error::invalid(format!("a slice of {outer} runs")))?;
+    let runs = Runs::strided(first, count, stride);
+    runs.map(Some).ok_or_else(|| Error::invalid("a slice that reaches beyond 64 bits"))
+}
+
+fn nbytes(shape: &[u64], item_bytes: u64) -> Result<u64> {
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    let product = shape.iter().try_fold(item_bytes, |n, &dim| n.checked_mul(dim));
+    product.ok_or_else(|| Error::invalid(format!("a tensor of shape {shape:?} has more than 2⁶⁴ bytes")))
+}
