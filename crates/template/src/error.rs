@@ -73,7 +73,7 @@ impl Error {
 
     /// What the caller may not give, a file may not hold.
     #[must_use]
-    pub(crate) fn from_file(mut self) -> Self {
+    pub(crate) fn or_malformed(mut self) -> Self {
         if let ErrorKind::Invalid(what) = &mut self.0.kind {
             self.0.kind = ErrorKind::Malformed(std::mem::take(what));
         }

@@ -117,16 +117,16 @@ impl Template {
         counts.groups(document.groups.len() as u64)?;
         let mut builder = Builder::new();
         if let Some(id) = document.service {
-            builder.service(id.parse().map_err(Error::from_file)?);
+            builder.service(id.parse().map_err(Error::or_malformed)?);
         }
         for (key, value) in &document.parameters {
             builder.parameter(key, value);
         }
         let files = document.files.len();
         for row in document.files {
-            let mut file = File::new(row.path, row.nbytes).map_err(Error::from_file)?;
+            let mut file = File::new(row.path, row.nbytes).map_err(Error::or_malformed)?;
             file.mtime = row.mtime;
-            file.key = row.key.map(|key| key.parse()).transpose().map_err(Error::from_file)?;
+            file.key = row.key.map(|key| key.parse()).transpose().map_err(Error::or_malformed)?;
             let path = quote(&file.path);
             builder.file(file).map_err(|_| Error::malformed(format!("{path} is listed twice")))?;
         }
@@ -154,7 +154,7 @@ fn group(row: GroupRow, files: &[File], counts: &mut Budget) -> Result<Group> {
             return Err(Error::malformed(format!("{}: {runs} is not in the form that is kept", place())));
         }
         counts.runs(u64::from(count))?;
-        Template::check(files, &runs).map_err(Error::from_file)?;
+        Template::check(files, &runs).map_err(Error::or_malformed)?;
         accesses.push(Access { runs, at });
     }
     Ok(Group { rank: row.rank, name: row.name.into(), accesses })

@@ -100,7 +100,7 @@ impl Template {
 
     /// Which of its files differ from what `now` says: changed, or not there. Empty means that the template is for
     /// these files.
-    pub fn stale<'t>(&'t self, mut now: impl FnMut(&str) -> Option<File>) -> Vec<&'t File> {
+    pub fn stale(&self, mut now: impl FnMut(&str) -> Option<File>) -> Vec<&File> {
         self.files.iter().filter(|file| !now(&file.path).is_some_and(|other| other.same(file))).collect()
     }
 

@@ -109,7 +109,7 @@ fn files(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Vec<File>> {
         let path = String::from_utf8([shared, rest].concat())
             .map_err(|_| Error::malformed("a path is not UTF-8").at(start))?;
         let nbytes = cursor.number("the length of a file")?;
-        let mut file = File::new(path, nbytes).map_err(|e| e.from_file().at(start))?;
+        let mut file = File::new(path, nbytes).map_err(|e| e.or_malformed().at(start))?;
         if flags & HAS_MTIME != 0 {
             file.mtime = Some(unzigzag(cursor.number("the time of a file")?));
         }
@@ -156,7 +156,7 @@ impl History {
                 let runs = place.access(token);
                 let runs = runs.ok_or_else(|| Error::malformed("an access reaches beyond 64 bits").at(start))?;
                 budget.runs(u64::from(runs.count))?;
-                Template::check(files, &runs).map_err(|e| e.from_file().at(start))?;
+                Template::check(files, &runs).map_err(|e| e.or_malformed().at(start))?;
                 accesses.push(Access { runs, at: None });
             }
         }

@@ -55,7 +55,7 @@ pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Resul
             let padded = u128::from(n).next_multiple_of(u128::from(VOCAB_PADDING));
             let each = padded.div_ceil(u128::from(world));
             let end = |rank: u128| u64::try_from(each * rank).map_or(n, |end| end.min(n));
-            vec![end(u128::from(rank))..end(u128::from(rank) + 1)]
+            vec![Range { start: end(u128::from(rank)), end: end(u128::from(rank) + 1) }]
         }
         Rule::KeyValue => vec![kv(n)],
         Rule::FusedQkv => {

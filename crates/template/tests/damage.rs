@@ -1,0 +1,213 @@
+//! Bytes that are cut, bent, or made to hurt.
+
+mod common;
+
+use anamnesis_template::{Error, ErrorKind, File, Limits, Template};
+use proptest::prelude::*;
+
+/// A template's bytes with a checksum that fits.
+fn sealed(body: &[u8]) -> Vec<u8> {
+    let mut bytes = b"\x89IOT\r\n\x1a\n\x01".to_vec();
+    bytes.extend(body);
+    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    bytes
+}
+
+fn refused(body: &[u8]) -> Error {
+    let error = Template::from_bytes(&sealed(body), &Limits::default()).unwrap_err();
+    assert!(error.remedy().is_some(), "{error}");
+    error
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn cut_at_every_byte(template in common::template()) {
+        let bytes = template.to_bytes();
+        for end in 0..bytes.len() {
+            let error = Template::from_bytes(&bytes[..end], &Limits::none()).unwrap_err();
+            prop_assert!(error.offset().is_some(), "{}", error);
+            // cut, and the checksum made to fit
+            if let Some(body) = bytes[..end].get(9..) {
+                prop_assert!(Template::from_bytes(&sealed(body), &Limits::none()).is_err() || end + 4 == bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn every_bit_flipped(template in common::template()) {
+        let mut bytes = template.to_bytes();
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Template::from_bytes(&bytes, &Limits::none()).is_err());
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn flipped_and_sealed(template in common::template(), bits in prop::collection::vec(any::<prop::sample::Index>(), 1..4)) {
+        let bytes = template.to_bytes();
+        let mut body = bytes[9..bytes.len() - 4].to_vec();
+        for bit in bits {
+            let bit = bit.index(body.len() * 8);
+            body[bit / 8] ^= 1 << (bit % 8);
+        }
+        // whatever is read holds what a template promises, and has one more reading
+        if let Ok(read) = Template::from_bytes(&sealed(&body), &Limits::default()) {
+            check(&read);
+            prop_assert_eq!(Template::from_bytes(&read.to_bytes(), &Limits::default()).unwrap(), read);
+        }
+    }
+
+    #[test]
+    fn noise(body in prop::collection::vec(prop_oneof![0..8u8, any::<u8>()], 0..80)) {
+        if let Ok(read) = Template::from_bytes(&sealed(&body), &Limits::default()) {
+            check(&read);
+        }
+    }
+
+    #[test]
+    fn cut_json(template in common::template()) {
+        let json = template.to_json();
+        for end in 0..json.len() {
+            prop_assert!(Template::from_json(&json.as_bytes()[..end], &Limits::none()).is_err());
+        }
+    }
+}
+
+fn check(template: &Template) {
+    for (_, access) in template.accesses() {
+        let file = &template.files()[access.runs.file as usize];
+        assert!(access.runs.end() <= file.nbytes && access.runs.nbytes() > 0);
+    }
+    assert!(template.groups().windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
+    template.files().iter().for_each(|file| drop(File::new(file.path.clone(), 0).unwrap()));
+}
+
+/// Service none, parameters none, so many files.
+fn one_file(rest: &[u8]) -> Vec<u8> {
+    // flags, shared, length, path, 100 bytes; one group of rank 0, no name
+    [&[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0, 0][..], rest].concat()
+}
+
+#[test]
+fn counts_that_lie() {
+    let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+    for before in [&[0][..], &[0, 0], &[0, 0, 0], &[0, 0, 1, 0], &[0, 0, 1, 0, 0], &[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0]] {
+        refused(&[before, &huge].concat());
+    }
+    // so many accesses, one literal, then a repeat of the rest: 2⁶⁴ − 2, or one more than allowed
+    let most = Limits::default().accesses + 1;
+    for n in [u64::MAX >> 2, most] {
+        let mut body = number(n);
+        body.extend([0, 0, 1]); // byte 0
+        body.extend(number((n - 1) << 1 | 1));
+        body.extend([1, 0]);
+        let error = refused(&one_file(&body));
+        assert!(matches!(error.kind(), ErrorKind::Limit { knob: "accesses", .. }), "{error}");
+    }
+    // runs
+    let error = Template::from_bytes(
+        &sealed(&[&[0, 0, 1, 0, 0, 1, b'f'][..], &huge, &[1, 0, 0, 1, 4, 0, 1], &number(1 << 30), &[0, 0]].concat()),
+        &Limits::default(),
+    );
+    assert!(matches!(error.unwrap_err().kind(), ErrorKind::Limit { knob: "runs", .. }));
+}
+
+fn number(mut n: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while n >= 0x80 {
+        out.push((n & 0x7f) as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+    out
+}
+
+#[test]
+fn each_rule() {
+    let good = Template::from_bytes(&sealed(&one_file(&[1, 0, 0, 100, 0])), &Limits::default()).unwrap();
+    assert_eq!(good.nbytes(), 100);
+    let cases: [(&[u8], &str); 13] = [
+        (&[1, 0, 0, 101, 0], "behind its end"),
+        (&[1, 0, 1, 100, 0], "64 bits"),
+        (&[1, 0, 0, 0, 0], "0 bytes"),
+        (&[1, 2, 2, 0, 1, 0], "file 1 of 1"),
+        (&[1, 8, 0, 1, 0], "unknown kind"),
+        (&[1, 1, 1, 0], "0 of 1 accesses"),
+        (&[1, 3, 1, 0], "of 0"),
+        (&[2, 0, 0, 1, 3, 2, 0], "2 before, of 1"),
+        (&[1, 0, 0, 1, 2], "0 or 1"),
+        (&[1, 0, 0, 1, 1, 2], "out of range"),
+        (&[1, 0, 0, 1, 0, 0], "behind the last group"),
+        (&[1, 0, 0, 0x81, 0, 0], "shortest form"),
+        (&[1, 4, 0, 50, 0, 1, 0], "behind its end"),
+    ];
+    for (body, says) in cases {
+        let error = refused(&one_file(body));
+        assert!(error.to_string().contains(says) && error.offset().is_some(), "{body:?}: {error}");
+    }
+    let error = Template::from_bytes(b"\x89IOT\r\n\x1a\n\x02....", &Limits::default()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    assert!(refused(&[0, 0, 2, 0, 0, 1, b'f', 1, 0, 1, 0, 1, 0]).to_string().contains("twice"));
+}
+
+#[test]
+fn paths_stay_below_the_root() {
+    let long = "x".repeat(4097);
+    for path in ["", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\0b", "a\\b", "C:a", &long] {
+        assert!(matches!(File::new(path, 1).unwrap_err().kind(), ErrorKind::Invalid(_)), "{path:?}");
+        if path.len() < 100 {
+            let mut body = vec![0, 0, 1, 0, 0, path.len() as u8];
+            body.extend(path.bytes());
+            body.extend([100, 0]);
+            refused(&body);
+        }
+        let json = format!("{{\"iot\":1,\"files\":[{{\"path\":{path:?},\"nbytes\":1}}],\"groups\":[]}}").replace("\\0", "\\u0000");
+        let error = Template::from_json(json.as_bytes(), &Limits::default()).unwrap_err();
+        assert!(error.to_string().contains("path"), "{error}");
+    }
+    assert!(File::new("a/b.c/..d/é", 1).is_ok());
+}
+
+#[test]
+fn json_rules() {
+    let cases = [
+        ("{}", "missing field"),
+        ("[]", "malformed"),
+        (r#"{"iot":2,"files":[],"groups":[]}"#, "version 2"),
+        (r#"{"iot":1,"files":[],"groups":[],"x":1}"#, "unknown field"),
+        (r#"{"iot":1,"files":[],"groups":[]} x"#, "trailing"),
+        (r#"{"iot":1,"files":[{"path":"a","nbytes":1},{"path":"a","nbytes":1}],"groups":[]}"#, "twice"),
+        (r#"{"iot":1,"files":[{"path":"a","nbytes":1},{"path":"a","nbytes":2}],"groups":[]}"#, "twice"),
+        (r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[]},{"rank":0,"accesses":[]}]}"#, "ascending"),
+        (r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[{"file":0,"start":0,"len":1}]}]}"#, "file 0 of 0"),
+        (r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[{"file":0,"start":0,"len":0}]}]}"#, "not in the form"),
+        (r#"{"iot":1,"service":"00","files":[],"groups":[]}"#, "32 hexadecimal"),
+    ];
+    for (json, says) in cases {
+        let error = Template::from_json(json.as_bytes(), &Limits::default()).unwrap_err();
+        assert!(error.to_string().contains(says), "{json}: {error}");
+    }
+    let little = Limits { memory: 100, ..Limits::default() };
+    assert!(Template::from_json(cases[2].0.as_bytes(), &little).unwrap_err().to_string().contains("`memory`"));
+}
+
+#[test]
+fn limits_hold() {
+    let bytes = sealed(&one_file(&[2, 0, 0, 1, 0, 8, 1, 0]));
+    Template::from_bytes(&bytes, &Limits::default()).unwrap();
+    let none = Limits::none();
+    for limits in [
+        Limits { bytes: 10, ..none },
+        Limits { memory: 90, ..none },
+        Limits { files: 0, ..none },
+        Limits { groups: 0, ..none },
+        Limits { accesses: 1, ..none },
+        Limits { runs: 1, ..none },
+    ] {
+        let error = Template::from_bytes(&bytes, &limits).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
+    }
+}

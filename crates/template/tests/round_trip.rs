@@ -1,0 +1,77 @@
+//! Every template survives both of its forms.
+
+mod common;
+
+use anamnesis_template::{Builder, ByteRange, File, Limits, Template};
+use proptest::prelude::*;
+
+fn limits() -> Limits {
+    Limits { runs: u64::MAX, ..Limits::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn binary(template in common::template()) {
+        let bytes = template.to_bytes();
+        let read = Template::from_bytes(&bytes, &limits()).unwrap();
+        prop_assert_eq!(&read, &template);
+        prop_assert_eq!(read.to_bytes(), bytes);
+    }
+
+    #[test]
+    fn json(template in common::template()) {
+        let json = template.to_json();
+        let read = Template::from_json(json.as_bytes(), &limits()).unwrap();
+        prop_assert_eq!(&read, &template);
+        prop_assert_eq!(read.to_json(), json);
+    }
+
+    #[test]
+    fn printed_short(template in common::template()) {
+        let printed = format!("{template:?}");
+        prop_assert!(printed.len() < 400);
+    }
+}
+
+#[test]
+fn saved_and_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut builder = Builder::new();
+    let file = builder.file(File::new("m.gguf", 10).unwrap()).unwrap();
+    builder.access(0, ByteRange { file, start: 2, len: 3 }, Some(7)).unwrap();
+    let template = builder.finish();
+    for (name, sync) in [("t.iot", false), ("t.iot", true), ("t.json", true)] {
+        let path = directory.path().join(name);
+        template.save(&path, sync).unwrap();
+        assert_eq!(Template::load(&path, &Limits::default()).unwrap(), template);
+    }
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2, "nothing is left beside");
+    let error = template.save(&directory.path().join("no/t.iot"), false).unwrap_err();
+    assert!(error.to_string().contains("t.iot") && error.remedy().is_some(), "{error}");
+    // a name that is taken by a directory: what was written beside goes
+    std::fs::create_dir(directory.path().join("d.iot")).unwrap();
+    template.save(&directory.path().join("d.iot"), false).unwrap_err();
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 3);
+    let long = Limits { bytes: 20, ..Limits::default() };
+    assert!(Template::load(&directory.path().join("t.iot"), &long).unwrap_err().to_string().contains("`bytes`"));
+}
+
+#[test]
+fn probed() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("a")).unwrap();
+    std::fs::write(directory.path().join("a/m"), vec![7; 70_000]).unwrap();
+    let file = File::probe(directory.path(), "a/m").unwrap();
+    assert_eq!((file.nbytes, &*file.path), (70_000, "a/m"));
+    assert!(file.mtime.unwrap() > 1_600_000_000_000_000_000);
+    assert_eq!(file.key, Some(anamnesis_template::ContentKey::of(&[7; 1 << 16])));
+    let mut builder = Builder::new();
+    builder.file(file.clone()).unwrap();
+    let template = builder.finish();
+    assert!(template.stale(|path| File::probe(directory.path(), path).ok()).is_empty());
+    std::fs::write(directory.path().join("a/m"), vec![8; 70_000]).unwrap();
+    assert_eq!(template.stale(|path| File::probe(directory.path(), path).ok()), [&file]);
+    assert!(File::probe(directory.path(), "../a/m").is_err());
+}
