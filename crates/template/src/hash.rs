@@ -47,9 +47,9 @@ impl ContentKey {
 /// assert_eq!(id, service_id(&files, [("loader", "vllm"), ("tp", "4")]));
 /// assert_ne!(id, service_id(&files, [("tp", "2"), ("loader", "vllm")]));
 /// ```
-pub fn service_id<'a>(
-    files: impl IntoIterator<Item = &'a File>,
-    parameters: impl IntoIterator<Item = (&'a str, &'a str)>,
+pub fn service_id<'f, 'p>(
+    files: impl IntoIterator<Item = &'f File>,
+    parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
 ) -> ServiceId {
     let files: BTreeSet<_> = files.into_iter().map(|file| (&*file.path, file.nbytes, file.key)).collect();
     let parameters: BTreeSet<_> = parameters.into_iter().collect();

@@ -33,7 +33,8 @@ pub(crate) fn tau(pairs: u128, inversions: u128) -> Option<f64> {
 
 /// In which units the order of two templates is compared: so large that neither has many more than [`PARTS`].
 pub(crate) fn unit(a: &Template, b: &Template) -> u64 {
-    let nbytes = |t: &Template| t.groups().iter().map(|group| u128::from(group.nbytes())).sum::<u128>();
+    // in 128 bits: sums that stop at 64 would make the units of a hostile template too small
+    let nbytes = |t: &Template| t.accesses().map(|(_, access)| u128::from(access.runs.nbytes())).sum::<u128>();
     let part = nbytes(a).max(nbytes(b)) / PARTS;
     1 << part.checked_ilog2().map_or(0, |log| log.min(63))
 }

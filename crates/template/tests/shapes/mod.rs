@@ -1,0 +1,193 @@
+//! Checkpoints as they are published, by their configurations: names, shapes, shards, places in the files.
+
+use std::fmt::Write as _;
+
+use anamnesis_template::parallel::{Rules, Split};
+use anamnesis_template::{Builder, ContentKey, File, Template};
+
+/// How a tensor's elements are stored; ascending as safetensors files are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Dtype {
+    F32,
+    BF16,
+    F8,
+}
+
+impl Dtype {
+    fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+            Self::BF16 => 2,
+            Self::F8 => 1,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Tensor {
+    name: String,
+    shape: Vec<u64>,
+    dtype: Dtype,
+}
+
+impl Tensor {
+    fn nbytes(&self) -> u64 {
+        self.shape.iter().product::<u64>() * self.dtype.bytes()
+    }
+}
+
+/// Files of a model, with each tensor's offset in the file.
+pub(crate) struct Model {
+    files: Vec<(File, Vec<(Tensor, u64)>)>,
+    pub(crate) split: Split,
+}
+
+/// Tensors in the order of the model.
+#[derive(Default)]
+struct List(Vec<Tensor>);
+
+impl List {
+    fn bf16(&mut self, name: impl Into<String>, shape: &[u64]) {
+        self.0.push(Tensor { name: name.into(), shape: shape.into(), dtype: Dtype::BF16 });
+    }
+
+    /// FP8 with a scale per 128 × 128 elements.
+    fn fp8(&mut self, name: &str, shape: [u64; 2]) {
+        self.0.push(Tensor { name: format!("{name}.weight"), shape: shape.into(), dtype: Dtype::F8 });
+        let scales = shape.map(|n| n.div_ceil(128)).into();
+        self.0.push(Tensor { name: format!("{name}.weight_scale_inv"), shape: scales, dtype: Dtype::F32 });
+    }
+
+    /// Shards of at most `most` bytes, filled in order; in each, wide dtypes first, then by name.
+    fn shard(self, most: u64, split: Split) -> Model {
+        let mut shards: Vec<(u64, Vec<Tensor>)> = vec![(0, Vec::new())];
+        for tensor in self.0 {
+            let nbytes = tensor.nbytes();
+            if shards.last().is_some_and(|(full, list)| full + nbytes > most && !list.is_empty()) {
+                shards.push((0, Vec::new()));
+            }
+            let shard = shards.last_mut().unwrap();
+            shard.0 += nbytes;
+            shard.1.push(tensor);
+        }
+        let count = shards.len();
+        let file = |(i, (nbytes, mut tensors)): (usize, (u64, Vec<Tensor>))| {
+            tensors.sort_by(|a, b| (a.dtype, &a.name).cmp(&(b.dtype, &b.name)));
+            let mut header = String::from("{\"__metadata__\":{\"format\":\"pt\"}");
+            let mut at = 0;
+            for t in &tensors {
+                let Tensor { name, shape, dtype } = t;
+                let end = at + t.nbytes();
+                write!(header, ",\"{name}\":{{\"dtype\":\"{dtype:?}\",\"shape\":{shape:?},\"data_offsets\":[{at},{end}]}}").unwrap();
+                at = end;
+            }
+            let mut start = 8 + (header.len() as u64 + 1).next_multiple_of(8);
+            let mut file = File::new(format!("model-{:05}-of-{count:05}.safetensors", i + 1), start + nbytes).unwrap();
+            file.key = Some(ContentKey::of(header.as_bytes()));
+            file.mtime = Some(1_730_000_000_000_000_000 + i as i64 * 30_123_456_789);
+            let place = |tensor: Tensor| {
+                let offset = start;
+                start += tensor.nbytes();
+                (tensor, offset)
+            };
+            (file, tensors.into_iter().map(place).collect())
+        };
+        Model { files: shards.into_iter().enumerate().map(file).collect(), split }
+    }
+}
+
+/// Qwen2.5-72B: 80 layers of 8192, 64 heads, 8 of keys and values, 29568 inner, 152064 words, BF16.
+pub(crate) fn qwen_72b() -> Model {
+    let (hidden, inner, words, kv) = (8192, 29568, 152_064, 8 * 128);
+    let mut list = List::default();
+    list.bf16("model.embed_tokens.weight", &[words, hidden]);
+    for layer in 0..80 {
+        let of = |name: &str| format!("model.layers.{layer}.{name}");
+        for (name, n) in [("q", hidden), ("k", kv), ("v", kv)] {
+            list.bf16(of(&format!("self_attn.{name}_proj.weight")), &[n, hidden]);
+            list.bf16(of(&format!("self_attn.{name}_proj.bias")), &[n]);
+        }
+        list.bf16(of("self_attn.o_proj.weight"), &[hidden, hidden]);
+        list.bf16(of("mlp.gate_proj.weight"), &[inner, hidden]);
+        list.bf16(of("mlp.up_proj.weight"), &[inner, hidden]);
+        list.bf16(of("mlp.down_proj.weight"), &[hidden, inner]);
+        list.bf16(of("input_layernorm.weight"), &[hidden]);
+        list.bf16(of("post_attention_layernorm.weight"), &[hidden]);
+    }
+    list.bf16("model.norm.weight", &[hidden]);
+    list.bf16("lm_head.weight", &[words, hidden]);
+    list.shard(4_000_000_000, Split { world: 4, heads: 64, kv_heads: 8, ..Split::default() })
+}
+
+/// DeepSeek-V3 and R1: 61 layers of 7168 and one that predicts a token more, 3 of them dense, else 256 experts and a
+/// shared one; FP8.
+pub(crate) fn deepseek_671b() -> Model {
+    let (hidden, words) = (7168, 129_280);
+    let mut list = List::default();
+    list.bf16("model.embed_tokens.weight", &[words, hidden]);
+    for layer in 0..62 {
+        let of = |name: &str| format!("model.layers.{layer}.{name}");
+        if layer == 61 {
+            list.bf16(of("embed_tokens.weight"), &[words, hidden]);
+            list.bf16(of("enorm.weight"), &[hidden]);
+            list.bf16(of("hnorm.weight"), &[hidden]);
+            list.bf16(of("eh_proj.weight"), &[hidden, 2 * hidden]);
+        }
+        list.fp8(&of("self_attn.q_a_proj"), [1536, hidden]);
+        list.bf16(of("self_attn.q_a_layernorm.weight"), &[1536]);
+        list.fp8(&of("self_attn.q_b_proj"), [128 * 192, 1536]);
+        list.fp8(&of("self_attn.kv_a_proj_with_mqa"), [576, hidden]);
+        list.bf16(of("self_attn.kv_a_layernorm.weight"), &[512]);
+        list.fp8(&of("self_attn.kv_b_proj"), [128 * 256, 512]);
+        list.fp8(&of("self_attn.o_proj"), [hidden, 128 * 128]);
+        let mut mlp = |name: &str, inner: u64| {
+            list.fp8(&of(&format!("{name}.gate_proj")), [inner, hidden]);
+            list.fp8(&of(&format!("{name}.up_proj")), [inner, hidden]);
+            list.fp8(&of(&format!("{name}.down_proj")), [hidden, inner]);
+        };
+        if layer < 3 {
+            mlp("mlp", 18432);
+        } else {
+            (0..256).for_each(|expert| mlp(&format!("mlp.experts.{expert}"), 2048));
+            mlp("mlp.shared_experts", 2048);
+            list.bf16(of("mlp.gate.weight"), &[256, hidden]);
+            list.0.push(Tensor { name: of("mlp.gate.e_score_correction_bias"), shape: vec![256], dtype: Dtype::F32 });
+        }
+        list.bf16(of("input_layernorm.weight"), &[hidden]);
+        list.bf16(of("post_attention_layernorm.weight"), &[hidden]);
+        if layer == 61 {
+            list.bf16(of("shared_head.norm.weight"), &[hidden]);
+            list.bf16(of("shared_head.head.weight"), &[words, hidden]);
+        }
+    }
+    list.bf16("model.norm.weight", &[hidden]);
+    list.bf16("lm_head.weight", &[words, hidden]);
+    list.shard(4_300_000_000, Split { world: 16, heads: 128, kv_heads: 128, ..Split::default() })
+}
+
+impl Model {
+    pub(crate) fn nbytes(&self) -> u64 {
+        self.files.iter().map(|(file, _)| file.nbytes).sum()
+    }
+
+    pub(crate) fn tensors(&self) -> usize {
+        self.files.iter().map(|(_, tensors)| tensors.len()).sum()
+    }
+
+    /// What every worker reads, file after file, tensor after tensor as they lie there.
+    pub(crate) fn template(&self, rules: &Rules, split: &Split, gap: u64) -> Template {
+        let mut builder = Builder::new().gap(gap);
+        for (file, tensors) in &self.files {
+            let file = builder.file(file.clone()).unwrap();
+            for rank in 0..split.world {
+                for (tensor, offset) in tensors {
+                    let split = Split { rank, ..*split };
+                    for runs in rules.slices(&tensor.name, &tensor.shape, tensor.dtype.bytes(), &split).unwrap() {
+                        builder.access(rank, runs.placed(file, *offset).unwrap(), None).unwrap();
+                    }
+                }
+            }
+        }
+        builder.finish()
+    }
+}

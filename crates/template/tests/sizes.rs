@@ -1,0 +1,70 @@
+//! The sizes of the paper's Table 3, for models of the same shapes and as many workers. Run with `--nocapture` to see
+//! the figures.
+//!
+//! Table 3 counts the file of a whole service: tuples of path, offset and size for all workers, consecutive ones
+//! merged. Which bytes a worker reads, exactly or whole tensors, the paper does not say; so each reading is bounded.
+
+mod shapes;
+
+use anamnesis_template::parallel::{Rules, Split};
+use anamnesis_template::{Limits, Template, coverage};
+use shapes::Model;
+
+/// No whole page lies in such a gap.
+const PAGE: u64 = 4095;
+
+fn size(what: &str, model: &Model, template: &Template, most: usize) {
+    let bytes = template.to_bytes();
+    let tuples = template.accesses().count() * 20;
+    println!("{what}: {} bytes (tuples of 4 + 8 + 8 bytes: {tuples}); {template}", bytes.len());
+    assert!(bytes.len() <= most, "{what}: {} bytes, more than {most}", bytes.len());
+    assert!(coverage(template, template).nbytes <= model.nbytes());
+    assert_eq!(&Template::from_bytes(&bytes, &Limits { runs: u64::MAX, ..Limits::default() }).unwrap(), template);
+}
+
+#[test]
+fn qwen_72b() {
+    let model = shapes::qwen_72b();
+    assert_eq!((model.tensors(), model.nbytes() / 1_000_000), (963, 145_412));
+    let rules = Rules::default();
+    let exact = model.template(&rules, &model.split, 0);
+    size("Qwen2.5-72B, 4 workers, exact slices", &model, &exact, 95_000);
+    let paged = model.template(&rules, &model.split, PAGE);
+    size("Qwen2.5-72B, 4 workers, pages", &model, &paged, 95_000);
+    let whole = model.template(&Rules::none(), &model.split, 0);
+    size("Qwen2.5-72B, 4 workers, every tensor whole", &model, &whole, 95_000);
+
+    // what is read is the model without its headers, and most of it once
+    let covered = coverage(&whole, &exact);
+    assert_eq!(covered.share(), 1.0);
+    let norms = 161 * 8192 * 2 * 3; // read by the three others too, as are 80 biases
+    assert!(exact.nbytes() - covered.nbytes <= norms, "{} {}", exact.nbytes(), covered.nbytes);
+    assert_eq!(Template::from_json(exact.to_json().as_bytes(), &Limits::default()).unwrap(), exact);
+}
+
+#[test]
+fn deepseek_671b() {
+    let model = shapes::deepseek_671b();
+    assert_eq!((model.tensors(), model.nbytes() / 1_000_000_000), (91_991, 688));
+    let rules = Rules::default();
+    let experts = Split { experts: 256, ..model.split };
+    let by_expert = model.template(&rules, &experts, 0);
+    size("DeepSeek-V3, 16 workers, whole experts each", &model, &by_expert, 545_000);
+    let paged = model.template(&rules, &model.split, PAGE);
+    size("DeepSeek-V3, 16 workers, a part of every expert, pages", &model, &paged, 545_000);
+    drop(paged);
+    let whole = model.template(&Rules::none(), &model.split, 0);
+    size("DeepSeek-V3, 16 workers, every tensor whole", &model, &whole, 545_000);
+}
+
+/// Slices to the byte: rows of 128 bytes, 1.7 thousand million runs. Its runs are too many to walk by default.
+#[test]
+fn deepseek_671b_exact() {
+    let model = shapes::deepseek_671b();
+    let exact = model.template(&Rules::default(), &model.split, 0);
+    let bytes = exact.to_bytes();
+    println!("DeepSeek-V3, 16 workers, exact slices: {} bytes; {exact}", bytes.len());
+    assert!(bytes.len() <= 545_000, "{} bytes", bytes.len());
+    assert!(Template::from_bytes(&bytes, &Limits::default()).unwrap_err().to_string().contains("`runs`"));
+    assert_eq!(Template::from_bytes(&bytes, &Limits { runs: u64::MAX, ..Limits::default() }).unwrap(), exact);
+}
