@@ -1,5 +1,5 @@
 //! What the fuzz targets do with their bytes. Those of a format open them through two kinds of source, compare,
-//! and read every tensor; `plan` and `remember` go on to weights. A panic, a hang, or memory beyond the limits is
+//! and read every tensor; `plan` and `remember` go on to weights; `template` reads I/O templates. A panic, a hang, or memory beyond the limits is
 //! a finding.
 
 use std::ops::ControlFlow;
@@ -93,4 +93,28 @@ fn planned(bytes: &[u8], go: impl Fn(Remember<'_>, Plan)) {
         assert!(range.end() <= file.len() as u64, "reads {range:?} of {} bytes", file.len());
     }
     go(remember, plan);
+}
+
+/// Reads bytes as a template, as JSON, and as a template without magic, version and checksum, or with those and whatever
+/// checksum: it is made to fit. What is read must survive both forms, and be like itself.
+pub fn template(bytes: &[u8]) {
+    use anamnesis_template::{Limits, Template, coverage, diff, merge};
+    let limits = Limits { memory: 16 << 20, accesses: 100_000, runs: 1 << 20, ..Limits::default() };
+    const HEAD: &[u8] = b"\x89IOT\r\n\x1a\n\x01";
+    let body = bytes.strip_prefix(HEAD).and_then(|rest| rest.split_last_chunk::<4>()).map_or(bytes, |(body, _)| body);
+    let mut sealed = [HEAD, body].concat();
+    sealed.extend(crc32fast::hash(&sealed).to_le_bytes());
+    let read = [
+        Template::from_bytes(bytes, &limits),
+        Template::from_bytes(&sealed, &limits),
+        Template::from_json(bytes, &limits),
+    ];
+    for template in read.into_iter().flatten() {
+        let none = Limits::none();
+        assert_eq!(Template::from_bytes(&template.to_bytes(), &none).expect("just written"), template);
+        assert_eq!(Template::from_json(template.to_json().as_bytes(), &none).expect("just written"), template);
+        assert_eq!(coverage(&template, &template).share(), 1.0);
+        assert!(diff(&template, &template).is_empty());
+        assert_eq!(merge(std::slice::from_ref(&template)).expect("one model"), template);
+    }
 }

@@ -69,3 +69,8 @@ pub use order::order;
 pub use range::ByteRange;
 pub use runs::Runs;
 pub use template::{Access, Group, Template};
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,6 +1,6 @@
 //! Who reads which part of a tensor when a model is split over several workers.
 //!
-//! [`Rules`] say how a tensor is split, by its name; [`slice`] says which of its bytes a worker reads. Both are plain
+//! [`Rules`] say how a tensor is split, by its name; [`slice()`] says which of its bytes a worker reads. Both are plain
 //! data and arithmetic: no file and no catalog is needed. What they say is how Megatron-LM splits transformers
 //! (arXiv 1909.08053: the first of two matrices by its outputs, the second by its inputs), as vLLM's layers load it:
 //! `ColumnParallelLinear`, `RowParallelLinear`, `QKVParallelLinear`, `MergedColumnParallelLinear`,

@@ -94,7 +94,8 @@ fn one_file(rest: &[u8]) -> Vec<u8> {
 #[test]
 fn counts_that_lie() {
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-    for before in [&[0][..], &[0, 0], &[0, 0, 0], &[0, 0, 1, 0], &[0, 0, 1, 0, 0], &[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0]] {
+    for before in [&[0][..], &[0, 0], &[0, 0, 0], &[0, 0, 1, 0], &[0, 0, 1, 0, 0], &[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0]]
+    {
         refused(&[before, &huge].concat());
     }
     // so many accesses, one literal, then a repeat of the rest: 2⁶⁴ − 2, or one more than allowed
@@ -164,7 +165,8 @@ fn paths_stay_below_the_root() {
             body.extend([100, 0]);
             refused(&body);
         }
-        let json = format!("{{\"iot\":1,\"files\":[{{\"path\":{path:?},\"nbytes\":1}}],\"groups\":[]}}").replace("\\0", "\\u0000");
+        let json = format!("{{\"iot\":1,\"files\":[{{\"path\":{path:?},\"nbytes\":1}}],\"groups\":[]}}")
+            .replace("\\0", "\\u0000");
         let error = Template::from_json(json.as_bytes(), &Limits::default()).unwrap_err();
         assert!(error.to_string().contains("path"), "{error}");
     }

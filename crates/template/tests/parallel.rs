@@ -57,7 +57,7 @@ proptest! {
         prop_assert_eq!(reads.len() as u64, kv_heads * width * 2);
         for rank in 0..world {
             let own = bytes(&slice(Rule::KeyValue, &shape, 1, &Split { rank, ..split }).unwrap());
-            prop_assert!(!own.is_empty() && own.len() as u64 % (width * 2) == 0);
+            prop_assert!(!own.is_empty() && (own.len() as u64).is_multiple_of(width * 2));
             if u64::from(world) % kv_heads == 0 {
                 // `QKVParallelLinear`: shard_id = tp_rank // num_kv_head_replicas
                 let head = u64::from(rank) / (u64::from(world) / kv_heads);
@@ -139,7 +139,10 @@ fn a_matrix_by_hand() {
     assert_eq!(text(Rule::Row, &[8], 1), ["0:0+8"]);
     assert_eq!(text(Rule::FusedGateUp, &[8, 1], 1), ["0:2+2", "0:6+2"]);
     // 100 words become 128, of which the second worker has 36
-    assert_eq!((text(Rule::Vocab, &[100, 2], 0), text(Rule::Vocab, &[100, 2], 1)), (vec!["0:0+128".into()], vec!["0:128+72".into()]));
+    assert_eq!(
+        (text(Rule::Vocab, &[100, 2], 0), text(Rule::Vocab, &[100, 2], 1)),
+        (vec!["0:0+128".into()], vec!["0:128+72".into()])
+    );
     assert!(slice(Rule::Column, &[4], 1, &split(2)).is_err());
 }
 

@@ -154,7 +154,7 @@ proptest! {
                 prop_assert_eq!(firsts(&merged, group.rank()).len(), seen.len());
             }
         }
-        prop_assert_eq!(merge(&[a.clone()]).unwrap(), a.clone());
+        prop_assert_eq!(merge(std::slice::from_ref(&a)).unwrap(), a.clone());
         prop_assert_eq!(merge(&[a.clone(), a.clone()]).unwrap(), a);
     }
 

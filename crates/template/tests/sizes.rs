@@ -7,7 +7,7 @@
 mod shapes;
 
 use anamnesis_template::parallel::{Rules, Split};
-use anamnesis_template::{Limits, Template, coverage};
+use anamnesis_template::{Builder, Limits, Template, coverage};
 use shapes::Model;
 
 /// No whole page lies in such a gap.
@@ -22,6 +22,24 @@ fn size(what: &str, model: &Model, template: &Template, most: usize) {
     assert_eq!(&Template::from_bytes(&bytes, &Limits { runs: u64::MAX, ..Limits::default() }).unwrap(), template);
 }
 
+/// The same accesses, each cut short by a random number of pages and at a random time: nothing repeats.
+fn rough(template: &Template) -> Template {
+    let mut builder = Builder::new();
+    for file in template.files() {
+        builder.file(file.clone()).unwrap();
+    }
+    let (mut state, mut at) = (1u64, 0);
+    for (rank, access) in template.accesses() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut runs = access.runs;
+        let cut = (state >> 58) * 4096 % runs.len.max(1);
+        (runs.start, runs.len) = (runs.start + cut, runs.len - cut);
+        at += state >> 48;
+        builder.access(rank, runs, Some(at)).unwrap();
+    }
+    builder.finish()
+}
+
 #[test]
 fn qwen_72b() {
     let model = shapes::qwen_72b();
@@ -33,6 +51,10 @@ fn qwen_72b() {
     size("Qwen2.5-72B, 4 workers, pages", &model, &paged, 95_000);
     let whole = model.template(&Rules::none(), &model.split, 0);
     size("Qwen2.5-72B, 4 workers, every tensor whole", &model, &whole, 95_000);
+
+    // as a recording may be: nothing regular, and with times
+    let rough = rough(&exact);
+    size("Qwen2.5-72B, 4 workers, irregular, with times", &model, &rough, 95_000);
 
     // what is read is the model without its headers, and most of it once
     let covered = coverage(&whole, &exact);
@@ -50,6 +72,8 @@ fn deepseek_671b() {
     let experts = Split { experts: 256, ..model.split };
     let by_expert = model.template(&rules, &experts, 0);
     size("DeepSeek-V3, 16 workers, whole experts each", &model, &by_expert, 545_000);
+    let rough = rough(&by_expert);
+    size("DeepSeek-V3, 16 workers, whole experts each, irregular, with times", &model, &rough, 545_000);
     let paged = model.template(&rules, &model.split, PAGE);
     size("DeepSeek-V3, 16 workers, a part of every expert, pages", &model, &paged, 545_000);
     drop(paged);

@@ -46,7 +46,8 @@ impl Template {
         }
         let mut cursor = Cursor::new(body);
         cursor.take(9, "the magic and the version")?;
-        let template = read(&mut cursor, &mut budget)?;
+        let read = read(&mut cursor, &mut budget);
+        let template = read.map_err(|e| e.at(cursor.pos()))?; // limits do not know where they were reached
         if cursor.left() > 0 {
             let why = format!("{} bytes behind the last group", cursor.left());
             return Err(Error::malformed(why).at(cursor.pos()));

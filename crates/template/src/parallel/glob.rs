@@ -3,6 +3,11 @@
 /// Whether `name` is like `pattern`, in which `*` stands for any characters and `?` for one. Takes time for at most
 /// the product of both lengths.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    // most patterns are a part of a name
+    let part = pattern.strip_prefix('*').and_then(|rest| rest.strip_suffix('*'));
+    if let Some(part) = part.filter(|part| !part.contains(['*', '?'])) {
+        return name.contains(part);
+    }
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
     let mut star = None; // behind the last `*`, and where in the name what follows it was tried

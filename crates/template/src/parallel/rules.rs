@@ -146,7 +146,7 @@ impl Rules {
     /// and tensors of all experts (`….experts.…`, `…_exps.…`) are split by their first dimension.
     ///
     /// # Errors
-    /// As [`slice`].
+    /// As [`slice()`].
     pub fn slices(&self, name: &str, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
         match Experts::of(name) {
             Some(experts) if split.experts > 0 => slice_experts(experts, shape, item_bytes, split),

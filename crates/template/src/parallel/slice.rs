@@ -88,7 +88,7 @@ impl Experts {
     }
 }
 
-/// As [`slice`], where workers have whole experts: the first ones one more, if they do not divide evenly.
+/// As [`slice()`], where workers have whole experts: the first ones one more, if they do not divide evenly.
 pub(super) fn slice_experts(experts: Experts, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
     let (world, rank) = (u64::from(split.world), u64::from(split.rank));
     if rank >= world {

@@ -74,9 +74,8 @@ pub(crate) fn give(builder: &mut Builder, given: Given) -> anamnesis_template::R
 /// A template of small files, all of whose bytes can be listed. Paths are shared between templates.
 pub(crate) fn small() -> impl Strategy<Value = Template> {
     let access = (0..3u32, 0..3u32, 0..90u64, 0..20u64, prop_oneof![Just(1u32), 1..5u32], 0..9u64);
-    let access = access.prop_map(|(rank, file, start, len, count, between)| {
-        (rank, file, start, len, count, between, None)
-    });
+    let access =
+        access.prop_map(|(rank, file, start, len, count, between)| (rank, file, start, len, count, between, None));
     (vec(access, 0..20), 0..3usize).prop_map(|(accesses, first)| {
         let mut builder = Builder::new();
         for i in 0..3 {

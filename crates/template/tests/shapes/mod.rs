@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anamnesis_template::parallel::{Rules, Split};
+use anamnesis_template::parallel::{Rules, Split, slice};
 use anamnesis_template::{Builder, ContentKey, File, Template};
 
 /// How a tensor's elements are stored; ascending as safetensors files are sorted.
@@ -78,13 +78,18 @@ impl List {
             for t in &tensors {
                 let Tensor { name, shape, dtype } = t;
                 let end = at + t.nbytes();
-                write!(header, ",\"{name}\":{{\"dtype\":\"{dtype:?}\",\"shape\":{shape:?},\"data_offsets\":[{at},{end}]}}").unwrap();
+                write!(
+                    header,
+                    ",\"{name}\":{{\"dtype\":\"{dtype:?}\",\"shape\":{shape:?},\"data_offsets\":[{at},{end}]}}"
+                )
+                .unwrap();
                 at = end;
             }
             let mut start = 8 + (header.len() as u64 + 1).next_multiple_of(8);
             let mut file = File::new(format!("model-{:05}-of-{count:05}.safetensors", i + 1), start + nbytes).unwrap();
             file.key = Some(ContentKey::of(header.as_bytes()));
-            file.mtime = Some(1_730_000_000_000_000_000 + i as i64 * 30_123_456_789);
+            file.mtime =
+                (i as u64 * 30_123_456_789).checked_add_signed(1_730_000_000_000_000_000).map(u64::cast_signed);
             let place = |tensor: Tensor| {
                 let offset = start;
                 start += tensor.nbytes();
@@ -179,10 +184,16 @@ impl Model {
         let mut builder = Builder::new().gap(gap);
         for (file, tensors) in &self.files {
             let file = builder.file(file.clone()).unwrap();
-            for rank in 0..split.world {
-                for (tensor, offset) in tensors {
+            for (tensor, offset) in tensors {
+                let (shape, item) = (&tensor.shape, tensor.dtype.bytes());
+                let rule = rules.rule(&tensor.name); // once, not for every worker
+                for rank in 0..split.world {
                     let split = Split { rank, ..*split };
-                    for runs in rules.slices(&tensor.name, &tensor.shape, tensor.dtype.bytes(), &split).unwrap() {
+                    let slices = match split.experts {
+                        0 => slice(rule, shape, item, &split),
+                        _ => rules.slices(&tensor.name, shape, item, &split),
+                    };
+                    for runs in slices.unwrap() {
                         builder.access(rank, runs.placed(file, *offset).unwrap(), None).unwrap();
                     }
                 }

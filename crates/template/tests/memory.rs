@@ -1,0 +1,41 @@
+//! Files that ask for much and are refused cost nothing. A process of its own, since it looks at the peak of one.
+
+use anamnesis_template::{Limits, Template};
+
+/// The most memory that this process had, in KiB.
+fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+#[test]
+fn hostile_counts_cost_no_memory() {
+    let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+    let large = [0xff, 0xff, 0xff, 0xff, 7]; // 2³¹ − 1
+    let file = [0, 0, 1, 0, 0, 1, b'f', 100, 1, 0];
+    let mut bodies = Vec::new();
+    for count in [&huge[..], &large] {
+        for before in
+            [&[0][..], &[0, 0], &[0, 0, 0], &[0, 0, 1, 0], &[0, 0, 1, 0, 0], &file, &[&file[..], &[0]].concat()]
+        {
+            bodies.push([before, count].concat());
+            bodies.push([before, count, &[0; 40]].concat());
+        }
+        // a literal, and a repeat of so many
+        bodies.push([&file[..], &[0], count, &[0, 0, 1], count, &[1, 0]].concat());
+    }
+    let Some(before) = peak() else {
+        eprintln!("SKIPPED: this system does not say how much memory a process had");
+        return;
+    };
+    for body in bodies {
+        let mut bytes = b"\x89IOT\r\n\x1a\n\x01".to_vec();
+        bytes.extend(body);
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        let error = Template::from_bytes(&bytes, &Limits::default()).unwrap_err();
+        assert!(error.offset().is_some(), "{error}");
+    }
+    let grown = peak().expect("it was there") - before;
+    assert!(grown < 4096, "{grown} KiB");
+}
