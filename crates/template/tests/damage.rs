@@ -119,10 +119,10 @@ fn counts_that_lie() {
 fn number(mut n: u64) -> Vec<u8> {
     let mut out = Vec::new();
     while n >= 0x80 {
-        out.push((n & 0x7f) as u8 | 0x80);
+        out.push(n.to_le_bytes()[0] | 0x80);
         n >>= 7;
     }
-    out.push(n as u8);
+    out.push(n.to_le_bytes()[0]);
     out
 }
 
@@ -160,7 +160,7 @@ fn paths_stay_below_the_root() {
     for path in ["", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\0b", "a\\b", "C:a", &long] {
         assert!(matches!(File::new(path, 1).unwrap_err().kind(), ErrorKind::Invalid(_)), "{path:?}");
         if path.len() < 100 {
-            let mut body = vec![0, 0, 1, 0, 0, path.len() as u8];
+            let mut body = vec![0, 0, 1, 0, 0, u8::try_from(path.len()).unwrap()];
             body.extend(path.bytes());
             body.extend([100, 0]);
             refused(&body);

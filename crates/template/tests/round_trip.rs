@@ -35,6 +35,20 @@ proptest! {
     }
 }
 
+/// What the tests above rest on: random templates have something in them.
+#[test]
+fn random_templates_are_not_empty() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let made: Vec<_> = (0..300).map(|_| common::template().new_tree(&mut runner).unwrap().current()).collect();
+    let having = |what: fn(&Template) -> bool| made.iter().filter(|template| what(template)).count();
+    assert!(having(|t| t.accesses().count() > 3) > 80);
+    assert!(having(|t| t.groups().len() > 1) > 60);
+    assert!(having(|t| t.accesses().any(|(_, access)| access.runs.count > 2)) > 60);
+    assert!(having(|t| t.accesses().any(|(_, access)| access.at.is_some())) > 60);
+    assert!(having(|t| t.accesses().any(|(_, access)| access.runs.file > 0)) > 40);
+}
+
 #[test]
 fn saved_and_loaded() {
     let directory = tempfile::tempdir().unwrap();

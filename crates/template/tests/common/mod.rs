@@ -29,7 +29,7 @@ pub(crate) fn given() -> impl Strategy<Value = Given> {
     (rank, 0..4u32, small.clone(), small.clone(), count, small, option::of(0..1u64 << 62))
 }
 
-/// Files and accesses of any size, built with any choice; what a builder refuses is left out.
+/// Files and accesses of any size, built with any choice.
 pub(crate) fn template() -> impl Strategy<Value = Template> {
     let length = prop_oneof![0..100u64, any::<u64>()];
     let text = "[a-zé\"\n]{0,5}";
@@ -45,11 +45,31 @@ pub(crate) fn template() -> impl Strategy<Value = Template> {
             for (rank, name) in &names {
                 builder.group(*rank, name);
             }
-            files.into_iter().for_each(|file| drop(builder.file(file)));
-            accesses.into_iter().for_each(|given| drop(give(&mut builder, given)));
+            let mut lengths = Vec::new();
+            for file in files {
+                let nbytes = file.nbytes;
+                if builder.file(file).is_ok_and(|number| number as usize == lengths.len()) {
+                    lengths.push(nbytes);
+                }
+            }
+            for given in accesses {
+                if let Some(given) = fit(given, &lengths) {
+                    give(&mut builder, given).unwrap();
+                }
+            }
             builder.finish()
         },
     )
+}
+
+/// Cuts what is given to what is in the files.
+fn fit((rank, file, start, len, count, between, at): Given, lengths: &[u64]) -> Option<Given> {
+    let file = file % u32::try_from(lengths.len()).ok().filter(|&n| n > 0)?;
+    let nbytes = lengths[file as usize];
+    let start = start.checked_rem(nbytes)?;
+    let len = len.min(nbytes - start);
+    let most = (nbytes - start - len).checked_div(len.saturating_add(between)).unwrap_or(0).saturating_add(1);
+    Some((rank, file, start, len, count.min(u32::try_from(most).unwrap_or(u32::MAX)), between, at))
 }
 
 /// A few accesses, again and again, each time further on.
