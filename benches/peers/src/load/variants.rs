@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anamnesis::load::{Loader, Mapped, Pread, Uring};
 use anamnesis::{ByteRange, Checkpoint, load};
-use anamnesis_zeropool::BufferPool;
+use zeropool::BufferPool;
 
 /// Loads a path and touches what it loaded: the sum of a byte per page, tensor by tensor.
 type Load = fn(&mut Held, &str) -> u64;
@@ -30,7 +30,7 @@ pub struct Held {
 }
 
 pub static VARIANTS: &[Variant] = &[
-    Variant { name: "ours, owned", reads: &[], load: |held, path| ours(held, path, true, None) },
+    Variant { name: "ours, owned", reads: &[], load: |held, path| ours(held, path, true, None::<Pread>) },
     Variant { name: "ours, lent", reads: &[], load: |held, path| ours(held, path, false, Some(Mapped::new())) },
     Variant { name: "ours, pread", reads: &[], load: |held, path| ours(held, path, true, Some(Pread::new())) },
     Variant { name: "ours, io_uring", reads: &[], load: |held, path| ours(held, path, true, Some(Uring::new())) },
