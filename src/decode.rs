@@ -18,6 +18,7 @@ mod paired;
 mod reordered;
 mod smoothed;
 mod turned;
+mod views;
 
 use crate::error::{Error, Result};
 
@@ -25,7 +26,7 @@ pub(crate) use affine::{Affine, Affinity};
 pub(crate) use blocks::Blocks;
 pub(crate) use cast::Cast;
 pub(crate) use columns::{ColumnZeros, Columns, GroupOf, LessOne, ZeroOrder};
-pub(crate) use derived::{Derived, Numbers, Place, Source};
+pub(crate) use derived::{Derived, Numbers, Place, Source, View};
 pub(crate) use factors::Factors;
 pub(crate) use flat::{Flat, PerGroup};
 pub(crate) use gemv::Gemv;
@@ -35,6 +36,7 @@ pub(crate) use paired::Paired;
 pub(crate) use reordered::Reordered;
 pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use turned::{Factor, Order, Side, Turned};
+pub(crate) use views::{Swizzled, Tiled, Transposed};
 
 /// Memory for `rows` rows of `row_bytes` bytes of a tile.
 fn scratch(rows: usize, row_bytes: usize) -> Result<Vec<u8>> {

@@ -50,6 +50,15 @@ pub(crate) struct Numbers {
     pub(crate) places: Vec<Place>,
 }
 
+impl Derived {
+    /// Over so many parts, each as it is stored but for those that are made.
+    pub(crate) fn new(inner: impl Decoder + 'static, count: usize, made: Vec<(usize, Arc<dyn View>)>) -> Self {
+        let mut parts: Vec<_> = (0..count).map(|part| Source::Stored(Place::whole(part))).collect();
+        made.into_iter().for_each(|(part, view)| parts[part] = Source::Made(view));
+        Self { inner: Arc::new(inner), parts }
+    }
+}
+
 impl Place {
     /// All of a part.
     pub(crate) fn whole(part: usize) -> Self {
