@@ -36,7 +36,7 @@ pub(crate) use paired::Paired;
 pub(crate) use reordered::Reordered;
 pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use turned::{Factor, Order, Side, Turned};
-pub(crate) use views::{Swizzled, Tiled, Transposed};
+pub(crate) use views::{Swizzled, Tiled, Transposed, Woven};
 
 /// Memory for `rows` rows of `row_bytes` bytes of a tile.
 fn scratch(rows: usize, row_bytes: usize) -> Result<Vec<u8>> {

@@ -159,3 +159,47 @@ impl View for Tiled {
         Ok(())
     }
 }
+
+/// Codes of 4 bits of four rows at a time, as llm-awq's kernels want them: for each 64 columns 32 bytes of each of
+/// the rows. In each half of those, nibble `8a + 4c + b` is that of column `8b + 2a + c`.
+#[derive(Debug)]
+pub(crate) struct Woven {
+    pub(crate) place: Place,
+    /// A multiple of 4.
+    pub(crate) rows: u64,
+    /// A multiple of 64.
+    pub(crate) cols: u64,
+}
+
+impl View for Woven {
+    fn grid(&self) -> Grid {
+        Grid { step: 4, ..Grid::new(self.rows, self.cols / 2) }
+    }
+
+    fn inputs(&self, rows: Range<u64>) -> Spans {
+        let row = self.cols / 2;
+        Spans::from_iter([self.place.of(Span::run(0, rows.start * row..rows.end * row))])
+    }
+
+    fn make(&self, _: Range<u64>, inputs: &[Strip<'_>], out: &mut [u8]) -> Result<()> {
+        let row = self.cols as usize / 2;
+        for (four, out) in inputs[0].bytes.chunks_exact(4 * row).zip(out.chunks_exact_mut(4 * row)) {
+            for (k, block) in four.as_chunks::<128>().0.iter().enumerate() {
+                for (i, half) in block.as_chunks::<16>().0.iter().enumerate() {
+                    let to = i / 2 * row + k * 32 + i % 2 * 16;
+                    unwoven(half, out[to..][..16].as_mut_array().expect("sixteen bytes"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unwoven(half: &[u8; 16], out: &mut [u8; 16]) {
+    let nibble = |at: usize| half[at / 2] >> (at % 2 * 4) & 15;
+    for (byte, out) in out.iter_mut().enumerate() {
+        // columns 8b + 2a and one behind
+        let (b, a) = (byte / 4, byte % 4);
+        *out = nibble(8 * a + b) | nibble(8 * a + 4 + b) << 4;
+    }
+}
