@@ -1,4 +1,4 @@
-//! Rows of codes of 4 bits in AWQ's order.
+//! Rows of codes in another order than the natural one.
 
 use std::ops::Range;
 
@@ -6,12 +6,13 @@ use crate::error::Result;
 use crate::plan::{Decoder, Grid, Parts, Spans, Strip};
 
 use super::grouped::Grouped;
-use super::turned::natural;
+use super::turned::Order;
 
-/// As [`Grouped`], with the codes of each word of 32 bits in AWQ's order.
+/// As [`Grouped`], with the codes of each word or byte in this order.
 #[derive(Debug)]
 pub(crate) struct Reordered {
     pub(crate) inner: Grouped,
+    pub(crate) order: Order,
 }
 
 impl Decoder for Reordered {
@@ -30,7 +31,7 @@ impl Decoder for Reordered {
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
         let Parts { shared, inputs, rows, dtype } = parts;
         let (codes, factors) = inputs.split_last().expect("the codes were asked for last");
-        let codes: Vec<u8> = natural(codes.bytes).collect();
+        let codes = self.order.undone(codes.bytes);
         let inputs: Vec<_> = factors.iter().copied().chain([Strip::whole(&codes)]).collect();
         self.inner.decode(Parts { shared, inputs: &inputs, rows, dtype }, out)
     }
