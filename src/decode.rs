@@ -36,7 +36,7 @@ pub(crate) use grouped::{Codes, Global, Grouped, Planes, Scales, Zeros};
 pub(crate) use indexed::Indexed;
 pub(crate) use mingled::{Mingled, Seen};
 pub(crate) use paired::Paired;
-pub(crate) use reordered::Reordered;
+pub(crate) use reordered::{PerRow, Reordered};
 pub(crate) use rescaled::Rescaled;
 pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use turned::{Factor, Order, Side, Turned};

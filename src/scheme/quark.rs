@@ -18,11 +18,16 @@
 mod mx;
 mod three;
 
+use std::sync::Arc;
+
 use serde_json::Value as Json;
 
 use crate::Dtype;
 use crate::catalog::TensorInfo;
-use crate::decode::{Codes, Factor, Factors, Grouped, Order, Reordered, Rescaled, Scales, Side, Turned, Zeros};
+use crate::decode::{
+    Codes, Derived, Factor, Factors, Grouped, Order, PerRow, Place, Reordered, Rescaled, Scales, Side, Turned, View,
+    Zeros,
+};
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 use crate::plan::Decoder;
@@ -181,38 +186,47 @@ impl Stored<'_, '_> {
     fn upright(self, rows: u64, cols: u64) -> Result<Made> {
         let (cx, info) = (self.cx, self.cx.info(self.tensor));
         let scales = factors(cx, 1, self.scale, &[rows, cols], None)?;
-        let zeros = match self.zero {
-            None => Zeros::None,
-            Some(zero) if self.per_item == 1 => Zeros::Stored(zeros_like(cx, 2, zero, self.scale, &scales)?),
+        let (zeros, view) = match self.zero {
+            None => (Zeros::None, None),
+            Some(zero) if self.per_item == 1 => (Zeros::Stored(zeros_like(cx, 2, zero, self.scale, &scales)?), None),
             Some(zero) => self.packed_zeros(zero, rows, &scales)?,
         };
         let form = if matches!(zeros, Zeros::None) { Form::Scale } else { Form::ZeroScale };
         let row_bytes = self.packing.row_bytes(cols).ok_or_else(|| malformed(info, "too long"))?;
         let codes = Codes::new(self.packing, self.value.clone(), row_bytes);
         let inner = Grouped { rows, cols, matrix_rows: rows, codes, form, scales: Scales::Stored(scales), zeros };
-        let decoder: Box<dyn Decoder> = match self.order {
-            Order::Natural => Box::new(inner),
-            order => Box::new(Reordered { inner, order }),
+        let (parts, order) = (self.parts(), self.order);
+        let made = view.map(|view| (2, view)).into_iter().collect();
+        let decoder: Box<dyn Decoder> = match order {
+            Order::Natural => Box::new(Derived::new(inner, parts.len(), made)),
+            order => Box::new(Derived::new(Reordered { inner, order }, parts.len(), made)),
         };
-        Ok(Made { shape: [rows, cols], parts: self.parts(), decoder })
+        Ok(Made { shape: [rows, cols], parts, decoder })
     }
 
-    /// Zero points of 2 or 4 bits, per row: only those that are 0, or lie in the natural order without a sign.
-    fn packed_zeros(&self, zero: usize, rows: u64, scales: &Factors) -> Result<Zeros> {
+    /// Zero points of 2 or 4 bits: packed for the rows like codes, or one number.
+    fn packed_zeros(&self, zero: usize, rows: u64, scales: &Factors) -> Result<(Zeros, Option<Arc<dyn View>>)> {
         let (cx, info) = (self.cx, self.cx.info(zero));
-        let (words, item) = (rows.div_ceil(self.per_item), if self.per_item == 8 { Dtype::I32 } else { Dtype::U8 });
-        let single = info.elements() == 1 && scales.rows == u64::MAX;
-        if plain(info) != Some(item) || !(single || info.elements() == words && scales.rows == 1) {
+        let (items, item) = (rows.div_ceil(self.per_item), if self.per_item == 8 { Dtype::I32 } else { Dtype::U8 });
+        let (bits, signed) = (item.bits() / self.per_item, self.value != Value::Unsigned);
+        if plain(info) == Some(Dtype::I32) && info.shape.is_empty() && scales.is_one() {
+            // of which the lowest bits count
+            let number = (cx.peek_integers(zero)?.first().copied().unwrap_or_default() & 15) as i8;
+            let number = if signed && number > 7 { number - 16 } else { number };
+            return Ok((Zeros::All(number.into()), None));
+        }
+        if plain(info) != Some(item) || info.elements() != items || scales.rows != 1 || scales.cols != self.cols() {
             let what = format!("{} {:?} is not a zero point for each of {rows} rows", info.encoding, info.shape);
             return Err(malformed(info, what));
         }
-        if self.order == Order::Natural && self.value == Value::Unsigned && !single {
-            return Ok(Zeros::PackedRows { part: 2, packing: Packing::Stream(4), bits: 4, words, groups: 1 });
-        }
-        match cx.peek(zero)?.iter().all(|byte| *byte == 0) {
-            true => Ok(Zeros::None),
-            false => Err(unsupported(info, "Quark's zero points per row in this order are not undone here")),
-        }
+        let view = PerRow { place: Place::whole(2), rows, order: self.order, per_item: self.per_item, bits, signed };
+        let dtype = if signed { Dtype::I8 } else { Dtype::U8 };
+        Ok((Zeros::Stored(Factors { part: 2, dtype, ..scales.clone() }), Some(Arc::new(view))))
+    }
+
+    /// Columns of what is not turned.
+    fn cols(&self) -> u64 {
+        self.cx.info(self.tensor).shape[1] * self.per_item
     }
 }
 

@@ -94,7 +94,7 @@ fn transposed(
     shape: &[u64],
     group: u64,
     dtypes: &[Dtype],
-) -> Result<(Factors, (usize, Arc<dyn View>))> {
+) -> Result<(Factors, Arc<dyn View>)> {
     let info = cx.info(tensor);
     let (rows, cols, matrix_rows) = stack(shape);
     let (groups, last) = (cols.div_ceil(group), shape.len() - 2);
@@ -117,7 +117,7 @@ fn transposed(
         entry,
         factor: 0..entry,
     };
-    Ok((Factors::per_group(part, dtype, group), (part, Arc::new(view))))
+    Ok((Factors::per_group(part, dtype, group), Arc::new(view)))
 }
 
 const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::BF16];
@@ -154,7 +154,7 @@ fn rows(cx: &Context<'_>, said: &Said<'_>, per_word: u64, value: Value, form: Fo
     let codes = Codes::new(Packing::LowNibbles, value, cols / 2);
     let (scales, zeros) = (Scales::Stored(scales), Zeros::Stored(zeros));
     let inner = Grouped { rows, cols, matrix_rows, codes, form, scales, zeros };
-    let decoder = Derived::new(inner, parts.len(), vec![first, second]);
+    let decoder = Derived::new(inner, parts.len(), vec![(1, first), (2, second)]);
     Ok(Made { shape, parts, decoder: Box::new(decoder) })
 }
 
