@@ -117,9 +117,14 @@ fn seed(path: &Path) -> Seed {
     }
 }
 
-/// One file of FP8 weights, for where there are no others.
+/// One file of FP8 weights, and one of HQQ's whose scales and zero points are quantised, which no safetensors file of
+/// HQQ's own has.
 fn own() -> Seed {
     let bytes = |seed, n| random(seed, n);
+    let number = |name: &str, n: i32| Stored::new(name, "I32", &[], n.to_le_bytes().to_vec());
+    let shape = |name: &str, shape: [i64; 2]| {
+        Stored::new(name, "I64", &[2], shape.iter().flat_map(|n| n.to_le_bytes()).collect())
+    };
     let tensors = vec![
         Stored::new("a.weight", "F8_E4M3", &[10, 12], bytes(1, 120)),
         Stored::new("a.weight_scale_inv", "F32", &[3, 3], bytes(2, 36)),
@@ -128,6 +133,24 @@ fn own() -> Seed {
         Stored::new("c.weight", "F8_E4M3", &[4, 32], bytes(5, 128)),
         Stored::new("c.weight_scale", "U8", &[4, 1], bytes(6, 4)),
         Stored::new("c.input_scale", "F32", &[], bytes(7, 4)),
+        Stored::new("d.W_q", "U8", &[8, 16], bytes(8, 128)),
+        Stored::new("d.scale_q", "U8", &[4, 4], bytes(9, 16)),
+        Stored::new("d.zero_q", "U8", &[16, 1], bytes(10, 16)),
+        Stored::new("d.meta_scale.scale", "F16", &[1, 4], bytes(11, 8)),
+        Stored::new("d.meta_scale.zero", "F32", &[1, 4], bytes(12, 16)),
+        Stored::new("d.meta_zero.scale", "F32", &[], bytes(13, 4)),
+        Stored::new("d.meta_zero.zero", "F32", &[], bytes(14, 4)),
+        number("d.nbits", 4),
+        number("d.group_size", 16),
+        number("d.axis", 1),
+        number("d.meta_scale.nbits", 8),
+        number("d.meta_scale.group_size", 4),
+        number("d.meta_scale.axis", 0),
+        number("d.meta_zero.nbits", 8),
+        number("d.meta_zero.axis", 0),
+        shape("d.shape", [16, 16]),
+        shape("d.meta_scale.shape", [16, 1]),
+        shape("d.meta_zero.shape", [16, 1]),
     ];
     let config = br#"{"quantization_config":{"quant_method":"fp8","weight_block_size":[4,4],"ignore":["x"]}}"#.to_vec();
     Seed { path: "own".into(), tensors, metadata: Vec::new(), config: Some(config) }

@@ -70,19 +70,16 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         _ => return Ok(None),
     };
     let second = cx.beside(stem, ".weight_scale_2");
-    if second.is_some() != twice.is_some() {
+    if second.is_some() && twice.is_none() {
         return Err(unsupported(info, "Quark's quantised scales of whole numbers are not undone here"));
     }
-    let (scale, zero) = if twice.is_some() {
-        (second, ".weight_zero_point_2")
-    } else {
-        (cx.beside(stem, ".weight_scale"), ".weight_zero_point")
-    };
-    let scale = scale.ok_or_else(|| missing(info, "weight_scale"))?;
+    let of_step = if twice.is_some() { "_2" } else { "" };
+    let part = |name: &str| cx.beside(stem, &[".", name, of_step].concat());
+    let scale = part("weight_scale").ok_or_else(|| missing(info, &["weight_scale", of_step].concat()))?;
     let [rows, items] = info.shape[..] else { return Err(malformed(info, "not a matrix")) };
     filled(info, &info.shape)?;
     let width = items.checked_mul(per_item).ok_or_else(|| malformed(info, "too long"))?;
-    let zero = cx.beside(stem, zero);
+    let zero = part("weight_zero_point");
     let weight = Stored { cx, tensor, scale, zero, per_item, packing, order, value };
     let mut made = if grouped { weight.turned(rows, width)? } else { weight.upright(rows, width)? };
     if twice.is_some() {

@@ -62,7 +62,8 @@ fn possible(groups: u64, group: u64) -> Vec<[u64; 2]> {
     };
     let mut shapes = Vec::new();
     let mut divisor = 1;
-    while divisor <= groups / divisor {
+    // one side of any weight is shorter than this
+    while divisor <= groups / divisor && divisor < 1 << 20 {
         if groups.is_multiple_of(divisor) {
             shapes.extend(fits(divisor));
             shapes.extend(Some(groups / divisor).filter(|other| *other != divisor).and_then(fits));
