@@ -92,6 +92,11 @@ fn weight(cx: &Context<'_>, tensor: usize, module: &str, facts: &Facts<'_, '_>) 
     let inner = matrix.decoder(form(cx, facts, scale.native, zero.native)?, scale.dtype, zero.dtype);
     let descriptors = DESCRIPTORS.iter().flat_map(|&key| facts.tensors(key, module).map(move |t| (key, t)));
     parts.extend(descriptors);
+    for role in [nested::SCALE, nested::ZERO] {
+        let at = role.at(facts);
+        let own = Facts { cx, at: &at };
+        parts.extend(DESCRIPTORS.iter().filter_map(|&key| Some((key, own.tensor(key)?))));
+    }
     let name = [module, ".weight"].concat();
     let decoder = match (&scale.source, &zero.source) {
         (Source::Stored(Place { part: 1, start: 0 }), Source::Stored(Place { part: 2, start: 0 })) => inner,

@@ -29,6 +29,13 @@ pub(super) struct Role {
     half: u64,
 }
 
+impl Role {
+    /// Where the dict is.
+    pub(super) fn at(&self, facts: &Facts<'_, '_>) -> String {
+        [facts.at, ".", self.meta].concat()
+    }
+}
+
 pub(super) static SCALE: &Role =
     &Role { numbers: "scale", codes: "scale_q", flag: "quant_scale", meta: "meta_scale", half: 1 };
 pub(super) static ZERO: &Role =
@@ -99,7 +106,7 @@ fn made(
     parts: &mut Vec<(&'static str, usize)>,
 ) -> Result<Numbers> {
     let found = cx.info(tensor);
-    let at = [facts.at, ".", role.meta].concat();
+    let at = role.at(facts);
     let own = Facts { cx, at: &at };
     let matrix = Matrix::read(found, &own, own.integer("axis")?)?;
     if elements(&matrix.shape) != elements(shape) {
