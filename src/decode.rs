@@ -7,16 +7,20 @@ mod affine;
 mod blocks;
 pub(crate) mod cast;
 mod columns;
+mod derived;
 mod factors;
 mod flat;
 mod gemv;
 pub(crate) mod grouped;
 mod indexed;
+mod mingled;
 mod packed_rows;
 mod paired;
 mod reordered;
+mod rescaled;
 mod smoothed;
 mod turned;
+mod views;
 
 use crate::error::{Error, Result};
 
@@ -24,15 +28,19 @@ pub(crate) use affine::{Affine, Affinity};
 pub(crate) use blocks::Blocks;
 pub(crate) use cast::Cast;
 pub(crate) use columns::{ColumnZeros, Columns, GroupOf, LessOne, ZeroOrder};
+pub(crate) use derived::{Derived, Numbers, Place, Source, View};
 pub(crate) use factors::Factors;
 pub(crate) use flat::{Flat, PerGroup};
 pub(crate) use gemv::Gemv;
 pub(crate) use grouped::{Codes, Global, Grouped, Planes, Scales, Zeros};
 pub(crate) use indexed::Indexed;
+pub(crate) use mingled::{Mingled, Seen};
 pub(crate) use paired::Paired;
-pub(crate) use reordered::Reordered;
+pub(crate) use reordered::{PerRow, Reordered};
+pub(crate) use rescaled::Rescaled;
 pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use turned::{Factor, Order, Side, Turned};
+pub(crate) use views::{Swizzled, Tiled, Transposed, Woven};
 
 /// Memory for `rows` rows of `row_bytes` bytes of a tile.
 fn scratch(rows: usize, row_bytes: usize) -> Result<Vec<u8>> {

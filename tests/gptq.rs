@@ -413,11 +413,6 @@ fn what_does_not_go_together_is_refused() {
     refused(&awq.clone().without("m.qzeros").words("m.qzeros", &[1, 5], &[0; 5]), text, "m.qzeros");
     let three = awq.clone().without("m.scales").without("m.qzeros").words("m.qzeros", &[3, 5], &[0; 15]);
     refused(&three.with("m.scales", Dtype::F16, &[3, 40], vec![0; 240]), text, "m.scales");
-    // four outputs interleaved
-    let fast = Made::default().with("m.qweight", Dtype::I16, &[10, 64], vec![0; 1280]);
-    let fast =
-        fast.with("m.scales", Dtype::F16, &[8, 40], vec![0; 640]).with("m.qzeros", Dtype::F16, &[8, 40], vec![0; 640]);
-    refused(&fast, r#"{"quant_method":"awq","version":"gemv_fast"}"#, "gemv_fast");
     // EETQ: scales of another length
     let eetq = Made::default().with("m.weight", Dtype::I8, &[8, 4], vec![0; 32]);
     refused(&eetq.with("m.weight_scales", Dtype::F16, &[8], vec![0; 16]), "{}", "m.weight_scales");

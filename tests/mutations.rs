@@ -92,6 +92,8 @@ impl Answers {
 struct Seed {
     path: PathBuf,
     tensors: Vec<Stored>,
+    /// Keys and texts, in which some schemes describe their weights.
+    metadata: Vec<(String, String)>,
     config: Option<Vec<u8>>,
 }
 
@@ -102,12 +104,27 @@ fn seed(path: &Path) -> Seed {
         Stored::new(&info.name, info.encoding.name(), &info.shape, tensor.bytes().unwrap().into_owned())
     };
     let tensors = checkpoint.tensors().map(stored).collect();
-    Seed { tensors, config: std::fs::read(path.with_file_name("config.json")).ok(), path: path.to_owned() }
+    let metadata = checkpoint.catalog().metadata.iter();
+    let metadata = metadata.filter_map(|(key, value)| match value {
+        anamnesis::Value::Text(text) => Some((key.to_owned(), text.to_string())),
+        _ => None,
+    });
+    Seed {
+        tensors,
+        metadata: metadata.collect(),
+        config: std::fs::read(path.with_file_name("config.json")).ok(),
+        path: path.to_owned(),
+    }
 }
 
-/// One file of FP8 weights, for where there are no others.
+/// One file of FP8 weights, and one of HQQ's whose scales and zero points are quantised, which no safetensors file of
+/// HQQ's own has.
 fn own() -> Seed {
     let bytes = |seed, n| random(seed, n);
+    let number = |name: &str, n: i32| Stored::new(name, "I32", &[], n.to_le_bytes().to_vec());
+    let shape = |name: &str, shape: [i64; 2]| {
+        Stored::new(name, "I64", &[2], shape.iter().flat_map(|n| n.to_le_bytes()).collect())
+    };
     let tensors = vec![
         Stored::new("a.weight", "F8_E4M3", &[10, 12], bytes(1, 120)),
         Stored::new("a.weight_scale_inv", "F32", &[3, 3], bytes(2, 36)),
@@ -116,9 +133,27 @@ fn own() -> Seed {
         Stored::new("c.weight", "F8_E4M3", &[4, 32], bytes(5, 128)),
         Stored::new("c.weight_scale", "U8", &[4, 1], bytes(6, 4)),
         Stored::new("c.input_scale", "F32", &[], bytes(7, 4)),
+        Stored::new("d.W_q", "U8", &[8, 16], bytes(8, 128)),
+        Stored::new("d.scale_q", "U8", &[4, 4], bytes(9, 16)),
+        Stored::new("d.zero_q", "U8", &[16, 1], bytes(10, 16)),
+        Stored::new("d.meta_scale.scale", "F16", &[1, 4], bytes(11, 8)),
+        Stored::new("d.meta_scale.zero", "F32", &[1, 4], bytes(12, 16)),
+        Stored::new("d.meta_zero.scale", "F32", &[], bytes(13, 4)),
+        Stored::new("d.meta_zero.zero", "F32", &[], bytes(14, 4)),
+        number("d.nbits", 4),
+        number("d.group_size", 16),
+        number("d.axis", 1),
+        number("d.meta_scale.nbits", 8),
+        number("d.meta_scale.group_size", 4),
+        number("d.meta_scale.axis", 0),
+        number("d.meta_zero.nbits", 8),
+        number("d.meta_zero.axis", 0),
+        shape("d.shape", [16, 16]),
+        shape("d.meta_scale.shape", [16, 1]),
+        shape("d.meta_zero.shape", [16, 1]),
     ];
     let config = br#"{"quantization_config":{"quant_method":"fp8","weight_block_size":[4,4],"ignore":["x"]}}"#.to_vec();
-    Seed { path: "own".into(), tensors, config: Some(config) }
+    Seed { path: "own".into(), tensors, metadata: Vec::new(), config: Some(config) }
 }
 
 /// Sizes of a dimension that a header may claim.
@@ -261,10 +296,11 @@ fn walk(value: &Value, place: String, places: &mut Vec<String>) {
 fn bent_safetensors_are_answered() {
     let mut answers = Answers::default();
     for (number, seed) in std::iter::once(own()).chain(quantised().iter().map(|path| seed(path))).enumerate() {
-        let Seed { path, tensors, config } = &seed;
+        let Seed { path, tensors, metadata, config } = &seed;
+        let metadata: Vec<_> = metadata.iter().map(|(key, text)| (&**key, &**text)).collect();
         let config = config.as_deref();
-        answers.ask(safetensors(tensors, &[]), config, &|| path.display().to_string());
-        answers.ask(safetensors(tensors, &[]), None, &|| format!("{} without configuration", path.display()));
+        answers.ask(safetensors(tensors, &metadata), config, &|| path.display().to_string());
+        answers.ask(safetensors(tensors, &metadata), None, &|| format!("{} without configuration", path.display()));
         for (i, tensor) in tensors.iter().enumerate() {
             for (round, (what, instead)) in bent(tensor, tensors).into_iter().enumerate() {
                 // the corpus has many of a kind: each is bent in other ways
@@ -273,11 +309,11 @@ fn bent_safetensors_are_answered() {
                 }
                 let file = [&tensors[..i], &instead, &tensors[i + 1..]].concat();
                 let what = || format!("{}: {} {what}", path.display(), tensor.name);
-                answers.ask(safetensors(&file, &[]), config.filter(|_| round % 4 != 0), &what);
+                answers.ask(safetensors(&file, &metadata), config.filter(|_| round % 4 != 0), &what);
             }
         }
         for (what, config) in config.map(configs).unwrap_or_default() {
-            answers.ask(safetensors(tensors, &[]), Some(&config), &|| format!("{}: {what}", path.display()));
+            answers.ask(safetensors(tensors, &metadata), Some(&config), &|| format!("{}: {what}", path.display()));
         }
     }
     println!("{} files: {answers:?}", answers.all());

@@ -51,6 +51,11 @@ fn reference_outputs_are_met() {
     assert!(weights > 200, "only {weights} weights");
 }
 
+#[test]
+fn more_of_quark_is_met() {
+    assert_eq!(common::schemes::meets_oracles("quark_more"), 20);
+}
+
 fn met(checkpoint: &Checkpoint, output: &Output, dtype: Dtype) -> Result<(), String> {
     let plan = remember(checkpoint).plan().map_err(|e| e.to_string())?;
     if let Some(refused) = plan.refused.first() {

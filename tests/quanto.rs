@@ -8,7 +8,7 @@ const NAME: &str = "a.fc.weight";
 
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("quanto"), 4);
+    assert_eq!(meets_oracles("quanto"), 6);
 }
 
 /// 4 bits of `groups` groups of 32, with shifts of this dtype.
@@ -47,11 +47,48 @@ fn shifts_of_whole_numbers_and_odd_groups() {
 #[test]
 fn what_the_files_do_not_say_is_not_guessed() {
     let shift = || ("F32", f32s(&scales(3, 16)));
-    let text = refusal(four_bits(16, shift(), 0), "{}", NAME);
-    assert!(text.contains("shape"), "{text}");
+    let many = ("F32", f32s(&scales(3, 35)));
+    let text = refusal(four_bits(35, many, 0), "{}", NAME);
+    assert!(text.contains("shape") && text.contains("config.json"), "{text}");
     refusal(four_bits(16, shift(), 3), "{}", NAME);
     refusal(four_bits(16, shift(), 32), "{}", NAME);
     refusal(four_bits(16, ("F64", vec![0; 128]), 4), "{}", NAME);
+}
+
+#[test]
+fn groups_tell_a_shape_where_quanto_leaves_no_other() {
+    // 64 columns are not cut, and more would be cut wider
+    let file = || four_bits(16, ("F32", f32s(&scales(3, 16))), 0);
+    assert_eq!(weight(file(), "{}", NAME).0, [16, 32]);
+    assert!(notes(file(), "{}").join("").contains("as quanto chooses"));
+}
+
+#[test]
+fn the_sizes_of_the_model_tell_a_shape() {
+    // 12 groups of 128: 1536, 768, 384, 512, 256 or 128 columns
+    let file = |module: &str| {
+        let names = ["_data._data", "_scale", "_shift"].map(|part| format!("{module}.weight.{part}"));
+        safetensors(&[
+            (&names[0], "U8", &[6, 128], noise(1, 768)),
+            (&names[1], "F32", &[12, 1], f32s(&scales(2, 12))),
+            (&names[2], "F32", &[12, 1], f32s(&scales(3, 12))),
+        ])
+    };
+    let config = r#"{"hidden_size":512,"intermediate_size":384,"vocab_size":3,"num_attention_heads":4,
+        "quantization_config":{"quant_method":"quanto","weights":"int4"}}"#;
+    refusal(file("a.own"), "{}", "a.own");
+    refusal(file("a.up_proj"), r#"{"hidden_size":512,"quantization_config":{"weights":"int4"}}"#, "a.up_proj");
+    for (module, shape) in [("a.lm_head", [3, 512]), ("a.up_proj", [3, 512]), ("a.own", [3, 512])] {
+        let (found, values) = weight(file(module), config, &format!("{module}.weight"));
+        assert_eq!(found, shape);
+        let (codes, s, z) = (noise(1, 768), scales(2, 12), scales(3, 12));
+        let value = |i: usize| f32::from(codes[i % 768] >> (i / 768 * 4) & 15) * s[i / 128] - z[i / 128];
+        same(&values, &(0..1536).map(value).collect::<Vec<_>>());
+    }
+    let both = r#"{"hidden_size":256,"intermediate_size":6,"vocab_size":12,"head_dim":128,"num_attention_heads":1,
+        "quantization_config":{"quant_method":"quanto"}}"#;
+    refusal(file("a.own"), both, "a.own");
+    assert_eq!(weight(file("a.up_proj"), both, "a.up_proj.weight").0, [6, 256]);
 }
 
 #[test]

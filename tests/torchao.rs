@@ -8,7 +8,7 @@ const NAME: &str = "a.fc._weight";
 
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("torchao"), 7);
+    assert_eq!(meets_oracles("torchao"), 14);
 }
 
 /// A file whose weight is said to be this.
@@ -38,17 +38,61 @@ fn float_zero_points_are_subtracted_before_the_scale() {
 }
 
 #[test]
-fn layouts_for_one_kernel_are_refused() {
+fn layouts_that_are_not_known_are_refused() {
     let scale = |dtype: &'static str, shape: &'static [u64], bytes: usize| {
         [("a.fc._weight_scale", dtype, shape, vec![0; bytes])]
     };
-    for name in ["Int4Tensor", "Int4TilePackedTo4dTensor", "Int4PlainInt32Tensor", "Int4PreshuffledTensor", "Other"] {
+    for name in ["Int4PreshuffledTensor", "Other"] {
         let text = refusal(file(&class(name, ""), ("U8", &[4, 16]), &scale("F32", &[4, 2], 32)), "{}", NAME);
         assert!(text.contains(name), "{text}");
     }
-    let said = class("NVFP4Tensor", r#""block_size":16,"is_swizzled_scales":true"#);
-    let text = refusal(file(&said, ("U8", &[4, 16]), &scale("F8_E4M3", &[4, 2], 8)), "{}", NAME);
+    let said = class("Float8Tensor", r#""block_size":[1,16],"is_swizzled_scales":true"#);
+    let text = refusal(file(&said, ("F8_E4M3", &[4, 16]), &scale("F32", &[4, 1], 16)), "{}", NAME);
     assert!(text.contains("swizzled"), "{text}");
+    // scales of zero points that are numbers were written for another device
+    let said = class("Int4PlainInt32Tensor", r#""block_size":[1,32]"#);
+    let words = ("a.fc._weight_qdata", "I32", &[4, 8][..], noise(1, 128));
+    let zero = ("a.fc._weight_zero_point", "F32", &[2, 4][..], vec![0; 32]);
+    let metadata = serde_json::json!({"a.fc.weight": said, "tensor_names": "[]"}).to_string();
+    let tensors = [words, scale("F32", &[2, 4], 32)[0].clone(), zero];
+    let text = refusal(safetensors_with(&metadata, &tensors), "{}", NAME);
+    assert!(text.contains("device"), "{text}");
+}
+
+#[test]
+fn scales_in_blocks_are_those_of_rows() {
+    // 130 rows of 6 scales: two blocks high, two wide
+    let (rows, groups) = (130, 6);
+    let said = class("NVFP4Tensor", r#""block_size":16,"is_swizzled_scales":true"#);
+    let stored = noise(5, 2048).into_iter().map(|b| b & 0x7e).collect::<Vec<_>>();
+    let parts = [("a.fc._weight_scale", "F8_E4M3", &[64, 32][..], stored.clone())];
+    let (_, values) = weight(file(&said, ("U8", &[130, 48]), &parts), "{}", "a.fc.weight");
+    let mut scales = Vec::new();
+    for r in 0..rows {
+        scales
+            .extend((0..groups).map(|g| stored[(r / 128 * 2 + g / 4) * 512 + r % 32 * 16 + r % 128 / 32 * 4 + g % 4]));
+    }
+    let plain = class("NVFP4Tensor", r#""block_size":16,"is_swizzled_scales":false"#);
+    let parts = [("a.fc._weight_scale", "F8_E4M3", &[130, 6][..], scales)];
+    same(&values, &weight(file(&plain, ("U8", &[130, 48]), &parts), "{}", "a.fc.weight").1);
+    let short = [("a.fc._weight_scale", "F8_E4M3", &[130, 6][..], vec![0; 780])];
+    refusal(file(&said, ("U8", &[130, 48]), &short), "{}", "a.fc._weight_scale");
+}
+
+#[test]
+fn inputs_that_were_multiplied_multiply_columns() {
+    let said = class("Int8Tensor", r#""block_size":[1,32]"#);
+    let (s, factors) = (scales(2, 4), scales(3, 32));
+    let parts = [
+        ("a.fc._weight_scale", "F32", &[4, 1][..], f32s(&s)),
+        ("a.fc._weight_act_pre_scale", "F32", &[32], f32s(&factors)),
+    ];
+    let (_, values) = weight(file(&said, ("I8", &[4, 32]), &parts), "{}", "a.fc.weight");
+    let codes = noise(1, 128);
+    let value = |i: usize| f32::from(codes[i].cast_signed()) * s[i / 32] * factors[i % 32];
+    same(&values, &(0..128).map(value).collect::<Vec<_>>());
+    let wrong = [parts[0].clone(), ("a.fc._weight_act_pre_scale", "F32", &[4], f32s(&s))];
+    refusal(file(&said, ("I8", &[4, 32]), &wrong), "{}", "act_pre_scale");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::cast;
 /// A quantised tensor of PyTorch's (part 0), element by element.
 #[derive(Debug)]
 pub(crate) struct Affine {
-    /// `QINT8`, `QUINT8` or `QINT32`.
+    /// `QINT8`, `QUINT8`, `QINT32`, `QUINT4X2` or `QUINT2X4`.
     pub(crate) dtype: Dtype,
     /// Number of elements.
     pub(crate) elements: u64,
@@ -29,12 +29,13 @@ pub(crate) enum Affinity {
 
 impl Decoder for Affine {
     fn grid(&self) -> Grid {
-        Grid::new(self.elements, 1)
+        // elements that share a byte stay together
+        Grid { step: 8u64.div_ceil(self.dtype.bits()), ..Grid::new(self.elements, 1) }
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
-        let item = self.dtype.bits() / 8;
-        Spans::from_iter([Span::run(0, rows.start * item..rows.end * item)])
+        let at = |element| self.dtype.nbytes(element).unwrap_or(u64::MAX);
+        Spans::from_iter([Span::run(0, at(rows.start)..at(rows.end))])
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
@@ -43,6 +44,14 @@ impl Decoder for Affine {
         let codes: Box<dyn Iterator<Item = i32>> = match self.dtype {
             Dtype::QINT8 => Box::new(bytes.iter().map(|b| b.cast_signed().into())),
             Dtype::QUINT8 => Box::new(bytes.iter().map(|b| i32::from(*b))),
+            Dtype::QUINT4X2 | Dtype::QUINT2X4 => {
+                let (bits, count) = (self.dtype.bits(), (rows.end - rows.start) as usize);
+                let split = move |b: &u8| {
+                    let byte = *b;
+                    (0..8 / bits).map(move |i| i32::from(byte >> (i * bits) & ((1 << bits) - 1)))
+                };
+                Box::new(bytes.iter().flat_map(split).take(count))
+            }
             _ => Box::new(bytes.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b))),
         };
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // as PyTorch rounds

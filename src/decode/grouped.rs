@@ -240,7 +240,7 @@ impl Grouped {
 }
 
 impl Scales {
-    pub(super) fn factors(&self) -> Option<&Factors> {
+    pub(crate) fn factors(&self) -> Option<&Factors> {
         match self {
             Self::None => None,
             Self::Stored(factors)

@@ -30,13 +30,29 @@ pub(crate) struct Turned {
     pub(crate) zeros: Side,
 }
 
-/// How codes of 4 bits lie in a word of 32.
+/// How codes lie in a word of 32 bits, or in a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// From the lowest bits on.
     Natural,
     /// As AWQ has them: 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits on.
     Awq,
+    /// Codes of 2 bits, in each byte from the highest bits on.
+    HighFirst,
+}
+
+impl Order {
+    /// The codes of these bytes, put into the natural order.
+    pub(crate) fn undone(self, codes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Natural => codes.to_vec(),
+            Self::Awq => natural(codes).collect(),
+            Self::HighFirst => {
+                let turned = |byte: &u8| (0..4).fold(0, |all, i| all | (byte >> (2 * i) & 3) << (6 - 2 * i));
+                codes.iter().map(turned).collect()
+            }
+        }
+    }
 }
 
 /// Scales, by the number of their part.
@@ -197,13 +213,13 @@ impl Turned {
             return Ok(kernel::rows(&geometry, strip.bytes, scales, zeros, dtype, out)?);
         }
         let lines = out.len() / (count * dtype.bits() as usize / 8).max(1);
-        let codes: Vec<u8> = (0..lines).flat_map(|line| natural(strip.run(line))).collect();
+        let codes: Vec<u8> = (0..lines).flat_map(|line| self.order.undone(strip.run(line))).collect();
         Ok(kernel::rows(&Rows { stride: strip.len, ..geometry }, &codes, scales, zeros, dtype, out)?)
     }
 }
 
 /// The codes of words in AWQ's order, put into the natural one.
-pub(crate) fn natural(words: &[u8]) -> impl Iterator<Item = u8> + '_ {
+fn natural(words: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let turned = |word: &[u8; 4]| {
         let word = u32::from_le_bytes(*word);
         let places = [0, 4, 1, 5, 2, 6, 3, 7];
@@ -214,7 +230,7 @@ pub(crate) fn natural(words: &[u8]) -> impl Iterator<Item = u8> + '_ {
 }
 
 /// 2^(e - 128).
-fn half_exponent(e: u8) -> f32 {
+pub(super) fn half_exponent(e: u8) -> f32 {
     if e == 0 { f32::from_bits(0x0020_0000) } else { e8m0(e - 1) }
 }
 

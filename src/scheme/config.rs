@@ -18,6 +18,7 @@ static PLACES: &[(&str, &[&str])] = &[
     ("quantize_config.json", &[""]),
     ("quant_config.json", &[""]),
     ("quantization_map.json", &[""]),
+    ("quanto_qmap.json", &[""]),
 ];
 
 /// The configuration of a quantised checkpoint: `quantization_config` of its `config.json`, or what other
@@ -27,6 +28,8 @@ static PLACES: &[(&str, &[&str])] = &[
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuantConfig {
     map: Map<String, Value>,
+    /// The numbers of `config.json`: the sizes of the model.
+    sizes: Map<String, Value>,
     /// The file and key it was found under.
     pub origin: Option<String>,
 }
@@ -41,14 +44,16 @@ impl QuantConfig {
         let whole = parse(text)?;
         let (file, keys) = PLACES[0];
         let found = keys.iter().find_map(|key| Some((key, inside(&whole, key)?.clone())));
+        let sizes = numbers(&whole);
         Ok(match found {
-            Some((key, map)) => Self { map, origin: Some(format!("{key} of {file}")) },
-            None => Self { map: whole, origin: Some("the given configuration".to_owned()) },
+            Some((key, map)) => Self { map, sizes, origin: Some(format!("{key} of {file}")) },
+            None => Self { map: whole, sizes, origin: Some("the given configuration".to_owned()) },
         })
     }
 
     /// What stands in the files beside a checkpoint's first file, or in its directory.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
+        let mut sizes = Map::new();
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
         for (file, keys) in PLACES {
             let at = folder.join(file);
@@ -59,12 +64,15 @@ impl QuantConfig {
                 return Err(Error::unsupported("a configuration file of more than 16 MiB").in_file(&at));
             }
             let whole = parse(&text).map_err(|e| e.in_file(&at))?;
+            if *file == PLACES[0].0 {
+                sizes = numbers(&whole);
+            }
             if let Some((key, map)) = keys.iter().find_map(|key| Some((key, inside(&whole, key)?))) {
                 let place = if key.is_empty() { (*file).to_owned() } else { format!("{key} of {file}") };
-                return Ok(Self { map: map.clone(), origin: Some(place) });
+                return Ok(Self { map: map.clone(), sizes, origin: Some(place) });
             }
         }
-        Ok(Self::default())
+        Ok(Self { sizes, ..Self::default() })
     }
 
     /// Whether there is none.
@@ -109,10 +117,22 @@ impl QuantConfig {
         self.get(path)?.as_bool()
     }
 
+    /// A size of the model, by the first of these names that `config.json` has.
+    pub(crate) fn size(&self, names: &[&str]) -> Option<u64> {
+        names.iter().find_map(|name| self.sizes.get(*name)?.as_u64())
+    }
+
     /// The whole of it.
     pub fn map(&self) -> &Map<String, Value> {
         &self.map
     }
+}
+
+/// The numbers of a model's configuration, and those of its text model, which come first.
+fn numbers(whole: &Map<String, Value>) -> Map<String, Value> {
+    let text = whole.get("text_config").and_then(Value::as_object);
+    let all = whole.iter().chain(text.into_iter().flatten());
+    all.filter(|(_, value)| value.is_u64()).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn parse(text: &[u8]) -> Result<Map<String, Value>> {

@@ -126,12 +126,24 @@ impl<'c> Context<'c> {
         parts: &[(&'static str, usize)],
         decoder: impl Decoder + 'static,
     ) -> Weight {
+        self.weight_by(scheme, name, shape, parts, Arc::new(decoder))
+    }
+
+    /// As [`weight`](Self::weight), where which decoder it is depends.
+    pub(crate) fn weight_by(
+        &self,
+        scheme: &'static str,
+        name: impl Into<Box<str>>,
+        shape: &[u64],
+        parts: &[(&'static str, usize)],
+        decoder: Arc<dyn Decoder>,
+    ) -> Weight {
         Weight {
             name: name.into(),
             shape: Shape::from_slice(shape),
             scheme,
             parts: parts.iter().map(|&(role, tensor)| Part { role, tensor }).collect(),
-            decoder: Arc::new(decoder),
+            decoder,
         }
     }
 }

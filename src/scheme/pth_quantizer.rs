@@ -1,4 +1,5 @@
-//! PyTorch's own quantised tensors, QINT8, QUINT8 and QINT32: scale and zero point for all, or per channel.
+//! PyTorch's own quantised tensors, QINT8, QUINT8, QINT32, QUINT4X2 and QUINT2X4: scale and zero point for all, or per
+//! channel. The narrow ones lie in bytes from the lowest bits on, wherever rows end.
 //!
 //! Source: PyTorch, `aten/src/ATen/native/quantized/AffineQuantizerBase.cpp`; what is computed in which
 //! precision was measured on `Tensor.dequantize` (2.15): per tensor in F32, per channel with the product in F64.
@@ -15,8 +16,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
     let Some(dtype) = plain(info) else { return Ok(None) };
     match dtype {
-        Dtype::QINT8 | Dtype::QUINT8 | Dtype::QINT32 => {}
-        Dtype::QUINT4X2 | Dtype::QUINT2X4 => return Err(unsupported(info, format!("{dtype} is not undone here"))),
+        Dtype::QINT8 | Dtype::QUINT8 | Dtype::QINT32 | Dtype::QUINT4X2 | Dtype::QUINT2X4 => {}
         _ => return Ok(None),
     }
     if matches!(info.layout, Layout::Absent | Layout::Sparse(_)) {

@@ -2,8 +2,10 @@
 //!
 //! 8 bits: `w = scale * _data`. Fewer: `_data._data` holds rows of a group each, in planes from the lowest bits
 //! up, and `w = scale * code - shift`, or `scale * (code - shift)` where shifts are whole numbers. The files do
-//! not say what shape the groups make: a bias does, for it has an element per row.
+//! not say what shape the groups make: see `shape.rs`.
 //! Source: optimum-quanto 0.2.7 `tensor/{packed,qbits,qbytes,grouped}.py`, `tensor/weights/qbits.py`.
+
+mod shape;
 
 use crate::Dtype;
 use crate::catalog::{TensorInfo, elements};
@@ -12,7 +14,7 @@ use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem, unsupported};
+use super::context::{Context, malformed, plain, stem};
 use super::grain::{factors, stack};
 use super::plain::missing;
 
@@ -57,20 +59,19 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
         return Err(wrong(cx.info(if cx.info(scale).shape[..] == [groups, 1] { shift } else { scale })));
     }
     // rows of two or four planes, the last of which may be cut short: hardly ever both fit
-    let two_bits = matches!(cx.config.text("weights"), Some("int2" | "qint2"));
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    // of all of them, or, in quanto's map, of this one
+    let of_module = || cx.config.map().get(module)?.get("weights")?.as_str();
+    let configured = cx.config.text("weights").or_else(of_module);
+    let two_bits = matches!(configured, Some("int2" | "qint2"));
     let planes = if two_bits { [4u32, 2] } else { [2, 4] };
     let planes = planes.into_iter().find(|planes| groups.div_ceil((*planes).into()) == stored);
     let (Some(planes), true) = (planes, groups > 0 && group > 0) else { return Err(wrong(info)) };
-    if groups <= 2 && planes == 2 && cx.config.text("weights").is_none() {
+    if groups <= 2 && planes == 2 && configured.is_none() {
         cx.note(format!("codes of 4 bits: {} has too few rows to tell them from 2", crate::catalog::quote(name)));
     }
     let count = elements(&[groups, group]).ok_or_else(|| wrong(info))?;
-    let bias = name.strip_suffix(".weight").and_then(|module| cx.beside(module, ".bias"));
-    let rows = bias.map(|bias| cx.info(bias).elements()).filter(|rows| *rows > 0 && count.is_multiple_of(*rows));
-    let Some(rows) = rows.filter(|rows| (count / rows).is_multiple_of(group)) else {
-        let what = "its groups are stored, and not its shape; only a bias beside it would tell that";
-        return Err(unsupported(info, what));
-    };
+    let [rows, cols] = shape::of(cx, info, module, groups, group)?;
     let float = |part: usize| match cx.dtype(part) {
         Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) => Ok(dtype),
         _ => Err(malformed(cx.info(part), format!("{} where floats belong", cx.info(part).encoding))),
@@ -92,5 +93,5 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
         zeros: Some(zeros),
     };
     let parts = [("codes", tensor), ("scale", scale), ("shift", shift)];
-    Ok(cx.weight("quanto", name, &[rows, count / rows], &parts, decoder))
+    Ok(cx.weight("quanto", name, &[rows, cols], &parts, decoder))
 }

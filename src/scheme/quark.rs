@@ -1,23 +1,36 @@
-//! AMD Quark's whole numbers of 4 and 8 bits: `w = (q - zero) * scale`.
+//! AMD Quark's whole numbers of 2 to 8 bits: `w = (q - zero) * scale`.
 //!
 //! With one scale per group everything is stored the other way round: `X.weight` `[in, out]` (4 bits: I32
 //! `[in, out / 8]`), `X.weight_scale` `[in / group, out]`, and zero points like the weight. Else the weight
 //! is `[out, in]` (4 bits: `[out, in / 8]`), with a scale per row or one for all. Eight codes in a word lie
-//! in AWQ's order if `pack_method` is `reorder`, else from the lowest bits on.
+//! in AWQ's order if `pack_method` is `reorder`, else from the lowest bits on. `uint2` has four codes in a byte, from
+//! the highest bits on; `int2` is not packed; `int3` is in `three.rs`, the older export of OCP MX in `mx.rs`.
+//!
+//! Whole numbers may have been made of FP8 in a second step, and the FP8 are not stored: `weight_scale_2` is the scale
+//! of the whole numbers then, and `weight_scale` that of the FP8, `w = (q - zero) * scale_2 * scale`.
 //!
 //! That a code has a sign, and the order of the codes, is said by the configuration alone.
 //! Quark's FP8 is that of everyone, its OCP MX and NVFP4 are in `fp4.rs`.
 //!
-//! Source: Quark 0.13, `torch/utils/pack.py` and `torch/export/nn/modules/realquantizer.py`; the order of
-//! the operations is that of `scaled_fake_quantize`'s dequantisation, which was read and not run.
+//! Source: Quark 0.13, `torch/utils/pack.py`, `torch/export/nn/modules/realquantizer.py` and
+//! `torch/kernel/hw_emulation/hw_emulation_interface.py` (`dequantize_int`, `dequantize_fp8`).
+
+mod mx;
+mod three;
+
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use crate::Dtype;
 use crate::catalog::TensorInfo;
-use crate::decode::{Codes, Factor, Factors, Grouped, Order, Reordered, Scales, Side, Turned, Zeros};
+use crate::decode::{
+    Codes, Derived, Factor, Factors, Grouped, Order, PerRow, Place, Reordered, Rescaled, Scales, Side, Turned, View,
+    Zeros,
+};
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
+use crate::plan::Decoder;
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};
@@ -28,56 +41,98 @@ use super::plain::missing;
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
     let Some(stem) = stem(info, ".weight").filter(|_| cx.config.is(&["quark"])) else { return Ok(None) };
-    let (Some(stored @ (Dtype::I32 | Dtype::I8 | Dtype::U8)), Some(spec)) = (cx.dtype(tensor), spec(cx, &info.name))
-    else {
-        return Ok(None);
-    };
-    let text = |key| spec.get(key).and_then(Json::as_str).unwrap_or_default();
-    let (dtype, grouped) = (text("dtype"), text("qscheme") == "per_group");
-    let value = match (dtype, stored) {
-        ("int4", Dtype::I32) => Value::Table(Box::new(SIGNED_NIBBLES)),
-        ("uint4", Dtype::I32) | ("uint8", Dtype::U8) => Value::Unsigned,
-        ("int8", Dtype::I8) => Value::Signed,
+    let Some(stored @ (Dtype::I32 | Dtype::I8 | Dtype::U8)) = cx.dtype(tensor) else { return Ok(None) };
+    let steps = steps(cx, &info.name);
+    let Some(&first) = steps.first() else { return Ok(None) };
+    // floats that were made whole numbers in a second step
+    let of_scales = |step: &Json| step.get("is_scale_quant").and_then(Json::as_bool) == Some(true);
+    let twice = steps.get(1).copied().filter(|next| text(first, "dtype").starts_with("fp8") && !of_scales(next));
+    let spec = twice.unwrap_or(first);
+    let (dtype, grouped) = (text(spec, "dtype"), text(spec, "qscheme") == "per_group");
+    let signed = || Value::Table(Box::new(SIGNED_NIBBLES));
+    let awq =
+        if cx.config.text("export.pack_method").is_some_and(|m| m != "reorder") { Order::Natural } else { Order::Awq };
+    // codes in an item, how they lie there, and what they are worth
+    let (per_item, packing, order, value) = match (dtype, stored) {
+        ("int4", Dtype::I32) => (8, Packing::LowNibbles, awq, signed()),
+        ("uint4", Dtype::I32) => (8, Packing::LowNibbles, awq, Value::Unsigned),
+        ("uint2", Dtype::U8) => (4, Packing::Stream(2), Order::HighFirst, Value::Unsigned),
+        // not packed, and small
+        ("int2", Dtype::I32) => (1, Packing::Plane(4, 0, 8), Order::Natural, Value::Signed),
+        ("int2" | "int8", Dtype::I8) => (1, Packing::Bytes, Order::Natural, Value::Signed),
+        ("uint8", Dtype::U8) => (1, Packing::Bytes, Order::Natural, Value::Unsigned),
+        ("int3", Dtype::U8) => return three::weight(cx, tensor, stem, spec).map(Some),
+        ("mx", Dtype::U8) => return mx::weight(cx, tensor, text(spec, "mx_element_dtype")),
         ("int2" | "uint2" | "int3", _) | (_, Dtype::I32) => {
             return Err(unsupported(info, format!("Quark's {dtype:?} in {stored}, which is not undone here")));
         }
         // what is narrow floats is claimed by their dtypes
         _ => return Ok(None),
     };
-    if cx.beside(stem, ".weight_scale_2").is_some() {
-        return Err(unsupported(info, "Quark's two-step quantisation to whole numbers is not undone here"));
+    let second = cx.beside(stem, ".weight_scale_2");
+    if second.is_some() && twice.is_none() {
+        return Err(unsupported(info, "Quark's quantised scales of whole numbers are not undone here"));
     }
-    let scale = cx.beside(stem, ".weight_scale").ok_or_else(|| missing(info, "weight_scale"))?;
-    let [first, second] = info.shape[..] else { return Err(malformed(info, "not a matrix")) };
+    let of_step = if twice.is_some() { "_2" } else { "" };
+    let part = |name: &str| cx.beside(stem, &[".", name, of_step].concat());
+    let scale = part("weight_scale").ok_or_else(|| missing(info, &["weight_scale", of_step].concat()))?;
+    let [rows, items] = info.shape[..] else { return Err(malformed(info, "not a matrix")) };
     filled(info, &info.shape)?;
-    let per_word = if stored == Dtype::I32 { 8 } else { 1 };
-    let width = second.checked_mul(per_word).ok_or_else(|| malformed(info, "too long"))?;
-    let natural = cx.config.text("export.pack_method").is_some_and(|method| method != "reorder");
-    let order = if natural || stored != Dtype::I32 { Order::Natural } else { Order::Awq };
-    let packing = if stored == Dtype::I32 { Packing::LowNibbles } else { Packing::Bytes };
-    let weight = Stored { cx, tensor, stem, scale, packing, order, value };
-    if grouped { weight.turned(first, width).map(Some) } else { weight.upright(first, width).map(Some) }
+    let width = items.checked_mul(per_item).ok_or_else(|| malformed(info, "too long"))?;
+    let zero = part("weight_zero_point");
+    let weight = Stored { cx, tensor, scale, zero, per_item, packing, order, value };
+    let mut made = if grouped { weight.turned(rows, width)? } else { weight.upright(rows, width)? };
+    if twice.is_some() {
+        made = made.rescaled(cx, cx.beside(stem, ".weight_scale").ok_or_else(|| missing(info, "weight_scale"))?)?;
+    }
+    Ok(Some(cx.weight_by("quark", &*info.name, &made.shape, &made.parts, made.decoder.into())))
+}
+
+/// What becomes of a weight's parts.
+struct Made {
+    shape: [u64; 2],
+    parts: Vec<(&'static str, usize)>,
+    decoder: Box<dyn Decoder>,
+}
+
+impl Made {
+    /// What was made of floats is multiplied by their scale: one, or one for each row.
+    fn rescaled(mut self, cx: &Context<'_>, tensor: usize) -> Result<Self> {
+        let info = cx.info(tensor);
+        let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
+        let count = info.elements();
+        let Some(dtype) = dtype.filter(|_| count == 1 || count == self.shape[0]) else {
+            let what = format!("{} {:?} is no scale of {:?}", info.encoding, info.shape.as_slice(), self.shape);
+            return Err(malformed(info, what));
+        };
+        self.parts.push(("scale", tensor));
+        let factor = (self.parts.len() - 1, dtype);
+        let decoder = Box::new(Rescaled { inner: self.decoder, factor, by_row: count > 1 });
+        Ok(Self { decoder, ..self })
+    }
 }
 
 /// A weight whose codes are understood.
-struct Stored<'x, 'c, 'n> {
+struct Stored<'x, 'c> {
     cx: &'x Context<'c>,
     tensor: usize,
-    stem: &'n str,
     scale: usize,
+    zero: Option<usize>,
+    /// Codes in an item of the tensor.
+    per_item: u64,
     packing: Packing,
     order: Order,
     value: Value,
 }
 
-impl Stored<'_, '_, '_> {
-    fn parts(&self, zero: Option<usize>) -> Vec<(&'static str, usize)> {
-        let zero = zero.map(|zero| ("zero_point", zero));
+impl Stored<'_, '_> {
+    fn parts(&self) -> Vec<(&'static str, usize)> {
+        let zero = self.zero.map(|zero| ("zero_point", zero));
         [("codes", self.tensor), ("scale", self.scale)].into_iter().chain(zero).collect()
     }
 
     /// One scale per group: `[in, out]`.
-    fn turned(self, lines: u64, along: u64) -> Result<Weight> {
+    fn turned(self, lines: u64, along: u64) -> Result<Made> {
         let (cx, info, scales) = (self.cx, self.cx.info(self.tensor), self.cx.info(self.scale));
         let groups = scales.shape.first().copied().unwrap_or_default();
         let dtype = plain(scales).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
@@ -89,12 +144,9 @@ impl Stored<'_, '_, '_> {
         if !along.is_multiple_of(8) {
             return Err(unsupported(info, format!("{along} rows, which are not a multiple of 8")));
         }
-        let zero = cx.beside(self.stem, ".weight_zero_point");
-        let zeros = match zero.map(|zero| (cx.info(zero), plain(cx.info(zero)))) {
+        let zeros = match self.zero.map(|zero| (cx.info(zero), plain(cx.info(zero)))) {
             None => Side::None,
-            Some((zero, Some(Dtype::I32)))
-                if self.packing != Packing::Bytes && zero.shape[..] == [groups, along / 8] =>
-            {
+            Some((zero, Some(Dtype::I32))) if self.per_item == 8 && zero.shape[..] == [groups, along / 8] => {
                 Side::Packed(2)
             }
             Some((zero, Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::I32 | Dtype::I8))))
@@ -103,7 +155,7 @@ impl Stored<'_, '_, '_> {
                 Side::Stored(2, dtype)
             }
             // whole bytes are numbers here, not exponents
-            Some((zero, Some(Dtype::U8))) if self.packing == Packing::Bytes && zero.shape[..] == [groups, along] => {
+            Some((zero, Some(Dtype::U8))) if self.per_item < 8 && zero.shape[..] == [groups, along / self.per_item] => {
                 Side::Packed(2)
             }
             Some((zero, _)) => {
@@ -124,53 +176,59 @@ impl Stored<'_, '_, '_> {
             scales: Factor::Stored(1, dtype),
             zeros,
         };
-        Ok(cx.weight("quark", &*info.name, &[along, lines], &self.parts(zero), decoder))
+        Ok(Made { shape: [along, lines], parts: self.parts(), decoder: Box::new(decoder) })
     }
 
     /// One scale per row, or one for all: `[out, in]`.
-    fn upright(self, rows: u64, cols: u64) -> Result<Weight> {
+    fn upright(self, rows: u64, cols: u64) -> Result<Made> {
         let (cx, info) = (self.cx, self.cx.info(self.tensor));
         let scales = factors(cx, 1, self.scale, &[rows, cols], None)?;
-        let zero = cx.beside(self.stem, ".weight_zero_point");
-        let zeros = match zero {
-            None => Zeros::None,
-            Some(zero) if self.packing == Packing::Bytes => {
-                Zeros::Stored(zeros_like(cx, 2, zero, self.scale, &scales)?)
-            }
+        let (zeros, view) = match self.zero {
+            None => (Zeros::None, None),
+            Some(zero) if self.per_item == 1 => (Zeros::Stored(zeros_like(cx, 2, zero, self.scale, &scales)?), None),
             Some(zero) => self.packed_zeros(zero, rows, &scales)?,
         };
         let form = if matches!(zeros, Zeros::None) { Form::Scale } else { Form::ZeroScale };
         let row_bytes = self.packing.row_bytes(cols).ok_or_else(|| malformed(info, "too long"))?;
         let codes = Codes::new(self.packing, self.value.clone(), row_bytes);
-        let (parts, shape) = (self.parts(zero), [rows, cols]);
         let inner = Grouped { rows, cols, matrix_rows: rows, codes, form, scales: Scales::Stored(scales), zeros };
-        Ok(match self.order {
-            Order::Natural => cx.weight("quark", &*info.name, &shape, &parts, inner),
-            Order::Awq => cx.weight("quark", &*info.name, &shape, &parts, Reordered { inner }),
-        })
+        let (parts, order) = (self.parts(), self.order);
+        let made = view.map(|view| (2, view)).into_iter().collect();
+        let decoder: Box<dyn Decoder> = match order {
+            Order::Natural => Box::new(Derived::new(inner, parts.len(), made)),
+            order => Box::new(Derived::new(Reordered { inner, order }, parts.len(), made)),
+        };
+        Ok(Made { shape: [rows, cols], parts, decoder })
     }
 
-    /// Zero points of 4 bits, per row: only those that are 0, or lie in the natural order without a sign.
-    fn packed_zeros(&self, zero: usize, rows: u64, scales: &Factors) -> Result<Zeros> {
+    /// Zero points of 2 or 4 bits: packed for the rows like codes, or one number.
+    fn packed_zeros(&self, zero: usize, rows: u64, scales: &Factors) -> Result<(Zeros, Option<Arc<dyn View>>)> {
         let (cx, info) = (self.cx, self.cx.info(zero));
-        let words = rows.div_ceil(8);
-        let single = info.elements() == 1 && scales.rows == u64::MAX;
-        if plain(info) != Some(Dtype::I32) || !(single || info.elements() == words && scales.rows == 1) {
+        let (items, item) = (rows.div_ceil(self.per_item), if self.per_item == 8 { Dtype::I32 } else { Dtype::U8 });
+        let (bits, signed) = (item.bits() / self.per_item, self.value != Value::Unsigned);
+        if plain(info) == Some(Dtype::I32) && info.shape.is_empty() && scales.is_one() {
+            // of which the lowest bits count
+            let number = (cx.peek_integers(zero)?.first().copied().unwrap_or_default() & 15) as i8;
+            let number = if signed && number > 7 { number - 16 } else { number };
+            return Ok((Zeros::All(number.into()), None));
+        }
+        if plain(info) != Some(item) || info.elements() != items || scales.rows != 1 || scales.cols != self.cols() {
             let what = format!("{} {:?} is not a zero point for each of {rows} rows", info.encoding, info.shape);
             return Err(malformed(info, what));
         }
-        if self.order == Order::Natural && self.value == Value::Unsigned && !single {
-            return Ok(Zeros::PackedRows { part: 2, packing: Packing::Stream(4), bits: 4, words, groups: 1 });
-        }
-        match cx.peek(zero)?.iter().all(|byte| *byte == 0) {
-            true => Ok(Zeros::None),
-            false => Err(unsupported(info, "Quark's zero points per row in this order are not undone here")),
-        }
+        let view = PerRow { place: Place::whole(2), rows, order: self.order, per_item: self.per_item, bits, signed };
+        let dtype = if signed { Dtype::I8 } else { Dtype::U8 };
+        Ok((Zeros::Stored(Factors { part: 2, dtype, ..scales.clone() }), Some(Arc::new(view))))
+    }
+
+    /// Columns of what is not turned.
+    fn cols(&self) -> u64 {
+        self.cx.info(self.tensor).shape[1] * self.per_item
     }
 }
 
-/// What the configuration says of a layer's weight: of the first step, if there are two.
-fn spec<'c>(cx: &Context<'c>, name: &str) -> Option<&'c Json> {
+/// What the configuration says of a layer's weight, step by step.
+fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
     let layer = name.strip_suffix(".weight").unwrap_or(name);
     let of_layer = cx.config.get("layer_quant_config").and_then(Json::as_object);
     let of_layer = of_layer.into_iter().flatten().find(|(pattern, _)| fits(pattern, layer));
@@ -178,10 +236,19 @@ fn spec<'c>(cx: &Context<'c>, name: &str) -> Option<&'c Json> {
         Some((_, config)) => config.get("weight"),
         None => cx.config.get("global_quant_config.weight"),
     };
-    match weight? {
-        Json::Array(steps) => steps.first(),
-        one => Some(one),
+    match weight {
+        Some(Json::Array(steps)) => steps.iter().collect(),
+        one => one.into_iter().collect(),
     }
+}
+
+/// What it says of the first step.
+fn spec<'c>(cx: &Context<'c>, name: &str) -> Option<&'c Json> {
+    steps(cx, name).first().copied()
+}
+
+fn text<'j>(spec: &'j Json, key: &str) -> &'j str {
+    spec.get(key).and_then(Json::as_str).unwrap_or_default()
 }
 
 /// Whether a name fits a pattern with `*`.
@@ -213,7 +280,7 @@ pub(super) fn plain_exponents(cx: &Context<'_>, name: &str, info: &TensorInfo) -
     let Some(spec) = spec(cx, name).filter(|_| cx.config.is(&["quark"])) else { return Ok(()) };
     let text = |key| spec.get(key).and_then(Json::as_str);
     if text("dtype") == Some("mx") {
-        return Err(unsupported(info, "Quark's older MX export, whose exponents have no bias, is not undone here"));
+        return Err(unsupported(info, "configured as Quark's older MX export, which has no scales beside its codes"));
     }
     match text("scale_format") {
         None | Some("e8m0") => Ok(()),

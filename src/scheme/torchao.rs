@@ -3,19 +3,24 @@
 //! `m._weight_qdata`, `m._weight_scale`, … are the tensors of `m.weight`, and the file's metadata has a JSON
 //! text of that name: `{"_type": class, "_data": {attributes}, "_tensor_data_names": [...]}`.
 //! Classes: `Float8Tensor` (`q * scale`), `Int8Tensor` and `IntxUnpackedToInt8Tensor` (`(q - zero) * scale`),
-//! `MXTensor` (E8M0 scales), `NVFP4Tensor` (E4M3 scales, times `per_tensor_scale`). The Int4 classes and swizzled
-//! scales are laid out for one kernel, and are refused.
+//! `MXTensor` (E8M0 scales), `NVFP4Tensor` (E4M3 scales, times `per_tensor_scale`), whose scales may be swizzled, as
+//! cuBLAS wants them; and those of `int4.rs`. Where inputs are multiplied by `act_pre_scale`, columns are in the end.
 //! Source: torchao 0.18 `prototype/safetensors/*.py`, `quantization/quantize_/workflows/`,
-//! `prototype/mx_formats/{mx,nvfp4}_tensor.py`, `quantization/quant_primitives.py`.
+//! `prototype/mx_formats/{mx,nvfp4}_tensor.py` and `utils.py` (`to_blocked`), `quantization/quant_primitives.py`.
+
+mod int4;
+
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use crate::Dtype;
 use crate::catalog::Shape;
-use crate::decode::{Codes, Factors, Global, Grouped, Scales, Zeros};
+use crate::decode::{Codes, Derived, Factors, Global, Grouped, Place, Scales, Smoothed, Swizzled, View, Zeros};
 use crate::error::Result;
 use crate::kernel::{E2M1, Form, Packing, Value};
 use crate::metadata;
+use crate::plan::Decoder;
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};
@@ -42,12 +47,11 @@ fn weight(cx: &Context<'_>, tensor: usize, name: &str, flat: &str, said: &Json) 
     let class = said.get("_type").and_then(Json::as_str).unwrap_or_default();
     let data = |key: &str| said.get("_data").and_then(|data| data.get(key));
     let beside = |key: &str| cx.beside(flat, &["_", key].concat());
-    if data("is_swizzled_scales").is_some_and(|on| on.as_bool() != Some(false)) {
-        return Err(unsupported(info, format!("a {class} whose scales are swizzled")));
+    if let Some(claim) = int4::class(class) {
+        let made = claim(cx, &int4::Said { info, tensor, flat, said, class })?;
+        return smoothed(cx, name, made, beside("act_pre_scale"));
     }
-    if beside("act_pre_scale").is_some() {
-        return Err(unsupported(info, format!("a {class} with a scale of its inputs (act_pre_scale)")));
-    }
+    let swizzled = data("is_swizzled_scales").is_some_and(|on| on.as_bool() != Some(false));
     let scale = beside("scale").ok_or_else(|| missing(info, "scale"))?;
     let mut parts = vec![("codes", tensor), ("scale", scale)];
     let dtype = plain(info);
@@ -80,7 +84,8 @@ fn weight(cx: &Context<'_>, tensor: usize, name: &str, flat: &str, said: &Json) 
     }
     let (rows, cols, matrix_rows) = stack(&shape);
     let stored = match block {
-        Some(dtype) => grouped(cx, scale, &shape, dtype, data("block_size"))?,
+        Some(dtype) => grouped(cx, scale, &shape, dtype, data("block_size"), swizzled)?,
+        None if swizzled => return Err(unsupported(info, format!("a {class} whose scales are swizzled"))),
         None => factors(cx, 1, scale, &shape, sides(data("block_size")))?,
     };
     let (mut form, mut zeros) = (Form::Scale, Zeros::None);
@@ -111,17 +116,54 @@ fn weight(cx: &Context<'_>, tensor: usize, name: &str, flat: &str, said: &Json) 
     }
     let row_bytes = packing.row_bytes(cols).ok_or_else(not)?;
     let codes = Codes::new(packing, value, row_bytes);
+    let groups = scales.factors().map_or(1, |factors| cols.div_ceil(factors.cols));
     let decoder = Grouped { rows, cols, matrix_rows: matrix_rows.max(1), codes, form, scales, zeros };
+    let decoder: Box<dyn Decoder> = if swizzled {
+        let view: Arc<dyn View> = Arc::new(Swizzled { place: Place::whole(1), rows, groups });
+        Box::new(Derived::new(decoder, parts.len(), vec![(1, view)]))
+    } else {
+        Box::new(decoder)
+    };
+    smoothed(cx, name, Made { shape, parts, decoder }, beside("act_pre_scale"))
+}
+
+/// A weight in the basis of inputs that were multiplied, if they were.
+struct Made {
+    shape: Shape,
+    parts: Vec<(&'static str, usize)>,
+    decoder: Box<dyn Decoder>,
+}
+
+/// The weight, in the basis of the inputs as they come.
+fn smoothed(cx: &Context<'_>, name: &str, made: Made, factors: Option<usize>) -> Result<Weight> {
+    let Made { shape, mut parts, decoder } = made;
+    let Some(factors) = factors else { return Ok(cx.weight_by("torchao", name, &shape, &parts, decoder.into())) };
+    let (info, cols) = (cx.info(factors), shape.last().copied().unwrap_or_default());
+    let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
+    let (Some(dtype), true) = (dtype, info.elements() == cols) else {
+        let what = format!("{} {:?} is not a factor for each of {cols} columns", info.encoding, info.shape.as_slice());
+        return Err(malformed(info, what));
+    };
+    parts.push(("act_pre_scale", factors));
+    let decoder = Smoothed { inner: decoder, columns: Some((parts.len() - 1, dtype)), low_rank: None };
     Ok(cx.weight("torchao", name, &shape, &parts, decoder))
 }
 
 /// Scales of groups along the rows, stored as bytes of this type or as it.
-fn grouped(cx: &Context<'_>, scale: usize, shape: &[u64], dtype: Dtype, group: Option<&Json>) -> Result<Factors> {
+fn grouped(
+    cx: &Context<'_>,
+    scale: usize,
+    shape: &[u64],
+    dtype: Dtype,
+    group: Option<&Json>,
+    swizzled: bool,
+) -> Result<Factors> {
     let info = cx.info(scale);
     let (rows, cols, _) = stack(shape);
     let group = group.and_then(Json::as_u64).filter(|group| *group > 0);
     let group = group.ok_or_else(|| malformed(info, "its block_size is missing"))?;
-    let fits = cols.is_multiple_of(group) && rows.checked_mul(cols / group) == Some(info.elements());
+    let stored = if swizzled { Swizzled::bytes(rows, cols / group) } else { rows.checked_mul(cols / group) };
+    let fits = cols.is_multiple_of(group) && cols > 0 && stored == Some(info.elements());
     if !fits || !plain(info).is_some_and(|found| found == dtype || found == Dtype::U8) {
         let what =
             format!("{} {:?} does not scale {shape:?} by groups of {group}", info.encoding, info.shape.as_slice());

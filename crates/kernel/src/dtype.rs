@@ -65,7 +65,7 @@ static DTYPES: &[Row] = rows![
     F8_E5M2 8 1, F8_E4M3 8 1, F8_E8M0 8 1, F8_E4M3FNUZ 8 1, F8_E5M2FNUZ 8 1,
     I16 16 2, U16 16 2, F16 16 2, BF16 16 2, I32 32 4, U32 32 4, F32 32 4,
     C32 32 2, C64 64 4, F64 64 8, I64 64 8, U64 64 8, C128 128 8,
-    QINT8 8 1, QUINT8 8 1, QINT32 32 4, QUINT4X2 8 1, QUINT2X4 8 1,
+    QINT8 8 1, QUINT8 8 1, QINT32 32 4, QUINT4X2 4 1, QUINT2X4 2 1,
 ];
 
 impl Dtype {
@@ -80,12 +80,12 @@ impl Dtype {
         self.row().name
     }
 
-    /// Width of one element in bits: 4, 6, 8, 16, 32, 64 or 128.
+    /// Width of one element in bits: 2, 4, 6, 8, 16, 32, 64 or 128.
     pub fn bits(self) -> u64 {
         u64::from(self.row().bits)
     }
 
-    /// Width of one element in bytes, unless elements share bytes (F4, F6).
+    /// Width of one element in bytes, unless elements share bytes (F4, F6, QUINT4X2, QUINT2X4).
     pub fn item_bytes(self) -> Option<u64> {
         self.bits().is_multiple_of(8).then(|| self.bits() / 8)
     }
@@ -100,13 +100,14 @@ impl Dtype {
         u32::from(self.row().unit)
     }
 
-    /// Bytes of `elements` elements; `None` if they do not end on a byte or do not fit in 64 bits.
+    /// Bytes of `elements` elements; `None` if they do not end on a byte or do not fit in 64 bits. PyTorch fills up the
+    /// last byte of its narrow quantised tensors.
     pub fn nbytes(self, elements: u64) -> Option<u64> {
         let bits = u128::from(elements) * u128::from(self.bits());
-        if !bits.is_multiple_of(8) {
+        if !bits.is_multiple_of(8) && !matches!(self, Self::QUINT4X2 | Self::QUINT2X4) {
             return None;
         }
-        u64::try_from(bits / 8).ok()
+        u64::try_from(bits.div_ceil(8)).ok()
     }
 
     /// The dtype with this name (exact spelling).
@@ -149,6 +150,8 @@ mod tests {
         assert_eq!(Dtype::F4.nbytes(3), None);
         assert_eq!(Dtype::F4.nbytes(4), Some(2));
         assert_eq!(Dtype::F6_E2M3.nbytes(4), Some(3));
+        assert_eq!(Dtype::QUINT4X2.nbytes(3), Some(2));
+        assert_eq!(Dtype::QUINT2X4.nbytes(5), Some(2));
         assert_eq!(Dtype::F64.nbytes(u64::MAX), None);
         assert_eq!(Dtype::C128.nbytes(2), Some(32));
     }

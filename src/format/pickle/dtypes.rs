@@ -31,7 +31,7 @@ static DTYPES: &[Row] = rows![
     "complex64" "ComplexFloatStorage" Some(Dtype::C64), "complex128" "ComplexDoubleStorage" Some(Dtype::C128),
     "qint8" "QInt8Storage" Some(Dtype::QINT8), "quint8" "QUInt8Storage" Some(Dtype::QUINT8),
     "qint32" "QInt32Storage" Some(Dtype::QINT32),
-    "quint4x2" "QUInt4x2Storage" None, "quint2x4" "QUInt2x4Storage" None,
+    "quint4x2" "QUInt4x2Storage" Some(Dtype::QUINT4X2), "quint2x4" "QUInt2x4Storage" Some(Dtype::QUINT2X4),
     "complex32" "" Some(Dtype::C32), "uint16" "" Some(Dtype::U16), "uint32" "" Some(Dtype::U32),
     "uint64" "" Some(Dtype::U64), "float8_e4m3fn" "" Some(Dtype::F8_E4M3), "float8_e5m2" "" Some(Dtype::F8_E5M2),
     "float8_e4m3fnuz" "" Some(Dtype::F8_E4M3FNUZ), "float8_e5m2fnuz" "" Some(Dtype::F8_E5M2FNUZ),
@@ -69,11 +69,20 @@ impl TorchDtype {
         self.row().dtype
     }
 
-    /// Bytes per stored item. Two `F4` share one.
+    /// Bytes per stored item. Two `F4` share one, and so do elements of the narrow quantised types.
     pub(crate) fn item_bytes(self) -> Option<u64> {
         match self.dtype()? {
-            Dtype::F4 => Some(1),
+            Dtype::F4 | Dtype::QUINT4X2 | Dtype::QUINT2X4 => Some(1),
             dtype => dtype.item_bytes(),
+        }
+    }
+
+    /// Elements that PyTorch counts in an item.
+    pub(crate) fn per_item(self) -> u64 {
+        match self.dtype() {
+            Some(Dtype::QUINT4X2) => 2,
+            Some(Dtype::QUINT2X4) => 4,
+            _ => 1,
         }
     }
 }

@@ -65,8 +65,8 @@ impl Geometry {
     /// The tensor in a storage. An empty one may claim any offset: PyTorch takes no bytes for it.
     #[inline]
     pub(super) fn place(self, storage: &Storage, member: &Member, dtype: TorchDtype) -> Result<TensorInfo> {
-        let item = item_bytes(dtype)?;
-        let held = storage.nbytes / item;
+        let (item, per_item) = (item_bytes(dtype)?, dtype.per_item());
+        let held = (storage.nbytes / item).saturating_mul(per_item);
         let end = self.offset.checked_add(self.span);
         if self.span > 0 && end.is_none_or(|end| end > held) {
             return Err(Error::malformed(format!(
@@ -76,18 +76,22 @@ impl Geometry {
             )));
         }
         let empty = self.span == 0;
-        let lead = storage.start + self.offset.min(held) * item; // inside the storage
+        let first = self.offset.min(held);
+        if !first.is_multiple_of(per_item) {
+            return Err(Error::unsupported(format!("a view of torch.{} that begins inside a byte", dtype.name())));
+        }
+        let lead = storage.start + first / per_item * item; // inside the storage
         let row_major = empty || self.row_major();
         let mut info = described(self.shape, dtype)?;
         if storage.deflated {
             info.bytes = member.bytes;
             info.packing = Packing::Deflate { inflated: member.inflated, skip: lead };
         } else {
-            info.bytes = ByteRange::new(member.bytes.start + lead, self.span * item);
+            info.bytes = ByteRange::new(member.bytes.start + lead, self.span.div_ceil(per_item) * item);
         }
         if !row_major {
-            if info.encoding == Encoding::Plain(Dtype::F4) {
-                return Err(Error::unsupported("a strided view of torch.float4_e2m1fn_x2"));
+            if info.encoding.item_bytes().is_none() {
+                return Err(Error::unsupported(format!("a strided view of torch.{}", dtype.name())));
             }
             info.layout = Layout::Strided(self.strides.to_vec().into_boxed_slice());
         }

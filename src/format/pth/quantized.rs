@@ -11,7 +11,8 @@ use super::storage::count;
 
 pub(super) fn apply(work: &mut Work<'_, '_, '_>, mut info: TensorInfo, params: Id) -> Result<TensorInfo> {
     let heap = work.heap;
-    if !matches!(info.encoding, crate::Encoding::Plain(Dtype::QINT8 | Dtype::QUINT8 | Dtype::QINT32)) {
+    use Dtype::{QINT8, QINT32, QUINT2X4, QUINT4X2, QUINT8};
+    if !matches!(info.encoding, crate::Encoding::Plain(QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4)) {
         return Err(Error::malformed("a quantised tensor whose storage is not"));
     }
     let params = heap.sequence(params).ok_or_else(|| wrong("a quantised tensor"))?;

@@ -1,0 +1,80 @@
+//! Quark's `int3`: rows of `[out, in]` as a stream of 3 bits in two's complement.
+//!
+//! Scales of groups lie the other way round, `[groups, out]`, though the codes do not. What Quark writes for zero
+//! points has a shape that Quark itself does not read back: only those that are 0 are understood.
+//! Source: Quark 0.13, `torch/utils/pack.py` (`Pack_3_bits`), `torch/export/nn/modules/realquantizer.py`.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::Dtype;
+use crate::decode::{Codes, Derived, Factors, Grouped, Place, Scales, Transposed, View, Zeros};
+use crate::error::Result;
+use crate::kernel::{Form, Packing, Value};
+use crate::scheme::Weight;
+use crate::scheme::context::{Context, malformed, plain, unsupported};
+use crate::scheme::grain::{factors, filled};
+use crate::scheme::plain::missing;
+
+pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -> Result<Weight> {
+    let info = cx.info(tensor);
+    filled(info, &info.shape)?;
+    let shape = match info.shape[..] {
+        [rows, bytes] if bytes.is_multiple_of(3) => bytes.checked_mul(8).map(|bits| [rows, bits / 3]),
+        _ => None,
+    };
+    let [rows, cols] =
+        shape.ok_or_else(|| malformed(info, format!("{:?} is not rows of eights of 3 bits", info.shape.as_slice())))?;
+    if cx.beside(stem, ".weight_scale_2").is_some() {
+        return Err(unsupported(info, "Quark's int3 in two steps"));
+    }
+    let scale = cx.beside(stem, ".weight_scale").ok_or_else(|| missing(info, "weight_scale"))?;
+    let mut parts = vec![("codes", tensor), ("scale", scale)];
+    if let Some(zero) = cx.beside(stem, ".weight_zero_point") {
+        // symmetric numbers have none but 0
+        let symmetric = spec.get("symmetric").and_then(Json::as_bool) == Some(true);
+        if !symmetric && !cx.peek(zero)?.iter().all(|byte| *byte == 0) {
+            return Err(unsupported(
+                cx.info(zero),
+                "zero points of Quark's int3, whose shape Quark does not read back",
+            ));
+        }
+        parts.push(("zero_point", zero));
+    }
+    let there = cx.info(scale);
+    let (mut made, mut scales) = (Vec::new(), None);
+    if spec.get("qscheme").and_then(Json::as_str) == Some("per_group") {
+        let dtype = plain(there).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
+        let (Some(dtype), [groups, _]) =
+            (dtype, *there.shape.first_chunk().filter(|s: &&[u64; 2]| s[1] == rows).unwrap_or(&[0, 0]))
+        else {
+            return Err(malformed(there, format!("{} {:?} does not scale {shape:?}", there.encoding, there.shape)));
+        };
+        if groups == 0 || there.shape.len() != 2 || !cols.is_multiple_of(groups) {
+            return Err(malformed(there, format!("{:?} does not scale {:?}", there.shape.as_slice(), [rows, cols])));
+        }
+        let (entry, place) = (dtype.bits() / 8, Place::whole(1));
+        let view =
+            Transposed { place, rows, matrix_rows: rows, room: rows, groups, lines: groups, entry, factor: 0..entry };
+        made.push((1, Arc::new(view) as Arc<dyn View>));
+        scales = Some(Factors::per_group(1, dtype, cols / groups));
+    }
+    let scales = match scales {
+        Some(scales) => scales,
+        None => factors(cx, 1, scale, &[rows, cols], None)?,
+    };
+    let mut table = [0.0; 16];
+    table.iter_mut().zip([0i8, 1, 2, 3, -4, -3, -2, -1]).for_each(|(value, code)| *value = code.into());
+    let inner = Grouped {
+        rows,
+        cols,
+        matrix_rows: rows,
+        codes: Codes::new(Packing::Stream(3), Value::Table(Box::new(table)), cols / 8 * 3),
+        form: Form::Scale,
+        scales: Scales::Stored(scales),
+        zeros: Zeros::None,
+    };
+    let decoder = Derived::new(inner, parts.len(), made);
+    Ok(cx.weight("quark", &*info.name, &[rows, cols], &parts, decoder))
+}
