@@ -101,7 +101,7 @@ impl Deref for Chunk<'_> {
 }
 
 /// Why a pool gave no buffer, as an error of ours.
-fn refused(error: zeropool::GetError) -> Error {
+pub(crate) fn refused(error: zeropool::GetError) -> Error {
     use zeropool::GetError::{OutOfMemory, Pin, Spent, TimedOut, TooLarge};
     match error {
         Spent { len, budget, .. } | TooLarge { len, budget } => Error::new(ErrorKind::Limit {

@@ -9,6 +9,9 @@ mod planning;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+use zeropool::{Buffer, BufferPool};
 
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
@@ -18,6 +21,9 @@ use crate::load::Loader;
 use crate::plan::{Plan, TensorSpec};
 use crate::scheme::QuantConfig;
 use crate::sink::{Extent, Memory, SafetensorsSink, Sink};
+
+/// How long a full pool is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 type Filter<'c> = Arc<dyn Fn(&str) -> bool + Send + Sync + 'c>;
 
@@ -35,13 +41,13 @@ pub struct Remember<'c> {
     loader: Option<Arc<dyn Loader>>,
 }
 
-/// One weight in memory.
+/// One weight in memory: in a `Vec`, or in a pool's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
+pub struct Remembered<B = Vec<u8>> {
     /// Its name, shape and dtype.
     pub spec: TensorSpec,
     /// Its elements in C order, little endian.
-    pub bytes: Vec<u8>,
+    pub bytes: B,
 }
 
 /// Brings every quantised weight of a checkpoint back to full precision (BF16 if nothing else is said);
@@ -189,12 +195,42 @@ impl<'c> Remember<'c> {
     /// # Errors
     /// As [`run`](Self::run), and if one is longer than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
     pub fn all(&self) -> Result<Vec<Remembered>> {
+        self.gather(|output| {
+            let mut bytes = Vec::new();
+            let len = self.within(output)?;
+            bytes.try_reserve_exact(len).map_err(|_| self.over(output))?;
+            bytes.resize(len, 0);
+            Ok(bytes)
+        })
+    }
+
+    /// All weights and plain tensors, in buffers of a pool: no page of memory that was used before is touched for the
+    /// first time again, which is what filling a new `Vec` mostly consists of.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// let pool = zeropool::BufferPool::new();
+    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+    /// for weight in remember(&checkpoint).all_in(&pool)? {
+    ///     println!("{}: {} bytes", weight.spec, weight.bytes.len());
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`all`](Self::all), and if the pool's budget does not hold them: what it has lent elsewhere is waited for, a
+    /// few seconds long.
+    pub fn all_in(&self, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
+        self.gather(|output| pool.get_timeout(self.within(output)?, PATIENCE).map_err(crate::load::refused))
+    }
+
+    /// All outputs, in memory that `room` gives for each.
+    fn gather<B: AsMut<[u8]>>(&self, room: impl Fn(&TensorSpec) -> Result<B>) -> Result<Vec<Remembered<B>>> {
         let mut plan = self.plan()?;
-        let mut all = Vec::with_capacity(plan.jobs.len());
-        for job in &plan.jobs {
-            all.push(Remembered { bytes: self.room(&job.output)?, spec: job.output.clone() });
-        }
-        let buffers = all.iter_mut().map(|one| &mut *one.bytes).collect();
+        let make = |spec: TensorSpec| Ok(Remembered { bytes: room(&spec)?, spec });
+        let mut all = plan.jobs.iter().map(|job| make(job.output.clone())).collect::<Result<Vec<_>>>()?;
+        let buffers = all.iter_mut().map(|one| one.bytes.as_mut()).collect();
         self.run(&mut plan, &mut Memory::new(buffers), &mut |_| ControlFlow::Continue(()))?;
         Ok(all)
     }
@@ -231,19 +267,18 @@ impl<'c> Remember<'c> {
         Ok(SafetensorsSink::new(path.as_ref(), extent).overwrite(self.overwrite).metadata(metadata))
     }
 
-    /// Memory for an output, within the limits.
-    fn room(&self, output: &TensorSpec) -> Result<Vec<u8>> {
+    /// The length of an output, within the limits.
+    fn within(&self, output: &TensorSpec) -> Result<usize> {
         let allowed = self.checkpoint.limits().tensor_bytes;
-        let needed = output.nbytes().unwrap_or(u64::MAX);
-        let over = || {
-            let what = format!("weight {}", crate::catalog::quote(&output.name));
-            Error::new(crate::ErrorKind::Limit { what, needed, allowed, knob: "tensor_bytes" })
-        };
-        let len = usize::try_from(needed).ok().filter(|_| needed <= allowed).ok_or_else(over)?;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len).map_err(|_| over())?;
-        bytes.resize(len, 0);
-        Ok(bytes)
+        let len = output.nbytes().filter(|len| *len <= allowed).and_then(|len| usize::try_from(len).ok());
+        len.ok_or_else(|| self.over(output))
+    }
+
+    #[cold]
+    fn over(&self, output: &TensorSpec) -> Error {
+        let (needed, allowed) = (output.nbytes().unwrap_or(u64::MAX), self.checkpoint.limits().tensor_bytes);
+        let what = format!("weight {}", crate::catalog::quote(&output.name));
+        Error::new(crate::ErrorKind::Limit { what, needed, allowed, knob: "tensor_bytes" })
     }
 }
 

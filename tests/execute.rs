@@ -82,6 +82,7 @@ fn read_back(path: &Path, like: &[Remembered]) -> Vec<Remembered> {
 #[test]
 fn threads_sources_and_sinks_make_the_same_bytes() {
     let scratch = Scratch::new("execute");
+    let pool = zeropool::BufferPool::new();
     for (name, file) in inputs() {
         let path = scratch.path(name);
         std::fs::write(&path, &file).unwrap();
@@ -99,6 +100,9 @@ fn threads_sources_and_sinks_make_the_same_bytes() {
                     let what = format!("{name} {dtype} {way:?}, {threads} threads");
                     let remember = remember(&checkpoint).dtype(dtype).threads(threads).overwrite(true);
                     same(&remember.all().unwrap(), &expected, &what);
+                    let pooled = remember.all_in(&pool).unwrap().into_iter();
+                    let pooled = pooled.map(|one| Remembered { spec: one.spec, bytes: one.bytes.to_vec() });
+                    same(&pooled.collect::<Vec<_>>(), &expected, &what);
                     let to = scratch.path("out.safetensors");
                     remember.to_file(&to).unwrap();
                     same(&read_back(&to, &expected), &expected, &what);

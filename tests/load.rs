@@ -98,7 +98,9 @@ fn ten_thousand_tiny_tensors_take_few_buffers() {
         let loaded = load(&checkpoint).loader(Shared(loader.clone())).pool(&pool).own(false).run().unwrap();
         assert!(loaded.tensors().iter().map(|t| t.bytes().to_vec()).eq(expected.iter().cloned()), "{name}");
         let stats = pool.stats();
-        assert!(stats.hits + stats.misses < 10, "{name}: {stats:?}");
+        // what would be lent is read one by one where nothing is mapped
+        let one_by_one = name.contains("mapped") && !cfg!(feature = "mmap");
+        assert!(stats.hits + stats.misses < 10 || one_by_one, "{name}: {stats:?}");
         assert_eq!(loaded.get("t00001").unwrap().bytes(), expected[1]);
         assert!(loaded.get("t").is_none());
     }
@@ -260,8 +262,10 @@ fn one_tensor_of_8_gib() {
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     let error = load(&checkpoint).pool(&pool).run().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Limit { knob: "budget", needed, .. } if *needed == 8 << 30), "{error}");
-    let loaded = load(&checkpoint).pool(&pool).own(false).loader(Mapped::new()).run().unwrap();
-    assert_eq!(loaded.tensors()[0].bytes().len(), 8 << 30);
+    if cfg!(feature = "mmap") {
+        let loaded = load(&checkpoint).pool(&pool).own(false).loader(Mapped::new()).run().unwrap();
+        assert_eq!(loaded.tensors()[0].bytes().len(), 8 << 30);
+    }
     let free = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?.to_owned();
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
@@ -279,7 +283,7 @@ fn facts_tell_warm_from_cold() {
     let scratch = Scratch::new("load-facts");
     let checkpoint = on_disk(&scratch, &large());
     let facts = Facts::of(&checkpoint);
-    assert!(facts.lent && facts.bytes > 50 << 20);
+    assert!(facts.lent == cfg!(feature = "mmap") && facts.bytes > 50 << 20);
     let Some(resident) = facts.resident else { return skip("this kernel has no cachestat") };
     assert!(resident > 0.95, "just written: {resident}");
     if matches!(facts.kind, Kind::Memory(_)) {

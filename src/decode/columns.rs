@@ -128,7 +128,12 @@ impl Decoder for Columns {
                 ColumnZeros::All(zero) => (0..count).for_each(|column| of_group(&mut zeros, column, zero)),
                 ColumnZeros::Packed { order, less, .. } => {
                     let words = unpacked_words(inputs[2].run(g), order.width(), less);
-                    (0..count).for_each(|column| of_group(&mut zeros, column, order.zero(&words, less, column)));
+                    let codes = order.codes(&words, count);
+                    let most = ((1u16 << order.width().bits()) - 1) as u8;
+                    for (column, code) in codes.into_iter().enumerate() {
+                        let code = if less == LessOne::Each { code.wrapping_add(1) & most } else { code };
+                        of_group(&mut zeros, column, f32::from(code));
+                    }
                 }
             }
         }
@@ -158,14 +163,22 @@ impl ZeroOrder {
         }
     }
 
-    fn zero(self, words: &[[u8; 4]], less: LessOne, column: usize) -> f32 {
-        let (width, at) = match self {
-            Self::Natural(width) => (width, column),
-            Self::Awq(width) => (width, column / 8 * 8 + kernel::AWQ[column % 8]),
+    /// The codes of so many columns.
+    fn codes(self, words: &[[u8; 4]], count: usize) -> Vec<u8> {
+        let place = |column: usize| match self {
+            Self::Natural(_) => column,
+            Self::Awq(_) => column / 8 * 8 + kernel::AWQ[column % 8],
         };
-        let code = kernel::packed_code(words, width, at);
-        let most = ((1u16 << width.bits()) - 1) as u8;
-        f32::from(if less == LessOne::Each { code.wrapping_add(1) & most } else { code })
+        if let Width::Stream(4) | Width::Planar(4) = self.width() {
+            // mostly so: eight codes of a word at once
+            let places: [usize; 8] = std::array::from_fn(place);
+            let codes = words.iter().flat_map(|word| {
+                let word = u32::from_le_bytes(*word);
+                places.map(|at| (word >> (4 * at)) as u8 & 15)
+            });
+            return codes.chain(std::iter::repeat(0)).take(count).collect();
+        }
+        (0..count).map(|column| kernel::packed_code(words, self.width(), place(column))).collect()
     }
 }
 

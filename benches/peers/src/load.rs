@@ -1,6 +1,7 @@
 //! A file's tensors into memory, every page touched: ours, what one would write by hand, and others' libraries. One
 //! process per variant, alternating; the second load of a process is where pools and allocators differ.
 
+mod raw;
 mod variants;
 
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::{Command, ExitCode};
 
-use variants::VARIANTS;
+use variants::{DEQUANTISE, VARIANTS, Variant};
 
 const ROUNDS: usize = 7;
 const PYTHON: &str = include_str!("load.py");
@@ -32,22 +33,23 @@ struct Sample {
 }
 
 pub fn compare(args: &[&str]) -> ExitCode {
-    let python = std::env::var("PEERS_PYTHON").ok();
-    if python.is_none() {
+    if std::env::var("PEERS_PYTHON").is_err() {
         eprintln!("PEERS_PYTHON is not set: torch, numpy, safetensors and gguf are left out");
     }
     let cold = args.contains(&"--cold");
     for file in args.iter().filter(|arg| !arg.starts_with("--")) {
-        if cold {
-            measure(file, true, python.as_deref());
-        } else {
-            measure(file, false, python.as_deref());
-        }
+        measure(file, VARIANTS, PYTHON_VARIANTS, cold);
     }
     ExitCode::SUCCESS
 }
 
-fn measure(file: &str, cold: bool, python: Option<&str>) {
+/// Quantised weights brought back into memory: the pool's, and new.
+pub fn dequantise(files: &[&str]) -> ExitCode {
+    files.iter().for_each(|file| measure(file, DEQUANTISE, &[], false));
+    ExitCode::SUCCESS
+}
+
+fn measure(file: &str, rust: &'static [Variant], python: &'static [(&str, &[&str])], cold: bool) {
     let extension = file.rsplit('.').next().unwrap_or_default();
     let mut runs: BTreeMap<(usize, &'static str), Vec<Vec<Sample>>> = BTreeMap::new();
     let times = if cold { "1" } else { "3" };
@@ -55,8 +57,8 @@ fn measure(file: &str, cold: bool, python: Option<&str>) {
         // so that every variant reads the page cache
         std::io::copy(&mut File::open(file).expect("the file"), &mut std::io::sink()).expect("it can be read");
     }
-    let ours = VARIANTS.iter().enumerate().filter(|(_, v)| v.reads.contains(&extension) || v.reads.is_empty());
-    let theirs = PYTHON_VARIANTS.iter().enumerate().filter(|(_, v)| v.1.contains(&extension));
+    let ours = rust.iter().enumerate().filter(|(_, v)| v.reads.contains(&extension) || v.reads.is_empty());
+    let theirs = python.iter().enumerate().filter(|(_, v)| v.1.contains(&extension));
     let mut all: Vec<((usize, &'static str), Vec<String>)> = Vec::new();
     let me = std::env::current_exe().expect("this program has a path").display().to_string();
     for (i, variant) in ours {
@@ -64,8 +66,8 @@ fn measure(file: &str, cold: bool, python: Option<&str>) {
         all.push(((i, variant.name), command));
     }
     for (i, (name, _)) in theirs {
-        let Some(python) = python else { continue };
-        let command = [python, "-c", PYTHON, name, file, times].map(str::to_owned).to_vec();
+        let Ok(python) = std::env::var("PEERS_PYTHON") else { continue };
+        let command = [&python, "-c", PYTHON, name, file, times].map(str::to_owned).to_vec();
         all.push(((100 + i, name), command));
     }
     for round in 0..ROUNDS {

@@ -5,6 +5,7 @@
 //! cargo run --release -- kernels [TYPE…]     decoding, one thread, in a warm cache
 //! cargo run --release -- remember FILE.gguf  a whole file to BF16 safetensors
 //! cargo run --release -- load FILE… [--cold]  tensors into memory
+//! cargo run --release -- dequantise FILE…    quantised weights into the pool, and into new memory
 //! cargo run --release -- pool                buffer pools and allocators
 //! cargo run --release -- process COMMAND…    a whole command against an empty process
 //! ```
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         ["kernels", types @ ..] => kernels::compare(types),
         ["remember", args @ ..] => remember::compare(args),
         ["load", args @ ..] if !args.is_empty() => load::compare(args),
+        ["dequantise", files @ ..] if !files.is_empty() => load::dequantise(files),
         ["pool"] => pool::compare(),
         ["process", command @ ..] if !command.is_empty() => process::against_nothing(command),
         // one variant alone, which the comparisons above run

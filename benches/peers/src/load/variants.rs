@@ -1,5 +1,6 @@
 //! The variants in Rust: each loads a file so many times and says what each time took.
 
+use super::raw;
 use std::alloc::{GlobalAlloc, Layout};
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anamnesis::load::{Loader, Mapped, Pread, Uring};
-use anamnesis::{ByteRange, Checkpoint, load};
+use anamnesis::{ByteRange, Checkpoint, load, remember};
 use zeropool::BufferPool;
 
 /// Loads a path and touches what it loaded: the sum of a byte per page, tensor by tensor.
@@ -24,10 +25,32 @@ pub struct Variant {
 /// What a process keeps from one load to the next.
 #[derive(Default)]
 pub struct Held {
-    pool: BufferPool,
+    pub pool: BufferPool,
     zeropool: Option<zeropool02::BufferPool>,
     buffer: Vec<u8>,
 }
+
+/// Quantised weights brought back, into memory of each kind.
+pub static DEQUANTISE: &[Variant] = &[
+    Variant {
+        name: "ours, into the pool",
+        reads: &[],
+        load: |held, path| {
+            let checkpoint = Checkpoint::open(path).unwrap();
+            let all = remember(&checkpoint).all_in(&held.pool).unwrap();
+            all.iter().fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
+        },
+    },
+    Variant {
+        name: "ours, into new vectors",
+        reads: &[],
+        load: |_, path| {
+            let checkpoint = Checkpoint::open(path).unwrap();
+            let all = remember(&checkpoint).all().unwrap();
+            all.iter().fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
+        },
+    },
+];
 
 pub static VARIANTS: &[Variant] = &[
     Variant { name: "ours, owned", reads: &[], load: |held, path| ours(held, path, true, None::<Pread>) },
@@ -39,6 +62,7 @@ pub static VARIANTS: &[Variant] = &[
         reads: &[],
         load: |held, path| ours(held, path, true, Some(Uring::new().direct(true))),
     },
+    Variant { name: "whole file: raw io_uring loop, direct", reads: &[], load: raw::load },
     Variant {
         name: "a Vec per tensor, glibc",
         reads: &["safetensors", "gguf"],
@@ -105,7 +129,7 @@ pub static VARIANTS: &[Variant] = &[
     },
 ];
 
-fn touched(bytes: &[u8]) -> u64 {
+pub fn touched(bytes: &[u8]) -> u64 {
     bytes.iter().step_by(4096).fold(0, |sum, byte| sum.wrapping_add(u64::from(*byte)))
 }
 
@@ -169,7 +193,7 @@ impl Drop for Mi {
 
 /// Loads so many times; prints nanoseconds, faults, processor time and sum of each.
 pub fn one(variant: &str, file: &str, times: &str) -> ExitCode {
-    let Some(variant) = VARIANTS.iter().find(|v| v.name == variant) else {
+    let Some(variant) = VARIANTS.iter().chain(DEQUANTISE).find(|v| v.name == variant) else {
         eprintln!("no variant {variant:?}");
         return ExitCode::from(2);
     };

@@ -71,6 +71,17 @@ fn row_part<const N: usize>(bytes: &[u8], start: usize, len: usize) -> [u8; N] {
     padded
 }
 
+/// `R` rows' parts of `N` bytes, if all of them are there: one check instead of one for each.
+#[inline(always)]
+fn stack<const N: usize, const R: usize>(bytes: &[u8], start: usize, stride: usize) -> Option<[&[u8; N]; R]> {
+    let bytes = bytes.get(start..)?.get(..(R - 1) * stride + N)?;
+    let mut rows = [bytes.first_chunk()?; R];
+    for (k, row) in rows.iter_mut().enumerate() {
+        *row = bytes.get(k * stride..)?.first_chunk()?;
+    }
+    Some(rows)
+}
+
 /// Columns of words with codes of `B` bits, 4 or 8: eight columns at a time.
 #[inline(always)]
 fn quads<S: Lanes, const B: usize>(
@@ -86,8 +97,15 @@ fn quads<S: Lanes, const B: usize>(
             let len = (which.end - first).min(8) * 4;
             for four in 0..B / 4 {
                 let mut rows = [s.splat_byte(0); 4];
-                for (b, row) in rows.iter_mut().enumerate() {
-                    *row = s.bytes(&row_part(bytes, (unit * B + 4 * four + b) * stride + first * 4, len));
+                let start = (unit * B + 4 * four) * stride + first * 4;
+                if let (32, Some(parts)) = (len, stack::<32, 4>(bytes, start, stride)) {
+                    for (row, part) in rows.iter_mut().zip(parts) {
+                        *row = s.bytes(part);
+                    }
+                } else {
+                    for (b, row) in rows.iter_mut().enumerate() {
+                        *row = s.bytes(&row_part(bytes, start + b * stride, len));
+                    }
                 }
                 let turned = s.turn_words(rows);
                 for (i, words) in turned.into_iter().enumerate() {
@@ -132,8 +150,15 @@ fn whole<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count
     let len = which.len();
     for start in (0..count).step_by(16) {
         let mut sixteen = [sign; 16];
-        for (k, row) in sixteen.iter_mut().enumerate() {
-            *row = s.add_bytes(sign, s.bytes(&row_part(bytes, (start + k) * stride + which.start, len)));
+        let at = start * stride + which.start;
+        if let (32, Some(parts)) = (len, stack::<32, 16>(bytes, at, stride)) {
+            for (row, part) in sixteen.iter_mut().zip(parts) {
+                *row = s.add_bytes(sign, s.bytes(part));
+            }
+        } else {
+            for (k, row) in sixteen.iter_mut().enumerate() {
+                *row = s.add_bytes(sign, s.bytes(&row_part(bytes, at + k * stride, len)));
+            }
         }
         for (j, fours) in fours(s, &sixteen).into_iter().enumerate() {
             for (b, codes) in s.turn_words(fours).into_iter().enumerate() {
@@ -252,10 +277,17 @@ fn awq<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: 
     let len = which.len() / 2;
     for start in (0..count).step_by(32) {
         let mut sixteen = [low; 16];
-        for (k, row) in sixteen.iter_mut().enumerate() {
-            // rows k and k + 16 side by side
-            let at = (start + k) * stride + which.start / 2;
-            *row = s.pair(&row_part(bytes, at, len), &row_part(bytes, at + 16 * stride, len));
+        let at = start * stride + which.start / 2;
+        // rows k and k + 16 side by side
+        if let (16, Some(parts)) = (len, stack::<16, 32>(bytes, at, stride)) {
+            for (k, row) in sixteen.iter_mut().enumerate() {
+                *row = s.pair(parts[k], parts[k + 16]);
+            }
+        } else {
+            for (k, row) in sixteen.iter_mut().enumerate() {
+                let at = at + k * stride;
+                *row = s.pair(&row_part(bytes, at, len), &row_part(bytes, at + 16 * stride, len));
+            }
         }
         for (fours, lines) in fours(s, &sixteen).into_iter().zip(panel.0.as_chunks_mut::<8>().0) {
             for (b, plane) in s.turn_words(fours).into_iter().enumerate() {
