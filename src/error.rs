@@ -53,7 +53,7 @@ pub enum ErrorKind {
         needed: u64,
         /// How much the limits allow.
         allowed: u64,
-        /// The field of [`Limits`](crate::Limits) that decides.
+        /// The field of [`Limits`](crate::Limits) that decides; `budget` is the buffer pool's.
         knob: &'static str,
     },
     /// A pickle names a global that is not data. Nothing was called.
@@ -172,6 +172,9 @@ impl Error {
             ErrorKind::UnknownFormat { .. } => Some("safetensors, GGUF, NPY, NPZ and PyTorch files are read"),
             ErrorKind::Malformed(_) => {
                 Some("the file is damaged or was written wrongly; fetch it again or re-export it")
+            }
+            ErrorKind::Limit { knob: "budget", .. } => {
+                Some("give the pool a larger budget, load fewer tensors, or let them be lent (--lend, or `Load::own`)")
             }
             ErrorKind::Limit { .. } => Some("raise the limit if you trust the file (--no-limits, or `Limits`)"),
             ErrorKind::RefusedGlobal { .. } => {

@@ -122,7 +122,14 @@ impl<'r, 'w> Crew<'r, 'w> {
             let reads = Reads::of(self.plan, self.checkpoint.catalog(), start);
             start = reads.jobs().end;
             self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).until(start);
-            loader.run(&reading, &reads.list, &mut |feed| self.work(threads, Some(Route { reads: &reads, feed })))?;
+            let mut called = false;
+            loader.run(&reading, &reads.list, &mut |feed| {
+                called = true;
+                self.work(threads, Some(Route { reads: &reads, feed }))
+            })?;
+            if !called {
+                return Err(Error::misuse("the loader did not lend a feed"));
+            }
         }
         Ok(())
     }

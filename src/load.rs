@@ -27,6 +27,7 @@ mod uring;
 
 use std::fmt::Debug;
 use std::ops::Deref;
+use std::time::Duration;
 
 use zeropool::{BufferPool, Shared};
 
@@ -52,7 +53,7 @@ pub trait Loader: Debug + Send + Sync {
     /// returns; what `body` did not take is dropped.
     ///
     /// # Errors
-    /// What `body` returns. A read that fails is an error of the [`take`](Feed::take) that wants it.
+    /// What `body` returns. A read that fails ends the run: it is the error of every [`take`](Feed::take) that waits.
     fn run<'c>(&self, source: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()>;
 }
 
@@ -100,18 +101,19 @@ impl Deref for Chunk<'_> {
     }
 }
 
+/// How long a full pool is waited for where nothing may come back.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Why a pool gave no buffer, as an error of ours.
-pub(crate) fn refused(error: zeropool::GetError) -> Error {
+pub(crate) fn refused(error: zeropool::GetError, pool: &BufferPool) -> Error {
     use zeropool::GetError::{OutOfMemory, Pin, Spent, TimedOut, TooLarge};
     match error {
-        Spent { len, budget, .. } | TooLarge { len, budget } => Error::new(ErrorKind::Limit {
-            what: "a buffer of the pool".to_owned(),
-            needed: len as u64,
-            allowed: budget as u64,
-            knob: "budget",
-        }),
+        Spent { len, .. } | TooLarge { len, .. } | TimedOut { len } => {
+            let what = format!("a buffer of the pool ({error})");
+            let allowed = pool.stats().budget as u64;
+            Error::new(ErrorKind::Limit { what, needed: len as u64, allowed, knob: "budget" })
+        }
         OutOfMemory { source, .. } | Pin { source, .. } => source.into(),
-        TimedOut { .. } => std::io::Error::new(std::io::ErrorKind::TimedOut, error).into(),
         other => std::io::Error::other(other).into(),
     }
 }

@@ -9,7 +9,6 @@ mod planning;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use zeropool::{Buffer, BufferPool};
 
@@ -17,13 +16,10 @@ use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::execute::{Progress, execute};
-use crate::load::Loader;
+use crate::load::{Loader, PATIENCE};
 use crate::plan::{Plan, TensorSpec};
 use crate::scheme::QuantConfig;
 use crate::sink::{Extent, Memory, SafetensorsSink, Sink};
-
-/// How long a full pool is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 type Filter<'c> = Arc<dyn Fn(&str) -> bool + Send + Sync + 'c>;
 
@@ -160,11 +156,7 @@ impl<'c> Remember<'c> {
         sink: &mut dyn Sink,
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<()> {
-        if !plan.refused.is_empty() {
-            let more = plan.refused.len() - 1;
-            let first = plan.refused.swap_remove(0).error;
-            return Err(if more > 0 { first.about(&format!("{} weights cannot be made", more + 1)) } else { first });
-        }
+        refusal(plan)?;
         execute(self.checkpoint, plan, self.loader.as_deref(), sink, self.threads, watch)
     }
 
@@ -222,12 +214,16 @@ impl<'c> Remember<'c> {
     /// As [`all`](Self::all), and if the pool's budget does not hold them: what it has lent elsewhere is waited for, a
     /// few seconds long.
     pub fn all_in(&self, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
-        self.gather(|output| pool.get_timeout(self.within(output)?, PATIENCE).map_err(crate::load::refused))
+        self.gather(|output| {
+            let room = pool.get_timeout(self.within(output)?, PATIENCE);
+            room.map_err(|e| crate::load::refused(e, pool))
+        })
     }
 
     /// All outputs, in memory that `room` gives for each.
     fn gather<B: AsMut<[u8]>>(&self, room: impl Fn(&TensorSpec) -> Result<B>) -> Result<Vec<Remembered<B>>> {
         let mut plan = self.plan()?;
+        refusal(&mut plan)?;
         let make = |spec: TensorSpec| Ok(Remembered { bytes: room(&spec)?, spec });
         let mut all = plan.jobs.iter().map(|job| make(job.output.clone())).collect::<Result<Vec<_>>>()?;
         let buffers = all.iter_mut().map(|one| one.bytes.as_mut()).collect();
@@ -280,6 +276,16 @@ impl<'c> Remember<'c> {
         let what = format!("weight {}", crate::catalog::quote(&output.name));
         Error::new(crate::ErrorKind::Limit { what, needed, allowed, knob: "tensor_bytes" })
     }
+}
+
+/// The first refusal of a plan, if there is one.
+fn refusal(plan: &mut Plan) -> Result<()> {
+    if plan.refused.is_empty() {
+        return Ok(());
+    }
+    let more = plan.refused.len() - 1;
+    let first = plan.refused.swap_remove(0).error;
+    Err(if more > 0 { first.about(&format!("{} weights cannot be made", more + 1)) } else { first })
 }
 
 impl std::fmt::Debug for Remember<'_> {

@@ -37,6 +37,9 @@ impl<'w> Watch<'w> {
         }
         // who finds it taken goes on: another thread is telling
         let Ok(mut callback) = self.callback.try_lock() else { return ControlFlow::Continue(()) };
+        if done < self.next.load(Ordering::Relaxed) {
+            return ControlFlow::Continue(());
+        }
         self.next.store(done.saturating_add(EVERY), Ordering::Relaxed);
         callback(Progress { done, total: self.total })
     }

@@ -8,6 +8,8 @@ use crate::plan::{Job, Plan, Span, Work, addressable};
 
 /// Reads in a list, at most about this many: a checkpoint of hundreds of gigabytes is brought in several.
 const READS: usize = 1 << 16;
+/// Tiles of one job that are put in a list.
+const TILES: u64 = 16 << 16;
 /// Strided spans are not read run by run: their part is brought whole, unless it is longer than this.
 const WHOLE: u64 = 64 << 20;
 
@@ -49,19 +51,24 @@ impl Reads {
 
     fn add(&mut self, job: &Job, catalog: &Catalog) {
         let first = self.list.len();
-        let Work::Tiles { decoder, .. } = &job.work else {
+        let Work::Tiles { decoder, rows } = &job.work else {
             return self.places.push(Place { first, shared: 0, parts: 0, inputs: 0 });
         };
         let shared = decoder.shared();
-        let inputs = job.tiles().map(|tile| tile.inputs.len()).max().unwrap_or(0);
-        let strided = |part: usize| job.tiles().any(|tile| tile.inputs.iter().any(|s| s.part == part && !is_run(s)));
+        let (mut inputs, mut strided) = (0, vec![false; job.parts.len()]);
+        // a list of very many tiles would take more memory than it saves time: those are lent or read one by one
+        let listed = decoder.grid().tiles(*rows) <= TILES;
+        for tile in job.tiles().take_while(|_| listed) {
+            inputs = inputs.max(tile.inputs.len());
+            tile.inputs.iter().filter(|span| !is_run(span)).for_each(|span| strided[span.part] = true);
+        }
         self.list.extend(shared.iter().map(|span| range(job, catalog, span)));
-        self.list.extend((0..job.parts.len()).map(|part| {
-            let bytes = catalog.tensors()[job.parts[part].tensor].bytes;
-            let whole = addressable(&catalog.tensors()[job.parts[part].tensor]) && bytes.len <= WHOLE && strided(part);
-            if whole { bytes } else { ByteRange { len: 0, ..bytes } }
+        self.list.extend(job.parts.iter().zip(strided).map(|(part, strided)| {
+            let info = &catalog.tensors()[part.tensor];
+            let whole = strided && addressable(info) && info.bytes.len <= WHOLE;
+            if whole { info.bytes } else { ByteRange { len: 0, ..info.bytes } }
         }));
-        for tile in job.tiles() {
+        for tile in job.tiles().take_while(|_| listed) {
             let runs = tile.inputs.iter().map(|span| range(job, catalog, span));
             self.list.extend(runs.chain(std::iter::repeat(ByteRange::default())).take(inputs));
         }
@@ -114,6 +121,9 @@ impl<'c> Route<'_, 'c> {
     /// An input of a tile.
     pub(super) fn input(&self, job: usize, tile: u64, number: usize) -> crate::Result<Option<Chunk<'c>>> {
         let place = self.reads.place(job);
+        if number >= place.inputs {
+            return Ok(None);
+        }
         let tile = usize::try_from(tile).expect("as many as are in the list");
         self.take(place.first + place.shared + place.parts + tile * place.inputs + number)
     }

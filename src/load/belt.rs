@@ -7,18 +7,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use zeropool::{Buffer, BufferPool, GetError, Part, Shared};
 
 use super::coalesce::Coalesced;
-use super::{Chunk, Feed, Reading};
+use super::{Chunk, Feed, PATIENCE, Reading};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
-
-/// How long a full pool is waited for while somebody waits for us.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a belt cuts.
 #[derive(Clone, Copy, Debug)]
@@ -198,8 +195,14 @@ impl<'c> Belt<'c> {
         };
         let size = usize::try_from(len).map_err(|_| fault("more than this machine can address".into(), None))?;
         let mut last = None;
-        let begun = Instant::now();
-        while begun.elapsed() < PATIENCE || !self.is_needed() {
+        // since when somebody waits for us
+        let mut since = None;
+        loop {
+            if !self.is_needed() {
+                since = None;
+            } else if since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                return Err(fault(last.unwrap_or_default(), None));
+            }
             let found = if wait { self.pool.get_timeout(size, PATIENCE / 50) } else { self.pool.try_get(size) };
             match found {
                 Ok(buffer) => return Ok(Some(buffer)),
@@ -214,7 +217,6 @@ impl<'c> Belt<'c> {
                 return Err(Fault::Over);
             }
         }
-        Err(fault(last.unwrap_or_default(), None))
     }
 
     /// Whether somebody waits for an extent that was not begun.

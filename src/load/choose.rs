@@ -30,6 +30,7 @@ const SMALL: u64 = 8 << 20;
 /// | network file system | [`Pread`], never a map |
 /// | warm, lent | [`Mapped`] |
 /// | warm, owned | [`Pread`] |
+/// | small | [`Pread`], one thread |
 /// | cold | direct reads: io_uring, or threads |
 /// | between | [`Pread`] |
 pub fn choose(facts: &Facts, own: bool) -> Choice {

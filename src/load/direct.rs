@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags, StatxFlags};
@@ -34,10 +35,17 @@ impl Files {
         let mut files = Vec::with_capacity(sources.len());
         for source in sources {
             let fd = source.as_fd()?;
-            let file = again(fd, OFlags::DIRECT).inspect_err(|error| {
-                tracing::info!(%error, "no direct I/O on this file system: reading through the page cache");
+            let opened = again(fd, OFlags::DIRECT).and_then(|file| {
+                let wanted = alignment(fd).ok_or(io::ErrorKind::Unsupported)?;
+                Ok((file, wanted))
             });
-            let (file, wanted) = (file.ok()?, alignment(fd)?);
+            let told = opened.inspect_err(|error| {
+                static ONCE: Once = Once::new();
+                ONCE.call_once(
+                    || tracing::info!(%error, "no direct I/O on these files: reading through the page cache"),
+                );
+            });
+            let (file, wanted) = told.ok()?;
             align = align.max(wanted);
             files.push(Direct { file, buffered: AtomicBool::new(false) });
         }
@@ -49,6 +57,7 @@ impl Files {
         self.align
     }
 
+    #[cfg(feature = "uring")]
     pub(super) fn files(&self) -> &[Direct] {
         &self.files
     }
@@ -58,11 +67,12 @@ impl Files {
         let file = &self.files[file as usize];
         let mut done = 0;
         while done < wanted {
+            let buffered = file.is_buffered();
             match file.file.read_at(&mut out[done..], start + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => file.fall_back(e)?,
+                Err(e) => file.fall_back(buffered, e)?,
             }
             if done < wanted {
                 file.cut_short(done, self.align)?;
@@ -72,17 +82,22 @@ impl Files {
     }
 
     /// After a short read: see [`Direct::cut_short`].
+    #[cfg(feature = "uring")]
     pub(super) fn cut_short(&self, file: u32, done: usize) -> io::Result<()> {
         self.files[file as usize].cut_short(done, self.align)
     }
 }
 
 impl Direct {
-    /// After an error: if the file system took the flag and not the read, reads go through the page cache.
-    pub(super) fn fall_back(&self, error: io::Error) -> io::Result<()> {
-        if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
-            && !self.buffered.load(Ordering::Relaxed)
-        {
+    /// Whether it is read through the page cache after all: to be asked before a read, and told if that read fails.
+    pub(super) fn is_buffered(&self) -> bool {
+        self.buffered.load(Ordering::Acquire)
+    }
+
+    /// After an error of a read that was begun when the file was `buffered` or not: if the file system took the flag
+    /// and not the read, reads go through the page cache. Several may have been on their way.
+    pub(super) fn fall_back(&self, buffered: bool, error: io::Error) -> io::Result<()> {
+        if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) && !buffered {
             return self.buffer();
         }
         Err(error)
@@ -94,11 +109,12 @@ impl Direct {
     }
 
     fn buffer(&self) -> io::Result<()> {
-        if !self.buffered.swap(true, Ordering::Relaxed) {
+        let flags = rustix::fs::fcntl_getfl(&self.file)?;
+        rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+        if !self.buffered.swap(true, Ordering::AcqRel) {
             tracing::info!("a direct read was refused or cut short: reading on through the page cache");
         }
-        let flags = rustix::fs::fcntl_getfl(&self.file)?;
-        Ok(rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?)
+        Ok(())
     }
 }
 

@@ -59,16 +59,25 @@ static KINDS: &[(i64, Kind)] = &[
     (0x1983_0326, Kind::Network("beegfs")),
     (0x0116_1970, Kind::Network("gfs2")),
     (0x7461_636f, Kind::Network("ocfs2")),
-    (0x6a65_6a63, Kind::Network("virtiofs")),
+    (0x6a65_6a63, Kind::Network("fakeowner")),
+    (0x5346_414f, Kind::Network("afs")),
+    (0x517b, Kind::Network("smb")),
+    (0x786f_4256, Kind::Network("vboxsf")),
+    (0xbacb_acbc, Kind::Network("vmhgfs")),
+    (0xaad7_aaea, Kind::Network("panfs")),
 ];
 
 impl Facts {
     /// Looks at the files of a checkpoint: a few system calls for each.
     pub fn of(checkpoint: &Checkpoint) -> Self {
         let sources = checkpoint.sources();
-        let bytes = sources.iter().filter_map(|source| source.len()).sum();
+        let bytes = sources.iter().filter_map(|source| source.len()).fold(0, u64::saturating_add);
         let lent = sources.iter().all(|source| source.mapped().is_some());
         let mut facts = Self { bytes, resident: None, kind: Kind::None, lent };
+        #[cfg(not(target_os = "linux"))]
+        if sources.iter().any(|source| source.in_memory().is_none() && source.mapped().is_some()) {
+            facts.kind = Kind::Other(0);
+        }
         #[cfg(target_os = "linux")]
         for source in sources {
             let Some(fd) = source.as_fd() else { continue };

@@ -1,6 +1,7 @@
 //! The mapped file, lent as it is.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zeropool::BufferPool;
 
@@ -52,22 +53,21 @@ impl Loader for Mapped {
 
     fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
         let window = self.window.min(reading.ahead.max(1 << 20));
-        let front = Mutex::new(Front { asked: 0, bytes: 0, passed: 0, behind: 0 });
         let Reading { checkpoint, pool, .. } = reading;
-        body(&Maps { checkpoint, pool, reads, window, drop_behind: self.drop_behind, front })
+        let (taken, front) = (AtomicU64::new(0), Mutex::default());
+        body(&Maps { checkpoint, pool, reads, window, drop_behind: self.drop_behind, taken, front })
     }
 }
 
 /// How far the reads were asked for and given back.
+#[derive(Default)]
 struct Front {
-    /// Reads in front of this one were asked for, …
+    /// Reads in front of this one were asked for: so many bytes.
     asked: usize,
-    /// … and these bytes of them were not taken.
-    bytes: u64,
-    /// Reads in front of this one were given back.
+    asked_bytes: u64,
+    /// Reads in front of this one were given back: so many bytes.
     passed: usize,
-    /// Bytes that were taken behind it.
-    behind: u64,
+    passed_bytes: u64,
 }
 
 struct Maps<'r, 'c> {
@@ -76,6 +76,8 @@ struct Maps<'r, 'c> {
     reads: &'r [ByteRange],
     window: u64,
     drop_behind: bool,
+    /// Bytes that were taken.
+    taken: AtomicU64,
     front: Mutex<Front>,
 }
 
@@ -84,7 +86,7 @@ impl<'c> Feed<'c> for Maps<'_, 'c> {
         let bytes = *self.reads.get(read).ok_or_else(|| Error::misuse(format!("there is no read {read}")))?;
         self.advise(read, bytes.len);
         let source = self.checkpoint.source(bytes.file);
-        let gone = || Error::new(ErrorKind::Io(super::pread::shrunk(1))).at(bytes.start);
+        let gone = || Error::new(ErrorKind::Io(super::pread::shrunk())).at(bytes.start);
         let Some(map) = source.mapped() else { return self.read(bytes) };
         let range = usize::try_from(bytes.start).ok().zip(usize::try_from(bytes.end()).ok());
         let lent = range.and_then(|(start, end)| map.get(start..end));
@@ -95,7 +97,7 @@ impl<'c> Feed<'c> for Maps<'_, 'c> {
 impl<'c> Maps<'_, 'c> {
     fn read(&self, bytes: ByteRange) -> Result<Chunk<'c>> {
         let len = usize::try_from(bytes.len).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
-        let mut buffer = self.pool.try_get(len).map_err(super::refused)?;
+        let mut buffer = self.pool.get_timeout(len, super::PATIENCE).map_err(|e| super::refused(e, self.pool))?;
         let read = read_exact_at(self.checkpoint.source(bytes.file), bytes.start, &mut buffer);
         read.map_err(|e| self.checkpoint.place(Error::from(e).at(bytes.start), bytes.file))?;
         Ok(Chunk::Pooled(buffer.freeze()))
@@ -103,27 +105,27 @@ impl<'c> Maps<'_, 'c> {
 
     /// Asks for what comes, half a window at a time; gives back what two windows were taken after.
     fn advise(&self, read: usize, len: u64) {
+        let taken = self.taken.fetch_add(len, Ordering::Relaxed).saturating_add(len);
         // who finds it taken goes on: another thread is asking
         let Ok(mut front) = self.front.try_lock() else { return };
-        front.bytes = front.bytes.saturating_sub(len);
-        front.behind = front.behind.saturating_add(len);
-        if self.window > 0 && front.bytes <= self.window / 2 {
-            front.asked = front.asked.max(read);
-            while front.bytes < self.window
+        if self.window > 0 && front.asked_bytes.saturating_sub(taken) <= self.window / 2 {
+            while front.asked_bytes.saturating_sub(taken) < self.window
                 && let Some(next) = self.reads.get(front.asked)
             {
-                self.checkpoint.source(next.file).will_need(next.start, next.len);
+                // what is being taken needs no asking for
+                if front.asked > read {
+                    self.checkpoint.source(next.file).will_need(next.start, next.len);
+                }
                 front.asked += 1;
-                front.bytes += next.len;
+                front.asked_bytes = front.asked_bytes.saturating_add(next.len);
             }
         }
-        if self.drop_behind {
-            while front.behind > 2 * self.window.max(1 << 20) && front.passed < read {
-                let past = self.reads[front.passed];
-                self.checkpoint.source(past.file).passed(past.start, past.len);
-                front.passed += 1;
-                front.behind = front.behind.saturating_sub(past.len);
-            }
+        let behind = 2 * self.window.max(1 << 20);
+        while self.drop_behind && front.passed < read && taken.saturating_sub(front.passed_bytes) > behind {
+            let past = self.reads[front.passed];
+            self.checkpoint.source(past.file).passed(past.start, past.len);
+            front.passed += 1;
+            front.passed_bytes = front.passed_bytes.saturating_add(past.len);
         }
     }
 }

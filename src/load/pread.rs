@@ -67,7 +67,24 @@ enum Files<'c> {
     Direct(super::direct::Files),
 }
 
-impl Files<'_> {
+impl<'c> Files<'c> {
+    fn open(sources: &'c [Box<dyn crate::Source>], direct: bool) -> Self {
+        #[cfg(target_os = "linux")]
+        if direct && let Some(direct) = super::direct::Files::open(sources) {
+            return Self::Direct(direct);
+        }
+        let _ = direct;
+        Self::Sources(sources)
+    }
+
+    fn align(&self) -> u64 {
+        match self {
+            Self::Sources(_) => 1,
+            #[cfg(target_os = "linux")]
+            Self::Direct(files) => files.align(),
+        }
+    }
+
     fn read(&self, piece: Piece, part: &mut Part) -> io::Result<usize> {
         match self {
             Self::Sources(files) => files[piece.file as usize].read_at(piece.start, &mut part[..piece.wanted]),
@@ -78,11 +95,8 @@ impl Files<'_> {
 }
 
 /// An end that came too early.
-pub(super) fn shrunk(missing: usize) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::UnexpectedEof,
-        format!("the file ends {missing} bytes earlier than it did when it was opened"),
-    )
+pub(super) fn shrunk() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here, and was longer when it was opened")
 }
 
 impl Loader for Pread {
@@ -92,16 +106,8 @@ impl Loader for Pread {
 
     fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
         let sources = reading.checkpoint.sources();
-        let mut align = 1;
-        let mut files = Files::Sources(sources);
-        #[cfg(target_os = "linux")]
-        if self.direct
-            && let Some(direct) = super::direct::Files::open(sources)
-        {
-            align = direct.align();
-            files = Files::Direct(direct);
-        }
-        let _ = &mut align;
+        let files = Files::open(sources, self.direct);
+        let align = files.align();
         let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
         let belt = Belt::new(reading, coalesce(reads, GAP, EXTENT), Cut { piece, align });
         let threads = match self.threads {
@@ -131,7 +137,7 @@ fn fill(belt: &Belt<'_>, files: &Files<'_>) {
     while let Next::Piece(piece, mut part) = belt.next(true) {
         match files.read(piece, &mut part) {
             Ok(n) if n >= piece.wanted => belt.filled(piece, part),
-            Ok(n) => return belt.failed(piece.file, piece.start + n as u64, &shrunk(piece.wanted - n)),
+            Ok(n) => return belt.failed(piece.file, piece.start + n as u64, &shrunk()),
             Err(e) => return belt.failed(piece.file, piece.start, &e),
         }
     }

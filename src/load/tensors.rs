@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use zeropool::{Buffer, BufferPool};
 
@@ -129,11 +128,11 @@ impl<'c> Load<'c> {
             Some(pool) => pool.clone(),
             None => BufferPool::new(),
         };
-        self.within(&tensors, &pool)?;
         let choose = || choose(&Facts::of(self.checkpoint), self.own);
         let choice = self.choice.clone().unwrap_or_else(choose);
         let (reads, origins) = origins(&tensors);
-        let total = tensors.iter().map(|tensor| tensor.info().nbytes()).sum();
+        self.within(&tensors, &origins, &pool)?;
+        let total = tensors.iter().map(|tensor| tensor.info().nbytes()).fold(0, u64::saturating_add);
         let run = Run {
             pool: &pool,
             own: self.own,
@@ -147,7 +146,14 @@ impl<'c> Load<'c> {
             watch: Watch::new(total, watch),
         };
         let reading = Reading { checkpoint: self.checkpoint, pool: pool.clone(), ahead: u64::MAX };
-        choice.loader.run(&reading, &reads, &mut |feed| run.all(feed, self.threads))?;
+        let mut called = false;
+        choice.loader.run(&reading, &reads, &mut |feed| {
+            called = true;
+            run.all(feed, self.threads)
+        })?;
+        if !called {
+            return Err(Error::misuse("the loader did not lend a feed"));
+        }
         run.watch.finish();
         let tensors = run.end();
         let names = tensors.iter().enumerate().map(|(i, tensor)| (&*tensor.info.name, i)).collect();
@@ -159,14 +165,15 @@ impl<'c> Load<'c> {
     }
 
     /// What could never fit is refused before anything is read.
-    fn within(&self, tensors: &[Tensor<'_>], pool: &BufferPool) -> Result<()> {
+    fn within(&self, tensors: &[Tensor<'_>], origins: &[Origin], pool: &BufferPool) -> Result<()> {
         let limit = self.checkpoint.limits().tensor_bytes;
         if let Some(tensor) = tensors.iter().find(|tensor| tensor.info().nbytes() > limit) {
             let what = format!("tensor {}", quote(&tensor.info().name));
             let needed = tensor.info().nbytes();
             return Err(Error::new(ErrorKind::Limit { what, needed, allowed: limit, knob: "tensor_bytes" }));
         }
-        let needed = tensors.iter().map(|tensor| tensor.info().nbytes()).fold(0, u64::saturating_add);
+        let own = tensors.iter().zip(origins).filter(|(_, origin)| !matches!(origin, Origin::Same(_)));
+        let needed = own.map(|(tensor, _)| tensor.info().nbytes()).fold(0, u64::saturating_add);
         let allowed = pool.stats().budget as u64;
         if self.own && needed > allowed {
             let what = "all tensors in memory at once".to_owned();
@@ -200,7 +207,7 @@ impl<'c> Loaded<'c> {
 
     /// Bytes of all of them.
     pub fn nbytes(&self) -> u64 {
-        self.tensors.iter().map(|tensor| tensor.info.nbytes()).sum()
+        self.tensors.iter().map(|tensor| tensor.info.nbytes()).fold(0, u64::saturating_add)
     }
 }
 
@@ -210,8 +217,8 @@ impl<'c> LoadedTensor<'c> {
         self.info
     }
 
-    /// Its elements in C order, little endian; of block types the blocks. They lie as in the file: at an address that is
-    /// a multiple of what their offset there was, up to pages.
+    /// Its elements in C order, little endian; of block types the blocks. At any address: several tensors share a buffer,
+    /// with the distances that they have in the file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -336,7 +343,7 @@ impl<'c> Run<'_, 'c> {
     /// A buffer, if the pool has room: what is loaded is kept, so nothing would come back.
     fn room(&self, nbytes: u64) -> Result<Buffer> {
         let len = usize::try_from(nbytes).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
-        self.pool.get_timeout(len, Duration::from_secs(5)).map_err(super::refused)
+        self.pool.get_timeout(len, super::PATIENCE).map_err(|e| super::refused(e, self.pool))
     }
 
     fn end(self) -> Vec<LoadedTensor<'c>> {

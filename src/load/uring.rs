@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
-use std::sync::{Once, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
 use tokio::task::JoinSet;
@@ -68,8 +70,8 @@ impl Uring {
 
 /// The files, opened for the ring.
 struct Files {
-    /// In both cases the ring's descriptors are copies of these.
     direct: Option<direct::Files>,
+    /// The same descriptors, or those that are read through the page cache.
     files: Vec<File>,
     align: u64,
 }
@@ -92,6 +94,11 @@ impl Loader for Uring {
     }
 
     fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+        // a runtime that fails to start leaks two descriptors: once is enough
+        static NONE: AtomicBool = AtomicBool::new(false);
+        if NONE.load(Ordering::Relaxed) {
+            return self.threads().run(reading, reads, body);
+        }
         let Some(files) = Files::open(reading.checkpoint.sources(), self.direct) else {
             return self.threads().run(reading, reads, body);
         };
@@ -109,8 +116,9 @@ impl Loader for Uring {
             let done = match told.recv() {
                 Ok(Ok(())) => body(belt).map(|()| true),
                 Ok(Err(error)) => {
-                    static ONCE: Once = Once::new();
-                    ONCE.call_once(|| tracing::warn!(%error, "no io_uring here: reading with threads"));
+                    if !NONE.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(%error, "no io_uring here: reading with threads");
+                    }
                     Ok(false)
                 }
                 Err(_) => Err(Error::from(io::Error::other("the thread of the ring died"))),
@@ -141,8 +149,13 @@ fn ring(belt: &Belt<'_>, files: Files, depth: usize, tell: &mpsc::Sender<io::Res
 
 async fn drive(belt: &Belt<'_>, files: Files, depth: usize) {
     let Files { direct, files, .. } = files;
-    let files: Vec<Rc<tokio_uring::fs::File>> =
-        files.into_iter().map(|file| Rc::new(tokio_uring::fs::File::from_std(file))).collect();
+    let both = |file: File| -> io::Result<Rc<Ringed>> {
+        Ok(Rc::new(Ringed { plain: file.try_clone()?, ring: tokio_uring::fs::File::from_std(file) }))
+    };
+    let files = match files.into_iter().map(both).collect::<io::Result<Vec<_>>>() {
+        Ok(files) => files,
+        Err(error) => return belt.failed(0, 0, &error),
+    };
     let direct = direct.map(Rc::new);
     let mut flying = JoinSet::new();
     loop {
@@ -162,7 +175,7 @@ async fn drive(belt: &Belt<'_>, files: Files, depth: usize) {
         }
         match flying.join_next().await {
             Some(Ok((piece, part, Ok(())))) => belt.filled(piece, part),
-            Some(Ok((piece, _, Err(error)))) => belt.failed(piece.file, piece.start, &error),
+            Some(Ok((piece, _, Err((done, error))))) => belt.failed(piece.file, piece.start + done as u64, &error),
             Some(Err(died)) => std::panic::resume_unwind(died.into_panic()),
             None if over => return,
             None => {}
@@ -170,21 +183,36 @@ async fn drive(belt: &Belt<'_>, files: Files, depth: usize) {
     }
 }
 
-/// Fills a part, as far as bytes are wanted.
+/// A file to be read by the ring, and without it.
+struct Ringed {
+    ring: tokio_uring::fs::File,
+    plain: File,
+}
+
+/// Whether the kernel has a ring, and not this operation (before Linux 5.6, and in some sandboxes).
+fn unknown(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let unknown = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
+    error.raw_os_error().is_some_and(|code| unknown.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+/// Fills a part, as far as bytes are wanted; else says how far it came.
 async fn read(
-    file: Rc<tokio_uring::fs::File>,
+    file: Rc<Ringed>,
     direct: Option<Rc<direct::Files>>,
     piece: Piece,
     mut part: Part,
-) -> (Piece, Part, io::Result<()>) {
+) -> (Piece, Part, Result<(), (usize, io::Error)>) {
     let mut done = 0;
     while done < piece.wanted {
         // read directly, a part is asked for whole: its end is aligned, and that of the file need not be
         let end = if direct.is_some() { part.len() } else { piece.wanted };
-        let (read, slice) = file.read_at(part.slice(done..end), piece.start + done as u64).await;
+        let direct_file = direct.as_ref().map(|files| &files.files()[piece.file as usize]);
+        let buffered = direct_file.is_none_or(direct::Direct::is_buffered);
+        let (read, slice) = file.ring.read_at(part.slice(done..end), piece.start + done as u64).await;
         part = slice.into_inner();
         let outcome = match read {
-            Ok(0) => Err(shrunk(piece.wanted - done)),
+            Ok(0) => Err(shrunk()),
             Ok(n) => {
                 done += n;
                 match &direct {
@@ -193,13 +221,23 @@ async fn read(
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(e) => match &direct {
-                Some(files) => files.files()[piece.file as usize].fall_back(e),
-                None => Err(e),
+            Err(e) => match direct_file {
+                Some(direct) if !buffered => direct.fall_back(buffered, e),
+                _ if unknown(&e) => {
+                    match file.plain.read_at(&mut part[done..piece.wanted], piece.start + done as u64) {
+                        Ok(0) => Err(shrunk()),
+                        Ok(n) => {
+                            done += n;
+                            Ok(())
+                        }
+                        Err(e) => Err(e),
+                    }
+                }
+                _ => Err(e),
             },
         };
         if let Err(error) = outcome {
-            return (piece, part, Err(error));
+            return (piece, part, Err((done, error)));
         }
     }
     (piece, part, Ok(()))

@@ -1,4 +1,4 @@
-#![allow(unsafe_code)] // two system calls that no safe API covers; see CONVENTIONS.md
+#![allow(unsafe_code)] // a system call that no safe API covers; see CONVENTIONS.md
 
 //! How much of a file the page cache holds.
 
@@ -22,7 +22,7 @@ struct Stat {
     recently_evicted: u64,
 }
 
-/// `cachestat(2)` has this number on every architecture. Linux 6.5.
+/// `cachestat(2)` has this number on all architectures but alpha, MIPS and x32, where it fails. Linux 6.5.
 const CACHESTAT: libc::c_long = 451;
 
 /// Bytes of the file's first `len` that are in the page cache; `None` if the kernel does not say.
