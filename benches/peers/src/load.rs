@@ -37,19 +37,32 @@ pub fn compare(args: &[&str]) -> ExitCode {
         eprintln!("PEERS_PYTHON is not set: torch, numpy, safetensors and gguf are left out");
     }
     let cold = args.contains(&"--cold");
+    let option = |name: &str| args.iter().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
+    let rounds = option("--rounds").and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    let only: Vec<&str> = option("--only").map(|names| names.split(',').collect()).unwrap_or_default();
     for file in args.iter().filter(|arg| !arg.starts_with("--")) {
-        measure(file, VARIANTS, PYTHON_VARIANTS, cold);
+        measure(file, VARIANTS, PYTHON_VARIANTS, &Terms { cold, rounds, only: &only });
     }
     ExitCode::SUCCESS
 }
 
 /// Quantised weights brought back into memory: the pool's, and new.
 pub fn dequantise(files: &[&str]) -> ExitCode {
-    files.iter().for_each(|file| measure(file, DEQUANTISE, &[], false));
+    files.iter().for_each(|file| measure(file, DEQUANTISE, &[], &Terms { cold: false, rounds: ROUNDS, only: &[] }));
     ExitCode::SUCCESS
 }
 
-fn measure(file: &str, rust: &'static [Variant], python: &'static [(&str, &[&str])], cold: bool) {
+/// Under which terms a file is measured.
+struct Terms<'t> {
+    /// The page cache is dropped before each process, which loads once.
+    cold: bool,
+    rounds: usize,
+    /// Parts of the names of the variants that run; all if there are none.
+    only: &'t [&'t str],
+}
+
+fn measure(file: &str, rust: &'static [Variant], python: &'static [(&str, &[&str])], terms: &Terms<'_>) {
+    let Terms { cold, rounds, only } = *terms;
     let extension = file.rsplit('.').next().unwrap_or_default();
     let mut runs: BTreeMap<(usize, &'static str), Vec<Vec<Sample>>> = BTreeMap::new();
     let times = if cold { "1" } else { "3" };
@@ -70,7 +83,8 @@ fn measure(file: &str, rust: &'static [Variant], python: &'static [(&str, &[&str
         let command = [&python, "-c", PYTHON, name, file, times].map(str::to_owned).to_vec();
         all.push(((100 + i, name), command));
     }
-    for round in 0..ROUNDS {
+    all.retain(|((_, name), _)| only.is_empty() || only.iter().any(|part| name.contains(part)));
+    for round in 0..rounds {
         for i in 0..all.len() {
             let (key, command) = &all[(i + round) % all.len()]; // nobody is always first
             if cold {

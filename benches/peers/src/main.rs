@@ -4,7 +4,7 @@
 //! cargo run --release -- open FILE…          opening these files
 //! cargo run --release -- kernels [TYPE…]     decoding, one thread, in a warm cache
 //! cargo run --release -- remember FILE.gguf  a whole file to BF16 safetensors
-//! cargo run --release -- load FILE… [--cold]  tensors into memory
+//! cargo run --release -- load FILE… [--cold] [--rounds=N] [--only=NAME,…]  tensors into memory
 //! cargo run --release -- dequantise FILE…    quantised weights into the pool, and into new memory
 //! cargo run --release -- pool                buffer pools and allocators
 //! cargo run --release -- process COMMAND…    a whole command against an empty process
