@@ -96,7 +96,9 @@ impl Region {
     #[cfg(all(unix, not(any(miri, shuttle))))]
     fn map(len: usize, wish: &Wish) -> Result<Self, Refusal> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-        let len = len.next_multiple_of(PAGE);
+        // whole pages of this kernel, so that what is cut off below is whole pages too
+        let page = rustix::param::page_size().max(PAGE);
+        let len = len.checked_next_multiple_of(page).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let room = len.checked_add(HUGE).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is asked for, so no existing mapping is touched.
@@ -178,10 +180,15 @@ impl Region {
     /// Gives the pages of this range back; they are zeros afterwards. False if nothing happened.
     fn forget_pages(&self, from: usize, len: usize) -> bool {
         #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
-        if self.mapped && !self.pinned && len >= PAGE && from + len <= self.len {
+        if self.mapped
+            && !self.pinned
+            && are_whole_pages(from, len, rustix::param::page_size())
+            && from + len <= self.len
+        {
             let start = self.base.as_ptr().wrapping_add(from);
-            // SAFETY: the range lies in the region, at whole pages, and the caller owns it: `Desc::drop`, the only one,
-            // has exclusive use of its spot. Private anonymous pages come back as zeros, so they stay initialised.
+            // SAFETY: the range lies in the region and is whole pages of this kernel, so that nothing is rounded up to
+            // a neighbour's bytes, and the caller owns it: `Desc::drop`, the only one, has exclusive use of its spot.
+            // Private anonymous pages come back as zeros, so they stay initialised.
             return unsafe { rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxDontNeed) }.is_ok();
         }
         let _ = (from, len);
@@ -202,6 +209,12 @@ impl Drop for Region {
             unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
         }
     }
+}
+
+/// Whether a range is whole pages and nothing else, where pages have `page` bytes: 4, 16 or 64 KiB.
+#[cfg(any(test, all(target_os = "linux", not(any(miri, shuttle)))))]
+fn are_whole_pages(from: usize, len: usize, page: usize) -> bool {
+    len > 0 && from.is_multiple_of(page) && len.is_multiple_of(page)
 }
 
 /// A region cut into blocks of one class.
@@ -446,5 +459,20 @@ unsafe impl tokio_uring::buf::IoBufMut for crate::Buffer {
 
     unsafe fn set_init(&mut self, _: usize) {
         // every byte of the length is initialised, and no operation goes beyond it
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_pages_are_given_back() {
+        for (page, pages) in [(4 << 10, true), (16 << 10, false), (64 << 10, false)] {
+            assert_eq!(are_whole_pages(3 * PAGE, 5 * PAGE, page), pages, "{page}");
+            assert!(are_whole_pages(64 << 10, 128 << 10, page));
+            assert!(!are_whole_pages(0, 256, page) && !are_whole_pages(256, page, page));
+            assert!(!are_whole_pages(page, 0, page));
+        }
     }
 }
