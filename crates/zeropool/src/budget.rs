@@ -53,7 +53,6 @@ impl Ledger {
 /// Room for one block in the budget, until dropped. Blocks carry theirs with them, and by it their pool.
 ///
 /// Dropping it does not serve the waiting: who drops one outside the queue's lock calls [`Engine::serve`] after.
-#[derive(Debug)]
 pub(crate) struct Charge {
     engine: Arc<Engine>,
     class: Class,

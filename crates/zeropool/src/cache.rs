@@ -16,12 +16,10 @@ use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, thread_local};
 /// Cells per class and thread: one cache line.
 pub(crate) const CELLS: usize = 8;
 
-#[derive(Debug)]
 #[repr(align(64))]
 struct Line([Slot; CELLS]);
 
 /// One thread's cells for one pool, and what it counted.
-#[derive(Debug)]
 pub(crate) struct Cache {
     lines: Box<[Line]>,
     cells: usize,
@@ -77,7 +75,6 @@ pub(crate) enum Put {
 }
 
 /// All caches of a pool.
-#[derive(Debug)]
 pub(crate) struct Caches {
     all: Mutex<Vec<Arc<Cache>>>,
     next_thread: AtomicUsize,

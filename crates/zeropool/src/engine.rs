@@ -24,13 +24,11 @@ use crate::sync::Mutex;
 use crate::wait::{Queue, Waiter};
 
 /// What a request is granted: a block, or room for one that it maps itself.
-#[derive(Debug)]
 pub(crate) enum Grant {
     Block(Block),
     Room(Charge),
 }
 
-#[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) id: u64,
     pub(crate) settings: Settings,

@@ -1,5 +1,6 @@
 //! The pool's handle.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,10 +34,9 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// // the same memory, with no page to fault in again
 /// assert_eq!(pool.get(1 << 20).as_ptr(), address);
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct BufferPool(Arc<Handle>);
 
-#[derive(Debug)]
 struct Handle {
     engine: Arc<Engine>,
     _watch: Option<Watch>,
@@ -186,6 +186,15 @@ impl BufferPool {
 impl Default for BufferPool {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+// by hand, and nothing below it has one: blocks hold their pool, and a derived one would go round and round
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ledger = &self.engine().ledger;
+        let mut pool = f.debug_struct("BufferPool");
+        pool.field("budget", &ledger.limit()).field("resident", &ledger.held()).finish_non_exhaustive()
     }
 }
 

@@ -98,7 +98,8 @@ impl Region {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
         // whole pages of this kernel, so that what is cut off below is whole pages too
         let page = rustix::param::page_size().max(PAGE);
-        let len = len.checked_next_multiple_of(page).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
+        let len =
+            len.checked_next_multiple_of(page).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let room = len.checked_add(HUGE).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is asked for, so no existing mapping is touched.
@@ -282,7 +283,6 @@ impl Drop for Slab {
 }
 
 /// What a block is. On the heap, so that a block is one pointer wide and fits into a [`Slot`].
-#[derive(Debug)]
 struct Desc {
     base: NonNull<u8>,
     capacity: usize,
@@ -314,7 +314,6 @@ impl Drop for Desc {
 }
 
 /// Exclusive use of some bytes. Dropping it gives them back to the system or to their slab.
-#[derive(Debug)]
 pub(crate) struct Block(Box<Desc>);
 
 impl Block {
@@ -380,7 +379,6 @@ impl Block {
 }
 
 /// A cell for one block. One thread puts, any thread takes.
-#[derive(Debug)]
 pub(crate) struct Slot(AtomicPtr<Desc>);
 
 impl Slot {

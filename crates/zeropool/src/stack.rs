@@ -9,13 +9,11 @@ use crate::sync::Mutex;
 /// The bottom is the block that lay longest.
 type Stack = Mutex<VecDeque<Block>>;
 
-#[derive(Debug)]
 pub(crate) struct Stacks {
     shards: Box<[Shard]>,
 }
 
 /// On cache lines of its own.
-#[derive(Debug)]
 #[repr(align(128))]
 struct Shard(Box<[Stack]>);
 

@@ -120,9 +120,3 @@ impl<G> Queue<G> {
         self.0.lock().retain(|other| !Arc::ptr_eq(other, waiter));
     }
 }
-
-impl<G> std::fmt::Debug for Queue<G> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").finish_non_exhaustive()
-    }
-}

@@ -153,6 +153,17 @@ fn pools_do_not_mix() {
 }
 
 #[test]
+fn a_pool_is_described_in_a_line() {
+    let pool = BufferPool::builder().budget(1 << 20).thread_cache(0).build().unwrap();
+    let held: Vec<_> = (1..=6).map(|i| pool.get(i * 4096)).collect();
+    let bytes = held.iter().map(|buffer| buffer.capacity()).sum::<usize>();
+    drop(held);
+    let text = format!("BufferPool {{ budget: 1048576, resident: {bytes}, .. }}");
+    assert_eq!(format!("{pool:?}"), text);
+    assert!(format!("{:?}", pool.get_async(1)).contains(&text));
+}
+
+#[test]
 fn small_buffers_may_come_from_the_heap() {
     let pool = BufferPool::builder().budget(1 << 20).min_pooled(2000).build().unwrap();
     drop(pool.get(100));
