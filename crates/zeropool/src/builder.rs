@@ -26,7 +26,8 @@ pub enum Pinning {
     /// They are where the system allows it, and plain memory otherwise. [`Stats::pinned`](crate::Stats::pinned) says
     /// how much is locked.
     Try,
-    /// They are, or there is [`GetError::Pin`](crate::GetError::Pin).
+    /// They are, or there is [`GetError::Pin`](crate::GetError::Pin): always so where there is no way to lock memory,
+    /// on systems other than Unix.
     Require,
 }
 

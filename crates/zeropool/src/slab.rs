@@ -45,7 +45,6 @@ pub(crate) struct Wish {
 }
 
 /// Why a region could not be had.
-#[cfg_attr(any(miri, shuttle, not(unix)), allow(dead_code))]
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Memory(io::Error),
@@ -70,6 +69,10 @@ unsafe impl Sync for Region {}
 impl Region {
     fn new(len: usize, wish: &Wish) -> Result<Self, Refusal> {
         if wish.heap || cfg!(any(miri, shuttle, not(unix))) {
+            if wish.pin {
+                // nothing there is locked, and who requires it has to hear of it
+                return Err(Refusal::Pin(io::ErrorKind::Unsupported.into()));
+            }
             return Self::heap(len).map_err(Refusal::Memory);
         }
         #[cfg(all(unix, not(any(miri, shuttle))))]
@@ -463,6 +466,13 @@ unsafe impl tokio_uring::buf::IoBufMut for crate::Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_heap_does_not_pretend_to_be_locked() {
+        let wish = Wish { heap: true, pin: true, ..Wish::default() };
+        let refused = Region::new(PAGE, &wish);
+        assert!(matches!(refused, Err(Refusal::Pin(why)) if why.kind() == io::ErrorKind::Unsupported));
+    }
 
     #[test]
     fn only_whole_pages_are_given_back() {
