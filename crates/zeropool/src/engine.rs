@@ -160,11 +160,13 @@ impl Engine {
         GetError::Spent { len, held: self.ledger.held(), budget: self.ledger.limit() }
     }
 
-    /// What there is for this class, if nobody waits.
+    /// What there is for this class, if nobody waits. Gives nothing up where that would not be enough.
     fn now(self: &Arc<Self>, class: Class) -> Option<Grant> {
         let mut dropped = Vec::new();
         let line = self.queue.lock();
-        let grant = if line.is_empty() { self.claim(class, &mut dropped) } else { None };
+        let lacks = self.ledger.lacks(class.capacity());
+        let possible = line.is_empty() && (lacks == 0 || lacks <= self.free());
+        let grant = if possible { self.claim(class, &mut dropped) } else { None };
         drop(line);
         grant
     }

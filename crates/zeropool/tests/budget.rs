@@ -61,6 +61,19 @@ fn free_buffers_of_other_sizes_go_before_anybody_waits() {
 }
 
 #[test]
+fn a_request_that_fails_gives_nothing_up() {
+    let pool = pool(8);
+    let held = pool.get(4 * PAGE);
+    drop((pool.get(PAGE), pool.get(2 * PAGE)));
+    assert!(matches!(pool.try_get(5 * PAGE), Err(GetError::Spent { .. })));
+    let stats = pool.stats();
+    assert_eq!((stats.free, stats.evicted), (3 * PAGE, 0));
+    // with all of it there is room for four, and without waiting
+    assert_eq!(pool.try_get(4 * PAGE).unwrap().len(), 4 * PAGE);
+    drop(held);
+}
+
+#[test]
 fn a_timeout_gives_up_and_leaves_no_trace() {
     let pool = pool(1);
     let held = pool.get(PAGE);
