@@ -260,17 +260,26 @@ impl Engine {
                 let class = charge.class();
                 self.counters.misses.fetch_add(1, Relaxed);
                 self.policy.admitted(class, &self.ledger);
-                let made = self.make(charge);
-                if made.is_err() {
+                let made = self.make(charge).or_else(|(refusal, charge)| {
+                    // what the system lacks may lie idle here
+                    if self.drain() == 0 {
+                        return Err((refusal, charge));
+                    }
+                    let made = self.make(charge);
+                    self.serve(); // what went is off the budget
+                    made
+                });
+                made.map_err(|(refusal, charge)| {
+                    drop(charge);
                     self.serve(); // the room is free again
-                }
-                made.map_err(|refusal| GetError::refused(len, refusal))
+                    GetError::refused(len, refusal)
+                })
             }
         }
     }
 
-    /// A new block, from a slab that has a free spot or from a new one.
-    fn make(&self, mut charge: Charge) -> Result<Block, Refusal> {
+    /// A new block, from a slab that has a free spot or from a new one; or why not, and the charge back.
+    fn make(&self, mut charge: Charge) -> Result<Block, (Refusal, Charge)> {
         let class = charge.class();
         let wish = self.settings.wish(class);
         let mut slabs = self.slabs[class.index()].lock();
@@ -291,8 +300,11 @@ impl Engine {
         Ok(block)
     }
 
-    fn map(&self, class: Class, charge: Charge) -> Result<(Block, Arc<Slab>), Refusal> {
-        let slab = self.settings.map(class, &self.counters)?;
+    fn map(&self, class: Class, charge: Charge) -> Result<(Block, Arc<Slab>), (Refusal, Charge)> {
+        let slab = match self.settings.map(class, &self.counters) {
+            Ok(slab) => slab,
+            Err(refusal) => return Err((refusal, charge)),
+        };
         let block = slab.carve(charge).unwrap_or_else(|_| unreachable!("a new slab has room for one"));
         Ok((block, slab))
     }

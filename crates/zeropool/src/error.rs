@@ -32,7 +32,7 @@ pub enum GetError {
         /// What was asked for.
         len: usize,
     },
-    /// The system gives no memory.
+    /// The system gives no memory, also after the pool has given its free buffers back.
     #[error("the system has no memory for {len} bytes")]
     OutOfMemory {
         /// What was asked for.

@@ -100,7 +100,8 @@ impl Engine {
         self.drain();
     }
 
-    fn drain(&self) -> usize {
+    /// Gives all free blocks back to the system; how many bytes went.
+    pub(crate) fn drain(&self) -> usize {
         let mut bytes = 0;
         for class in Class::all() {
             while let Some(block) = self.coldest(class) {

@@ -53,6 +53,14 @@ fn pinned_memory_is_locked() {
         }
         Ok(_) => eprintln!("SKIPPED: this process may lock what it likes"),
     }
+    drop(fallen_back);
+
+    // what lies idle makes room for what is to be locked
+    let enough = rustix::process::Rlimit { current: Some((before + (3 << 20)) as u64), maximum: limit.maximum };
+    if rustix::process::setrlimit(rustix::process::Resource::Memlock, enough).is_ok() {
+        drop(pool.get(2 << 20));
+        assert_eq!(pool.try_get(3 << 20).unwrap().len(), 3 << 20);
+    }
     rustix::process::setrlimit(rustix::process::Resource::Memlock, limit).unwrap();
 }
 
