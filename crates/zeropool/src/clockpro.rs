@@ -54,6 +54,10 @@ impl ClockPro {
 
     /// A class with a free block that is worth least.
     pub(crate) fn victim(&mut self, shelf: &impl Shelf, touched: &[Touched]) -> Option<Class> {
+        // the hands would go round and cool everything for nothing
+        if !self.ring.iter().any(|place| shelf.has_free(place.class)) {
+            return None;
+        }
         // once to clear, once to find; then what is hot cools, one class a round
         for _ in 0..=self.ring.len() {
             for _ in 0..2 * self.ring.len() {
@@ -135,5 +139,40 @@ impl ClockPro {
             self.cold_hand -= usize::from(self.cold_hand > at);
             self.hot_hand -= usize::from(self.hot_hand > at);
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// One block held of each class, and one free of some.
+    struct Held(Option<Class>);
+
+    impl Shelf for Held {
+        fn held(&self, class: Class) -> usize {
+            class.capacity()
+        }
+
+        fn has_free(&self, class: Class) -> bool {
+            self.0 == Some(class)
+        }
+
+        fn budget(&self) -> usize {
+            1 << 30
+        }
+    }
+
+    #[test]
+    fn looking_for_nothing_cools_nothing() {
+        let touched: Vec<_> = Class::all().map(|_| Touched::new(true)).collect();
+        let heats = [Heat::Hot, Heat::Tested, Heat::Cold, Heat::Hot];
+        let ring: Vec<_> = Class::all().zip(heats).map(|(class, heat)| Place { class, heat }).collect();
+        let mut clock = ClockPro { ring: ring.clone(), ..ClockPro::default() };
+        assert_eq!(clock.victim(&Held(None), &touched), None);
+        assert_eq!((&clock.ring, clock.cold_hand, clock.hot_hand), (&ring, 0, 0));
+        assert!(touched.iter().all(|touched| touched.load(Relaxed)));
+        // a hot one that is free goes in the end
+        assert_eq!(clock.victim(&Held(Some(ring[3].class)), &touched), Some(ring[3].class));
     }
 }
