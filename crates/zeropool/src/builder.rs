@@ -203,8 +203,8 @@ impl Builder {
         self.pinning(if pinned { Pinning::Require } else { Pinning::Off })
     }
 
-    /// Whether buffers are locked into memory. Small ones are locked by the slab, 2 MiB and more at a time. Default:
-    /// [`Pinning::Off`].
+    /// Whether buffers are locked into memory: each by itself, those of less than a page by the page. So below 2 MiB
+    /// they do not share huge pages. Default: [`Pinning::Off`].
     pub fn pinning(mut self, pinning: Pinning) -> Self {
         self.pinning = pinning;
         self

@@ -296,7 +296,9 @@ impl Engine {
             return self.map(class, charge).map(|(block, _)| block);
         }
         let (block, slab) = self.map(class, charge)?;
-        slabs.push(Arc::downgrade(&slab));
+        if slab.is_shared() {
+            slabs.push(Arc::downgrade(&slab));
+        }
         Ok(block)
     }
 

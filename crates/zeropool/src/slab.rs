@@ -95,7 +95,7 @@ impl Region {
         Ok(Self { base, len, mapped: false, pinned: false })
     }
 
-    /// `len` bytes at a multiple of [`HUGE`].
+    /// `len` bytes at a multiple of [`HUGE`], or at any page if they are fewer: the kernel then joins them with others.
     #[cfg(all(unix, not(any(miri, shuttle))))]
     fn map(len: usize, wish: &Wish) -> Result<Self, Refusal> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -103,14 +103,15 @@ impl Region {
         let page = rustix::param::page_size().max(PAGE);
         let len =
             len.checked_next_multiple_of(page).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
-        let room = len.checked_add(HUGE).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
+        let align = if len < HUGE { page } else { HUGE };
+        let room = len.checked_add(align - page).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is asked for, so no existing mapping is touched.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), room, access, MapFlags::PRIVATE) };
         let start = start.map_err(|e| Refusal::Memory(e.into()))?.cast::<u8>();
-        let head = start.align_offset(HUGE);
+        let head = start.align_offset(align);
         let base = start.wrapping_add(head);
-        let tail = HUGE - head;
+        let tail = room - len - head;
         if head > 0 {
             // SAFETY: the first `head` bytes of the mapping just made, which nobody has seen. `head` is whole pages,
             // as mappings start at pages. Should it fail, address space is lost and nothing else.
@@ -244,7 +245,13 @@ impl Slab {
     /// Maps room for as many blocks as fill it well, or for one where they are large.
     pub(crate) fn new(class: Class, wish: &Wish, totals: &Arc<Totals>) -> Result<Arc<Self>, Refusal> {
         let block = class.capacity();
-        let len = if wish.heap || block >= HUGE { block } else { (8 * block).next_multiple_of(HUGE) };
+        let len = match block {
+            _ if wish.heap || block >= HUGE => block,
+            // all of what is locked takes memory, and counts against a limit: no more than there are blocks for
+            _ if wish.pin && block >= PAGE => block,
+            _ if wish.pin => (8 * block).next_multiple_of(PAGE),
+            _ => (8 * block).next_multiple_of(HUGE),
+        };
         let region = Region::new(len, wish)?;
         let spots = Spots { fresh: 0, count: len / block, free: Vec::new() };
         totals.mapped.fetch_add(region.len, Relaxed);

@@ -39,6 +39,16 @@ fn pinned_memory_is_locked() {
     pool.trim();
     assert_eq!((status("VmLck"), pool.stats().pinned), (before, 0));
 
+    // no more than is in use, and whole pages
+    let small: Vec<_> = (0..16).map(|_| pool.get(200)).collect();
+    assert_eq!(status("VmLck"), before + 16 * 256);
+    let mut others: Vec<_> = [4096, 5000, 64 << 10, 100 << 10, 1 << 20].map(|len| pool.get(len)).into();
+    assert_eq!(status("VmLck"), before + pool.stats().in_use);
+    others.iter_mut().for_each(|buffer| buffer.fill(1));
+    drop((small, others));
+    pool.trim();
+    assert_eq!((status("VmLck"), pool.stats().mapped), (before, 0));
+
     // the limit on locked memory concerns whoever is not privileged
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
     let low = rustix::process::Rlimit { current: Some(1 << 16), maximum: limit.maximum };
