@@ -146,7 +146,8 @@ impl Builder {
     /// The most bytes that the pool may hold, in use and free, counted in buffers' capacities. When it is spent, free
     /// buffers of other sizes are given up, and then requests wait.
     ///
-    /// Default: three quarters of the memory of this machine or of its control group, whichever is less.
+    /// Default: three quarters of the memory of this machine, or of the least limit of this process's control groups and
+    /// their ancestors, whichever is less.
     pub fn budget(mut self, bytes: usize) -> Self {
         self.budget = Some(bytes);
         self
