@@ -21,7 +21,7 @@ use crate::slab::{Block, Refusal, Slab};
 use crate::stack::Stacks;
 use crate::stats::Counters;
 use crate::sync::Mutex;
-use crate::wait::{Queue, Waiter};
+use crate::wait::{self, Queue, Waiter};
 
 /// What a request is granted: a block, or room for one that it maps itself.
 pub(crate) enum Grant {
@@ -196,6 +196,7 @@ impl Engine {
 
     /// Grants what there is to those who wait, in their order. Called after whatever may have made room.
     pub(crate) fn serve(self: &Arc<Self>) {
+        let mut wakers = Vec::new();
         let mut again = true;
         while again && !self.alert.is_quiet() {
             again = false;
@@ -210,12 +211,16 @@ impl Engine {
             // unmapped before anybody maps instead
             drop(dropped);
             for (waiter, grant) in granted {
-                if let Some(refused) = waiter.deliver(grant) {
-                    self.give_back(refused);
-                    again = true;
+                match waiter.deliver(grant) {
+                    Ok(waker) => wakers.extend(waker),
+                    Err(refused) => {
+                        self.give_back(refused);
+                        again = true;
+                    }
                 }
             }
         }
+        wait::wake_all(wakers);
     }
 
     /// A free block, or room in the budget, or room made by giving up free blocks, which go to `dropped`: they are off

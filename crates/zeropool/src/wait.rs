@@ -31,25 +31,16 @@ impl<G> Waiter<G> {
         self.class
     }
 
-    /// Hands it over and wakes whoever waits; gives it back if nobody does any more.
-    pub(crate) fn deliver(&self, grant: G) -> Option<G> {
-        let waker = {
-            let mut state = self.state.lock();
-            match &mut *state {
-                State::Waiting(waker) => {
-                    let waker = waker.take();
-                    *state = State::Granted(grant);
-                    waker
-                }
-                State::Granted(_) | State::Over => return Some(grant),
-            }
-        };
+    /// Hands it over and wakes the thread that waits, or returns the waker of the task that does, for [`wake_all`].
+    /// Gives the grant back if nobody waits any more.
+    pub(crate) fn deliver(&self, grant: G) -> Result<Option<Waker>, G> {
+        let mut state = self.state.lock();
+        let State::Waiting(waker) = &mut *state else { return Err(grant) };
+        let waker = waker.take();
+        *state = State::Granted(grant);
+        drop(state);
         self.ready.notify_all();
-        // outside the lock: a waker is a stranger's code
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        None
+        Ok(waker)
     }
 
     /// Blocks this thread; `None` when the deadline has passed. The waiter has to be withdrawn then.
@@ -68,16 +59,18 @@ impl<G> Waiter<G> {
     }
 
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<G> {
+        // made and dropped outside the lock: a waker is a stranger's code
+        let waker = waker.clone();
         let mut state = self.state.lock();
         if let Some(grant) = Self::granted(&mut state) {
             return Poll::Ready(grant);
         }
-        let old = match &mut *state {
-            State::Waiting(old) if !old.as_ref().is_some_and(|old| old.will_wake(waker)) => old.replace(waker.clone()),
-            _ => None,
+        let unused = match &mut *state {
+            State::Waiting(old) => old.replace(waker),
+            State::Granted(_) | State::Over => Some(waker),
         };
         drop(state);
-        drop(old);
+        drop(unused);
         Poll::Pending
     }
 
@@ -98,6 +91,14 @@ impl<G> Waiter<G> {
             State::Granted(grant) => Some(grant),
             State::Waiting(_) | State::Over => None,
         }
+    }
+}
+
+/// Wakes tasks, under no lock and with nothing left to do. A waker that panics is its runtime's affair, reported by the
+/// panic hook: neither the next task nor whoever returns a buffer is to suffer from it.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
     }
 }
 

@@ -207,7 +207,30 @@ fn a_future_that_moves_to_another_task_wakes_that_one() {
 }
 
 #[test]
-fn a_waiter_is_served_from_another_threads_cache() {
+fn a_waker_that_panics_strands_nobody() {
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("in a waker, on purpose");
+        }
+    }
+
+    let pool = pool(2);
+    let held = pool.get(2 * PAGE);
+    let (bad, (woken, good)) = (Waker::from(Arc::new(Panics)), Woken::new());
+    let mut first = pin!(pool.get_async(PAGE));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&bad)).is_pending());
+    let mut second = pin!(pool.get_async(PAGE));
+    assert!(second.as_mut().poll(&mut Context::from_waker(&good)).is_pending());
+    drop(held);
+    assert_eq!(woken.0.load(SeqCst), 1);
+    assert!(matches!(second.as_mut().poll(&mut Context::from_waker(&good)), Poll::Ready(Ok(_))));
+    assert!(matches!(first.as_mut().poll(&mut Context::from_waker(&good)), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn what_an_idle_thread_keeps_goes_before_anybody_waits() {
     let pool = pool(1);
     // returned into the cache of a thread that then does nothing
     let (sender, receiver) = std::sync::mpsc::channel::<zeropool::Buffer>();
