@@ -231,8 +231,8 @@ impl Builder {
         self
     }
 
-    /// Starts a thread that trims the pool when memory pressure is at least `threshold` per cent, looking every
-    /// `interval`. It ends with the pool's last handle. Default: no thread; see
+    /// Starts a thread that trims the pool when memory pressure is at least `threshold` per cent and not falling, looking
+    /// every `interval`, of at least 10 ms. It ends with the pool's last handle. Default: no thread; see
     /// [`BufferPool::trim_under_pressure`].
     pub fn watch_pressure(mut self, threshold: f32, interval: Duration) -> Self {
         self.watch = Some((threshold, interval));

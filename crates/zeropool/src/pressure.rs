@@ -45,14 +45,39 @@ pub(crate) fn relieve(engine: &Arc<Engine>, threshold: f32) -> io::Result<Relief
     Ok(Relief { pressure, trimmed })
 }
 
+/// The least time between two looks: the kernel's average moves every two seconds.
+const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Where the readings go. They are averages over ten seconds, so they stay high for a while after the pressure ended;
+/// while they fall, nothing is gained by trimming what the pool has been filled with since.
+#[derive(Debug, Default)]
+struct Trend {
+    last: f32,
+    falling: bool,
+}
+
+impl Trend {
+    /// Whether this reading says that there is pressure now. One that is as the last goes where that one went.
+    fn presses(&mut self, pressure: f32, threshold: f32) -> bool {
+        if pressure < self.last {
+            self.falling = true;
+        } else if pressure > self.last {
+            self.falling = false;
+        }
+        self.last = pressure;
+        pressure >= threshold && !self.falling
+    }
+}
+
 /// Ends the watching thread when dropped.
 #[derive(Debug)]
 pub(crate) struct Watch(Arc<(Mutex<bool>, Condvar)>);
 
 impl Watch {
-    /// A thread that looks every `interval`. It keeps no pool alive.
+    /// A thread that looks every `interval`, but not more often than makes sense. It keeps no pool alive.
     pub(crate) fn start(engine: Weak<Engine>, threshold: f32, interval: Duration) -> io::Result<Self> {
         read()?;
+        let (interval, mut trend) = (interval.max(LEAST_INTERVAL), Trend::default());
         let over = Arc::new((Mutex::new(false), Condvar::new()));
         let seen = Arc::clone(&over);
         std::thread::Builder::new().name("zeropool-pressure".to_owned()).spawn(move || {
@@ -65,7 +90,9 @@ impl Watch {
                 }
                 let Some(engine) = engine.upgrade() else { return };
                 // a reading that fails now may succeed the next time
-                let _ = relieve(&engine, threshold);
+                if read().is_ok_and(|pressure| trend.presses(pressure, threshold)) {
+                    engine.trim_to(0);
+                }
             }
         })?;
         Ok(Self(over))
@@ -89,6 +116,15 @@ mod tests {
         let text = "some avg10=1.25 avg60=0.00 avg300=0.00 total=1\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=6\n";
         assert_eq!(parse(text), Some(1.25));
         assert_eq!(parse("full avg10=9.00\n"), None);
+    }
+
+    #[test]
+    fn falling_readings_are_no_pressure() {
+        let mut trend = Trend::default();
+        let readings = [0.5, 1.0, 1.0, 3.0, 2.0, 2.0, 1.5, 1.6, 1.6, 0.2, 0.4, 1.0];
+        let pressed = readings.map(|pressure| trend.presses(pressure, 1.0));
+        assert_eq!(pressed, [false, true, true, true, false, false, false, true, true, false, false, true]);
+        assert!(Trend::default().presses(0.0, 0.0));
     }
 
     #[test]
