@@ -70,8 +70,10 @@ impl Settings {
     }
 
     pub(crate) fn wish(&self, class: Class) -> Wish {
+        // the heap can be told none of this
+        let plain = self.pinning == Pinning::Off && !self.zero_on_return && self.node.is_none();
         Wish {
-            heap: !self.rule(class).pooled && self.pinning == Pinning::Off,
+            heap: !self.rule(class).pooled && plain,
             huge: self.huge_pages && class.capacity() >= HUGE_FROM,
             pin: self.pinning != Pinning::Off,
             secret: self.zero_on_return,
@@ -173,8 +175,9 @@ impl Builder {
         self
     }
 
-    /// Buffers of size classes below that of this length are taken from the heap and freed at once. They count against
-    /// the budget like all others. Default: 0, everything is pooled.
+    /// Buffers of size classes below that of this length are taken from the heap and freed at once; from a slab, and
+    /// given back to it at once, where they are locked, secret (`zero_on_return`) or bound to a node. They count
+    /// against the budget like all others. Default: 0, everything is pooled.
     pub fn min_pooled(mut self, len: usize) -> Self {
         self.min_pooled = len;
         self
@@ -272,5 +275,31 @@ impl Builder {
         let pooled = Class::of(self.min_pooled).is_some_and(|least| class >= least);
         let cached = pooled && limit == usize::MAX && self.cells > 0 && class.capacity() <= self.cache_max;
         Rule { pooled, cached, limit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_buffers_are_from_the_heap_where_nothing_is_asked_of_their_memory() {
+        let settings = |zero_on_return, pinning, node| Settings {
+            budget: 1 << 20,
+            shards: 1,
+            cells: 0,
+            eviction: EvictionPolicy::Lifo,
+            zero_on_return,
+            node,
+            pinning,
+            huge_pages: true,
+            rules: Class::all().map(|_| Rule { pooled: false, cached: false, limit: 0 }).collect(),
+        };
+        let class = Class::of(100).unwrap();
+        assert!(settings(false, Pinning::Off, None).wish(class).heap);
+        let secret = settings(true, Pinning::Off, None).wish(class);
+        assert!(secret.secret && !secret.heap);
+        assert!(!settings(false, Pinning::Off, Some(1)).wish(class).heap);
+        assert!(!settings(false, Pinning::Try, None).wish(class).heap);
     }
 }

@@ -103,6 +103,34 @@ fn parts_of_a_shared_slab_are_given_back_as_zeros() {
 }
 
 #[test]
+fn small_secrets_are_kept_out_of_dumps_too() {
+    let flags = |address: usize| {
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split_whitespace().next()?.split_once('-');
+            let range = range.map(|(a, b)| (usize::from_str_radix(a, 16), usize::from_str_radix(b, 16)));
+            if let Some((Ok(start), Ok(end))) = range {
+                inside = (start..end).contains(&address);
+            } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
+                return Some(flags.to_owned());
+            }
+        }
+        None
+    };
+    for least in [0, 5000] {
+        let builder = BufferPool::builder().budget(1 << 20).min_pooled(least).zero_on_return(true);
+        let pool = builder.build().unwrap();
+        let buffer = pool.get(100);
+        let Some(flags) = flags(buffer.as_ptr() as usize) else {
+            eprintln!("SKIPPED: the kernel does not list the flags of mappings");
+            return;
+        };
+        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+    }
+}
+
+#[test]
 fn a_used_buffer_takes_no_fault() {
     let pool = BufferPool::new();
     pool.get(32 << 20).fill(1);
