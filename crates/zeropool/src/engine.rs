@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::alert::{self, Alert};
 use crate::budget::{Charge, Ledger};
@@ -96,13 +96,15 @@ impl Engine {
         }
     }
 
-    /// A block when it is this request's turn, or at the deadline why not.
+    /// A block when it is this request's turn, or why not when the time is over.
     pub(crate) fn get(
         self: &Arc<Self>,
         class: Class,
         len: usize,
-        deadline: Option<Instant>,
+        timeout: Option<Duration>,
     ) -> Result<Block, GetError> {
+        // a time that no clock reaches is no deadline
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let waiter = match self.queue_up(class) {
             Ok(grant) => return self.redeem(grant, len),
             Err(waiter) => waiter,

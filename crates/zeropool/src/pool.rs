@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::builder::{Builder, Settings};
@@ -104,12 +104,12 @@ impl BufferPool {
     }
 
     #[inline]
-    fn block(&self, len: usize, deadline: Option<Instant>) -> Result<Block, GetError> {
+    fn block(&self, len: usize, timeout: Option<Duration>) -> Result<Block, GetError> {
         let engine = self.engine();
         let class = engine.class(len)?;
         match engine.hit(class, len) {
             Some(block) => Ok(block),
-            None => engine.get(class, len, deadline),
+            None => engine.get(class, len, timeout),
         }
     }
 
@@ -134,9 +134,7 @@ impl BufferPool {
     ///
     /// [`GetError`] says why there is none.
     pub fn get_timeout(&self, len: usize, timeout: Duration) -> Result<Buffer, GetError> {
-        // a time that no clock reaches is no deadline
-        let block = self.block(len, Instant::now().checked_add(timeout))?;
-        Ok(Buffer::new(block, len))
+        Ok(Buffer::new(self.block(len, Some(timeout))?, len))
     }
 
     /// A buffer of `len` bytes of unspecified content when its turn comes, on any runtime. Futures and threads wait in
