@@ -182,14 +182,16 @@ impl Engine {
             drop(line);
             return Ok(grant);
         }
+        let first = line.is_empty();
         let waiter = Waiter::new(class);
         line.push_back(Arc::clone(&waiter));
         self.alert.set_waiting(true);
         drop(line);
         drop(dropped);
         self.counters.waits.fetch_add(1, Relaxed);
-        // a block that came back between the claim and the alert went the short way: look again
-        if !self.caches.fence {
+        // a block that came back between the claim and the alert went the short way: look again. Who finds others
+        // before it finds the alert set since the first of them came, who does this for all
+        if first && !self.caches.fence {
             alert::fence_others();
         }
         self.serve();
