@@ -149,3 +149,39 @@ impl Engine {
         bytes
     }
 }
+
+#[cfg(test)]
+mod ends {
+    use std::sync::{Arc, Weak};
+
+    #[cfg(shuttle)]
+    use shuttle::thread;
+    #[cfg(not(shuttle))]
+    use std::thread;
+
+    use crate::BufferPool;
+
+    /// Buffers return on threads of their own while the pool's last handle goes on another.
+    fn end_while_others_return() {
+        let pool = BufferPool::builder().budget(1 << 20).build().unwrap();
+        let engine = Arc::downgrade(pool.engine());
+        let buffers = [4096, 100, 100].map(|len| pool.get(len));
+        let mut threads: Vec<_> = buffers.map(|buffer| thread::spawn(move || drop(buffer))).into();
+        threads.push(thread::spawn(move || drop(pool)));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(Weak::strong_count(&engine), 0, "a block was kept, and it keeps its pool");
+    }
+
+    #[test]
+    #[cfg(not(shuttle))]
+    fn nothing_is_left() {
+        (0..if cfg!(miri) { 3 } else { 2000 }).for_each(|_| end_while_others_return());
+    }
+
+    #[test]
+    #[cfg(shuttle)]
+    fn nothing_is_left() {
+        shuttle::check_random(end_while_others_return, 3000);
+        shuttle::check_pct(end_while_others_return, 3000, 3);
+    }
+}

@@ -182,8 +182,11 @@ fn secrets_are_wiped_when_they_return() {
         let mut secret = pool.get(len);
         secret.fill(0x5a);
         secret.truncate(1); // and no length hides any of it
+        let address = secret.as_ptr();
         drop(secret.freeze());
-        assert!(pool.get(len).iter().all(|&byte| byte == 0));
+        let again = pool.get(len);
+        assert_eq!(again.as_ptr(), address, "else this shows nothing");
+        assert!(again.iter().all(|&byte| byte == 0));
     }
 }
 
