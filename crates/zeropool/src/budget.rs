@@ -114,8 +114,8 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Of the least of `MemTotal` and the limits, which are bytes or `max`. Counted in 64 bits, as the machine may have more
-/// than this process can address.
+/// Of the least of `MemTotal` and the limits, which are bytes or `max`. Counted in 64 bits, as the machine may have
+/// more than this process can address.
 fn three_quarters(meminfo: &str, limits: &[String]) -> usize {
     let machine = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let machine = machine.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024));

@@ -16,7 +16,8 @@ use crate::slab::Block;
 ///
 /// From 4096 bytes up the address and the capacity are multiples of 4096, as direct I/O wants them; the address is one
 /// of 64 below that. A buffer that is forgotten (`mem::forget`) leaks its memory and its part of the budget, and
-/// nothing else.
+/// with them what every buffer keeps alive: its slab, of which other buffers may be parts, and its pool's books. Its
+/// content is not wiped.
 pub struct Buffer {
     /// `None` only while it is dropped.
     block: Option<Block>,

@@ -148,8 +148,8 @@ impl Builder {
     /// The most bytes that the pool may hold, in use and free, counted in buffers' capacities. When it is spent, free
     /// buffers of other sizes are given up, and then requests wait.
     ///
-    /// Default: three quarters of the memory of this machine, or of the least limit of this process's control groups and
-    /// their ancestors, whichever is less.
+    /// Default: three quarters of the memory of this machine, or of the least limit of this process's control groups
+    /// and their ancestors, whichever is less.
     pub fn budget(mut self, bytes: usize) -> Self {
         self.budget = Some(bytes);
         self
@@ -234,8 +234,8 @@ impl Builder {
         self
     }
 
-    /// Starts a thread that trims the pool when memory pressure is at least `threshold` per cent and not falling, looking
-    /// every `interval`, of at least 10 ms. It ends with the pool's last handle. Default: no thread; see
+    /// Starts a thread that trims the pool when memory pressure is at least `threshold` per cent and not falling,
+    /// looking every `interval`, of at least 10 ms. It ends with the pool's last handle. Default: no thread; see
     /// [`BufferPool::trim_under_pressure`].
     pub fn watch_pressure(mut self, threshold: f32, interval: Duration) -> Self {
         self.watch = Some((threshold, interval));

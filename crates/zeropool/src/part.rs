@@ -40,9 +40,16 @@ pub struct Part {
     buffer: Arc<Buffer>,
 }
 
-// SAFETY: exclusive use of some bytes, and a buffer that is `Send`: like a `Box<[u8]>`.
+/// What an `Arc<Buffer>` in a part needs to go from thread to thread.
+const _: () = {
+    const fn is_send_and_sync<T: Send + Sync>() {}
+    is_send_and_sync::<Buffer>();
+};
+
+// SAFETY: exclusive use of some bytes, like a `Box<[u8]>`, and an `Arc` of a buffer, which is `Send + Sync` (checked
+// above).
 unsafe impl Send for Part {}
-// SAFETY: `&Part` gives shared access to those bytes only.
+// SAFETY: `&Part` gives shared access to those bytes only; the `Arc` of a buffer is `Sync`, as the buffer is both.
 unsafe impl Sync for Part {}
 
 impl Buffer {

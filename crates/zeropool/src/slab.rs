@@ -1,6 +1,6 @@
 //! Memory: mappings, the blocks carved from them, and the one-block cells of the thread caches.
 //!
-//! The only file with `unsafe` code. What it guarantees to the rest of the crate:
+//! With `part.rs`, all there is of `unsafe` code. What it guarantees to the rest of the crate:
 //!
 //! 1. A [`Region`] is `len` bytes that are mapped, readable, writable and **initialised** from its creation to its drop.
 //!    Anonymous mappings are zero pages, `alloc_zeroed` zeroes, and nothing here ever makes a byte uninitialised:

@@ -1,5 +1,5 @@
 //! Interleavings of threads, by the thousand: `RUSTFLAGS="--cfg shuttle" cargo test --test interleavings`.
-//! That nothing is left of a pool that ends is seen from inside only: `RUSTFLAGS="--cfg shuttle" cargo test --lib ends`.
+//! That nothing is left of a pool that ends is seen from inside only: the same with `--lib ends`.
 #![cfg(shuttle)]
 
 use std::future::Future;
