@@ -17,7 +17,7 @@ use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::decode::cast;
 use crate::error::{Error, ErrorKind, Result};
-use crate::load::{Loader, Reading};
+use crate::load::{GAP, Loader, Reading};
 use crate::plan::{Parts, Plan, TensorSpec, Work};
 use crate::sink::Sink;
 
@@ -116,7 +116,7 @@ impl<'r, 'w> Crew<'r, 'w> {
 
     fn run(&self, loader: Option<&dyn Loader>, threads: usize) -> Result<()> {
         let Some(loader) = loader else { return self.work(threads, None) };
-        let reading = Reading { checkpoint: self.checkpoint, pool: BufferPool::new(), ahead: AHEAD };
+        let reading = Reading { checkpoint: self.checkpoint, pool: BufferPool::new(), ahead: AHEAD, gap: GAP };
         let mut start = 0;
         while start < self.plan.jobs.len() {
             let reads = Reads::of(self.plan, self.checkpoint.catalog(), start);

@@ -16,11 +16,14 @@
 mod belt;
 mod choose;
 mod coalesce;
+mod cut;
 #[cfg(target_os = "linux")]
 mod direct;
 mod facts;
+mod loaded;
 mod mapped;
 mod pread;
+mod run;
 mod tensors;
 #[cfg(all(target_os = "linux", feature = "uring"))]
 mod uring;
@@ -37,10 +40,12 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub use choose::{Choice, choose};
 pub use coalesce::{Coalesced, Extent, Place, coalesce};
+pub use cut::Cut;
 pub use facts::{Facts, Kind};
+pub use loaded::{Loaded, LoadedTensor, Stream};
 pub use mapped::Mapped;
 pub use pread::Pread;
-pub use tensors::{Load, Loaded, LoadedTensor, load};
+pub use tensors::{Load, load};
 #[cfg(all(target_os = "linux", feature = "uring"))]
 pub use uring::Uring;
 
@@ -79,7 +84,13 @@ pub struct Reading<'c> {
     pub pool: BufferPool,
     /// Bytes that may be read before they are taken; more only while somebody waits for them.
     pub ahead: u64,
+    /// Unwanted bytes between two reads that are read along rather than asked around: [`GAP`], or less where no more
+    /// than what is asked for shall be read.
+    pub gap: u64,
 }
+
+/// Unwanted bytes that cost less than another read.
+pub const GAP: u64 = 64 << 10;
 
 /// Bytes of a file.
 #[derive(Clone, Debug)]

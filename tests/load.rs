@@ -7,7 +7,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use anamnesis::load::{Chunk, Facts, Kind, Loader, Mapped, Pread, Reading, choose, load};
+use anamnesis::load::{Chunk, Facts, GAP, Kind, Loader, Mapped, Pread, Reading, choose, load};
 use anamnesis::source::Func;
 use anamnesis::{ByteRange, Checkpoint, Error, ErrorKind, OpenOptions};
 use common::loaders::{Shared, loaders};
@@ -323,7 +323,7 @@ proptest! {
         }).collect();
         for (name, loader) in loaders() {
             let pool = BufferPool::new();
-            let reading = Reading { checkpoint: &checkpoint, pool, ahead };
+            let reading = Reading { checkpoint: &checkpoint, pool, ahead, gap: GAP };
             let next = std::sync::atomic::AtomicUsize::new(0);
             let mut seen = 0;
             loader.run(&reading, &reads, &mut |feed| {

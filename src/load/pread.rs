@@ -19,8 +19,8 @@ pub struct Pread {
     direct: bool,
 }
 
-/// Unwanted bytes that are read rather than asked around.
-pub(super) const GAP: u64 = 64 << 10;
+/// To what reads through the page cache begin: any element is aligned to less.
+pub(super) const ALIGN: u64 = 64;
 /// Bytes of extents that several reads share.
 pub(super) const EXTENT: u64 = 16 << 20;
 /// Bytes of a piece: see `docs/perf-experiments.md`.
@@ -79,7 +79,8 @@ impl<'c> Files<'c> {
 
     fn align(&self) -> u64 {
         match self {
-            Self::Sources(_) => 1,
+            // so that what is aligned in the file is aligned in memory
+            Self::Sources(_) => ALIGN,
             #[cfg(target_os = "linux")]
             Self::Direct(files) => files.align(),
         }
@@ -109,7 +110,7 @@ impl Loader for Pread {
         let files = Files::open(sources, self.direct);
         let align = files.align();
         let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
-        let belt = Belt::new(reading, coalesce(reads, GAP, EXTENT), Cut { piece, align });
+        let belt = Belt::new(reading, coalesce(reads, reading.gap, EXTENT), Cut { piece, align });
         let threads = match self.threads {
             0 => thread::available_parallelism().map_or(1, usize::from),
             n => n,

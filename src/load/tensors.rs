@@ -1,22 +1,25 @@
 //! `load`: the tensors of a checkpoint in memory.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::sync::Arc;
 
-use zeropool::{Buffer, BufferPool};
+use zeropool::BufferPool;
 
-use super::{Choice, Chunk, Facts, Feed, Loader, Reading, choose};
+use super::cut::Cut;
+use super::loaded::{Loaded, LoadedTensor, Stream};
+use super::run::{Origin, Run, Task, tasks};
+use super::{Choice, Facts, Feed, Loader, Reading, choose};
 use crate::catalog::{ByteRange, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::execute::{Progress, Watch};
+use crate::limits::Limits;
 use crate::tensor::Tensor;
 
 type Filter<'c> = Arc<dyn Fn(&str) -> bool + Send + Sync + 'c>;
+type Cuts<'c> = Arc<dyn Fn(&TensorInfo) -> Cut + Send + Sync + 'c>;
+type Order<'c> = Arc<dyn Fn(&TensorInfo, &TensorInfo) -> Ordering + Send + Sync + 'c>;
 
 /// Brings the tensors of a checkpoint into memory. Made by [`load`].
 #[derive(Clone)]
@@ -27,21 +30,10 @@ pub struct Load<'c> {
     own: bool,
     threads: usize,
     filter: Option<Filter<'c>>,
-}
-
-/// Tensors in memory, in file order.
-#[derive(Clone, Debug)]
-pub struct Loaded<'c> {
-    tensors: Vec<LoadedTensor<'c>>,
-    names: HashMap<&'c str, usize>,
-    choice: Choice,
-}
-
-/// A tensor in memory.
-#[derive(Clone, Debug)]
-pub struct LoadedTensor<'c> {
-    info: &'c TensorInfo,
-    bytes: Chunk<'c>,
+    cut: Option<Cuts<'c>>,
+    order: Option<Order<'c>>,
+    limits: Limits,
+    ahead: u64,
 }
 
 /// Brings the tensors of a checkpoint into memory, as they are stored (quantised weights stay so; see
@@ -62,7 +54,18 @@ pub struct LoadedTensor<'c> {
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
 pub fn load(checkpoint: &Checkpoint) -> Load<'_> {
-    Load { checkpoint, choice: None, pool: None, own: true, threads: 0, filter: None }
+    Load {
+        checkpoint,
+        choice: None,
+        pool: None,
+        own: true,
+        threads: 0,
+        filter: None,
+        cut: None,
+        order: None,
+        limits: *checkpoint.limits(),
+        ahead: 256 << 20,
+    }
 }
 
 impl<'c> Load<'c> {
@@ -109,71 +112,144 @@ impl<'c> Load<'c> {
         self
     }
 
-    /// Loads.
+    /// Which part of each tensor is loaded: some rows, or one worker's share. Only those bytes are read, but for tensors
+    /// that must be unpacked and those in archives, whose checksums are of the whole.
+    #[must_use]
+    pub fn cut(mut self, cut: impl Fn(&TensorInfo) -> Cut + Send + Sync + 'c) -> Self {
+        self.cut = Some(Arc::new(cut));
+        self
+    }
+
+    /// In which order tensors are loaded; as they lie in the files if it is not given.
+    #[must_use]
+    pub fn order(mut self, order: impl Fn(&TensorInfo, &TensorInfo) -> Ordering + Send + Sync + 'c) -> Self {
+        self.order = Some(Arc::new(order));
+        self
+    }
+
+    /// What loading may cost, instead of what opening was told.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Bytes that [`stream`](Self::stream) reads before they are asked for. Default 256 MiB.
+    #[must_use]
+    pub fn ahead(mut self, bytes: u64) -> Self {
+        self.ahead = bytes;
+        self
+    }
+
+    /// Loads all of them.
     ///
     /// # Errors
-    /// I/O, tensors that cannot be read (sparse, without data, damaged), more than
-    /// [`Limits::tensor_bytes`](crate::Limits::tensor_bytes) for one or than the pool's budget for all.
+    /// I/O, tensors that cannot be read (sparse, without data, damaged) or cut there, more than
+    /// [`Limits::tensor_bytes`] for one or than the pool's budget for all.
     pub fn run(&self) -> Result<Loaded<'c>> {
         self.run_watched(&mut |_| ControlFlow::Continue(()))
     }
 
-    /// Loads; `watch` hears of progress and may stop it.
+    /// Loads all of them; `watch` hears of progress and may stop it.
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`ErrorKind::Cancelled`] if `watch` says so.
     pub fn run_watched(&self, watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send)) -> Result<Loaded<'c>> {
-        let tensors: Vec<Tensor<'c>> = self.checkpoint.tensors().filter(|tensor| self.wants(tensor)).collect();
-        let pool = match &self.pool {
-            Some(pool) => pool.clone(),
-            None => BufferPool::new(),
-        };
-        let choose = || choose(&Facts::of(self.checkpoint), self.own);
-        let choice = self.choice.clone().unwrap_or_else(choose);
-        let (reads, origins) = origins(&tensors);
-        self.within(&tensors, &origins, &pool)?;
-        let total = tensors.iter().map(|tensor| tensor.info().nbytes()).fold(0, u64::saturating_add);
-        let run = Run {
-            pool: &pool,
-            own: self.own,
-            tensors: &tensors,
-            origins: &origins,
-            loaded: tensors.iter().map(|_| OnceLock::new()).collect(),
-            next: AtomicUsize::new(0),
-            done: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-            failed: Mutex::new(None),
-            watch: Watch::new(total, watch),
-        };
-        let reading = Reading { checkpoint: self.checkpoint, pool: pool.clone(), ahead: u64::MAX };
-        let mut called = false;
-        choice.loader.run(&reading, &reads, &mut |feed| {
-            called = true;
-            run.all(feed, self.threads)
-        })?;
-        if !called {
-            return Err(Error::misuse("the loader did not lend a feed"));
-        }
+        let pool = self.memory();
+        let (reads, tasks) = self.tasks(true)?;
+        self.fits(&tasks, &pool)?;
+        let run = Run::new(&pool, self.own, &tasks, Watch::new(total(&tasks), watch));
+        let choice = self.feed(&reads, &pool, u64::MAX, &mut |feed| run.all(feed, self.threads))?;
         run.watch.finish();
-        let tensors = run.end();
-        let names = tensors.iter().enumerate().map(|(i, tensor)| (&*tensor.info.name, i)).collect();
-        Ok(Loaded { tensors, names, choice })
+        Ok(Loaded::new(run.end(), choice))
     }
 
-    fn wants(&self, tensor: &Tensor<'_>) -> bool {
-        self.filter.as_ref().is_none_or(|keep| keep(&tensor.info().name))
+    /// Hands tensors out one by one, in order, while the next ones are read: memory is what is
+    /// [`ahead`](Self::ahead), and what `body` keeps. What it does not take is not loaded.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// load(&checkpoint).ahead(64 << 20).stream(|tensors| {
+    ///     for tensor in tensors {
+    ///         let tensor = tensor?;
+    ///         println!("{}: {} bytes", tensor.name(), tensor.bytes().len());
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and what `body` returns.
+    pub fn stream(&self, mut body: impl FnMut(&mut Stream<'_, 'c>) -> Result<()> + Send) -> Result<()> {
+        let pool = self.memory();
+        let (reads, tasks) = self.tasks(false)?;
+        let nobody = &mut |_| ControlFlow::Continue(());
+        let run = Run::new(&pool, self.own, &tasks, Watch::new(total(&tasks), nobody));
+        self.feed(&reads, &pool, self.ahead, &mut |feed| {
+            let mut next = || run.next(feed);
+            body(&mut Stream::new(&mut next))
+        })
+        .map(drop)
+    }
+
+    /// One tensor, or the part of it that [`cut`](Self::cut) says.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and if there is none of this name.
+    pub fn tensor(&self, name: &str) -> Result<LoadedTensor<'c>> {
+        let wanted = name.to_owned();
+        let loaded = self.clone().filter(move |found| *found == *wanted).run()?;
+        let none = || Error::misuse(format!("there is no tensor {}", quote(name)));
+        loaded.into_iter().next().ok_or_else(none)
+    }
+
+    /// One tensor, or the part of it that [`cut`](Self::cut) says, into memory of the caller's, which must be as long.
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor), and if the length is another.
+    pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
+        let tensor = self.clone().own(false).tensor(name)?;
+        let wrong =
+            || format!("tensor {} has {} bytes, and the buffer {}", quote(name), tensor.bytes().len(), out.len());
+        if out.len() != tensor.bytes().len() {
+            return Err(Error::misuse(wrong()));
+        }
+        out.copy_from_slice(tensor.bytes());
+        Ok(())
+    }
+
+    fn memory(&self) -> BufferPool {
+        self.pool.clone().unwrap_or_default()
+    }
+
+    fn tasks(&self, keep: bool) -> Result<(Vec<ByteRange>, Vec<Task<'c>>)> {
+        let wanted = |tensor: &Tensor<'_>| self.filter.as_ref().is_none_or(|keep| keep(&tensor.info().name));
+        let mut tensors: Vec<_> = self.checkpoint.tensors().filter(wanted).collect();
+        if let Some(order) = &self.order {
+            tensors.sort_by(|a, b| order(a.info(), b.info()));
+        }
+        let cut = |tensor: &Tensor<'_>| self.cut.as_ref().map(|cut| cut(tensor.info())).unwrap_or_default();
+        let (reads, tasks) = tasks(tensors.into_iter(), cut, keep)?;
+        let allowed = self.limits.tensor_bytes;
+        if let Some(task) = tasks.iter().find(|task| task.runs.nbytes() > allowed) {
+            let what = format!("tensor {}", quote(&task.tensor.info().name));
+            return Err(Error::new(ErrorKind::Limit {
+                what,
+                needed: task.runs.nbytes(),
+                allowed,
+                knob: "tensor_bytes",
+            }));
+        }
+        Ok((reads, tasks))
     }
 
     /// What could never fit is refused before anything is read.
-    fn within(&self, tensors: &[Tensor<'_>], origins: &[Origin], pool: &BufferPool) -> Result<()> {
-        let limit = self.checkpoint.limits().tensor_bytes;
-        if let Some(tensor) = tensors.iter().find(|tensor| tensor.info().nbytes() > limit) {
-            let what = format!("tensor {}", quote(&tensor.info().name));
-            let needed = tensor.info().nbytes();
-            return Err(Error::new(ErrorKind::Limit { what, needed, allowed: limit, knob: "tensor_bytes" }));
-        }
-        let own = tensors.iter().zip(origins).filter(|(_, origin)| !matches!(origin, Origin::Same(_)));
-        let needed = own.map(|(tensor, _)| tensor.info().nbytes()).fold(0, u64::saturating_add);
+    fn fits(&self, tasks: &[Task<'_>], pool: &BufferPool) -> Result<()> {
+        let own = tasks.iter().filter(|task| !matches!(task.origin, Origin::Same(_)));
+        let needed = own.map(|task| task.runs.nbytes()).fold(0, u64::saturating_add);
         let allowed = pool.stats().budget as u64;
         if self.own && needed > allowed {
             let what = "all tensors in memory at once".to_owned();
@@ -181,179 +257,35 @@ impl<'c> Load<'c> {
         }
         Ok(())
     }
+
+    /// Has a loader bring the reads; says which.
+    fn feed(
+        &self,
+        reads: &[ByteRange],
+        pool: &BufferPool,
+        ahead: u64,
+        body: &mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send),
+    ) -> Result<Choice> {
+        let choice = self.choice.clone().unwrap_or_else(|| choose(&Facts::of(self.checkpoint), self.own));
+        // of a part no more is read than the pages that it is in
+        let gap = if self.cut.is_some() { 4095 } else { super::GAP };
+        let reading = Reading { checkpoint: self.checkpoint, pool: pool.clone(), ahead, gap };
+        let mut called = false;
+        choice.loader.run(&reading, reads, &mut |feed| {
+            called = true;
+            body(feed)
+        })?;
+        if called { Ok(choice) } else { Err(Error::misuse("the loader did not lend a feed")) }
+    }
+}
+
+/// Bytes of all of them.
+fn total(tasks: &[Task<'_>]) -> u64 {
+    tasks.iter().map(|task| task.runs.nbytes()).fold(0, u64::saturating_add)
 }
 
 impl std::fmt::Debug for Load<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Load").field("choice", &self.choice).field("own", &self.own).finish_non_exhaustive()
-    }
-}
-
-impl<'c> Loaded<'c> {
-    /// The tensors, in file order.
-    pub fn tensors(&self) -> &[LoadedTensor<'c>] {
-        &self.tensors
-    }
-
-    /// The tensor with this name.
-    pub fn get(&self, name: &str) -> Option<&LoadedTensor<'c>> {
-        self.names.get(name).map(|&i| &self.tensors[i])
-    }
-
-    /// Which loader brought them, and why it was chosen.
-    pub fn choice(&self) -> &Choice {
-        &self.choice
-    }
-
-    /// Bytes of all of them.
-    pub fn nbytes(&self) -> u64 {
-        self.tensors.iter().map(|tensor| tensor.info.nbytes()).fold(0, u64::saturating_add)
-    }
-}
-
-impl<'c> LoadedTensor<'c> {
-    /// Its description.
-    pub fn info(&self) -> &'c TensorInfo {
-        self.info
-    }
-
-    /// Its elements in C order, little endian; of block types the blocks. At any address: several tensors share a buffer,
-    /// with the distances that they have in the file.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Its bytes, to be kept for themselves: cheap to clone, and [`bytes::Bytes`](zeropool::Shared) without a copy
-    /// where they are the pool's.
-    pub fn into_chunk(self) -> Chunk<'c> {
-        self.bytes
-    }
-}
-
-/// Where a tensor's bytes come from.
-#[derive(Clone, Copy)]
-enum Origin {
-    /// A read of its own.
-    Read(usize),
-    /// The bytes of an earlier tensor.
-    Same(usize),
-    /// Inflated, gathered or turned around.
-    Made,
-}
-
-/// What the loader is asked to read, and which tensor wants it.
-fn origins(tensors: &[Tensor<'_>]) -> (Vec<ByteRange>, Vec<Origin>) {
-    let mut reads = Vec::new();
-    let mut known = HashMap::new();
-    let origin = |(number, tensor): (usize, &Tensor<'_>)| {
-        let bytes = tensor.info().bytes;
-        if !tensor.lies_as_it_is() {
-            return Origin::Made;
-        }
-        match known.entry((bytes.file, bytes.start, bytes.len)) {
-            Entry::Occupied(first) => Origin::Same(*first.get()),
-            Entry::Vacant(new) => {
-                new.insert(number);
-                reads.push(bytes);
-                Origin::Read(reads.len() - 1)
-            }
-        }
-    };
-    let origins = tensors.iter().enumerate().map(origin).collect();
-    (reads, origins)
-}
-
-/// One load.
-struct Run<'r, 'c> {
-    pool: &'r BufferPool,
-    own: bool,
-    tensors: &'r [Tensor<'c>],
-    origins: &'r [Origin],
-    loaded: Vec<OnceLock<Chunk<'c>>>,
-    next: AtomicUsize,
-    done: AtomicU64,
-    stop: AtomicBool,
-    failed: Mutex<Option<Error>>,
-    watch: Watch<'r>,
-}
-
-impl<'c> Run<'_, 'c> {
-    /// Loads every tensor; with several threads only if there is something to do besides waiting.
-    fn all(&self, feed: &dyn Feed<'c>, threads: usize) -> Result<()> {
-        let work = |(tensor, origin): (&Tensor<'_>, &Origin)| tensor.is_guarded() || matches!(origin, Origin::Made);
-        let busy = self.tensors.iter().zip(self.origins).filter(|pair| work(*pair)).count();
-        let threads = if threads == 0 { thread::available_parallelism().map_or(1, usize::from) } else { threads };
-        thread::scope(|scope| {
-            for _ in 1..threads.min(busy) {
-                // one is enough
-                let _ = thread::Builder::new().name("load".into()).spawn_scoped(scope, || self.worker(feed));
-            }
-            self.worker(feed);
-        });
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn worker(&self, feed: &dyn Feed<'c>) {
-        loop {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.tensors.len() || self.stop.load(Ordering::Relaxed) {
-                return;
-            }
-            if let Err(error) = self.one(number, feed) {
-                self.stop.store(true, Ordering::Relaxed);
-                // the first one tells; those of other threads follow from stopping
-                self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            }
-        }
-    }
-
-    fn one(&self, number: usize, feed: &dyn Feed<'c>) -> Result<()> {
-        let tensor = &self.tensors[number];
-        let chunk = match self.origins[number] {
-            Origin::Same(_) => None,
-            Origin::Read(read) => {
-                let chunk = feed.take(read)?;
-                if tensor.is_guarded() {
-                    tensor.believe(&chunk)?;
-                }
-                Some(match chunk {
-                    Chunk::Lent(lent) if self.own && !lent.is_empty() => {
-                        let mut own = self.room(lent.len() as u64)?;
-                        own.copy_from_slice(lent);
-                        Chunk::Pooled(own.freeze())
-                    }
-                    chunk => chunk,
-                })
-            }
-            Origin::Made => {
-                let mut made = self.room(tensor.info().nbytes())?;
-                tensor.read_into(&mut made)?;
-                Some(Chunk::Pooled(made.freeze()))
-            }
-        };
-        if let Some(chunk) = chunk {
-            let _ = self.loaded[number].set(chunk);
-        }
-        let nbytes = tensor.info().nbytes();
-        let done = self.done.fetch_add(nbytes, Ordering::Relaxed) + nbytes;
-        if self.watch.tell(done).is_break() { Err(Error::new(ErrorKind::Cancelled)) } else { Ok(()) }
-    }
-
-    /// A buffer, if the pool has room: what is loaded is kept, so nothing would come back.
-    fn room(&self, nbytes: u64) -> Result<Buffer> {
-        let len = usize::try_from(nbytes).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
-        self.pool.get_timeout(len, super::PATIENCE).map_err(|e| super::refused(e, self.pool))
-    }
-
-    fn end(self) -> Vec<LoadedTensor<'c>> {
-        let loaded: Vec<_> = self.loaded.into_iter().map(OnceLock::into_inner).collect();
-        let origins = self.origins.iter().enumerate();
-        let from = origins.map(|(number, origin)| if let Origin::Same(first) = origin { *first } else { number });
-        let tensor = |(tensor, from): (&Tensor<'c>, usize)| LoadedTensor {
-            info: tensor.info(),
-            bytes: loaded[from].clone().expect("every tensor was loaded, or one of them failed"),
-        };
-        self.tensors.iter().zip(from).map(tensor).collect()
     }
 }

@@ -14,7 +14,7 @@ use zeropool::Part;
 
 use super::belt::{Belt, Cut, Next, Piece};
 use super::coalesce::coalesce;
-use super::pread::{EXTENT, GAP, PIECE, shrunk};
+use super::pread::{ALIGN, EXTENT, PIECE, shrunk};
 use super::{Body, Loader, Pread, Reading, direct};
 use crate::catalog::ByteRange;
 use crate::error::{Error, Result};
@@ -84,7 +84,7 @@ impl Files {
         }
         let again = |source: &dyn Source| direct::again(source.as_fd()?, rustix::fs::OFlags::empty()).ok();
         let files = sources.iter().map(|source| again(&**source)).collect::<Option<_>>()?;
-        Some(Self { direct: None, files, align: 1 })
+        Some(Self { direct: None, files, align: ALIGN })
     }
 }
 
@@ -104,7 +104,7 @@ impl Loader for Uring {
         };
         let align = files.align;
         let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
-        let belt = Belt::new(reading, coalesce(reads, GAP, EXTENT), Cut { piece, align });
+        let belt = Belt::new(reading, coalesce(reads, reading.gap, EXTENT), Cut { piece, align });
         let depth = self.depth;
         let ran = thread::scope(|scope| {
             let end = belt.end();

@@ -149,7 +149,7 @@ fn device(checkpoint: &Checkpoint) -> Option<(u64, f64)> {
     if nbytes < 1 << 20 {
         return None;
     }
-    let reading = Reading { checkpoint, pool: BufferPool::new(), ahead: 4 * PIECE };
+    let reading = Reading { checkpoint, pool: BufferPool::new(), ahead: 4 * PIECE, gap: 0 };
     let raw = Pread::new().threads(4).piece(1 << 20).direct(true);
     let begun = Instant::now();
     let read = raw.run(&reading, &reads, &mut |feed| {

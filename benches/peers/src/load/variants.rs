@@ -94,7 +94,7 @@ pub static VARIANTS: &[Variant] = &[
             let checkpoint = Checkpoint::open(path).unwrap();
             let len = std::fs::metadata(path).unwrap().len();
             let reading =
-                anamnesis::load::Reading { checkpoint: &checkpoint, pool: held.pool.clone(), ahead: u64::MAX };
+                anamnesis::load::Reading { checkpoint: &checkpoint, pool: held.pool.clone(), ahead: u64::MAX, gap: 0 };
             let mut sum = 0;
             Pread::new()
                 .run(&reading, &[ByteRange::new(0, len)], &mut |feed| {
