@@ -73,9 +73,12 @@ impl Cut {
                 if rank >= of {
                     return Err(wrong(format!("there is no worker {rank} of {of}")));
                 }
-                let at = |rank: u64| u128::from(size(axis).unwrap_or(0)) * u128::from(rank) / u128::from(*of);
-                // no larger than the size
-                at(*rank) as u64..at(rank + 1) as u64
+                let size = size(axis)?;
+                let at = |rank: u64| {
+                    let at = u128::from(size) * u128::from(rank) / u128::from(*of);
+                    u64::try_from(at).expect("no more than the size")
+                };
+                at(*rank)..at(rank + 1)
             }
         };
         let size = size(axis)?;
