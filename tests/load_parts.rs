@@ -53,7 +53,7 @@ fn shares_of_every_worker_are_the_tensor() {
                 for tensor in loaded.tensors() {
                     let whole = checkpoint.tensor(tensor.name()).unwrap();
                     let (shape, nbytes) = (&whole.info().shape, whole.info().nbytes());
-                    let item = (nbytes / shape.iter().product::<u64>()) as usize;
+                    let item = usize::try_from(nbytes / shape.iter().product::<u64>()).unwrap();
                     let size = shape[axis];
                     let part = size * rank / 4..size * (rank + 1) / 4;
                     assert_eq!(tensor.shape()[axis], part.end - part.start);
@@ -168,7 +168,7 @@ fn parts_of_what_must_be_unpacked_and_of_blocks() {
         let rows = tensor.info().shape[0];
         let part = load(&archive).cut(move |_| Cut::Rows(1..rows)).tensor(&tensor.info().name).unwrap();
         let whole = tensor.bytes().unwrap();
-        assert_eq!(part.bytes(), &whole[whole.len() / rows as usize..]);
+        assert_eq!(part.bytes(), &whole[whole.len() / usize::try_from(rows).unwrap()..]);
     }
     let q8: Vec<u8> = random(1, 34 * 2 * 6);
     let blocks = Checkpoint::from_bytes(gguf(false, &[], &[Stored::new("w", "8", &[6, 64], q8.clone())])).unwrap();
