@@ -157,7 +157,7 @@ impl<'r, 'c> Run<'r, 'c> {
             Origin::Read(read) => {
                 let chunk = feed.take(read)?;
                 if tensor.is_guarded() {
-                    tensor.believe(&chunk)?;
+                    tensor.believe(&chunk, !self.own && matches!(chunk, Chunk::Lent(_)))?;
                 }
                 Some(match chunk {
                     Chunk::Lent(lent) if self.own && !lent.is_empty() => {

@@ -91,7 +91,8 @@ impl<'c> Load<'c> {
     }
 
     /// Whether bytes are copied into memory of the pool (the default), or may be lent from the mapped file, which is
-    /// then not to be changed while they are used.
+    /// then not to be changed while they are used. What is lent is not read: checksums of archives are then not
+    /// verified.
     #[must_use]
     pub fn own(mut self, own: bool) -> Self {
         self.own = own;
