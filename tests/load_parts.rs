@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use anamnesis::load::{Cut, Pread};
+use anamnesis::load::{Cut, Mapped, Pread};
 use anamnesis::{Checkpoint, ErrorKind, Limits, Source, load};
 use common::loaders::{Shared, loaders};
 use common::scratch::{Scratch, random};
@@ -181,4 +181,28 @@ fn parts_of_what_must_be_unpacked_and_of_blocks() {
     if cfg!(not(target_os = "linux")) {
         skip("loaders past the page cache");
     }
+}
+
+/// Bytes that the caller will own are checked, whichever way they come.
+#[test]
+fn a_damaged_archive_is_noticed_unless_it_is_only_lent() {
+    let scratch = Scratch::new("load-damaged");
+    let path = scratch.path("in.pth");
+    let mut bytes = std::fs::read(fixture("pth/checkpoint.pth")).unwrap();
+    let whole = Checkpoint::from_bytes(bytes.clone()).unwrap();
+    let info = whole.catalog().tensors().iter().max_by_key(|info| info.nbytes()).unwrap();
+    let at = usize::try_from(info.bytes.start).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    for (name, loader) in loaders() {
+        let load = load(&checkpoint).loader(Shared(loader));
+        let error = load.tensor(&info.name).unwrap_err();
+        assert!(error.to_string().contains("checksum"), "{name}: {error}");
+        let mut out = vec![0; usize::try_from(info.nbytes()).unwrap()];
+        let error = load.tensor_into(&info.name, &mut out).unwrap_err();
+        assert!(error.to_string().contains("checksum"), "{name}: {error}");
+    }
+    let lent = load(&checkpoint).own(false).loader(Mapped::new()).tensor(&info.name);
+    assert_eq!(lent.is_ok(), cfg!(feature = "mmap"));
 }

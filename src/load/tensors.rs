@@ -212,7 +212,7 @@ impl<'c> Load<'c> {
     /// # Errors
     /// As [`tensor`](Self::tensor), and if the length is another.
     pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
-        let tensor = self.clone().own(false).tensor(name)?;
+        let tensor = self.tensor(name)?;
         let wrong =
             || format!("tensor {} has {} bytes, and the buffer {}", quote(name), tensor.bytes().len(), out.len());
         if out.len() != tensor.bytes().len() {
