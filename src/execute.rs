@@ -4,6 +4,7 @@
 //! that it stays in the second-level cache, and hands it to the sink; a sink that lends memory has the
 //! elements made right there. Memory is therefore a tile per thread, and what a weight's tiles share.
 
+mod failure;
 mod fetch;
 mod progress;
 mod queue;
@@ -11,7 +12,7 @@ mod route;
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
@@ -26,6 +27,7 @@ use queue::{Item, Piece, Queue};
 use route::{Reads, Route};
 use zeropool::BufferPool;
 
+pub(crate) use failure::{Failure, threads};
 pub use progress::Progress;
 pub(crate) use progress::Watch;
 
@@ -65,10 +67,7 @@ fn run(
     threads: usize,
     watch: &Watch<'_>,
 ) -> Result<()> {
-    let threads = match threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        n => n,
-    };
+    let threads = failure::threads(threads);
     if sink.lend().is_some() {
         let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), watch, None);
         return crew.run(loader, threads);
@@ -88,8 +87,7 @@ struct Crew<'r, 'w> {
     slots: Slots<'r>,
     sink: Option<&'r dyn Sink>,
     watch: &'r Watch<'w>,
-    stop: AtomicBool,
-    failed: Mutex<Option<Error>>,
+    failure: Failure,
     done: AtomicU64,
 }
 
@@ -108,8 +106,7 @@ impl<'r, 'w> Crew<'r, 'w> {
             queue: Mutex::new(queue),
             sink,
             watch,
-            stop: AtomicBool::new(false),
-            failed: Mutex::new(None),
+            failure: Failure::default(),
             done: AtomicU64::new(0),
         }
     }
@@ -122,14 +119,7 @@ impl<'r, 'w> Crew<'r, 'w> {
             let reads = Reads::of(self.plan, self.checkpoint.catalog(), start);
             start = reads.jobs().end;
             self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).until(start);
-            let mut called = false;
-            loader.run(&reading, &reads.list, &mut |feed| {
-                called = true;
-                self.work(threads, Some(Route { reads: &reads, feed }))
-            })?;
-            if !called {
-                return Err(Error::misuse("the loader did not lend a feed"));
-            }
+            reading.bring(loader, &reads.list, &mut |feed| self.work(threads, Some(Route { reads: &reads, feed })))?;
         }
         Ok(())
     }
@@ -142,19 +132,16 @@ impl<'r, 'w> Crew<'r, 'w> {
             let pool = pool.map_err(|e| Error::from(std::io::Error::other(e)))?;
             pool.in_place_scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| self.worker(route))));
         }
-        let failed = self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        failed.map_or(Ok(()), Err)
+        self.failure.outcome()
     }
 
     /// Takes pieces until there are none.
     fn worker(&self, route: Option<Route<'_, 'r>>) {
         let mut buffers = Buffers::default();
-        while !self.stop.load(Ordering::Relaxed) {
+        while !self.failure.is_seen() {
             let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else { break };
             if let Err(error) = self.item(item, &mut buffers, route) {
-                self.stop.store(true, Ordering::Relaxed);
-                // the first one tells; those of other threads follow from stopping
-                self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+                self.failure.tell(error);
             }
         }
     }

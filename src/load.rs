@@ -89,6 +89,18 @@ pub struct Reading<'c> {
     pub gap: u64,
 }
 
+impl<'c> Reading<'c> {
+    /// Has a loader bring these reads; one that lends no feed is an error, or nothing would have been loaded unnoticed.
+    pub(crate) fn bring(&self, loader: &dyn Loader, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+        let mut called = false;
+        loader.run(self, reads, &mut |feed| {
+            called = true;
+            body(feed)
+        })?;
+        if called { Ok(()) } else { Err(Error::misuse("the loader did not lend a feed")) }
+    }
+}
+
 /// Unwanted bytes that cost less than another read.
 pub const GAP: u64 = 64 << 10;
 

@@ -111,10 +111,7 @@ impl Loader for Pread {
         let align = files.align();
         let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
         let belt = Belt::new(reading, coalesce(reads, reading.gap, EXTENT), Cut { piece, align });
-        let threads = match self.threads {
-            0 => thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        };
+        let threads = crate::execute::threads(self.threads);
         thread::scope(|scope| {
             let end = belt.end();
             let spawn = |number| {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use zeropool::{Buffer, BufferPool};
@@ -13,7 +13,7 @@ use super::loaded::LoadedTensor;
 use super::{Chunk, Feed, PATIENCE, refused};
 use crate::catalog::ByteRange;
 use crate::error::{Error, ErrorKind, Result};
-use crate::execute::Watch;
+use crate::execute::{Failure, Watch};
 use crate::tensor::Tensor;
 
 /// A tensor to be loaded, or a part of one.
@@ -89,8 +89,7 @@ pub(super) struct Run<'r, 'c> {
     loaded: Vec<OnceLock<Chunk<'c>>>,
     next: AtomicUsize,
     done: AtomicU64,
-    stop: AtomicBool,
-    failed: Mutex<Option<Error>>,
+    failure: Failure,
 }
 
 impl<'r, 'c> Run<'r, 'c> {
@@ -103,8 +102,7 @@ impl<'r, 'c> Run<'r, 'c> {
             loaded: tasks.iter().map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),
             done: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-            failed: Mutex::new(None),
+            failure: Failure::default(),
         }
     }
 
@@ -113,30 +111,24 @@ impl<'r, 'c> Run<'r, 'c> {
         let busy =
             |task: &&Task<'_>| task.tensor.is_guarded() || !matches!(task.origin, Origin::Read(_) | Origin::Same(_));
         let busy = self.tasks.iter().filter(busy).count();
-        let threads = if threads == 0 { thread::available_parallelism().map_or(1, usize::from) } else { threads };
         thread::scope(|scope| {
-            for _ in 1..threads.min(busy) {
+            for _ in 1..crate::execute::threads(threads).min(busy) {
                 // one is enough
                 let _ = thread::Builder::new().name("load".into()).spawn_scoped(scope, || self.worker(feed));
             }
             self.worker(feed);
         });
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failed.map_or(Ok(()), Err)
+        self.failure.outcome()
     }
 
     fn worker(&self, feed: &dyn Feed<'c>) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = self.tasks.get(number).filter(|_| !self.stop.load(Ordering::Relaxed)) else { return };
+            let Some(task) = self.tasks.get(number).filter(|_| !self.failure.is_seen()) else { return };
             match self.chunk(task, feed) {
                 Ok(Some(chunk)) => drop(self.loaded[number].set(chunk)),
                 Ok(None) => {}
-                Err(error) => {
-                    self.stop.store(true, Ordering::Relaxed);
-                    // the first one tells; those of other threads follow from stopping
-                    self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
+                Err(error) => self.failure.tell(error),
             }
         }
     }

@@ -271,12 +271,7 @@ impl<'c> Load<'c> {
         // of a part no more is read than the pages that it is in
         let gap = if self.cut.is_some() { 4095 } else { super::GAP };
         let reading = Reading { checkpoint: self.checkpoint, pool: pool.clone(), ahead, gap };
-        let mut called = false;
-        choice.loader.run(&reading, reads, &mut |feed| {
-            called = true;
-            body(feed)
-        })?;
-        if called { Ok(choice) } else { Err(Error::misuse("the loader did not lend a feed")) }
+        reading.bring(&*choice.loader, reads, body).map(|()| choice)
     }
 }
 
