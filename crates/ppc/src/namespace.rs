@@ -1,0 +1,221 @@
+//! A directory whose files a policy decides for: which inode is which file, and nothing outside.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Inode;
+
+/// Files of one namespace; more is a directory that was not meant.
+const FILES: usize = 1 << 20;
+/// Directories below each other.
+const DEPTH: usize = 64;
+
+/// A regular file of a [`Namespace`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Relative to the root. A file that several names or symbolic links lead to has the first by order.
+    pub path: Arc<Path>,
+    /// As events name it.
+    pub inode: Inode,
+    /// Bytes, when it was scanned.
+    pub len: u64,
+}
+
+/// A directory, as it was when it was scanned.
+///
+/// Symbolic links are followed as far as they stay beneath the root (as in a model hub's cache, whose snapshots link to
+/// its blobs); what leads out of it is not part of the namespace, and cannot be opened through it.
+#[derive(Debug)]
+pub struct Namespace {
+    root: PathBuf,
+    dir: File,
+    entries: Vec<Entry>,
+    inodes: HashMap<Inode, usize>,
+    paths: HashMap<Arc<Path>, usize>,
+}
+
+impl Namespace {
+    /// Scans a directory. Names are taken in order, so that two scans of the same tree are equal.
+    ///
+    /// # Errors
+    ///
+    /// `root` is no directory or cannot be read; more than 2²⁰ files.
+    pub fn scan(root: &Path) -> Result<Self> {
+        let in_root = |error: Error| error.in_file(root);
+        let root = std::fs::canonicalize(root).map_err(|e| in_root(e.into()))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&root, flags, Mode::empty()).map_err(|e| in_root(e.into()))?;
+        let mut namespace =
+            Self { root, dir: dir.into(), entries: Vec::new(), inodes: HashMap::new(), paths: HashMap::new() };
+        namespace.fill()?;
+        Ok(namespace)
+    }
+
+    /// The directory, without symbolic links.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Its files, by name.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Which file an inode is.
+    pub fn find(&self, inode: Inode) -> Option<&Entry> {
+        self.inodes.get(&inode).map(|&entry| &self.entries[entry])
+    }
+
+    /// The file of a name relative to the root; any of its names.
+    pub fn get(&self, path: &Path) -> Option<&Entry> {
+        self.paths.get(path).map(|&entry| &self.entries[entry])
+    }
+
+    /// Opens a file for reading, if it is still the one that was scanned.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Stale`] if another file has its name by now, or its length changed; the system's errors.
+    pub fn open(&self, entry: &Entry) -> Result<File> {
+        let file = self.open_beneath(&entry.path).map_err(|e| Error::from(e).in_file(&entry.path))?;
+        let stat = rustix::fs::fstat(&file)?;
+        let len = u64::try_from(stat.st_size).unwrap_or(0);
+        if Inode::of(&stat) != entry.inode || len != entry.len {
+            let what = "the file was replaced or changed since the directory was scanned; scan it again";
+            return Err(Error::new(ErrorKind::Stale(what.into())).in_file(&entry.path));
+        }
+        Ok(file)
+    }
+
+    fn open_beneath(&self, path: &Path) -> Result<File, Errno> {
+        // a pipe must not be waited for
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        openat2(&self.dir, path, flags, Mode::empty(), resolve).map(File::from)
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let mut left = vec![(PathBuf::new(), 0)];
+        let mut seen = HashSet::new();
+        while let Some((at, depth)) = left.pop() {
+            let name = if at.as_os_str().is_empty() { Path::new(".") } else { &at };
+            let Ok(dir) = self.open_beneath(name) else { continue }; // gone, closed to us, or out of the root
+            let stat = rustix::fs::fstat(&dir)?;
+            if !seen.insert(Inode::of(&stat)) {
+                continue; // a link to where we have been
+            }
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&dir)? {
+                let entry = entry?;
+                let name = entry.file_name().to_bytes();
+                if name != b"." && name != b".." {
+                    names.push(at.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name)));
+                }
+            }
+            names.sort_unstable();
+            for path in &names {
+                self.add(path)?;
+            }
+            if depth < DEPTH {
+                left.extend(
+                    names.into_iter().rev().map(|path| (path, depth + 1)).filter(|(path, _)| self.is_dir(path)),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat2(&self.dir, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS).is_ok()
+    }
+
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let Ok(file) = openat2(&self.dir, path, flags, Mode::empty(), resolve) else { return Ok(()) };
+        let stat = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(());
+        }
+        if self.paths.len() == FILES {
+            let what = format!("more than {FILES} files; give the directory of the models");
+            return Err(Error::new(ErrorKind::Limit(what)).in_file(&self.root));
+        }
+        let path: Arc<Path> = path.into();
+        let inode = Inode::of(&stat);
+        let entry = *self.inodes.entry(inode).or_insert(self.entries.len());
+        if entry == self.entries.len() {
+            let len = u64::try_from(stat.st_size).unwrap_or(0);
+            self.entries.push(Entry { path: Arc::clone(&path), inode, len });
+        }
+        self.paths.insert(path, entry);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn names(namespace: &Namespace) -> Vec<&str> {
+        namespace.entries().iter().map(|entry| entry.path.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn links_within_are_followed_and_links_out_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), b"secret").unwrap();
+        let root = dir.path();
+        fs::create_dir_all(root.join("blobs")).unwrap();
+        fs::create_dir_all(root.join("snapshots/main")).unwrap();
+        fs::write(root.join("blobs/abc"), b"weights").unwrap();
+        symlink("../../blobs/abc", root.join("snapshots/main/model.safetensors")).unwrap();
+        symlink(outside.path().join("secret"), root.join("absolute")).unwrap();
+        symlink("../../../../../../etc/passwd", root.join("snapshots/main/passwd")).unwrap();
+        symlink("..", root.join("blobs/loop")).unwrap();
+        let namespace = Namespace::scan(root).unwrap();
+        assert_eq!(names(&namespace), ["blobs/abc"]);
+        let linked = namespace.get(Path::new("snapshots/main/model.safetensors")).unwrap();
+        assert_eq!((&*linked.path, linked.len), (Path::new("blobs/abc"), 7));
+        assert_eq!(namespace.find(linked.inode), Some(linked));
+        assert!(namespace.get(Path::new("absolute")).is_none());
+        namespace.open(linked).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_stale() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        fs::write(&path, b"one").unwrap();
+        let namespace = Namespace::scan(dir.path()).unwrap();
+        let entry = namespace.get(Path::new("model.gguf")).unwrap();
+        fs::write(dir.path().join("other"), b"two").unwrap();
+        fs::rename(dir.path().join("other"), &path).unwrap();
+        let error = namespace.open(entry).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Stale(_)), "{error}");
+        // as is one that became a link out
+        fs::remove_file(&path).unwrap();
+        symlink("/etc/hostname", &path).unwrap();
+        assert!(namespace.open(entry).is_err());
+    }
+
+    #[test]
+    fn pipes_are_no_files_and_are_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), FileType::Fifo, Mode::from(0o600), 0).unwrap();
+        fs::write(dir.path().join("file"), b"").unwrap();
+        assert_eq!(names(&Namespace::scan(dir.path()).unwrap()), ["file"]);
+        assert!(Namespace::scan(&dir.path().join("file")).is_err());
+    }
+}
