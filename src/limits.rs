@@ -118,7 +118,8 @@ fn within(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Result<(
     Ok(())
 }
 
+/// What is said of a thing that needs more than the limit of this name allows.
 #[cold]
-fn over(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Error {
-    Error::new(ErrorKind::Limit { what: what.to_owned(), needed, allowed, knob })
+pub(crate) fn over(needed: u64, allowed: u64, what: impl Into<String>, knob: &'static str) -> Error {
+    Error::new(ErrorKind::Limit { what: what.into(), needed, allowed, knob })
 }

@@ -36,7 +36,8 @@ use zeropool::{BufferPool, Shared};
 
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::limits::over;
 
 pub use choose::{Choice, choose};
 pub use coalesce::{Coalesced, Extent, Place, coalesce};
@@ -134,7 +135,7 @@ pub(crate) fn refused(error: zeropool::GetError, pool: &BufferPool) -> Error {
         Spent { len, .. } | TooLarge { len, .. } | TimedOut { len } => {
             let what = format!("a buffer of the pool ({error})");
             let allowed = pool.stats().budget as u64;
-            Error::new(ErrorKind::Limit { what, needed: len as u64, allowed, knob: "budget" })
+            over(len as u64, allowed, what, "budget")
         }
         OutOfMemory { source, .. } | Pin { source, .. } => source.into(),
         other => std::io::Error::other(other).into(),

@@ -16,6 +16,7 @@ use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::execute::{Progress, execute};
+use crate::limits::over;
 use crate::load::{Loader, PATIENCE};
 use crate::plan::{Plan, TensorSpec};
 use crate::scheme::QuantConfig;
@@ -274,7 +275,7 @@ impl<'c> Remember<'c> {
     fn over(&self, output: &TensorSpec) -> Error {
         let (needed, allowed) = (output.nbytes().unwrap_or(u64::MAX), self.checkpoint.limits().tensor_bytes);
         let what = format!("weight {}", crate::catalog::quote(&output.name));
-        Error::new(crate::ErrorKind::Limit { what, needed, allowed, knob: "tensor_bytes" })
+        over(needed, allowed, what, "tensor_bytes")
     }
 }
 

@@ -10,7 +10,8 @@ use std::io::Read;
 
 use crate::catalog::{Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::limits::over;
 use crate::source::range::{Content, RangeReader};
 
 use guard::Checksum;
@@ -206,7 +207,7 @@ impl<'c> Tensor<'c> {
     #[cold]
     fn over(&self, needed: u64, allowed: u64) -> Error {
         let what = format!("tensor {}", quote(&self.info.name));
-        Error::new(ErrorKind::Limit { what, needed, allowed, knob: "tensor_bytes" })
+        over(needed, allowed, what, "tensor_bytes")
     }
 
     /// Bytes that the stored elements take once inflated.

@@ -15,7 +15,8 @@ use super::coalesce::Coalesced;
 use super::{Chunk, Feed, PATIENCE, Reading};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::limits::over;
 
 /// How a belt cuts.
 #[derive(Clone, Copy, Debug)]
@@ -276,7 +277,7 @@ impl<'c> Belt<'c> {
             }
             Fault::Pool { needed, text, os: None, budget } => {
                 let what = format!("a buffer of the pool ({text})");
-                Error::new(ErrorKind::Limit { what, needed, allowed: budget, knob: "budget" })
+                over(needed, budget, what, "budget")
             }
             Fault::Pool { text, os, .. } => Error::from(io(os, io::ErrorKind::OutOfMemory, text)),
             Fault::Died => Error::from(io::Error::other("a thread of the loader died")),

@@ -12,9 +12,9 @@ use super::run::{Origin, Run, Task, tasks};
 use super::{Choice, Facts, Feed, Loader, Reading, choose};
 use crate::catalog::{ByteRange, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::execute::{Progress, Watch};
-use crate::limits::Limits;
+use crate::limits::{Limits, over};
 use crate::tensor::Tensor;
 
 type Filter<'c> = Arc<dyn Fn(&str) -> bool + Send + Sync + 'c>;
@@ -237,12 +237,7 @@ impl<'c> Load<'c> {
         let allowed = self.limits.tensor_bytes;
         if let Some(task) = tasks.iter().find(|task| task.runs.nbytes() > allowed) {
             let what = format!("tensor {}", quote(&task.tensor.info().name));
-            return Err(Error::new(ErrorKind::Limit {
-                what,
-                needed: task.runs.nbytes(),
-                allowed,
-                knob: "tensor_bytes",
-            }));
+            return Err(over(task.runs.nbytes(), allowed, what, "tensor_bytes"));
         }
         Ok((reads, tasks))
     }
@@ -254,7 +249,7 @@ impl<'c> Load<'c> {
         let allowed = pool.stats().budget as u64;
         if self.own && needed > allowed {
             let what = "all tensors in memory at once".to_owned();
-            return Err(Error::new(ErrorKind::Limit { what, needed, allowed, knob: "budget" }));
+            return Err(over(needed, allowed, what, "budget"));
         }
         Ok(())
     }

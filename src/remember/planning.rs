@@ -5,7 +5,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use crate::Dtype;
 use crate::catalog::{TensorInfo, elements, quote};
 use crate::decode::{Cast, cast::casts};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::limits::over;
 use crate::plan::{Job, PLAIN, Part, Plan, Refusal, TensorSpec, Work, addressable};
 use crate::scheme::{Context, Leftover, QuantConfig, SCHEMES, Weight, left_over};
 
@@ -147,7 +148,7 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
     let allowed = allowed.min(u64::try_from(isize::MAX).unwrap_or(u64::MAX));
     if needed > allowed {
         let what = format!("a tile of weight {}", quote(&job.output.name));
-        return Err(Error::new(ErrorKind::Limit { what, needed, allowed, knob: "tile_bytes" }));
+        return Err(over(needed, allowed, what, "tile_bytes"));
     }
     Ok(())
 }
