@@ -13,6 +13,7 @@
 //! The design is that of *Accelerating Model Loading in LLM Inference by Programmable Page Cache* (FAST '26); events
 //! come from the kernel's own trace points instead of a module.
 
+pub mod cache;
 mod error;
 mod event;
 mod io;
