@@ -4,21 +4,29 @@
 //! |---|---|
 //! | [`Prefetcher`] | threads that read lists, lane by lane, interruptible, bounded by bandwidth and memory |
 //! | [`Residency`] | what the page cache holds of a file |
+//! | [`Memory`], [`Pressure`] | how much may be in memory and is, by control group or machine; how long tasks wait for it |
+//! | [`join`] | being in a service's control groups, so that it is charged for what is brought |
 //! | [`Topology`] | which cores and accelerators are near which memory |
 
 mod bandwidth;
 mod cores;
 mod files;
+mod groups;
 mod lanes;
 mod list;
+mod memory;
 mod prefetcher;
+mod pressure;
 mod progress;
 mod residency;
 mod sys;
 mod topology;
 mod worker;
 
+pub use groups::{Joined, join};
+pub use memory::{Memory, Scope, Source, THRESHOLD, Usage};
 pub use prefetcher::{Options, Prefetcher, Report, Room};
+pub use pressure::{Pressure, PressureTrigger};
 pub use progress::{LaneProgress, Progress};
 pub use residency::{Counted, Residency};
 pub use topology::{Accelerator, Node, Topology};

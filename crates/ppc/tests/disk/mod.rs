@@ -1,3 +1,5 @@
+#![allow(dead_code)] // each test binary takes what it needs
+
 //! Files on a real disk, out of the page cache.
 
 use std::fs::{self, File};
