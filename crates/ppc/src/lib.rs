@@ -19,6 +19,7 @@ mod event;
 mod io;
 mod namespace;
 mod policy;
+pub mod source;
 
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventSource, Inode, Kind, Sight, Waker};

@@ -1,0 +1,154 @@
+//! Where events come from: one file for each source, the table of them, and the choice.
+//!
+//! [`best`] takes the first source of the table that this machine permits and says what it cannot see and why better
+//! ones were not available; [`by_name`] takes the one that is asked for.
+//!
+//! ```no_run
+//! use std::{path::Path, time::Duration};
+//! use anamnesis_ppc::{Namespace, source::{self, Want}};
+//!
+//! let namespace = Namespace::scan(Path::new("/models"))?;
+//! let mut choice = source::best(Want::Misses, &namespace)?;
+//! eprintln!("{choice}"); // which, what it cannot see, and what others would have needed
+//! let files: Vec<_> = namespace.entries().iter().map(|entry| entry.inode).collect();
+//! choice.source.watch(&files)?;
+//! let mut events = Vec::new();
+//! while choice.source.wait(Duration::from_millis(100), &mut events)? {
+//!     for event in events.drain(..) {
+//!         println!("{:?}: {:?}", namespace.find(event.inode).map(|entry| &entry.path), event);
+//!     }
+//! }
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+
+mod fake;
+pub mod perf;
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+pub use fake::{Fake, Hand};
+pub use perf::Perf;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventSource;
+use crate::namespace::Namespace;
+
+/// What a source is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Want {
+    /// To answer misses: bytes that somebody waits for.
+    Misses,
+    /// To record, or for a policy that wants every access.
+    Accesses,
+}
+
+/// A source of the table.
+struct Row {
+    name: &'static str,
+    about: &'static str,
+    /// What it is tried for when nobody names one.
+    wants: &'static [Want],
+    open: fn(&Namespace, &str) -> Result<Box<dyn EventSource>>,
+}
+
+/// Better ones first.
+const TABLE: &[Row] = &[
+    Row {
+        name: "misses",
+        about: "trace points through perf: misses of read and of mapped memory",
+        wants: &[Want::Misses],
+        open: |_, _| Ok(Box::new(Perf::misses()?)),
+    },
+    Row {
+        name: "accesses",
+        about: "trace points through perf: every read, and first touches of mapped memory",
+        wants: &[Want::Accesses],
+        open: |_, _| Ok(Box::new(Perf::accesses()?)),
+    },
+];
+
+/// Names of the sources, and a line about each.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLE.iter().map(|row| (row.name, row.about))
+}
+
+/// The source of a name; `name:argument` where it takes one.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] if there is none of that name; what keeps the source from being opened.
+pub fn by_name(name: &str, namespace: &Namespace) -> Result<Box<dyn EventSource>> {
+    let (name, argument) = name.split_once(':').unwrap_or((name, ""));
+    let row = TABLE.iter().find(|row| row.name == name).ok_or_else(|| {
+        let known: Vec<_> = names().map(|(name, _)| name).collect();
+        Error::invalid(format!("no event source {name:?}; there are {}", known.join(", ")))
+    })?;
+    (row.open)(namespace, argument)
+}
+
+/// The best source that this machine permits.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unavailable`] if there is none, with what each needs.
+pub fn best(want: Want, namespace: &Namespace) -> Result<Choice> {
+    first(TABLE.iter().filter(|row| row.wants.contains(&want)), namespace)
+}
+
+fn first<'a>(rows: impl Iterator<Item = &'a Row>, namespace: &Namespace) -> Result<Choice> {
+    let mut better = Vec::new();
+    for row in rows {
+        match (row.open)(namespace, "") {
+            Ok(source) => return Ok(Choice { source, better }),
+            Err(error) => better.push((row.name, error)),
+        }
+    }
+    let why: Vec<_> = better.iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    Err(Error::new(ErrorKind::Unavailable(format!("no event source; {}", why.join("; ")))))
+}
+
+/// A source, and why it was none of the better ones.
+#[derive(Debug)]
+pub struct Choice {
+    /// The source.
+    pub source: Box<dyn EventSource>,
+    /// Names of better ones, and what kept them.
+    pub better: Vec<(&'static str, Error)>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "events from {}, which does not see {}", self.source.name(), self.source.sight().blind)?;
+        self.better.iter().try_for_each(|(name, error)| write!(f, "\n{name}: {error}"))
+    }
+}
+
+/// Now, in nanoseconds of `CLOCK_MONOTONIC`.
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), tv_nsec: duration.subsec_nanos().into() }
+}
+
+/// Waits until one of the descriptors is readable.
+fn readable(fds: &[&OwnedFd], timeout: Duration) -> io::Result<()> {
+    let mut fds: Vec<_> = fds.iter().map(|&fd| PollFd::new(fd, PollFlags::IN)).collect();
+    match poll(&mut fds, Some(&timespec(timeout))) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether a waker was used since this was asked last.
+fn drained(wake: &OwnedFd) -> bool {
+    rustix::io::read(wake, &mut [0; 8]).is_ok()
+}
