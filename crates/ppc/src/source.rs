@@ -21,7 +21,9 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
+mod bytes;
 mod fake;
+pub mod fanotify;
 pub mod perf;
 
 use std::fmt;
@@ -32,6 +34,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub use fake::{Fake, Hand};
+pub use fanotify::Fanotify;
 pub use perf::Perf;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -69,6 +72,18 @@ const TABLE: &[Row] = &[
         about: "trace points through perf: every read, and first touches of mapped memory",
         wants: &[Want::Accesses],
         open: |_, _| Ok(Box::new(Perf::accesses()?)),
+    },
+    Row {
+        name: "reads",
+        about: "fanotify before access: every read, which it delays",
+        wants: &[Want::Misses, Want::Accesses],
+        open: |namespace, _| Ok(Box::new(Fanotify::reads(namespace)?)),
+    },
+    Row {
+        name: "opens",
+        about: "fanotify: that a file is opened, as a sign that a service starts",
+        wants: &[],
+        open: |namespace, _| Ok(Box::new(Fanotify::opens(namespace)?)),
     },
 ];
 

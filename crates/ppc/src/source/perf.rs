@@ -38,7 +38,6 @@
 //! names the subvolume's own device and on overlayfs the overlay's, so files there are not recognised.
 
 mod attr;
-mod bytes;
 mod cpu;
 mod cpus;
 mod filter;

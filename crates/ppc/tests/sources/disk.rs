@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anamnesis_ppc::source::Fanotify;
 use anamnesis_ppc::{Event, EventSource, Inode, Namespace};
 use rustix::fs::{Advice, fadvise};
 
@@ -63,7 +64,12 @@ pub(crate) enum Do {
     MapRandom,
     /// … and in order.
     MapSequential,
+    /// Hears of the reads of others.
+    Listen,
 }
+
+/// What [`Do::Listen`] says when it does.
+pub(crate) const LISTENS: &str = "listens";
 
 const TASK: &str = "ANAMNESIS_TEST_TASK";
 
@@ -84,6 +90,7 @@ pub(crate) fn command(task: Do, path: &Path, start: u64, end: u64) -> Command {
         Do::Map => ("map", 0),
         Do::MapRandom => ("random", 0),
         Do::MapSequential => ("sequential", 0),
+        Do::Listen => ("listen", 0),
     };
     command.env(TASK, format!("{name} {size} {start} {end} {}", path.display()));
     command
@@ -102,6 +109,7 @@ pub(crate) fn task() {
         "map" => super::touch::map(&path, start, end, None),
         "random" => super::touch::map(&path, start, end, Some(memmap2::Advice::Random)),
         "sequential" => super::touch::map(&path, start, end, Some(memmap2::Advice::Sequential)),
+        "listen" => listen(&path),
         _ => panic!("{name}"),
     }
 }
@@ -114,6 +122,16 @@ pub(crate) fn read(path: &Path, size: u64, start: u64, end: u64) {
         let now = usize::try_from(size.min(end - at)).unwrap();
         file.read_exact_at(&mut buffer[..now], at).unwrap();
         at += now as u64;
+    }
+}
+
+fn listen(path: &Path) {
+    let mut source = Fanotify::reads(&namespace(path.parent().unwrap())).unwrap();
+    source.watch(&[inode(path)]).unwrap();
+    println!("{LISTENS}");
+    let mut events = Vec::new();
+    while source.wait(std::time::Duration::from_secs(60), &mut events).unwrap() {
+        events.clear();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a trace point keeps its fields: tracefs's `format` files.
 
-use super::bytes::number;
+use crate::source::bytes::number;
 
 /// A field of a trace point's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

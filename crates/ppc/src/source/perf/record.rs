@@ -1,6 +1,6 @@
 //! What the kernel writes into a ring.
 
-use super::bytes::{take_u16, take_u32, take_u64};
+use crate::source::bytes::{take_u16, take_u32, take_u64};
 
 const LOST: u32 = 2;
 const SAMPLE: u32 = 9;
