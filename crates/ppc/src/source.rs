@@ -24,18 +24,23 @@
 mod bytes;
 mod fake;
 pub mod fanotify;
+pub mod log;
 pub mod perf;
+mod replay;
 
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub use fake::{Fake, Hand};
 pub use fanotify::Fanotify;
+pub use log::{Log, Tee};
 pub use perf::Perf;
+pub use replay::{Replay, Speed};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventSource;
@@ -84,6 +89,12 @@ const TABLE: &[Row] = &[
         about: "fanotify: that a file is opened, as a sign that a service starts",
         wants: &[],
         open: |namespace, _| Ok(Box::new(Fanotify::opens(namespace)?)),
+    },
+    Row {
+        name: "replay",
+        about: "a log of events, as fast as it was written: replay:FILE",
+        wants: &[],
+        open: |namespace, path| Ok(Box::new(Replay::open(Path::new(path), namespace, Speed::Times(1.0))?)),
     },
 ];
 
