@@ -14,6 +14,7 @@
 //! come from the kernel's own trace points instead of a module.
 
 pub mod cache;
+pub mod abi;
 mod error;
 mod event;
 mod io;
