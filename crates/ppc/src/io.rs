@@ -31,6 +31,16 @@ impl Ios {
         let end = range.end.min(all.len());
         Self { all: Arc::clone(all), range: range.start.min(end)..end }
     }
+
+    /// The list that this is a part of.
+    pub fn all(&self) -> &Arc<[Io]> {
+        &self.all
+    }
+
+    /// Which part of [`all`](Self::all).
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
 }
 
 impl Deref for Ios {

@@ -17,6 +17,7 @@ pub mod cache;
 pub mod abi;
 mod error;
 mod event;
+mod guard;
 mod io;
 mod namespace;
 mod policy;
@@ -24,6 +25,7 @@ pub mod source;
 
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventSource, Inode, Kind, Sight, Waker};
+pub use guard::{Answer, Guarded, Limits, Status};
 pub use io::{Io, Ios};
 pub use namespace::{Entry, Namespace};
 pub use policy::{Access, Context, Policy, Prefetch, Wants};

@@ -91,4 +91,9 @@ pub trait Policy: Send {
     fn touch(&mut self, access: &Access) {
         let _ = access;
     }
+    /// Why it can decide no more; asked after each call. An answer ends its registration, and what the call returned is
+    /// not used.
+    fn failed(&mut self) -> Option<String> {
+        None
+    }
 }
