@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Compiles `source` to `dir/name` with these arguments. `None`, aloud, where there is no gcc.
-pub fn gcc(dir: &Path, name: &str, source: &str, arguments: &[&str]) -> Option<PathBuf> {
+pub(crate) fn gcc(dir: &Path, name: &str, source: &str, arguments: &[&str]) -> Option<PathBuf> {
     let (input, output) = (dir.join(format!("{name}.c")), dir.join(name));
     std::fs::write(&input, source).unwrap();
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");

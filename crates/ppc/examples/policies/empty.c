@@ -1,0 +1,24 @@
+/* A policy that decides nothing: the kernel reads ahead and evicts as ever. It shows what being asked costs. */
+#include "ppc.h"
+
+static struct prefetch_ios *prefetch(struct miss_io *mio)
+{
+    (void)mio;
+    return NULL;
+}
+
+static struct evict_ios *evict(struct miss_io *mio)
+{
+    (void)mio;
+    return NULL;
+}
+
+static const struct ppc_operation policy = {
+    .ppc_prefetch = prefetch,
+    .ppc_evict = evict,
+};
+
+struct ppc_operation *register_policy(void)
+{
+    return (struct ppc_operation *)&policy;
+}

@@ -1,0 +1,89 @@
+//! What a policy prints goes to the log, line by line.
+
+use std::io::{BufRead, BufReader, PipeReader, Read};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes of a line; a longer one is several.
+const LINE: u64 = 4096;
+/// Lines of a second; more are counted and not written.
+const LINES: u32 = 100;
+
+/// Writes everything to the log until the process and its children are gone.
+pub(super) fn follow(from: PipeReader, name: &str) {
+    let name = name.to_owned();
+    let thread = thread::Builder::new().name("ppc-output".into()).stack_size(128 << 10);
+    if let Err(error) = thread.spawn(move || lines(from, |level, line| write(&name, level, line))) {
+        tracing::warn!("what a policy prints is lost: {error}");
+    }
+}
+
+fn lines(from: impl Read, mut write: impl FnMut(u8, &str)) {
+    let mut from = BufReader::new(from);
+    let (mut second, mut written, mut left_out) = (Instant::now(), 0, 0u64);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if !matches!((&mut from).take(LINE).read_until(b'\n', &mut line), Ok(1..)) {
+            break;
+        }
+        if second.elapsed() > Duration::from_secs(1) {
+            (second, written) = (Instant::now(), 0);
+        }
+        written += 1;
+        if written > LINES {
+            left_out += 1;
+            continue;
+        }
+        if left_out > 0 {
+            write(4, &format!("{left_out} lines were left out"));
+            left_out = 0;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text: String = text.trim_end().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        match text.as_bytes() {
+            [b'<', level @ b'0'..=b'7', b'>', ..] => write(level - b'0', &text[3..]),
+            _ => write(6, &text),
+        }
+    }
+    if left_out > 0 {
+        write(4, &format!("{left_out} lines were left out"));
+    }
+}
+
+fn write(name: &str, level: u8, line: &str) {
+    match level {
+        0..=3 => tracing::error!(policy = name, "{line}"),
+        4 => tracing::warn!(policy = name, "{line}"),
+        5 | 6 => tracing::info!(policy = name, "{line}"),
+        _ => tracing::debug!(policy = name, "{line}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(text: &[u8]) -> Vec<(u8, String)> {
+        let mut all = Vec::new();
+        lines(text, |level, line| all.push((level, line.to_owned())));
+        all
+    }
+
+    #[test]
+    fn lines_have_the_level_that_they_begin_with() {
+        let all = written(b"one\n<3>two\n<9>three\n\x1b[31m\xff\nno end");
+        let of = |level, text: &str| (level, text.to_owned());
+        let odd = "\u{fffd}[31m\u{fffd}";
+        assert_eq!(all, [of(6, "one"), of(3, "two"), of(6, "<9>three"), of(6, odd), of(6, "no end")]);
+    }
+
+    #[test]
+    fn who_prints_without_end_is_cut_short() {
+        let all = written(&vec![b'x'; 1 << 20]);
+        assert!(all.iter().all(|(_, line)| line.len() <= 4096));
+        let all = written("y\n".repeat(10_000).as_bytes());
+        assert!(all.len() < 1000, "{}", all.len());
+        assert!(all.last().unwrap().1.ends_with("lines were left out"));
+    }
+}
