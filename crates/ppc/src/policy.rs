@@ -87,9 +87,11 @@ pub trait Policy: Send {
         None
     }
 
-    /// A process asked for bytes, which may have been there.
-    fn touch(&mut self, access: &Access) {
+    /// A process asked for bytes, which may have been there: what to bring next, if that changes it. A policy that
+    /// brings a bounded window ahead of its readers moves the window here, since what it brought is not missed.
+    fn touch(&mut self, access: &Access) -> Option<Prefetch> {
         let _ = access;
+        None
     }
     /// Why it can decide no more; asked after each call. An answer ends its registration, and what the call returned is
     /// not used.
