@@ -1,0 +1,112 @@
+//! A worker's group while it is followed: its way, where the worker is, what was brought and what was let go.
+
+use std::ops::Range;
+
+use anamnesis_ppc::Prefetch;
+
+use crate::front::{Front, Moved};
+use crate::lane::{Lane, Verdict};
+use crate::route::{Route, Spot};
+use crate::share::Share;
+
+/// One group of the template.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) rank: u32,
+    pub(crate) name: Box<str>,
+    pub(crate) route: Route,
+    pub(crate) front: Front,
+    pub(crate) lane: Lane,
+    /// The first piece that was not let go.
+    pub(crate) cursor: usize,
+    /// What may still be there from before the worker went back, and will not be needed soon.
+    pub(crate) leftover: Range<usize>,
+    /// Bytes that were let go.
+    pub(crate) evicted: u64,
+    /// The process that reads it, as far as one was seen.
+    pub(crate) pid: Option<u32>,
+}
+
+/// An access of the group's worker.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) spot: Spot,
+    /// It is a look at a file's first bytes.
+    pub(crate) head: bool,
+    pub(crate) time: u64,
+}
+
+impl Group {
+    pub(crate) fn new(rank: u32, name: &str, route: Route) -> Self {
+        let (front, lane) = (Front::default(), Lane::default());
+        Self { rank, name: name.into(), route, front, lane, cursor: 0, leftover: 0..0, evicted: 0, pid: None }
+    }
+
+    /// Where the search for an access begins: a thread that lags is not taken for one that is ahead.
+    pub(crate) fn from(&self, share: &Share) -> u64 {
+        self.front.at().saturating_sub(share.reach)
+    }
+
+    /// The first position that may still be read: what lies before it was read, and is far enough behind.
+    pub(crate) fn passed(&self, share: &Share) -> u64 {
+        // at the end nothing more comes, but a part may be on its way to the accelerator
+        self.front.at().saturating_sub(share.distance)
+    }
+
+    /// The worker waits for bytes. `told`: it also tells of accesses that do not wait.
+    pub(crate) fn miss(&mut self, seen: &Seen, share: &Share, told: bool) -> Option<Prefetch> {
+        let before = self.front.at();
+        self.observe(seen, share);
+        let verdict = self.lane.judge(&seen.spot, seen.head, seen.time, before, &self.route, share);
+        if verdict == Verdict::Keep {
+            return None;
+        }
+        // else a miss is all that tells of the front; what lies between was there
+        if verdict == Verdict::Back || (!told && !seen.head && seen.spot.span.end > self.front.at()) {
+            self.front.jump(seen.spot.span.end);
+            self.jumped(before, share);
+        }
+        let front = self.front.at();
+        let pieces = self.lane.begin(seen.spot.first, seen.time, front, &self.route, share);
+        Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
+    }
+
+    /// The worker accessed bytes.
+    pub(crate) fn touch(&mut self, seen: &Seen, share: &Share) -> Option<Prefetch> {
+        if self.observe(seen, share) == Moved::No {
+            return None;
+        }
+        let pieces = self.lane.extend(seen.time, self.front.at(), &self.route, share)?;
+        Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
+    }
+
+    /// The service begins.
+    pub(crate) fn start(&mut self, share: &Share) -> Option<Prefetch> {
+        let pieces = self.lane.extend(0, self.front.at(), &self.route, share)?;
+        Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
+    }
+
+    fn observe(&mut self, seen: &Seen, share: &Share) -> Moved {
+        let before = self.front.at();
+        let moved = self.front.observe(&seen.spot.span, share.reach);
+        if moved == Moved::Jumped {
+            self.jumped(before, share);
+        }
+        moved
+    }
+
+    /// The front is elsewhere than `before`. If it went back, what is read again is let go again, and what was
+    /// brought far ahead may have to make room.
+    fn jumped(&mut self, before: u64, share: &Share) {
+        let front = self.front.at();
+        if front < before {
+            self.cursor = self.cursor.min(self.route.at(front));
+            self.leftover = self.route.up_to(self.soon(share))..self.route.up_to(before);
+        }
+    }
+
+    /// Up to where bytes are brought.
+    pub(crate) fn soon(&self, share: &Share) -> u64 {
+        share.window.map_or(u64::MAX, |window| self.front.at().saturating_add(window))
+    }
+}

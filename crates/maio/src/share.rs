@@ -1,0 +1,94 @@
+//! How memory is shared: how far ahead of a worker bytes are brought, and how far behind it they are kept.
+
+use crate::config::{Config, Window};
+
+/// What is kept behind a worker unless something else is said, or memory is short.
+const DISTANCE: u64 = 1 << 30;
+/// Positions around the front that are taken for it.
+const REACH: u64 = 64 << 20;
+
+/// The sizes by which one worker's part of memory is used.
+///
+/// ```text
+///         evicted      kept: distance     brought: window         on the device
+/// ───────────────────┤──────────────────┤──────────────────────┤────────────────▶ the group, in order
+///                  cursor             front
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Bytes behind the front that are kept.
+    pub(crate) distance: u64,
+    /// Bytes ahead of it that are brought; `None`: all.
+    pub(crate) window: Option<u64>,
+    /// How far the front moves before the window is moved with it.
+    pub(crate) step: u64,
+    /// How far ahead of the front an access is still the front's, and behind it a thread that lags.
+    pub(crate) reach: u64,
+    /// Whether what the groups read does not fit into memory.
+    pub(crate) short: bool,
+}
+
+impl Share {
+    /// For each of `groups` groups, that read `sum` bytes, `footprint` of them different, when the page cache may
+    /// have `memory` bytes (0: unknown). Of these, seven tenths are divided: eviction begins at about eight, and what
+    /// was read and waits for it lies in between. Groups that read the same bytes share what they bring.
+    pub(crate) fn new(config: &Config, memory: u64, groups: usize, sum: u64, footprint: u64, piece: u64) -> Self {
+        let usable = memory / 10 * 7;
+        let short = memory > 0 && footprint > usable;
+        let groups = groups.max(1) as u64;
+        let shared = u128::from(usable) * u128::from(sum) / u128::from(footprint.max(1)) / u128::from(groups);
+        let each = u64::try_from(shared).unwrap_or(usable).min(usable);
+        let least = 4 * piece;
+        // a quarter of memory for what was read, the rest for what is brought
+        let most = if short { each / 14 * 5 } else { u64::MAX };
+        let distance = match config.distance {
+            Some(distance) if short => distance.min(each / 4 * 3),
+            Some(distance) => distance,
+            None => DISTANCE.min(most),
+        };
+        let window = match config.window {
+            Window::All => None,
+            Window::Bytes(bytes) => Some(bytes.max(piece)),
+            // without being told of accesses there is nothing that would move it
+            Window::Auto if !short || config.touch == Some(false) => None,
+            Window::Auto => Some(each.saturating_sub(distance).max(least)),
+        };
+        let reach = REACH.min(distance / 2).min(window.unwrap_or(REACH) / 2).max(2 * piece);
+        let step = window.map_or(reach, |window| window / 8).max(piece);
+        Self { distance, window, step, reach, short }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const M: u64 = 1 << 20;
+    const G: u64 = 1 << 30;
+
+    fn share(config: &str, memory: u64, groups: usize, sum: u64, footprint: u64) -> Share {
+        Share::new(&config.parse().unwrap(), memory, groups, sum, footprint, M)
+    }
+
+    #[test]
+    fn what_fits_is_brought_to_the_end() {
+        let share = share("", 64 * G, 1, 15 * G, 15 * G);
+        assert_eq!((share.distance, share.window, share.short), (G, None, false));
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_room_below_the_threshold() {
+        for (groups, sum, footprint) in [(1, 16 * G, 16 * G), (4, 16 * G, 16 * G), (4, 16 * G, 4 * G)] {
+            let memory = footprint / 2;
+            let share = share("", memory, groups, sum, footprint);
+            let different = (share.distance + share.window.unwrap()) * groups as u64 / (sum / footprint);
+            assert!(different <= memory / 10 * 7 + M, "{share:?}");
+            assert!(different >= memory / 10 * 6, "{share:?}");
+            assert!(share.distance <= G && share.distance >= G / 2 - 64 * M, "{share:?}");
+        }
+        assert_eq!(share("distance=4G", 2 * G, 1, 4 * G, 4 * G).distance, 2 * G / 10 * 7 / 4 * 3);
+        assert_eq!(share("window=all", 2 * G, 1, 4 * G, 4 * G).window, None);
+        assert_eq!(share("touch=no", 2 * G, 1, 4 * G, 4 * G).window, None);
+        assert_eq!(share("window=64M", 0, 1, 4 * G, 4 * G).window, Some(64 * M));
+    }
+}

@@ -1,0 +1,178 @@
+//! From a registration to a phase: templates that are found, missing, recorded, of another model, damaged.
+
+mod world;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anamnesis_maio::{Maio, Phase, service};
+use anamnesis_ppc::{Context, Namespace, Policy, Wants};
+use anamnesis_template::{Limits, Template, coverage};
+use world::{M, Reader, World, files_of, model, name, template};
+
+const LENS: [u64; 2] = [24 * M, 9 * M + 1000];
+
+fn init(dir: &Path, config: &str) -> Result<Maio, String> {
+    let namespace = Arc::new(Namespace::scan(dir).unwrap());
+    let mut policy = Maio::new().root(dir.join("nowhere"));
+    policy.init(&Context { namespace, config: config.into(), memory: 1 << 40 })?;
+    Ok(policy)
+}
+
+fn readers() -> Vec<Reader> {
+    let part = |worker: u64| vec![(0, worker * 12 * M, 12 * M), (1, 0, LENS[1])];
+    (0..2).map(|w| Reader { pid: 30 + w, reads: part(w.into()), pace: 4, threads: 3, begins: u64::from(w) }).collect()
+}
+
+#[test]
+fn a_missing_template_is_recorded_and_followed_the_next_time() {
+    let dir = model(&LENS);
+    let templates = tempfile::tempdir().unwrap();
+    let config = format!("{},param.tp=2", templates.path().display());
+    let mut first = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
+    assert_eq!(first.state().phase, Phase::Recording);
+    assert_eq!(first.wants, Wants { prefetch: false, evict: false, touch: true });
+    first.start();
+    first.run(readers());
+    assert_eq!((first.answers, first.state().recorded), (0, 24 * M + 2 * LENS[1]));
+    first.policy.exit();
+
+    let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
+    let id = service(&namespace, Path::new(""), [("tp", "2")]);
+    let recorded = Template::load(&templates.path().join(format!("{id}.iot")), &Limits::default()).unwrap();
+    assert_eq!((recorded.service(), recorded.groups().len()), (Some(id), 2));
+    let workers = readers().into_iter().map(|reader| reader.reads).collect::<Vec<_>>();
+    let exact = template(dir.path(), &LENS, &workers);
+    assert_eq!((coverage(&exact, &recorded).share(), coverage(&recorded, &exact).share()), (1.0, 1.0));
+
+    let mut second = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
+    assert_eq!(second.state().phase, Phase::Following);
+    assert_eq!(second.state().service, Some(id.to_string()));
+    second.start();
+    second.idle(10);
+    second.run(readers());
+    assert_eq!((second.misses, second.most_brought()), (0, 1));
+    // other parameters are another service
+    let other = format!("{},param.tp=4", templates.path().display());
+    assert_eq!(init(dir.path(), &other).unwrap().state().phase, Phase::Recording);
+}
+
+#[test]
+fn a_recording_ends_when_nothing_is_read_any_more() {
+    let dir = model(&LENS);
+    let templates = tempfile::tempdir().unwrap();
+    let config = format!("{},service=mine,idle=2s,workers=order", templates.path().display());
+    let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
+    world.run(vec![Reader { pid: 1, reads: vec![(0, 0, 4 * M)], pace: 4, threads: 1, begins: 0 }]);
+    world.idle(3000);
+    world.run(vec![Reader { pid: 2, reads: vec![(1, 0, M)], pace: 4, threads: 1, begins: 0 }]);
+    let kept = Template::load(&templates.path().join("mine.iot"), &Limits::default()).unwrap();
+    assert_eq!(kept.to_string(), "1 worker reads 4.2 MB of 1 file in 1 access");
+    world.policy.exit();
+}
+
+#[test]
+fn nothing_read_is_nothing_kept() {
+    let dir = model(&LENS);
+    let templates = tempfile::tempdir().unwrap();
+    let mut policy = init(dir.path(), &format!("{}", templates.path().display())).unwrap();
+    policy.exit();
+    assert_eq!(std::fs::read_dir(templates.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_template_of_another_model_is_refused_or_left_alone() {
+    let (dir, other) = (model(&LENS), model(&[LENS[0], LENS[1] + 1]));
+    let templates = tempfile::tempdir().unwrap();
+    let path = templates.path().join("mine.iot");
+    template(other.path(), &[LENS[0], LENS[1] + 1], &[files_of(&LENS, |_| true)]).save(&path, false).unwrap();
+    let error = init(dir.path(), path.to_str().unwrap()).unwrap_err();
+    assert!(error.contains("another model") && error.contains("1.safetensors") && error.contains("bytes"), "{error}");
+    // found by the service's id: the kernel decides, or it is recorded anew
+    let config = format!("{},service=mine", templates.path().display());
+    let policy = init(dir.path(), &format!("{config},generate=no")).unwrap();
+    assert_eq!((policy.state().phase, policy.wants()), (Phase::Stale, Wants::default()));
+    assert!(policy.state().why.unwrap().contains("1 of 2 files differ"));
+    assert_eq!(init(dir.path(), &config).unwrap().state().phase, Phase::Recording);
+    // same lengths, other content
+    let same = model(&LENS);
+    template(same.path(), &LENS, &[files_of(&LENS, |_| true)]).save(&path, false).unwrap();
+    init(dir.path(), path.to_str().unwrap()).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(dir.path().join(name(0))).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"other", 100).unwrap();
+    let error = init(dir.path(), path.to_str().unwrap()).unwrap_err();
+    assert!(error.contains("another content"), "{error}");
+}
+
+#[test]
+fn a_registration_that_cannot_be_meant_is_refused() {
+    let dir = model(&LENS);
+    std::fs::write(dir.path().join("bad.iot"), b"GIF89a").unwrap();
+    let bad = dir.path().join("bad.iot");
+    let absent = dir.path().join("none.iot");
+    for (config, part) in [
+        ("", "template=FILE"),
+        ("distance=1X,T.iot", "distance=1X: not a size"),
+        ("colour=red", "colour=red: no such option"),
+        ("evict=maybe", "evict=maybe: yes or no"),
+        ("service=../x", "service=../x: an id"),
+        ("model=/etc", "model=/etc: not a directory"),
+        ("template=a.iot,templates=b", "not both"),
+        ("ranks=3-1", "ranks=3-1: not a span"),
+        ("idle=0", "idle=0: not a time"),
+        ("workers=env:", "workers=env:: one of"),
+        ("window=", "window=: no value"),
+        (bad.to_str().unwrap(), "predict or record it anew"),
+        (absent.to_str().unwrap(), "none.iot"),
+    ] {
+        let error = init(dir.path(), config).unwrap_err();
+        assert!(error.contains(part), "{config}: {error}");
+    }
+    let missing = format!("{},generate=no", dir.path().join("templates").display());
+    assert_eq!(init(dir.path(), &missing).unwrap().state().phase, Phase::Idle);
+}
+
+#[test]
+fn a_model_may_be_a_directory_of_links_within_the_namespace() {
+    let dir = model(&LENS);
+    let root = dir.path();
+    std::fs::create_dir_all(root.join("blobs")).unwrap();
+    std::fs::create_dir_all(root.join("snapshots/main")).unwrap();
+    for i in 0..2 {
+        std::fs::rename(root.join(name(i)), root.join(format!("blobs/{i}"))).unwrap();
+        let link = root.join("snapshots/main").join(name(i));
+        std::os::unix::fs::symlink(format!("../../blobs/{i}"), link).unwrap();
+    }
+    let templates = tempfile::tempdir().unwrap();
+    let path = templates.path().join("t.iot");
+    template(&root.join("snapshots/main"), &LENS, &[files_of(&LENS, |_| true)]).save(&path, false).unwrap();
+    let mut policy = init(root, &format!("{},model=./snapshots/main", path.display())).unwrap();
+    let answers = policy.start();
+    let paths: std::collections::BTreeSet<_> = answers[0].ios.iter().map(|io| Arc::clone(&io.path)).collect();
+    assert_eq!(paths.iter().map(|path| path.to_str().unwrap()).collect::<Vec<_>>(), ["blobs/0", "blobs/1"]);
+    let state = serde_json::to_value(policy.state()).unwrap();
+    assert_eq!(state["phase"], "following");
+    assert!(init(root, path.to_str().unwrap()).is_err());
+    // a recording names files as the model does
+    let namespace = Arc::new(Namespace::scan(root).unwrap());
+    let other = model(&LENS);
+    let plain = Arc::new(Namespace::scan(other.path()).unwrap());
+    assert_eq!(service(&namespace, Path::new("snapshots/main"), []), service(&plain, Path::new(""), []));
+}
+
+#[test]
+fn accelerators_are_given_in_a_circle_or_as_they_are_held() {
+    let dir = model(&LENS);
+    let templates = tempfile::tempdir().unwrap();
+    let path = templates.path().join("t.iot");
+    let halves = [vec![(0, 0, 12 * M)], vec![(0, 12 * M, 12 * M)], vec![(1, 0, LENS[1])]];
+    template(dir.path(), &LENS, &halves).save(&path, false).unwrap();
+    let devices = |config: &str| -> Vec<_> {
+        let mut policy = init(dir.path(), &format!("{},{config}", path.display())).unwrap();
+        policy.start().iter().map(|prefetch| (prefetch.lane, prefetch.ios[0].device)).collect()
+    };
+    assert_eq!(devices("devices=4-5"), [(0, Some(4)), (1, Some(5)), (2, Some(4))]);
+    assert_eq!(devices("devices=4-5,affinity=no"), [(0, None), (1, None), (2, None)]);
+    assert_eq!(devices("ranks=1-2"), [(1, None), (2, None)]);
+    assert_eq!(devices("start=no"), []);
+}

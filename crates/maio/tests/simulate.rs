@@ -1,0 +1,212 @@
+//! A load of a model, simulated: what is brought when, and how often.
+
+mod world;
+
+use anamnesis_maio::Phase;
+use world::{BLOCK, M, Read, Reader, World, files_of, model, template};
+
+const LENS: [u64; 4] = [128 * M, 100 * M + 4096, 156 * M, 128 * M];
+
+fn total(lens: &[u64]) -> u64 {
+    lens.iter().map(|len| len.div_ceil(BLOCK)).sum()
+}
+
+fn reader(pid: u32, reads: &[Read], pace: u64) -> Reader {
+    Reader { pid, reads: reads.into(), pace, threads: 1, begins: 0 }
+}
+
+/// A world whose policy follows the template of these workers.
+fn world(lens: &[u64], workers: &[Vec<Read>], options: &str, memory: u64, device: u64) -> (tempfile::TempDir, World) {
+    let dir = model(lens);
+    let templates = tempfile::tempdir().unwrap();
+    let path = templates.path().join("t.iot");
+    template(dir.path(), lens, workers).save(&path, false).unwrap();
+    let world = World::new(dir.path(), lens, &format!("{},{options}", path.display()), memory, device);
+    (dir, world)
+}
+
+fn whole() -> Vec<Read> {
+    files_of(&LENS, |_| true)
+}
+
+/// Contiguous quarters of every file, then a part that all read.
+fn quarters() -> Vec<Vec<Read>> {
+    (0..4u64)
+        .map(|worker| {
+            let mut reads = vec![(0, 0, 4096), (1, 0, 4096)];
+            for (file, len) in LENS.iter().enumerate().take(3) {
+                let part = len / 4 / BLOCK * BLOCK;
+                reads.push((file, worker * part, part));
+            }
+            reads.push((3, 0, 64 * M));
+            // strided: every fourth piece of 128 KiB
+            reads.extend((0..128).map(|i| (3, 64 * M + (i * 4 + worker) * 2 * BLOCK, 2 * BLOCK)));
+            reads
+        })
+        .collect()
+}
+
+#[test]
+fn with_memory_all_is_brought_once_and_in_time() {
+    for (threads, options) in [(1, ""), (8, ""), (1, "touch=yes"), (8, "touch=yes,window=64M")] {
+        let (_dir, mut world) = world(&LENS, &[whole()], options, 1 << 40, 16);
+        world.start();
+        world.idle(20);
+        world.run(vec![Reader { threads, ..reader(1, &whole(), 8) }]);
+        assert_eq!((world.misses, world.most_brought(), world.brought()), (0, 1, total(&LENS)), "{options}");
+        assert_eq!(world.state().phase, Phase::Following);
+    }
+}
+
+#[test]
+fn without_a_start_the_first_miss_begins_it() {
+    for threads in [1, 8] {
+        let (_dir, mut world) = world(&LENS, &[whole()], "start=no", 1 << 40, 16);
+        world.start();
+        world.run(vec![Reader { threads, ..reader(1, &whole(), 8) }]);
+        // the loader begins ahead of the first thread; the others bring the megabyte they are in themselves
+        assert!(world.misses <= 16 * threads as u64, "{} misses", world.misses);
+        assert_eq!((world.most_brought(), world.brought()), (1, total(&LENS)));
+    }
+}
+
+#[test]
+fn a_reader_that_is_faster_than_the_device_loses_nothing() {
+    let (_dir, mut world) = world(&LENS, &[whole()], "start=no", 1 << 40, 8);
+    let steps = world.run(vec![reader(1, &whole(), 32)]);
+    assert_eq!(world.brought(), total(&LENS));
+    assert!(steps <= total(&LENS) / 8 + 20, "{steps} steps for {} of the device", total(&LENS) / 8);
+    assert!(world.state().groups[0].restarts <= total(&LENS) / 16 + 1);
+}
+
+#[test]
+fn with_half_the_memory_nothing_is_brought_twice() {
+    for threads in [1, 8] {
+        let memory = total(&LENS) / 2 * BLOCK;
+        let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
+        assert!(world.wants.touch && world.wants.evict);
+        world.start();
+        world.idle(500);
+        world.run(vec![Reader { threads, ..reader(1, &whole(), 8) }]);
+        assert_eq!((world.most_brought(), world.reread, world.reclaimed), (1, 0, 0), "{threads} threads");
+        assert!(world.misses <= 16, "{} misses", world.misses);
+        let group = &world.state().groups[0];
+        assert!(group.front == group.nbytes && group.evicted > group.nbytes / 2, "{group:?}");
+    }
+}
+
+#[test]
+fn without_eviction_or_window_half_the_memory_thrashes() {
+    // what the two tests above would look like if the policy did nothing
+    let memory = total(&LENS) / 2 * BLOCK;
+    let (_dir, mut world) = world(&LENS, &[whole()], "evict=no,window=all,touch=no", memory, 16);
+    world.start();
+    world.idle(500);
+    world.run(vec![reader(1, &whole(), 8)]);
+    assert!(world.reclaimed > 0 && world.misses > 500, "{} misses", world.misses);
+}
+
+#[test]
+fn four_workers_share_memory() {
+    let workers = quarters();
+    for options in ["workers=bytes", "workers=auto", "workers=order"] {
+        let memory = total(&LENS) / 2 * BLOCK;
+        let (_dir, mut world) = world(&LENS, &workers, options, memory, 32);
+        world.start();
+        let readers = (0..)
+            .zip(&workers)
+            .map(|(worker, reads)| Reader { begins: u64::from(worker) * 3, ..reader(10 + worker, reads, 4) });
+        world.run(readers.collect());
+        assert_eq!(world.reread, 0, "{options}: read again after it was let go");
+        assert_eq!(world.most_brought(), 1, "{options}");
+        let state = world.state();
+        assert_eq!(state.strays, 0);
+        for (worker, group) in (0..).zip(&state.groups) {
+            assert_eq!(group.pid, Some(10 + worker), "{options}");
+            assert!(group.front + M >= group.nbytes, "{options}: {group:?}");
+        }
+    }
+}
+
+#[test]
+fn workers_are_known_by_their_bytes_in_any_order() {
+    let workers = quarters();
+    let (_dir, mut world) = world(&LENS, &workers, "touch=yes", 1 << 40, 32);
+    world.start();
+    let readers = [2, 0, 3, 1].map(|worker: u32| Reader {
+        begins: u64::from(worker ^ 2) * 4,
+        ..reader(worker, &workers[worker as usize], 4)
+    });
+    world.run(readers.into());
+    assert_eq!(world.most_brought(), 1);
+    let pids: Vec<_> = world.state().groups.iter().map(|group| group.pid).collect();
+    assert_eq!(pids, [Some(0), Some(1), Some(2), Some(3)]);
+}
+
+#[test]
+fn a_front_that_jumps_is_followed() {
+    for options in ["start=no", "start=no,touch=yes", "start=no,touch=yes,window=32M"] {
+        let (_dir, mut world) = world(&LENS, &[whole()], options, 1 << 40, 16);
+        world.run(vec![reader(1, &[(0, 0, 16 * M)], 8)]);
+        let before = world.misses;
+        world.run(vec![reader(1, &[(2, 16 * M, 140 * M), (3, 0, 128 * M)], 8)]);
+        assert!(world.misses - before <= 8, "{options}: {} misses", world.misses - before);
+        // and back again
+        let before = world.misses;
+        world.run(vec![reader(1, &[(1, 0, LENS[1])], 8)]);
+        assert!(world.misses - before <= 64, "{options}: {} misses", world.misses - before);
+        assert_eq!(world.most_brought(), 1, "{options}");
+    }
+}
+
+#[test]
+fn a_second_load_is_followed_from_the_beginning() {
+    let memory = total(&LENS) / 2 * BLOCK;
+    let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
+    world.run(vec![reader(1, &whole(), 8)]);
+    let misses = world.misses;
+    world.run(vec![reader(2, &whole(), 8)]);
+    assert!(world.misses - misses <= 40, "{} misses", world.misses - misses);
+    assert_eq!(world.most_brought(), 2);
+}
+
+#[test]
+fn looks_at_heads_do_not_move_the_front() {
+    let memory = total(&LENS) / 2 * BLOCK;
+    let (_dir, mut world) = world(&LENS, &[whole()], "start=no", memory, 16);
+    // every header is looked at first, as some loaders do
+    world.run(vec![reader(1, &[(0, 0, 8), (1, 0, 8), (2, 0, 8), (3, 0, 8)], 8)]);
+    assert_eq!(world.state().groups[0].front, BLOCK);
+    world.run(vec![reader(1, &whole(), 8)]);
+    assert_eq!((world.most_brought(), world.reread), (1, 0));
+    // and again when all is read
+    world.run(vec![reader(1, &[(0, 0, 8), (1, 0, 8)], 8)]);
+    assert_eq!(world.state().groups[0].front, world.state().groups[0].nbytes);
+}
+
+#[test]
+fn a_service_that_leaves_its_template_is_told_and_left_alone() {
+    let (_dir, mut world) = world(&LENS, &[files_of(&LENS, |file| file < 2)], "start=no", 1 << 40, 16);
+    world.run(vec![reader(1, &[(0, 0, 16 * M)], 8)]);
+    assert_eq!(world.state().phase, Phase::Following);
+    let answers = world.answers;
+    world.run(vec![reader(1, &[(2, 0, LENS[2])], 8)]);
+    let state = world.state();
+    assert_eq!((state.phase, world.answers), (Phase::Left, answers));
+    assert!(state.stray_share > 0.5 && state.strays > 64, "{state:?}");
+    // what the template does have is still served
+    let misses = world.misses;
+    world.run(vec![reader(1, &[(1, 0, LENS[1])], 8)]);
+    assert!(world.misses - misses <= 4);
+}
+
+#[test]
+fn misses_alone_are_enough_to_follow() {
+    let memory = total(&LENS) / 2 * BLOCK;
+    let (_dir, mut world) = world(&LENS, &[whole()], "touch=no", memory, 16);
+    assert!(!world.wants.touch && world.wants.prefetch && world.wants.evict);
+    world.start();
+    world.run(vec![reader(1, &whole(), 8)]);
+    assert_eq!(world.reread, 0);
+    assert!(world.brought() <= total(&LENS) * 5 / 4, "{} of {}", world.brought(), total(&LENS));
+}
