@@ -3,6 +3,7 @@
 //! | | |
 //! |---|---|
 //! | [`Prefetcher`] | threads that read lists, lane by lane, interruptible, bounded by bandwidth and memory |
+//! | [`Evictor`] | lets go of what is clean, in whole pieces of memory, and looks whether it went |
 //! | [`Residency`] | what the page cache holds of a file |
 //! | [`Memory`], [`Pressure`] | how much may be in memory and is, by control group or machine; how long tasks wait for it |
 //! | [`join`] | being in a service's control groups, so that it is charged for what is brought |
@@ -10,10 +11,12 @@
 
 mod bandwidth;
 mod cores;
+mod evictor;
 mod files;
 mod groups;
 mod lanes;
 mod list;
+mod mappers;
 mod memory;
 mod prefetcher;
 mod pressure;
@@ -23,7 +26,9 @@ mod sys;
 mod topology;
 mod worker;
 
+pub use evictor::{Evicted, Evictor};
 pub use groups::{Joined, join};
+pub use mappers::Mappers;
 pub use memory::{Memory, Scope, Source, THRESHOLD, Usage};
 pub use prefetcher::{Options, Prefetcher, Report, Room};
 pub use pressure::{Pressure, PressureTrigger};

@@ -58,6 +58,18 @@ pub(super) fn mincore(fd: BorrowedFd<'_>, start: u64, len: usize) -> io::Result<
     }
 }
 
+/// Asks the kernel to take `len` bytes at `address` of another process out of memory (`MADV_PAGEOUT`): what is clean
+/// is dropped, and read from its file when it is touched again. Returns how many bytes were advised.
+pub(super) fn page_out(pidfd: BorrowedFd<'_>, address: usize, len: usize) -> io::Result<usize> {
+    let range = libc::iovec { iov_base: ptr::without_provenance_mut(address), iov_len: len };
+    // SAFETY: the kernel reads one `iovec`, alive during the call. The address is of the other process, and the advice
+    // changes no byte that it can see.
+    let done = unsafe {
+        libc::syscall(libc::SYS_process_madvise, pidfd.as_raw_fd(), &raw const range, 1usize, libc::MADV_PAGEOUT, 0u32)
+    };
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
+}
+
 /// Lets this thread's new pages, those of the page cache included, come from a memory node while it has some; `None`:
 /// from where the thread runs.
 pub(super) fn prefer_node(node: Option<u32>) -> io::Result<()> {
