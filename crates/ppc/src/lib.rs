@@ -24,6 +24,7 @@ mod library;
 mod namespace;
 mod policy;
 pub mod source;
+mod registry;
 
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventSource, Inode, Kind, Sight, Waker};
@@ -31,3 +32,4 @@ pub use guard::{Answer, Guarded, Limits, Status};
 pub use io::{Io, Ios};
 pub use namespace::{Entry, Namespace};
 pub use policy::{Access, Context, Policy, Prefetch, Wants};
+pub use registry::{Origin, Policies, Registered};

@@ -1,0 +1,144 @@
+//! Which policy decides for which directory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::error::{Error, Result};
+use crate::{Access, Answer, Context, Entry, Event, Guarded, Inode, Limits, Namespace, Policy};
+
+/// Whose an answer is.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The directory, with all its files.
+    pub namespace: Arc<Namespace>,
+    /// Counts registrations: another policy for the same directory has another number.
+    pub number: u64,
+}
+
+/// A registration.
+#[derive(Debug)]
+pub struct Registered {
+    origin: Origin,
+    policy: Guarded,
+}
+
+impl Registered {
+    /// Directory and number.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Guarded {
+        &self.policy
+    }
+
+    /// An event of a file of the directory, as the policy is told it.
+    pub fn access(&self, event: &Event, entry: &Entry) -> Access {
+        let Event { kind, start, len, pid, tid, time, .. } = *event;
+        Access { kind, path: Arc::clone(&entry.path), start, len, pid, tid, time }
+    }
+}
+
+type Sink = dyn Fn(&Origin, Answer) + Send + Sync;
+
+/// The registered policies: one for each directory, and for what lies below another directory's the deeper one decides.
+/// A policy that lost its registration decides for nothing; its entry stays, so that its status says why.
+pub struct Policies {
+    memory: u64,
+    limits: Limits,
+    sink: Arc<Sink>,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_path: BTreeMap<PathBuf, Arc<Registered>>,
+    count: u64,
+}
+
+impl Policies {
+    /// None yet. `memory` is what the page cache may take. All answers go to `sink`, from the policies' own threads; it
+    /// must not register or remove.
+    pub fn new(memory: u64, limits: Limits, sink: impl Fn(&Origin, Answer) + Send + Sync + 'static) -> Self {
+        Self { memory, limits, sink: Arc::new(sink), state: RwLock::default() }
+    }
+
+    /// Registers a policy for a directory, which is scanned. One that is registered for it already is replaced: it
+    /// decides until the new one has begun, no access is told to both, and it is removed when the new one decides.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be scanned, or the policy did not begin; then what was registered stays.
+    pub fn reg_policy(&self, path: &Path, policy: Box<dyn Policy>, config: &str) -> Result<Arc<Registered>> {
+        let namespace = Arc::new(Namespace::scan(path)?);
+        let number = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            state.count += 1;
+            state.count
+        };
+        let origin = Origin { namespace, number };
+        let context =
+            Context { namespace: Arc::clone(&origin.namespace), config: config.to_owned(), memory: self.memory };
+        let (sink, whose) = (Arc::clone(&self.sink), origin.clone());
+        let policy = Guarded::register(policy, context, self.limits, move |answer| sink(&whose, answer))
+            .map_err(|error| error.in_file(path))?;
+        let registered = Arc::new(Registered { origin, policy });
+        let root = registered.origin.namespace.root().to_owned();
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let replaced = state.by_path.insert(root, Arc::clone(&registered));
+        drop(state);
+        if let Some(replaced) = replaced
+            && let Err(error) = replaced.policy.remove()
+        {
+            tracing::warn!("{}: the replaced policy did not end well: {error}", path.display());
+        }
+        Ok(registered)
+    }
+
+    /// Ends the registration of a directory's policy.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it was lost: why.
+    pub fn rm_policy(&self, path: &Path) -> Result<()> {
+        // a directory that is gone is still registered
+        let root = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let removed = self.state.write().unwrap_or_else(PoisonError::into_inner).by_path.remove(&root);
+        let removed = removed.ok_or_else(|| Error::invalid("no policy is registered here").in_file(path))?;
+        removed.policy.remove().map_err(|error| Error::new(crate::ErrorKind::Policy(error.to_string())).in_file(path))
+    }
+
+    /// All registrations by directory, lost ones too.
+    pub fn all(&self) -> Vec<Arc<Registered>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).by_path.values().cloned().collect()
+    }
+
+    /// Who decides for a path: the deepest directory above it, or it itself.
+    pub fn at(&self, path: &Path) -> Option<Arc<Registered>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        path.ancestors().filter_map(|at| state.by_path.get(at)).find(|at| at.policy.lost().is_none()).cloned()
+    }
+
+    /// Who decides for a file, and which file of the directory it is; given to `with`, during which no registration is
+    /// replaced or removed. So what `with` tells the policy is told to no other, and to none that was removed.
+    pub fn find<R>(&self, inode: Inode, with: impl FnOnce(&Registered, &Entry) -> R) -> Option<R> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let knows = |at: &&Arc<Registered>| at.origin.namespace.find(inode).is_some() && at.policy.lost().is_none();
+        let deepest = state
+            .by_path
+            .iter()
+            .filter(|(_, at)| knows(at))
+            .max_by_key(|(path, _)| path.components().count())
+            .map(|(_, at)| at)?;
+        Some(with(deepest, deepest.origin.namespace.find(inode)?))
+    }
+}
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policies").field("memory", &self.memory).field("state", &self.state).finish_non_exhaustive()
+    }
+}
