@@ -27,6 +27,7 @@ pub mod fanotify;
 pub mod log;
 pub mod perf;
 mod replay;
+pub mod shim;
 
 use std::fmt;
 use std::io;
@@ -41,6 +42,7 @@ pub use fanotify::Fanotify;
 pub use log::{Log, Tee};
 pub use perf::Perf;
 pub use replay::{Replay, Speed};
+pub use shim::Shim;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventSource;
@@ -77,6 +79,12 @@ const TABLE: &[Row] = &[
         about: "trace points through perf: every read, and first touches of mapped memory",
         wants: &[Want::Accesses],
         open: |_, _| Ok(Box::new(Perf::accesses()?)),
+    },
+    Row {
+        name: "shim",
+        about: "programs that run with libanamnesis_shim.so preloaded; needs no privileges: shim:PIPE",
+        wants: &[Want::Misses, Want::Accesses],
+        open: |_, pipe| Ok(Box::new(Shim::named(pipe)?)),
     },
     Row {
         name: "reads",
@@ -177,4 +185,27 @@ fn readable(fds: &[&OwnedFd], timeout: Duration) -> io::Result<()> {
 /// Whether a waker was used since this was asked last.
 fn drained(wake: &OwnedFd) -> bool {
     rustix::io::read(wake, &mut [0; 8]).is_ok()
+}
+
+/// Whole pages around bytes.
+fn pages(start: u64, len: u64) -> (u64, u64) {
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    let first = start / page * page;
+    let end = start.saturating_add(len).checked_next_multiple_of(page).unwrap_or(u64::MAX / page * page);
+    (first, end.saturating_sub(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_become_whole_pages() {
+        let page = u64::try_from(rustix::param::page_size()).unwrap();
+        assert_eq!(pages(100, 1), (0, page));
+        assert_eq!(pages(page, page + 1), (page, 2 * page));
+        assert_eq!(pages(page, 0), (page, 0));
+        let (start, len) = pages(u64::MAX - 1, u64::MAX);
+        assert!(start.checked_add(len).is_some());
+    }
 }

@@ -8,6 +8,8 @@ mod fanotify;
 mod log;
 #[path = "sources/perf.rs"]
 mod perf;
+#[path = "sources/shim.rs"]
+mod shim;
 #[path = "sources/touch.rs"]
 mod touch;
 

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use super::heard::Events;
 use super::sys;
 use crate::event::{Event, Inode, Kind, Waker};
-use crate::source::{drained, monotonic, readable};
+use crate::source::{drained, monotonic, pages, readable};
 
 /// Events that nobody has taken yet; more are lost.
 const QUEUE: usize = 1 << 16;
@@ -110,7 +110,7 @@ fn listen(shared: &Shared, told: &Waker, stopped: &OwnedFd) -> io::Result<()> {
             let inode = Inode::of(&rustix::fs::fstat(fd.as_fd())?);
             let (kind, (start, len)) = match heard.mask & PRE_ACCESS {
                 0 => (Kind::Open, (0, 0)),
-                _ => (Kind::Touch, heard.range.map_or((0, 0), pages)),
+                _ => (Kind::Touch, heard.range.map_or((0, 0), |(start, len)| pages(start, len))),
             };
             events.push(Event { kind, inode, start, len, pid: heard.pid, tid: heard.pid, time: monotonic() });
         }
@@ -137,28 +137,5 @@ fn allow(group: &OwnedFd, fd: i32) -> io::Result<()> {
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
-    }
-}
-
-/// Whole pages around bytes.
-fn pages((start, len): (u64, u64)) -> (u64, u64) {
-    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
-    let first = start / page * page;
-    let end = start.saturating_add(len).checked_next_multiple_of(page).unwrap_or(u64::MAX / page * page);
-    (first, end.saturating_sub(first))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_become_whole_pages() {
-        let page = u64::try_from(rustix::param::page_size()).unwrap();
-        assert_eq!(pages((100, 1)), (0, page));
-        assert_eq!(pages((page, page + 1)), (page, 2 * page));
-        assert_eq!(pages((page, 0)), (page, 0));
-        let (start, len) = pages((u64::MAX - 1, u64::MAX));
-        assert!(start.checked_add(len).is_some());
     }
 }

@@ -1,0 +1,131 @@
+//! Programs that run with the shim.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anamnesis_ppc::source::Shim;
+use anamnesis_ppc::{EventSource, Kind};
+
+use crate::disk::{self, Do, MIB, cold, covered, inode, told};
+use crate::suite;
+
+/// Builds the library, as its users do.
+fn library() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--offline", "--package", "anamnesis-shim", "--target-dir"]).arg(target);
+    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().is_ok_and(|status| status.success());
+    let library = target.join("debug/libanamnesis_shim.so");
+    if !built || !library.exists() {
+        eprintln!("SKIPPED: the shim is not built here");
+        return None;
+    }
+    Some(library)
+}
+
+#[test]
+fn programs_with_the_shim_tell_what_they_read() {
+    let Some(library) = library() else { return };
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("model");
+    cold(&path, 4 * MIB);
+    let mut shim = Shim::listen(&dir.path().join("pipe")).unwrap();
+    let environment = shim.environment(&library);
+    let run = |task| {
+        let mut child = disk::command(task, &path, MIB, 4 * MIB).envs(environment.clone()).spawn().unwrap();
+        let pid = child.id();
+        assert!(child.wait().unwrap().success());
+        pid
+    };
+    suite(&mut shim, inode(&path), || _ = run(Do::Read(4096)));
+
+    shim.watch(&[inode(&path)]).unwrap();
+    let pid = run(Do::Read(4096));
+    let events = told(&mut shim);
+    assert_eq!((events[0].kind, events[0].pid, events.len()), (Kind::Open, pid, 769));
+    assert_eq!(covered(&events, MIB, 4 * MIB), 3 * MIB);
+    assert_eq!(covered(&events, 0, MIB), 0);
+    run(Do::Map);
+    let events = told(&mut shim);
+    assert!(events.iter().any(|event| (event.kind, event.len) == (Kind::Open, 4 * MIB)), "{events:?}");
+
+    // a position moves with reads; other calls are what they were
+    let script = "import os,sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+os.lseek(fd, 8192, 0)
+assert len(os.read(fd, 4096)) == 4096
+assert os.readv(fd, [bytearray(4096), bytearray(4096)]) == 8192
+assert os.preadv(fd, [bytearray(10)], 1 << 20) == 10
+assert os.lseek(fd, 0, 1) == 20480
+try:
+    os.read(999, 1)
+    assert False
+except OSError as e:
+    assert e.errno == 9
+try:
+    os.open('/nowhere/at/all', os.O_RDONLY)
+    assert False
+except FileNotFoundError:
+    pass
+made = os.open(sys.argv[1] + '.made', os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+assert os.fstat(made).st_mode & 0o777 == 0o640
+r, w = os.pipe()
+os.write(w, b'x')
+assert os.read(r, 5) == b'x'
+for n in range(3, 1000):
+    try: os.close(n)
+    except OSError: pass
+os.dup2(os.open(sys.argv[1] + '.made', os.O_RDWR), 200)
+open(sys.argv[1], 'rb').read(5)
+assert os.fstat(200).st_size == 0
+";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).arg(&path).envs(environment.clone());
+    match python.env("PYTHONDONTWRITEBYTECODE", "1").status() {
+        Ok(status) => {
+            assert!(status.success());
+            let touched: Vec<_> = told(&mut shim)
+                .into_iter()
+                .filter(|event| event.kind == Kind::Touch)
+                .map(|event| (event.start, event.len))
+                .collect();
+            assert_eq!(touched, [(8192, 4096), (12288, 8192), (MIB, 4096)]);
+        }
+        Err(error) => eprintln!("SKIPPED: python3: {error}"),
+    }
+}
+
+#[test]
+fn a_program_whose_listener_is_busy_or_gone_goes_on() {
+    let Some(library) = library() else { return };
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("model");
+    cold(&path, 32 * MIB);
+    let mut shim = Shim::listen(&dir.path().join("pipe")).unwrap();
+    shim.watch(&[inode(&path)]).unwrap();
+    let environment = shim.environment(&library);
+    let run = || {
+        let mut command = disk::command(Do::Read(1024), &path, 0, 32 * MIB);
+        assert!(command.envs(environment.clone()).status().unwrap().success());
+    };
+    // its listener sleeps while there are more messages than the pipe has room for
+    let mut command = disk::command(Do::Read(64), &path, 0, 32 * MIB);
+    let mut child = command.envs(environment.clone()).spawn().unwrap();
+    let mut events = Vec::new();
+    while child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(200));
+        shim.wait(Duration::ZERO, &mut events).unwrap();
+    }
+    events.extend(told(&mut shim));
+    let reads = events.iter().filter(|event| event.kind == Kind::Touch).count() as u64;
+    assert!(reads >= 16_000 && shim.lost() > 0, "{reads} told, {} lost", shim.lost());
+    // the program opens and reads some other files too
+    assert!(reads + shim.lost() <= 32 * MIB / 64 + 1000, "{reads} told, {} lost", shim.lost());
+    drop(shim);
+    run();
+    // something else of that name is not written to
+    std::fs::write(dir.path().join("pipe"), b"precious").unwrap();
+    run();
+    assert_eq!(std::fs::read(dir.path().join("pipe")).unwrap(), b"precious");
+}
