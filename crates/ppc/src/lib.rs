@@ -17,6 +17,7 @@ pub mod cache;
 pub mod abi;
 mod error;
 mod event;
+pub mod export;
 mod guard;
 pub mod host;
 mod io;

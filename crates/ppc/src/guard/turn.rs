@@ -1,6 +1,5 @@
 //! The thread that calls a policy, and the one that watches the time.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -8,6 +7,7 @@ use std::time::Instant;
 use super::check::Checked;
 use super::mailbox::Waiting;
 use super::{Answer, Call, Shared};
+use crate::export::said;
 use crate::{Context, Policy};
 
 /// Calls the policy, one call at a time.
@@ -148,11 +148,6 @@ impl Turns {
         self.shared.lose(what);
         None
     }
-}
-
-fn said(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
 }
 
 /// Takes the registration from a policy that is late. Ends with the policy's thread.

@@ -5,4 +5,5 @@ mod cc;
 
 mod calls;
 mod faults;
+mod rust;
 mod stage;
