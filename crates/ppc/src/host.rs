@@ -3,6 +3,8 @@
 
 mod confine;
 mod foreign;
+#[cfg(test)]
+mod hostile;
 mod kept;
 mod message;
 mod output;

@@ -17,7 +17,7 @@ use super::{output, wire};
 /// How long the end of a process is waited for that closed its connection.
 const ENDING: Duration = Duration::from_millis(200);
 
-/// How a host process is started: an executable that calls [`serve`] and does nothing else. The environment is that of
+/// How a host process is started: an executable that calls [`serve`](super::serve) and does nothing else. The environment is that of
 /// the daemon.
 #[derive(Clone, Debug)]
 pub struct HostCommand {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::stage::{Actor, LEN, SOON, Stage, miss, plain};
-use anamnesis_ppc::{Answer, Limits};
+use anamnesis_ppc::host::{HostCommand, Library};
+use anamnesis_ppc::{Answer, Context, Guarded, Limits};
 
 /// A policy with this body of `ppc_prefetch`; its configuration is a file to which it writes its process's number.
 fn source(body: &str) -> String {
@@ -287,4 +288,41 @@ fn a_host_has_nothing_of_the_daemon() {
         Answer::Prefetch(prefetch) => assert_eq!(prefetch.ios.len(), 1),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn hosts_that_are_no_hosts() {
+    let mut stage = Stage::new();
+    let Some(other) = bystander(&stage) else { return };
+    stage.limits.begin = Duration::from_secs(2);
+    let cases = [
+        ("true", "its process ended (exit status: 0)"),
+        ("exit 7", "its process ended (exit status: 7)"),
+        ("cat <&0 >&0", "answered what is no message"),
+        ("yes <&0 >&0", "answered what is no message"),
+        ("cat /dev/zero >&0", "answered what is no message"),
+        ("exec <&-; sleep 100", "its process closed the connection"),
+        ("sleep 100", "init did not answer within 2s"),
+    ];
+    for (script, why) in cases {
+        let command = HostCommand::new("/bin/sh").arg("-c").arg(script);
+        let library = Library::new(command, "policy.so", stage.limits);
+        let context = Context { namespace: stage.namespace(), config: String::new(), memory: 1 };
+        let error = Guarded::register(Box::new(library), context, stage.limits, |_| ()).unwrap_err().to_string();
+        assert!(error.contains(why), "{script}: {error}");
+    }
+    let library = Library::new(HostCommand::new("/nowhere/host"), "policy.so", stage.limits);
+    let context = Context { namespace: stage.namespace(), config: String::new(), memory: 1 };
+    let error = Guarded::register(Box::new(library), context, stage.limits, |_| ()).unwrap_err().to_string();
+    assert!(error.contains("the host process /nowhere/host cannot be started"), "{error}");
+    goes_on(&other);
+}
+
+#[test]
+fn a_host_is_not_for_people() {
+    let host =
+        std::process::Command::new(env!("CARGO_BIN_EXE_ppc-host")).stdin(std::process::Stdio::null()).output().unwrap();
+    assert!(!host.status.success());
+    let said = String::from_utf8_lossy(&host.stderr);
+    assert!(said.contains("started by the daemon, not by people"), "{said}");
 }
