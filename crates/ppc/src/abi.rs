@@ -175,6 +175,20 @@ const fn size<T>() -> u32 {
 }
 
 impl Abi {
+    /// Of the first build of this [`VERSION`]. Structures grow at their end; none was ever smaller.
+    pub const FIRST: Self = Self {
+        size: 40,
+        version: VERSION,
+        operation: 64,
+        context: 48,
+        miss: 56,
+        prefetch_list: 56,
+        prefetch_entry: 32,
+        evict_list: 40,
+        evict_entry: 24,
+        reserved: 0,
+    };
+
     /// Of this build.
     pub const CURRENT: Self = Self {
         size: size::<Self>(),

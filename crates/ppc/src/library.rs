@@ -41,7 +41,8 @@ pub(crate) fn open(path: &Path) -> Result<Library, String> {
     if operation.is_null() {
         return Err("register_policy returned NULL".into());
     }
-    let operation = read_operation(operation, &abi);
+    // SAFETY: as the library says; a field is a function or none.
+    let operation = unsafe { read::<Operation>(operation.cast(), abi.operation) };
     check(&operation, &name)?;
     Ok(Library { operation, abi })
 }
@@ -49,12 +50,9 @@ pub(crate) fn open(path: &Path) -> Result<Library, String> {
 fn read_abi(at: *mut c_void) -> Result<Abi, String> {
     // SAFETY: a symbol of the library's own, whose first member is its size.
     let size = unsafe { at.cast::<u32>().read_unaligned() };
-    if size < Abi::CURRENT.size {
-        return Err(format!("ppc_abi has {size} bytes, expected are {}", Abi::CURRENT.size));
-    }
-    // SAFETY: it is as large as this build's.
-    let abi = unsafe { at.cast::<Abi>().read_unaligned() };
-    if abi.version != VERSION {
+    // SAFETY: it has so many bytes.
+    let abi = unsafe { read::<Abi>(at.cast(), size) };
+    if size >= Abi::FIRST.size && abi.version != VERSION {
         let found = abi.version;
         return Err(format!(
             "compiled for version {found} of the policy interface, this is {VERSION}; compile it again"
@@ -62,24 +60,26 @@ fn read_abi(at: *mut c_void) -> Result<Abi, String> {
     }
     let sizes = |abi: &Abi| {
         let lists = [abi.prefetch_list, abi.prefetch_entry, abi.evict_list, abi.evict_entry];
-        [&lists[..], &[abi.operation, abi.context, abi.miss]].concat()
+        [&lists[..], &[abi.size, abi.operation, abi.context, abi.miss]].concat()
     };
-    // structures grow; none was ever smaller than in the first version
-    if sizes(&abi).iter().zip(sizes(&Abi::CURRENT)).any(|(&found, least)| found < least || found > 1 << 16) {
+    if sizes(&abi).iter().zip(sizes(&Abi::FIRST)).any(|(&found, first)| found < first || found > 1 << 16) {
         return Err(format!("sizes that no version of ppc.h has: {abi:?}"));
     }
     Ok(abi)
 }
 
-/// The callbacks that both sides know.
-fn read_operation(at: *const c_void, abi: &Abi) -> Operation {
-    let mut operation = MaybeUninit::<Operation>::zeroed();
-    let size = size_of::<Operation>().min(usize::try_from(abi.operation).unwrap_or(0));
-    let into = operation.as_mut_ptr().cast::<u8>();
-    // SAFETY: `size` bytes are there on both sides, as the library says and as the type is.
-    unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), into, size) };
-    // SAFETY: zero and any address are values of an optional function pointer.
-    unsafe { operation.assume_init() }
+/// What a policy's pointer leads to: the fields that both sides know, zeroes in those that the policy does not.
+///
+/// # Safety
+///
+/// `size` bytes are there, and zeroes and any address are values of `T`'s fields.
+pub(crate) unsafe fn read<T: Copy>(at: *const T, size: u32) -> T {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let size = size_of::<T>().min(usize::try_from(size).unwrap_or(0));
+    // SAFETY: so many bytes are there on both sides.
+    unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), value.as_mut_ptr().cast(), size) };
+    // SAFETY: as the caller says of its fields.
+    unsafe { value.assume_init() }
 }
 
 fn check(operation: &Operation, library: &CStr) -> Result<(), String> {

@@ -68,3 +68,13 @@ fn the_header_is_also_cplusplus_and_may_be_included_twice() {
         assert!(Command::new(program).status().unwrap().success());
     }
 }
+
+#[test]
+fn structures_never_shrink() {
+    let (now, first) = (format!("{:?}", Abi::CURRENT), format!("{:?}", Abi::FIRST));
+    let sizes = |abi: &str| -> Vec<u32> {
+        abi.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    };
+    assert_eq!(sizes(&first).len(), 10);
+    assert!(sizes(&now).iter().zip(sizes(&first)).all(|(&now, first)| now >= first), "{now} {first}");
+}

@@ -12,7 +12,7 @@ use super::message::{Entry, Init, List, New, Told};
 use super::sent::{EVICT, Part, Sent, slot};
 use crate::abi::{EvictIo, EvictIos, IO_XPU, MissIo, PpcContext, PrefetchIo, PrefetchIos};
 use crate::abi::{WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH};
-use crate::library::Library;
+use crate::library::{self, Library};
 
 /// Bytes of a path, the zero included.
 const PATH: usize = 4096;
@@ -87,7 +87,7 @@ impl Foreign {
             if lists.len() == lanes {
                 return Err(format!("ppc_start returned more than {lanes} lists"));
             }
-            let next = read::<PrefetchIos>(at).next;
+            let next = read::<PrefetchIos>(at, self.library.abi.prefetch_list).next;
             lists.push(self.prefetch_list(at)?);
             at = next;
         }
@@ -97,9 +97,9 @@ impl Foreign {
 
     pub(super) fn prefetch(&mut self, told: &Told) -> Result<Option<List>, String> {
         let Some(prefetch) = self.library.operation.prefetch else { return Ok(None) };
-        let (_path, mut miss) = miss(told)?;
+        let mut miss = Miss::new(told, self.library.abi.miss)?;
         // SAFETY: the library's own function, of the type that ppc.h gives it; the miss lives until it returns.
-        let list = unsafe { prefetch(&raw mut miss) };
+        let list = unsafe { prefetch(miss.at()) };
         gave_up()?;
         if list.is_null() {
             return Ok(None);
@@ -111,27 +111,27 @@ impl Foreign {
 
     pub(super) fn evict(&mut self, told: Option<&Told>) -> Result<Option<List>, String> {
         let Some(evict) = self.library.operation.evict else { return Ok(None) };
-        let mut miss = told.map(miss).transpose()?;
-        let at = miss.as_mut().map_or(std::ptr::null_mut(), |(_, miss)| &raw mut *miss);
+        let mut miss = told.map(|told| Miss::new(told, self.library.abi.miss)).transpose()?;
+        let at = miss.as_mut().map_or(std::ptr::null_mut(), Miss::at);
         // SAFETY: as in `prefetch`; ppc.h says that it may be NULL.
         let list = unsafe { evict(at) };
         gave_up()?;
         if list.is_null() {
             return Ok(None);
         }
-        let EvictIos { count, ios, first, limit, generation } = read(list);
+        let EvictIos { count, ios, first, limit, generation } = read(list, self.library.abi.evict_list);
         let returned = Returned { count, ios: ios.cast(), first, limit, generation, lane: 0, slot: EVICT };
         let stride = self.library.abi.evict_entry;
-        let answer = self.list(&returned, stride, |at| Ok((read::<EvictIo>(at.cast()), u32::MAX)))?;
+        let answer = self.list(&returned, stride, |at| Ok((read::<EvictIo>(at.cast(), stride), u32::MAX)))?;
         self.release(list.cast());
         Ok(Some(answer))
     }
 
     pub(super) fn touch(&mut self, told: &Told) -> Result<(), String> {
         let Some(touch) = self.library.operation.touch else { return Ok(()) };
-        let (_path, mut miss) = miss(told)?;
+        let mut miss = Miss::new(told, self.library.abi.miss)?;
         // SAFETY: as in `prefetch`.
-        unsafe { touch(&raw mut miss) };
+        unsafe { touch(miss.at()) };
         gave_up()
     }
 
@@ -146,10 +146,11 @@ impl Foreign {
     }
 
     fn prefetch_list(&mut self, at: *const PrefetchIos) -> Result<List, String> {
-        let PrefetchIos { count, ios, first, limit, generation, lane, .. } = read(at);
+        let PrefetchIos { count, ios, first, limit, generation, lane, .. } = read(at, self.library.abi.prefetch_list);
         let returned = Returned { count, ios: ios.cast(), first, limit, generation, lane, slot: slot(lane) };
-        self.list(&returned, self.library.abi.prefetch_entry, |at| {
-            let PrefetchIo { path, offset, size, xpu, flags } = read(at.cast());
+        let stride = self.library.abi.prefetch_entry;
+        self.list(&returned, stride, |at| {
+            let PrefetchIo { path, offset, size, xpu, flags } = read(at.cast(), stride);
             let device = match (flags & IO_XPU != 0, xpu) {
                 (true, u32::MAX) => return Err("names accelerator 4294967295".into()),
                 (true, xpu) => xpu,
@@ -221,25 +222,41 @@ impl Foreign {
 }
 
 /// What a policy's pointer leads to. All types that are read are plain numbers and pointers.
-fn read<T: Copy>(at: *const T) -> T {
-    // SAFETY: a policy that points nowhere ends this process, and nothing else.
-    unsafe { at.read_unaligned() }
+fn read<T: Copy>(at: *const T, size: u32) -> T {
+    // SAFETY: the library was compiled with this size; one that points nowhere ends this process, and nothing else.
+    unsafe { library::read(at, size) }
 }
 
-fn miss(told: &Told) -> Result<(CString, MissIo), String> {
-    let path = CString::new(told.path.as_slice()).map_err(|_| "a path with a zero byte")?;
-    let miss = MissIo {
-        path: path.as_ptr(),
-        offset: told.start,
-        size: told.len,
-        file_size: told.file,
-        pid: told.pid,
-        tid: told.tid,
-        kind: told.kind,
-        reserved: 0,
-        time_ns: told.time,
-    };
-    Ok((path, miss))
+/// A `struct miss_io` as large as the policy believes it to be, with zeroes in fields that this build does not know.
+struct Miss {
+    _path: CString,
+    bytes: Vec<u64>,
+}
+
+impl Miss {
+    fn new(told: &Told, size: u32) -> Result<Self, String> {
+        let path = CString::new(told.path.as_slice()).map_err(|_| "a path with a zero byte")?;
+        let miss = MissIo {
+            path: path.as_ptr(),
+            offset: told.start,
+            size: told.len,
+            file_size: told.file,
+            pid: told.pid,
+            tid: told.tid,
+            kind: told.kind,
+            reserved: 0,
+            time_ns: told.time,
+        };
+        let size = usize::try_from(size).unwrap_or(0).max(size_of::<MissIo>());
+        let mut bytes = vec![0u64; size.div_ceil(8)];
+        // SAFETY: there is room for it, aligned to eight bytes.
+        unsafe { bytes.as_mut_ptr().cast::<MissIo>().write(miss) };
+        Ok(Self { _path: path, bytes })
+    }
+
+    fn at(&mut self) -> *mut MissIo {
+        self.bytes.as_mut_ptr().cast()
+    }
 }
 
 fn gave_up() -> Result<(), String> {

@@ -214,3 +214,36 @@ fn the_tail_of_a_list_is_part_of_the_same_list() {
         actor.guarded.remove().unwrap();
     }
 }
+
+#[test]
+fn a_policy_of_a_later_header_runs() {
+    // as if each structure had grown by a field
+    let header = include_str!("../../include/ppc.h");
+    let mut later = header.to_owned();
+    for name in ["miss_io", "prefetch_io", "evict_io", "prefetch_ios", "evict_ios", "ppc_operation", "ppc_abi"] {
+        let begin = later.find(&format!("struct {name} {{")).unwrap();
+        let end = begin + later[begin..].find("\n};").unwrap();
+        later.insert_str(end, "\n    void *grown;");
+    }
+    assert_eq!(later.matches("void *grown").count(), 7);
+    let source = r#"
+        #include "ppc.h"
+        static struct prefetch_io in[] = {{ "a", 0, 1, 7, PPC_IO_XPU, "new" }, { "sub/b", 0, 2, 0, 0, "new" }};
+        static struct evict_io out[] = {{ "a", 0, 3, "new" }, { "sub/b", 0, 4, "new" }};
+        static struct prefetch_ios prefetches = { .count = 2, .ios = in, .grown = "new" };
+        static struct evict_ios evicts = { .count = 2, .ios = out, .grown = "new" };
+        static struct prefetch_ios *prefetch(struct miss_io *mio) { return mio->grown ? 0 : &prefetches; }
+        static struct evict_ios *evict(struct miss_io *mio) { return mio->grown ? 0 : &evicts; }
+        static const struct ppc_operation policy = {
+            .ppc_prefetch = prefetch, .ppc_evict = evict, .grown = (void *)16,
+        };
+        struct ppc_operation *register_policy() { return (struct ppc_operation *)&policy; }
+    "#;
+    let stage = Stage::new();
+    std::fs::write(stage.out.path().join("ppc.h"), later).unwrap(); // beside the source: found first
+    let Some(path) = stage.compile("later", source) else { return };
+    let actor = stage.register(&path, "").unwrap();
+    assert_eq!(plain(&actor.prefetch(miss("a", 0)).ios), [of("a", 0, 1), of("sub/b", 0, 2)]);
+    assert_eq!(plain(&actor.evict(Some(miss("a", 0)))), [of("a", 0, 3), of("sub/b", 0, 4)]);
+    actor.guarded.remove().unwrap();
+}
