@@ -8,7 +8,7 @@ use anamnesis_ppc::{Access, Ios, Prefetch};
 use anamnesis_template::Template;
 
 use crate::burn::burn;
-use crate::config::{Config, Workers as Choice};
+use crate::config::Config;
 use crate::group::{Group, Seen};
 use crate::model::Model;
 use crate::pieces::{PAGE, Range, cut, footprint, piece, ranges};
@@ -22,6 +22,8 @@ use crate::workers::{Accelerators, Workers};
 const HEAD: u64 = 1 << 20;
 /// How large such a look is.
 const LOOK: u64 = 256 << 10;
+/// Processes whose accelerator is looked for.
+const PROCESSES: usize = 1 << 16;
 
 /// A template that is followed.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(crate) struct Follow {
     told: bool,
     prefetch: bool,
     affinity: bool,
+    /// Processes whose accelerator was looked for.
+    asked: HashSet<u32>,
 }
 
 /// An access of a group.
@@ -84,9 +88,10 @@ impl Follow {
             accelerators,
             share,
             strays: Strays::new(footprint),
-            told: config.touch.unwrap_or(share.short && (config.evict || config.prefetch)),
+            told: config.touch.unwrap_or(share.window.is_some() || (share.short && config.evict)),
             prefetch: config.prefetch,
-            affinity: config.affinity && config.workers != Choice::Order,
+            affinity: config.affinity,
+            asked: HashSet::new(),
         }
     }
 
@@ -139,10 +144,10 @@ impl Follow {
         // in doubt, the page that was asked for says whose it is
         let page = Range { end: end.min(bytes.start + PAGE), ..bytes };
         let groups = &self.groups;
-        let has = |group: usize| groups[group].route.find(&page, 0).is_some();
+        let has = |group: usize| groups[group].route.has(&page);
         let group = self.workers.group(access.pid, &self.ranks, has)?;
-        let Some(spot) = groups[group].route.find(&bytes, groups[group].from(&self.share)) else {
-            if (0..groups.len()).all(|group| !has(group)) {
+        let Some(spot) = self.groups[group].find(&bytes, &self.share) else {
+            if !self.groups.iter().any(|group| group.route.has(&page)) {
                 self.strays.stray(bytes.len());
             }
             return None;
@@ -158,7 +163,11 @@ impl Follow {
             return;
         }
         self.groups[group].pid = Some(pid);
-        if let Some(device) = self.accelerators.held(pid).filter(|_| self.affinity) {
+        // several processes may read one group in turn
+        if !self.affinity || self.asked.len() >= PROCESSES || !self.asked.insert(pid) {
+            return;
+        }
+        if let Some(device) = self.accelerators.held(pid) {
             self.groups[group].route.aim(Some(device));
         }
     }

@@ -6,6 +6,7 @@ use anamnesis_ppc::Prefetch;
 
 use crate::front::{Front, Moved};
 use crate::lane::{Lane, Verdict};
+use crate::pieces::Range as Bytes;
 use crate::route::{Route, Spot};
 use crate::share::Share;
 
@@ -21,6 +22,8 @@ pub(crate) struct Group {
     pub(crate) cursor: usize,
     /// What may still be there from before the worker went back, and will not be needed soon.
     pub(crate) leftover: Range<usize>,
+    /// The access before, and where it was.
+    last: Option<(Bytes, Spot)>,
     /// Bytes that were let go.
     pub(crate) evicted: u64,
     /// The process that reads it, as far as one was seen.
@@ -39,12 +42,31 @@ pub(crate) struct Seen {
 impl Group {
     pub(crate) fn new(rank: u32, name: &str, route: Route) -> Self {
         let (front, lane) = (Front::default(), Lane::default());
-        Self { rank, name: name.into(), route, front, lane, cursor: 0, leftover: 0..0, evicted: 0, pid: None }
+        Self {
+            rank,
+            name: name.into(),
+            route,
+            front,
+            lane,
+            cursor: 0,
+            leftover: 0..0,
+            last: None,
+            evicted: 0,
+            pid: None,
+        }
     }
 
-    /// Where the search for an access begins: a thread that lags is not taken for one that is ahead.
-    pub(crate) fn from(&self, share: &Share) -> u64 {
-        self.front.at().saturating_sub(share.reach)
+    /// Where on its way these bytes are.
+    pub(crate) fn find(&mut self, bytes: &Bytes, share: &Share) -> Option<Spot> {
+        // a miss and an access may tell of the same read: that is no second one, even if one comes soon
+        if let Some((last, spot)) = &self.last
+            && last == bytes
+        {
+            return Some(spot.clone());
+        }
+        let spot = self.route.find(bytes, self.front.at(), share.reach)?;
+        self.last = Some((*bytes, spot.clone()));
+        Some(spot)
     }
 
     /// The first position that may still be read: what lies before it was read, and is far enough behind.

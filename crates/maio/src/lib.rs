@@ -2,7 +2,8 @@
 //!
 //! A service loads its model in an order that is always the same. [`Maio`] has that order as a
 //! [`Template`](anamnesis_template::Template), and so knows at every miss what is read next, by which worker, and what
-//! is not read again. It is set by a [`Config`] and says what it does in a [`State`].
+//! is not read again. It is set by a [`Config`] and says what it does in a [`State`],
+//! also to a [`Watch`] once a runtime has it.
 //!
 //! ```
 //! use std::path::Path;
@@ -74,7 +75,7 @@ mod workers;
 pub use config::{Config, ConfigError, Why, Window, Workers};
 pub use maio::Maio;
 pub use model::service;
-pub use state::{GroupState, Phase, State};
+pub use state::{GroupState, Phase, State, Watch};
 
 /// The examples of the README, as tests.
 #[cfg(doctest)]

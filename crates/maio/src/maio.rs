@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::follow::Follow;
 use crate::model::Model;
 use crate::record::Record;
-use crate::state::{Phase, State};
+use crate::state::{Phase, State, Watch};
 use crate::workers::{Accelerators, Workers};
 
 /// Model-accelerated I/O: follows the template of a service, or records it. Set by a [`Config`] with its registration.
@@ -19,7 +19,12 @@ pub struct Maio {
     config: Config,
     part: Part,
     state: State,
+    watch: Watch,
+    calls: u64,
 }
+
+/// Accesses from one renewal of what a [`Watch`] sees to the next.
+const RENEW: u64 = 256;
 
 #[derive(Debug)]
 enum Part {
@@ -45,7 +50,8 @@ impl Default for Maio {
 impl Maio {
     /// A policy that will be set by its registration.
     pub fn new() -> Self {
-        Self { root: "/".into(), config: Config::default(), part: Part::Idle, state: State::default() }
+        let (config, state) = (Config::default(), State::default());
+        Self { root: "/".into(), config, part: Part::Idle, state, watch: Watch::default(), calls: 0 }
     }
 
     /// Looks for processes and accelerators below another root: `root/proc`, `root/dev`.
@@ -64,6 +70,19 @@ impl Maio {
             Part::Record(record) => state.recorded = record.nbytes(),
         }
         state
+    }
+
+    /// Sees what it is doing after it was given to a runtime.
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
+    }
+
+    /// Counts an access.
+    fn count(&mut self) {
+        self.calls += 1;
+        if self.calls.is_multiple_of(RENEW) {
+            self.watch.renew(self.state());
+        }
     }
 
     /// Finds the template that the configuration names.
@@ -128,6 +147,7 @@ impl Policy for Maio {
                 (self.state.phase, self.state.why) = (phase, Some(why));
             }
         }
+        self.watch.renew(self.state());
         Ok(())
     }
 
@@ -145,6 +165,7 @@ impl Policy for Maio {
     }
 
     fn exit(&mut self) {
+        self.watch.renew(self.state());
         match &mut self.part {
             Part::Idle => {}
             Part::Record(record) => record.save(),
@@ -172,6 +193,7 @@ impl Policy for Maio {
     }
 
     fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
+        self.count();
         match &mut self.part {
             Part::Idle => None,
             Part::Follow(follow) => follow.miss(miss),
@@ -183,6 +205,7 @@ impl Policy for Maio {
     }
 
     fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
+        self.count();
         match &mut self.part {
             Part::Follow(follow) if self.config.evict => follow.evict(miss),
             _ => None,
@@ -190,6 +213,7 @@ impl Policy for Maio {
     }
 
     fn touch(&mut self, access: &Access) -> Option<Prefetch> {
+        self.count();
         match &mut self.part {
             Part::Idle => None,
             Part::Follow(follow) => follow.touch(access),

@@ -56,10 +56,13 @@ fn merge(accesses: &[Access], lens: &[u64], gap: u64) -> Vec<Range> {
         if start >= end {
             return;
         }
+        // what is read again is there again, but for a page that two accesses share
+        let goes_on = |last: &Range| {
+            let (from, to) = (last.end.saturating_sub(gap + 1).max(last.start), last.end.saturating_add(gap));
+            last.file == file && from <= start && start <= to
+        };
         match ranges.last_mut() {
-            Some(last) if last.file == file && last.start <= start && start <= last.end.saturating_add(gap) => {
-                last.end = last.end.max(end);
-            }
+            Some(last) if goes_on(last) => last.end = last.end.max(end),
             _ => ranges.push(Range { file, start, end }),
         }
     };
@@ -128,6 +131,10 @@ mod tests {
         let range = |start, end| Range { file: 0, start, end };
         assert_eq!(ranges(&[access(100, 10, 1, 0), access(8000, 300, 1, 0)], &lens), [range(0, 12288)]);
         assert_eq!(ranges(&[access(8000, 1, 1, 0), access(0, 1, 1, 0)], &lens), [range(4096, 8192), range(0, 4096)]);
+        assert_eq!(
+            ranges(&[access(0, 8192, 1, 0), access(0, 12288, 1, 0), access(12000, 300, 1, 0)], &lens),
+            [range(0, 8192), range(0, 16384)]
+        );
         assert_eq!(ranges(&[access(0, 100, 50, 4000)], &lens), [range(0, 196_608)]);
         assert_eq!(ranges(&[access(0, 4096, 3, 16384)], &lens).len(), 3);
         assert_eq!(ranges(&[access(999_000, 1_001, 1, 0)], &lens), [range(995_328, 1_000_001)]);

@@ -112,13 +112,13 @@ impl Route {
         self.begins == other.begins && (0..self.len()).all(|i| self.range(i) == other.range(i))
     }
 
-    /// Where these bytes are: at the first place not before position `from`, else at the last before it.
-    pub(crate) fn find(&self, bytes: &Range, from: u64) -> Option<Spot> {
-        let from = self.at(from.min(self.nbytes()));
+    /// Where these bytes are, for a worker whose front is at `front`: the first place at or ahead of it, within
+    /// `reach`; else the last one behind it, within `reach`; else the first ahead, or the last behind.
+    pub(crate) fn find(&self, bytes: &Range, front: u64, reach: u64) -> Option<Spot> {
         // what lies before the first piece of theirs is in a gap
         let first = (bytes.start / self.piece..=(bytes.end - 1) / self.piece)
             .take(LOOK)
-            .find_map(|place| self.find_in(bytes, place, from))?;
+            .find_map(|place| self.find_in(bytes, place, front, reach))?;
         let offset = bytes.start.saturating_sub(self.ios[first].start);
         let mut last = first;
         while last + 1 < self.len() && self.follows(last) && self.ios[last + 1].start < bytes.end {
@@ -128,18 +128,35 @@ impl Route {
         Some(Spot { first, span: self.begins[first] + offset..self.begins[last] + len })
     }
 
-    fn find_in(&self, bytes: &Range, place: u64, from: usize) -> Option<usize> {
-        let here = |i: usize| (bytes.file, place, i);
-        let start = self.index.partition_point(|row| *row < here(0));
-        let middle = self.index.partition_point(|row| *row < here(from)).max(start);
-        let end = self.index.partition_point(|row| *row <= here(usize::MAX));
-        let meets = |row: &&(u32, u64, usize)| {
-            let piece = self.range(row.2);
-            piece.start < bytes.end && bytes.start < piece.end
-        };
-        let ahead = self.index[middle..end].iter().take(LOOK).find(meets);
-        let found = ahead.or_else(|| self.index[start..middle].iter().rev().take(LOOK).find(meets));
-        found.map(|row| row.2)
+    fn find_in(&self, bytes: &Range, place: u64, front: u64, reach: u64) -> Option<usize> {
+        let rows = self.rows(bytes.file, place);
+        let middle = rows.partition_point(|row| row.2 < self.at(front));
+        let meets = |row: &&(u32, u64, usize)| meet(&self.range(row.2), bytes);
+        let ahead = rows[middle..].iter().take(LOOK).find(meets).map(|row| row.2);
+        let behind = || rows[..middle].iter().rev().take(LOOK).find(meets).map(|row| row.2);
+        if ahead.is_some_and(|i| self.begins[i] <= front.saturating_add(reach)) {
+            return ahead;
+        }
+        let behind = behind();
+        if behind.is_some_and(|i| self.begins[i + 1].saturating_add(reach) >= front) {
+            behind
+        } else {
+            ahead.or(behind)
+        }
+    }
+
+    /// Whether any of these bytes is on the way.
+    pub(crate) fn has(&self, bytes: &Range) -> bool {
+        (bytes.start / self.piece..=(bytes.end - 1) / self.piece)
+            .take(LOOK)
+            .any(|place| self.rows(bytes.file, place).iter().take(LOOK).any(|row| meet(&self.range(row.2), bytes)))
+    }
+
+    /// The rows of the index for one piece of a file, in order.
+    fn rows(&self, file: u32, place: u64) -> &[(u32, u64, usize)] {
+        let start = self.index.partition_point(|row| (row.0, row.1) < (file, place));
+        let len = self.index[start..].partition_point(|row| (row.0, row.1) == (file, place));
+        &self.index[start..start + len]
     }
 
     /// Whether the next piece goes on where this one ends.
@@ -150,15 +167,14 @@ impl Route {
 
     /// The pieces that lie in the same piece of a file as `range` and share bytes with it, in order.
     pub(crate) fn overlaps(&self, range: &Range) -> impl Iterator<Item = usize> + '_ {
-        let place = (range.file, range.start / self.piece);
-        let start = self.index.partition_point(|row| (row.0, row.1) < place);
         let range = *range;
-        let rows = self.index[start..].iter().take_while(move |row| (row.0, row.1) == place).map(|row| row.2);
-        rows.filter(move |&i| {
-            let piece = self.range(i);
-            piece.start < range.end && range.start < piece.end
-        })
+        let rows = self.rows(range.file, range.start / self.piece).iter().map(|row| row.2);
+        rows.filter(move |&i| meet(&self.range(i), &range))
     }
+}
+
+fn meet(a: &Range, b: &Range) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 #[cfg(test)]
@@ -180,14 +196,15 @@ mod tests {
     #[test]
     fn the_nearest_place_ahead_is_found() {
         let route = route(&[0, 1, 2, 1, 7]);
-        let found = |start, from| route.find(&bytes(start, start + 1), from).map(|spot| spot.first);
+        let found = |start, front| route.find(&bytes(start, start + 1), front, P).map(|spot| spot.first);
         assert_eq!(found(P + 5, 0), Some(1));
         assert_eq!(found(P + 5, 2 * P), Some(3));
         assert_eq!(found(P + 5, 4 * P), Some(3));
+        assert_eq!((found(5, P), found(5, 4 * P), found(2 * P, 3 * P)), (Some(0), Some(0), Some(2)));
         assert_eq!(found(5 * P, 0), None);
         // an access over a gap, and one of several pieces
-        assert_eq!(route.find(&bytes(6 * P, 8 * P), 0).unwrap().first, 4);
-        assert_eq!(route.find(&bytes(10, 2 * P + 10), 0).unwrap().span, 10..2 * P + 10);
+        assert_eq!(route.find(&bytes(6 * P, 8 * P), 0, P).unwrap().first, 4);
+        assert_eq!(route.find(&bytes(10, 2 * P + 10), 0, P).unwrap().span, 10..2 * P + 10);
         assert_eq!(route.overlaps(&bytes(P, P + 1)).collect::<Vec<_>>(), [1, 3]);
     }
 

@@ -1,5 +1,7 @@
 //! What the policy is doing, as data.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde::Serialize;
 
 /// What a [`Maio`](crate::Maio) is doing and has done.
@@ -64,4 +66,19 @@ pub struct GroupState {
     pub jumps: u64,
     /// Bytes that were let go.
     pub evicted: u64,
+}
+
+/// Sees the state of a [`Maio`](crate::Maio) that a runtime has, as it was a few accesses ago.
+#[derive(Clone, Debug, Default)]
+pub struct Watch(Arc<Mutex<State>>);
+
+impl Watch {
+    /// What it is doing and has done.
+    pub fn state(&self) -> State {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn renew(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
 }

@@ -3,6 +3,7 @@
 mod world;
 
 use anamnesis_maio::Phase;
+use anamnesis_ppc::Policy;
 use world::{BLOCK, M, Read, Reader, World, files_of, model, template};
 
 const LENS: [u64; 4] = [128 * M, 100 * M + 4096, 156 * M, 128 * M];
@@ -90,6 +91,10 @@ fn with_half_the_memory_nothing_is_brought_twice() {
         world.run(vec![Reader { threads, ..reader(1, &whole(), 8) }]);
         assert_eq!((world.most_brought(), world.reread, world.reclaimed), (1, 0, 0), "{threads} threads");
         assert!(world.misses <= 16, "{} misses", world.misses);
+        let watch = world.policy.watch();
+        assert!(watch.state().groups[0].front > 0);
+        world.policy.exit();
+        assert_eq!(watch.state(), world.state());
         let group = &world.state().groups[0];
         assert!(group.front == group.nbytes && group.evicted > group.nbytes / 2, "{group:?}");
     }
@@ -126,6 +131,20 @@ fn four_workers_share_memory() {
             assert!(group.front + M >= group.nbytes, "{options}: {group:?}");
         }
     }
+}
+
+#[test]
+fn processes_of_one_worker_are_followed_as_one() {
+    let memory = total(&LENS) / 2 * BLOCK;
+    let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
+    world.start();
+    world.idle(100);
+    // even and odd megabytes, by two processes
+    let half = |odd: u64| (0..LENS[0] / M / 2).map(|i| (0, (2 * i + odd) * M, M)).collect::<Vec<_>>();
+    world.run(vec![reader(1, &half(0), 4), reader(2, &half(1), 4)]);
+    world.run(vec![reader(3, &whole()[1..], 8)]);
+    assert_eq!((world.most_brought(), world.reread, world.reclaimed), (1, 0, 0));
+    assert_eq!(world.state().groups[0].jumps, 0);
 }
 
 #[test]

@@ -1,0 +1,223 @@
+//! Random templates and readers: whatever is asked, answers are bytes of files; what is read in order was brought
+//! before; what was let go is not read again.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use anamnesis_maio::Maio;
+use anamnesis_ppc::{Access, Context, Io, Kind, Namespace, Policy};
+use anamnesis_template::{Builder, ByteRange, File, Runs, Template};
+use proptest::prelude::*;
+
+const PAGE: u64 = 4096;
+const LENS: [u64; 3] = [9 << 20, (5 << 20) + 77, 40_000];
+
+/// File, first byte, length, runs, bytes between them; all but the file as shares of what there is.
+type Piece = (usize, u64, u64, u32, u64);
+
+fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    prop::collection::vec((0..3usize, any::<u64>(), 1..3_000_000u64, 1..20u32, 1..200_000u64), 1..12)
+}
+
+/// Accesses of one worker, in the files.
+fn accesses(pieces: &[Piece]) -> Vec<Runs> {
+    let access = |&(file, start, len, count, gap): &Piece| {
+        let start = start % LENS[file];
+        let room = LENS[file] - start;
+        let len = len.min(room);
+        let count = u32::try_from((room - len) / (len + gap)).unwrap().min(count - 1) + 1;
+        let first = ByteRange { file: u32::try_from(file).unwrap(), start, len };
+        Runs::strided(first, count, if count == 1 { 0 } else { len + gap }).unwrap()
+    };
+    pieces.iter().map(access).collect()
+}
+
+struct Case {
+    dir: tempfile::TempDir,
+    namespace: Arc<Namespace>,
+    template: Template,
+}
+
+fn case(workers: &[Vec<Piece>]) -> Case {
+    let dir = tempfile::tempdir().unwrap();
+    let mut builder = Builder::new();
+    for (i, len) in LENS.iter().enumerate() {
+        let name = format!("{i}.gguf");
+        std::fs::File::create(dir.path().join(&name)).unwrap().set_len(*len).unwrap();
+        builder.file(File::new(name, *len).unwrap()).unwrap();
+    }
+    for (rank, pieces) in (0..).zip(workers) {
+        accesses(pieces).into_iter().for_each(|runs| builder.access(rank, runs, None).unwrap());
+    }
+    let template = builder.finish();
+    template.save(&dir.path().join("t.iot"), false).unwrap();
+    Case { namespace: Arc::new(Namespace::scan(dir.path()).unwrap()), dir, template }
+}
+
+impl Case {
+    fn policy(&self, options: &str, memory: u64) -> Maio {
+        let mut policy = Maio::new().root(self.dir.path());
+        let config = format!("{},{options}", self.dir.path().join("t.iot").display());
+        policy.init(&Context { namespace: Arc::clone(&self.namespace), config, memory }).unwrap();
+        policy
+    }
+
+    /// The pages that a worker reads, in order; a page that two reads share once.
+    fn pages(&self, worker: u32) -> Vec<(usize, u64)> {
+        let group = self.template.group(worker).unwrap();
+        let runs = group.accesses().iter().flat_map(|access| access.runs.iter().collect::<Vec<_>>());
+        let pages = |run: ByteRange| (run.start / PAGE..=(run.end() - 1) / PAGE).map(move |page| (run.file, page));
+        let mut pages: Vec<_> = runs.flat_map(pages).map(|(file, page)| (file as usize, page)).collect();
+        pages.dedup();
+        pages
+    }
+
+    /// Answers must be bytes of files; gives their pages.
+    fn check<'i>(&self, ios: impl IntoIterator<Item = &'i Io>) -> Vec<(usize, u64)> {
+        let mut pages = Vec::new();
+        for io in ios {
+            let file = (0..3).find(|i| io.path.to_str() == Some(&format!("{i}.gguf"))).expect("a file");
+            assert!(io.len > 0 && io.start + io.len <= LENS[file], "{io:?}");
+            assert!(io.start % PAGE == 0, "{io:?}");
+            pages.extend((io.start / PAGE..(io.start + io.len).div_ceil(PAGE)).map(|page| (file, page)));
+        }
+        pages
+    }
+}
+
+fn access(kind: Kind, file: usize, start: u64, len: u64, pid: u32, time: u64) -> Access {
+    let path: Arc<Path> = Path::new(&format!("{file}.gguf")).into();
+    Access { kind, path, start, len, pid, tid: pid, time }
+}
+
+fn options() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "",
+        "start=no,workers=order",
+        "touch=yes,window=2M,distance=1M",
+        "window=1M,distance=0",
+        "touch=no",
+        "evict=no,window=all",
+        "prefetch=no,touch=yes",
+        "ranks=1-2,devices=0-1",
+    ])
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Miss,
+    Touch,
+    Evict,
+    EvictAtMiss,
+}
+
+fn calls() -> impl Strategy<Value = Vec<(Call, usize, u64, u64, u32)>> {
+    let call = prop_oneof![
+        4 => Just(Call::Miss),
+        4 => Just(Call::Touch),
+        1 => Just(Call::Evict),
+        1 => Just(Call::EvictAtMiss)
+    ];
+    let len = prop_oneof![Just(0), 1..300_000u64, Just(u64::MAX)];
+    prop::collection::vec((call, 0..4usize, prop_oneof![0..12_000_000u64, any::<u64>()], len, 0..5u32), 0..150)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn answers_are_bytes_of_files(
+        workers in prop::collection::vec(pieces(), 1..4),
+        options in options(),
+        memory in prop::sample::select(vec![0, 1 << 20, 8 << 20, 1 << 40]),
+        calls in calls(),
+    ) {
+        let case = case(&workers);
+        let mut policy = case.policy(options, memory);
+        for prefetch in policy.start() {
+            case.check(prefetch.ios.iter());
+        }
+        for (time, (call, file, start, len, pid)) in (0..).zip(calls) {
+            let kind = if matches!(call, Call::Touch) { Kind::Touch } else { Kind::Miss };
+            let access = access(kind, file, start, len, pid, time * 100_000_000);
+            let prefetch = match call {
+                Call::Miss => policy.prefetch(&access),
+                Call::Touch => policy.touch(&access),
+                Call::Evict | Call::EvictAtMiss => {
+                    let miss = matches!(call, Call::EvictAtMiss).then_some(&access);
+                    case.check(policy.evict(miss).iter().flat_map(|ios| ios.iter()));
+                    None
+                }
+            };
+            if let Some(prefetch) = prefetch {
+                prop_assert!(!prefetch.ios.is_empty());
+                prop_assert!(case.template.group(prefetch.lane).is_some());
+                case.check(prefetch.ios.iter());
+            }
+        }
+        let state = policy.state();
+        prop_assert!(state.groups.iter().all(|group| group.front <= group.nbytes));
+        policy.exit();
+    }
+
+    #[test]
+    fn what_is_read_in_order_was_brought_before(
+        pieces in pieces(),
+        options in prop::sample::select(vec!["", "touch=yes,window=4M,distance=1M", "window=all", "touch=yes"]),
+        memory in prop::sample::select(vec![0, 6 << 20, 1 << 40]),
+        start in any::<bool>(),
+    ) {
+        let case = case(&[pieces]);
+        let options = format!("{options},start={}", if start { "yes" } else { "no" });
+        let mut policy = case.policy(&options, memory);
+        let wants = policy.wants();
+        let mut there = BTreeSet::new();
+        for prefetch in policy.start() {
+            there.extend(case.check(prefetch.ios.iter()));
+        }
+        prop_assert_eq!(there.is_empty(), !start);
+        for (i, (file, page)) in (0u64..).zip(case.pages(0)) {
+            let mut answer = None;
+            if there.insert((file, page)) {
+                prop_assert!(i == 0 && !start, "page {page} of file {file} was not brought; it is the {i}th read");
+                answer = policy.prefetch(&access(Kind::Miss, file, page * PAGE, PAGE, 1, i * 1000));
+            }
+            if wants.touch {
+                answer = policy.touch(&access(Kind::Touch, file, page * PAGE, PAGE, 1, i * 1000)).or(answer);
+            }
+            if let Some(prefetch) = answer {
+                there.extend(case.check(prefetch.ios.iter()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_let_go_is_not_read_again(
+        workers in prop::collection::vec(pieces(), 1..4),
+        turns in prop::collection::vec((0..4usize, 1..400usize), 1..40),
+        distance in prop::sample::select(vec!["0", "64K", "1M", "3M"]),
+    ) {
+        let case = case(&workers);
+        let mut policy = case.policy(&format!("touch=yes,workers=order,distance={distance}"), 6 << 20);
+        let pages: Vec<_> = (0..).zip(&workers).map(|(worker, _)| case.pages(worker)).collect();
+        let mut at = vec![0usize; pages.len()];
+        let mut gone = BTreeSet::new();
+        let first = (0..pages.len()).map(|worker| (worker, 1));
+        let rest = (0..pages.len()).map(|worker| (worker, usize::MAX));
+        for (worker, count) in first.chain(turns).chain(rest) {
+            let worker = worker % pages.len();
+            let until = at[worker].saturating_add(count).min(pages[worker].len());
+            for &(file, page) in &pages[worker][at[worker]..until] {
+                prop_assert!(!gone.contains(&(file, page)), "page {page} of file {file} for worker {worker}");
+                let pid = u32::try_from(worker).unwrap();
+                policy.touch(&access(Kind::Touch, file, page * PAGE, PAGE, pid, 0));
+            }
+            at[worker] = until;
+            if at.contains(&0) {
+                continue; // not all have begun: who never does needs nothing
+            }
+            gone.extend(case.check(policy.evict(None).iter().flat_map(|ios| ios.iter())));
+        }
+    }
+}
