@@ -17,7 +17,7 @@ use std::time::Duration;
 /// | `model=DIR` | where in the namespace the model is | its root |
 /// | `generate=yes\|no` | record the template if there is none | `yes` with `templates` |
 /// | `gap=SIZE` | of a recording: gaps up to this size are filled | `2M` |
-/// | `idle=TIME` | of a recording: it ends when nothing was read for so long | `60s` |
+/// | `idle=TIME` | of a recording: it ends when nothing was read for so long after a load | `60s` |
 /// | `workers=auto\|bytes\|order\|env\|env:NAME\|accelerator` | which process is which worker | `auto` |
 /// | `ranks=0-3` | the workers that run on this machine | all |
 /// | `devices=0-3` | the accelerators of the service, of worker 0, 1, … | all there are |

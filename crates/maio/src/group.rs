@@ -98,13 +98,13 @@ impl Group {
         if self.observe(seen, share) == Moved::No {
             return None;
         }
-        let pieces = self.lane.extend(seen.time, self.front.at(), &self.route, share)?;
+        let pieces = self.lane.extend(Some(seen.time), self.front.at(), &self.route, share)?;
         Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
     }
 
     /// The service begins.
     pub(crate) fn start(&mut self, share: &Share) -> Option<Prefetch> {
-        let pieces = self.lane.extend(0, self.front.at(), &self.route, share)?;
+        let pieces = self.lane.extend(None, self.front.at(), &self.route, share)?;
         Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
     }
 

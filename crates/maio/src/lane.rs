@@ -17,8 +17,8 @@ pub(crate) struct Lane {
     asked: Range<usize>,
     /// Whether anything was asked for.
     begun: bool,
-    /// When a miss made it begin where it does.
-    time: u64,
+    /// When it was made to begin where it does, if that is known.
+    time: Option<u64>,
     /// Where the front was then.
     left: u64,
     /// Misses behind: the position, and how many in sequence.
@@ -63,7 +63,8 @@ impl Lane {
         if !self.begun {
             return Verdict::Restart;
         }
-        if spot.first == self.asked.start && time.saturating_sub(self.time) < REPEAT {
+        // when the service starts no time is known: the first miss tells it
+        if spot.first == self.asked.start && time.saturating_sub(*self.time.get_or_insert(time)) < REPEAT {
             return Verdict::Keep;
         }
         if at < newest {
@@ -88,12 +89,18 @@ impl Lane {
         let ahead = route.begin(first).max(front.min(route.begin(first + 1)));
         let last = share.window.map_or(route.len(), |window| route.up_to(ahead.saturating_add(window)));
         let restarts = self.restarts + u64::from(self.begun);
-        *self = Self { asked: first..last, begun: true, time, left: front, behind: None, restarts };
+        *self = Self { asked: first..last, begun: true, time: Some(time), left: front, behind: None, restarts };
         self.asked.clone()
     }
 
     /// The front moved without a miss: the pieces to ask for, if that changes them.
-    pub(crate) fn extend(&mut self, time: u64, front: u64, route: &Route, share: &Share) -> Option<Range<usize>> {
+    pub(crate) fn extend(
+        &mut self,
+        time: Option<u64>,
+        front: u64,
+        route: &Route,
+        share: &Share,
+    ) -> Option<Range<usize>> {
         let first = route.at(front);
         let last = share.window.map_or(route.len(), |window| route.up_to(front.saturating_add(window)));
         if first >= last {
@@ -102,7 +109,7 @@ impl Lane {
         if self.is_ahead(front, route, share.reach) {
             // somebody missed far ahead; who reads here goes on
             let goes_on = front.saturating_sub(self.left) >= share.reach;
-            return goes_on.then(|| self.begin(first, time, front, route, share));
+            return goes_on.then(|| self.begin(first, time.unwrap_or(0), front, route, share));
         }
         let grown = route.begin(last).saturating_sub(route.begin(self.asked.end));
         let ends = last == route.len() && self.asked.end < last;
@@ -110,7 +117,7 @@ impl Lane {
             return None;
         }
         // what the loader had not come to is asked for again; what is there costs it nothing
-        (self.begun, self.left, self.asked) = (true, front, first..last);
+        (self.begun, self.time, self.left, self.asked) = (true, time, front, first..last);
         Some(first..last)
     }
 }

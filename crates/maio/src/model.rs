@@ -76,6 +76,12 @@ impl Model {
         self.names.get(path).map(|name| &**name)
     }
 
+    /// Bytes of its files.
+    pub(crate) fn nbytes(&self) -> u64 {
+        let lens = self.names.values().filter_map(|name| self.entry(name)).map(|entry| entry.len);
+        lens.fold(0, u64::saturating_add)
+    }
+
     /// What a file is now: length, time and key. Reads its first 64 KiB.
     pub(crate) fn probe(&self, name: &str) -> Option<File> {
         let entry = self.entry(name)?;

@@ -14,6 +14,9 @@ use crate::workers::Workers;
 /// Accesses of a worker's threads that may continue each other.
 const LOOKBACK: usize = 64;
 
+/// What of a model must be read to be its load; a service may look at a configuration, then take a while to begin.
+const PART: u64 = 16;
+
 /// Accesses as they come, by worker, until the service has its model.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -26,6 +29,7 @@ pub(crate) struct Record {
     last: u64,
     idle: u64,
     nbytes: u64,
+    least: u64,
 }
 
 impl Record {
@@ -40,8 +44,8 @@ impl Record {
             builder.service(id);
         }
         let idle = u64::try_from(config.idle.as_nanos()).unwrap_or(u64::MAX);
-        let files = HashMap::new();
-        Self { model, workers, builder: Some(builder), files, path, first: None, last: 0, idle, nbytes: 0 }
+        let (files, least) = (HashMap::new(), model.nbytes() / PART);
+        Self { model, workers, builder: Some(builder), files, path, first: None, last: 0, idle, nbytes: 0, least }
     }
 
     /// Bytes that were accessed.
@@ -51,7 +55,8 @@ impl Record {
 
     /// A process asked for bytes.
     pub(crate) fn access(&mut self, access: &Access) {
-        if self.first.is_some() && access.time.saturating_sub(self.last) > self.idle {
+        let load = self.nbytes > self.least;
+        if load && access.time.saturating_sub(self.last) > self.idle {
             self.save(); // what comes now is not the load
         }
         let Some(builder) = &mut self.builder else { return };

@@ -63,7 +63,10 @@ fn a_recording_ends_when_nothing_is_read_any_more() {
     let templates = tempfile::tempdir().unwrap();
     let config = format!("{},service=mine,idle=2s,workers=order", templates.path().display());
     let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    world.run(vec![Reader { pid: 1, reads: vec![(0, 0, 4 * M)], pace: 4, threads: 1, begins: 0 }]);
+    // a look at the model, long before it is loaded
+    world.run(vec![Reader { pid: 1, reads: vec![(0, 0, M)], pace: 4, threads: 1, begins: 0 }]);
+    world.idle(3000);
+    world.run(vec![Reader { pid: 1, reads: vec![(0, M, 3 * M)], pace: 4, threads: 1, begins: 0 }]);
     world.idle(3000);
     world.run(vec![Reader { pid: 2, reads: vec![(1, 0, M)], pace: 4, threads: 1, begins: 0 }]);
     let kept = Template::load(&templates.path().join("mine.iot"), &Limits::default()).unwrap();

@@ -72,6 +72,17 @@ fn without_a_start_the_first_miss_begins_it() {
 }
 
 #[test]
+fn a_miss_where_the_loader_is_does_not_interrupt_it() {
+    let (_dir, mut world) = world(&LENS, &[whole()], "", 1 << 40, 16);
+    world.start();
+    let answers = world.answers;
+    (world.now, world.device) = (3_600_000, 1);
+    world.idle(1);
+    assert!(world.read(1, 0, 15));
+    assert_eq!((world.misses, world.answers), (1, answers));
+}
+
+#[test]
 fn a_reader_that_is_faster_than_the_device_loses_nothing() {
     let (_dir, mut world) = world(&LENS, &[whole()], "start=no", 1 << 40, 8);
     let steps = world.run(vec![reader(1, &whole(), 32)]);
