@@ -1,5 +1,8 @@
 //! The arguments: one place for parsing, help, manual page and completions.
 
+#[cfg(target_os = "linux")]
+mod ppc;
+
 use std::path::{Path, PathBuf};
 
 use anamnesis::format::FORMATS;
@@ -8,6 +11,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::{Glob, GlobMatcher};
+
+#[cfg(target_os = "linux")]
+pub(crate) use ppc::{Ppc, PpcRun, PpcStatus};
 
 use crate::version::version;
 
@@ -47,6 +53,10 @@ pub(crate) enum Verb {
     Load(Box<Load>),
     /// Show what `remember` would read and make, weight by weight.
     Plan(Box<Plan>),
+    /// Drive the page cache while models load.
+    #[cfg(target_os = "linux")]
+    #[command(subcommand)]
+    Ppc(Ppc),
     /// Print a completion script for a shell.
     Completions(Completions),
     /// Print the manual pages, or write them to a directory.

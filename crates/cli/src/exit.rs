@@ -17,6 +17,9 @@ pub(crate) enum Code {
     Failed,
     /// Someone asked to stop.
     Interrupted,
+    /// As a command that was started ended.
+    #[cfg(target_os = "linux")]
+    Of(std::process::ExitStatus),
 }
 
 /// Why a verb ended early.
@@ -112,6 +115,13 @@ pub(crate) fn code(done: Result<Code, Stop>) -> ExitCode {
         Ok(Code::Done) => ExitCode::SUCCESS,
         Ok(Code::Failed) => ExitCode::from(1),
         Ok(Code::Interrupted) => ExitCode::from(130),
+        #[cfg(target_os = "linux")]
+        Ok(Code::Of(status)) => {
+            use std::os::unix::process::ExitStatusExt;
+            // as shells tell a signal
+            let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+            ExitCode::from(u8::try_from(code).unwrap_or(1))
+        }
         Err(Stop::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Stop::Output(e)) => {
             Failure::new("io", format!("standard output: {e}"), "check where the output goes").report();

@@ -11,6 +11,8 @@ mod man;
 mod output;
 mod paths;
 mod plan;
+#[cfg(target_os = "linux")]
+mod ppc;
 mod remember;
 mod select;
 mod usage;
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         Verb::Remember(args) => remember::run(args, cli.color, &mut out),
         Verb::Load(args) => load::run(args, cli.color, &mut out),
         Verb::Plan(args) => plan::run(args, cli.color, &mut out),
+        #[cfg(target_os = "linux")]
+        Verb::Ppc(args) => ppc::run(args, cli.color, &mut out),
         Verb::Completions(args) => completions::run(args, &mut out),
         Verb::Man(args) => man::run(args, &mut out),
     };

@@ -191,7 +191,7 @@ struct ppc_operation {
     struct prefetch_ios *(*ppc_start)(void);
 
     /* A process asked for bytes, which may have been there. Costs readers up to 3 %: leave it out if you can. */
-    void (*ppc_touch)(struct miss_io *mio);
+    struct prefetch_ios *(*ppc_touch)(struct miss_io *mio);
 
     /* The list that was returned last (ppc_start: the first of them) was copied and may be freed. */
     void (*ppc_release)(void *ios);

@@ -136,7 +136,7 @@ pub struct Operation {
     /// The service is about to start.
     pub start: Option<unsafe extern "C" fn() -> *mut PrefetchIos>,
     /// A process asked for bytes.
-    pub touch: Option<unsafe extern "C" fn(*mut MissIo)>,
+    pub touch: Option<unsafe extern "C" fn(*mut MissIo) -> *mut PrefetchIos>,
     /// A list was copied.
     pub release: Option<unsafe extern "C" fn(*mut c_void)>,
     /// Which callbacks are wanted.

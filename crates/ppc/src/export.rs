@@ -64,7 +64,7 @@ macro_rules! export_policy {
             unsafe extern "C" fn start() -> *mut PrefetchIos {
                 EXPORTED.start()
             }
-            unsafe extern "C" fn touch(access: *mut MissIo) {
+            unsafe extern "C" fn touch(access: *mut MissIo) -> *mut PrefetchIos {
                 // SAFETY: ppc.h says that it is an access.
                 unsafe { EXPORTED.touch(access) }
             }
@@ -206,10 +206,13 @@ impl Exported {
     /// # Safety
     ///
     /// `touched` is an access.
-    pub unsafe fn touch(&self, touched: *const MissIo) {
+    pub unsafe fn touch(&self, touched: *const MissIo) -> *mut PrefetchIos {
         // SAFETY: it is one.
         let touched = unsafe { access(touched) };
-        self.call((), |state| state.policy.touch(&touched));
+        self.call(std::ptr::null_mut(), |state| match state.policy.touch(&touched) {
+            Some(prefetch) => state.lists.prefetch(&prefetch),
+            None => std::ptr::null_mut(),
+        })
     }
 
     /// Calls the policy; nothing unwinds out of it.

@@ -164,8 +164,8 @@ impl Policy for Library {
         self.ask(Call::Evict, request).pop().map(|list| list.ios)
     }
 
-    fn touch(&mut self, access: &Access) {
-        self.ask(Call::Touch, |namespace| Request::Touch(told(access, namespace)));
+    fn touch(&mut self, access: &Access) -> Option<Prefetch> {
+        self.ask(Call::Touch, |namespace| Request::Touch(told(access, namespace))).pop()
     }
 
     fn failed(&mut self) -> Option<String> {

@@ -13,8 +13,9 @@
 //! The design is that of *Accelerating Model Loading in LLM Inference by Programmable Page Cache* (FAST '26); events
 //! come from the kernel's own trace points instead of a module.
 
-pub mod cache;
 pub mod abi;
+pub mod cache;
+mod eager;
 mod error;
 mod event;
 pub mod export;
@@ -24,9 +25,11 @@ mod io;
 mod library;
 mod namespace;
 mod policy;
-pub mod source;
 mod registry;
+pub mod runtime;
+pub mod source;
 
+pub use eager::{Eager, Nothing};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventSource, Inode, Kind, Sight, Waker};
 pub use guard::{Answer, Guarded, Limits, Status};
@@ -34,3 +37,4 @@ pub use io::{Io, Ios};
 pub use namespace::{Entry, Namespace};
 pub use policy::{Access, Context, Policy, Prefetch, Wants};
 pub use registry::{Origin, Policies, Registered};
+pub use runtime::Runtime;

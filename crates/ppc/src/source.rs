@@ -21,6 +21,7 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
+mod both;
 mod bytes;
 mod fake;
 pub mod fanotify;
@@ -37,6 +38,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+pub use both::Both;
 pub use fake::{Fake, Hand};
 pub use fanotify::Fanotify;
 pub use log::{Log, Tee};
@@ -79,6 +81,12 @@ const TABLE: &[Row] = &[
         about: "trace points through perf: every read, and first touches of mapped memory",
         wants: &[Want::Accesses],
         open: |_, _| Ok(Box::new(Perf::accesses()?)),
+    },
+    Row {
+        name: "both",
+        about: "misses, and accesses beside them: what a policy needs that follows its readers",
+        wants: &[],
+        open: |namespace, _| Ok(for_policies(true, namespace)?.source),
     },
     Row {
         name: "shim",
@@ -132,6 +140,24 @@ pub fn by_name(name: &str, namespace: &Namespace) -> Result<Box<dyn EventSource>
 /// [`ErrorKind::Unavailable`] if there is none, with what each needs.
 pub fn best(want: Want, namespace: &Namespace) -> Result<Choice> {
     first(TABLE.iter().filter(|row| row.wants.contains(&want)), namespace)
+}
+
+/// The best source for policies: of misses, and with `touch` of accesses too.
+///
+/// # Errors
+///
+/// As [`best`].
+pub fn for_policies(touch: bool, namespace: &Namespace) -> Result<Choice> {
+    let misses = best(Want::Misses, namespace)?;
+    if !touch {
+        return Ok(misses);
+    }
+    let accesses = best(Want::Accesses, namespace)?;
+    if accesses.source.name() == misses.source.name() {
+        return Ok(misses); // it tells both
+    }
+    let better = misses.better.into_iter().chain(accesses.better).collect();
+    Ok(Choice { source: Box::new(Both::new("misses and accesses", misses.source, accesses.source)), better })
 }
 
 fn first<'a>(rows: impl Iterator<Item = &'a Row>, namespace: &Namespace) -> Result<Choice> {

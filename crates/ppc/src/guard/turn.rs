@@ -96,7 +96,9 @@ impl Turns {
             Waiting::Evict(miss) => self
                 .call(Call::Evict, |policy| policy.evict(miss.as_ref()))
                 .map(|one| one.map(Answer::Evict).into_iter().collect()),
-            Waiting::Touch(access) => self.call(Call::Touch, |policy| policy.touch(&access)).map(|()| Vec::new()),
+            Waiting::Touch(access) => self
+                .call(Call::Touch, |policy| policy.touch(&access))
+                .map(|one| one.map(Answer::Prefetch).into_iter().collect()),
         };
         let Some(answers) = answers else { return false };
         for answer in &answers {

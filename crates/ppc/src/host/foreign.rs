@@ -100,6 +100,18 @@ impl Foreign {
         let mut miss = Miss::new(told, self.library.abi.miss)?;
         // SAFETY: the library's own function, of the type that ppc.h gives it; the miss lives until it returns.
         let list = unsafe { prefetch(miss.at()) };
+        self.answered(list)
+    }
+
+    pub(super) fn touch(&mut self, told: &Told) -> Result<Option<List>, String> {
+        let Some(touch) = self.library.operation.touch else { return Ok(None) };
+        let mut miss = Miss::new(told, self.library.abi.miss)?;
+        // SAFETY: as in `prefetch`.
+        let list = unsafe { touch(miss.at()) };
+        self.answered(list)
+    }
+
+    fn answered(&mut self, list: *mut PrefetchIos) -> Result<Option<List>, String> {
         gave_up()?;
         if list.is_null() {
             return Ok(None);
@@ -125,14 +137,6 @@ impl Foreign {
         let answer = self.list(&returned, stride, |at| Ok((read::<EvictIo>(at.cast(), stride), u32::MAX)))?;
         self.release(list.cast());
         Ok(Some(answer))
-    }
-
-    pub(super) fn touch(&mut self, told: &Told) -> Result<(), String> {
-        let Some(touch) = self.library.operation.touch else { return Ok(()) };
-        let mut miss = Miss::new(told, self.library.abi.miss)?;
-        // SAFETY: as in `prefetch`.
-        unsafe { touch(miss.at()) };
-        gave_up()
     }
 
     pub(super) fn exit(&mut self) -> Result<(), String> {

@@ -63,10 +63,7 @@ fn answer(policy: &mut Foreign, request: &Request) -> Result<Reply, String> {
         Request::Start => policy.start(LANES)?,
         Request::Prefetch(told) => policy.prefetch(told)?.into_iter().collect(),
         Request::Evict(told) => policy.evict(told.as_ref())?.into_iter().collect(),
-        Request::Touch(told) => {
-            policy.touch(told)?;
-            Vec::new()
-        }
+        Request::Touch(told) => policy.touch(told)?.into_iter().collect(),
         Request::Exit => {
             policy.exit()?;
             Vec::new()

@@ -56,9 +56,10 @@ static struct prefetch_ios *start(void)
     return &firsts;
 }
 
-static void touch(struct miss_io *mio)
+static struct prefetch_ios *touch(struct miss_io *mio)
 {
     touched += !strcmp(mio->path, "sub/b") && mio->file_size == 5000;
+    return NULL;
 }
 
 static void release(void *ios)

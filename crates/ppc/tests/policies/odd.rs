@@ -37,8 +37,9 @@ impl Policy for Odd {
         None
     }
 
-    fn touch(&mut self, access: &Access) {
+    fn touch(&mut self, access: &Access) -> Option<Prefetch> {
         self.failed = Some(format!("touched {}", access.path.display()));
+        None
     }
 
     fn failed(&mut self) -> Option<String> {

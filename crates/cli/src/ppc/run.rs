@@ -1,0 +1,152 @@
+//! `anamnesis ppc run`: until it is told to stop, or the command that it started ends.
+
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anamnesis_ppc::runtime::{Options, Status};
+use anamnesis_ppc::source::{self, Log, Tee};
+use anamnesis_ppc::{EventSource, Namespace, Runtime, cache};
+
+use super::policy::Named;
+use crate::args::PpcRun;
+use crate::exit::{Code, Failure, Stop};
+use crate::interrupt;
+use crate::output::text::{Bytes, clean, plural};
+
+pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
+    let failed = super::failure;
+    // charged and limited as the service is
+    let _joined = args.join.map(cache::join).transpose().map_err(failed)?;
+    let defaults = Options::default();
+    let prefetch = cache::Options {
+        threads: args.threads.unwrap_or(defaults.prefetch.threads),
+        bandwidth: args.bandwidth,
+        ..defaults.prefetch
+    };
+    let options = Options { threshold: args.threshold.0, prefetch, ..defaults };
+    let limits = options.limits;
+    let runtime = Arc::new(Runtime::new(options).map_err(failed)?);
+    for policy in &args.policy {
+        Named::parse(policy, &args.dir).register(&runtime, limits)?;
+    }
+    let source = listen(args, &runtime)?;
+    let door = runtime.open_door().map_err(failed)?;
+    interrupt::is_noted();
+    let child = match args.command.split_first() {
+        Some((program, rest)) => {
+            runtime.start();
+            Some(Started::new(Command::new(program).args(rest), program)?)
+        }
+        None => None,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let code = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let code = watch(child);
+            stop.store(true, Ordering::Relaxed);
+            code
+        });
+        let ran = runtime.run(source, &stop);
+        // whatever ended it, the command is not left behind
+        stop.store(true, Ordering::Relaxed);
+        ran.map(|()| watch.join().unwrap_or(Code::Failed))
+    });
+    drop(door);
+    let status = runtime.status();
+    for policy in runtime.policies().all() {
+        let root = policy.origin().namespace.root().to_owned();
+        if let Err(error) = runtime.rm_policy(&root) {
+            failed(error).report();
+        }
+    }
+    if !args.quiet {
+        summary(&status);
+    }
+    Ok(code.map_err(failed)?)
+}
+
+/// The source that was asked for, or the best.
+fn listen(args: &PpcRun, runtime: &Runtime) -> Result<Box<dyn EventSource>, Failure> {
+    let namespace = Namespace::scan(&args.dir).map_err(super::failure)?;
+    let source = match &args.source {
+        Some(name) => source::by_name(name, &namespace).map_err(super::failure)?,
+        None => {
+            let choice = source::for_policies(runtime.wants_touch(), &namespace).map_err(super::failure)?;
+            if !args.quiet {
+                eprintln!("anamnesis: {choice}");
+            }
+            choice.source
+        }
+    };
+    let Some(path) = &args.log else { return Ok(source) };
+    let log = Log::create(path).map_err(|e| super::failure(e).in_file(path))?;
+    Ok(Box::new(Tee::new(source, log)))
+}
+
+/// A command that ends with this program.
+struct Started(Child);
+
+impl Started {
+    fn new(command: &mut Command, program: &std::ffi::OsStr) -> Result<Self, Failure> {
+        let child = command.spawn();
+        child.map(Self).map_err(|e| {
+            let program = program.to_string_lossy();
+            Failure::new("io", format!("{}: {e}", clean(&program)), "check the command behind --")
+        })
+    }
+
+    /// Asks it to end.
+    fn end(&self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            self.end();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// Waits for the command's end, or for an interrupt.
+fn watch(mut child: Option<Started>) -> Code {
+    let mut told = false;
+    loop {
+        if let Some(started) = &mut child {
+            match started.0.try_wait() {
+                Ok(Some(status)) => return Code::Of(status),
+                Ok(None) => {}
+                Err(_) => return Code::Failed,
+            }
+        }
+        if interrupt::asked() && !told {
+            let Some(started) = &child else { return Code::Done };
+            started.end();
+            told = true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What was done, on standard error: the output is the command's.
+fn summary(status: &Status) {
+    let Status { events, prefetch, evict, .. } = status;
+    eprintln!(
+        "anamnesis: waited {} for {}; {} brought, {} let go; {} lost",
+        plural(events.misses, "time"),
+        Bytes(events.missed_bytes),
+        Bytes(prefetch.bytes_read),
+        Bytes(evict.bytes.gone),
+        plural(events.lost, "event"),
+    );
+    for policy in status.policies.iter() {
+        if let Some(why) = &policy.lost {
+            eprintln!("anamnesis: {}: {}", clean(&policy.name), clean(why));
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The runtime: events in, policies asked, what they recommend carried out.
+
+mod door;
+mod evictions;
+mod merge;
+mod short;
+mod status;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use door::{ask, runtimes};
+pub use status::{Events, Let, MemoryUse, PolicyStatus, Status};
+
+use crate::cache::{self, Memory, Prefetcher, Scope, THRESHOLD};
+use crate::error::Result;
+use crate::{Answer, Event, EventSource, Inode, Kind, Limits, Origin, Policies, Policy, Registered};
+use door::Door;
+use evictions::Evictions;
+use merge::merge;
+use short::Short;
+
+/// How a [`Runtime`] works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whose memory is looked at.
+    pub scope: Scope,
+    /// Share of the memory that may be used above which nothing more is brought; policies are asked what to let go a
+    /// little before. `None`: whatever they recommend is brought.
+    pub threshold: Option<f64>,
+    /// How often policies are asked what to let go while memory is short, besides at every miss.
+    pub every: Duration,
+    /// How bytes are brought. Its `room` is set by the runtime.
+    pub prefetch: cache::Options,
+    /// What a policy may take.
+    pub limits: Limits,
+    /// Whether what this process reads is told to policies too.
+    pub own: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            scope: Scope::Own,
+            threshold: Some(THRESHOLD),
+            every: Duration::from_millis(100),
+            prefetch: cache::Options::default(),
+            limits: Limits::default(),
+            own: false,
+        }
+    }
+}
+
+/// Policies, and what carries out their recommendations. It does something while it is [run](Self::run).
+///
+/// ```
+/// use std::sync::atomic::AtomicBool;
+/// use anamnesis_ppc::{Eager, Event, Kind, Namespace, Runtime, runtime::Options, source::Fake};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # std::fs::write(dir.path().join("model.safetensors"), [0; 100_000])?;
+/// let runtime = Runtime::new(Options::default())?;
+/// runtime.reg_policy(dir.path(), "eager", Box::new(Eager::default()), "")?;
+///
+/// // in place of the kernel's events: somebody missed the first page
+/// let (source, hand) = Fake::new();
+/// let namespace = Namespace::scan(dir.path())?;
+/// let inode = namespace.entries()[0].inode;
+/// hand.push(Event { kind: Kind::Miss, inode, start: 0, len: 4096, pid: 1, tid: 1, time: 0 });
+/// hand.end();
+/// runtime.run(Box::new(source), &AtomicBool::new(false))?;
+/// assert_eq!(runtime.status().events.misses, 1);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Runtime {
+    policies: Policies,
+    prefetcher: Arc<Prefetcher>,
+    evictions: Arc<Evictions>,
+    short: Option<Arc<Short>>,
+    memory: Memory,
+    options: Options,
+    counters: Counters,
+    /// By directory, what policies are called.
+    names: Mutex<Vec<(std::path::PathBuf, String)>>,
+    began: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    told: AtomicU64,
+    lost: AtomicU64,
+    outside: AtomicU64,
+    opens: AtomicU64,
+    misses: AtomicU64,
+    missed: AtomicU64,
+    touches: AtomicU64,
+    touched: AtomicU64,
+    lag: AtomicU64,
+    short: AtomicU64,
+    source: Mutex<(&'static str, &'static str)>,
+}
+
+fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Relaxed);
+}
+
+impl Runtime {
+    /// A runtime without policies.
+    ///
+    /// # Errors
+    ///
+    /// Options that cannot be meant; no such cgroup; the system's errors.
+    pub fn new(options: Options) -> Result<Self> {
+        let memory = Memory::of(&options.scope)?;
+        let short = options.threshold.map(|threshold| Arc::new(Short::new(memory.clone(), threshold)));
+        let room = short.clone().map(|short| -> cache::Room { Arc::new(move || short.room()) });
+        let prefetcher = Arc::new(Prefetcher::new(cache::Options { room, ..options.prefetch.clone() })?);
+        let evictions = Arc::new(Evictions::new()?);
+        let (brings, lets) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
+        let limit = memory.usage()?.limit;
+        let policies = Policies::new(limit, options.limits, move |origin: &Origin, answer| match answer {
+            Answer::Prefetch(prefetch) => {
+                if let Err(error) = brings.submit(&origin.namespace, &prefetch) {
+                    tracing::warn!("{error}");
+                }
+            }
+            Answer::Evict(ios) => lets.put(&origin.namespace, ios),
+            Answer::Lost(_) => brings.interrupt_namespace(origin.namespace.root()),
+        });
+        Ok(Self {
+            policies,
+            prefetcher,
+            evictions,
+            short,
+            memory,
+            options,
+            counters: Counters::default(),
+            names: Mutex::default(),
+            began: Instant::now(),
+        })
+    }
+
+    /// Registers a policy for a directory, in place of the one that it has. `name` is for people.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policies::reg_policy`].
+    pub fn reg_policy(&self, path: &Path, name: &str, policy: Box<dyn Policy>, config: &str) -> Result<()> {
+        let registered = self.policies.reg_policy(path, policy, config)?;
+        let root = registered.origin().namespace.root().to_owned();
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.retain(|(path, _)| *path != root);
+        names.push((root, name.to_owned()));
+        Ok(())
+    }
+
+    /// Ends the registration of a directory's policy, and what is being brought for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policies::rm_policy`].
+    pub fn rm_policy(&self, path: &Path) -> Result<()> {
+        let removed = self.policies.rm_policy(path);
+        if let Ok(root) = std::fs::canonicalize(path) {
+            self.prefetcher.interrupt_namespace(&root);
+        }
+        removed
+    }
+
+    /// The policies.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// Says to all policies that the service is about to start.
+    pub fn start(&self) {
+        self.policies.all().iter().for_each(|registered| registered.policy().start());
+    }
+
+    /// Whether a policy wants every access, and not only misses: see [`source::for_policies`](crate::source::for_policies).
+    pub fn wants_touch(&self) -> bool {
+        self.policies.all().iter().any(|registered| registered.policy().wants().touch)
+    }
+
+    /// Listens until `stop` is set or the source ends, telling policies what happens. Others can [`ask`] meanwhile how
+    /// it goes. Registering and removing goes on from other threads.
+    ///
+    /// # Errors
+    ///
+    /// The source's.
+    pub fn run(&self, mut source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
+        *self.counters.source.lock().unwrap_or_else(PoisonError::into_inner) = (source.name(), source.sight().blind);
+        let mut watched = Vec::new();
+        let mut events = Vec::new();
+        let mut asked = Instant::now();
+        while !stop.load(Relaxed) {
+            let files = self.files();
+            if files != watched {
+                source.watch(&files)?;
+                watched = files;
+            }
+            let more = source.wait(self.options.every, &mut events)?;
+            self.counters.lost.store(source.lost(), Relaxed);
+            let short = self.short.as_ref().is_some_and(|short| short.is_near());
+            self.tell(&mut events, short);
+            if short && asked.elapsed() >= self.options.every {
+                asked = Instant::now();
+                add(&self.counters.short, 1);
+                self.policies.all().iter().for_each(|registered| registered.policy().evict(None));
+            }
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the door at which others [`ask`] how it goes, until what is returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The system's; another runtime of this process has it open.
+    pub fn open_door(self: &Arc<Self>) -> Result<impl Drop + use<>> {
+        let runtime = Arc::downgrade(self);
+        let answer =
+            move || runtime.upgrade().map(|runtime| runtime.status().document().to_string()).unwrap_or_default();
+        Ok(Door::open(answer)?)
+    }
+
+    /// Inodes of all namespaces.
+    fn files(&self) -> Vec<Inode> {
+        let all = self.policies.all();
+        let mut files: Vec<_> =
+            all.iter().flat_map(|at| at.origin().namespace.entries()).map(|entry| entry.inode).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
+    /// Tells policies what happened.
+    fn tell(&self, events: &mut Vec<Event>, short: bool) {
+        add(&self.counters.told, events.len() as u64);
+        let own = std::process::id();
+        if !self.options.own {
+            events.retain(|event| event.pid != own);
+        }
+        merge(events);
+        for event in events.drain(..) {
+            let known = self.policies.find(event.inode, |registered, entry| self.pass(registered, entry, event, short));
+            if known.is_none() {
+                add(&self.counters.outside, 1);
+            }
+        }
+    }
+
+    fn pass(&self, registered: &Registered, entry: &crate::Entry, mut event: Event, short: bool) {
+        if event.kind == Kind::Open {
+            add(&self.counters.opens, 1);
+            return registered.policy().start();
+        }
+        let end = entry.len.next_multiple_of(rustix::param::page_size() as u64);
+        if event.start >= end {
+            return; // a read behind the end
+        }
+        event.len = event.len.min(end - event.start);
+        let access = registered.access(&event, entry);
+        let policy = registered.policy();
+        if event.kind == Kind::Touch {
+            add(&self.counters.touches, 1);
+            add(&self.counters.touched, event.len);
+            return policy.touch(access);
+        }
+        add(&self.counters.misses, 1);
+        add(&self.counters.missed, event.len);
+        // what is let go makes room for what is brought
+        if short {
+            policy.evict(Some(access.clone()));
+        }
+        policy.prefetch(access);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now = u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0);
+        if event.time > 0 {
+            self.counters.lag.fetch_max(now.saturating_sub(event.time), Relaxed);
+        }
+    }
+
+    /// What it did so far.
+    pub fn status(&self) -> Status {
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let counters = &self.counters;
+        let (source, blind) = *counters.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let policies = self.policies.all().iter().map(|at| PolicyStatus::of(at, &names)).collect();
+        let usage = self.memory.usage().ok();
+        let (lists, bytes) = self.evictions.done();
+        let evict = Let { lists, bytes };
+        Status {
+            pid: std::process::id(),
+            running: self.began.elapsed().as_secs_f64(),
+            source,
+            blind,
+            events: Events {
+                told: count(&counters.told),
+                lost: count(&counters.lost),
+                outside: count(&counters.outside),
+                opens: count(&counters.opens),
+                misses: count(&counters.misses),
+                missed_bytes: count(&counters.missed),
+                touches: count(&counters.touches),
+                touched_bytes: count(&counters.touched),
+                longest_lag: count(&counters.lag),
+            },
+            policies,
+            prefetch: self.prefetcher.progress(),
+            evict,
+            memory: MemoryUse {
+                used: usage.as_ref().map_or(0, |usage| usage.used),
+                limit: usage.map_or(0, |usage| usage.limit),
+                short: count(&counters.short),
+            },
+        }
+    }
+
+    /// Who brings, for those who want to wait for it or to hold it up.
+    pub fn prefetcher(&self) -> &Prefetcher {
+        &self.prefetcher
+    }
+}
