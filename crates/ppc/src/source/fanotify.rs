@@ -76,7 +76,9 @@ impl Fanotify {
     fn mark(&self, change: u32, namespace: &Namespace, inode: Inode) -> Result<()> {
         // what was replaced since is not the file that was meant
         let Some(Ok(file)) = namespace.find(inode).map(|entry| namespace.open(entry)) else { return Ok(()) };
-        sys::fanotify_mark(self.listener.group().as_fd(), change, self.mask, file.as_fd()).map_err(refused)
+        let ended = || Error::new(ErrorKind::Unavailable("fanotify failed before, and is not heard any more".into()));
+        let group = self.listener.group().ok_or_else(ended)?;
+        sys::fanotify_mark(group.as_fd(), change, self.mask, file.as_fd()).map_err(refused)
     }
 }
 
@@ -128,7 +130,7 @@ impl EventSource for Fanotify {
         readable(&[&self.wake], timeout)?;
         drained(&self.wake);
         into.append(&mut self.listener.state().events);
-        Ok(!self.listener.ended())
+        Ok(self.listener.group().is_some())
     }
 
     fn lost(&self) -> u64 {

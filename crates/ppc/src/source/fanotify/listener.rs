@@ -5,10 +5,12 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::io::Errno;
 
 use super::heard::Events;
 use super::sys;
@@ -17,22 +19,19 @@ use crate::source::{drained, monotonic, pages, readable};
 
 /// Events that nobody has taken yet; more are lost.
 const QUEUE: usize = 1 << 16;
+/// Bytes that are read at once: each event in them comes with a descriptor, of which there must not be too many.
+const READ: usize = 4096;
 /// `FAN_PRE_ACCESS`, since Linux 6.14.
 pub(crate) const PRE_ACCESS: u64 = 0x0010_0000;
 
 /// The thread; it ends with this value.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    shared: Arc<Shared>,
+    /// Only the thread holds the group, so that its end closes it.
+    group: Weak<OwnedFd>,
+    state: Arc<Mutex<State>>,
     stop: Waker,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    group: OwnedFd,
-    ended: AtomicBool,
-    state: Mutex<State>,
 }
 
 /// What was heard.
@@ -46,31 +45,25 @@ pub(crate) struct State {
 impl Listener {
     /// Begins to listen; `told` is woken when there is something.
     pub(crate) fn new(group: OwnedFd, told: Waker) -> io::Result<Self> {
-        let shared = Shared { group, ended: AtomicBool::new(false), state: Mutex::default() };
-        let (shared, (stop, stopped)) = (Arc::new(shared), Waker::new()?);
-        let hears = Arc::clone(&shared);
+        let (group, state, (stop, stopped)) = (Arc::new(group), Arc::<Mutex<State>>::default(), Waker::new()?);
+        let (ours, theirs) = (Arc::downgrade(&group), Arc::clone(&state));
         let thread = std::thread::Builder::new().name("ppc-fanotify".into()).spawn(move || {
-            let heard = listen(&hears, &told, &stopped);
-            hears.ended.store(true, Ordering::Release);
-            told.wake();
-            if let Err(error) = heard {
+            if let Err(error) = listen(&group, &theirs, &told, &stopped) {
                 tracing::warn!(%error, "fanotify is not heard any more");
             }
+            drop(group);
+            told.wake();
         })?;
-        Ok(Self { shared, stop, thread: Some(thread) })
+        Ok(Self { group: ours, state, stop, thread: Some(thread) })
     }
 
-    pub(crate) fn group(&self) -> &OwnedFd {
-        &self.shared.group
+    /// The group, for a moment; `None` when nothing is heard any more.
+    pub(crate) fn group(&self) -> Option<Arc<OwnedFd>> {
+        self.group.upgrade()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// It failed, and nothing is heard any more.
-    pub(crate) fn ended(&self) -> bool {
-        self.shared.ended.load(Ordering::Acquire)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,38 +76,23 @@ impl Drop for Listener {
     }
 }
 
-fn listen(shared: &Shared, told: &Waker, stopped: &OwnedFd) -> io::Result<()> {
-    let mut buffer = vec![0; 64 << 10];
+fn listen(group: &OwnedFd, state: &Mutex<State>, told: &Waker, stopped: &OwnedFd) -> io::Result<()> {
+    let mut buffer = vec![0; READ];
     loop {
-        readable(&[&shared.group, stopped], std::time::Duration::from_secs(3600))?;
+        readable(&[group, stopped], Duration::from_secs(3600))?;
         if drained(stopped) {
             return Ok(());
         }
-        let len = match rustix::io::read(&shared.group, &mut buffer) {
-            Ok(len) => len,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
-            Err(e) => return Err(e.into()),
-        };
         let (mut events, mut lost) = (Vec::new(), 0);
-        for heard in Events(&buffer[..len]) {
-            let Some(fd) = sys::event_fd(heard.fd) else {
-                lost += u64::from(heard.mask & libc::FAN_Q_OVERFLOW != 0);
-                continue;
-            };
-            if heard.mask & PRE_ACCESS != 0 {
-                allow(&shared.group, heard.fd)?;
-            }
-            if heard.pid == std::process::id() {
-                continue;
-            }
-            let inode = Inode::of(&rustix::fs::fstat(fd.as_fd())?);
-            let (kind, (start, len)) = match heard.mask & PRE_ACCESS {
-                0 => (Kind::Open, (0, 0)),
-                _ => (Kind::Touch, heard.range.map_or((0, 0), |(start, len)| pages(start, len))),
-            };
-            events.push(Event { kind, inode, start, len, pid: heard.pid, tid: heard.pid, time: monotonic() });
+        match rustix::io::read(group, &mut buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => hear(group, &buffer[..len], &mut events, &mut lost)?,
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            // the kernel could not open the file for us, and has answered itself
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOENT | Errno::ACCESS | Errno::STALE) => lost = 1,
+            Err(e) => return Err(e.into()),
         }
-        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         events.retain(|event| state.files.contains(&event.inode));
         let fit = events.len().min(QUEUE - state.events.len().min(QUEUE));
         state.lost += lost + u64::try_from(events.len() - fit).unwrap_or(0);
@@ -127,15 +105,55 @@ fn listen(shared: &Shared, told: &Waker, stopped: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// Answers the events in what was read, and tells them.
+fn hear(group: &OwnedFd, bytes: &[u8], events: &mut Vec<Event>, lost: &mut u64) -> io::Result<()> {
+    for heard in Events(bytes) {
+        let Some(fd) = sys::event_fd(heard.fd) else {
+            *lost += u64::from(heard.mask & libc::FAN_Q_OVERFLOW != 0);
+            continue;
+        };
+        if heard.mask & PRE_ACCESS != 0 {
+            allow(group, heard.fd)?;
+        }
+        let Ok(stat) = rustix::fs::fstat(fd) else { continue };
+        if heard.pid == std::process::id() {
+            continue;
+        }
+        let (kind, (start, len)) = match heard.mask & PRE_ACCESS {
+            0 => (Kind::Open, (0, 0)),
+            _ => (Kind::Touch, heard.range.map_or((0, 0), |(start, len)| pages(start, len))),
+        };
+        let (inode, pid, time) = (Inode::of(&stat), heard.pid, monotonic());
+        events.push(Event { kind, inode, start, len, pid, tid: pid, time });
+    }
+    Ok(())
+}
+
 /// Lets the process that waits go on.
 fn allow(group: &OwnedFd, fd: i32) -> io::Result<()> {
     let answer = [fd.to_ne_bytes(), libc::FAN_ALLOW.to_ne_bytes()].concat();
     loop {
         match rustix::io::write(group, &answer) {
             // its process was killed meanwhile
-            Ok(_) | Err(rustix::io::Errno::NOENT) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_that_ends_closes_its_group() {
+        let (group, other) = rustix::pipe::pipe().unwrap();
+        let (waker, wake) = Waker::new().unwrap();
+        let listener = Listener::new(group, waker).unwrap();
+        assert!(listener.group().is_some());
+        drop(other); // what is read ends, as it never does with fanotify
+        readable(&[&wake], Duration::from_secs(20)).unwrap();
+        assert!(listener.group().is_none());
     }
 }
