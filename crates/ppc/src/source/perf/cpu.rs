@@ -11,6 +11,9 @@ use super::ring::Ring;
 use super::sys::{Ask, perf_event_open, perf_id, perf_ioctl};
 use crate::error::{Error, ErrorKind, Result};
 
+/// Pages of a ring that is worth having.
+const FEWEST: usize = 8;
+
 /// Which probe of the plan a sample is of, and by which [`Cpu::watch`] it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
@@ -27,15 +30,24 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    /// Opens the ring; `Ok(None)` if the CPU is not there (any more). `watermark`: bytes after which it wakes.
-    pub(crate) fn open(cpu: u32, pages: usize, watermark: u32) -> Result<Option<Self>> {
-        let carrier = match perf_event_open(&Attr::carrier(watermark), cpu) {
-            Ok(fd) => fd,
-            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
-            Err(e) => return Err(refused(e)),
-        };
-        let ring = Ring::map(carrier, pages).map_err(refused)?;
-        Ok(Some(Self { ring, events: Vec::new() }))
+    /// Opens the ring; `Ok(None)` if the CPU is not there (any more). `pages`: at the most; without CAP_IPC_LOCK the
+    /// kernel may allow fewer (`perf_event_mlock_kb`). `watermark`: bytes after which it wakes.
+    pub(crate) fn open(cpu: u32, mut pages: usize, watermark: u32) -> Result<Option<Self>> {
+        loop {
+            let carrier = match perf_event_open(&Attr::carrier(watermark), cpu) {
+                Ok(fd) => fd,
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+                Err(e) => return Err(refused(e)),
+            };
+            match Ring::map(carrier, pages) {
+                Ok(ring) => return Ok(Some(Self { ring, events: Vec::new() })),
+                Err(e) if e.raw_os_error() == Some(libc::EPERM) && pages > FEWEST => {
+                    pages /= 2;
+                    tracing::debug!(cpu, pages, "a smaller ring, for want of CAP_IPC_LOCK");
+                }
+                Err(e) => return Err(refused(e)),
+            }
+        }
     }
 
     /// Samples what passes the filter from now on. The events before go on until these have begun, so that none is
