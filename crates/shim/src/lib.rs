@@ -1,7 +1,7 @@
 //! Tells which bytes of files a program reads: a library for `LD_PRELOAD`. See the README.
 //!
-//! Every function here has the name of one of libc's, does what that does, and tells it. They may be called in a signal's
-//! handler, from any thread, and before this library was initialised: then they pass the call on and tell nothing.
+//! Every function here has the name of one of libc's, does what that does, and tells it. They may be called while a
+//! signal is dealt with, from any thread, and before this library was initialised: then they pass the call on and tell nothing.
 #![allow(unsafe_code)]
 
 mod next;
