@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release -p anamnesis-ppc --example prefetch -- MODELS [threads=2] [per_lane=1] [read=1048576] \
-//!     [piece=8388608] [bandwidth=BYTES] [lanes=1] [rounds=5] [interrupts=0]
+//!     [piece=8388608] [bandwidth=BYTES] [lanes=1] [rounds=5] [interrupts=0] [populate=0]
 //! ```
 //!
 //! Lanes share the files by name. With `interrupts=N` it also measures how long an interrupt takes, N times.
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::cache::{Evictor, Mappers, Options, Prefetcher};
+use anamnesis_ppc::cache::{Evictor, Fill, Mappers, Options, Prefetcher};
 use anamnesis_ppc::{Entry, Io, Ios, Namespace, Prefetch};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         per_lane: usize::try_from(number("per_lane", defaults.per_lane as u64)?)?,
         read: usize::try_from(number("read", defaults.read as u64)?)?,
         piece: number("piece", defaults.piece)?,
+        fill: if number("populate", 0)? > 0 { Fill::Populate } else { Fill::Read },
         bandwidth: Some(number("bandwidth", 0)?).filter(|&bandwidth| bandwidth > 0),
         ..defaults
     };

@@ -30,7 +30,7 @@ pub use evictor::{Evicted, Evictor};
 pub use groups::{Joined, join};
 pub use mappers::Mappers;
 pub use memory::{Memory, Scope, Source, THRESHOLD, Usage};
-pub use prefetcher::{Options, Prefetcher, Report, Room};
+pub use prefetcher::{Fill, Options, Prefetcher, Report, Room};
 pub use pressure::{Pressure, PressureTrigger};
 pub use progress::{LaneProgress, Progress};
 pub use residency::{Counted, Residency};

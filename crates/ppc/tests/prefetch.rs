@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anamnesis_ppc::Prefetch;
-use anamnesis_ppc::cache::{Accelerator, Node, Options, Prefetcher, Topology};
+use anamnesis_ppc::cache::{Accelerator, Fill, Node, Options, Prefetcher, Topology};
 use disk::{LONG, MIB, all, cached, disk, drop_all, io, list, slack};
 
 fn prefetcher() -> Prefetcher {
@@ -44,6 +44,38 @@ fn brings_what_was_asked_and_little_more() {
     let after = prefetcher.progress();
     assert_eq!((after.reads, after.bytes_read), (before.reads, before.bytes_read));
     assert_eq!(after.bytes_skipped - before.bytes_skipped, 3 * MIB);
+}
+
+#[test]
+fn populates_without_reading_ahead() {
+    let Some((dir, namespace)) = disk("populate", &[64, 16]) else { return };
+    let path = dir.path().join("0");
+    let options = Options { fill: Fill::Populate, per_lane: 2, ..Options::default() };
+    let prefetcher = Prefetcher::new(options).unwrap();
+    prefetcher.submit(&namespace, &list(0, vec![io("0", 4 * MIB, 20 * MIB), io("0", 41 * MIB, 4000)])).unwrap();
+    assert!(prefetcher.wait(LONG));
+    assert_eq!((cached(&path, 4 * MIB, 20 * MIB), cached(&path, 41 * MIB, 4000)), (20 * MIB, 4096));
+    // large folios, or at least nothing but those
+    let all_of = cached(&path, 0, 64 * MIB);
+    if cached(&path, 40 * MIB, 2 * MIB) == 2 * MIB {
+        assert_eq!(all_of, 22 * MIB);
+    } else {
+        eprintln!("SKIPPED: populate: this kernel or file system makes no large folios");
+    }
+    let progress = prefetcher.progress();
+    assert_eq!((progress.errors, progress.past_end), (0, 0), "{progress:?}");
+    // nothing is mapped once it is there
+    drop_all(fs::File::open(&path).unwrap());
+    assert_eq!(cached(&path, 0, 64 * MIB), 0);
+    // a file that becomes shorter is no signal
+    prefetcher.set_bandwidth(Some(20 * MIB));
+    prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "1"), lane: 0 }).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    OpenOptions::new().write(true).open(dir.path().join("1")).unwrap().set_len(5000).unwrap();
+    prefetcher.set_bandwidth(None);
+    assert!(prefetcher.wait(LONG));
+    let progress = prefetcher.progress();
+    assert!(progress.past_end + progress.stale > 0 && progress.errors == 0, "{progress:?}");
 }
 
 #[test]

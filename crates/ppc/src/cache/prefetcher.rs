@@ -25,6 +25,20 @@ pub type Room = Arc<dyn Fn() -> u64 + Send + Sync>;
 /// Told of what could not be read, on the thread that wanted to, with the lane's number.
 pub type Report = Arc<dyn Fn(u32, &Error) + Send + Sync>;
 
+/// How bytes are brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fill {
+    /// By `pread`. The kernel reads ahead of it, which keeps the device busy and builds large folios as it goes; up to
+    /// twice `read_ahead_kb` beyond a range may come too, and the device may be busy with that after an interrupt.
+    #[default]
+    Read,
+    /// By populating a mapping that was advised to be of huge pages and not read ahead: large folios from the first
+    /// byte, and no more than the 2 MiB that a range begins and ends in. Nothing is under way after an interrupt. A
+    /// thread waits for each read, so it takes several per lane to keep a device busy. Linux 5.18, transparent huge
+    /// pages, and a file system with large folios; without these it is as `Read`, or goes page by page.
+    Populate,
+}
+
 /// How a [`Prefetcher`] works.
 #[derive(Clone)]
 pub struct Options {
@@ -33,6 +47,8 @@ pub struct Options {
     /// Threads that read for one lane at the same time, each another piece; 1, since the kernel's read-ahead keeps the
     /// device busy while one thread reads in order. More may help where `read_ahead_kb` is small.
     pub per_lane: usize,
+    /// How bytes are brought.
+    pub fill: Fill,
     /// Bytes of one read, 1 MiB: an interrupt waits for one read of each thread. A power of two, at least 64 KiB.
     pub read: usize,
     /// Bytes that a thread takes at once before it is another lane's turn, and looks up at once in the page cache;
@@ -54,6 +70,7 @@ impl Default for Options {
         Self {
             threads: std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4),
             per_lane: 1,
+            fill: Fill::default(),
             read: 1 << 20,
             piece: 8 << 20,
             bandwidth: None,
@@ -66,10 +83,11 @@ impl Default for Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { threads, per_lane, read, piece, bandwidth, room, report, topology } = self;
+        let Self { threads, per_lane, fill, read, piece, bandwidth, room, report, topology } = self;
         f.debug_struct("Options")
             .field("threads", threads)
             .field("per_lane", per_lane)
+            .field("fill", fill)
             .field("read", read)
             .field("piece", piece)
             .field("bandwidth", bandwidth)
@@ -90,7 +108,8 @@ impl fmt::Debug for Options {
 /// The kernel's own read-ahead stays switched on, since without it (`POSIX_FADV_RANDOM`) the page cache is filled page
 /// by page instead of by large folios, which makes every later fault and eviction dearer. So up to twice the device's
 /// `read_ahead_kb` beyond a range may be read too, and the device may be busy with that, for as long as it takes, after
-/// an interrupt.
+/// an interrupt; with several threads, a read may also wait for what was read ahead for another. Where that is too
+/// much, there is [`Fill::Populate`].
 ///
 /// # Example
 ///

@@ -58,6 +58,50 @@ pub(super) fn mincore(fd: BorrowedFd<'_>, start: u64, len: usize) -> io::Result<
     }
 }
 
+/// A part of a file, mapped to be filled: never read through.
+#[derive(Debug)]
+pub(super) struct Fill {
+    at: *mut libc::c_void,
+    len: usize,
+}
+
+impl Fill {
+    /// Of `len` bytes (not 0) from `start` (whole pages). What is filled through it comes in pieces of 2 MiB, if the
+    /// file system has large folios, and nothing is read ahead of it.
+    pub(super) fn new(fd: BorrowedFd<'_>, start: u64, len: usize) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(start).map_err(io::Error::other)?;
+        // SAFETY: a new mapping at an address that the kernel chooses; nothing of this process is changed.
+        let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), offset) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let fill = Self { at, len };
+        for advice in [libc::MADV_HUGEPAGE, libc::MADV_RANDOM] {
+            // SAFETY: the mapping made above; the advice changes no byte of it.
+            if unsafe { libc::madvise(at, len, advice) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(fill)
+    }
+
+    /// Brings `len` bytes at `offset` (whole pages) of the mapping into memory, as far as they are within it.
+    pub(super) fn populate(&self, offset: usize, len: usize) -> io::Result<()> {
+        let offset = offset.min(self.len);
+        let at = self.at.wrapping_byte_add(offset);
+        // SAFETY: within the mapping, which lives as long as this. A file that became shorter is an error, not a signal.
+        let done = unsafe { libc::madvise(at, len.min(self.len - offset), libc::MADV_POPULATE_READ) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, of which nobody else knows.
+        unsafe { libc::munmap(self.at, self.len) };
+    }
+}
+
 /// Asks the kernel to take `len` bytes at `address` of another process out of memory (`MADV_PAGEOUT`): what is clean
 /// is dropped, and read from its file when it is touched again. Returns how many bytes were advised.
 pub(super) fn page_out(pidfd: BorrowedFd<'_>, address: usize, len: usize) -> io::Result<usize> {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::PoisonError;
@@ -12,7 +13,7 @@ use crate::cache::cores::Cores;
 use crate::cache::files::Open;
 use crate::cache::lanes::{Claim, End};
 use crate::cache::list::Piece;
-use crate::cache::prefetcher::Shared;
+use crate::cache::prefetcher::{Fill, Shared};
 use crate::cache::progress::count;
 use crate::cache::sys;
 use crate::error::{Error, ErrorKind};
@@ -22,7 +23,7 @@ const NO_ROOM: Duration = Duration::from_millis(5);
 
 /// Takes pieces and reads them until the prefetcher is dropped.
 pub(super) fn run(shared: &Shared) {
-    let mut worker = Worker { shared, scratch: vec![0; shared.options.read], cores: Cores::default() };
+    let mut worker = Worker { shared, scratch: Vec::new(), cores: Cores::default() };
     while let Some(mut claim) = worker.claim() {
         let begun = Instant::now();
         worker.cores.bind(claim.piece.device.and_then(|device| shared.options.topology.node_of(device)));
@@ -93,7 +94,10 @@ impl Worker<'_> {
 
     fn serve(&mut self, claim: &mut Claim) -> End {
         let Claim { piece, stream, lane, over, .. } = claim;
-        let goes_on = stream.at == piece.start && stream.reading && stream.files.is_at(&piece.path);
+        let goes_on = self.shared.options.fill == Fill::Read
+            && stream.at == piece.start
+            && stream.reading
+            && stream.files.is_at(&piece.path);
         let open = match stream.files.open(&piece.path) {
             Ok(open) => open,
             Err(error) => return self.refuse(*lane, &error),
@@ -110,7 +114,8 @@ impl Worker<'_> {
     }
 
     fn read(&mut self, file: &File, piece: &Piece, over: &AtomicBool) -> io::Result<End> {
-        let (shared, step) = (self.shared, self.scratch.len() as u64);
+        let (shared, step) = (self.shared, self.shared.options.read as u64);
+        let mut how = How::of(shared.options.fill, file, piece)?;
         let mut at = piece.start;
         while at < piece.end {
             if over.load(SeqCst) {
@@ -124,8 +129,7 @@ impl Worker<'_> {
                 shared.bandwidth.cancel(stop - at);
                 continue; // to see why
             }
-            let len = usize::try_from(stop - at).map_or(self.scratch.len(), |len| len.min(self.scratch.len()));
-            match file.read_at(&mut self.scratch[..len], at) {
+            match how.bring(&mut self.scratch, piece, at..stop) {
                 Ok(0) => {
                     // shorter than it was a moment ago
                     count(&shared.counters.past_end, 1);
@@ -133,8 +137,8 @@ impl Worker<'_> {
                 }
                 Ok(read) => {
                     count(&shared.counters.reads, 1);
-                    count(&shared.counters.bytes_read, read as u64);
-                    at += read as u64;
+                    count(&shared.counters.bytes_read, read);
+                    at += read;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -173,6 +177,37 @@ impl Worker<'_> {
             None => tracing::warn!(lane, "not prefetched: {error}"),
         }
         End::Refused
+    }
+}
+
+/// How a piece is brought: through a mapping, or read.
+struct How<'a> {
+    file: &'a File,
+    map: Option<sys::Fill>,
+}
+
+impl<'a> How<'a> {
+    fn of(fill: Fill, file: &'a File, piece: &Piece) -> io::Result<Self> {
+        let len = usize::try_from(piece.end - piece.start).map_err(io::Error::other)?;
+        // a kernel that cannot is one that can read
+        let map = (fill == Fill::Populate).then(|| sys::Fill::new(file.as_fd(), piece.start, len).ok());
+        Ok(Self { file, map: map.flatten() })
+    }
+
+    /// Brings these bytes of a piece, or fewer; 0 if the file has none there.
+    fn bring(&mut self, scratch: &mut Vec<u8>, piece: &Piece, bytes: Range<u64>) -> io::Result<u64> {
+        let len = usize::try_from(bytes.end - bytes.start).map_err(io::Error::other)?;
+        if let Some(map) = &self.map {
+            let offset = usize::try_from(bytes.start - piece.start).map_err(io::Error::other)?;
+            match map.populate(offset, len) {
+                Ok(()) => return Ok(bytes.end - bytes.start),
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Ok(0),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.map = None,
+                Err(error) => return Err(error),
+            }
+        }
+        scratch.resize(scratch.len().max(len), 0);
+        self.file.read_at(&mut scratch[..len], bytes.start).map(|read| read as u64)
     }
 }
 
