@@ -308,6 +308,20 @@ fn long_lists_cost_nothing_to_submit_and_are_merged() {
 }
 
 #[test]
+fn closures_that_panic_harm_nobody() {
+    let Some((dir, namespace)) = disk("panics", &[8]) else { return };
+    let calls = AtomicU64::new(0);
+    let room = move || if calls.fetch_add(1, SeqCst) == 0 { panic!("no room") } else { u64::MAX };
+    let report = |_: u32, _: &anamnesis_ppc::Error| panic!("no report");
+    let options =
+        Options { room: Some(Arc::new(room)), report: Some(Arc::new(report)), threads: 1, ..Options::default() };
+    let prefetcher = Prefetcher::new(options).unwrap();
+    prefetcher.submit(&namespace, &list(0, vec![io("none", 0, MIB), io("0", 0, 8 * MIB)])).unwrap();
+    assert!(prefetcher.wait(LONG));
+    assert_eq!(cached(&dir.path().join("0"), 0, 8 * MIB), 8 * MIB);
+}
+
+#[test]
 fn options_that_cannot_be_meant() {
     let with = |change: fn(&mut Options)| {
         let mut options = Options::default();

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use crate::cache::cores::Cores;
 use crate::cache::files::Open;
 use crate::cache::lanes::{Claim, End};
 use crate::cache::list::Piece;
-use crate::cache::prefetcher::{Fill, Shared};
+use crate::cache::options::Fill;
+use crate::cache::prefetcher::Shared;
 use crate::cache::progress::count;
 use crate::cache::sys;
 use crate::error::{Error, ErrorKind};
@@ -58,7 +60,8 @@ impl Worker<'_> {
             let mut most = options.piece;
             if let Some(room) = &options.room {
                 drop(state);
-                let room = room();
+                // one that panics has said so, and holds no more than there is
+                let room = catch_unwind(AssertUnwindSafe(|| room())).unwrap_or(0);
                 state = shared.lock();
                 if state.stopped || state.paused {
                     continue;
@@ -173,7 +176,8 @@ impl Worker<'_> {
         let stale = matches!(error.kind(), ErrorKind::Stale(_) | ErrorKind::Invalid(_));
         count(if stale { &shared.counters.stale } else { &shared.counters.errors }, 1);
         match &shared.options.report {
-            Some(report) => report(lane, error),
+            // one that panics has said so
+            Some(report) => drop(catch_unwind(AssertUnwindSafe(|| report(lane, error)))),
             None => tracing::warn!(lane, "not prefetched: {error}"),
         }
         End::Refused
