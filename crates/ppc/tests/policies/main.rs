@@ -5,5 +5,6 @@ mod cc;
 
 mod calls;
 mod faults;
+mod processes;
 mod rust;
 mod stage;
