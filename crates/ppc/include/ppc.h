@@ -36,8 +36,8 @@
  *    page.
  * 4. A policy that breaks a rule (crashes, ends its process, is late, returns nonsense) loses its registration, and the
  *    kernel decides again. Nothing else happens: it runs in a process of its own, with an address space, a limit of
- *    memory (1 GiB), and no descriptors of the daemon. Its standard output and standard error become lines of the
- *    daemon's log.
+ *    memory (1 GiB), and no descriptors of the daemon. It may make threads but no processes. Its standard output and
+ *    standard error become lines of the daemon's log.
  * 5. What is returned is a recommendation. The cache brings and lets go what the machine allows.
  *
  * WHO OWNS WHAT

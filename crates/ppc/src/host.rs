@@ -9,6 +9,7 @@ mod kept;
 mod message;
 mod output;
 mod running;
+mod seccomp;
 mod sent;
 mod serve;
 mod wire;

@@ -24,6 +24,9 @@ pub(super) fn begin() -> io::Result<UnixStream> {
     let stream = close_others(stream)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_no_new_privs(true)?;
+    if let Err(error) = super::seccomp::forbid_processes() {
+        eprintln!("<4>a policy could leave processes behind, as this kernel has no seccomp: {error}");
+    }
     // the daemon may have ended before it could be noticed
     let mut gone = [PollFd::new(&stream, PollFlags::RDHUP)];
     poll(&mut gone, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }))?;

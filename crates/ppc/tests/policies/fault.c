@@ -1,6 +1,8 @@
 /* What policies that break rules need; each defines fault(). */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,18 +8,9 @@ use crate::stage::{SOON, Stage, miss};
 use anamnesis_ppc::host::{HostCommand, Library};
 use anamnesis_ppc::{Answer, Context, Guarded};
 
-/// Whether a process of the group runs; those that wait for their new parent do not.
-fn group_runs(group: i32) -> bool {
-    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(&group.to_string())
-    })
-}
-
 /// A policy whose `ppc_prefetch` never returns, and the file with its process's number.
 fn sleeper(stage: &Stage) -> Option<(PathBuf, PathBuf)> {
-    let path = stage.compile("sleeper", &source("if (!fork()) for (;;) pause(); for (;;) pause();"))?;
+    let path = stage.compile("sleeper", &source("for (;;) pause();"))?;
     Some((path, stage.out.path().join("sleeper.pid")))
 }
 
@@ -36,11 +27,7 @@ fn a_host_that_is_killed_in_a_call() {
     let said = actor.lost();
     assert!(said.contains("SIGKILL") || said.contains("closed the connection"), "{said}");
     drop(actor);
-    let until = Instant::now() + SOON;
-    while group_runs(host.as_raw_nonzero().get()) {
-        assert!(Instant::now() < until, "what the policy started is left");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert!(!alive(pid_in(&file)));
     goes_on(&other);
 }
 
@@ -152,4 +139,23 @@ fn a_host_is_not_for_people() {
     assert!(!host.status.success());
     let said = String::from_utf8_lossy(&host.stderr);
     assert!(said.contains("started by the daemon, not by people"), "{said}");
+}
+
+#[test]
+fn a_policy_has_threads_but_no_processes() {
+    let stage = Stage::new();
+    let body = r#"
+        pthread_t thread;
+        int made = fork();
+        if (made == 0)
+            _exit(0);
+        if (made != -1 || errno != EPERM || vfork() != -1 || system("true") == 0)
+            context->fail("a process was made");
+        if (pthread_create(&thread, 0, (void *(*)(void *))getpid, 0) || pthread_join(thread, 0))
+            context->fail("no thread could be made");
+        return io("a", 0, 1);
+    "#;
+    let Some(path) = stage.compile("parent", &source(body)) else { return };
+    let actor = stage.register(&path, "").unwrap();
+    assert_eq!(actor.prefetch(miss("a", 0)).ios.len(), 1);
 }
