@@ -27,6 +27,7 @@ use std::time::Duration;
 /// | `affinity=yes\|no` | bring bytes near the worker's accelerator | `yes` |
 /// | `evict=yes\|no` | let go of what was read | `yes` |
 /// | `distance=SIZE` | keep so much behind a worker | `1G`, less if memory is short |
+/// | `memory=SIZE` | how much of memory is for the page cache | what the runtime says |
 /// | `touch=auto\|yes\|no` | learn from every access where workers are, not from misses only | if memory is short |
 ///
 /// Sizes are bytes, with `K`, `M`, `G` or `T` in powers of 1024; times are seconds.
@@ -76,6 +77,8 @@ pub struct Config {
     pub evict: bool,
     /// Keep so much behind a worker.
     pub distance: Option<u64>,
+    /// How much of memory is for the page cache.
+    pub memory: Option<u64>,
     /// Learn from every access; `None`: if memory is short.
     pub touch: Option<bool>,
 }
@@ -139,6 +142,7 @@ impl Default for Config {
             affinity: true,
             evict: true,
             distance: None,
+            memory: None,
             touch: None,
         }
     }
@@ -199,6 +203,7 @@ impl Config {
             "affinity" => self.affinity = yes(value)?,
             "evict" => self.evict = yes(value)?,
             "distance" => self.distance = Some(size(value)?),
+            "memory" => self.memory = Some(size(value)?),
             "touch" if value == "auto" => self.touch = None,
             "touch" => self.touch = Some(yes(value)?),
             _ => match key.strip_prefix("param.").filter(|key| !key.is_empty()) {

@@ -69,9 +69,9 @@ impl Group {
         Some(spot)
     }
 
-    /// The first position that may still be read: what lies before it was read, and is far enough behind.
+    /// The first position that may still be read. What lies before it was read, and is so far behind that no thread
+    /// lags there and nothing of it is still on its way to the accelerator.
     pub(crate) fn passed(&self, share: &Share) -> u64 {
-        // at the end nothing more comes, but a part may be on its way to the accelerator
         self.front.at().saturating_sub(share.distance)
     }
 
@@ -95,10 +95,16 @@ impl Group {
 
     /// The worker accessed bytes.
     pub(crate) fn touch(&mut self, seen: &Seen, share: &Share) -> Option<Prefetch> {
-        if self.observe(seen, share) == Moved::No {
+        let moved = self.observe(seen, share);
+        let front = self.front.at();
+        let pieces = match moved {
+            Moved::No => return None,
+            Moved::On => self.lane.extend(Some(seen.time), front, &self.route, share)?,
+            Moved::Jumped => self.lane.begin(self.route.at(front), seen.time, front, &self.route, share),
+        };
+        if pieces.is_empty() {
             return None;
         }
-        let pieces = self.lane.extend(Some(seen.time), self.front.at(), &self.route, share)?;
         Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
     }
 

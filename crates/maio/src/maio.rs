@@ -131,7 +131,8 @@ impl Policy for Maio {
             Found::Template(template) => {
                 tracing::info!("following {template}");
                 self.state.template = Some(template.to_string());
-                let follow = Follow::new(&template, &model, &self.config, context.memory, &self.root);
+                let memory = self.config.memory.unwrap_or(context.memory);
+                let follow = Follow::new(&template, &model, &self.config, memory, &self.root);
                 self.part = Part::Follow(Box::new(follow));
             }
             Found::Missing(path) => {

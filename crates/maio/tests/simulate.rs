@@ -190,6 +190,17 @@ fn a_front_that_jumps_is_followed() {
 }
 
 #[test]
+fn a_front_that_goes_back_where_all_is_there_is_followed() {
+    let (_dir, mut world) = world(&LENS, &[whole()], "touch=yes,window=64M", 1 << 40, 16);
+    world.start();
+    world.idle(500);
+    world.run(vec![reader(1, &[(0, 0, LENS[0]), (1, 0, LENS[1])], 8)]);
+    world.run(vec![reader(1, &[(0, 64 * M, 64 * M)], 8)]);
+    let state = world.state();
+    assert_eq!((state.groups[0].front, state.groups[0].jumps, world.misses), (LENS[0], 1, 0));
+}
+
+#[test]
 fn a_second_load_is_followed_from_the_beginning() {
     let memory = total(&LENS) / 2 * BLOCK;
     let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
