@@ -13,7 +13,7 @@ use crate::group::{Group, Seen};
 use crate::model::Model;
 use crate::pieces::{PAGE, Range, cut, footprint, piece, ranges};
 use crate::route::Route;
-use crate::share::Share;
+use crate::share::{Pressure, Share};
 use crate::state::{GroupState, Phase, State};
 use crate::strays::Strays;
 use crate::workers::{Accelerators, Workers};
@@ -35,6 +35,9 @@ pub(crate) struct Follow {
     workers: Workers,
     accelerators: Accelerators,
     share: Share,
+    pressure: Pressure,
+    /// The smallest window.
+    least: u64,
     strays: Strays,
     /// Whether every access is told.
     told: bool,
@@ -87,6 +90,8 @@ impl Follow {
             workers: Workers::new(&config.workers, differ, &root.join("proc"), &accelerators),
             accelerators,
             share,
+            pressure: Pressure::default(),
+            least: 4 * piece,
             strays: Strays::new(footprint),
             told: config.touch.unwrap_or(share.window.is_some() || (share.short && config.evict)),
             prefetch: config.prefetch,
@@ -124,6 +129,10 @@ impl Follow {
     pub(crate) fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
         if let Some(place) = miss.filter(|_| !self.prefetch).and_then(|miss| self.place(miss)) {
             self.groups[place.group].miss(&place.seen, &self.share, self.told);
+        }
+        if self.told {
+            let at = self.groups.iter().map(|group| group.front.at()).fold(0, u64::saturating_add);
+            self.pressure.felt(at, self.groups.len(), &mut self.share, self.least);
         }
         burn(&mut self.groups, &self.share)
     }

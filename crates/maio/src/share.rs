@@ -59,6 +59,36 @@ impl Share {
     }
 }
 
+/// Notices that there is less room than was thought: memory is short again and again, though what lies behind the
+/// fronts was let go. Then others have part of it, and windows must be smaller.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pressure {
+    /// Where the fronts were, summed, at the last call.
+    at: u64,
+    /// How far they moved since memory has been short all the time.
+    moved: u64,
+}
+
+impl Pressure {
+    /// Memory is short. Makes the window of `share` an eighth smaller, down to `least`, if it was short all the while
+    /// that the fronts, now at `at` in sum, moved by a quarter of it. Had there been room, they would have moved by
+    /// more than a step of each of `groups` groups since the call before.
+    pub(crate) fn felt(&mut self, at: u64, groups: usize, share: &mut Share, least: u64) {
+        let Some(window) = share.window else { return };
+        let groups = groups.max(1) as u64;
+        let moved = at.saturating_sub(self.at);
+        self.at = at;
+        self.moved = if moved > share.step.saturating_mul(groups) / 2 { 0 } else { self.moved + moved };
+        if self.moved >= (window / 4).saturating_mul(groups) && window > least {
+            let smaller = (window - window / 8).max(least);
+            (share.window, self.moved) = (Some(smaller), 0);
+            share.reach = share.reach.min(smaller / 2).max(least / 2);
+            share.step = (smaller / 8).max(least / 4);
+            tracing::info!(window = smaller, "memory is shorter than its limit says: less is brought ahead");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

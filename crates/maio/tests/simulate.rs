@@ -97,6 +97,7 @@ fn with_half_the_memory_nothing_is_brought_twice() {
         let memory = total(&LENS) / 2 * BLOCK;
         let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
         assert!(world.wants.touch && world.wants.evict);
+        let window = world.state().window;
         world.start();
         world.idle(500);
         world.run(vec![Reader { threads, ..reader(1, &whole(), 8) }]);
@@ -107,6 +108,7 @@ fn with_half_the_memory_nothing_is_brought_twice() {
         world.policy.exit();
         assert_eq!(watch.state(), world.state());
         let group = &world.state().groups[0];
+        assert_eq!(world.state().window, window, "there was room");
         assert!(group.front == group.nbytes && group.evicted > group.nbytes / 2, "{group:?}");
     }
 }
@@ -120,6 +122,19 @@ fn without_eviction_or_window_half_the_memory_thrashes() {
     world.idle(500);
     world.run(vec![reader(1, &whole(), 8)]);
     assert!(world.reclaimed > 0 && world.misses > 500, "{} misses", world.misses);
+}
+
+#[test]
+fn memory_that_others_take_makes_the_window_smaller() {
+    let memory = total(&LENS) / 2 * BLOCK;
+    let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
+    let window = world.state().window;
+    // the service has four tenths of it
+    world.memory = world.memory / 10 * 6;
+    world.run(vec![reader(1, &whole(), 8)]);
+    assert!(world.state().window < window);
+    assert!(world.brought() < total(&LENS) * 21 / 20, "{} of {}", world.brought(), total(&LENS));
+    assert_eq!(world.reread, 0);
 }
 
 #[test]
