@@ -81,6 +81,8 @@ pub(crate) struct World {
     pub(crate) memory: u64,
     /// Blocks that the device gives in a step.
     pub(crate) device: u64,
+    /// Whether the loader waits while memory is short.
+    pub(crate) waits: bool,
     pub(crate) resident: u64,
     pub(crate) now: u64,
     pub(crate) misses: u64,
@@ -107,6 +109,7 @@ impl World {
             lens: lens.into(),
             memory: memory / BLOCK,
             device,
+            waits: true,
             resident: 0,
             now: 0,
             misses: 0,
@@ -246,7 +249,7 @@ impl World {
         }
         // the loader has what readers left of the step before: half of each, so that nobody starves
         let mut share = self.device;
-        while share > 0 && self.resident < self.memory / 10 * 9 {
+        while share > 0 && (!self.waits || self.resident < self.memory / 10 * 9) {
             let mut any = false;
             for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
                 let next = loop {
