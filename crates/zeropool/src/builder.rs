@@ -10,7 +10,8 @@ use crate::error::BuildError;
 use crate::evict::EvictionPolicy;
 use crate::numa;
 use crate::pool::BufferPool;
-use crate::slab::{Refusal, Slab, Wish};
+use crate::region::{Refusal, Wish};
+use crate::slab::Slab;
 use crate::stats::Counters;
 
 /// Buffers of at least this many bytes are advised to lie in huge pages.

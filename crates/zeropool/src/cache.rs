@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use crate::alert::Alert;
 use crate::class::{Class, PAGE};
 use crate::engine::Engine;
-use crate::slab::{Block, Slot};
+use crate::slab::Block;
+use crate::slot::Slot;
 use crate::stack::Stacks;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, thread_local};
 

@@ -17,7 +17,8 @@ use crate::cache::{self, Caches};
 use crate::class::{Class, PAGE};
 use crate::error::GetError;
 use crate::evict::Policy;
-use crate::slab::{Block, Refusal, Slab};
+use crate::region::{HUGE, Refusal};
+use crate::slab::{Block, Slab};
 use crate::stack::Stacks;
 use crate::stats::Counters;
 use crate::sync::Mutex;
@@ -299,7 +300,7 @@ impl Engine {
                 Err(back) => charge = back,
             }
         }
-        let shared = class.capacity() < crate::slab::HUGE && !wish.heap;
+        let shared = class.capacity() < HUGE && !wish.heap;
         if !shared {
             drop(slabs);
             return self.map(class, charge).map(|(block, _)| block);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::slab::Refusal;
+use crate::region::Refusal;
 
 /// Why a buffer could not be had. Sizes are bytes.
 #[derive(Debug, thiserror::Error)]
