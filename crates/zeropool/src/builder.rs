@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::budget;
-use crate::cache::CELLS;
+use crate::cells::CELLS;
 use crate::class::Class;
 use crate::error::BuildError;
 use crate::evict::EvictionPolicy;

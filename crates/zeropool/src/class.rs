@@ -25,14 +25,25 @@ impl Class {
     /// The smallest class that holds `len` bytes, or `None` where no slice is as long.
     #[inline]
     pub(crate) fn of(len: usize) -> Option<Self> {
-        let index = if len <= PAGE {
+        let index = Self::index_of(len);
+        if index < Self::COUNT { u8::try_from(index).ok().map(Self) } else { None }
+    }
+
+    /// Its position in tables that have one cell per class; [`Self::COUNT`] or more where there is no such class.
+    #[inline]
+    pub(crate) fn index_of(len: usize) -> usize {
+        if len <= PAGE {
             quarters(len.max(SMALLEST), SMALLEST_BIT)
         } else if len <= QUARTERS {
             PAGE_INDEX + (len - 1) / PAGE
         } else {
             QUARTERS_INDEX + quarters(len, QUARTERS.ilog2())
-        };
-        if index < Self::COUNT { u8::try_from(index).ok().map(Self) } else { None }
+        }
+    }
+
+    /// How many classes have at most this capacity.
+    pub(crate) fn up_to(capacity: usize) -> usize {
+        Self::all().take_while(|class| class.capacity() <= capacity).count()
     }
 
     /// Bytes of a buffer of this class.

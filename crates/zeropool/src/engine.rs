@@ -14,6 +14,7 @@ use crate::alert::{self, Alert};
 use crate::budget::{Charge, Ledger};
 use crate::builder::Settings;
 use crate::cache::{self, Caches};
+use crate::cells::NOT_NEAR;
 use crate::class::{Class, PAGE};
 use crate::error::GetError;
 use crate::evict::Policy;
@@ -33,6 +34,8 @@ pub(crate) enum Grant {
 pub(crate) struct Engine {
     pub(crate) id: u64,
     pub(crate) settings: Settings,
+    /// How many classes fit into the budget.
+    classes: usize,
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
     pub(crate) alert: Arc<Alert>,
@@ -50,15 +53,19 @@ impl RefUnwindSafe for Engine {}
 
 impl Engine {
     pub(crate) fn new(id: u64, settings: Settings) -> Arc<Self> {
+        let policy = Policy::new(settings.eviction);
+        let classes = Class::up_to(settings.budget);
+        let fence = !alert::can_fence_others();
         Arc::new(Self {
             id,
+            classes,
             ledger: Ledger::new(settings.budget),
             counters: Counters::default(),
             alert: Arc::new(Alert::new()),
-            caches: Caches::new(settings.cells, !alert::can_fence_others()),
+            caches: Caches::new(classes, settings.cells, fence, policy.touches().cloned()),
             stacks: Arc::new(Stacks::new(settings.shards)),
             queue: Queue::new(),
-            policy: Policy::new(settings.eviction),
+            policy,
             slabs: Class::all().map(|_| Mutex::new(Vec::new())).collect(),
             settings,
         })
@@ -68,25 +75,27 @@ impl Engine {
     #[inline]
     pub(crate) fn class(&self, len: usize) -> Result<Class, GetError> {
         let too_large = || GetError::TooLarge { len, budget: self.ledger.limit() };
-        let class = Class::of(len).ok_or_else(too_large)?;
-        if class.capacity() > self.ledger.limit() { Err(too_large()) } else { Ok(class) }
+        Class::of(len).filter(|class| class.index() < self.classes).ok_or_else(too_large)
+    }
+
+    /// By what number threads know the pool that they put blocks of this class to the short way, if they do.
+    pub(crate) fn home(&self, class: Class) -> u64 {
+        let rule = self.settings.rule(class);
+        if rule.is_plain() && rule.cached && !self.settings.zero_on_return { self.id } else { NOT_NEAR }
     }
 
     /// A free block without waiting and without mapping, if nobody waits who was here before.
-    #[inline]
     pub(crate) fn hit(self: &Arc<Self>, class: Class, len: usize) -> Option<Block> {
         if !self.alert.is_quiet() {
             return None;
         }
-        let block = cache::with_mine(self, |cache| {
-            let block = cache.take(class).or_else(|| self.stacks.pop(cache.thread, class));
+        let block = cache::with_mine(self, |mine| {
+            let block = mine.cells().take(class).or_else(|| self.stacks.pop(mine.thread, class));
             let block = block.or_else(|| self.caches.steal(class))?;
-            cache.count_hit(&block, len);
+            mine.cells().count_hit(&block, len);
             Some(block)
         });
-        let block = block.flatten()?;
-        self.policy.touched(class);
-        Some(block)
+        block.flatten()
     }
 
     /// A block now, or why not.
@@ -263,7 +272,9 @@ impl Engine {
                 self.counters.hits.fetch_add(1, Relaxed);
                 let pages = len.min(block.dirty()).div_ceil(PAGE) as u64;
                 self.counters.pages.fetch_add(pages, Relaxed);
-                self.policy.touched(block.class());
+                if let Some(touches) = self.policy.touches() {
+                    touches.touch(block.class());
+                }
                 Ok(block)
             }
             Grant::Room(charge) => {

@@ -2,6 +2,9 @@
 //!
 //! Buffers of one class are alike, so a policy picks a class; of that class the buffer goes that lay longest.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
 use crate::budget::Ledger;
 use crate::class::Class;
 use crate::clockpro::ClockPro;
@@ -28,7 +31,22 @@ pub enum EvictionPolicy {
 #[derive(Debug)]
 pub(crate) enum Policy {
     Lifo,
-    ClockPro(Mutex<ClockPro>, Box<[Touched]>),
+    ClockPro(Mutex<ClockPro>, Touches),
+}
+
+/// Which classes were asked for, by class. Requests share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Touches(Arc<[Touched]>);
+
+impl Touches {
+    #[inline]
+    pub(crate) fn touch(&self, class: Class) {
+        let touched = &self.0[class.index()];
+        // most are set already, and then nobody writes to the shared line
+        if !touched.load(Relaxed) {
+            touched.store(true, Relaxed);
+        }
+    }
 }
 
 /// Set by requests, cleared by the clock's hands.
@@ -61,27 +79,22 @@ impl Policy {
             EvictionPolicy::Lifo => Self::Lifo,
             EvictionPolicy::ClockPro => {
                 let touched = Class::all().map(|_| Touched::new(false)).collect();
-                Self::ClockPro(Mutex::new(ClockPro::default()), touched)
+                Self::ClockPro(Mutex::new(ClockPro::default()), Touches(touched))
             }
         }
     }
 
-    /// A request of this class was met by a free block.
-    #[inline]
-    pub(crate) fn touched(&self, class: Class) {
-        use std::sync::atomic::Ordering::Relaxed;
-        if let Self::ClockPro(_, touched) = self {
-            let touched = &touched[class.index()];
-            // most are set already, and then nobody writes to the shared line
-            if !touched.load(Relaxed) {
-                touched.store(true, Relaxed);
-            }
+    /// Where requests leave word of their classes, if the policy wants to know.
+    pub(crate) fn touches(&self) -> Option<&Touches> {
+        match self {
+            Self::Lifo => None,
+            Self::ClockPro(_, touches) => Some(touches),
         }
     }
 
     /// A block of this class is about to be made.
     pub(crate) fn admitted(&self, class: Class, ledger: &Ledger) {
-        if let Self::ClockPro(clock, touched) = self {
+        if let Self::ClockPro(clock, Touches(touched)) = self {
             clock.lock().admitted(class, ledger.limit(), &|class| ledger.held_in(class), touched);
         }
     }
@@ -96,7 +109,7 @@ impl Policy {
         let _ = lacks;
         match self {
             Self::Lifo => None,
-            Self::ClockPro(clock, touched) => clock.lock().victim(engine, touched),
+            Self::ClockPro(clock, Touches(touched)) => clock.lock().victim(engine, touched),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Where a block goes: back to the thread, to a stack, to who waits, or to the system.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 
 use crate::alert;
-use crate::cache::{self, Put};
+use crate::cache;
+use crate::cells;
 use crate::class::Class;
 use crate::engine::{Engine, Grant};
 use crate::slab::Block;
@@ -12,7 +13,28 @@ use crate::slab::Block;
 impl Engine {
     /// Where a buffer's block goes when the buffer is dropped.
     #[inline]
-    pub(crate) fn put(mut block: Block) {
+    pub(crate) fn put(block: Block) {
+        let pool = block.home();
+        match cells::put(block) {
+            Ok(true) => {}
+            Ok(false) => Self::alerted(pool),
+            Err(block) => Self::put_far(block),
+        }
+    }
+
+    /// A cell was filled while somebody waited, or the pool was closed.
+    #[cold]
+    #[inline(never)]
+    fn alerted(pool: u64) {
+        // if it is gone, so are all its blocks, which hold it: somebody else has emptied the cell
+        if let Some(engine) = cache::engine(pool) {
+            engine.settle();
+        }
+    }
+
+    /// What is not to lie in a cell, or what this thread has no empty cell for.
+    #[inline(never)]
+    fn put_far(mut block: Block) {
         let Some(charge) = block.charge() else { return };
         let engine = charge.engine();
         let (id, rule) = (engine.id, engine.settings.rule(block.class()));
@@ -20,36 +42,20 @@ impl Engine {
         if engine.settings.zero_on_return {
             block.wipe();
         }
-        let put = if short { cache::put(id, block, rule.cached) } else { return Self::put_long(block) };
-        if !matches!(put, Put::Kept) {
-            Self::put_rarely(id, put, rule.cached);
+        if !short {
+            return Self::put_long(block);
         }
-    }
-
-    /// A thread's first put to this pool, or one while somebody begins to wait.
-    #[cold]
-    fn put_rarely(id: u64, put: Put, keep: bool) {
-        let again = match put {
-            Put::Unknown(block) => {
-                if let Some(charge) = block.charge() {
-                    cache::register(charge.engine());
-                }
-                cache::put(id, block, keep)
+        let put = cache::put(id, block, rule.cached).or_else(|block| {
+            // a thread's first put to this pool
+            if let Some(charge) = block.charge() {
+                cache::register(charge.engine());
             }
-            put => put,
-        };
-        match again {
-            Put::Kept => {}
-            Put::Alerted(engine) => Self::alerted(&engine),
-            Put::Unknown(block) => Self::put_long(block),
-        }
-    }
-
-    /// A cell was filled while somebody waited, or the pool was closed.
-    fn alerted(engine: &Weak<Self>) {
-        // if it is gone, so are all its blocks, which hold it: somebody else has emptied the cell
-        if let Some(engine) = engine.upgrade() {
-            engine.settle();
+            cache::put(id, block, rule.cached)
+        });
+        match put {
+            Ok(true) => {}
+            Ok(false) => Self::alerted(id),
+            Err(block) => Self::put_long(block),
         }
     }
 

@@ -5,6 +5,7 @@ mod budget;
 mod buffer;
 mod builder;
 mod cache;
+mod cells;
 mod class;
 mod clockpro;
 mod engine;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::builder::{Builder, Settings};
+use crate::cells;
 use crate::engine::Engine;
 use crate::error::{BuildError, GetError};
 use crate::future::Get;
@@ -38,6 +39,8 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 pub struct BufferPool(Arc<Handle>);
 
 struct Handle {
+    /// The engine's, one step nearer.
+    id: u64,
     engine: Arc<Engine>,
     _watch: Option<Watch>,
 }
@@ -61,11 +64,12 @@ impl BufferPool {
     }
 
     pub(crate) fn with(settings: Settings, watch: Option<(f32, Duration)>) -> Result<Self, BuildError> {
-        let engine = Engine::new(NEXT.fetch_add(1, Relaxed), settings);
+        let id = NEXT.fetch_add(1, Relaxed);
+        let engine = Engine::new(id, settings);
         let weak = Arc::downgrade(&engine);
         let watch = watch.map(|(threshold, interval)| Watch::start(weak, threshold, interval));
         let watch = watch.transpose().map_err(BuildError::Watch)?;
-        Ok(Self(Arc::new(Handle { engine, _watch: watch })))
+        Ok(Self(Arc::new(Handle { id, engine, _watch: watch })))
     }
 
     #[inline]
@@ -80,6 +84,7 @@ impl BufferPool {
     /// As a `Vec` does for capacities that cannot be: if `len`, rounded up to its size class, is more than the budget,
     /// and if the system has no memory, or does not lock it where that was required. The other ways of getting a
     /// buffer return these as errors.
+    #[inline]
     #[must_use]
     pub fn get(&self, len: usize) -> Buffer {
         Buffer::new(self.must(len), len)
@@ -97,13 +102,20 @@ impl BufferPool {
 
     #[inline]
     fn must(&self, len: usize) -> Block {
+        match cells::get(self.0.id, len) {
+            Some(block) => block,
+            None => self.must_far(len),
+        }
+    }
+
+    #[inline(never)]
+    fn must_far(&self, len: usize) -> Block {
         match self.block(len, None) {
             Ok(block) => block,
             Err(error) => refuse(&error),
         }
     }
 
-    #[inline]
     fn block(&self, len: usize, timeout: Option<Duration>) -> Result<Block, GetError> {
         let engine = self.engine();
         let class = engine.class(len)?;

@@ -75,9 +75,8 @@ impl Slab {
         let capacity = self.class.capacity();
         // SAFETY: `spot < count` and `count * capacity <= region.len`, so the start lies in the region.
         let base = unsafe { self.region.base.add(spot * capacity) };
-        let desc =
-            Desc { base, capacity, class: self.class, dirty, spot, slab: Arc::clone(self), charge: Some(charge) };
-        Ok(Block(Box::new(desc)))
+        let (class, slab, home) = (self.class, Arc::clone(self), charge.engine().home(self.class));
+        Ok(Block(Box::new(Desc { base, capacity, class, dirty, home, spot, slab, charge: Some(charge) })))
     }
 }
 
@@ -89,11 +88,14 @@ impl Drop for Slab {
 }
 
 /// What a block is. On the heap, so that a block is one pointer wide and fits into a [`Slot`](crate::slot::Slot).
+#[repr(align(64))] // what one thread writes there is not to slow another's
 pub(crate) struct Desc {
     base: NonNull<u8>,
     capacity: usize,
     class: Class,
     dirty: usize,
+    /// What a put has to know of its pool.
+    home: u64,
     spot: usize,
     // dropped before the charge: memory is given back before the budget hears of it
     slab: Arc<Slab>,
@@ -142,7 +144,15 @@ impl Block {
     /// The first `len` bytes may be written by whoever has the block.
     #[inline]
     pub(crate) fn expose(&mut self, len: usize) {
-        self.0.dirty = self.0.dirty.max(len);
+        if len > self.0.dirty {
+            self.0.dirty = len;
+        }
+    }
+
+    /// The pool whose cells it goes to when it is put, or [`NOT_NEAR`](crate::cells::NOT_NEAR).
+    #[inline]
+    pub(crate) fn home(&self) -> u64 {
+        self.0.home
     }
 
     #[inline]
