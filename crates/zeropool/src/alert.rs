@@ -38,30 +38,3 @@ impl Alert {
         }
     }
 }
-
-/// Whether the kernel can make all threads of this process pass a barrier, so that those who put need none.
-pub(crate) fn can_fence_others() -> bool {
-    #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
-    {
-        use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
-        return membarrier_query().contains(MembarrierQuery::PRIVATE_EXPEDITED)
-            && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-    }
-    #[allow(unreachable_code)]
-    false
-}
-
-/// That barrier. After it, every put that read the alert as it was before is visible here.
-pub(crate) fn fence_others() {
-    #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
-    {
-        use rustix::thread::{MembarrierCommand, membarrier};
-        let fence = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
-        // registered when the pool was built, and a child of a fork inherits that; should a filter forbid the call
-        // since, no processor keeps a store to itself for as long as this
-        let again = || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && fence();
-        if !(fence() || again()) {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-    }
-}

@@ -4,57 +4,40 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
-use crate::alert::Alert;
-use crate::cells::{Cells, Owner};
+use crate::cells::{Members, Owner, Plan};
 use crate::class::Class;
 use crate::engine::Engine;
-use crate::evict::Touches;
+use crate::near;
 use crate::slab::Block;
 use crate::stack::Stacks;
 use crate::sync::{Mutex, thread_local};
 
 /// All cells of a pool.
-pub(crate) struct Caches {
-    all: Mutex<Vec<Arc<Cells>>>,
-    /// Classes that fit into the budget.
-    classes: usize,
-    used: usize,
-    /// Whether cells are put to with a fence of their own.
-    pub(crate) fence: bool,
-    touches: Option<Touches>,
-}
+pub(crate) struct Caches(Mutex<Members>);
 
 impl Caches {
-    pub(crate) fn new(classes: usize, used: usize, fence: bool, touches: Option<Touches>) -> Self {
-        Self { all: Mutex::new(Vec::new()), classes, used, fence, touches }
-    }
-
-    /// Cells whose thread has ended, with what is in them, or new ones; and their number.
-    fn adopt(&self, pool: u64, alert: &Arc<Alert>) -> (Owner, usize) {
-        let mut all = self.all.lock();
-        if let Some(found) = all.iter().zip(0..).find_map(|(cells, number)| Some((Owner::new(pool, cells)?, number))) {
-            return found;
-        }
-        let cells = Arc::new(Cells::new(self.classes, self.used, self.fence, alert, self.touches.clone()));
-        let owner = Owner::new(pool, &cells).expect("nobody else knows them");
-        all.push(cells);
-        (owner, all.len() - 1)
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self(Mutex::new(Members::new(plan)))
     }
 
     /// A block of this class out of any thread's cells.
     pub(crate) fn steal(&self, class: Class) -> Option<Block> {
-        self.all.lock().iter().find_map(|cells| cells.take(class))
+        self.0.lock().steal(class)
+    }
+
+    /// After the alert was rung: whoever puts from now on hears it, and what was put before is to be seen.
+    pub(crate) fn open_all(&self) {
+        self.0.lock().open_all();
     }
 
     /// How many blocks of this class lie in cells.
     pub(crate) fn blocks(&self, class: Class) -> usize {
-        self.all.lock().iter().map(|cells| cells.blocks(class)).sum()
+        self.0.lock().blocks(class)
     }
 
     /// Hits, and pages that they had in memory already.
     pub(crate) fn counted(&self) -> (u64, u64) {
-        let counted = self.all.lock().iter().map(|cells| cells.counted()).collect::<Vec<_>>();
-        counted.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        self.0.lock().counted()
     }
 }
 
@@ -67,23 +50,31 @@ thread_local! {
 pub(crate) struct Mine {
     owner: Owner,
     /// Which shard this thread prefers.
-    pub(crate) thread: usize,
+    thread: usize,
     /// What does not fit into the cells goes here, without counting references to the engine.
     stacks: Arc<Stacks>,
     engine: Weak<Engine>,
 }
 
 impl Mine {
-    pub(crate) fn cells(&self) -> &Cells {
-        self.owner.cells()
+    /// A free block for `len` bytes, counted: of the thread's own, from the stacks, or another's.
+    pub(crate) fn get(&self, engine: &Engine, class: Class, len: usize) -> Option<Block> {
+        if self.owner.is_calm() {
+            engine.caches.0.lock().close(&self.owner);
+        }
+        self.owner.get(class, len).or_else(|| {
+            let block = self.stacks.pop(self.thread, class).or_else(|| engine.caches.steal(class))?;
+            self.owner.count(&block, len);
+            Some(block)
+        })
     }
 
     /// `Ok(false)` as for cells.
     fn put(&self, block: Block, keep: bool) -> bool {
-        let left = if keep { self.cells().put(block) } else { Err(block) };
+        let left = if keep { self.owner.cells().put(block) } else { Err(block) };
         left.unwrap_or_else(|block| {
             self.stacks.push(self.thread, block);
-            self.cells().alert().is_quiet()
+            self.owner.cells().alert().is_quiet()
         })
     }
 }
@@ -94,7 +85,7 @@ fn mine<W, R>(pool: u64, what: W, with: impl FnOnce(&Mine, W) -> R) -> Result<R,
     let done = MINE.try_with(|mine| {
         let mine = mine.borrow();
         let mine = mine.iter().find(|mine| mine.owner.pool() == pool)?;
-        mine.owner.come_near();
+        near::come(&mine.owner);
         what.take().map(|what| with(mine, what))
     });
     match (done.ok().flatten(), what) {
@@ -117,10 +108,10 @@ pub(crate) fn with_mine<R>(engine: &Arc<Engine>, with: impl Fn(&Mine) -> R) -> O
 pub(crate) fn register(engine: &Arc<Engine>) {
     // `Err`: the thread is ending, and can do without
     let _ = MINE.try_with(|mine| {
-        let (owner, thread) = engine.caches.adopt(engine.id, &engine.alert);
+        let (owner, thread) = engine.caches.0.lock().adopt(engine.id);
         let mut mine = mine.borrow_mut();
         // caches of pools that are gone
-        mine.retain(|mine| !mine.cells().alert().is_closed());
+        mine.retain(|mine| !mine.owner.cells().alert().is_closed());
         let stacks = Arc::clone(&engine.stacks);
         mine.push(Mine { owner, thread, stacks, engine: Arc::downgrade(engine) });
     });

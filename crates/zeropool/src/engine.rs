@@ -10,14 +10,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crate::alert::{self, Alert};
+use crate::alert::Alert;
+use crate::barrier;
 use crate::budget::{Charge, Ledger};
 use crate::builder::Settings;
 use crate::cache::{self, Caches};
-use crate::cells::NOT_NEAR;
+use crate::cells::Plan;
 use crate::class::{Class, PAGE};
 use crate::error::GetError;
 use crate::evict::Policy;
+use crate::near::NOT_NEAR;
 use crate::region::{HUGE, Refusal};
 use crate::slab::{Block, Slab};
 use crate::stack::Stacks;
@@ -55,14 +57,21 @@ impl Engine {
     pub(crate) fn new(id: u64, settings: Settings) -> Arc<Self> {
         let policy = Policy::new(settings.eviction);
         let classes = Class::up_to(settings.budget);
-        let fence = !alert::can_fence_others();
+        let alert = Arc::new(Alert::new());
+        let plan = Plan {
+            classes,
+            used: settings.cells,
+            alone: barrier::has_heavy(),
+            alert: Arc::clone(&alert),
+            touches: policy.touches().cloned(),
+        };
         Arc::new(Self {
             id,
             classes,
             ledger: Ledger::new(settings.budget),
             counters: Counters::default(),
-            alert: Arc::new(Alert::new()),
-            caches: Caches::new(classes, settings.cells, fence, policy.touches().cloned()),
+            alert,
+            caches: Caches::new(plan),
             stacks: Arc::new(Stacks::new(settings.shards)),
             queue: Queue::new(),
             policy,
@@ -89,13 +98,7 @@ impl Engine {
         if !self.alert.is_quiet() {
             return None;
         }
-        let block = cache::with_mine(self, |mine| {
-            let block = mine.cells().take(class).or_else(|| self.stacks.pop(mine.thread, class));
-            let block = block.or_else(|| self.caches.steal(class))?;
-            mine.cells().count_hit(&block, len);
-            Some(block)
-        });
-        block.flatten()
+        cache::with_mine(self, |mine| mine.get(self, class, len)).flatten()
     }
 
     /// A block now, or why not.
@@ -201,8 +204,8 @@ impl Engine {
         self.counters.waits.fetch_add(1, Relaxed);
         // a block that came back between the claim and the alert went the short way: look again. Who finds others
         // before it finds the alert set since the first of them came, who does this for all
-        if first && !self.caches.fence {
-            alert::fence_others();
+        if first {
+            self.caches.open_all();
         }
         self.serve();
         Err(waiter)

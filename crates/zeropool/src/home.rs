@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::alert;
 use crate::cache;
-use crate::cells;
 use crate::class::Class;
 use crate::engine::{Engine, Grant};
+use crate::near;
 use crate::slab::Block;
 
 impl Engine {
@@ -15,7 +14,7 @@ impl Engine {
     #[inline]
     pub(crate) fn put(block: Block) {
         let pool = block.home();
-        match cells::put(block) {
+        match near::put(block) {
             Ok(true) => {}
             Ok(false) => Self::alerted(pool),
             Err(block) => Self::put_far(block),
@@ -100,9 +99,7 @@ impl Engine {
     /// The last handle is gone: nothing is kept from now on.
     pub(crate) fn close(self: &Arc<Self>) {
         self.alert.close();
-        if !self.caches.fence {
-            alert::fence_others();
-        }
+        self.caches.open_all();
         self.drain();
     }
 

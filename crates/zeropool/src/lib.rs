@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod alert;
+mod barrier;
 mod budget;
 mod buffer;
 mod builder;
@@ -12,7 +13,9 @@ mod engine;
 mod error;
 mod evict;
 mod future;
+mod gate;
 mod home;
+mod near;
 mod numa;
 mod part;
 mod pool;

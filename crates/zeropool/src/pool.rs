@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::builder::{Builder, Settings};
-use crate::cells;
 use crate::engine::Engine;
 use crate::error::{BuildError, GetError};
 use crate::future::Get;
+use crate::near;
 use crate::pressure::{self, Relief, Watch};
 use crate::slab::Block;
 use crate::stats::Stats;
@@ -102,7 +102,7 @@ impl BufferPool {
 
     #[inline]
     fn must(&self, len: usize) -> Block {
-        match cells::get(self.0.id, len) {
+        match near::get(self.0.id, len) {
             Some(block) => block,
             None => self.must_far(len),
         }

@@ -88,14 +88,15 @@ impl Drop for Slab {
 }
 
 /// What a block is. On the heap, so that a block is one pointer wide and fits into a [`Slot`](crate::slot::Slot).
-#[repr(align(64))] // what one thread writes there is not to slow another's
+// the first line has what gets and puts look at, and what one thread writes there is not to slow another's
+#[repr(C, align(64))]
 pub(crate) struct Desc {
     base: NonNull<u8>,
     capacity: usize,
-    class: Class,
     dirty: usize,
     /// What a put has to know of its pool.
     home: u64,
+    class: Class,
     spot: usize,
     // dropped before the charge: memory is given back before the budget hears of it
     slab: Arc<Slab>,
@@ -149,7 +150,7 @@ impl Block {
         }
     }
 
-    /// The pool whose cells it goes to when it is put, or [`NOT_NEAR`](crate::cells::NOT_NEAR).
+    /// The pool whose cells it goes to when it is put, or [`NOT_NEAR`](crate::near::NOT_NEAR).
     #[inline]
     pub(crate) fn home(&self) -> u64 {
         self.0.home

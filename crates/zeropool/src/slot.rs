@@ -1,7 +1,7 @@
-//! One-block cells of the thread caches.
+//! A cell for one block.
 //!
-//! What this file guarantees: a [`Slot`] owns the block it holds; taking it out is one atomic exchange, so one taker gets
-//! it.
+//! What this file guarantees: a [`Slot`] owns the block it holds, and who takes it out is the only one: by an exchange, or
+//! by the word of its caller.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use crate::slab::{Block, Desc};
 use crate::sync::AtomicPtr;
 
-/// A cell for one block. One thread puts, any thread takes.
+/// One thread puts, any thread takes.
 pub(crate) struct Slot(AtomicPtr<Desc>);
 
 impl Slot {
@@ -24,6 +24,7 @@ impl Slot {
         !self.0.load(SeqCst).is_null()
     }
 
+    /// While others may take too.
     #[inline]
     pub(crate) fn take(&self) -> Option<Block> {
         if self.0.load(SeqCst).is_null() {
@@ -33,26 +34,37 @@ impl Slot {
         if desc.is_null() {
             return None;
         }
-        // SAFETY: pointers get in by `Box::into_raw` in `put` only, and the exchange gave this one to nobody else.
+        // SAFETY: pointers get in by `Box::into_raw` in `put` only, and the exchange gave this one to nobody else, nor
+        // does anybody `take_alone` meanwhile: its caller's word.
+        Some(Block(unsafe { Box::from_raw(desc) }))
+    }
+
+    /// While nobody else does, with plain loads and stores.
+    ///
+    /// # Safety
+    ///
+    /// No other thread takes from this cell from before this call until what it did is visible to that thread, and what
+    /// other threads took before is visible to this one.
+    #[inline]
+    pub(crate) unsafe fn take_alone(&self) -> Option<Block> {
+        let desc = self.0.load(Relaxed);
+        if desc.is_null() {
+            return None;
+        }
+        self.0.store(ptr::null_mut(), Relaxed);
+        // SAFETY: pointers get in by `Box::into_raw` in `put` only. Nobody took this one before, or the load had seen the
+        // cell empty, and nobody will: the cell is empty for all who take later.
         Some(Block(unsafe { Box::from_raw(desc) }))
     }
 
     /// Puts the block in if the cell is empty. For the owner of the cell: with two threads putting at once, one of the
     /// blocks could be lost (a leak).
-    ///
-    /// With `fence` this is ordered before whatever the thread reads next, by everybody's clock. Without, whoever
-    /// depends on that order calls `membarrier`.
     #[inline]
-    pub(crate) fn put(&self, block: Block, fence: bool) -> Result<(), Block> {
+    pub(crate) fn put(&self, block: Block) -> Result<(), Block> {
         if !self.0.load(Relaxed).is_null() {
             return Err(block);
         }
-        let desc = Box::into_raw(block.0);
-        if fence {
-            self.0.swap(desc, SeqCst);
-        } else {
-            self.0.store(desc, Release);
-        }
+        self.0.store(Box::into_raw(block.0), Release);
         Ok(())
     }
 }

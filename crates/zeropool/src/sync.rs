@@ -6,6 +6,22 @@ mod imp {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::thread_local;
 
+    /// Between two looks at what another thread is about to do.
+    #[derive(Default)]
+    pub(crate) struct Pause(u32);
+
+    impl Pause {
+        pub(crate) fn pause(&mut self) {
+            if self.0 < 64 && !cfg!(miri) {
+                self.0 += 1;
+                std::hint::spin_loop();
+            } else {
+                // it was put to sleep
+                std::thread::yield_now();
+            }
+        }
+    }
+
     #[derive(Default)]
     pub(crate) struct Condvar(parking_lot::Condvar);
 
@@ -37,6 +53,15 @@ mod imp {
     pub(crate) use shuttle::sync::MutexGuard;
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use shuttle::thread_local;
+
+    #[derive(Default)]
+    pub(crate) struct Pause;
+
+    impl Pause {
+        pub(crate) fn pause(&mut self) {
+            shuttle::thread::yield_now();
+        }
+    }
 
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);

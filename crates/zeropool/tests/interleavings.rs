@@ -1,5 +1,5 @@
 //! Interleavings of threads, by the thousand: `RUSTFLAGS="--cfg shuttle" cargo test --test interleavings`.
-//! That nothing is left of a pool that ends is seen from inside only: the same with `--lib ends`.
+//! What is seen from inside only: the same with `--lib ends` (nothing is left of a pool that ends) and `--lib gate`.
 #![cfg(shuttle)]
 
 use std::future::Future;
@@ -98,5 +98,26 @@ fn futures_are_woken() {
         let returned = thread::spawn(move || drop(held));
         shuttle::future::block_on(async { drop(pool.get_async(4096).await.unwrap()) });
         returned.join().unwrap();
+    });
+}
+
+#[test]
+fn what_others_take_is_not_taken_twice() {
+    explore(|| {
+        let pool = pool(3);
+        let stranger = thread::spawn({
+            let pool = pool.clone();
+            move || {
+                pool.get(4096).fill(200);
+                pool.trim();
+            }
+        });
+        for canary in 0..4 {
+            let mut pair = [pool.get(4096), pool.get(4096)];
+            pair.iter_mut().zip([canary, canary + 100]).for_each(|(buffer, canary)| buffer[0] = canary);
+            assert!(pair.iter().zip([canary, canary + 100]).all(|(buffer, canary)| buffer[0] == canary));
+        }
+        stranger.join().unwrap();
+        assert_eq!(pool.stats().in_use, 0);
     });
 }

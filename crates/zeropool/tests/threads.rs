@@ -158,3 +158,46 @@ fn nobody_misses_a_return() {
     let stats = pool.stats();
     assert_eq!((stats.in_use, stats.misses), (0, 1));
 }
+
+/// One thread uses its own, others take from it whatever they can: by requests, by trims, by looking.
+#[test]
+fn what_others_take_is_not_taken_twice() {
+    let pool = BufferPool::builder().budget(64 * 4096).build().unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        for i in 0..2u8 {
+            let (pool, over) = (&pool, &over);
+            scope.spawn(move || {
+                let mut dice = Dice(5 + u64::from(i));
+                for round in 0.. {
+                    if over.load(std::sync::atomic::Ordering::Relaxed) || cfg!(miri) && round == 10 {
+                        return;
+                    }
+                    match dice.roll(4) {
+                        0 => assert!(pool.trim_to(4096) <= 64 * 4096),
+                        1 => assert!(pool.stats().resident <= 64 * 4096),
+                        _ => {
+                            let mut all: Vec<_> = (0..3).map(|_| pool.get(4000)).collect();
+                            all.iter_mut().for_each(|buffer| mark(buffer, 201 + i));
+                            all.iter().for_each(|buffer| check(buffer, 201 + i));
+                        }
+                    }
+                    // long enough for the owner to have its cells for itself again
+                    for _ in 0..dice.roll(20_000) {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+        }
+        let mut dice = Dice(99);
+        for round in 0..if cfg!(miri) { ROUNDS } else { 50 * ROUNDS } {
+            let canary = u8::try_from(round % 199).unwrap();
+            let mut all: Vec<_> = (0..=dice.roll(3)).map(|_| pool.get(4000)).collect();
+            all.iter_mut().for_each(|buffer| mark(buffer, canary));
+            all.iter().for_each(|buffer| check(buffer, canary));
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let stats = pool.stats();
+    assert_eq!((stats.in_use, stats.resident), (0, stats.free));
+}
