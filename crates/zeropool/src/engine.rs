@@ -1,4 +1,5 @@
-//! What all handles of a pool share, and where a block comes from. Where it goes is in `home.rs`.
+//! What all handles of a pool share, and where a block comes from. Where it goes is in `home.rs`, how new
+//! ones are made in `make.rs`.
 //!
 //! The way of a request, each step tried when the one before has nothing: this thread's cells, the stacks, other
 //! threads' cells, room in the budget, room made by giving up free blocks, the queue.
@@ -20,7 +21,6 @@ use crate::class::{Class, PAGE};
 use crate::error::GetError;
 use crate::evict::Policy;
 use crate::near::NOT_NEAR;
-use crate::region::{HUGE, Refusal};
 use crate::slab::{Block, Slab};
 use crate::stack::Stacks;
 use crate::stats::Counters;
@@ -46,7 +46,7 @@ pub(crate) struct Engine {
     queue: Queue<Grant>,
     pub(crate) policy: Policy,
     /// Shared slabs, by class. Blocks keep them; the last one ends its slab.
-    slabs: Box<[Mutex<Vec<Weak<Slab>>>]>,
+    pub(crate) slabs: Box<[Mutex<Vec<Weak<Slab>>>]>,
 }
 
 // a panic in a user's code leaves no lock held and nothing half done: every change of the books is one step
@@ -300,38 +300,5 @@ impl Engine {
                 })
             }
         }
-    }
-
-    /// A new block, from a slab that has a free spot or from a new one; or why not, and the charge back.
-    fn make(&self, mut charge: Charge) -> Result<Block, (Refusal, Charge)> {
-        let class = charge.class();
-        let wish = self.settings.wish(class);
-        let mut slabs = self.slabs[class.index()].lock();
-        slabs.retain(|slab| slab.strong_count() > 0);
-        for slab in slabs.iter().filter_map(Weak::upgrade) {
-            match slab.carve(charge) {
-                Ok(block) => return Ok(block),
-                Err(back) => charge = back,
-            }
-        }
-        let shared = class.capacity() < HUGE && !wish.heap;
-        if !shared {
-            drop(slabs);
-            return self.map(class, charge).map(|(block, _)| block);
-        }
-        let (block, slab) = self.map(class, charge)?;
-        if slab.is_shared() {
-            slabs.push(Arc::downgrade(&slab));
-        }
-        Ok(block)
-    }
-
-    fn map(&self, class: Class, charge: Charge) -> Result<(Block, Arc<Slab>), (Refusal, Charge)> {
-        let slab = match self.settings.map(class, &self.counters) {
-            Ok(slab) => slab,
-            Err(refusal) => return Err((refusal, charge)),
-        };
-        let block = slab.carve(charge).unwrap_or_else(|_| unreachable!("a new slab has room for one"));
-        Ok((block, slab))
     }
 }

@@ -15,6 +15,7 @@ mod evict;
 mod future;
 mod gate;
 mod home;
+mod make;
 mod near;
 mod numa;
 mod part;
