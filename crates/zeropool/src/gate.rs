@@ -21,9 +21,8 @@ const ASKED: u32 = 1;
 /// Everybody exchanges.
 const OPEN: u32 = 2;
 
-/// After so many of its own exchanges without being robbed the owner closes the gate. Opening it costs a `membarrier`
-/// of a few microseconds, an exchange a few nanoseconds: with this number neither side pays more than twice what it would
-/// if it knew what comes.
+/// After so many of its own exchanges without being robbed the owner closes the gate. If opening it costs microseconds
+/// (`membarrier`) and an exchange nanoseconds, neither side pays much more than twice what it would if it knew what comes.
 const PATIENCE: u32 = if cfg!(any(miri, shuttle)) { 2 } else { 1024 };
 
 pub(crate) struct Gate {
