@@ -6,6 +6,7 @@ mod encoding;
 mod finish;
 mod lazy;
 mod member;
+mod natural;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ pub use anamnesis_template::ByteRange;
 pub use encoding::{Encoding, Layout, Opaque, Packing, Sparse};
 pub use lazy::{Lazy, Quantizer};
 pub use member::{Guard, Member};
+pub use natural::natural;
 
 pub(crate) use finish::{NameIndex, quote, repeated};
 
