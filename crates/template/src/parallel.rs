@@ -14,7 +14,7 @@ mod rules;
 mod slice;
 
 pub use rules::{Rule, Rules};
-pub use slice::slice;
+pub use slice::{Experts, slice};
 
 /// Which worker, of how many, and what of the model decides its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

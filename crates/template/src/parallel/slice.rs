@@ -69,9 +69,17 @@ pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Resul
     parts.into_iter().map(|part| runs(shape, dim, part, item_bytes)).filter_map(Result::transpose).collect()
 }
 
-/// What of an expert's tensor a name speaks of.
+/// Of which experts a tensor is, by its name.
+///
+/// ```
+/// use anamnesis_template::parallel::Experts;
+///
+/// assert_eq!(Experts::of("model.layers.3.mlp.experts.7.w2.weight"), Some(Experts::One(7)));
+/// assert_eq!(Experts::of("blk.3.ffn_down_exps.weight"), Some(Experts::All));
+/// assert_eq!(Experts::of("model.layers.3.mlp.shared_experts.w2.weight"), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Experts {
+pub enum Experts {
     /// The tensor of one expert.
     One(u64),
     /// The tensor of all, one after the other.
@@ -79,7 +87,8 @@ pub(super) enum Experts {
 }
 
 impl Experts {
-    pub(super) fn of(name: &str) -> Option<Self> {
+    /// What the name says: `….experts.7.…`, `….experts.…`, `…_exps.…`; `None` if it is of no routed expert.
+    pub fn of(name: &str) -> Option<Self> {
         if let Some((_, rest)) = name.split_once(".experts.") {
             let number = rest.split('.').next().and_then(|part| part.parse().ok());
             return Some(number.map_or(Self::All, Self::One));

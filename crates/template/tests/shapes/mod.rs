@@ -1,4 +1,5 @@
 //! Checkpoints as they are published, by their configurations: names, shapes, shards, places in the files.
+#![allow(dead_code)] // each test uses its part
 
 use std::fmt::Write as _;
 
@@ -21,6 +22,15 @@ impl Dtype {
             Self::F8 => 1,
         }
     }
+
+    /// Its name in a header.
+    fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::BF16 => "BF16",
+            Self::F8 => "F8_E4M3",
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +49,8 @@ impl Tensor {
 /// Files of a model, with each tensor's offset in the file.
 pub(crate) struct Model {
     files: Vec<(File, Vec<(Tensor, u64)>)>,
+    /// What each file begins with.
+    headers: Vec<Vec<u8>>,
     pub(crate) split: Split,
 }
 
@@ -71,25 +83,31 @@ impl List {
             shard.1.push(tensor);
         }
         let count = shards.len();
+        let mut headers = Vec::new();
         let file = |(i, (nbytes, mut tensors)): (usize, (u64, Vec<Tensor>))| {
             tensors.sort_by(|a, b| (a.dtype, &a.name).cmp(&(b.dtype, &b.name)));
             let mut header = String::from("{\"__metadata__\":{\"format\":\"pt\"}");
             let mut at = 0;
             for t in &tensors {
                 let Tensor { name, shape, dtype } = t;
+                let dtype = dtype.name();
                 let end = at + t.nbytes();
                 write!(
                     header,
-                    ",\"{name}\":{{\"dtype\":\"{dtype:?}\",\"shape\":{shape:?},\"data_offsets\":[{at},{end}]}}"
+                    ",\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{at},{end}]}}"
                 )
                 .unwrap();
                 at = end;
             }
-            let mut start = 8 + (header.len() as u64 + 1).next_multiple_of(8);
+            header.push('}');
+            header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+            let header = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+            let mut start = header.len() as u64;
             let mut file = File::new(format!("model-{:05}-of-{count:05}.safetensors", i + 1), start + nbytes).unwrap();
-            file.key = Some(ContentKey::of(header.as_bytes()));
+            file.key = Some(ContentKey::of(&header));
             file.mtime =
                 (i as u64 * 30_123_456_789).checked_add_signed(1_730_000_000_000_000_000).map(u64::cast_signed);
+            headers.push(header);
             let place = |tensor: Tensor| {
                 let offset = start;
                 start += tensor.nbytes();
@@ -97,7 +115,8 @@ impl List {
             };
             (file, tensors.into_iter().map(place).collect())
         };
-        Model { files: shards.into_iter().enumerate().map(file).collect(), split }
+        let files = shards.into_iter().enumerate().map(file).collect();
+        Model { files, headers, split }
     }
 }
 
@@ -167,12 +186,17 @@ pub(crate) fn deepseek_671b() -> Model {
     }
     list.bf16("model.norm.weight", &[hidden]);
     list.bf16("lm_head.weight", &[words, hidden]);
-    list.shard(4_300_000_000, Split { world: 16, heads: 128, kv_heads: 128, ..Split::default() })
+    list.shard(4_250_000_000, Split { world: 16, heads: 128, kv_heads: 128, ..Split::default() })
 }
 
 impl Model {
     pub(crate) fn nbytes(&self) -> u64 {
         self.files.iter().map(|(file, _)| file.nbytes).sum()
+    }
+
+    /// Each file's name, what it begins with, and its length.
+    pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = (&str, &[u8], u64)> {
+        self.files.iter().zip(&self.headers).map(|((file, _), header)| (&*file.path, &header[..], file.nbytes))
     }
 
     pub(crate) fn tensors(&self) -> usize {
