@@ -7,6 +7,7 @@ mod finish;
 mod lazy;
 mod member;
 mod natural;
+mod whole;
 
 use std::path::PathBuf;
 

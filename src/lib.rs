@@ -50,6 +50,7 @@ mod limits;
 pub mod load;
 mod metadata;
 pub mod plan;
+mod predict;
 mod remember;
 pub mod scheme;
 pub mod sink;
@@ -57,6 +58,8 @@ pub mod source;
 mod tensor;
 
 pub use anamnesis_kernel::{BlockFormat, Dtype};
+/// I/O templates: their files, and the rules by which tensors are split over workers.
+pub use anamnesis_template as template;
 pub use catalog::{ByteRange, Catalog, Encoding, Endian, Layout, TensorInfo};
 pub use checkpoint::{Checkpoint, OpenOptions};
 pub use error::{Error, ErrorKind, Result};
@@ -66,6 +69,7 @@ pub use limits::Limits;
 pub use load::{Load, Loaded, load};
 pub use metadata::{Item, Metadata, StoredArray, Value};
 pub use plan::Plan;
+pub use predict::{Order, Predict, predict};
 pub use remember::{Remember, Remembered, remember};
 pub use scheme::QuantConfig;
 pub use source::Source;

@@ -16,6 +16,18 @@ pub struct Member {
     pub guard: Guard,
 }
 
+impl Member {
+    /// What is checked in front of its bytes.
+    pub(crate) fn front(&self) -> ByteRange {
+        let start = match &self.guard {
+            Guard::ZipLocal { at, .. } => *at,
+            Guard::Count { .. } => self.bytes.start.saturating_sub(8),
+        };
+        let start = start.min(self.bytes.start);
+        ByteRange { start, len: self.bytes.start - start, ..self.bytes }
+    }
+}
+
 /// What stands before a member's bytes, checked when they are first read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,0 +1,34 @@
+//! What of a model's configuration decides how it is split.
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+use crate::scheme::QuantConfig;
+
+/// Sizes of the model, where they are said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Config {
+    pub(super) heads: Option<u64>,
+    pub(super) kv_heads: Option<u64>,
+    pub(super) layers: Option<u64>,
+}
+
+impl Config {
+    /// From the `config.json` beside a checkpoint, or from a GGUF's metadata.
+    pub(super) fn of(checkpoint: &Checkpoint) -> Result<Self> {
+        let metadata = &checkpoint.catalog().metadata;
+        if let Some(model) = metadata.text("general.architecture") {
+            let size = |name: &str| metadata.integer(&[model, ".", name].concat());
+            let heads = size("attention.head_count");
+            // said where they are fewer; a list where they differ between layers, which are then split evenly
+            let kv_heads = size("attention.head_count_kv");
+            return Ok(Self { heads, kv_heads, layers: size("block_count") });
+        }
+        // the other formats lie beside anyone's configuration
+        let path = checkpoint.path().filter(|_| matches!(checkpoint.catalog().format, "safetensors" | "pth"));
+        let Some(path) = path else { return Ok(Self::default()) };
+        let config = QuantConfig::beside(path)?;
+        let heads = config.size(&["num_attention_heads", "n_head", "n_heads"]);
+        let kv_heads = config.size(&["num_key_value_heads", "multi_query_group_num", "n_head_kv", "num_kv_heads"]);
+        Ok(Self { heads, kv_heads, layers: config.size(&["num_hidden_layers", "n_layer", "n_layers"]) })
+    }
+}

@@ -1,0 +1,155 @@
+//! Which bytes of a tensor a worker reads: rules on shapes, where its bytes lie as they are.
+
+use anamnesis_template::Runs;
+use anamnesis_template::parallel::{Experts, Rule, Rules, Split, slice};
+
+use super::packed;
+use crate::catalog::{Catalog, Encoding, TensorInfo, quote};
+use crate::error::{Error, Result};
+use crate::plan::addressable;
+
+/// How many workers there are, and how they share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Degrees {
+    /// Workers that share each matrix.
+    pub(super) tp: u32,
+    /// Stages of a pipeline that share the layers.
+    pub(super) pp: u32,
+    /// Copies that share nothing but experts.
+    pub(super) dp: u32,
+    /// Among how many of a stage's workers whole experts are dealt out.
+    pub(super) ep: u32,
+}
+
+/// Workers that a template has at most: what its readers allow.
+const WORKERS: u32 = 65_536;
+
+/// Which of them a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Worker {
+    pub(super) rank: u32,
+    tp: u32,
+    pub(super) pp: u32,
+    dp: u32,
+}
+
+impl Degrees {
+    /// All workers, by their rank: copies of stages of workers that share matrices, as vLLM numbers them.
+    pub(super) fn workers(self) -> Result<impl Iterator<Item = Worker>> {
+        let Self { tp, pp, dp, ep } = self;
+        let named = [("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep)];
+        if let Some((name, _)) = named.iter().find(|(_, degree)| *degree == 0) {
+            return Err(Error::misuse(format!("{name} is 0; it is at least 1")));
+        }
+        let count = [pp, dp].iter().try_fold(tp, |count, degree| count.checked_mul(*degree));
+        let Some(count) = count.filter(|count| *count <= WORKERS) else {
+            return Err(Error::misuse(format!("tp {tp}, pp {pp} and dp {dp} are more than {WORKERS} workers")));
+        };
+        if !(tp * dp).is_multiple_of(ep) {
+            return Err(Error::misuse(format!("ep {ep} does not divide the {} workers of a stage (tp × dp)", tp * dp)));
+        }
+        Ok((0..count).map(move |rank| Worker { rank, tp: rank % tp, pp: rank / tp % pp, dp: rank / tp / pp }))
+    }
+
+    /// What a worker is called.
+    pub(super) fn name(self, worker: Worker) -> String {
+        let parts = [("dp", worker.dp, self.dp), ("pp", worker.pp, self.pp), ("tp", worker.tp, self.tp)];
+        let parts = parts.iter().filter(|(.., degree)| *degree > 1).map(|(name, number, _)| format!("{name} {number}"));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Of a vector that is no longer a part would not be read alone: shapes, single scales, small biases.
+const PAGE: u64 = 4096;
+
+/// What of the model decides how it is split.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) heads: u64,
+    pub(super) kv_heads: u64,
+    pub(super) experts: u64,
+}
+
+/// The runs of a tensor that a worker reads, from the tensor's first byte; `None` for one that can only be read whole.
+pub(super) fn share(
+    catalog: &Catalog,
+    rules: &Rules,
+    info: &TensorInfo,
+    rule: Rule,
+    worker: Worker,
+    degrees: Degrees,
+    sizes: Sizes,
+) -> Result<Option<Vec<Runs>>> {
+    let Some((shape, item)) = items(info) else { return Ok(None) };
+    let rule = if shape.len() < 2 && info.bytes.len <= PAGE { Rule::Replicated } else { rule };
+    let Degrees { tp, dp, ep, .. } = degrees;
+    let Sizes { heads, kv_heads, experts } = sizes;
+    let wrong = |e: anamnesis_template::Error| Error::from(e).about(&format!("tensor {}", quote(&info.name)));
+    if Experts::of(&info.name).is_none() {
+        let split = Split { rank: worker.tp, world: tp, heads, kv_heads, experts: 0 };
+        return cut(catalog, info, rule, &shape, item, &split).map(Some).map_err(wrong);
+    }
+    // experts are shared by the copies too: by whole ones among `ep` workers, and each by the workers of such a group
+    let (rank, group) = (worker.dp * tp + worker.tp, tp * dp / ep);
+    let within = Split { rank: rank % group, world: group, heads, kv_heads, experts: 0 };
+    if ep == 1 {
+        return cut(catalog, info, rule, &shape, item, &within).map(Some).map_err(wrong);
+    }
+    let among = Split { rank: rank / group, world: ep, experts, ..Split::default() };
+    let own = rules.slices(&info.name, &shape, item, &among).map_err(wrong)?;
+    let [whole] = own[..] else { return Ok(Some(own)) };
+    if group == 1 || whole.count != 1 {
+        return Ok(Some(vec![whole]));
+    }
+    // of a tensor of all experts: the own ones, which are shared like a tensor of so many
+    let mut part = shape.clone();
+    if Experts::of(&info.name) == Some(Experts::All)
+        && let Some((first, rest)) = part.split_first_mut()
+    {
+        *first = whole.len / rest.iter().product::<u64>().saturating_mul(item).max(1);
+    }
+    let runs = cut(catalog, info, rule, &part, item, &within).map_err(wrong)?;
+    Ok(Some(runs.into_iter().filter_map(|runs| runs.placed(0, whole.start)).collect()))
+}
+
+/// As [`slice()`], of tensors that are stored the other way round too.
+fn cut(
+    catalog: &Catalog,
+    info: &TensorInfo,
+    rule: Rule,
+    shape: &[u64],
+    item: u64,
+    split: &Split,
+) -> anamnesis_template::Result<Vec<Runs>> {
+    if packed::inputs_first(catalog, info) {
+        packed::slice(rule, shape, item, split)
+    } else {
+        slice(rule, shape, item, split)
+    }
+}
+
+/// Its shape in items that are not cut, and bytes of such an item; `None` if its bytes do not lie as they are.
+fn items(info: &TensorInfo) -> Option<(Vec<u64>, u64)> {
+    if !addressable(info) || info.quantizer.is_some() {
+        return None;
+    }
+    let mut shape = info.shape.to_vec();
+    let mut inner = |per: u64, bytes: u64| {
+        // a row that ends inside an item cannot be cut
+        let last = shape.last_mut()?;
+        *last = last.is_multiple_of(per).then_some(*last / per)?;
+        Some(bytes)
+    };
+    let item = match &info.encoding {
+        Encoding::Block(format) => inner(u64::from(format.block_len), u64::from(format.block_bytes)),
+        Encoding::Plain(dtype) if dtype.item_bytes().is_none() => {
+            // less than a byte each: as many as fill whole bytes
+            let bits = dtype.bits();
+            let shared = 1 << bits.trailing_zeros().min(3);
+            inner(8 / shared, bits / shared)
+        }
+        encoding => encoding.item_bytes(),
+    }?;
+    let nbytes = shape.iter().try_fold(item, |n, size| n.checked_mul(*size))?;
+    (nbytes == info.bytes.len).then_some((shape, item))
+}
