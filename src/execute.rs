@@ -169,7 +169,11 @@ impl<'r, 'w> Crew<'r, 'w> {
                 self.slots.done(item.job);
                 self.tick(nbytes as u64)
             }
-            (Work::Stream { from }, _) => self.stream(item.job, *from, out, buffers),
+            (Work::Stream { from }, _) => {
+                let info = &self.checkpoint.catalog().tensors()[job.parts[0].tensor];
+                route.iter().for_each(|route| route.whole_beside(self.checkpoint.catalog(), info));
+                self.stream(item.job, *from, out, buffers)
+            }
             (Work::Tiles { .. }, Piece::Whole) => unreachable!("tiles come as tiles"),
         }
     }

@@ -10,6 +10,8 @@
 //! | [`Pread`] | threads that read into pool buffers | warm and owned; network file systems |
 //! | [`Uring`] | io_uring, a queue of reads into pool buffers | cold; on one core |
 //!
+//! [`Recording`] wraps any of them, and tells afterwards what was read in which order.
+//!
 //! [`Pread`] and [`Uring`] read around the page cache (`O_DIRECT`) if asked to, where the file system can.
 //! [`choose`] picks one from what can be seen of the files, and says why.
 
@@ -23,6 +25,7 @@ mod facts;
 mod loaded;
 mod mapped;
 mod pread;
+mod record;
 mod run;
 mod tensors;
 #[cfg(all(target_os = "linux", feature = "uring"))]
@@ -30,6 +33,7 @@ mod uring;
 
 use std::fmt::Debug;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use zeropool::{BufferPool, Shared};
@@ -46,6 +50,7 @@ pub use facts::{Facts, Kind};
 pub use loaded::{Loaded, LoadedTensor, Stream};
 pub use mapped::Mapped;
 pub use pread::Pread;
+pub use record::Recording;
 pub use tensors::{Load, load};
 #[cfg(all(target_os = "linux", feature = "uring"))]
 pub use uring::Uring;
@@ -74,6 +79,23 @@ pub trait Feed<'c>: Sync {
     /// # Errors
     /// The system's, with file and offset; no memory within the pool's budget; a number that was taken before.
     fn take(&self, read: usize) -> Result<Chunk<'c>>;
+
+    /// Hears of bytes that are read without it: of tensors that are inflated or gathered, of what is checked in front of
+    /// a member. For who records or counts; loaders need not care.
+    fn beside(&self, bytes: ByteRange) {
+        let _ = bytes;
+    }
+}
+
+/// A loader that is used by several.
+impl<L: Loader + ?Sized> Loader for Arc<L> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+        (**self).run(reading, reads, body)
+    }
 }
 
 /// What loaders need besides the list of reads.

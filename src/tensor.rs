@@ -8,7 +8,7 @@ mod order;
 use std::borrow::Cow;
 use std::io::Read;
 
-use crate::catalog::{Encoding, Layout, Packing, TensorInfo, quote};
+use crate::catalog::{ByteRange, Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::limits::over;
@@ -165,6 +165,16 @@ impl<'c> Tensor<'c> {
     /// Whether there is something to be proved before its bytes are believed.
     pub(crate) fn is_guarded(&self) -> bool {
         self.info.member.is_some()
+    }
+
+    /// What reading all of it reads of the files, and members of archives as a whole.
+    pub(crate) fn reads(&self, each: &mut dyn FnMut(ByteRange, Option<u32>)) {
+        self.checkpoint.catalog().stored(self.info, each);
+    }
+
+    /// What is checked in front of its bytes, if there is something.
+    pub(crate) fn guard_bytes(&self) -> Option<ByteRange> {
+        guard::front(self.checkpoint, self.info)
     }
 
     /// Proves stored bytes that somebody else has read: what stands in front of them, and their checksum. Bytes that

@@ -12,7 +12,7 @@ use anamnesis::execute::execute;
 use anamnesis::plan::{Decoder, Grid, Job, Parts, Plan, Span, Spans, TensorSpec, Work};
 use anamnesis::sink::{Extent, Null, Sink};
 use anamnesis::{BlockFormat, ByteRange, Checkpoint, Dtype, Encoding, Remembered, Result, Source, remember};
-use common::loaders::{Shared, loaders};
+use common::loaders::loaders;
 use common::scratch::{Scratch, random};
 use common::ways::Way;
 use common::write::{Stored, gguf, safetensors};
@@ -145,7 +145,7 @@ fn every_loader_makes_the_same_bytes() {
         let expected = remember.all().unwrap();
         for (name, loader) in loaders() {
             let what = format!("{} {name}", path.display());
-            same(&remember.clone().loader(Shared(loader)).all().unwrap(), &expected, &what);
+            same(&remember.clone().loader(loader).all().unwrap(), &expected, &what);
             compared += expected.len();
         }
     }

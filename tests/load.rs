@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anamnesis::load::{Chunk, Facts, GAP, Kind, Loader, Mapped, Pread, Reading, choose, load};
 use anamnesis::source::Func;
 use anamnesis::{ByteRange, Checkpoint, Error, ErrorKind, OpenOptions};
-use common::loaders::{Shared, loaders};
+use common::loaders::loaders;
 use common::scratch::{Scratch, random};
 use common::ways::Way;
 use common::write::{Stored, safetensors};
@@ -20,7 +20,7 @@ use zeropool::BufferPool;
 
 /// Loads with this loader, and asks for all bytes.
 fn bytes(checkpoint: &Checkpoint, loader: &Arc<dyn Loader>, own: bool) -> Result<Vec<Vec<u8>>, Error> {
-    let loaded = load(checkpoint).loader(Shared(loader.clone())).own(own).run()?;
+    let loaded = load(checkpoint).loader(loader.clone()).own(own).run()?;
     Ok(loaded.tensors().iter().map(|tensor| tensor.bytes().to_vec()).collect())
 }
 
@@ -95,7 +95,7 @@ fn ten_thousand_tiny_tensors_take_few_buffers() {
     let expected: Vec<_> = checkpoint.tensors().map(|t| t.bytes().unwrap().into_owned()).collect();
     for (name, loader) in loaders() {
         let pool = BufferPool::new();
-        let loaded = load(&checkpoint).loader(Shared(loader.clone())).pool(&pool).own(false).run().unwrap();
+        let loaded = load(&checkpoint).loader(loader.clone()).pool(&pool).own(false).run().unwrap();
         assert!(loaded.tensors().iter().map(|t| t.bytes().to_vec()).eq(expected.iter().cloned()), "{name}");
         let stats = pool.stats();
         // what would be lent is read one by one where nothing is mapped
@@ -170,7 +170,7 @@ fn a_reader_that_dies_half_way_is_an_error() {
     .unwrap();
     for (name, loader) in loaders().iter().filter(|(name, _)| !name.contains("page")) {
         let pool = BufferPool::new();
-        let error = load(&checkpoint).loader(Shared(loader.clone())).pool(&pool).run().unwrap_err();
+        let error = load(&checkpoint).loader(loader.clone()).pool(&pool).run().unwrap_err();
         assert!(error.to_string().contains("the line is dead") && error.offset() > Some(half), "{name}: {error}");
         assert_eq!(pool.stats().in_use, 0, "{name}");
     }
@@ -201,7 +201,7 @@ fn a_file_that_shrinks_is_an_error_with_its_name() {
         fs::write(&path, large()).unwrap();
         let checkpoint = OpenOptions::new().map(false).open(&path).unwrap();
         fs::File::options().write(true).open(&path).unwrap().set_len((6 << 20) + 77).unwrap();
-        let error = load(&checkpoint).loader(Shared(loader)).run().unwrap_err();
+        let error = load(&checkpoint).loader(loader).run().unwrap_err();
         let ErrorKind::Io(io) = error.kind() else { panic!("{name}: {error}") };
         assert_eq!(io.kind(), io::ErrorKind::UnexpectedEof, "{name}");
         assert!(error.path() == Some(&*path) && error.offset().is_some(), "{name}: {error}");
@@ -214,7 +214,7 @@ fn a_watcher_may_stop_it() {
     let checkpoint = on_disk(&scratch, &large());
     for (name, loader) in loaders() {
         let pool = BufferPool::new();
-        let load = load(&checkpoint).loader(Shared(loader)).pool(&pool);
+        let load = load(&checkpoint).loader(loader).pool(&pool);
         let error = load.run_watched(&mut |_| ControlFlow::Break(())).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Cancelled), "{name}: {error}");
         assert_eq!(pool.stats().in_use, 0, "{name}");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use anamnesis::load::{Cut, Mapped, Pread};
 use anamnesis::{Checkpoint, ErrorKind, Limits, Source, load};
-use common::loaders::{Shared, loaders};
+use common::loaders::loaders;
 use common::scratch::{Scratch, random};
 use common::write::{Stored, gguf, safetensors};
 use common::{fixture, skip};
@@ -48,7 +48,7 @@ fn shares_of_every_worker_are_the_tensor() {
             let mut seen = 0;
             for rank in 0..4 {
                 let cut = Cut::Shard { axis, rank, of: 4 };
-                let load = load(&checkpoint).loader(Shared(loader.clone())).cut(move |_| cut.clone());
+                let load = load(&checkpoint).loader(loader.clone()).cut(move |_| cut.clone());
                 let loaded = load.filter(|name| name == "a" || name == "ffffff" || name == "bb").run().unwrap();
                 for tensor in loaded.tensors() {
                     let whole = checkpoint.tensor(tensor.name()).unwrap();
@@ -113,7 +113,7 @@ fn a_stream_hands_out_everything_with_little_ahead() {
     for (name, loader) in loaders().into_iter().filter(|(name, _)| !name.contains("page")) {
         // room for a few extents, and not for all: what is dropped is used again
         let pool = BufferPool::builder().budget(48 << 20).build().unwrap();
-        let load = load(&checkpoint).loader(Shared(loader)).pool(&pool).ahead(4 << 20);
+        let load = load(&checkpoint).loader(loader).pool(&pool).ahead(4 << 20);
         let mut names = Vec::new();
         load.stream(|stream| {
             for tensor in stream {
@@ -196,7 +196,7 @@ fn a_damaged_archive_is_noticed_unless_it_is_only_lent() {
     std::fs::write(&path, bytes).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
     for (name, loader) in loaders() {
-        let load = load(&checkpoint).loader(Shared(loader));
+        let load = load(&checkpoint).loader(loader);
         let error = load.tensor(&info.name).unwrap_err();
         assert!(error.to_string().contains("checksum"), "{name}: {error}");
         let mut out = vec![0; usize::try_from(info.nbytes()).unwrap()];

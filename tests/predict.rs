@@ -7,9 +7,11 @@ mod shapes;
 use std::fs::File;
 use std::io::Write;
 
+use anamnesis::load::{Pread, Recording};
 use anamnesis::template::{Limits, Template, coverage};
-use anamnesis::{Checkpoint, Order, predict};
+use anamnesis::{Checkpoint, OpenOptions, Order, load, predict};
 use common::scratch::Scratch;
+use common::{fixture, fixtures};
 use shapes::Model;
 
 /// Writes the files of a model with their headers; the rest are holes.
@@ -77,4 +79,53 @@ fn deepseek_671b_for_sixteen_workers() {
     let bytes = exact.to_bytes();
     println!("DeepSeek-V3, tp 16, a part of every expert: {} bytes; {exact}", bytes.len());
     assert!(bytes.len() <= 545_000);
+}
+
+/// Loads with a recorder and says how much of it was predicted, and how alike the two are in order.
+fn predicted(checkpoint: &Checkpoint, order: Order) -> (f64, Option<f64>, f64) {
+    let predict = predict(checkpoint).order(order);
+    let recording = Recording::new(Pread::new().threads(2));
+    let load = load(checkpoint).loader(recording.clone()).threads(1);
+    let load = match order {
+        Order::Name => load.order(|a, b| a.name.cmp(&b.name)),
+        _ => load,
+    };
+    load.run().unwrap();
+    let (recorded, predicted) = (recording.template().unwrap(), predict.template().unwrap());
+    let covered = coverage(&recorded, &predicted);
+    (covered.share(), covered.order, coverage(&predicted, &recorded).share())
+}
+
+#[test]
+fn what_is_predicted_is_what_loaders_read() {
+    for path in ["safetensors/sharded", "model/scribe.safetensors", "model/scribe-Q8_0.gguf", "npy/be_c16.npy"] {
+        let checkpoint = Checkpoint::open(fixture(path)).unwrap();
+        assert_eq!(predicted(&checkpoint, Order::File), (1.0, Some(1.0), 1.0), "{path}");
+        assert_eq!(predicted(&checkpoint, Order::Name), (1.0, Some(1.0), 1.0), "{path}");
+    }
+}
+
+/// Whatever the format: members of archives, strides, deflated bytes, tied and sparse tensors.
+#[test]
+fn every_fixture_reads_what_is_predicted() {
+    let mut compared = 0;
+    for (path, _) in fixtures() {
+        let Ok(checkpoint) = OpenOptions::new().single(true).open(&path) else { continue };
+        let template = predict(&checkpoint).tp(3).template().unwrap();
+        assert_eq!(template.groups().len(), 3, "{}", path.display());
+        let whole = predict(&checkpoint).template().unwrap();
+        assert_eq!(coverage(&whole, &template).share(), 1.0, "{}", path.display());
+        let recording = Recording::new(Pread::new());
+        if load(&checkpoint).loader(recording.clone()).run().is_err() {
+            continue; // sparse, or without data
+        }
+        let recorded = recording.template().unwrap();
+        let (there, back) = (coverage(&recorded, &whole), coverage(&whole, &recorded));
+        assert_eq!(there.share(), 1.0, "{}", path.display());
+        // PyTorch's loader reads storages whole, and ours the part of one that a tensor is
+        let exact = checkpoint.catalog().format != "pth";
+        assert!(back.covered == back.nbytes || !exact, "{}: {back:?}", path.display());
+        compared += 1;
+    }
+    assert!(compared > 150, "{compared}");
 }

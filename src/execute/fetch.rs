@@ -131,11 +131,15 @@ impl<'c> Ready<'c> {
             parts.push(match brought {
                 Some(whole) => Place::Here(Bytes::Brought(whole)),
                 None if addressable(info) => Place::File(info),
-                None => Place::Here(Bytes::Own(checkpoint.tensor_at(part.tensor).bytes()?)),
+                None => {
+                    route.iter().for_each(|route| route.whole_beside(checkpoint.catalog(), info));
+                    Place::Here(Bytes::Own(checkpoint.tensor_at(part.tensor).bytes()?))
+                }
             });
         }
         let mut ready = Self { parts, shared: Vec::new(), number };
         for (brought, span) in shared {
+            ready.tell(route, brought.is_some(), &span);
             let bytes = match (brought, ready.lend(checkpoint, &span)?) {
                 (Some(chunk), _) => Bytes::Brought(chunk),
                 (None, Some(lent)) => Bytes::Own(Cow::Borrowed(lent)),
@@ -157,7 +161,19 @@ impl<'c> Ready<'c> {
     /// What a loader brought for a tile, one place per input.
     pub(super) fn brought(&self, route: Option<Route<'_, 'c>>, tile: &Tile, tile_number: u64) -> Result<Brought<'c>> {
         let Some(route) = route else { return Ok(Brought::new()) };
-        (0..tile.inputs.len()).map(|i| route.input(self.number, tile_number, i)).collect()
+        let input = |(i, span): (usize, &Span)| {
+            let brought = route.input(self.number, tile_number, i)?;
+            self.tell(Some(route), brought.is_some(), span);
+            Ok(brought)
+        };
+        tile.inputs.iter().enumerate().map(input).collect()
+    }
+
+    /// Tells whoever brings bytes of those that are lent or read without him.
+    fn tell(&self, route: Option<Route<'_, 'c>>, brought: bool, span: &Span) {
+        if let (Some(route), false, Place::File(info)) = (route, brought, &self.parts[span.part]) {
+            route.beside(info, span);
+        }
     }
 
     /// The bytes of a tile's inputs.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::catalog::{ByteRange, Catalog};
+use crate::catalog::{ByteRange, Catalog, TensorInfo};
 use crate::load::{Chunk, Feed};
 use crate::plan::{Job, Plan, Span, Work, addressable};
 
@@ -126,5 +126,21 @@ impl<'c> Route<'_, 'c> {
         }
         let tile = usize::try_from(tile).expect("as many as are in the list");
         self.take(place.first + place.shared + place.parts + tile * place.inputs + number)
+    }
+
+    /// Tells of a span that is lent or read without the loader.
+    pub(super) fn beside(&self, info: &TensorInfo, span: &Span) {
+        let reach = span.reach().filter(|reach| span.start.saturating_add(*reach) <= info.bytes.len);
+        let Some(reach) = reach else { return }; // that it is longer than its tensor is told where it is read
+        let (count, len) = if span.stride > span.len { (span.count, span.len) } else { (1, reach) };
+        for i in 0..count {
+            let start = info.bytes.start + span.start + i * span.stride;
+            self.feed.beside(ByteRange { file: info.bytes.file, start, len });
+        }
+    }
+
+    /// Tells of a tensor that is read without the loader.
+    pub(super) fn whole_beside(&self, catalog: &Catalog, info: &TensorInfo) {
+        catalog.stored(info, &mut |bytes, _| self.feed.beside(bytes));
     }
 }

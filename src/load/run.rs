@@ -143,6 +143,11 @@ impl<'r, 'c> Run<'r, 'c> {
     /// The bytes of a task; `None` if they are those of another.
     fn chunk(&self, task: &Task<'c>, feed: &dyn Feed<'c>) -> Result<Option<Chunk<'c>>> {
         let Task { tensor, runs, origin } = task;
+        match *origin {
+            Origin::Made => tensor.reads(&mut |bytes, _| feed.beside(bytes)),
+            Origin::Read(_) => tensor.guard_bytes().into_iter().for_each(|bytes| feed.beside(bytes)),
+            _ => {}
+        }
         let size = |bytes: u64| usize::try_from(bytes).expect("of a buffer");
         let chunk = match *origin {
             Origin::Same(_) => None,

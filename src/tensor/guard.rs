@@ -1,6 +1,6 @@
 //! What must hold before and after a member's bytes are believed.
 
-use crate::catalog::{Guard, Member, Packing, TensorInfo, quote};
+use crate::catalog::{ByteRange, Guard, Member, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::format::local_payload;
@@ -10,6 +10,25 @@ use crate::source::range::{Content, RangeReader};
 
 fn member<'c>(checkpoint: &'c Checkpoint, info: &TensorInfo) -> Option<&'c Member> {
     checkpoint.catalog().members.get(info.member? as usize)
+}
+
+/// What is read to prove the tensor, besides its own bytes: what stands in front of its member, and of the member what
+/// its checksum needs.
+pub(super) fn front(checkpoint: &Checkpoint, info: &TensorInfo) -> Option<ByteRange> {
+    let member = member(checkpoint, info)?;
+    let front = member.front();
+    let lead = lead(member, info, info.bytes.len).filter(|_| info.packing == Packing::Raw).unwrap_or(0);
+    Some(ByteRange { len: front.len.saturating_add(lead), ..front })
+}
+
+/// Content in front of a tensor of `len` content bytes that its member's checksum needs; `None` if it is not checked.
+fn lead(member: &Member, info: &TensorInfo, len: u64) -> Option<u64> {
+    let Guard::ZipLocal { crc32: Some(_), .. } = &member.guard else { return None };
+    let lead = match info.packing {
+        Packing::Raw => info.bytes.start.saturating_sub(member.bytes.start),
+        Packing::Deflate { skip, .. } => skip,
+    };
+    (lead <= Checksum::LEAD && lead.saturating_add(len) == member.inflated).then_some(lead)
 }
 
 /// Checks what stands in front of the tensor's member.
@@ -56,13 +75,7 @@ impl<'c> Checksum<'c> {
     pub(super) fn new(checkpoint: &'c Checkpoint, info: &TensorInfo, len: u64) -> Result<Self> {
         let Some(member) = member(checkpoint, info) else { return Ok(Self(None)) };
         let Guard::ZipLocal { crc32: Some(expected), name, .. } = &member.guard else { return Ok(Self(None)) };
-        let lead = match info.packing {
-            Packing::Raw => info.bytes.start.saturating_sub(member.bytes.start),
-            Packing::Deflate { skip, .. } => skip,
-        };
-        if lead > Self::LEAD || lead.saturating_add(len) != member.inflated {
-            return Ok(Self(None));
-        }
+        let Some(lead) = lead(member, info, len) else { return Ok(Self(None)) };
         let mut hasher = crc32fast::Hasher::new();
         if info.packing == Packing::Raw && lead > 0 {
             // the header in front of a stored array; that of a deflated one passes by on the way

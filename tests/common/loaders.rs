@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use anamnesis::load::{Body, Loader, Mapped, Pread, Reading};
-use anamnesis::{ByteRange, Result};
+use anamnesis::load::{Loader, Mapped, Pread, Recording};
 
 /// Every loader there is, in the shapes that differ.
 pub fn loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
@@ -11,6 +10,7 @@ pub fn loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
         ("mapped", Arc::new(Mapped::new())),
         ("mapped, nothing ahead", Arc::new(Mapped::new().window(0))),
         ("mapped, dropped behind", Arc::new(Mapped::new().window(1 << 16).drop_behind(true))),
+        ("recorded", Arc::new(Recording::new(Pread::new().threads(2)))),
         ("one thread", Arc::new(Pread::new().threads(1))),
         ("three threads, a page each", Arc::new(Pread::new().threads(3).piece(4096))),
         ("threads, direct", Arc::new(Pread::new().threads(2).piece(64 << 10).direct(true))),
@@ -26,18 +26,4 @@ pub fn loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
         all.into_iter().chain(rings).collect()
     };
     all
-}
-
-/// A loader that is used more than once.
-#[derive(Debug)]
-pub struct Shared(pub Arc<dyn Loader>);
-
-impl Loader for Shared {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
-        self.0.run(reading, reads, body)
-    }
 }
