@@ -33,7 +33,8 @@ pub struct Predict<'c> {
     checkpoint: &'c Checkpoint,
     rules: Rules,
     degrees: Degrees,
-    heads: Option<(u64, u64)>,
+    heads: Option<u64>,
+    kv_heads: Option<u64>,
     experts: Option<u64>,
     order: Order,
     whole: bool,
@@ -67,6 +68,7 @@ pub fn predict(checkpoint: &Checkpoint) -> Predict<'_> {
         rules: Rules::default(),
         degrees: Degrees { tp: 1, pp: 1, dp: 1, ep: 1 },
         heads: None,
+        kv_heads: None,
         experts: None,
         order: Order::default(),
         whole: false,
@@ -106,11 +108,19 @@ impl<'c> Predict<'c> {
         self
     }
 
-    /// Attention heads, and heads of keys and values: by them those are split. What the model's configuration says
+    /// Attention heads, by which fused queries, keys and values are split. What the model's configuration says
     /// (`config.json`, a GGUF's metadata) if not given.
     #[must_use]
-    pub fn heads(mut self, heads: u64, kv_heads: u64) -> Self {
-        self.heads = Some((heads, kv_heads));
+    pub fn heads(mut self, heads: u64) -> Self {
+        self.heads = Some(heads);
+        self
+    }
+
+    /// Heads of keys and values, by which those are split: workers share one where there are fewer. What the model's
+    /// configuration says if not given.
+    #[must_use]
+    pub fn kv_heads(mut self, heads: u64) -> Self {
+        self.kv_heads = Some(heads);
         self
     }
 
@@ -235,7 +245,8 @@ impl<'c> Predict<'c> {
 
     /// What was given, else what the configuration says; of experts no fewer than the tensors tell.
     fn sizes(&self, config: &Config) -> Sizes {
-        let (heads, kv_heads) = self.heads.unwrap_or((config.heads.unwrap_or(0), config.kv_heads.unwrap_or(0)));
+        let heads = self.heads.or(config.heads).unwrap_or(0);
+        let kv_heads = self.kv_heads.or(config.kv_heads).unwrap_or(0);
         let told = |info: &TensorInfo| match Experts::of(&info.name)? {
             Experts::One(number) => number.checked_add(1),
             Experts::All => info.shape.first().copied(),

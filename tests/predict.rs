@@ -8,9 +8,11 @@ use std::fs::File;
 use std::io::Write;
 
 use anamnesis::load::{Pread, Recording};
-use anamnesis::template::{Limits, Template, coverage};
-use anamnesis::{Checkpoint, OpenOptions, Order, load, predict};
+use anamnesis::template::parallel::{Rule, Rules};
+use anamnesis::template::{Limits, Runs, Template, coverage};
+use anamnesis::{Checkpoint, ErrorKind, OpenOptions, Order, Predict, load, predict};
 use common::scratch::Scratch;
+use common::write::{Stored, safetensors};
 use common::{fixture, fixtures};
 use shapes::Model;
 
@@ -64,14 +66,12 @@ fn deepseek_671b_for_sixteen_workers() {
         r#"{"num_attention_heads":128,"num_key_value_heads":128,"num_hidden_layers":61,"n_routed_experts":256}"#;
     let checkpoint = sparse(&scratch, &model, config);
     assert_eq!((checkpoint.catalog().files.len(), checkpoint.catalog().tensors().len()), (163, 91_991));
-    for order in [Order::File, Order::Layer, Order::Name] {
+    for order in [Order::File, Order::Layer] {
         let by_expert = predict(&checkpoint).tp(16).ep(16).order(order).template().unwrap();
         holds_all(&format!("DeepSeek-V3, tp 16, ep 16, by {order}"), &checkpoint, &by_expert, 545_000);
     }
     let stages = predict(&checkpoint).tp(8).pp(2).ep(8).template().unwrap();
     holds_all("DeepSeek-V3, tp 8, pp 2, ep 8", &checkpoint, &stages, 545_000);
-    let copies = predict(&checkpoint).dp(16).ep(16).template().unwrap();
-    holds_all("DeepSeek-V3, dp 16, ep 16", &checkpoint, &copies, 545_000);
     let pages = predict(&checkpoint).tp(16).gap(4095).template().unwrap();
     holds_all("DeepSeek-V3, tp 16, a part of every expert, pages", &checkpoint, &pages, 545_000);
     // exact slices of every expert are more runs than are walked or read by default
@@ -128,4 +128,146 @@ fn every_fixture_reads_what_is_predicted() {
         compared += 1;
     }
     assert!(compared > 150, "{compared}");
+}
+
+/// A template of a small model of zeros, with this configuration.
+fn small(
+    name: &str,
+    config: &str,
+    tensors: &[(&str, &str, &[u64])],
+    of: impl Fn(Predict<'_>) -> Predict<'_>,
+) -> Template {
+    let scratch = Scratch::new(name);
+    let width = |dtype: &str| if dtype == "I32" { 4 } else { 2 };
+    let zeros =
+        |dtype: &str, shape: &[u64]| vec![0; usize::try_from(shape.iter().product::<u64>() * width(dtype)).unwrap()];
+    let stored: Vec<_> =
+        tensors.iter().map(|(name, dtype, shape)| Stored::new(name, dtype, shape, zeros(dtype, shape))).collect();
+    std::fs::write(scratch.path("model.safetensors"), safetensors(&stored, &[])).unwrap();
+    std::fs::write(scratch.path("config.json"), config).unwrap();
+    let checkpoint = Checkpoint::open(scratch.path("")).unwrap();
+    of(predict(&checkpoint)).template().unwrap()
+}
+
+/// What a worker reads behind the header, from the first tensor on.
+fn reads(template: &Template, rank: u32) -> Vec<String> {
+    let header =
+        template.groups().iter().map(|group| group.accesses()[0].runs).min_by_key(|runs| runs.len).unwrap().len;
+    let group = template.group(rank).unwrap();
+    let mut accesses = group.accesses().iter().map(|access| access.runs);
+    let mut first = accesses.next().unwrap();
+    (first.start, first.len) = (first.start + header, first.len - header);
+    let moved = |runs: Runs| Runs { start: runs.start - header, ..runs }.to_string();
+    std::iter::once(first).filter(|first| first.len > 0).chain(accesses).map(moved).collect()
+}
+
+#[test]
+fn stages_have_layers_and_ends() {
+    let tensors: &[(&str, &str, &[u64])] = &[
+        ("lm_head.weight", "BF16", &[64, 8]),
+        ("model.embed_tokens.weight", "BF16", &[64, 8]),
+        ("model.layers.0.w", "BF16", &[8, 8]),
+        ("model.layers.1.w", "BF16", &[8, 8]),
+        ("model.layers.10.w", "BF16", &[8, 8]),
+        ("model.layers.2.w", "BF16", &[8, 8]),
+        ("model.norm.weight", "BF16", &[8]),
+        ("visual.blocks.0.w", "BF16", &[8]),
+    ];
+    let three = r#"{"num_hidden_layers":3}"#;
+    let template = small("predict-stages", three, tensors, |predict| predict.pp(2).tp(2).order(Order::Layer));
+    let names: Vec<_> = template.groups().iter().map(|group| (group.rank(), group.name())).collect();
+    assert_eq!(names, [(0, "pp 0, tp 0"), (1, "pp 0, tp 1"), (2, "pp 1, tp 0"), (3, "pp 1, tp 1")]);
+    // 64 words are half each; of three layers the first stage has two; what belongs to no stack of layers is with it
+    assert_eq!(reads(&template, 0), ["0:1024+512", "0:2048+256", "0:2576+16"]);
+    assert_eq!(reads(&template, 1), ["0:1536+768", "0:2576+16"]);
+    // layers in the order of their numbers, the norm, and half of the head
+    assert_eq!(reads(&template, 2), ["0:2432+128", "0:2304+128", "0:2560+16", "0:0+512"]);
+    // a head that is the embedding
+    let tied = small("predict-tied", three, &tensors[1..], |predict| predict.pp(2));
+    assert_eq!(reads(&tied, 1), ["0:0+1024", "0:1280+272"]);
+}
+
+#[test]
+fn packed_weights_are_cut_the_other_way_round() {
+    let tensors: &[(&str, &str, &[u64])] = &[
+        ("model.layers.0.mlp.down_proj.qweight", "I32", &[4, 6]),
+        ("model.layers.0.mlp.up_proj.qweight", "I32", &[4, 6]),
+        ("model.layers.0.mlp.up_proj.scales", "BF16", &[2, 6]),
+        ("other.mlp.up_proj.scales", "BF16", &[4, 3]),
+    ];
+    let template = small("predict-packed", "{}", tensors, |predict| predict.tp(2));
+    assert_eq!(reads(&template, 1), ["0:48+48", "0:108+12 ×4 every 24", "0:198+6 ×2 every 12", "0:228+12"]);
+}
+
+#[test]
+fn experts_are_dealt_out() {
+    let mut tensors: Vec<(String, &str, &[u64])> = Vec::new();
+    for expert in 0..4 {
+        tensors.push((format!("model.layers.0.mlp.experts.{expert}.up_proj.weight"), "BF16", &[4, 8]));
+    }
+    tensors.push(("model.layers.0.mlp.experts_all_exps.weight".into(), "BF16", &[4, 2, 8]));
+    tensors.push(("model.layers.0.self_attn.q_proj.weight".into(), "BF16", &[4, 8]));
+    let tensors: Vec<_> = tensors.iter().map(|(name, dtype, shape)| (name.as_str(), *dtype, *shape)).collect();
+    // whole experts for four workers, attention in halves, twice
+    let template = small("predict-experts", "{}", &tensors, |predict| predict.tp(2).dp(2).ep(4));
+    assert_eq!(reads(&template, 1), ["0:64+64", "0:288+32", "0:416+32"]);
+    assert_eq!(template.group(3).unwrap().name(), "dp 1, tp 1");
+    // two groups of two: half of each of two experts
+    let template = small("predict-groups", "{}", &tensors, |predict| {
+        let mut rules = Rules::default();
+        rules.put_first("*_exps.*", Rule::Column);
+        predict.tp(2).dp(2).ep(2).rules(rules)
+    });
+    assert_eq!(reads(&template, 3), ["0:160+32", "0:224+32", "0:336+16 ×2 every 32", "0:416+32"]);
+    // none: a part of each
+    let template = small("predict-no-ep", "{}", &tensors, |predict| predict.tp(4));
+    assert_eq!(reads(&template, 0)[..2], ["0:0+16".to_owned(), "0:64+16 ×3 every 64".to_owned()]);
+}
+
+#[test]
+fn keys_and_values_are_split_by_heads() {
+    let tensors: &[(&str, &str, &[u64])] = &[("model.layers.0.self_attn.k_proj.weight", "BF16", &[8, 4])];
+    let config = r#"{"num_attention_heads":4,"num_key_value_heads":2}"#;
+    let template = small("predict-heads", config, tensors, |predict| predict.tp(4));
+    assert_eq!((reads(&template, 1), reads(&template, 2)), (vec!["0:0+32".into()], vec!["0:32+32".into()]));
+    let told = small("predict-told", config, tensors, |predict| predict.tp(4).heads(4).kv_heads(4));
+    assert_eq!(reads(&told, 1), ["0:16+16"]);
+}
+
+#[test]
+fn what_cannot_be_predicted_or_recorded_is_said() {
+    let checkpoint = Checkpoint::from_bytes(std::fs::read(fixture("model/scribe.safetensors")).unwrap()).unwrap();
+    let recording = Recording::new(Pread::new());
+    assert!(recording.template().unwrap_err().to_string().contains("nothing was recorded"));
+    load(&checkpoint).loader(recording.clone()).run().unwrap();
+    for error in [predict(&checkpoint).template().unwrap_err(), recording.template().unwrap_err()] {
+        assert!(error.to_string().contains("open a path"), "{error}");
+    }
+    let opened = |name: &str| Checkpoint::open(fixture(name)).unwrap();
+    let (one, two) = (opened("model/scribe.safetensors"), opened("model/scribe-Q8_0.gguf"));
+    let recording = Recording::new(Pread::new()).rank(3);
+    load(&one).loader(recording.clone()).run().unwrap();
+    assert_eq!(recording.template().unwrap().groups()[0].rank(), 3);
+    load(&two).loader(recording.clone()).run().unwrap();
+    assert!(recording.template().unwrap_err().to_string().contains("several"));
+    for (degrees, what) in [((0, 1), "tp is 0"), ((1 << 16, 2), "65536 workers"), ((4, u32::MAX), "65536 workers")] {
+        let error = predict(&one).tp(degrees.0).dp(degrees.1).template().unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    // more accesses than the limits allow
+    let limits = anamnesis::Limits { memory: 1 << 20, ..anamnesis::Limits::default() };
+    let bounded = OpenOptions::new().limits(limits).open(fixture("model/scribe.safetensors")).unwrap();
+    let error = predict(&bounded).tp(60_000).template().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "memory", .. }), "{error}");
+}
+
+#[test]
+fn a_file_that_changed_is_named() {
+    let scratch = Scratch::new("predict-changed");
+    let path = scratch.path("in.safetensors");
+    std::fs::copy(fixture("model/scribe.safetensors"), &path).unwrap();
+    let checkpoint = OpenOptions::new().map(false).open(&path).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(5000).unwrap();
+    let error = predict(&checkpoint).template().unwrap_err();
+    assert!(error.path() == Some(&*path) && error.to_string().contains("5000 bytes"), "{error}");
 }
