@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod ppc;
+mod template;
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,8 @@ use globset::{Glob, GlobMatcher};
 
 #[cfg(target_os = "linux")]
 pub(crate) use ppc::{Ppc, PpcRun, PpcStatus};
+
+pub(crate) use template::{Compared, Merge, Predict, Reading, Show, Template, TemplateVerb};
 
 use crate::version::version;
 
@@ -57,6 +60,9 @@ pub(crate) enum Verb {
     #[cfg(target_os = "linux")]
     #[command(subcommand)]
     Ppc(Ppc),
+    /// Predict, show and compare I/O templates: which worker of a service reads which bytes of a model, in which order.
+    #[command(visible_alias = "t")]
+    Template(Template),
     /// Print a completion script for a shell.
     Completions(Completions),
     /// Print the manual pages, or write them to a directory.
@@ -219,6 +225,10 @@ pub(crate) struct Remember {
     /// Print one JSON document when it is done.
     #[arg(long, short, help_heading = "Output")]
     pub(crate) json: bool,
+    /// Read through the loader that suits, and write down which bytes were read in which order: an I/O template, as
+    /// JSON if the name ends in .json.
+    #[arg(long, value_name = "TEMPLATE", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) opening: Opening,
 }
@@ -262,6 +272,13 @@ pub(crate) struct Load {
     /// Print one JSON document.
     #[arg(long, short, help_heading = "Measuring")]
     pub(crate) json: bool,
+    /// Write down which bytes were read in which order the first time: an I/O template, as JSON if the name ends in
+    /// .json.
+    #[arg(long, value_name = "TEMPLATE", value_hint = ValueHint::FilePath, help_heading = "Recording")]
+    pub(crate) record: Option<PathBuf>,
+    /// Replace a template that exists.
+    #[arg(long, requires = "record", help_heading = "Recording")]
+    pub(crate) overwrite: bool,
     #[command(flatten)]
     pub(crate) opening: Opening,
 }

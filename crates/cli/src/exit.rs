@@ -109,6 +109,14 @@ impl From<anamnesis::Error> for Failure {
     }
 }
 
+impl From<anamnesis::template::Error> for Failure {
+    fn from(error: anamnesis::template::Error) -> Self {
+        let (message, remedy) = (error.kind().to_string(), error.remedy());
+        // the kinds have the names of the library's
+        Self { message, remedy, ..anamnesis::Error::from(error).into() }
+    }
+}
+
 /// The exit code of a run. A closed pipe is no failure: whoever reads has seen enough.
 pub(crate) fn code(done: Result<Code, Stop>) -> ExitCode {
     match done {

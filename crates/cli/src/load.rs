@@ -2,9 +2,10 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
-use anamnesis::load::{Choice, Chunk, Facts, Loader, Mapped, Pread, Reading, choose};
+use anamnesis::load::{Choice, Chunk, Facts, Loader, Mapped, Pread, Reading, Recording, choose};
 use anamnesis::{ByteRange, Checkpoint, load};
 use serde_json::{Value, json};
 use zeropool::BufferPool;
@@ -14,8 +15,9 @@ use crate::exit::{Code, Failure, Stop};
 use crate::output::table::{Column, Table};
 use crate::output::text::{Bytes, clean, plural};
 use crate::output::{BOLD, DIM, Screen, Stdout, json, progress};
+use crate::template::Kept;
 use crate::usage::Usage;
-use crate::{interrupt, select};
+use crate::{interrupt, select, template};
 
 /// One round: how long, and what was spent.
 struct Round {
@@ -31,6 +33,8 @@ struct Done {
     tensors: usize,
     nbytes: u64,
     rounds: Vec<Round>,
+    /// Where what was read the first time was written down.
+    recorded: Option<Kept>,
     /// Bytes and seconds of reading the files past the page cache, keeping nothing.
     device: Option<(u64, f64)>,
 }
@@ -53,6 +57,9 @@ pub(crate) fn run(args: &Load, color: Color, out: &mut Stdout) -> Result<Code, S
 }
 
 fn measure(args: &Load) -> Result<Done, Failure> {
+    if let Some(path) = &args.record {
+        template::free(path, args.overwrite)?;
+    }
     let checkpoint = args.opening.options().open(&args.source)?;
     interrupt::is_noted();
     let pool = BufferPool::new();
@@ -64,8 +71,20 @@ fn measure(args: &Load) -> Result<Done, Failure> {
         }
         let facts = Facts::of(&checkpoint);
         let choice = done.as_ref().map_or_else(|| pick(args, &facts, own), |done| done.choice.clone());
-        let (tensors, nbytes, round) = one(args, &checkpoint, &pool, own, &choice, &facts)?;
-        let done = done.get_or_insert_with(|| Done { choice, tensors, nbytes, rounds: Vec::new(), device: None });
+        let recording =
+            args.record.as_ref().filter(|_| done.is_none()).map(|path| (path, Recording::new(choice.loader.clone())));
+        let used = recording.as_ref().map_or_else(
+            || choice.clone(),
+            |(_, recording)| Choice { loader: Arc::new(recording.clone()), ..choice.clone() },
+        );
+        let (tensors, nbytes, round) = one(args, &checkpoint, &pool, own, &used, &facts)?;
+        let recorded = recording.map(|(path, recording)| {
+            let template = recording.template().map_err(|e| Failure::from(e.in_file(&args.source)))?;
+            template::keep(&template, path, args.overwrite)
+        });
+        let recorded = recorded.transpose()?;
+        let done =
+            done.get_or_insert_with(|| Done { choice, tensors, nbytes, rounds: Vec::new(), recorded, device: None });
         done.rounds.push(round);
     }
     let mut done = done.expect("at least one round");
@@ -74,18 +93,18 @@ fn measure(args: &Load) -> Result<Done, Failure> {
 }
 
 fn pick(args: &Load, facts: &Facts, own: bool) -> Choice {
-    let as_asked = |loader: std::sync::Arc<dyn Loader>| Choice { loader, why: "as asked".into() };
+    let as_asked = |loader: Arc<dyn Loader>| Choice { loader, why: "as asked".into() };
     match args.loader {
         LoaderName::Auto => choose(facts, own),
-        LoaderName::Mmap => as_asked(std::sync::Arc::new(Mapped::new())),
-        LoaderName::Pread => as_asked(std::sync::Arc::new(Pread::new().threads(args.threads))),
+        LoaderName::Mmap => as_asked(Arc::new(Mapped::new())),
+        LoaderName::Pread => as_asked(Arc::new(Pread::new().threads(args.threads))),
         #[cfg(target_os = "linux")]
         LoaderName::Uring | LoaderName::Direct => {
             let ring = anamnesis::load::Uring::new().direct(args.loader == LoaderName::Direct);
-            as_asked(std::sync::Arc::new(args.depth.map_or(ring, |depth| ring.depth(depth))))
+            as_asked(Arc::new(args.depth.map_or(ring, |depth| ring.depth(depth))))
         }
         #[cfg(not(target_os = "linux"))]
-        LoaderName::Uring | LoaderName::Direct => as_asked(std::sync::Arc::new(Pread::new().threads(args.threads))),
+        LoaderName::Uring | LoaderName::Direct => as_asked(Arc::new(Pread::new().threads(args.threads))),
     }
 }
 
@@ -178,6 +197,9 @@ fn show(args: &Load, done: &Done, screen: &Screen, out: &mut Stdout) -> Result<(
     if let Some((nbytes, seconds)) = done.device {
         writeln!(out, "  device  {}/s on these files, past the page cache", Bytes(rate(nbytes, seconds)))?;
     }
+    if let Some(recorded) = &done.recorded {
+        writeln!(out, "  record  {recorded}")?;
+    }
     writeln!(out)?;
     let columns = vec![
         Column::right("round").style(DIM),
@@ -228,6 +250,7 @@ fn document(args: &Load, done: &Done) -> Value {
         "loader": done.choice.loader.name(),
         "why": done.choice.why,
         "rounds": rounds.collect::<Vec<_>>(),
+        "recorded": done.recorded.as_ref().map(Kept::facts),
         "device": done.device.map(|(nbytes, seconds)| json!({
             "nbytes": nbytes, "seconds": seconds, "bytes_per_second": rate(nbytes, seconds),
         })),

@@ -15,6 +15,7 @@ mod plan;
 mod ppc;
 mod remember;
 mod select;
+mod template;
 mod usage;
 mod version;
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Verb::Plan(args) => plan::run(args, cli.color, &mut out),
         #[cfg(target_os = "linux")]
         Verb::Ppc(args) => ppc::run(args, cli.color, &mut out),
+        Verb::Template(args) => template::run(args, cli.color, &mut out),
         Verb::Completions(args) => completions::run(args, &mut out),
         Verb::Man(args) => man::run(args, &mut out),
     };

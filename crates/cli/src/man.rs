@@ -27,7 +27,8 @@ pub(crate) fn run(args: &Man, out: &mut Stdout) -> Result<Code, Stop> {
     Ok(Code::Done)
 }
 
-/// The command and its verbs.
-fn pages(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
-    std::iter::once(command).chain(command.get_subcommands())
+/// The command, its verbs, and theirs.
+fn pages(command: &clap::Command) -> Vec<&clap::Command> {
+    let verbs = command.get_subcommands().flat_map(|verb| std::iter::once(verb).chain(verb.get_subcommands()));
+    std::iter::once(command).chain(verbs).collect()
 }

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anamnesis::load::{Facts, Recording, choose};
 use anamnesis::plan::PLAIN;
 use anamnesis::sink::Extent;
 use anamnesis::{Checkpoint, Plan, remember};
@@ -14,7 +15,8 @@ use crate::args::{Color, Remember, Weights};
 use crate::exit::{Code, Failure, Stop};
 use crate::output::text::{Bytes, clean, plural};
 use crate::output::{Screen, Stdout, WARNING, json, progress};
-use crate::{interrupt, select};
+use crate::template::Kept;
+use crate::{interrupt, select, template};
 
 pub(crate) fn run(args: &Remember, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
     let screen = Screen::new(color);
@@ -32,6 +34,7 @@ pub(crate) fn run(args: &Remember, color: Color, out: &mut Stdout) -> Result<Cod
                 "nbytes": done.nbytes,
                 "seconds": begun.elapsed().as_secs_f64(),
                 "notes": done.notes,
+                "recorded": done.recorded.as_ref().map(Kept::facts),
             });
             writeln!(out, "{document}")?;
             Ok(Code::Done)
@@ -49,6 +52,7 @@ pub(crate) fn run(args: &Remember, color: Color, out: &mut Stdout) -> Result<Cod
                 line.push_str(&format!(", in {seconds:.2} s ({}/s)", Bytes(rate)));
             }
             writeln!(out, "{line}")?;
+            done.recorded.iter().try_for_each(|recorded| writeln!(out, "{recorded}"))?;
             Ok(Code::Done)
         }
         Err(failure) => {
@@ -69,6 +73,7 @@ struct Done {
     plain: usize,
     nbytes: u64,
     notes: Vec<String>,
+    recorded: Option<Kept>,
 }
 
 fn made(done: &Done, dtype: anamnesis::Dtype) -> String {
@@ -87,8 +92,13 @@ fn made(done: &Done, dtype: anamnesis::Dtype) -> String {
 }
 
 fn write(args: &Remember, screen: &Screen) -> Result<Done, Failure> {
+    if let Some(path) = &args.record {
+        template::free(path, args.overwrite)?;
+    }
     let checkpoint = args.opening.options().open(&args.source)?;
     let how = how(&checkpoint, &args.weights).threads(args.threads).overwrite(args.overwrite);
+    let recording = args.record.as_ref().map(|_| Recording::new(choose(&Facts::of(&checkpoint), true).loader));
+    let how = recording.iter().cloned().fold(how, anamnesis::Remember::loader);
     let mut plan = how.plan()?;
     if plan.jobs.is_empty() && plan.refused.is_empty() {
         let failure = Failure::new("no_match", "no weight is left to write", "check --filter and --exclude");
@@ -113,8 +123,13 @@ fn write(args: &Remember, screen: &Screen) -> Result<Done, Failure> {
     let run = how.run(&mut plan, &mut sink, &mut watch);
     bar.finish_and_clear();
     run.map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    let recorded = recording.zip(args.record.as_ref()).map(|(recording, path)| {
+        let template = recording.template().map_err(|e| Failure::from(e.in_file(&args.source)))?;
+        template::keep(&template, path, args.overwrite)
+    });
+    let recorded = recorded.transpose()?;
     let files = sink.files().map(std::path::Path::to_owned).collect();
-    Ok(Done { files, weights, plain, nbytes, notes: plan.notes })
+    Ok(Done { files, weights, plain, nbytes, notes: plan.notes, recorded })
 }
 
 /// The weights that were asked for, and what they become.

@@ -113,11 +113,14 @@ impl Error {
     pub fn remedy(&self) -> Option<&'static str> {
         match &self.0.kind {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => Some("check the path"),
+            ErrorKind::Io(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                Some("name another file, or replace it (--overwrite, or `Template::save`)")
+            }
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::StorageFull => Some("free space, or write elsewhere"),
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => Some("check the file's permissions"),
             ErrorKind::Malformed(_) => Some("the template is damaged or is none; predict or record it anew"),
             ErrorKind::Unsupported(_) => Some("read it with the version that wrote it, or predict or record it anew"),
-            ErrorKind::Limit { .. } => Some("raise this field of `Limits` if you trust the template"),
+            ErrorKind::Limit { .. } => Some("raise the limit if you trust the template (--no-limits, or `Limits`)"),
             ErrorKind::Conflict(_) => Some("merge templates of one model only; predict or record the stale one anew"),
             _ => None,
         }

@@ -15,8 +15,27 @@ impl Template {
     /// # Errors
     /// [`Io`](crate::ErrorKind::Io); nothing is left behind then.
     pub fn save(&self, path: &Path, sync: bool) -> Result<()> {
+        self.put(path, sync, |beside| fs::rename(beside, path))
+    }
+
+    /// As [`save`](Self::save), under a name that nothing has yet.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save), and if there is something under this name, which is kept.
+    pub fn save_new(&self, path: &Path, sync: bool) -> Result<()> {
+        let taken = || std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+        self.put(path, sync, |beside| match fs::hard_link(beside, path) {
+            Ok(()) => fs::remove_file(beside),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(e),
+            // a file system without second names
+            Err(_) if fs::symlink_metadata(path).is_ok() => Err(taken()),
+            Err(_) => fs::rename(beside, path),
+        })
+    }
+
+    fn put(&self, path: &Path, sync: bool, keep: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
         let bytes = if is_json(path) { self.to_json().into_bytes() } else { self.to_bytes() };
-        put(path, &bytes, sync).map_err(|e| Error::from(e).in_file(path))
+        put(path, &bytes, sync, keep).map_err(|e| Error::from(e).in_file(path))
     }
 
     /// Reads a template from a file: the binary form, or JSON, as its first byte says.
@@ -41,7 +60,7 @@ fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
-fn put(path: &Path, bytes: &[u8], sync: bool) -> std::io::Result<()> {
+fn put(path: &Path, bytes: &[u8], sync: bool, keep: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = path.file_name().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidFilename))?;
     let mut beside = std::ffi::OsString::from(".");
@@ -51,7 +70,7 @@ fn put(path: &Path, bytes: &[u8], sync: bool) -> std::io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&beside)?;
     let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
     drop(file);
-    let kept = written.and_then(|()| fs::rename(&beside, path));
+    let kept = written.and_then(|()| keep(&beside));
     if kept.is_err() {
         let _ = fs::remove_file(&beside); // the first error is the one to tell
     } else if sync {
