@@ -129,6 +129,8 @@ fn completions_and_manual_pages_are_generated() {
     let mut names: Vec<_> = std::fs::read_dir(pages).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
     let verbs = ["completions", "inspect", "load", "man", "plan", "remember"];
-    let pages = verbs.iter().map(|verb| format!("anamnesis-{verb}.1")).chain(["anamnesis.1".to_owned()]);
+    let of_template = ["-coverage", "-diff", "-merge", "-predict", "-show", ""].map(|verb| format!("template{verb}"));
+    let verbs = verbs.map(str::to_owned).into_iter().chain(of_template);
+    let pages = verbs.map(|verb| format!("anamnesis-{verb}.1")).chain(["anamnesis.1".to_owned()]);
     assert!(names.iter().map(|name| name.to_string_lossy().into_owned()).eq(pages), "{names:?}");
 }
