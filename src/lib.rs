@@ -69,7 +69,7 @@ pub use limits::Limits;
 pub use load::{Load, Loaded, load};
 pub use metadata::{Item, Metadata, StoredArray, Value};
 pub use plan::Plan;
-pub use predict::{Order, Predict, predict};
+pub use predict::{Order, Predict, complete, predict};
 pub use remember::{Remember, Remembered, remember};
 pub use scheme::QuantConfig;
 pub use source::Source;

@@ -1,5 +1,6 @@
 //! `predict`: which worker of an inference service will read which bytes of a checkpoint, before it ever ran.
 
+mod complete;
 mod config;
 mod files;
 mod order;
@@ -19,6 +20,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::limits::Budget;
 
+pub use complete::complete;
 use config::Config;
 pub(crate) use files::Files;
 pub use order::Order;

@@ -131,12 +131,7 @@ fn every_fixture_reads_what_is_predicted() {
 }
 
 /// A template of a small model of zeros, with this configuration.
-fn small(
-    name: &str,
-    config: &str,
-    tensors: &[(&str, &str, &[u64])],
-    of: impl Fn(Predict<'_>) -> Predict<'_>,
-) -> Template {
+fn small(name: &str, config: &str, tensors: &[(&str, &str, &[u64])], of: impl Fn(Predict<'_>) -> Predict<'_>) -> Small {
     let scratch = Scratch::new(name);
     let width = |dtype: &str| if dtype == "I32" { 4 } else { 2 };
     let zeros =
@@ -146,13 +141,27 @@ fn small(
     std::fs::write(scratch.path("model.safetensors"), safetensors(&stored, &[])).unwrap();
     std::fs::write(scratch.path("config.json"), config).unwrap();
     let checkpoint = Checkpoint::open(scratch.path("")).unwrap();
-    of(predict(&checkpoint)).template().unwrap()
+    let header = checkpoint.catalog().tensors().iter().map(|tensor| tensor.bytes.start).min().unwrap();
+    Small { template: of(predict(&checkpoint)).template().unwrap(), header }
+}
+
+/// A prediction, and where the first tensor begins.
+struct Small {
+    template: Template,
+    header: u64,
+}
+
+impl std::ops::Deref for Small {
+    type Target = Template;
+
+    fn deref(&self) -> &Template {
+        &self.template
+    }
 }
 
 /// What a worker reads behind the header, from the first tensor on.
-fn reads(template: &Template, rank: u32) -> Vec<String> {
-    let header =
-        template.groups().iter().map(|group| group.accesses()[0].runs).min_by_key(|runs| runs.len).unwrap().len;
+fn reads(template: &Small, rank: u32) -> Vec<String> {
+    let header = template.header;
     let group = template.group(rank).unwrap();
     let mut accesses = group.accesses().iter().map(|access| access.runs);
     let mut first = accesses.next().unwrap();

@@ -32,6 +32,11 @@ impl Files {
         Ok(Self { root: root.to_owned(), files, headers: headers(checkpoint) })
     }
 
+    /// The catalog's number of the file with this path.
+    pub(crate) fn position(&self, path: &str) -> Option<u32> {
+        self.files.iter().position(|(known, _)| known == path).and_then(|number| u32::try_from(number).ok())
+    }
+
     /// What a reader of the headers reads, file after file.
     pub(crate) fn headers(&self) -> &[ByteRange] {
         &self.headers

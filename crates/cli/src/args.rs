@@ -14,7 +14,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::{Glob, GlobMatcher};
 
 #[cfg(target_os = "linux")]
-pub(crate) use ppc::{Ppc, PpcRun, PpcStatus};
+pub(crate) use ppc::{Ppc, PpcRun, PpcStatus, Record};
 
 pub(crate) use template::{Compared, Merge, Predict, Reading, Show, Template, TemplateVerb};
 
@@ -56,6 +56,9 @@ pub(crate) enum Verb {
     Load(Box<Load>),
     /// Show what `remember` would read and make, weight by weight.
     Plan(Box<Plan>),
+    /// Record which bytes of a model a program reads, as an I/O template.
+    #[cfg(target_os = "linux")]
+    Record(Box<Record>),
     /// Drive the page cache while models load.
     #[cfg(target_os = "linux")]
     #[command(subcommand)]

@@ -13,6 +13,8 @@ mod paths;
 mod plan;
 #[cfg(target_os = "linux")]
 mod ppc;
+#[cfg(target_os = "linux")]
+mod record;
 mod remember;
 mod select;
 mod template;
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
         Verb::Remember(args) => remember::run(args, cli.color, &mut out),
         Verb::Load(args) => load::run(args, cli.color, &mut out),
         Verb::Plan(args) => plan::run(args, cli.color, &mut out),
+        #[cfg(target_os = "linux")]
+        Verb::Record(args) => record::run(args, &mut out),
         #[cfg(target_os = "linux")]
         Verb::Ppc(args) => ppc::run(args, cli.color, &mut out),
         Verb::Template(args) => template::run(args, cli.color, &mut out),

@@ -1,5 +1,6 @@
 //! `anamnesis ppc`: the page cache, driven by policies.
 
+pub(crate) mod child;
 mod policy;
 mod run;
 mod status;

@@ -78,6 +78,9 @@ pub use maio::Maio;
 pub use model::service;
 pub use state::{GroupState, Phase, State, Watch};
 
+// as a shared library: `anamnesis ppc run --policy libanamnesis_maio.so:T.iot`
+anamnesis_ppc::export_policy!(Maio::new());
+
 /// The examples of the README, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

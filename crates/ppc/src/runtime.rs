@@ -6,7 +6,7 @@ mod merge;
 mod short;
 mod status;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub use status::{Events, Let, MemoryUse, PolicyStatus, Status};
 
 use crate::cache::{self, Memory, Prefetcher, Scope, THRESHOLD};
 use crate::error::Result;
-use crate::{Answer, Event, EventSource, Inode, Kind, Limits, Origin, Policies, Policy, Registered};
+use crate::{Answer, Event, EventSource, Inode, Kind, Limits, Origin, Policies, Policy, Registered, Waker};
 use door::Door;
 use evictions::Evictions;
 use merge::merge;
@@ -65,10 +65,10 @@ impl Default for Options {
 /// runtime.reg_policy(dir.path(), "eager", Box::new(Eager::default()), "")?;
 ///
 /// // in place of the kernel's events: somebody missed the first page
-/// let (source, hand) = Fake::new();
+/// let (source, hand) = Fake::new()?;
 /// let namespace = Namespace::scan(dir.path())?;
 /// let inode = namespace.entries()[0].inode;
-/// hand.push(Event { kind: Kind::Miss, inode, start: 0, len: 4096, pid: 1, tid: 1, time: 0 });
+/// hand.push(&[Event { kind: Kind::Miss, inode, start: 0, len: 4096, pid: 1, tid: 1, time: 0 }]);
 /// hand.end();
 /// runtime.run(Box::new(source), &AtomicBool::new(false))?;
 /// assert_eq!(runtime.status().events.misses, 1);
@@ -84,7 +84,9 @@ pub struct Runtime {
     options: Options,
     counters: Counters,
     /// By directory, what policies are called.
-    names: Mutex<Vec<(std::path::PathBuf, String)>>,
+    names: Mutex<Vec<(PathBuf, String)>>,
+    /// Of the source that is listened to.
+    waker: Mutex<Option<Waker>>,
     began: Instant,
 }
 
@@ -139,6 +141,7 @@ impl Runtime {
             options,
             counters: Counters::default(),
             names: Mutex::default(),
+            waker: Mutex::default(),
             began: Instant::now(),
         })
     }
@@ -154,6 +157,8 @@ impl Runtime {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.retain(|(path, _)| *path != root);
         names.push((root, name.to_owned()));
+        drop(names);
+        self.wake();
         Ok(())
     }
 
@@ -167,7 +172,13 @@ impl Runtime {
         if let Ok(root) = std::fs::canonicalize(path) {
             self.prefetcher.interrupt_namespace(&root);
         }
+        self.wake();
         removed
+    }
+
+    /// Ends the wait for events: there are other files to listen to.
+    fn wake(&self) {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::wake);
     }
 
     /// The policies.
@@ -193,6 +204,7 @@ impl Runtime {
     /// The source's.
     pub fn run(&self, mut source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
         *self.counters.source.lock().unwrap_or_else(PoisonError::into_inner) = (source.name(), source.sight().blind);
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.waker());
         let mut watched = Vec::new();
         let mut events = Vec::new();
         let mut asked = Instant::now();

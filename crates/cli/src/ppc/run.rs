@@ -1,14 +1,13 @@
 //! `anamnesis ppc run`: until it is told to stop, or the command that it started ends.
 
-use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anamnesis_ppc::runtime::{Options, Status};
 use anamnesis_ppc::source::{self, Log, Tee};
 use anamnesis_ppc::{EventSource, Namespace, Runtime, cache};
 
+use super::child::{Started, watch};
 use super::policy::Named;
 use crate::args::PpcRun;
 use crate::exit::{Code, Failure, Stop};
@@ -37,7 +36,7 @@ pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
     let child = match args.command.split_first() {
         Some((program, rest)) => {
             runtime.start();
-            Some(Started::new(Command::new(program).args(rest), program)?)
+            Some(Started::new(program, rest)?)
         }
         None => None,
     };
@@ -83,54 +82,6 @@ fn listen(args: &PpcRun, runtime: &Runtime) -> Result<Box<dyn EventSource>, Fail
     let Some(path) = &args.log else { return Ok(source) };
     let log = Log::create(path).map_err(|e| super::failure(e).in_file(path))?;
     Ok(Box::new(Tee::new(source, log)))
-}
-
-/// A command that ends with this program.
-struct Started(Child);
-
-impl Started {
-    fn new(command: &mut Command, program: &std::ffi::OsStr) -> Result<Self, Failure> {
-        let child = command.spawn();
-        child.map(Self).map_err(|e| {
-            let program = program.to_string_lossy();
-            Failure::new("io", format!("{}: {e}", clean(&program)), "check the command behind --")
-        })
-    }
-
-    /// Asks it to end.
-    fn end(&self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            self.end();
-            let _ = self.0.wait();
-        }
-    }
-}
-
-/// Waits for the command's end, or for an interrupt.
-fn watch(mut child: Option<Started>) -> Code {
-    let mut told = false;
-    loop {
-        if let Some(started) = &mut child {
-            match started.0.try_wait() {
-                Ok(Some(status)) => return Code::Of(status),
-                Ok(None) => {}
-                Err(_) => return Code::Failed,
-            }
-        }
-        if interrupt::asked() && !told {
-            let Some(started) = &child else { return Code::Done };
-            started.end();
-            told = true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// What was done, on standard error: the output is the command's.

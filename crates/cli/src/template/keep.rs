@@ -53,7 +53,7 @@ pub(crate) fn keep(template: &Template, path: &Path, overwrite: bool) -> Result<
 
 impl Kept {
     /// One line, or one document.
-    pub(super) fn tell(&self, json: bool, out: &mut Stdout) -> io::Result<()> {
+    pub(crate) fn tell(&self, json: bool, out: &mut Stdout) -> io::Result<()> {
         if json {
             return writeln!(out, "{}", json!({"version": json::VERSION, "template": self.facts}));
         }

@@ -1,0 +1,132 @@
+//! A recorded template, completed by what the catalog knows.
+
+use std::collections::HashMap;
+
+use anamnesis_template::{Builder, ByteRange, Template};
+
+use super::Files;
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+
+/// What is recorded of mapped memory is told as the kernel maps it: not the pages that came along in the same piece of
+/// memory. So far from a tensor's end a reader is taken to have begun or ended there.
+const PIECE: u64 = 2 << 20;
+/// Less than this at a tensor's beginning came along with the page of the tensor before it.
+const PAGE: u64 = 4096;
+/// Of what lies between the first and the last touched byte of a tensor, one part in so many must have been touched for
+/// all of it to count as read.
+const SPARSE: u64 = 4;
+
+/// What a worker touched of one tensor.
+#[derive(Default)]
+struct Touched {
+    pieces: Vec<(u64, u64)>,
+    nbytes: u64,
+}
+
+/// Adds to what was recorded from outside what must have been read with it: a tensor of which pages were touched all
+/// over was read from the first of them to the last. Headers and what was touched here and there stay as they are; the
+/// order is that of first touches.
+///
+/// ```
+/// use anamnesis::template::{Builder, ByteRange, File, coverage};
+/// use anamnesis::{Checkpoint, complete, predict};
+///
+/// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+/// let predicted = predict(&checkpoint).template()?;
+/// // of the first file every other KiB was seen
+/// let mut builder = Builder::new();
+/// let file = builder.file(predicted.files()[0].clone())?;
+/// for start in (0..predicted.files()[0].nbytes - 512).step_by(1024) {
+///     builder.access(0, ByteRange { file, start, len: 512 }, None)?;
+/// }
+/// let completed = complete(&checkpoint, &builder.finish())?;
+/// let files = coverage(&predicted, &completed).files;
+/// # assert!(files[0].share() > 0.9);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+///
+/// # Errors
+/// The checkpoint was opened from no path, or a file of the template has another length by now.
+pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template> {
+    let files = Files::of(checkpoint)?;
+    let catalog = checkpoint.catalog();
+    let mut tensors: Vec<ByteRange> = catalog.tensors.iter().map(|tensor| tensor.bytes).filter(|t| t.len > 0).collect();
+    tensors.sort_unstable_by_key(|bytes| (bytes.file, bytes.start));
+    tensors.dedup(); // tied
+    let mut builder = Builder::new().gap(PAGE - 1).lookback(8).once(true);
+    recorded.parameters().for_each(|(key, value)| {
+        builder.parameter(key, value);
+    });
+    if let Some(service) = recorded.service() {
+        builder.service(service);
+    }
+    for file in recorded.files() {
+        builder.file(file.clone())?;
+    }
+    // the catalog's number of each of the template's files
+    let known: Vec<Option<u32>> = recorded.files().iter().map(|file| files.position(&file.path)).collect();
+    for group in recorded.groups() {
+        builder.group(group.rank(), group.name());
+        let mut touched: HashMap<usize, Touched> = HashMap::new();
+        let mut order = Vec::new();
+        for access in group.accesses() {
+            let runs = access.runs;
+            let Some(file) = known[runs.file as usize].filter(|_| runs.count == 1) else {
+                order.push((Err(runs), runs.file, access.at));
+                continue;
+            };
+            let (mut at, end) = (runs.start, runs.start + runs.len);
+            let mut next = tensors.partition_point(|t| (t.file, t.start.saturating_add(t.len)) <= (file, at));
+            while at < end {
+                let tensor = tensors.get(next).filter(|t| t.file == file && t.start < end);
+                let begin = tensor.map_or(end, |t| t.start.max(at));
+                if begin > at {
+                    let between = ByteRange { file: runs.file, start: at, len: begin - at };
+                    order.push((Err(between.into()), runs.file, access.at));
+                }
+                let Some(tensor) = tensor else { break };
+                let stop = end.min(tensor.start + tensor.len);
+                if stop <= begin {
+                    next += 1; // one within another
+                    continue;
+                }
+                let came_along = begin == tensor.start && stop - begin < PAGE && at > runs.start && stop == end;
+                if !came_along || tensor.len < PAGE {
+                    let of = touched.entry(next).or_default();
+                    if of.pieces.is_empty() {
+                        order.push((Ok(next), runs.file, access.at));
+                    }
+                    of.pieces.push((begin, stop));
+                    of.nbytes += stop - begin;
+                }
+                at = stop.max(at);
+                next += 1;
+            }
+        }
+        for (what, file, at) in order {
+            match what {
+                Err(runs) => builder.access(group.rank(), runs, at)?,
+                Ok(tensor) => {
+                    for (start, end) in read(tensors[tensor], &touched[&tensor]) {
+                        builder.access(group.rank(), ByteRange { file, start, len: end - start }, at)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(builder.finish())
+}
+
+/// What must have been read of a tensor.
+fn read(tensor: ByteRange, touched: &Touched) -> Vec<(u64, u64)> {
+    let first = touched.pieces.iter().map(|piece| piece.0).min().unwrap_or(tensor.start);
+    let last = touched.pieces.iter().map(|piece| piece.1).max().unwrap_or(tensor.start);
+    if touched.nbytes.saturating_mul(SPARSE) < last - first {
+        return touched.pieces.clone();
+    }
+    let end = tensor.start + tensor.len;
+    let start = if first - tensor.start < PIECE { tensor.start } else { first };
+    let stop = if end - last < PIECE { end } else { last };
+    vec![(start, stop)]
+}
