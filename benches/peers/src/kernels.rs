@@ -1,52 +1,79 @@
-//! Decoding speed in a warm cache: ours, the peer's, ggml's, and copying the output.
+//! Decoding speed in a warm cache: ours, the peer's, ggml's, gguf-py's, and copying the output.
 
 mod agree;
 mod blocks;
 mod buffer;
+mod python;
 mod schemes;
 mod stored;
 mod variant;
 
-use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Output};
 
 use anamnesis::Dtype;
 use variant::{COPY, DTYPES, OURS, Row, Variant};
 
-const ROUNDS: usize = 7;
-
-/// Nanoseconds a call, one figure a round, by output and variant.
-type Runs = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+use crate::alternate::{Case, Contender, Reading, Terms};
+use crate::child::Usage;
+use crate::report::options::Options;
+use crate::results::{Outcome, markdown};
 
 /// The table for these rows, or all: one process per variant and row, alternating.
-pub fn compare(names: &[&str]) -> ExitCode {
-    if let Some(unknown) = names.iter().find(|name| row(name).is_none()) {
-        let known: Vec<&str> = Row::all().map(Row::name).collect();
-        eprintln!("no type {unknown:?}; there are {}", known.join(", "));
+pub fn compare(args: &[&str]) -> ExitCode {
+    let options = match Options::parse(args) {
+        Ok(options) => options,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(unknown) = options.words.iter().find(|name| row(name).is_none()) {
+        eprintln!("no type {unknown:?}; there are {}", names().join(", "));
         return ExitCode::from(2);
     }
-    let variants = variant::built();
-    let labels: Vec<&str> = variants.iter().map(|v| v.label).collect();
-    println!("10⁹ elements/s, one thread, median of {ROUNDS} processes' best; `*` returns a fresh `Vec`.\n");
-    println!("| type | output | {} | ours / best peer | ours / memcpy |", labels.join(" | "));
-    println!("|---|---|{}---|---|", "---|".repeat(variants.len()));
-    let mut notes = Vec::new();
-    for row in Row::all().filter(|row| names.is_empty() || names.contains(&row.name())) {
-        notes.extend(disagreements(row, &variants));
-        let mut runs = Runs::new();
-        for _ in 0..ROUNDS {
-            for variant in &variants {
-                measure(row, variant, &mut runs);
-            }
+    let mut found = Outcome::default();
+    for name in names() {
+        if options.words.is_empty() || options.words.iter().any(|word| word == name) {
+            let terms = Terms { rounds: options.rounds, until: None };
+            found.extend(case(name, crate::report::python::interpreter(&options)).run(terms, &|_| {}));
         }
-        DTYPES.iter().for_each(|dtype| report(row, dtype.name(), &variants, &mut runs));
     }
-    println!();
-    notes.iter().for_each(|note| println!("- {note}"));
-    if notes.is_empty() {
+    println!("{}", markdown::outcome(&found));
+    if found.notes.is_empty() {
         println!("All outputs are equal to ours, bit for bit, where both are there.");
     }
     ExitCode::SUCCESS
+}
+
+/// All types and schemes.
+pub fn names() -> Vec<&'static str> {
+    Row::all().map(Row::name).collect()
+}
+
+/// One type or scheme, to all outputs.
+pub fn case(name: &str, interpreter: Result<String, String>) -> Case {
+    let row = row(name).expect("a name that `names` has");
+    let (variants, mut missing) = variant::built();
+    let mut contenders: Vec<Contender> = Vec::new();
+    for variant in &variants {
+        let program = variant.program.to_str().expect("a printable path");
+        let read = if row.is_fresh(variant.name) { read_fresh } else { read };
+        match can(variant, row) {
+            Ok(()) => {
+                contenders.push(Contender::new(variant.label, &[program, "kernel", variant.name, row.name()], read))
+            }
+            Err(why) => missing.push((variant.label.to_owned(), why)),
+        }
+    }
+    match python::contender(row, interpreter) {
+        Ok(contender) => contenders.push(contender),
+        Err(why) => missing.push((python::LABEL.to_owned(), why)),
+    }
+    let check: Box<dyn Fn() -> Vec<String>> = Box::new({
+        let python = contenders.iter().find(|c| c.variant == python::LABEL).map(|c| c.command.clone());
+        move || disagreements(row, &variants, python.as_deref())
+    });
+    Case { name: name.to_owned(), contenders, missing, limit: Some(COPY), check: Some(check), ..Case::default() }
 }
 
 /// What one process of the comparison does: `time` or `bytes` of a variant.
@@ -63,66 +90,58 @@ fn row(name: &str) -> Option<Row> {
     Row::all().find(|row| row.name() == name)
 }
 
-fn run(variant: &Variant, args: &[&str]) -> Output {
-    let out = Command::new(&variant.program).args(["kernel", variant.name]).args(args).output();
-    let out = out.expect("the variant starts");
-    assert!(out.status.success(), "{}: {args:?}: {}", variant.label, String::from_utf8_lossy(&out.stderr));
+/// Whether a variant decodes a row at all.
+fn can(variant: &Variant, row: Row) -> Result<(), String> {
+    let able = DTYPES.iter().any(|&dtype| !variant::decoders(variant.name, row, dtype).is_empty());
+    if able { Ok(()) } else { Err("it has no decoder of this".to_owned()) }
+}
+
+fn run(command: &[String]) -> Output {
+    let out = Command::new(&command[0]).args(&command[1..]).output().expect("the variant starts");
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     out
 }
 
-fn measure(row: Row, variant: &Variant, runs: &mut Runs) {
-    let out = run(variant, &[row.name()]).stdout;
-    for line in String::from_utf8_lossy(&out).lines() {
-        let (dtype, time) = line.split_once(' ').expect("an output and a time");
-        let dtype = DTYPES.iter().find(|d| d.name() == dtype).expect("one of ours");
-        runs.entry((dtype.name(), variant.label)).or_default().push(time.parse().expect("a number"));
-    }
+/// A line for each output: its dtype, nanoseconds a call, and how many elements that are.
+fn read(usage: &Usage) -> Option<Vec<Reading>> {
+    let text = String::from_utf8_lossy(&usage.said);
+    let lines = text.lines().map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[dtype, ns, elements] = &words[..] else { return None };
+        let more = vec![("elements", elements.parse().ok()?)];
+        Some(Reading { of: dtype.to_owned(), ns: ns.parse().ok()?, more })
+    });
+    lines.collect()
+}
+
+fn read_fresh(usage: &Usage) -> Option<Vec<Reading>> {
+    let mut readings = read(usage)?;
+    readings.iter_mut().for_each(|reading| reading.more.push(("fresh", 1.0)));
+    Some(readings)
 }
 
 /// Decodes once with every variant, and says which do not give our bits.
-fn disagreements(row: Row, variants: &[Variant]) -> Vec<String> {
+fn disagreements(row: Row, variants: &[Variant], python: Option<&[String]>) -> Vec<String> {
     let mut notes = Vec::new();
     for &dtype in DTYPES {
-        let decoded = |variant: &Variant| run(variant, &[row.name(), dtype.name()]).stdout;
+        let decoded = |variant: &Variant| {
+            let program = variant.program.to_str().expect("a printable path");
+            run(&[program, "kernel", variant.name, row.name(), dtype.name()].map(str::to_owned)).stdout
+        };
         let ours = variants.iter().find(|v| v.name == OURS).map(decoded).unwrap_or_default();
-        for variant in variants.iter().filter(|v| v.name != OURS && v.name != COPY && !ours.is_empty()) {
-            let other = decoded(variant);
-            if !other.is_empty() {
+        let mut compare = |label: &str, other: Vec<u8>| {
+            if !other.is_empty() && !ours.is_empty() {
                 let difference = agree::difference(dtype, &ours, &other);
-                notes.extend(difference.map(|d| format!("{} {dtype}, {}: {d}", row.name(), variant.label)));
+                notes.extend(difference.map(|d| format!("{} {dtype}, {label}: {d}", row.name())));
             }
+        };
+        for variant in variants.iter().filter(|v| v.name != OURS && v.name != COPY) {
+            compare(variant.label, decoded(variant));
+        }
+        if let (Some(python), Dtype::F32) = (python, dtype) {
+            let command: Vec<String> = python.iter().cloned().chain(["bytes".to_owned()]).collect();
+            compare(python::LABEL, run(&command).stdout);
         }
     }
     notes
-}
-
-fn report(row: Row, dtype: &'static str, variants: &[Variant], runs: &mut Runs) {
-    let mut speeds = Vec::new();
-    for variant in variants {
-        let speed = runs.get_mut(&(dtype, variant.label)).map(|times| {
-            times.sort_unstable_by(f64::total_cmp);
-            row.elements() as f64 / times[times.len() / 2]
-        });
-        speeds.push((variant, speed));
-    }
-    let ours = speeds.iter().find(|(v, _)| v.name == OURS).and_then(|(_, speed)| *speed);
-    let copy = speeds.iter().find(|(v, _)| v.name == COPY).and_then(|(_, speed)| *speed);
-    let peers = speeds.iter().filter(|(v, _)| v.name != OURS && v.name != COPY);
-    let best = peers.filter_map(|(_, speed)| *speed).max_by(f64::total_cmp);
-    if ours.is_none() && best.is_none() {
-        return;
-    }
-    let cells = speeds.iter().map(|(v, speed)| match speed {
-        Some(speed) if row.is_fresh(v.name) => format!("{speed:.2}*"),
-        Some(speed) => format!("{speed:.2}"),
-        None => "–".to_owned(),
-    });
-    let ratio = |to: Option<f64>| ours.zip(to).map_or("–".to_owned(), |(ours, to)| format!("{:.2}×", ours / to));
-    println!(
-        "| {} | {dtype} | {} | {} | {} |",
-        row.name(),
-        cells.collect::<Vec<_>>().join(" | "),
-        ratio(best),
-        ratio(copy)
-    );
 }

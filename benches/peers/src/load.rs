@@ -1,103 +1,112 @@
 //! A file's tensors into memory, every page touched: ours, what one would write by hand, and others' libraries. One
 //! process per variant, alternating; the second load of a process is where pools and allocators differ.
 
+mod allocated;
+#[cfg(feature = "candle")]
+mod candle;
+mod dequantise;
 mod raw;
 mod variants;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::{Command, ExitCode};
 
-use variants::{DEQUANTISE, VARIANTS, Variant};
+use crate::alternate::{Case, Contender, Reading, myself};
+use crate::child::Usage;
+use crate::report::{options::Options, python, show};
+use dequantise::DEQUANTISE;
+use variants::{VARIANTS, Variant};
 
-const ROUNDS: usize = 7;
 const PYTHON: &str = include_str!("load.py");
+const COPY: &str = "limit: memcpy of as many bytes";
+const DEVICE: &str = "whole file: raw io_uring loop, direct";
 
 /// Python variants and the extensions they read; `load.py` has the code.
-static PYTHON_VARIANTS: &[(&str, &[&str])] = &[
+type Python = [(&'static str, &'static [&'static str])];
+
+static PYTHON_VARIANTS: &Python = &[
     ("safetensors.torch.load_file", &["safetensors"]),
+    ("safetensors.safe_open", &["safetensors"]),
     ("torch.load", &["pth", "pt"]),
     ("torch.load(mmap=True)", &["pth", "pt"]),
     ("numpy.load", &["npz"]),
     ("gguf.GGUFReader", &["gguf"]),
 ];
-
-/// One load: nanoseconds, minor faults, processor nanoseconds, and the sum of the touched bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Sample {
-    took: u128,
-    faults: u64,
-    cpu: u128,
-    sum: u64,
-}
+static PYTHON_DEQUANTISE: &Python = &[("gguf.dequantize, to F32, one by one", &["gguf"])];
 
 pub fn compare(args: &[&str]) -> ExitCode {
-    if std::env::var("PEERS_PYTHON").is_err() {
-        eprintln!("PEERS_PYTHON is not set: torch, numpy, safetensors and gguf are left out");
-    }
-    let cold = args.contains(&"--cold");
-    let option = |name: &str| args.iter().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
-    let rounds = option("--rounds").and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
-    let only: Vec<&str> = option("--only").map(|names| names.split(',').collect()).unwrap_or_default();
-    for file in args.iter().filter(|arg| !arg.starts_with("--")) {
-        measure(file, VARIANTS, PYTHON_VARIANTS, &Terms { cold, rounds, only: &only });
-    }
-    ExitCode::SUCCESS
+    show(args, |options: &Options, file| vec![case(file, options.cold, python::interpreter(options))])
 }
 
 /// Quantised weights brought back into memory: the pool's, and new.
-pub fn dequantise(files: &[&str]) -> ExitCode {
-    files.iter().for_each(|file| measure(file, DEQUANTISE, &[], &Terms { cold: false, rounds: ROUNDS, only: &[] }));
-    ExitCode::SUCCESS
+pub fn dequantise(args: &[&str]) -> ExitCode {
+    show(args, |options: &Options, file| vec![dequantise_case(file, python::interpreter(options))])
 }
 
-/// Under which terms a file is measured.
-struct Terms<'t> {
-    /// The page cache is dropped before each process, which loads once.
-    cold: bool,
-    rounds: usize,
-    /// Parts of the names of the variants that run; all if there are none.
-    only: &'t [&'t str],
+pub fn dequantise_case(file: &str, python: Result<String, String>) -> Case {
+    measured(file, DEQUANTISE, PYTHON_DEQUANTISE, false, python)
 }
 
-fn measure(file: &str, rust: &'static [Variant], python: &'static [(&str, &[&str])], terms: &Terms<'_>) {
-    let Terms { cold, rounds, only } = *terms;
+/// One file's tensors into memory; cold, the page cache is dropped before each process, which loads once.
+pub fn case(file: &str, cold: bool, python: Result<String, String>) -> Case {
+    let mut case = measured(file, VARIANTS, PYTHON_VARIANTS, cold, python);
+    if cold {
+        case.contenders.retain(|contender| contender.variant != COPY); // no file is read by it
+        devices(file, &mut case);
+    }
+    case
+}
+
+fn measured(file: &str, rust: &[Variant], python: &Python, cold: bool, interpreter: Result<String, String>) -> Case {
     let extension = file.rsplit('.').next().unwrap_or_default();
-    let mut runs: BTreeMap<(usize, &'static str), Vec<Vec<Sample>>> = BTreeMap::new();
+    let name = file.rsplit('/').next().unwrap_or(file);
     let times = if cold { "1" } else { "3" };
-    if !cold {
-        // so that every variant reads the page cache
-        std::io::copy(&mut File::open(file).expect("the file"), &mut std::io::sink()).expect("it can be read");
-    }
-    let ours = rust.iter().enumerate().filter(|(_, v)| v.reads.contains(&extension) || v.reads.is_empty());
-    let theirs = python.iter().enumerate().filter(|(_, v)| v.1.contains(&extension));
-    let mut all: Vec<((usize, &'static str), Vec<String>)> = Vec::new();
-    let me = std::env::current_exe().expect("this program has a path").display().to_string();
-    for (i, variant) in ours {
-        let command = [&me, "load-one", variant.name, file, times].map(str::to_owned).to_vec();
-        all.push(((i, variant.name), command));
-    }
-    for (i, (name, _)) in theirs {
-        let Ok(python) = std::env::var("PEERS_PYTHON") else { continue };
-        let command = [&python, "-c", PYTHON, name, file, times].map(str::to_owned).to_vec();
-        all.push(((100 + i, name), command));
-    }
-    all.retain(|((_, name), _)| only.is_empty() || only.iter().any(|part| name.contains(part)));
-    for round in 0..rounds {
-        for i in 0..all.len() {
-            let (key, command) = &all[(i + round) % all.len()]; // nobody is always first
-            if cold {
-                drop_cache(file);
-            }
-            match run(command) {
-                Ok(samples) => runs.entry(*key).or_default().push(samples),
-                Err(why) if round == 0 => eprintln!("{} is left out: {why}", key.1),
-                Err(_) => {}
-            }
+    let me = myself();
+    let ours = rust.iter().filter(|v| v.reads.contains(&extension) || v.reads.is_empty());
+    let ours = ours.map(|v| Contender::new(v.name, &[&me, "load-one", v.name, file, times], read));
+    let mut contenders: Vec<Contender> = ours.collect();
+    let mut missing = candle_left_out(extension);
+    for (name, _) in python.iter().filter(|(_, reads)| reads.contains(&extension)) {
+        match &interpreter {
+            Ok(python) => contenders.push(Contender::new(name, &[python, "-c", PYTHON, name, file, times], read)),
+            Err(why) => missing.push(((*name).to_owned(), why.clone())),
         }
     }
-    report(file, cold, runs);
+    let path = file.to_owned();
+    let before: Box<dyn Fn()> = if cold { Box::new(move || drop_cache(&path)) } else { Box::new(move || warm(&path)) };
+    let (name, limit) = if cold { (format!("{name}, cold"), DEVICE) } else { (name.to_owned(), COPY) };
+    Case { name, contenders, missing, limit: Some(limit), same: Some("sum"), before: Some(before), check: None }
+}
+
+/// What the device gives to programs that do nothing else.
+fn devices(file: &str, case: &mut Case) {
+    let whole: crate::alternate::Read = |usage| {
+        let cpu = usage.cpu.as_nanos() as f64;
+        Some(vec![Reading::new(usage.wall.as_nanos() as f64, vec![("processor ns", cpu)])])
+    };
+    let (from, name) = (format!("if={file}"), format!("--filename={file}"));
+    let dd = ["dd", &from, "of=/dev/null", "bs=2M", "iflag=direct", "status=none"];
+    case.contenders.push(Contender::new("whole file: dd, direct", &dd, whole));
+    let fio =
+        ["fio", "--name=read", &name, "--rw=read", "--bs=2m", "--iodepth=16", "--ioengine=io_uring", "--direct=1"];
+    if Command::new("fio").arg("--version").output().is_ok() {
+        case.contenders.push(Contender::new("whole file: fio, io_uring, direct", &fio, whole));
+    } else {
+        case.missing.push(("whole file: fio".to_owned(), "fio is not installed".to_owned()));
+    }
+}
+
+#[cfg(feature = "candle")]
+fn candle_left_out(_: &str) -> Vec<(String, String)> {
+    Vec::new()
+}
+
+#[cfg(not(feature = "candle"))]
+fn candle_left_out(extension: &str) -> Vec<(String, String)> {
+    let reads = ["safetensors", "gguf"].contains(&extension);
+    let why = "this program was built without its feature `candle`";
+    reads.then(|| ("candle-core".to_owned(), why.to_owned())).into_iter().collect()
 }
 
 /// Pages that nobody maps and that are written: all of a benchmark's file.
@@ -108,58 +117,45 @@ fn drop_cache(file: &str) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-fn run(command: &[String]) -> Result<Vec<Sample>, String> {
-    let out = Command::new(&command[0]).args(&command[1..]).output().map_err(|e| e.to_string())?;
-    if !out.status.success() {
-        return Err(String::from_utf8_lossy(&out.stderr).lines().last().unwrap_or_default().to_owned());
+/// Asks for the pages that are not there, so that every variant reads the page cache.
+fn warm(file: &str) {
+    let file = File::open(file).expect("the file");
+    // SAFETY: no memory is involved.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_WILLNEED) };
+    let mut from = &file;
+    std::io::copy(&mut from, &mut std::io::sink()).expect("it can be read");
+}
+
+/// A line for each load of the process: the median of those after the first, or its only one.
+pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
+    let text = String::from_utf8_lossy(&usage.said);
+    let mut loads = Vec::new();
+    for line in text.lines() {
+        let words: Option<Vec<f64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
+        let &[took, faults, cpu, ref sum @ ..] = &*words? else { return None };
+        loads.push((took, faults, cpu, sum.first().copied()));
     }
-    let text = String::from_utf8_lossy(&out.stdout);
-    let samples = text.lines().map(|line| {
-        let mut words = line.split_whitespace();
-        let mut next = || words.next().and_then(|word| word.parse::<u128>().ok());
-        let (took, faults, cpu, sum) = (next()?, next()?, next()?, next()?);
-        Some(Sample { took, faults: faults as u64, cpu, sum: sum as u64 })
-    });
-    samples.collect::<Option<Vec<_>>>().ok_or_else(|| format!("unexpected output: {text}"))
+    let first = loads.first()?.0;
+    let mut again = if loads.len() > 1 { loads.split_off(1) } else { loads };
+    again.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let (took, faults, cpu, sum) = again[again.len() / 2];
+    let sum = sum.map(|sum| ("sum", sum));
+    let more = [("first ns", first), ("processor ns", cpu), ("faults", faults)];
+    Some(vec![Reading::new(took, more.into_iter().chain(sum).collect())])
 }
 
-/// The median of a process's loads after the first, or of its only one.
-fn steady(samples: &[Sample]) -> Sample {
-    let mut rest = if samples.len() > 1 { samples[1..].to_vec() } else { samples.to_vec() };
-    rest.sort_unstable();
-    rest[rest.len() / 2]
-}
+pub use variants::{one, spent, touched};
 
-fn report(file: &str, cold: bool, runs: BTreeMap<(usize, &'static str), Vec<Vec<Sample>>>) {
-    println!("\n### {file}, {}\n", if cold { "page cache dropped" } else { "warm" });
-    println!("| variant | first load | again | min | against ours | CPU again | faults again |");
-    println!("|---|---|---|---|---|---|---|");
-    let sum = |runs: &Vec<Vec<Sample>>| runs[0][0].sum;
-    // whole-file variants touch other pages than those of tensors do
-    let expected = runs.iter().filter(|(key, _)| !key.1.contains("whole file")).map(|(_, r)| sum(r)).next();
-    let mut ours = None;
-    for ((_, name), runs) in &runs {
-        let mut again: Vec<Sample> = runs.iter().map(|samples| steady(samples)).collect();
-        let mut first: Vec<u128> = runs.iter().map(|samples| samples[0].took).collect();
-        again.sort_unstable();
-        first.sort_unstable();
-        let median = again[again.len() / 2];
-        let mut cpu: Vec<u128> = again.iter().map(|sample| sample.cpu).collect();
-        cpu.sort_unstable();
-        let ours = *ours.get_or_insert(median.took);
-        let differs = !name.contains("whole file") && Some(sum(runs)) != expected;
-        let ms = |n: u128| format!("{:.2} ms", n as f64 / 1e6);
-        println!(
-            "| {name}{} | {} | {} | {} | {:.2}× | {} | {} |",
-            if differs { " (OTHER BYTES)" } else { "" },
-            ms(first[first.len() / 2]),
-            ms(median.took),
-            ms(again[0].took),
-            median.took as f64 / ours as f64,
-            ms(cpu[cpu.len() / 2]),
-            median.faults,
-        );
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_after_the_first_count() {
+        let usage = Usage { said: b"900 7 800 5\n300 1 90 5\n100 2 80 5\n".to_vec(), ..Usage::default() };
+        let reading = &read(&usage).unwrap()[0];
+        assert_eq!(reading.ns, 300.0);
+        assert_eq!(reading.more, [("first ns", 900.0), ("processor ns", 90.0), ("faults", 1.0), ("sum", 5.0)]);
+        assert!(read(&Usage { said: b"panicked".to_vec(), ..Usage::default() }).is_none());
     }
 }
-
-pub use variants::one;

@@ -1,6 +1,9 @@
 //! Times us against the peers: one process per variant, the variants alternating.
 //!
 //! ```text
+//! cargo run --release -- report [SECTION…]   everything below into benches/results: JSON, tables, plots
+//! cargo run --release -- experiments [NAME…] [--render]  the experiments of docs/perf-experiments.md
+//! cargo run --release -- render              the committed results into README.md and docs/
 //! cargo run --release -- open FILE…          opening these files
 //! cargo run --release -- kernels [TYPE…]     decoding, one thread, in a warm cache
 //! cargo run --release -- remember FILE.gguf  a whole file to BF16 safetensors
@@ -10,32 +13,44 @@
 //! cargo run --release -- process COMMAND…    a whole command against an empty process
 //! ```
 //!
-//! Python peers are run by the interpreter named in `PEERS_PYTHON`; `native.sh` builds the peer's
-//! kernels for this processor, `ggml.sh` those of ggml. What is not there is left out, aloud.
+//! Python peers are run by the interpreter named in `PEERS_PYTHON`, or in the environment that `report` prepares;
+//! `native.sh` builds the peer's kernels for this processor, `ggml.sh` those of ggml. What is not there is left out,
+//! aloud.
 
+mod alternate;
+mod child;
+mod experiments;
+mod inspect;
 mod kernels;
 mod load;
+mod make;
 mod pool;
 mod process;
 mod remember;
-mod table;
+mod render;
+mod report;
+mod results;
 mod variants;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: peers open FILE…  |  peers kernels [TYPE…]  |  peers remember FILE.gguf [OPTION…]  |  \
-                     peers load FILE… [--cold]  |  peers pool  |  peers process COMMAND…";
+const USAGE: &str = "usage: peers report [SECTION…] [OPTION…]  |  peers experiments [NAME…] [--render]  |  peers render  |  \
+                     peers open FILE…  |  peers kernels [TYPE…]  |  peers remember FILE.gguf [OPTION…]  |  \
+                     peers load FILE… [--cold]  |  peers dequantise FILE…  |  peers pool  |  peers process COMMAND…";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        ["open", files @ ..] if !files.is_empty() => table::open(files),
+        ["report", args @ ..] => report::run(args),
+        ["experiments", args @ ..] => experiments::command(args),
+        ["render"] => render::run(),
+        ["open", files @ ..] if !files.is_empty() => inspect::open(files),
         ["kernels", types @ ..] => kernels::compare(types),
         ["remember", args @ ..] => remember::compare(args),
         ["load", args @ ..] if !args.is_empty() => load::compare(args),
         ["dequantise", files @ ..] if !files.is_empty() => load::dequantise(files),
-        ["pool"] => pool::compare(),
+        ["pool", args @ ..] => pool::compare(args),
         ["process", command @ ..] if !command.is_empty() => process::against_nothing(command),
         // one variant alone, which the comparisons above run
         ["one", variant, file] => variants::one(variant, file),
@@ -43,6 +58,7 @@ fn main() -> ExitCode {
         ["kernel", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
         ["load-one", variant, file, times] => load::one(variant, file, times),
         ["pool-one", variant, case @ ..] => pool::one(variant, case),
+        ["experiment", name, variant, args @ ..] => experiments::one(name, variant, args),
         ["remember-peer", file, out, threads] => remember::peer(file, out, threads),
         ["nothing"] => ExitCode::SUCCESS,
         _ => {

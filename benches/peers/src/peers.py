@@ -17,6 +17,9 @@ elif name.startswith("numpy"):
                     f._read_array_header(m, version) if hasattr(f, "_read_array_header") else f.read_array_header_1_0(m)
                     n += 1
         return n
+elif name.startswith("safetensors.torch"):
+    from safetensors.torch import load_file
+    run = lambda: len(load_file(path))
 elif name.startswith("safetensors"):
     from safetensors import safe_open
     def run():

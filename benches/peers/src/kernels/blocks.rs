@@ -48,7 +48,8 @@ pub fn formats() -> impl Iterator<Item = &'static BlockFormat> {
     BlockFormat::all().iter().filter(|format| kernel::builds(format).is_ok())
 }
 
-fn input(format: &BlockFormat) -> Buffer {
+/// Blocks of this type, the same in every process.
+pub fn input(format: &BlockFormat) -> Buffer {
     let row = EXPONENTS.iter().find(|(name, ..)| *name == format.name);
     let (_, places, exponent) = row.unwrap_or_else(|| panic!("no input for {}: add it to EXPONENTS", format.name));
     let size = format.block_bytes as usize;

@@ -98,7 +98,7 @@ pub fn decoders(variant: &str, row: Row, dtype: Dtype) -> Vec<Decode> {
 }
 
 /// The target directory that this program was built into, where the other builds are too.
-fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     let me = std::env::current_exe().expect("this program has a path");
     let mut above = me.ancestors().skip(2);
     match above.next().expect("target/release") {
@@ -122,7 +122,7 @@ pub fn time(variant: &str, row: Row) {
         let ways = decoders(variant, row, dtype);
         let times = ways.iter().map(|decode| nanoseconds(|| once(decode, &mut out)));
         if let Some(best) = times.min_by(f64::total_cmp) {
-            println!("{dtype} {best}");
+            println!("{dtype} {best} {}", row.elements());
         }
     }
 }
@@ -170,13 +170,14 @@ pub struct Variant {
     pub program: PathBuf,
 }
 
-/// The variants that are built; the others are left out aloud.
-pub fn built() -> Vec<Variant> {
+/// The variants that are built, and why the others are not there.
+pub fn built() -> (Vec<Variant>, Vec<(String, String)>) {
     let me = std::env::current_exe().expect("this program has a path");
-    let there = |path: &Path, label, script| {
+    let mut missing = Vec::new();
+    let mut there = |path: &Path, label: &str, script: &str| {
         let there = path.exists();
         if !there {
-            eprintln!("{label} is left out: benches/peers/{script} builds it");
+            missing.push((label.to_owned(), format!("not built: benches/peers/{script} builds it")));
         }
         there
     };
@@ -187,7 +188,9 @@ pub fn built() -> Vec<Variant> {
         ("peer", PEER, Some(me.clone())),
         ("peer, native", PEER, native),
         ("ggml C", GGML, ggml),
-        ("memcpy", COPY, Some(me)),
+        (COPY, COPY, Some(me)),
     ];
-    variants.into_iter().filter_map(|(label, name, program)| Some(Variant { label, name, program: program? })).collect()
+    let built =
+        variants.into_iter().filter_map(|(label, name, program)| Some(Variant { label, name, program: program? }));
+    (built.collect(), missing)
 }

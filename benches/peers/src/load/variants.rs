@@ -1,7 +1,5 @@
 //! The variants in Rust: each loads a file so many times and says what each time took.
 
-use super::raw;
-use std::alloc::{GlobalAlloc, Layout};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -9,17 +7,27 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anamnesis::load::{Loader, Mapped, Pread, Uring};
-use anamnesis::{ByteRange, Checkpoint, load, remember};
+use anamnesis::{ByteRange, Checkpoint, load};
 use zeropool::BufferPool;
 
+use super::allocated::Mi;
+use super::{dequantise::DEQUANTISE, raw};
+
 /// Loads a path and touches what it loaded: the sum of a byte per page, tensor by tensor.
-type Load = fn(&mut Held, &str) -> u64;
+pub type Load = fn(&mut Held, &str) -> u64;
 
 pub struct Variant {
     pub name: &'static str,
     /// Extensions; none for all.
     pub reads: &'static [&'static str],
-    load: Load,
+    pub load: Load,
+}
+
+impl Variant {
+    /// Whether its sum is that of all tensors' pages.
+    fn compares(&self) -> bool {
+        !["whole file", "limit", "one by one"].iter().any(|part| self.name.contains(part))
+    }
 }
 
 /// What a process keeps from one load to the next.
@@ -28,29 +36,8 @@ pub struct Held {
     pub pool: BufferPool,
     zeropool: Option<zeropool02::BufferPool>,
     buffer: Vec<u8>,
+    copy: Vec<u8>,
 }
-
-/// Quantised weights brought back, into memory of each kind.
-pub static DEQUANTISE: &[Variant] = &[
-    Variant {
-        name: "ours, into the pool",
-        reads: &[],
-        load: |held, path| {
-            let checkpoint = Checkpoint::open(path).unwrap();
-            let all = remember(&checkpoint).all_in(&held.pool).unwrap();
-            all.iter().fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
-        },
-    },
-    Variant {
-        name: "ours, into new vectors",
-        reads: &[],
-        load: |_, path| {
-            let checkpoint = Checkpoint::open(path).unwrap();
-            let all = remember(&checkpoint).all().unwrap();
-            all.iter().fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
-        },
-    },
-];
 
 pub static VARIANTS: &[Variant] = &[
     Variant { name: "ours, owned", reads: &[], load: |held, path| ours(held, path, true, None::<Pread>) },
@@ -117,16 +104,9 @@ pub static VARIANTS: &[Variant] = &[
         },
     },
     #[cfg(feature = "candle")]
-    Variant {
-        name: "candle-core",
-        reads: &["safetensors"],
-        load: |_, path| {
-            let tensors = candle_core::safetensors::load(path, &candle_core::Device::Cpu).unwrap();
-            // they own copies; their bytes are not lent without one more, so nothing is touched and no sum is made
-            std::hint::black_box(tensors.len());
-            0
-        },
-    },
+    Variant { name: "candle-core 0.9: safetensors::load", reads: &["safetensors"], load: super::candle::load },
+    Variant { name: "npyz 0.8", reads: &["npz"], load: npyz },
+    Variant { name: "limit: memcpy of as many bytes", reads: &[], load: copied },
 ];
 
 pub fn touched(bytes: &[u8]) -> u64 {
@@ -158,37 +138,35 @@ fn each<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     all.iter_mut().zip(lens).fold(0, |sum, (buffer, len)| sum.wrapping_add(touched(&buffer.as_mut()[..len])))
 }
 
+/// Arrays of F32, as the files here have them; npyz gives numbers, not bytes.
+fn npyz(_: &mut Held, path: &str) -> u64 {
+    let mut archive = npyz::npz::NpzArchive::open(path).unwrap();
+    let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
+    let arrays: Vec<Vec<f32>> =
+        names.iter().map(|n| archive.by_name(n).unwrap().unwrap().into_vec().unwrap()).collect();
+    arrays.iter().fold(0, |sum, array| sum.wrapping_add(touched_f32(array)))
+}
+
+/// The same bytes of F32 as `touched` takes.
+pub fn touched_f32(values: &[f32]) -> u64 {
+    values.iter().step_by(1024).fold(0, |sum, value| sum.wrapping_add(u64::from(value.to_le_bytes()[0])))
+}
+
+/// As many bytes as the file has from memory to memory, both there from the first time on.
+pub fn copied(held: &mut Held, path: &str) -> u64 {
+    let len = usize::try_from(std::fs::metadata(path).unwrap().len()).unwrap();
+    held.buffer.resize(len, 1);
+    held.copy.resize(len, 1);
+    held.copy.copy_from_slice(std::hint::black_box(&held.buffer));
+    touched(&held.copy)
+}
+
 fn whole<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     let mut file = File::open(path).unwrap();
     let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
     let mut buffer = get(len);
     file.read_exact(&mut buffer.as_mut()[..len]).unwrap();
     touched(&buffer.as_mut()[..len])
-}
-
-/// A buffer of another allocator than this program's.
-struct Mi(*mut u8, Layout);
-
-impl Mi {
-    fn new(len: usize) -> Self {
-        let layout = Layout::from_size_align(len.max(1), 8).expect("small enough");
-        // SAFETY: the layout is not of zero bytes.
-        Self(unsafe { mimalloc::MiMalloc.alloc_zeroed(layout) }, layout)
-    }
-}
-
-impl AsMut<[u8]> for Mi {
-    fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes were allocated, zeroed, and are this value's alone.
-        unsafe { std::slice::from_raw_parts_mut(self.0, self.1.size()) }
-    }
-}
-
-impl Drop for Mi {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and dropped once.
-        unsafe { mimalloc::MiMalloc.dealloc(self.0, self.1) };
-    }
 }
 
 /// Loads so many times; prints nanoseconds, faults, processor time and sum of each.
@@ -204,13 +182,15 @@ pub fn one(variant: &str, file: &str, times: &str) -> ExitCode {
         let sum = (variant.load)(&mut held, file);
         let took = began.elapsed().as_nanos();
         let (faults_after, cpu_after) = spent();
+        // whole files have other pages than their tensors; and what is made again has no bytes of the file's
+        let sum = if variant.compares() { sum.to_string() } else { String::new() };
         println!("{took} {} {} {sum}", faults_after - faults, cpu_after - cpu);
     }
     ExitCode::SUCCESS
 }
 
 /// Minor faults and processor nanoseconds so far.
-fn spent() -> (i64, i64) {
+pub fn spent() -> (i64, i64) {
     // SAFETY: all zeros is a `rusage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: it points to memory of this function's.

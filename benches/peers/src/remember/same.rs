@@ -18,7 +18,8 @@ struct Tensor {
 }
 
 /// Says how the peer's tensors differ from ours; that is not a failure.
-pub fn report(ours: &Path, peer: &Path) {
+pub fn report(ours: &Path, peer: &Path) -> Vec<String> {
+    let mut said = Vec::new();
     let (mut ours, mut peer) = (open(ours), open(peer));
     let missing = |a: &BTreeMap<String, Tensor>, b: &BTreeMap<String, Tensor>| {
         a.keys().filter(|name| !b.contains_key(*name)).cloned().collect::<Vec<_>>()
@@ -28,14 +29,16 @@ pub fn report(ours: &Path, peer: &Path) {
     for (name, mine) in &ours.1 {
         let Some(theirs) = peer.1.get(name) else { continue };
         if (&mine.dtype, &mine.shape) != (&theirs.dtype, &theirs.shape) {
-            println!("- {name}: ours {} {}, the peer's {} {}", mine.dtype, mine.shape, theirs.dtype, theirs.shape);
+            let theirs = format!("the peer's {} {}", theirs.dtype, theirs.shape);
+            said.push(format!("{name}: ours {} {}, {theirs}", mine.dtype, mine.shape));
         } else if mine.len != theirs.len || !equal_bytes(&mut ours.0, mine, &mut peer.0, theirs) {
-            println!("- {name}: other bytes");
+            said.push(format!("{name}: other bytes"));
         } else {
             equal += 1;
         }
     }
-    println!("{equal} tensors are equal; only ours: {only_ours:?}; only the peer's: {only_peer:?}\n");
+    said.push(format!("{equal} tensors are equal; only ours: {only_ours:?}; only the peer's: {only_peer:?}"));
+    said
 }
 
 fn open(path: &Path) -> (File, BTreeMap<String, Tensor>) {

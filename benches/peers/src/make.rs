@@ -1,0 +1,152 @@
+//! The large files that are measured, the same bytes each time.
+
+mod gguf;
+mod npz;
+mod safetensors;
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::report::{options::Options, python};
+pub use gguf::{Gguf, SEVENTEEN};
+
+/// A tensor of F32.
+pub struct Spec {
+    pub name: String,
+    pub shape: Vec<u64>,
+}
+
+impl Spec {
+    fn new(name: impl Into<String>, shape: &[u64]) -> Self {
+        Self { name: name.into(), shape: shape.to_vec() }
+    }
+
+    fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+/// Names and shapes like GPT-2's: 149 tensors, 428 MB; small ones are of a hundredth.
+fn transformer(small: bool) -> Vec<Spec> {
+    let (width, vocabulary) = if small { (64, 1024) } else { (768, 27_648) };
+    let mut all = vec![Spec::new("wte.weight", &[vocabulary, width]), Spec::new("wpe.weight", &[1024, width])];
+    for layer in 0..12 {
+        let shapes: [(&str, &[u64]); 12] = [
+            ("ln_1.weight", &[width]),
+            ("ln_1.bias", &[width]),
+            ("attn.c_attn.weight", &[width, 3 * width]),
+            ("attn.c_attn.bias", &[3 * width]),
+            ("attn.c_proj.weight", &[width, width]),
+            ("attn.c_proj.bias", &[width]),
+            ("ln_2.weight", &[width]),
+            ("ln_2.bias", &[width]),
+            ("mlp.c_fc.weight", &[width, 4 * width]),
+            ("mlp.c_fc.bias", &[4 * width]),
+            ("mlp.c_proj.weight", &[4 * width, width]),
+            ("mlp.c_proj.bias", &[width]),
+        ];
+        all.extend(shapes.iter().map(|(name, shape)| Spec::new(format!("h.{layer}.{name}"), shape)));
+    }
+    let ends = [Spec::new("ln_f.weight", &[width]), Spec::new("ln_f.bias", &[width]), Spec::new("bias", &[vocabulary])];
+    all.extend(ends);
+    all
+}
+
+/// Arrays like those of a sparse autoencoder: 5, 302 MB.
+fn autoencoder(small: bool) -> Vec<Spec> {
+    let (wide, narrow) = if small { (512, 256) } else { (16_384, 2304) };
+    vec![
+        Spec::new("W_enc", &[narrow, wide]),
+        Spec::new("W_dec", &[wide, narrow]),
+        Spec::new("b_enc", &[wide]),
+        Spec::new("b_dec", &[narrow]),
+        Spec::new("threshold", &[wide]),
+    ]
+}
+
+/// A file of the given name, made if it is not there; or why it cannot be.
+pub fn file(options: &Options, name: &str) -> Result<String, String> {
+    let folder = options.files();
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let path = folder.join(name);
+    if !path.exists() {
+        eprintln!("making {}", path.display());
+        let (small, shown) = (options.small, |e: io::Error| format!("{name} could not be made: {e}"));
+        match name {
+            "model.safetensors" => whole(&path, |to| safetensors::write(to, &transformer(small))).map_err(shown)?,
+            "model.npz" => whole(&path, |to| npz::write(to, &transformer(small))).map_err(shown)?,
+            "autoencoder.npz" => whole(&path, |to| npz::write(to, &autoencoder(small))).map_err(shown)?,
+            "model.gguf" => whole(&path, |to| gguf::llama(small).write(to, true)).map_err(shown)?,
+            "model.pth" => {
+                let from = file(options, "model.safetensors")?;
+                let to = path.to_str().expect("a printable path");
+                python::script(options, "make_pth.py", &[&from, to])
+                    .map_err(|e| format!("{name} could not be made: {e}"))?;
+            }
+            _ => unreachable!("{name} is none of ours"),
+        }
+    }
+    Ok(path.to_str().expect("a printable path").to_owned())
+}
+
+/// Writes to another name first, so that what has the name is whole.
+pub fn whole(path: &Path, write: impl FnOnce(&mut BufWriter<fs::File>) -> io::Result<()>) -> io::Result<()> {
+    let partial: PathBuf = path.with_extension("partial");
+    let mut to = BufWriter::with_capacity(1 << 20, fs::File::create(&partial)?);
+    write(&mut to)?;
+    to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    fs::rename(partial, path)
+}
+
+/// Numbers without a pattern, by splitmix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// As weights are: small, of both signs.
+    fn weight(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 24) as f32 * 0.08 - 0.04
+    }
+
+    fn weights(&mut self, count: u64, to: &mut impl Write) -> io::Result<()> {
+        let mut chunk = Vec::new();
+        for _ in 0..count {
+            chunk.extend_from_slice(&self.weight().to_le_bytes());
+            if chunk.len() == 1 << 20 {
+                to.write_all(&chunk)?;
+                chunk.clear();
+            }
+        }
+        to.write_all(&chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anamnesis::Checkpoint;
+
+    #[test]
+    fn what_is_made_opens_and_has_its_tensors() {
+        let mut st = Vec::new();
+        safetensors::write(&mut st, &transformer(true)).unwrap();
+        let catalog = Checkpoint::from_bytes(st.clone()).unwrap();
+        assert_eq!(catalog.catalog().tensors().len(), 149);
+        let mut again = Vec::new();
+        safetensors::write(&mut again, &transformer(true)).unwrap();
+        assert_eq!(st, again, "the same bytes each time");
+        let mut gg = Vec::new();
+        gguf::llama(true).write(&mut gg, true).unwrap();
+        assert!(Checkpoint::from_bytes(gg).unwrap().catalog().tensors().len() > 9);
+        let bytes: u64 = transformer(false).iter().map(|spec| spec.elements() * 4).sum();
+        assert!((420_000_000..440_000_000).contains(&bytes), "{bytes}");
+        assert!((490_000_000..520_000_000).contains(&gguf::llama(false).data()), "{}", gguf::llama(false).data());
+    }
+}

@@ -1,0 +1,88 @@
+//! Puts committed results into the documents, between the markers of their blocks.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::results::{self, markdown, plot};
+
+const BEGIN: &str = "<!-- results: ";
+const END: &str = "<!-- /results -->";
+const NONE: &str = "\nNot measured yet; `cargo bench-peers --publish` fills this in.\n\n";
+
+/// All documents; says which blocks have no results.
+pub fn run() -> ExitCode {
+    for path in documents() {
+        let old = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let new = blocks(&old, &mut |name, prefix| {
+            let text = block(name, prefix);
+            let shown = path.file_name().unwrap_or_default().to_string_lossy();
+            text.inspect_err(|why| eprintln!("{shown}: {name}: {why}")).unwrap_or_else(|_| NONE.to_owned())
+        });
+        match new {
+            Ok(new) if new != old => fs::write(&path, new).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+            Ok(_) => {}
+            Err(wrong) => {
+                eprintln!("{}: {wrong}", path.display());
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// README.md and docs/*.md.
+fn documents() -> Vec<PathBuf> {
+    let root = results::repository();
+    let docs = fs::read_dir(root.join("docs")).expect("docs is there");
+    let docs = docs.filter_map(Result::ok).map(|entry| entry.path());
+    let mut all: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    all.push(root.join("README.md"));
+    all.sort();
+    all
+}
+
+fn block(name: &str, prefix: Option<&str>) -> Result<String, String> {
+    let section = results::read(name)?;
+    let mut text = format!("\n{}\n", markdown::section(&section, prefix));
+    // from docs/, and one below the heading that it stands under
+    for i in 0..plot::titles(&section).len() {
+        let file = plot::file(name, i);
+        text = text.replace(&format!("]({file})"), &format!("](../benches/results/{file})"));
+    }
+    Ok(text.replace("\n### ", "\n#### "))
+}
+
+/// A text with its blocks filled anew. A marker names a section, and may name the beginning of its cases.
+fn blocks(text: &str, fill: &mut dyn FnMut(&str, Option<&str>) -> String) -> Result<String, String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(BEGIN) {
+        let (before, from) = rest.split_at(at);
+        let (marker, after) = from.split_once("-->").ok_or("a marker without an end")?;
+        let (old, next) = after.split_once(END).ok_or_else(|| format!("{marker}--> has no {END}"))?;
+        if old.contains(BEGIN) {
+            return Err(format!("{marker}--> has a block inside"));
+        }
+        let words = marker[BEGIN.len()..].trim();
+        let (name, prefix) = words.split_once(' ').map_or((words, None), |(name, prefix)| (name, Some(prefix)));
+        out += &format!("{before}{marker}-->\n{}{END}", fill(name, prefix));
+        rest = next;
+    }
+    Ok(out + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_filled_and_nothing_else_is_touched() {
+        let text = "a\n<!-- results: load model.pth, cold -->\nold\n<!-- /results -->\nb\n<!-- results: pool --><!-- /results -->";
+        let filled = blocks(text, &mut |name, prefix| format!("{name}|{prefix:?}\n")).unwrap();
+        let wanted = "a\n<!-- results: load model.pth, cold -->\nload|Some(\"model.pth, cold\")\n<!-- /results -->\nb\n\
+                      <!-- results: pool -->\npool|None\n<!-- /results -->";
+        assert_eq!(filled, wanted);
+        assert_eq!(blocks(&filled, &mut |name, prefix| format!("{name}|{prefix:?}\n")).unwrap(), filled);
+        assert!(blocks("<!-- results: x -->", &mut |_, _| String::new()).is_err());
+    }
+}

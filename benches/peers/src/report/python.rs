@@ -1,0 +1,87 @@
+//! The interpreter that the peers in Python run in, and how it gets them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::options::Options;
+
+const REQUIREMENTS: &str = include_str!("../../python/requirements.txt");
+const TORCH: &str = include_str!("../../python/torch.txt");
+
+/// What the peers run in: what `PEERS_PYTHON` names, else the environment that was prepared; or why there is none.
+pub fn interpreter(options: &Options) -> Result<String, String> {
+    if let Ok(python) = std::env::var("PEERS_PYTHON") {
+        return Ok(python);
+    }
+    let python = program(&environment(options));
+    if python.exists() {
+        return Ok(python.to_str().expect("a printable path").to_owned());
+    }
+    Err("no Python: PEERS_PYTHON is not set, and `cargo bench-peers` has prepared none".to_owned())
+}
+
+/// Makes an environment with the references, once; what could not be installed is said, and its rows will be missing.
+pub fn prepare(options: &Options) -> Vec<String> {
+    if std::env::var("PEERS_PYTHON").is_ok() {
+        return Vec::new();
+    }
+    let folder = environment(options);
+    let (stamp, wanted) = (folder.join("installed"), format!("{REQUIREMENTS}{TORCH}"));
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Vec::new();
+    }
+    eprintln!("preparing {} (once, about a minute, 2 GB)", folder.display());
+    match install(&folder) {
+        Ok(()) => {
+            fs::write(&stamp, wanted).expect("the environment can be written");
+            Vec::new()
+        }
+        Err(why) => vec![why],
+    }
+}
+
+fn install(folder: &Path) -> Result<(), String> {
+    let python = program(folder);
+    said(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+    let pip = |args: &[&str], list: &str| {
+        let file = folder.join("list.txt");
+        fs::write(&file, list).map_err(|e| e.to_string())?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        said(Command::new(&python).args(pip).args(args).arg("-r").arg(&file))
+    };
+    pip(&[], REQUIREMENTS)?;
+    // torch itself without what it wants for graphics processors, which is four times as large
+    let (torch, needs): (Vec<&str>, Vec<&str>) = TORCH.lines().partition(|line| line.starts_with("torch=="));
+    pip(&["--no-deps"], &torch.join("\n"))?;
+    pip(&[], &needs.join("\n"))?;
+    let stubs = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/torch_stubs.py");
+    said(Command::new(&python).arg(stubs))?;
+    said(Command::new(&python).args(["-c", "import torch"]))
+}
+
+/// Runs one of our scripts; says its last words if it fails.
+pub fn script(options: &Options, name: &str, args: &[&str]) -> Result<(), String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name);
+    said(Command::new(interpreter(options)?).arg(script).args(args))
+}
+
+fn said(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let out = command.output().map_err(|e| format!("{program}: {e}"))?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&out.stderr);
+    let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    Err(format!("{program} {}: {last}", args.join(" ")))
+}
+
+fn environment(options: &Options) -> PathBuf {
+    options.work.join("python")
+}
+
+fn program(environment: &Path) -> PathBuf {
+    environment.join("bin/python")
+}

@@ -1,0 +1,81 @@
+//! The sections of the report, and their cases.
+
+use super::{options::Options, python};
+use crate::alternate::Case;
+use crate::{inspect, kernels, load, make, pool, remember};
+
+/// Makes a case just before it runs; says why if it cannot.
+pub type Make = Box<dyn FnOnce(&Options) -> Result<Case, String>>;
+
+/// A case that is measured, or taken from an earlier run that was interrupted.
+pub struct Job {
+    pub name: String,
+    pub case: Make,
+}
+
+pub struct Section {
+    pub name: &'static str,
+    /// What it may take of the whole.
+    pub minutes: f64,
+    pub jobs: fn(&Options) -> Vec<Job>,
+}
+
+pub static SECTIONS: &[Section] = &[
+    Section { name: "inspect", minutes: 3.0, jobs: inspect_jobs },
+    Section { name: "load", minutes: 5.0, jobs: load_jobs },
+    Section { name: "dequantise", minutes: 5.0, jobs: dequantise_jobs },
+    Section { name: "convert", minutes: 1.5, jobs: convert_jobs },
+    Section { name: "pool", minutes: 3.5, jobs: pool_jobs },
+];
+
+const FILES: [&str; 4] = ["model.safetensors", "model.pth", "model.npz", "model.gguf"];
+
+impl Job {
+    pub fn new(name: &str, case: impl FnOnce(&Options) -> Result<Case, String> + 'static) -> Self {
+        Self { name: name.to_owned(), case: Box::new(case) }
+    }
+}
+
+fn inspect_jobs(_: &Options) -> Vec<Job> {
+    let job = |name: &'static str| {
+        Job::new(name, move |options| Ok(inspect::case(&make::file(options, name)?, python::interpreter(options))))
+    };
+    FILES.map(job).into()
+}
+
+fn load_jobs(_: &Options) -> Vec<Job> {
+    let warm = |name: &'static str| {
+        Job::new(name, move |options| Ok(load::case(&make::file(options, name)?, false, python::interpreter(options))))
+    };
+    let cold = Job::new("model.safetensors, cold", |options| {
+        Ok(load::case(&make::file(options, "model.safetensors")?, true, python::interpreter(options)))
+    });
+    FILES.map(warm).into_iter().chain([cold]).collect()
+}
+
+fn dequantise_jobs(_: &Options) -> Vec<Job> {
+    let kernel = |name: &'static str| {
+        Job::new(name, move |options: &Options| Ok(kernels::case(name, python::interpreter(options))))
+    };
+    let whole = Job::new("model.gguf", |options| {
+        Ok(load::dequantise_case(&make::file(options, "model.gguf")?, python::interpreter(options)))
+    });
+    [whole].into_iter().chain(kernels::names().into_iter().map(kernel)).collect()
+}
+
+fn convert_jobs(_: &Options) -> Vec<Job> {
+    let job = |threads: usize| {
+        Job::new(&format!("{threads} threads"), move |options| {
+            let file = make::file(options, "model.gguf")?;
+            let dir = options.files().to_string_lossy().into_owned();
+            let ours = crate::results::repository().join("target/release/anamnesis");
+            let ours = ours.to_str().expect("a printable path").to_owned();
+            Ok(remember::case(&remember::Options { file, threads, dir, ours }))
+        })
+    };
+    vec![job(2), job(1)]
+}
+
+fn pool_jobs(_: &Options) -> Vec<Job> {
+    pool::cases().into_iter().map(|case| Job::new(&case.name.clone(), move |_| Ok(case))).collect()
+}

@@ -1,0 +1,84 @@
+//! Where and when a run took place.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// UTC.
+    pub date: String,
+    pub commit: String,
+    /// Whether the sources differed from the commit.
+    pub dirty: bool,
+    pub rustc: String,
+    pub kernel: String,
+    pub cpu: String,
+    pub cores: usize,
+    pub memory_gib: f64,
+    /// Python's version and those of its packages.
+    pub python: BTreeMap<String, String>,
+    /// Processes per variant, where time allowed.
+    pub rounds: usize,
+}
+
+impl Run {
+    pub fn now(rounds: usize, python: Result<&Path, &str>) -> Self {
+        let root = super::repository();
+        let git = |args: &[&str]| said(Command::new("git").arg("-C").arg(&root).args(args));
+        // results themselves are no change of what is measured
+        let changes = git(&["status", "--porcelain", "--", ".", ":!benches/results"]);
+        let field = |file: &str, name: &str| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
+        };
+        let kib = field("/proc/meminfo", "MemTotal");
+        let kib: f64 = kib.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0.0);
+        Self {
+            date: said(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])),
+            commit: git(&["rev-parse", "HEAD"]),
+            dirty: !changes.is_empty(),
+            rustc: said(Command::new("rustc").arg("--version")),
+            kernel: said(Command::new("uname").args(["-s", "-r", "-m"])),
+            cpu: field("/proc/cpuinfo", "model name"),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_gib: (kib / 1024.0 / 1024.0 * 10.0).round() / 10.0,
+            python: python.map(packages).unwrap_or_default(),
+            rounds,
+        }
+    }
+
+    /// One line for people.
+    pub fn line(&self) -> String {
+        let commit = self.commit.get(..10).unwrap_or(&self.commit);
+        let mut parts = vec![
+            format!("{}, commit {commit}{}", self.date, if self.dirty { " with changes" } else { "" }),
+            format!("{}, {} cores, {} GiB", self.cpu, self.cores, self.memory_gib),
+            self.kernel.clone(),
+            self.rustc.clone(),
+        ];
+        let python: Vec<String> = self.python.iter().map(|(name, version)| format!("{name} {version}")).collect();
+        if !python.is_empty() {
+            parts.push(python.join(", "));
+        }
+        parts.join(" · ")
+    }
+}
+
+fn said(command: &mut Command) -> String {
+    let out = command.output().map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+    out.unwrap_or_default()
+}
+
+fn packages(python: &Path) -> BTreeMap<String, String> {
+    let script = "import platform\nprint('python', platform.python_version())\n\
+                  from importlib.metadata import version, PackageNotFoundError\n\
+                  for name in ('numpy', 'safetensors', 'gguf', 'torch'):\n    \
+                  try: print(name, version(name))\n    except PackageNotFoundError: pass\n";
+    let text = said(Command::new(python).args(["-c", script]));
+    text.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+}
