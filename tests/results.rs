@@ -127,6 +127,7 @@ fn check(results: &Value, block: &str) -> Vec<String> {
     for line in block.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(title) = line.strip_prefix('#') {
             case = title.trim_start_matches('#').trim();
+            header.clear();
             if !titles.contains(&case) {
                 wrong.push(format!("no case {case:?}"));
             }

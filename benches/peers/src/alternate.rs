@@ -64,7 +64,7 @@ pub struct Terms {
 /// What a contender showed in all rounds.
 #[derive(Default)]
 struct Shown {
-    readings: Vec<(String, f64, Vec<(&'static str, f64)>)>,
+    readings: Vec<Reading>,
     used: Vec<Usage>,
     took: Duration,
 }
@@ -79,7 +79,8 @@ impl Contender {
         let usage = child::run(Command::new(&self.command[0]).args(&self.command[1..]), self.watched)?;
         let readings = (self.read)(&usage);
         readings.map(|readings| (usage.clone(), readings)).ok_or_else(|| {
-            format!("unexpected output: {}", String::from_utf8_lossy(&usage.said[..usage.said.len().min(200)]))
+            let said = String::from_utf8_lossy(&usage.said[..usage.said.len().min(200)]).replace('\n', " ");
+            format!("unexpected output: {said}")
         })
     }
 }
@@ -119,7 +120,7 @@ impl Case {
                 match contender.run() {
                     Ok((usage, readings)) => {
                         shown.took += usage.wall;
-                        shown.readings.extend(readings.into_iter().map(|r| (r.of, r.ns, r.more)));
+                        shown.readings.extend(readings);
                         shown.used.push(Usage { said: Vec::new(), ..usage });
                     }
                     Err(why) => found.notes.push(format!("{} failed in a round: {why}", contender.variant)),
@@ -127,6 +128,9 @@ impl Case {
             }
         }
         for (contender, shown) in able {
+            if shown.readings.is_empty() {
+                found.missing.push(missing(&contender.variant, "it failed in every round".to_owned()));
+            }
             found.rows.extend(rows(&self.name, contender, shown));
         }
         limit(&mut found.rows, self.limit);
@@ -147,18 +151,17 @@ impl Case {
 }
 
 fn rows(case: &str, contender: &Contender, shown: Shown) -> Vec<Row> {
-    let mut parts: Vec<&str> = shown.readings.iter().map(|(of, ..)| of.as_str()).collect();
-    parts.dedup();
+    let mut parts: Vec<&str> = shown.readings.iter().map(|reading| reading.of.as_str()).collect();
     parts.sort_unstable();
     parts.dedup();
     let used = |of: fn(&Usage) -> u64| median(&mut shown.used.iter().map(|u| of(u) as f64).collect::<Vec<_>>()) as u64;
     parts
         .into_iter()
         .map(|part| {
-            let mine = || shown.readings.iter().filter(|(of, ..)| of == part);
+            let mine = || shown.readings.iter().filter(|reading| reading.of == part);
             let mut more: BTreeMap<String, Vec<f64>> = BTreeMap::new();
             mine()
-                .flat_map(|(.., more)| more)
+                .flat_map(|reading| &reading.more)
                 .for_each(|(key, value)| more.entry((*key).to_owned()).or_default().push(*value));
             let case = if part.is_empty() { case.to_owned() } else { format!("{case} {part}") };
             Row {
@@ -166,7 +169,7 @@ fn rows(case: &str, contender: &Contender, shown: Shown) -> Vec<Row> {
                 minor_faults: used(|u| u.minor_faults),
                 major_faults: used(|u| u.major_faults),
                 more: more.into_iter().map(|(key, mut values)| (key, median(&mut values))).collect(),
-                ..Row::new(case, contender.variant.clone(), mine().map(|(_, ns, _)| *ns).collect())
+                ..Row::new(case, contender.variant.clone(), mine().map(|reading| reading.ns).collect())
             }
         })
         .collect()

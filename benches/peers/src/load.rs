@@ -45,7 +45,7 @@ pub fn dequantise(args: &[&str]) -> ExitCode {
 }
 
 pub fn dequantise_case(file: &str, python: Result<String, String>) -> Case {
-    measured(file, DEQUANTISE, PYTHON_DEQUANTISE, false, python)
+    Case { limit: Some(dequantise::LIMIT), ..measured(file, DEQUANTISE, PYTHON_DEQUANTISE, false, python) }
 }
 
 /// One file's tensors into memory; cold, the page cache is dropped before each process, which loads once.

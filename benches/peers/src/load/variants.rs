@@ -106,7 +106,7 @@ pub static VARIANTS: &[Variant] = &[
     #[cfg(feature = "candle")]
     Variant { name: "candle-core 0.9: safetensors::load", reads: &["safetensors"], load: super::candle::load },
     Variant { name: "npyz 0.8", reads: &["npz"], load: npyz },
-    Variant { name: "limit: memcpy of as many bytes", reads: &[], load: copied },
+    Variant { name: "limit: memcpy of as many bytes", reads: &[], load: |held, path| copied(held, file_len(path)) },
 ];
 
 pub fn touched(bytes: &[u8]) -> u64 {
@@ -152,9 +152,12 @@ pub fn touched_f32(values: &[f32]) -> u64 {
     values.iter().step_by(1024).fold(0, |sum, value| sum.wrapping_add(u64::from(value.to_le_bytes()[0])))
 }
 
-/// As many bytes as the file has from memory to memory, both there from the first time on.
-pub fn copied(held: &mut Held, path: &str) -> u64 {
-    let len = usize::try_from(std::fs::metadata(path).unwrap().len()).unwrap();
+fn file_len(path: &str) -> usize {
+    usize::try_from(std::fs::metadata(path).unwrap().len()).unwrap()
+}
+
+/// So many bytes from memory to memory, both there from the first time on.
+pub fn copied(held: &mut Held, len: usize) -> u64 {
     held.buffer.resize(len, 1);
     held.copy.resize(len, 1);
     held.copy.copy_from_slice(std::hint::black_box(&held.buffer));
