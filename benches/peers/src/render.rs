@@ -15,7 +15,8 @@ pub fn run() -> ExitCode {
     for path in documents() {
         let old = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let new = blocks(&old, &mut |name, prefix| {
-            let text = block(name, prefix);
+            let up = if path.parent().is_some_and(|folder| folder.ends_with("docs")) { "../" } else { "" };
+            let text = block(name, prefix, up);
             let shown = path.file_name().unwrap_or_default().to_string_lossy();
             text.inspect_err(|why| eprintln!("{shown}: {name}: {why}")).unwrap_or_else(|_| NONE.to_owned())
         });
@@ -42,14 +43,15 @@ fn documents() -> Vec<PathBuf> {
     all
 }
 
-fn block(name: &str, prefix: Option<&str>) -> Result<String, String> {
+/// What a block says in a document from which so much leads up to the root.
+fn block(name: &str, prefix: Option<&str>, up: &str) -> Result<String, String> {
     let section = results::read(name)?;
     let mut text = format!("\n{}\n", markdown::section(&section, prefix));
-    // from docs/, and one below the heading that it stands under
     for i in 0..plot::titles(&section).len() {
         let file = plot::file(name, i);
-        text = text.replace(&format!("]({file})"), &format!("](../benches/results/{file})"));
+        text = text.replace(&format!("]({file})"), &format!("]({up}benches/results/{file})"));
     }
+    // one below the heading that it stands under
     Ok(text.replace("\n### ", "\n#### "))
 }
 
