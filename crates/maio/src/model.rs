@@ -1,11 +1,11 @@
 //! The model that a policy decides for: its files, and which service it is served by.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use anamnesis_ppc::cache::peek;
 use anamnesis_ppc::{Entry, Namespace};
 use anamnesis_template::{ContentKey, File, ServiceId, Template, service_id};
 
@@ -82,7 +82,7 @@ impl Model {
         lens.fold(0, u64::saturating_add)
     }
 
-    /// What a file is now: length, time and key. Reads its first 64 KiB.
+    /// What a file is now: length, time and key. Reads its first 64 KiB, and leaves the page cache as it was.
     pub(crate) fn probe(&self, name: &str) -> Option<File> {
         let entry = self.entry(name)?;
         let mut file = File::new(name, entry.len).ok()?;
@@ -90,9 +90,7 @@ impl Model {
         let modified = opened.metadata().ok()?.modified().ok();
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         file.mtime = since.and_then(|since| i64::try_from(since.as_nanos()).ok());
-        let mut head = Vec::new();
-        opened.take(ContentKey::HEAD).read_to_end(&mut head).ok()?;
-        file.key = Some(ContentKey::of(&head));
+        file.key = Some(ContentKey::of(&peek(opened, ContentKey::HEAD).ok()?));
         Some(file)
     }
 

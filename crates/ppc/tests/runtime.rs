@@ -214,3 +214,14 @@ fn what_really_happens_is_told() {
     thread.join().unwrap();
     drop(door);
 }
+
+#[test]
+fn a_look_leaves_the_page_cache_as_it_was() {
+    let Some(dir) = cold() else { return };
+    let path = dir.path().join("model.safetensors");
+    let head = || anamnesis_ppc::cache::peek(File::open(&path).unwrap(), 64 << 10).unwrap();
+    assert_eq!((head().len(), resident(&path)), (64 << 10, 0));
+    fs::read(&path).unwrap();
+    assert_eq!((head()[0], resident(&path)), (7, 8 << 20));
+    assert_eq!(anamnesis_ppc::cache::peek(File::open(&path).unwrap(), 1 << 30).unwrap().len(), 8 << 20);
+}
