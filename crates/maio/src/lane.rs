@@ -87,7 +87,7 @@ impl Lane {
     /// Begins at a piece, and gives the pieces to ask for.
     pub(crate) fn begin(&mut self, first: usize, time: u64, front: u64, route: &Route, share: &Share) -> Range<usize> {
         let ahead = route.begin(first).max(front.min(route.begin(first + 1)));
-        let last = share.window.map_or(route.len(), |window| route.up_to(ahead.saturating_add(window)));
+        let last = share.end(ahead).map_or(route.len(), |end| route.up_to(end));
         let restarts = self.restarts + u64::from(self.begun);
         *self = Self { asked: first..last, begun: true, time: Some(time), left: front, behind: None, restarts };
         self.asked.clone()
@@ -102,7 +102,7 @@ impl Lane {
         share: &Share,
     ) -> Option<Range<usize>> {
         let first = route.at(front);
-        let last = share.window.map_or(route.len(), |window| route.up_to(front.saturating_add(window)));
+        let last = share.end(front).map_or(route.len(), |end| route.up_to(end));
         if first >= last {
             return None;
         }

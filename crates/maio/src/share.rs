@@ -20,6 +20,8 @@ pub(crate) struct Share {
     pub(crate) distance: u64,
     /// Bytes ahead of it that are brought; `None`: all.
     pub(crate) window: Option<u64>,
+    /// Bytes more that are brought ahead while nothing lies behind yet: what is kept behind takes them over.
+    pub(crate) spare: u64,
     /// How far the front moves before the window is moved with it.
     pub(crate) step: u64,
     /// How far ahead of the front an access is still the front's, and behind it a thread that lags.
@@ -53,9 +55,16 @@ impl Share {
             Window::Auto if !short || config.touch == Some(false) => None,
             Window::Auto => Some(each.saturating_sub(distance).max(least)),
         };
+        let spare = if config.window == Window::Auto && window.is_some() { distance } else { 0 };
         let reach = REACH.min(distance / 2).min(window.unwrap_or(REACH) / 2).max(2 * piece);
         let step = window.map_or(reach, |window| window / 8).max(piece);
-        Self { distance, window, step, reach, short }
+        Self { distance, window, spare, step, reach, short }
+    }
+
+    /// Where prefetching ends for a worker at `front`: at the window's end, later while less than the distance lies behind
+    /// it; `None`: at the end of what it reads.
+    pub(crate) fn end(&self, front: u64) -> Option<u64> {
+        self.window.map(|window| front.saturating_add(window).saturating_add(self.spare.saturating_sub(front)))
     }
 }
 
@@ -82,6 +91,7 @@ impl Pressure {
         if self.moved >= (window / 4).saturating_mul(groups) && window > least {
             let smaller = (window - window / 8).max(least);
             (share.window, self.moved) = (Some(smaller), 0);
+            share.spare = 0;
             share.reach = share.reach.min(smaller / 2).max(least / 2);
             share.step = (smaller / 8).max(least / 4);
             tracing::info!(window = smaller, "memory is shorter than its limit says: less is brought ahead");
@@ -115,10 +125,16 @@ mod tests {
             assert!(different <= memory / 10 * 7 + M, "{share:?}");
             assert!(different >= memory / 10 * 6, "{share:?}");
             assert!(share.distance <= G && share.distance >= G / 2 - 64 * M, "{share:?}");
+            // all of it lies ahead at first
+            let window = share.window.unwrap();
+            assert_eq!(share.end(0), Some(window + share.distance));
+            assert_eq!(share.end(share.distance), Some(window + share.distance));
+            assert_eq!(share.end(2 * G), Some(2 * G + window));
         }
         assert_eq!(share("distance=4G", 2 * G, 1, 4 * G, 4 * G).distance, 2 * G / 10 * 7 / 4 * 3);
         assert_eq!(share("window=all", 2 * G, 1, 4 * G, 4 * G).window, None);
         assert_eq!(share("touch=no", 2 * G, 1, 4 * G, 4 * G).window, None);
-        assert_eq!(share("window=64M", 0, 1, 4 * G, 4 * G).window, Some(64 * M));
+        let told = share("window=64M", 0, 1, 4 * G, 4 * G);
+        assert_eq!((told.window, told.end(0)), (Some(64 * M), Some(64 * M)));
     }
 }
