@@ -30,5 +30,5 @@ pub(crate) fn run(args: &Man, out: &mut Stdout) -> Result<Code, Stop> {
 /// The command, its verbs, and theirs.
 fn pages(command: &clap::Command) -> Vec<&clap::Command> {
     let verbs = command.get_subcommands().flat_map(|verb| std::iter::once(verb).chain(verb.get_subcommands()));
-    std::iter::once(command).chain(verbs).collect()
+    std::iter::once(command).chain(verbs).filter(|verb| !verb.is_hide_set()).collect()
 }

@@ -41,7 +41,9 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
         args.workers
     );
     runtime.reg_policy(&dir, "record", Box::new(Maio::new()), &config).map_err(failure)?;
-    let source = listen(args, &dir)?;
+    let mut source = listen(args, &dir)?;
+    // before the command reads its first byte
+    runtime.watch(&mut *source).map_err(failure)?;
     interrupt::is_noted();
     let child = match args.command.split_first() {
         Some((program, rest)) => Some(Started::new(program, rest)?),

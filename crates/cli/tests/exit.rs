@@ -128,9 +128,12 @@ fn completions_and_manual_pages_are_generated() {
     assert_eq!(ok(&["man", "--out", pages.to_str().unwrap()]), "");
     let mut names: Vec<_> = std::fs::read_dir(pages).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
-    let verbs = ["completions", "inspect", "load", "man", "plan", "remember"];
-    let of_template = ["-coverage", "-diff", "-merge", "-predict", "-show", ""].map(|verb| format!("template{verb}"));
+    let verbs = ["completions", "inspect", "load", "man", "plan", "remember", "template"];
+    let of_template = ["coverage", "diff", "merge", "predict", "show"].map(|verb| format!("template-{verb}"));
     let verbs = verbs.map(str::to_owned).into_iter().chain(of_template);
-    let pages = verbs.map(|verb| format!("anamnesis-{verb}.1")).chain(["anamnesis.1".to_owned()]);
+    let linux = ["ppc", "ppc-run", "ppc-status", "record"].map(str::to_owned);
+    let verbs = verbs.chain(linux.into_iter().filter(|_| cfg!(target_os = "linux")));
+    let mut pages: Vec<_> = verbs.map(|verb| format!("anamnesis-{verb}.1")).chain(["anamnesis.1".into()]).collect();
+    pages.sort();
     assert!(names.iter().map(|name| name.to_string_lossy().into_owned()).eq(pages), "{names:?}");
 }

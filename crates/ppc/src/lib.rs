@@ -38,3 +38,8 @@ pub use namespace::{Entry, Namespace};
 pub use policy::{Access, Context, Policy, Prefetch, Wants};
 pub use registry::{Origin, Policies, Registered};
 pub use runtime::Runtime;
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -87,6 +87,8 @@ pub struct Runtime {
     names: Mutex<Vec<(PathBuf, String)>>,
     /// Of the source that is listened to.
     waker: Mutex<Option<Waker>>,
+    /// What that source listens to.
+    watched: Mutex<Vec<Inode>>,
     began: Instant,
 }
 
@@ -142,6 +144,7 @@ impl Runtime {
             counters: Counters::default(),
             names: Mutex::default(),
             waker: Mutex::default(),
+            watched: Mutex::default(),
             began: Instant::now(),
         })
     }
@@ -196,6 +199,21 @@ impl Runtime {
         self.policies.all().iter().any(|registered| registered.policy().wants().touch)
     }
 
+    /// Lets a source listen to the files of all policies: what happens from now on is told when it is [run](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// The source's.
+    pub fn watch(&self, source: &mut dyn EventSource) -> Result<()> {
+        let files = self.files();
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if files != *watched {
+            source.watch(&files)?;
+            *watched = files;
+        }
+        Ok(())
+    }
+
     /// Listens until `stop` is set or the source ends, telling policies what happens. Others can [`ask`] meanwhile how
     /// it goes. Registering and removing goes on from other threads.
     ///
@@ -205,15 +223,10 @@ impl Runtime {
     pub fn run(&self, mut source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
         *self.counters.source.lock().unwrap_or_else(PoisonError::into_inner) = (source.name(), source.sight().blind);
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.waker());
-        let mut watched = Vec::new();
         let mut events = Vec::new();
         let mut asked = Instant::now();
         while !stop.load(Relaxed) {
-            let files = self.files();
-            if files != watched {
-                source.watch(&files)?;
-                watched = files;
-            }
+            self.watch(&mut *source)?;
             let more = source.wait(self.options.every, &mut events)?;
             self.counters.lost.store(source.lost(), Relaxed);
             let short = self.short.as_ref().is_some_and(|short| short.is_near());
@@ -227,6 +240,8 @@ impl Runtime {
                 break;
             }
         }
+        // another source starts anew
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).clear();
         Ok(())
     }
 

@@ -30,7 +30,9 @@ pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
     for policy in &args.policy {
         Named::parse(policy, &args.dir).register(&runtime, limits)?;
     }
-    let source = listen(args, &runtime)?;
+    let mut source = listen(args, &runtime)?;
+    // before the command reads its first byte
+    runtime.watch(&mut *source).map_err(failed)?;
     let door = runtime.open_door().map_err(failed)?;
     interrupt::is_noted();
     let child = match args.command.split_first() {

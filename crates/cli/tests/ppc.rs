@@ -1,0 +1,182 @@
+//! `anamnesis ppc` and `anamnesis record`, as a user runs them.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{command, finish, ok, run, safetensors, workspace};
+use serde_json::Value;
+
+/// A model on a disk, not in memory; `None`, aloud, without the privileges or the file system for it.
+fn cold() -> Option<tempfile::TempDir> {
+    let probe = tempfile::tempdir_in(workspace().join("target")).unwrap();
+    let path = probe.path().to_str().unwrap();
+    let allowed = run(&["ppc", "run", "--quiet", "--dir", path, "--", "true"]);
+    if allowed.code != 0 {
+        eprintln!("SKIPPED: {}", allowed.stderr);
+        return None;
+    }
+    let dir = tempfile::tempdir_in(workspace().join("target")).unwrap();
+    safetensors(&dir.path().join("model.safetensors"), "", &[("a", &[1 << 20]), ("b", &[1 << 20]), ("c", &[100])]);
+    chill(dir.path());
+    Some(dir)
+}
+
+fn chill(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let file = fs::File::open(entry.unwrap().path()).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A runtime that ends with the test.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(args: &[&str]) -> Self {
+        let mut command = command(&[&["ppc", "run"], args].concat());
+        let daemon = Self(command.stderr(Stdio::piped()).spawn().unwrap());
+        let begun = Instant::now();
+        while daemon.status().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        daemon
+    }
+
+    fn status(&self) -> Option<Value> {
+        let shown = run(&["ppc", "status", "--json", &self.0.id().to_string()]);
+        let document: Value = serde_json::from_str(&shown.stdout).ok().filter(|_| shown.code == 0)?;
+        Some(document["runtimes"][0].clone())
+    }
+
+    fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let status = self.status().unwrap();
+            if holds(&status) {
+                return status;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "{what}: {status}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_command_runs_beside_it_and_says_how_it_ended() {
+    let Some(dir) = cold() else { return };
+    let dir = text(dir.path());
+    let done = run(&["ppc", "run", "--dir", dir, "--", "sh", "-c", "echo out; exit 7"]);
+    assert_eq!((done.code, &*done.stdout), (7, "out\n"), "{}", done.stderr);
+    assert!(done.stderr.contains("events from misses") && done.stderr.contains("0 events lost"), "{}", done.stderr);
+    let signalled = run(&["ppc", "run", "--quiet", "--dir", dir, "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!((signalled.code, &*signalled.stderr), (137, ""));
+    let missing = run(&["ppc", "run", "--quiet", "--dir", dir, "--", "/no/such/program"]);
+    assert!(missing.code == 1 && missing.stderr.contains("behind --"), "{}", missing.stderr);
+}
+
+#[test]
+fn what_cannot_be_meant_is_said() {
+    for (args, what) in [
+        (&["--dir", "/no/such"][..], "/no/such"),
+        (&["--dir", "fixtures", "--policy", "clever"], "no policy \"clever\""),
+        (&["--dir", "fixtures", "--policy", "maio:/no/such.iot"], "/no/such.iot"),
+        (&["--dir", "fixtures", "--policy", "./no.so"], "no.so"),
+        (&["--dir", "fixtures", "--source", "rumours"], "rumours"),
+    ] {
+        let failed = run(&[&["ppc", "run"], args, &["--", "true"]].concat());
+        assert!(failed.code == 1 && failed.stderr.contains(what), "{args:?}: {}", failed.stderr);
+    }
+    assert_eq!(run(&["ppc", "run", "--dir", "fixtures", "--threshold", "101"]).code, 2);
+    let nobody = run(&["ppc", "status", "1"]);
+    assert!(nobody.code == 1 && nobody.stderr.contains("no runtime that answers"), "{}", nobody.stderr);
+}
+
+#[test]
+fn a_template_is_followed_from_the_first_miss() {
+    let Some(dir) = cold() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let template = scratch.path().join("t.iot");
+    ok(&["template", "predict", text(dir.path()), "-o", text(&template)]);
+    chill(dir.path());
+    let policy = format!("maio:{},start=no", template.display());
+    let daemon = Daemon::start(&["--dir", text(dir.path()), "--policy", &policy]);
+    let mut read = std::process::Command::new("dd");
+    read.arg(format!("if={}", dir.path().join("model.safetensors").display()));
+    assert_eq!(finish_all(read.args(["of=/dev/null", "bs=4k", "count=1", "status=none"])), 0);
+    let brought = |status: &Value| {
+        status["prefetch"]["bytes_read"].as_u64().unwrap() + status["prefetch"]["bytes_skipped"].as_u64().unwrap()
+    };
+    let status = daemon.until("brought", |status| brought(status) >= 8 << 20);
+    assert_eq!(status["policies"][0]["name"], "maio");
+    let shown = ok(&["ppc", "status", &daemon.0.id().to_string()]);
+    assert!(shown.contains("misses") && shown.contains("registered"), "{shown}");
+    let scraped = ok(&["ppc", "status", "--prometheus", &daemon.0.id().to_string()]);
+    assert!(scraped.contains("anamnesis_ppc_policies 1\n"), "{scraped}");
+}
+
+fn finish_all(command: &mut std::process::Command) -> i32 {
+    command.status().unwrap().code().unwrap()
+}
+
+#[test]
+fn it_ends_when_asked_and_leaves_nothing_when_killed() {
+    let Some(dir) = cold() else { return };
+    let mut asked = Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]);
+    asked.signal(rustix::process::Signal::TERM);
+    assert_eq!(asked.0.wait().unwrap().code(), Some(0));
+    let mut killed = Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]);
+    killed.signal(rustix::process::Signal::KILL);
+    killed.0.wait().unwrap();
+    let document: Value = serde_json::from_str(&ok(&["ppc", "status", "--json"])).unwrap();
+    let pids: Vec<_> = document["runtimes"].as_array().unwrap().iter().map(|status| status["pid"].as_u64()).collect();
+    assert!(!pids.contains(&Some(killed.0.id().into())), "{document}");
+    // and another may start
+    drop(Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]));
+}
+
+#[test]
+fn what_a_program_reads_is_recorded() {
+    let Some(dir) = cold() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let (recorded, predicted) = (scratch.path().join("recorded.iot"), scratch.path().join("predicted.iot"));
+    let model = dir.path().join("model.safetensors");
+    for loader in ["pread", "mmap"] {
+        chill(dir.path());
+        let mut record =
+            command(&["record", "--json", "--overwrite", "-o", text(&recorded), "--dir", text(dir.path())]);
+        record.args(["--", env!("CARGO_BIN_EXE_anamnesis"), "load", text(&model), "--loader", loader, "--json"]);
+        let done = finish(record);
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        let document: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!(document["template"]["files"], 1, "{document}");
+        ok(&["template", "predict", text(dir.path()), "-o", text(&predicted), "--overwrite"]);
+        let covered = ok(&["template", "coverage", text(&recorded), text(&predicted), "--json"]);
+        let covered: Value = serde_json::from_str(&covered).unwrap();
+        assert!(covered["share"].as_f64().unwrap() >= 0.99, "{loader}: {covered}");
+    }
+    // what others read of it does not count
+    let nothing = run(&["record", "--overwrite", "-o", text(&recorded), "--dir", text(dir.path()), "--", "true"]);
+    assert!(nothing.code == 1 && nothing.stderr.contains("nothing of the model was read"), "{}", nothing.stderr);
+}
