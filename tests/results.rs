@@ -19,6 +19,11 @@ static BY_HAND: &[(&str, Option<&str>, &str)] = &[
     ("docs/performance.md", Some("Whole files"), "as README: section convert"),
     ("docs/performance.md", Some("Schemes"), "`cargo bench --bench schemes`, which writes no data yet"),
     ("docs/performance.md", Some("Loading"), "as README: section load"),
+    (
+        "docs/page-cache.md",
+        None,
+        "tables of `pagecache report`, from benches/pagecache/results.json, and of `pagecache overhead`",
+    ),
     ("docs/perf-experiments.md", None, "a log: each entry's figures are of its own day and commit"),
 ];
 

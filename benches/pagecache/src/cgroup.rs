@@ -1,0 +1,60 @@
+//! A control group for one run: how much memory it has, and how fast its device is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Failure;
+
+/// Groups of version 1, as this evaluation's machine has them; removed when dropped.
+pub struct Group {
+    memory: PathBuf,
+    blkio: PathBuf,
+}
+
+impl Group {
+    pub fn new(memory: Option<u64>, throttle: Option<(&str, u64)>) -> Result<Self, Failure> {
+        let make = |controller: &str| -> Result<PathBuf, Failure> {
+            let path = Path::new("/sys/fs/cgroup").join(controller);
+            if !path.join("cgroup.procs").exists() {
+                return Err(format!("{} is no cgroup of version 1; the evaluation needs it", path.display()).into());
+            }
+            let path = path.join(format!("anamnesis-evaluation-{}", std::process::id()));
+            fs::create_dir_all(&path)?;
+            Ok(path)
+        };
+        let group = Self { memory: make("memory")?, blkio: make("blkio")? };
+        if let Some(limit) = memory {
+            fs::write(group.memory.join("memory.limit_in_bytes"), limit.to_string())?;
+        }
+        if let Some((device, rate)) = throttle {
+            fs::write(group.blkio.join("blkio.throttle.read_bps_device"), format!("{device} {rate}"))?;
+        }
+        Ok(group)
+    }
+
+    /// A shell line that puts the shell into the group.
+    pub fn enter(&self) -> String {
+        let enter = |path: &Path| format!("echo $$ > {}/cgroup.procs", path.display());
+        format!("{} && {}", enter(&self.memory), enter(&self.blkio))
+    }
+
+    /// The most memory that the group had, page cache included.
+    pub fn peak(&self) -> Option<u64> {
+        fs::read_to_string(self.memory.join("memory.max_usage_in_bytes")).ok()?.trim().parse().ok()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for path in [&self.memory, &self.blkio] {
+            // what it still has in the page cache is nobody's
+            let _ = fs::write(path.join("memory.force_empty"), "0");
+            for _ in 0..50 {
+                if fs::remove_dir(path).is_ok() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Seconds of the clock that the loaders tell their stages in.
+
+/// `CLOCK_MONOTONIC`.
+pub fn now() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}

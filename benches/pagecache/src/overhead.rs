@@ -1,0 +1,133 @@
+//! What an empty policy costs those who read: 1 MiB reads, and copies of 1 MiB out of a map, warm and cold.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use memmap2::Mmap;
+use serde_json::Value;
+
+use crate::{Failure, Overhead, warmth};
+
+const PIECE: usize = 1 << 20;
+
+pub fn overhead(args: &Overhead) -> Result<(), Failure> {
+    let dir = args.places.dir.join("overhead");
+    std::fs::create_dir_all(&dir)?;
+    let path = dir.join("file");
+    make(&path, args.gb << 30)?;
+    println!("| reads | cache | alone, s | beside an empty policy, s | ratio | of the least | lost | resident, MB |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for (name, read) in [("read, 1 MiB", by_read as fn(&Path) -> _), ("copied out of a map, 1 MiB", by_map)] {
+        for cold in [false, true] {
+            let mut times = [Vec::new(), Vec::new()];
+            let (mut lost, mut resident) = (0, 0);
+            for round in 0..2 * args.rounds {
+                // ABBA
+                let beside = (round + round / 2) % 2 == 1;
+                let daemon = if beside { Some(Daemon::start(&args.places.anamnesis, &dir)?) } else { None };
+                warmth::cool(&dir)?;
+                if !cold {
+                    warmth::warm(&dir)?;
+                }
+                let begun = Instant::now();
+                read(&path)?;
+                times[usize::from(beside)].push(begun.elapsed().as_secs_f64());
+                if let Some(daemon) = daemon {
+                    let status = daemon.status(&args.places.anamnesis)?;
+                    lost += status["events"]["lost"].as_u64().unwrap_or(0);
+                    resident = resident.max(daemon.resident());
+                }
+            }
+            let [least, least_beside] = times.each_ref().map(|of| of.iter().copied().fold(f64::INFINITY, f64::min));
+            let [alone, beside] = times.map(median);
+            println!(
+                "| {name} | {} | {alone:.3} | {beside:.3} | {:.3} | {:.3} | {lost} | {:.1} |",
+                if cold { "cold" } else { "warm" },
+                beside / alone,
+                least_beside / least,
+                resident as f64 / 1e6
+            );
+        }
+    }
+    std::fs::remove_dir_all(dir)?;
+    Ok(())
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
+    if path.metadata().is_ok_and(|metadata| metadata.len() == bytes) {
+        return Ok(());
+    }
+    let mut file = File::create(path)?;
+    std::io::copy(&mut File::open("/dev/urandom")?.take(bytes), &mut file)?;
+    file.sync_all()?;
+    Ok(())
+}
+
+fn by_read(path: &Path) -> Result<(), Failure> {
+    let mut file = File::open(path)?;
+    let mut piece = vec![0; PIECE];
+    while file.read(&mut piece)? > 0 {}
+    Ok(())
+}
+
+fn by_map(path: &Path) -> Result<(), Failure> {
+    let file = File::open(path)?;
+    // SAFETY: nobody writes to the file that this evaluation made
+    let map = unsafe { Mmap::map(&file)? };
+    let mut piece = vec![0; PIECE];
+    for bytes in map.chunks_exact(PIECE) {
+        piece.copy_from_slice(bytes);
+        std::hint::black_box(&piece);
+    }
+    Ok(())
+}
+
+/// The runtime with an empty policy; it ends when the value is dropped.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(anamnesis: &Path, dir: &Path) -> Result<Self, Failure> {
+        let child = Command::new(anamnesis)
+            .args(["ppc", "run", "--quiet", "--policy", "none", "--dir"])
+            .arg(dir)
+            .stdout(Stdio::null())
+            .spawn()?;
+        let daemon = Self(child);
+        for _ in 0..200 {
+            if daemon.status(anamnesis).is_ok() {
+                return Ok(daemon);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err("the runtime did not start".into())
+    }
+
+    fn status(&self, anamnesis: &Path) -> Result<Value, Failure> {
+        let pid = self.0.id().to_string();
+        let out = Command::new(anamnesis).args(["ppc", "status", "--json", &pid]).stderr(Stdio::null()).output()?;
+        Ok(serde_json::from_slice(&out.stdout)?)
+    }
+
+    /// Bytes of memory that are the runtime's.
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}

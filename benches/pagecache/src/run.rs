@@ -1,0 +1,132 @@
+//! One load: prepared, run in its group, and told.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Group;
+use crate::device::Device;
+use crate::scene::{Policy, Scene, Variant};
+use crate::{Evaluate, Failure, clock, warmth};
+
+/// One run, as it is kept.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Run {
+    pub scene: String,
+    pub loader: String,
+    pub variant: String,
+    pub round: usize,
+    /// From when the first worker is ready to load to when the last has loaded, in seconds.
+    pub load: f64,
+    /// From the start of the command to when the last has loaded.
+    pub start: f64,
+    /// When the first was ready, since the start.
+    pub ready: f64,
+    pub device_bytes: u64,
+    pub peak_memory: Option<u64>,
+    pub major_faults: u64,
+    /// Time since the start, and bytes read until then.
+    pub samples: Vec<(f64, u64)>,
+}
+
+/// What a worker prints.
+#[derive(Debug, Deserialize)]
+struct Worker {
+    ready: f64,
+    done: f64,
+    checksum: u64,
+    major_faults: u64,
+}
+
+pub struct Setting<'a> {
+    pub args: &'a Evaluate,
+    pub scene: &'a Scene,
+    pub loader: &'a str,
+    pub model: &'a Path,
+    pub template: &'a Path,
+    pub nbytes: u64,
+    pub device: &'a Device,
+}
+
+/// Runs a load once; gives it and the sum over what was loaded.
+pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Run, u64), Failure> {
+    let Setting { args, scene, loader, model, nbytes, device, .. } = setting;
+    let limit = scene.memory.map(|share| (*nbytes as f64 * share) as u64);
+    let group = Group::new(limit, scene.throttle.map(|rate| (&*device.number, rate)))?;
+    let _read_ahead = scene.read_ahead.map(|kilobytes| device.read_ahead(kilobytes)).transpose()?;
+    warmth::cool(model)?;
+    warmth::heat(usize::try_from(nbytes + nbytes / 4)?);
+    if matches!(variant.policy, Policy::Cached) {
+        let read = format!("{} && cat {}/* > /dev/null", group.enter(), model.display());
+        sh(&read)?;
+    }
+    let loaders = commands(setting);
+    let line = match variant.policy {
+        Policy::Native | Policy::Cached => format!("{} && exec sh -c '{loaders}'", group.enter()),
+        Policy::Ppc(policy) => {
+            let policy = policy.replace("{template}", &setting.template.display().to_string());
+            let anamnesis = args.places.anamnesis.display();
+            let dir = model.display();
+            format!(
+                "{} && exec {anamnesis} ppc run --quiet --dir {dir} --policy {policy} -- sh -c '{loaders}'",
+                group.enter()
+            )
+        }
+    };
+    let sampler = device.sampled();
+    let begun = clock::now();
+    let out = Command::new("sh").arg("-c").arg(&line).stderr(Stdio::inherit()).output()?;
+    let samples = sampler.end();
+    if !out.status.success() {
+        return Err(format!("{} of {loader} ended with {}: {line}", variant.name, out.status).into());
+    }
+    let workers: Vec<Worker> = String::from_utf8(out.stdout)?
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()
+        .map_err(|e| format!("{} of {loader}: {e}", variant.name))?;
+    if workers.len() != scene.workers as usize {
+        return Err(format!("{} workers of {} told their times", workers.len(), scene.workers).into());
+    }
+    let ready = workers.iter().map(|worker| worker.ready).fold(f64::INFINITY, f64::min);
+    let done = workers.iter().map(|worker| worker.done).fold(0.0, f64::max);
+    let run = Run {
+        scene: scene.name.into(),
+        loader: (*loader).into(),
+        variant: variant.name.into(),
+        round,
+        load: done - ready,
+        start: done - begun,
+        ready: ready - begun,
+        device_bytes: samples.last().map_or(0, |&(_, bytes)| bytes),
+        peak_memory: group.peak(),
+        major_faults: workers.iter().map(|worker| worker.major_faults).sum(),
+        samples: samples.into_iter().map(|(at, bytes)| (at - begun, bytes)).collect(),
+    };
+    Ok((run, workers.iter().fold(0, |sum, worker| sum ^ worker.checksum)))
+}
+
+/// The loaders of all workers, side by side.
+fn commands(setting: &Setting<'_>) -> String {
+    let Setting { args, scene, loader, model, .. } = setting;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/loader.py");
+    let one = |rank: u32| {
+        format!(
+            "LOCAL_RANK={rank} {} {script} {loader} {} --world {} --anamnesis {}",
+            args.python.display(),
+            model.display(),
+            scene.workers,
+            args.places.anamnesis.display()
+        )
+    };
+    match scene.workers {
+        1 => format!("exec env {}", one(0)),
+        workers => (0..workers).map(|rank| format!("{} & ", one(rank))).collect::<String>() + "wait",
+    }
+}
+
+fn sh(line: &str) -> Result<(), Failure> {
+    let status = Command::new("sh").arg("-c").arg(line).status()?;
+    if status.success() { Ok(()) } else { Err(format!("`{line}` ended with {status}").into()) }
+}
