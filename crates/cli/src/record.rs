@@ -57,13 +57,14 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
     let stop = AtomicBool::new(false);
     let code = std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
-            let code = watch_all(child, args.pid);
+            let code = watch_all(child, args.pid, &stop);
             // what was told last is still on the way
             std::thread::sleep(std::time::Duration::from_millis(300));
             stop.store(true, Ordering::Relaxed);
             code
         });
         let ran = runtime.run(source, &stop);
+        stop.store(true, Ordering::Relaxed);
         ran.map(|()| watching.join().unwrap_or(Code::Failed))
     });
     let lost = runtime.status().events.lost;
@@ -103,9 +104,9 @@ fn listen(args: &Record, dir: &Path) -> Result<Box<dyn EventSource>, Failure> {
 }
 
 /// Until the command ends, or the process that was named, or an interrupt.
-fn watch_all(child: Option<Started>, pid: Option<u32>) -> Code {
-    let Some(pid) = pid else { return watch(child) };
-    while Path::new("/proc").join(pid.to_string()).exists() && !interrupt::asked() {
+fn watch_all(child: Option<Started>, pid: Option<u32>, over: &AtomicBool) -> Code {
+    let Some(pid) = pid else { return watch(child, over) };
+    while Path::new("/proc").join(pid.to_string()).exists() && !interrupt::asked() && !over.load(Ordering::Relaxed) {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     Code::Done

@@ -115,12 +115,27 @@ fn what_cannot_be_meant_is_said() {
 
 #[test]
 fn a_template_is_followed_from_the_first_miss() {
+    follows("maio");
+}
+
+#[test]
+fn a_shared_library_follows_it_too() {
+    let built = Path::new(env!("CARGO_BIN_EXE_anamnesis")).parent().unwrap();
+    let name = "libanamnesis_maio.so";
+    match [built.join(name), built.join("deps").join(name)].into_iter().find(|path| path.exists()) {
+        Some(library) => follows(text(&library)),
+        None => eprintln!("SKIPPED: {name} is not built"),
+    }
+}
+
+/// The policy of this name brings a template's bytes when the first of them is missed.
+fn follows(name: &str) {
     let Some(dir) = cold() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let template = scratch.path().join("t.iot");
     ok(&["template", "predict", text(dir.path()), "-o", text(&template)]);
     chill(dir.path());
-    let policy = format!("maio:{},start=no", template.display());
+    let policy = format!("{name}:{},start=no", template.display());
     let daemon = Daemon::start(&["--dir", text(dir.path()), "--policy", &policy]);
     let mut read = std::process::Command::new("dd");
     read.arg(format!("if={}", dir.path().join("model.safetensors").display()));
@@ -129,7 +144,7 @@ fn a_template_is_followed_from_the_first_miss() {
         status["prefetch"]["bytes_read"].as_u64().unwrap() + status["prefetch"]["bytes_skipped"].as_u64().unwrap()
     };
     let status = daemon.until("brought", |status| brought(status) >= 8 << 20);
-    assert_eq!(status["policies"][0]["name"], "maio");
+    assert_eq!(status["policies"][0]["name"], name);
     let shown = ok(&["ppc", "status", &daemon.0.id().to_string()]);
     assert!(shown.contains("misses") && shown.contains("registered"), "{shown}");
     let scraped = ok(&["ppc", "status", "--prometheus", &daemon.0.id().to_string()]);
@@ -138,6 +153,20 @@ fn a_template_is_followed_from_the_first_miss() {
 
 fn finish_all(command: &mut std::process::Command) -> i32 {
     command.status().unwrap().code().unwrap()
+}
+
+#[test]
+fn a_log_is_told_again_to_its_end() {
+    let Some(dir) = cold() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let log = scratch.path().join("events.log");
+    let model = dir.path().join("model.safetensors");
+    let read = format!("dd if={} of=/dev/null bs=4k count=1 status=none", model.display());
+    let told = run(&["ppc", "run", "--dir", text(dir.path()), "--log", text(&log), "--", "sh", "-c", &read]);
+    assert!(told.code == 0 && told.stderr.contains("waited 1 time for"), "{}", told.stderr);
+    let source = format!("replay:{}", log.display());
+    let again = run(&["ppc", "run", "--dir", text(dir.path()), "--source", &source]);
+    assert!(again.code == 0 && again.stderr.contains("waited 1 time for"), "{}", again.stderr);
 }
 
 #[test]

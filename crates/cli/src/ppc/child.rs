@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::exit::{Code, Failure};
@@ -41,8 +42,8 @@ impl Drop for Started {
     }
 }
 
-/// Waits for the command's end, or for an interrupt.
-pub(crate) fn watch(mut child: Option<Started>) -> Code {
+/// Waits for the command's end, or for an interrupt; without a command also for `over`: there will be no more events.
+pub(crate) fn watch(mut child: Option<Started>, over: &AtomicBool) -> Code {
     let mut told = false;
     loop {
         if let Some(started) = &mut child {
@@ -51,6 +52,9 @@ pub(crate) fn watch(mut child: Option<Started>) -> Code {
                 Ok(None) => {}
                 Err(_) => return Code::Failed,
             }
+        }
+        if child.is_none() && over.load(Ordering::Relaxed) {
+            return Code::Done;
         }
         if interrupt::asked() && !told {
             let Some(started) = &child else { return Code::Done };

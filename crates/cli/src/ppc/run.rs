@@ -12,7 +12,7 @@ use super::policy::Named;
 use crate::args::PpcRun;
 use crate::exit::{Code, Failure, Stop};
 use crate::interrupt;
-use crate::output::text::{Bytes, clean, plural};
+use crate::output::text::{Bytes, plural};
 
 pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
     let failed = super::failure;
@@ -42,15 +42,15 @@ pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
         }
         None => None,
     };
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = AtomicBool::new(false);
     let code = std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
-            let code = watch(child);
+            let code = watch(child, &stop);
             stop.store(true, Ordering::Relaxed);
             code
         });
         let ran = runtime.run(source, &stop);
-        // whatever ended it, the command is not left behind
+        // a command goes on without; if there is none this is the end
         stop.store(true, Ordering::Relaxed);
         ran.map(|()| watch.join().unwrap_or(Code::Failed))
     });
@@ -97,9 +97,4 @@ fn summary(status: &Status) {
         Bytes(evict.bytes.gone),
         plural(events.lost, "event"),
     );
-    for policy in status.policies.iter() {
-        if let Some(why) = &policy.lost {
-            eprintln!("anamnesis: {}: {}", clean(&policy.name), clean(why));
-        }
-    }
 }
