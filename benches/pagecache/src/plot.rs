@@ -29,8 +29,8 @@ pub fn bars(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure>
         .margin(12)
         .x_label_area_size(30)
         .y_label_area_size(50)
-        .build_cartesian_2d(0.0..width, 0.0..longest * 1.15)?;
-    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_desc("seconds").draw()?;
+        .build_cartesian_2d(0.0..width, 0.0..longest * 1.45)?;
+    chart.configure_mesh().disable_x_mesh().disable_x_axis().max_light_lines(0).y_desc("seconds").draw()?;
     let variants = variants(cells);
     for (at, cell) in cells.iter().enumerate() {
         let (x, colour) = (at as f64 + 0.6, colour(&variants, cell));
@@ -45,7 +45,7 @@ pub fn bars(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure>
             ("sans-serif", 12),
         )])?;
         if at == 0 || cells[at - 1].loader != cell.loader {
-            chart.draw_series([Text::new(cell.loader.to_owned(), (x, longest * 1.13), ("sans-serif", 15))])?;
+            chart.draw_series([Text::new(cell.loader.to_owned(), (x, longest * 1.4), ("sans-serif", 15))])?;
         }
     }
     for (variant, colour) in variants.iter().zip(COLOURS) {
@@ -53,7 +53,12 @@ pub fn bars(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure>
         let legend = move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled());
         chart.draw_series(empty)?.label(*variant).legend(legend);
     }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
     area.present()?;
     Ok(())
 }
@@ -72,15 +77,20 @@ pub fn rates(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(50)
-        .build_cartesian_2d(0.0..longest, 0.0..highest * 1.3)?;
-    chart.configure_mesh().x_desc("seconds since the start").y_desc("GB/s").draw()?;
+        .build_cartesian_2d(0.0..longest, 0.0..highest * 1.6)?;
+    chart.configure_mesh().max_light_lines(0).x_desc("seconds since the start").y_desc("GB/s").draw()?;
     let variants = variants(cells);
     for (cell, line) in lines {
         let colour = colour(&variants, cell);
         let legend = move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2));
         chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?.label(cell.variant).legend(legend);
     }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
     area.present()?;
     Ok(())
 }
