@@ -117,7 +117,7 @@ impl<'c> Tensor<'c> {
     /// bounded memory where they lie in C order. Checksums of zip members are verified at the end.
     ///
     /// # Errors
-    /// As [`bytes`](Self::bytes), and whatever `each` returns ([`ErrorKind::Cancelled`] to stop).
+    /// As [`bytes`](Self::bytes), and whatever `each` returns ([`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) to stop).
     pub fn chunks(&self, each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.placed(self.stream(each))
     }

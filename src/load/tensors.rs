@@ -154,7 +154,7 @@ impl<'c> Load<'c> {
     /// Loads all of them; `watch` hears of progress and may stop it.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and [`ErrorKind::Cancelled`] if `watch` says so.
+    /// As [`run`](Self::run), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so.
     pub fn run_watched(&self, watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send)) -> Result<Loaded<'c>> {
         let pool = self.memory();
         let (reads, tasks) = self.tasks(true)?;
