@@ -13,19 +13,17 @@ use crate::error::Result;
 const PIECE: u64 = 2 << 20;
 /// Less than this at a tensor's beginning came along with the page of the tensor before it.
 const PAGE: u64 = 4096;
-/// Of what lies between the first and the last touched byte of a tensor, one part in so many must have been touched for
-/// all of it to count as read.
-const SPARSE: u64 = 4;
+/// So far apart are touches of one reader at most: memory that is mapped in huge pieces tells one page of each.
+const GAP: u64 = 32 << 20;
 
 /// What a worker touched of one tensor.
 #[derive(Default)]
 struct Touched {
     pieces: Vec<(u64, u64)>,
-    nbytes: u64,
 }
 
-/// Adds to what was recorded from outside what must have been read with it: a tensor of which pages were touched all
-/// over was read from the first of them to the last. Headers and what was touched here and there stay as they are; the
+/// Adds to what was recorded from outside what must have been read with it: a tensor was read from the
+/// first of its touched pages to the last, unless they are far apart. Headers and what was touched here and there stay as they are; the
 /// order is that of first touches.
 ///
 /// ```
@@ -98,7 +96,6 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
                         order.push((Ok(next), runs.file, access.at));
                     }
                     of.pieces.push((begin, stop));
-                    of.nbytes += stop - begin;
                 }
                 at = stop.max(at);
                 next += 1;
@@ -118,15 +115,24 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
     Ok(builder.finish())
 }
 
-/// What must have been read of a tensor.
+/// What must have been read of a tensor: its touched pieces, and what lies between those that are near each other. One
+/// that was touched to within a piece of memory of the tensor's ends was read to the end.
 fn read(tensor: ByteRange, touched: &Touched) -> Vec<(u64, u64)> {
-    let first = touched.pieces.iter().map(|piece| piece.0).min().unwrap_or(tensor.start);
-    let last = touched.pieces.iter().map(|piece| piece.1).max().unwrap_or(tensor.start);
-    if touched.nbytes.saturating_mul(SPARSE) < last - first {
-        return touched.pieces.clone();
+    let mut pieces = touched.pieces.clone();
+    pieces.sort_unstable();
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in pieces {
+        match all.last_mut() {
+            Some(last) if start <= last.1.saturating_add(GAP) => last.1 = last.1.max(end),
+            _ => all.push((start, end)),
+        }
     }
     let end = tensor.start + tensor.len;
-    let start = if first - tensor.start < PIECE { tensor.start } else { first };
-    let stop = if end - last < PIECE { end } else { last };
-    vec![(start, stop)]
+    if let Some(first) = all.first_mut().filter(|first| first.0 - tensor.start < PIECE) {
+        first.0 = tensor.start;
+    }
+    if let Some(last) = all.last_mut().filter(|last| end - last.1 < PIECE) {
+        last.1 = end;
+    }
+    all
 }

@@ -12,7 +12,7 @@ use anamnesis::{Checkpoint, complete};
 use anamnesis_maio::Maio;
 use anamnesis_ppc::runtime::Options;
 use anamnesis_ppc::source::{self, Want};
-use anamnesis_ppc::{EventSource, Namespace, Runtime};
+use anamnesis_ppc::{self as ppc, EventSource, Namespace, Runtime};
 
 use crate::args::Record;
 use crate::exit::{Code, Failure, Stop};
@@ -31,7 +31,10 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
     free(&args.out, args.overwrite)?;
     let dir = model(args)?;
     let kept = Recording::new()?;
-    let runtime = Arc::new(Runtime::new(Options { threshold: None, ..Options::default() }).map_err(failure)?);
+    // events come in bursts, and none of them may be dropped
+    let limits = ppc::Limits { waiting: 1 << 22, ..ppc::Limits::default() };
+    let options = Options { threshold: None, limits, ..Options::default() };
+    let runtime = Arc::new(Runtime::new(options).map_err(failure)?);
     let parameters: String = args.parameters.iter().map(|given| format!(",param.{given}")).collect();
     // gaps are the catalog's to fill, unless it shall not
     let gap = if args.raw { "2M" } else { "0" };
@@ -67,7 +70,8 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
         stop.store(true, Ordering::Relaxed);
         ran.map(|()| watching.join().unwrap_or(Code::Failed))
     });
-    let lost = runtime.status().events.lost;
+    let status = runtime.status();
+    let lost = status.events.lost + status.policies.iter().map(|policy| policy.dropped).sum::<u64>();
     runtime.rm_policy(&dir).map_err(failure)?;
     let code = code.map_err(failure)?;
     let template = kept.template(&dir)?;
