@@ -57,6 +57,7 @@ pub struct Policies {
 struct State {
     by_path: BTreeMap<PathBuf, Arc<Registered>>,
     count: u64,
+    changes: u64,
 }
 
 impl Policies {
@@ -88,6 +89,7 @@ impl Policies {
         let registered = Arc::new(Registered { origin, policy });
         let root = registered.origin.namespace.root().to_owned();
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.changes += 1;
         let replaced = state.by_path.insert(root, Arc::clone(&registered));
         drop(state);
         if let Some(replaced) = replaced
@@ -98,17 +100,27 @@ impl Policies {
         Ok(registered)
     }
 
-    /// Ends the registration of a directory's policy.
+    /// Ends the registration of a directory's policy, and gives what it was.
     ///
     /// # Errors
     ///
     /// There is none, or it was lost: why.
-    pub fn rm_policy(&self, path: &Path) -> Result<()> {
+    pub fn rm_policy(&self, path: &Path) -> Result<Arc<Registered>> {
         // a directory that is gone is still registered
         let root = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let removed = self.state.write().unwrap_or_else(PoisonError::into_inner).by_path.remove(&root);
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = state.by_path.remove(&root);
+        state.changes += u64::from(removed.is_some());
+        drop(state);
         let removed = removed.ok_or_else(|| Error::invalid("no policy is registered here").in_file(path))?;
-        removed.policy.remove().map_err(|error| Error::new(crate::ErrorKind::Policy(error.to_string())).in_file(path))
+        let ended = removed.policy.remove();
+        ended.map_err(|error| Error::new(crate::ErrorKind::Policy(error.to_string())).in_file(path))?;
+        Ok(removed)
+    }
+
+    /// How often registrations came or went: as long as it is the same, so are they and their files.
+    pub fn changes(&self) -> u64 {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).changes
     }
 
     /// All registrations by directory, lost ones too.

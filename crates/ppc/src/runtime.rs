@@ -16,6 +16,7 @@ pub use status::{Events, Let, MemoryUse, PolicyStatus, Status};
 
 use crate::cache::{self, Memory, Prefetcher, Scope, THRESHOLD};
 use crate::error::Result;
+use crate::source::monotonic;
 use crate::{Answer, Event, EventSource, Inode, Kind, Limits, Origin, Policies, Policy, Registered, Waker};
 use door::Door;
 use evictions::Evictions;
@@ -36,8 +37,6 @@ pub struct Options {
     pub prefetch: cache::Options,
     /// What a policy may take.
     pub limits: Limits,
-    /// Whether what this process reads is told to policies too.
-    pub own: bool,
 }
 
 impl Default for Options {
@@ -48,7 +47,6 @@ impl Default for Options {
             every: Duration::from_millis(100),
             prefetch: cache::Options::default(),
             limits: Limits::default(),
-            own: false,
         }
     }
 }
@@ -81,14 +79,14 @@ pub struct Runtime {
     evictions: Arc<Evictions>,
     short: Option<Arc<Short>>,
     memory: Memory,
-    options: Options,
+    every: Duration,
     counters: Counters,
     /// By directory, what policies are called.
     names: Mutex<Vec<(PathBuf, String)>>,
     /// Of the source that is listened to.
     waker: Mutex<Option<Waker>>,
-    /// What that source listens to.
-    watched: Mutex<Vec<Inode>>,
+    /// Which registrations' files that source listens to, by their [changes](Policies::changes).
+    watched: Mutex<Option<u64>>,
     began: Instant,
 }
 
@@ -118,14 +116,15 @@ impl Runtime {
     ///
     /// Options that cannot be meant; no such cgroup; the system's errors.
     pub fn new(options: Options) -> Result<Self> {
-        let memory = Memory::of(&options.scope)?;
-        let short = options.threshold.map(|threshold| Arc::new(Short::new(memory.clone(), threshold)));
+        let Options { scope, threshold, every, prefetch, limits } = options;
+        let memory = Memory::of(&scope)?;
+        let short = threshold.map(|threshold| Arc::new(Short::new(memory.clone(), threshold)));
         let room = short.clone().map(|short| -> cache::Room { Arc::new(move || short.room()) });
-        let prefetcher = Arc::new(Prefetcher::new(cache::Options { room, ..options.prefetch.clone() })?);
+        let prefetcher = Arc::new(Prefetcher::new(cache::Options { room, ..prefetch })?);
         let evictions = Arc::new(Evictions::new()?);
         let (brings, lets) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
         let limit = memory.usage()?.limit;
-        let policies = Policies::new(limit, options.limits, move |origin: &Origin, answer| match answer {
+        let policies = Policies::new(limit, limits, move |origin: &Origin, answer| match answer {
             Answer::Prefetch(prefetch) => {
                 if let Err(error) = brings.submit(&origin.namespace, &prefetch) {
                     tracing::warn!("{error}");
@@ -140,7 +139,7 @@ impl Runtime {
             evictions,
             short,
             memory,
-            options,
+            every,
             counters: Counters::default(),
             names: Mutex::default(),
             waker: Mutex::default(),
@@ -172,11 +171,13 @@ impl Runtime {
     /// As [`Policies::rm_policy`].
     pub fn rm_policy(&self, path: &Path) -> Result<()> {
         let removed = self.policies.rm_policy(path);
-        if let Ok(root) = std::fs::canonicalize(path) {
-            self.prefetcher.interrupt_namespace(&root);
-        }
         self.wake();
-        removed
+        // one that was lost was interrupted then
+        let removed = removed?;
+        let root = removed.origin().namespace.root();
+        self.prefetcher.interrupt_namespace(root);
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).retain(|(path, _)| path != root);
+        Ok(())
     }
 
     /// Ends the wait for events: there are other files to listen to.
@@ -205,11 +206,11 @@ impl Runtime {
     ///
     /// The source's.
     pub fn watch(&self, source: &mut dyn EventSource) -> Result<()> {
-        let files = self.files();
+        let changes = Some(self.policies.changes());
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if files != *watched {
-            source.watch(&files)?;
-            *watched = files;
+        if changes != *watched {
+            source.watch(&self.files())?;
+            *watched = changes;
         }
         Ok(())
     }
@@ -227,11 +228,11 @@ impl Runtime {
         let mut asked = Instant::now();
         while !stop.load(Relaxed) {
             self.watch(&mut *source)?;
-            let more = source.wait(self.options.every, &mut events)?;
+            let more = source.wait(self.every, &mut events)?;
             self.counters.lost.store(source.lost(), Relaxed);
             let short = self.short.as_ref().is_some_and(|short| short.is_near());
             self.tell(&mut events, short);
-            if short && asked.elapsed() >= self.options.every {
+            if short && asked.elapsed() >= self.every {
                 asked = Instant::now();
                 add(&self.counters.short, 1);
                 self.policies.all().iter().for_each(|registered| registered.policy().evict(None));
@@ -241,7 +242,7 @@ impl Runtime {
             }
         }
         // another source starts anew
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
 
@@ -271,9 +272,8 @@ impl Runtime {
     fn tell(&self, events: &mut Vec<Event>, short: bool) {
         add(&self.counters.told, events.len() as u64);
         let own = std::process::id();
-        if !self.options.own {
-            events.retain(|event| event.pid != own);
-        }
+        // what is brought is no miss of a service
+        events.retain(|event| event.pid != own);
         merge(events);
         for event in events.drain(..) {
             let known = self.policies.find(event.inode, |registered, entry| self.pass(registered, entry, event, short));
@@ -307,10 +307,8 @@ impl Runtime {
             policy.evict(Some(access.clone()));
         }
         policy.prefetch(access);
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let now = u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0);
         if event.time > 0 {
-            self.counters.lag.fetch_max(now.saturating_sub(event.time), Relaxed);
+            self.counters.lag.fetch_max(monotonic().saturating_sub(event.time), Relaxed);
         }
     }
 

@@ -189,7 +189,7 @@ impl fmt::Display for Choice {
 }
 
 /// Now, in nanoseconds of `CLOCK_MONOTONIC`.
-fn monotonic() -> u64 {
+pub(crate) fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))

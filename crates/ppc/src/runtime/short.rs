@@ -1,6 +1,6 @@
 //! Whether memory is short, looked at often and read seldom.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cache::{Memory, Usage};
@@ -22,8 +22,8 @@ impl Short {
     }
 
     /// What is used and may be; `None` where it cannot be read.
-    pub(super) fn usage(&self) -> Option<Usage> {
-        let mut last: MutexGuard<'_, _> = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+    fn usage(&self) -> Option<Usage> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, usage)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Some(usage.clone());
         }
