@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::num::NonZeroU64;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +47,18 @@ pub struct Evicted {
     pub dirty: u64,
     /// Files that are no longer those that were scanned, or could not be read. They are left alone.
     pub stale: u64,
+}
+
+impl AddAssign for Evicted {
+    fn add_assign(&mut self, other: Self) {
+        let Self { asked, gone, left, mapped, dirty, stale } = other;
+        self.asked += asked;
+        self.gone += gone;
+        self.left += left;
+        self.mapped += mapped;
+        self.dirty += dirty;
+        self.stale += stale;
+    }
 }
 
 /// Takes bytes of one namespace's files out of the page cache, and looks whether they went.

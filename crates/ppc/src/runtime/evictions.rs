@@ -104,17 +104,6 @@ fn work(shared: &Shared) {
         let evicted = evictors[at].1.evict(&ios);
         let mut state = shared.lock();
         state.lists += 1;
-        state.done = sum(&state.done, &evicted);
-    }
-}
-
-fn sum(a: &Evicted, b: &Evicted) -> Evicted {
-    Evicted {
-        asked: a.asked + b.asked,
-        gone: a.gone + b.gone,
-        left: a.left + b.left,
-        mapped: a.mapped + b.mapped,
-        dirty: a.dirty + b.dirty,
-        stale: a.stale + b.stale,
+        state.done += evicted;
     }
 }
