@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::cache::Residency;
 use crate::cache::files::Files;
-use crate::cache::list::Cursor;
+use crate::cache::list::{Cursor, Cut};
 use crate::cache::mappers::{Found, Mappers};
 use crate::cache::residency::Counted;
 use crate::error::Result;
@@ -128,7 +128,7 @@ impl Evictor {
                 let known = if refused.contains(path) { None } else { Some(namespace.get(path)) };
                 known.map(|entry| entry.map_or(u64::MAX, |entry| entry.len))
             };
-            let Some(piece) = cursor.next(ios, BATCH, BATCH, len_of) else { break };
+            let Some(piece) = cursor.next(ios, Cut::exact(BATCH), len_of) else { break };
             if let Err(error) = self.evict_piece(&piece.path, piece.start..piece.end, &mut evicted) {
                 tracing::warn!("not evicted: {error}");
                 evicted.stale += 1;

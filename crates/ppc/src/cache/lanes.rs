@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use crate::cache::files::Files;
-use crate::cache::list::{Cursor, Piece, same};
+use crate::cache::list::{Cursor, Cut, Piece, same};
 use crate::cache::progress::LaneProgress;
 use crate::{Ios, Namespace};
 
@@ -129,11 +129,11 @@ impl Lanes {
         ended
     }
 
-    /// The next piece, of at most `size` and `most` bytes, of a lane that fewer than `per_lane` threads read for.
-    pub(super) fn claim(&mut self, size: u64, most: u64, per_lane: usize) -> Option<Claim> {
+    /// The next piece of a lane that fewer than `per_lane` threads read for.
+    pub(super) fn claim(&mut self, cut: Cut, per_lane: usize) -> Option<Claim> {
         for _ in 0..self.turns.len() {
             let mut lane = self.turns.pop_front()?;
-            let piece = if lane.held < per_lane { lane.next(size, most) } else { None };
+            let piece = if lane.held < per_lane { lane.next(cut) } else { None };
             self.past_end += std::mem::take(&mut lane.cursor.past_end);
             let claim = piece.map(|(turn, piece)| {
                 lane.held += 1;
@@ -190,11 +190,11 @@ impl Lanes {
 
 impl Lane {
     /// A piece and when it was taken first.
-    fn next(&mut self, size: u64, most: u64) -> Option<(u64, Piece)> {
+    fn next(&mut self, cut: Cut) -> Option<(u64, Piece)> {
         // the earliest of what was given back
         if let Some(at) = (0..self.rest.len()).min_by_key(|&at| self.rest[at].0) {
             let (turn, mut piece) = self.rest.swap_remove(at);
-            let end = piece.start.saturating_add(most);
+            let end = piece.start.saturating_add(cut.most);
             if end < piece.end {
                 self.rest.push((turn, Piece { start: end, ..piece.clone() }));
                 piece.end = end;
@@ -207,7 +207,7 @@ impl Lane {
             let refused = refused.iter().any(|it| same(it, path));
             (!refused).then(|| namespace.get(path).map_or(u64::MAX, |entry| entry.len))
         };
-        let piece = self.cursor.next(&self.ios, size, most, len_of)?;
+        let piece = self.cursor.next(&self.ios, cut, len_of)?;
         self.taken += 1;
         Some((self.taken, piece))
     }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn claim(lanes: &mut Lanes) -> Option<Claim> {
-        lanes.claim(8 * MIB, 8 * MIB, 1)
+        lanes.claim(Cut::exact(8 * MIB), 1)
     }
 
     #[test]
@@ -286,8 +286,8 @@ mod tests {
         // what was given back comes first
         let rest = Piece { start: 5 * MIB, ..first.piece.clone() };
         lanes.finish(first, End::Rest(rest));
-        assert_eq!(lanes.claim(8 * MIB, MIB, 1).unwrap().piece.start, 5 * MIB);
-        assert_eq!(lanes.claim(8 * MIB, 8 * MIB, 2).map(|claim| (claim.lane, claim.piece.end)), Some((1, 24 * MIB)));
+        assert_eq!(lanes.claim(Cut { most: MIB, ..Cut::exact(8 * MIB) }, 1).unwrap().piece.start, 5 * MIB);
+        assert_eq!(lanes.claim(Cut::exact(8 * MIB), 2).map(|claim| (claim.lane, claim.piece.end)), Some((1, 24 * MIB)));
     }
 
     #[test]

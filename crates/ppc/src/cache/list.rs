@@ -14,6 +14,28 @@ pub(super) struct Piece {
     pub(super) device: Option<u32>,
 }
 
+/// How a list is cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// A piece ends at a multiple of this.
+    pub(super) size: u64,
+    /// A piece has at most so many bytes; whole pages, not 0.
+    pub(super) most: u64,
+    /// Neighbours in the same file, for the same device, are one piece if at most so many bytes lie between them.
+    pub(super) gap: u64,
+}
+
+impl Cut {
+    /// Pieces of this size, and nothing in them that was not asked for but what shares a page with it.
+    pub(super) fn exact(size: u64) -> Self {
+        Self { size, most: size, gap: page() }
+    }
+}
+
+fn page() -> u64 {
+    rustix::param::page_size() as u64
+}
+
 /// A place in a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
@@ -26,19 +48,12 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The next piece, and moves behind it. Neighbours in the same file for the same device are merged if less than a
-    /// page lies between them. A piece ends at a multiple of `size`, after at most `most` bytes (whole pages, not 0), and
-    /// where its file does: `len_of` says where that is, and `None` for a file that is not to be read.
+    /// The next piece, and moves behind it. It ends where its file does, too: `len_of` says where that is, and `None` for
+    /// a file that is not to be read.
     ///
     /// Looks at every range once, over all calls.
-    pub(super) fn next(
-        &mut self,
-        ios: &Ios,
-        size: u64,
-        most: u64,
-        len_of: impl Fn(&Arc<Path>) -> Option<u64>,
-    ) -> Option<Piece> {
-        let page = rustix::param::page_size() as u64;
+    pub(super) fn next(&mut self, ios: &Ios, cut: Cut, len_of: impl Fn(&Arc<Path>) -> Option<u64>) -> Option<Piece> {
+        let (Cut { size, most, gap }, page) = (cut, page());
         loop {
             let io = ios.get(self.index)?;
             let len = len_of(&io.path);
@@ -56,7 +71,7 @@ impl Cursor {
             let (mut stop, mut last) = (end(io), self.index);
             while stop < most {
                 let Some(next) = ios.get(last + 1) else { break };
-                let near = next.start >= start && next.start <= stop.saturating_add(page);
+                let near = next.start >= start && next.start <= stop.saturating_add(gap) && next.start < most;
                 if !near || next.device != io.device || !same(&next.path, &io.path) || next.start >= end(next) {
                     break;
                 }
@@ -90,9 +105,12 @@ mod tests {
     }
 
     fn pieces(ranges: &[(&str, u64, u64)], size: u64, most: u64) -> Vec<(String, u64, u64)> {
+        pieces_cut(ranges, Cut { size, most, gap: page() })
+    }
+
+    fn pieces_cut(ranges: &[(&str, u64, u64)], cut: Cut) -> Vec<(String, u64, u64)> {
         let (list, mut cursor, mut pieces) = (ios(ranges), Cursor::default(), Vec::new());
-        while let Some(piece) = cursor.next(&list, size, most, |path| (**path != *Path::new("refused")).then_some(LEN))
-        {
+        while let Some(piece) = cursor.next(&list, cut, |path| (**path != *Path::new("refused")).then_some(LEN)) {
             pieces.push((piece.path.to_str().unwrap().to_owned(), piece.start, piece.end));
             assert!(pieces.len() < 1000);
         }
@@ -117,6 +135,20 @@ mod tests {
         // one that holds the next, and goes beyond the cut
         let within = [("a", 0, 8), ("a", 5, size), ("a", size, 9)];
         assert_eq!(pieces(&within, size, size), [of("a", 0, size), of("a", size, size + 9)]);
+    }
+
+    #[test]
+    fn what_lies_between_near_ranges_is_read_along() {
+        let of = |start, end| ("a".to_owned(), start, end);
+        let rows = [("a", 0, 4096), ("a", 16_384, 4096), ("a", 65_536, 4096), ("b", 69_632, 1), ("a", 0, 1)];
+        let cut = Cut { size: 1 << 20, most: 1 << 20, gap: 12_288 };
+        assert_eq!(pieces_cut(&rows[..3], cut), [of(0, 20_480), of(65_536, 69_632)]);
+        assert_eq!(pieces_cut(&rows[..3], Cut { gap: 1 << 16, ..cut }), [of(0, 69_632)]);
+        assert_eq!(
+            pieces_cut(&rows[..3], Cut { gap: 1 << 16, most: 32_768, ..cut }),
+            [of(0, 20_480), of(65_536, 69_632)]
+        );
+        assert_eq!(pieces_cut(&rows[2..], Cut { gap: 1 << 16, ..cut }).len(), 3, "other files, and what lies before");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::cache::cores::Cores;
 use crate::cache::files::Open;
 use crate::cache::lanes::{Claim, End};
-use crate::cache::list::Piece;
+use crate::cache::list::{Cut, Piece};
 use crate::cache::options::Fill;
 use crate::cache::prefetcher::Shared;
 use crate::cache::progress::count;
@@ -74,7 +74,10 @@ impl Worker<'_> {
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            if let Some(claim) = state.lanes.claim(options.piece, most, options.per_lane) {
+            // where room is short, nothing is brought that was not asked for
+            let exact = Cut::exact(options.piece);
+            let gap = if most < options.piece { exact.gap } else { options.gap.max(exact.gap) };
+            if let Some(claim) = state.lanes.claim(Cut { most, gap, ..exact }, options.per_lane) {
                 state.held += 1;
                 state.claimed += claim.piece.end - claim.piece.start;
                 return Some(claim);
