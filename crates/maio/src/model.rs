@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use anamnesis_ppc::cache::peek;
 use anamnesis_ppc::{Entry, Namespace};
@@ -84,14 +83,9 @@ impl Model {
 
     /// What a file is now: length, time and key. Reads its first 64 KiB, and leaves the page cache as it was.
     pub(crate) fn probe(&self, name: &str) -> Option<File> {
-        let entry = self.entry(name)?;
-        let mut file = File::new(name, entry.len).ok()?;
-        let opened = self.namespace.open(entry).ok()?;
-        let modified = opened.metadata().ok()?.modified().ok();
-        let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        file.mtime = since.and_then(|since| i64::try_from(since.as_nanos()).ok());
-        file.key = Some(ContentKey::of(&peek(opened, ContentKey::HEAD).ok()?));
-        Some(file)
+        let opened = self.namespace.open(self.entry(name)?).ok()?;
+        let about = opened.metadata().ok()?;
+        File::of(name, &about, &peek(opened, ContentKey::HEAD).ok()?).ok()
     }
 
     /// Which of a template's files are not these, by length and key; by time where the template has no key. In words;

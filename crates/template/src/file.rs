@@ -41,23 +41,29 @@ impl File {
     /// # Errors
     /// As [`new`](Self::new), and [`Io`](crate::ErrorKind::Io).
     pub fn probe(root: &Path, path: &str) -> Result<Self> {
-        let mut file = Self::new(path, 0)?;
+        check_path(path)?;
         let place = root.join(path);
-        let mut probe = || -> std::io::Result<()> {
+        let probe = || -> std::io::Result<_> {
             let opened = fs::File::open(&place)?;
             let about = opened.metadata()?;
             let mut head = Vec::new();
             opened.take(ContentKey::HEAD).read_to_end(&mut head)?;
-            file.nbytes = about.len();
-            file.mtime = about.modified().ok().and_then(|time| match time.duration_since(UNIX_EPOCH) {
-                Ok(after) => i64::try_from(after.as_nanos()).ok(),
-                Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|n| -n),
-            });
-            file.key = Some(ContentKey::of(&head));
-            Ok(())
+            Ok((about, head))
         };
-        probe().map_err(|e| Error::from(e).in_file(&place))?;
-        Ok(file)
+        let (about, head) = probe().map_err(|e| Error::from(e).in_file(&place))?;
+        Self::of(path, &about, &head)
+    }
+
+    /// A file of which these are known: what the system says of it, and its first [`ContentKey::HEAD`] bytes.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of(path: impl Into<Box<str>>, about: &fs::Metadata, head: &[u8]) -> Result<Self> {
+        let mtime = about.modified().ok().and_then(|time| match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_nanos()).ok(),
+            Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|n| -n),
+        });
+        Ok(Self { mtime, key: Some(ContentKey::of(head)), ..Self::new(path, about.len())? })
     }
 
     /// Whether the other is the same file as far as both know: path, length and key. Times are not compared.
