@@ -41,14 +41,9 @@ pub fn case(file: &str, python: Result<String, String>) -> Case {
     Case { name: name.to_owned(), contenders, missing, limit: Some(LIMIT), same: Some("tensors"), ..Case::default() }
 }
 
-#[cfg(feature = "candle")]
-fn candle_left_out(_: &str) -> Vec<(String, String)> {
-    Vec::new()
-}
-
-#[cfg(not(feature = "candle"))]
-fn candle_left_out(extension: &str) -> Vec<(String, String)> {
-    let reads = ["safetensors", "gguf"].contains(&extension);
+/// The peer that this program may have been built without, for files that it reads, and why.
+pub fn candle_left_out(extension: &str) -> Vec<(String, String)> {
+    let reads = !cfg!(feature = "candle") && ["safetensors", "gguf"].contains(&extension);
     let why = "this program was built without its feature `candle`";
     reads.then(|| ("candle-core".to_owned(), why.to_owned())).into_iter().collect()
 }

@@ -14,6 +14,7 @@ use std::process::{Command, ExitCode};
 
 use crate::alternate::{Case, Contender, Reading, myself};
 use crate::child::Usage;
+use crate::inspect::candle_left_out;
 use crate::report::{options::Options, python, show};
 use dequantise::DEQUANTISE;
 use variants::{VARIANTS, Variant};
@@ -95,18 +96,6 @@ fn devices(file: &str, case: &mut Case) {
     } else {
         case.missing.push(("whole file: fio".to_owned(), "fio is not installed".to_owned()));
     }
-}
-
-#[cfg(feature = "candle")]
-fn candle_left_out(_: &str) -> Vec<(String, String)> {
-    Vec::new()
-}
-
-#[cfg(not(feature = "candle"))]
-fn candle_left_out(extension: &str) -> Vec<(String, String)> {
-    let reads = ["safetensors", "gguf"].contains(&extension);
-    let why = "this program was built without its feature `candle`";
-    reads.then(|| ("candle-core".to_owned(), why.to_owned())).into_iter().collect()
 }
 
 /// Pages that nobody maps and that are written: all of a benchmark's file.
