@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::Failure;
 use crate::report::Cell;
+
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 const COLOURS: [RGBColor; 8] = [
     RGBColor(90, 90, 90),
@@ -53,12 +56,7 @@ pub fn bars(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure>
         let legend = move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled());
         chart.draw_series(empty)?.label(*variant).legend(legend);
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
+    legend(&mut chart)?;
     area.present()?;
     Ok(())
 }
@@ -85,14 +83,16 @@ pub fn rates(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure
         let legend = move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2));
         chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?.label(cell.variant).legend(legend);
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
+    legend(&mut chart)?;
     area.present()?;
     Ok(())
+}
+
+/// Names the series.
+fn legend(chart: &mut Chart<'_>) -> Result<(), Failure> {
+    let mut labels = chart.configure_series_labels();
+    labels.position(SeriesLabelPosition::UpperRight).background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3));
+    Ok(labels.draw()?)
 }
 
 fn variants(cells: &[Cell<'_>]) -> Vec<&'static str> {
