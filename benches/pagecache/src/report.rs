@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::Failure;
 use crate::plot;
 use crate::run::Run;
-use crate::scene::{SCENES, VARIANTS};
+use crate::scene::{RECORDED, SCENES, VARIANTS};
 
 pub fn read(path: &Path) -> Result<Vec<Run>, Failure> {
     match fs::read(path) {
@@ -67,7 +67,8 @@ pub fn report(results: &Path, plots: &Path) -> Result<(), Failure> {
     }
     fs::create_dir_all(plots)?;
     for scene in SCENES {
-        let cells = cells(&runs, scene.name);
+        let mut cells = cells(&runs, scene.name);
+        cells.retain(|cell| cell.variant != RECORDED);
         if cells.is_empty() {
             continue;
         }
@@ -104,7 +105,33 @@ pub fn report(results: &Path, plots: &Path) -> Result<(), Failure> {
         plot::bars(&plots.join(format!("load-{name}.svg")), scene.name, &cells)?;
         plot::rates(&plots.join(format!("rate-{name}.svg")), scene.name, &cells)?;
     }
+    recordings(&runs);
     Ok(())
+}
+
+/// What recording costs, and what it has.
+fn recordings(runs: &[Run]) {
+    println!("\n### Recording\n");
+    println!("| scene | loader | start to end alone, s | recorded, s | ratio | of the least | covered, least | n |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for scene in SCENES {
+        let cells = cells(runs, scene.name);
+        for recorded in cells.iter().filter(|cell| cell.variant == RECORDED) {
+            let native = cells.iter().find(|cell| cell.loader == recorded.loader && cell.variant == "Native");
+            let Some(native) = native else { continue };
+            let of = |cell: &Cell<'_>| (cell.median(|run| run.start), cell.least(|run| run.start));
+            let ((alone, least_alone), (beside, least)) = (of(native), of(recorded));
+            println!(
+                "| {} | {} | {alone:.2} | {beside:.2} | {:.3} | {:.3} | {:.2} % | {} |",
+                scene.name,
+                recorded.loader,
+                beside / alone,
+                least / least_alone,
+                100.0 * recorded.least(|run| run.covered.unwrap_or(0.0)),
+                recorded.runs.len()
+            );
+        }
+    }
 }
 
 fn heading(name: &str) -> String {

@@ -26,6 +26,9 @@ pub struct Run {
     pub device_bytes: u64,
     pub peak_memory: Option<u64>,
     pub major_faults: u64,
+    /// Of the bytes that the predicted template reads, the share that was recorded; from 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered: Option<f64>,
     /// Time since the start, and bytes read until then.
     pub samples: Vec<(f64, u64)>,
 }
@@ -62,16 +65,21 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
         sh(&read)?;
     }
     let loaders = commands(setting);
+    let recording = args.places.dir.join("recorded.iot");
+    let (anamnesis, dir) = (args.places.anamnesis.display(), model.display());
     let line = match variant.policy {
         Policy::Native | Policy::Cached => format!("{} && exec sh -c '{loaders}'", group.enter()),
         Policy::Ppc(policy) => {
             let policy = policy.replace("{template}", &setting.template.display().to_string());
-            let anamnesis = args.places.anamnesis.display();
-            let dir = model.display();
             format!(
                 "{} && exec {anamnesis} ppc run --quiet --dir {dir} --policy {policy} -- sh -c '{loaders}'",
                 group.enter()
             )
+        }
+        Policy::Recorded => {
+            let out = recording.display();
+            let record = format!("{anamnesis} record --overwrite -o {out} --dir {dir} --workers env:LOCAL_RANK");
+            format!("{} && exec {record} -- sh -c '{loaders}' 2>/dev/null", group.enter())
         }
     };
     let sampler = device.sampled();
@@ -83,12 +91,17 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
     }
     let workers: Vec<Worker> = String::from_utf8(out.stdout)?
         .lines()
+        .filter(|line| line.starts_with('{')) // a recording has a line of its own
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()
         .map_err(|e| format!("{} of {loader}: {e}", variant.name))?;
     if workers.len() != scene.workers as usize {
         return Err(format!("{} workers of {} told their times", workers.len(), scene.workers).into());
     }
+    let covered = match variant.policy {
+        Policy::Recorded => Some(covered(setting, &recording)?),
+        _ => None,
+    };
     let ready = workers.iter().map(|worker| worker.ready).fold(f64::INFINITY, f64::min);
     let done = workers.iter().map(|worker| worker.done).fold(0.0, f64::max);
     let run = Run {
@@ -102,9 +115,18 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
         device_bytes: samples.last().map_or(0, |&(_, bytes)| bytes),
         peak_memory: group.peak(),
         major_faults: workers.iter().map(|worker| worker.major_faults).sum(),
+        covered,
         samples: samples.into_iter().map(|(at, bytes)| (at - begun, bytes)).collect(),
     };
     Ok((run, workers.iter().fold(0, |sum, worker| sum ^ worker.checksum)))
+}
+
+/// How much of what the predicted template reads a recording reads too.
+fn covered(setting: &Setting<'_>, recording: &Path) -> Result<f64, Failure> {
+    let mut command = Command::new(&setting.args.places.anamnesis);
+    let out = command.args(["template", "coverage", "--json"]).args([recording, setting.template]).output()?;
+    let document: serde_json::Value = serde_json::from_slice(&out.stdout)?;
+    document["share"].as_f64().ok_or_else(|| format!("no share in {document}").into())
 }
 
 /// The loaders of all workers, side by side.

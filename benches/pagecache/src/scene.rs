@@ -44,7 +44,12 @@ pub enum Policy {
     Cached,
     /// The runtime with this policy; `{template}` stands for the template's file.
     Ppc(&'static str),
+    /// The kernel alone, and what is read is recorded.
+    Recorded,
 }
+
+/// The variant that is no policy: it is told by itself.
+pub const RECORDED: &str = "Recorded";
 
 pub const VARIANTS: &[Variant] = &[
     Variant { name: "Native", policy: Policy::Native, limited_only: false },
@@ -64,4 +69,5 @@ pub const VARIANTS: &[Variant] = &[
         limited_only: true,
     },
     Variant { name: "MAIO, misses only", policy: Policy::Ppc("maio:{template},start=no,touch=no"), limited_only: true },
+    Variant { name: RECORDED, policy: Policy::Recorded, limited_only: false },
 ];
