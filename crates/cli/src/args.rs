@@ -1,24 +1,27 @@
 //! The arguments: one place for parsing, help, manual page and completions.
 
+mod load;
 #[cfg(target_os = "linux")]
 mod ppc;
+mod remember;
 mod template;
+mod values;
 
 use std::path::{Path, PathBuf};
 
-use anamnesis::format::FORMATS;
 use anamnesis::{Dtype, Format, Limits, OpenOptions};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
-use globset::{Glob, GlobMatcher};
+use globset::GlobMatcher;
 
+pub(crate) use load::{Load, LoaderName};
 #[cfg(target_os = "linux")]
 pub(crate) use ppc::{Ppc, PpcRun, PpcStatus, Record};
-
+pub(crate) use remember::{Plan, Remember, Weights};
 pub(crate) use template::{Compared, Merge, Predict, Reading, Show, Template, TemplateVerb};
 
 use crate::version::version;
+use values::{dtype, format, name_pattern};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -195,150 +198,6 @@ impl Inspect {
     }
 }
 
-const REMEMBER_EXAMPLES: &str = "\
-Examples:
-  anamnesis remember model-Q4_K_M.gguf -o model.safetensors
-  anamnesis remember llama-fp8/ -o llama-bf16/ --shard-size 5GB
-  anamnesis remember model.safetensors -o layer0.safetensors --filter 'model.layers.0.*'
-
-Exit status: 0 done, 1 failed and nothing was left behind, 2 wrong usage, 130 interrupted.";
-
-#[derive(Debug, Args)]
-#[command(after_help = REMEMBER_EXAMPLES)]
-pub(crate) struct Remember {
-    /// A file, a directory, a shard index, any part of a split GGUF.
-    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
-    pub(crate) source: PathBuf,
-    /// The safetensors file to write; with --shard-size the directory.
-    ///
-    /// It appears under its name when it is whole. Without --overwrite a file that exists is kept.
-    #[arg(long, short, value_name = "OUT", value_hint = ValueHint::AnyPath)]
-    pub(crate) output: PathBuf,
-    #[command(flatten)]
-    pub(crate) weights: Weights,
-    /// Write a directory of files of at most this many bytes each, and their index (5GB, 500MiB).
-    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Output")]
-    pub(crate) shard_size: Option<u64>,
-    /// Replace files that exist.
-    #[arg(long, help_heading = "Output")]
-    pub(crate) overwrite: bool,
-    /// Threads that decode; one per core if not given. The bytes do not depend on it.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Output")]
-    pub(crate) threads: usize,
-    /// Print one JSON document when it is done.
-    #[arg(long, short, help_heading = "Output")]
-    pub(crate) json: bool,
-    /// Read through the loader that suits, and write down which bytes were read in which order: an I/O template, as
-    /// JSON if the name ends in .json.
-    #[arg(long, value_name = "TEMPLATE", value_hint = ValueHint::FilePath, help_heading = "Output")]
-    pub(crate) record: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
-}
-
-const LOAD_EXAMPLES: &str = "\
-Examples:
-  anamnesis load model.safetensors                       which loader suits, and how fast it is
-  anamnesis load model.gguf --repeat 5                   the same memory again: no page faults
-  anamnesis load llama/ --cold --loader direct           from the device
-  anamnesis load model.safetensors --loader mmap         lent by the page cache
-
-Exit status: 0 done, 1 a file could not be read, 2 wrong usage, 130 interrupted.";
-
-#[derive(Debug, Args)]
-#[command(after_help = LOAD_EXAMPLES)]
-pub(crate) struct Load {
-    /// A file, a directory, a shard index, any part of a split GGUF.
-    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
-    pub(crate) source: PathBuf,
-    /// How bytes are brought.
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = LoaderName::Auto, help_heading = "Loading")]
-    pub(crate) loader: LoaderName,
-    /// Threads that read (pread) and that unpack; one per core if not given.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Loading")]
-    pub(crate) threads: usize,
-    /// Reads in flight (uring, direct); 16 if not given.
-    #[arg(long, value_name = "N", help_heading = "Loading")]
-    pub(crate) depth: Option<usize>,
-    /// The mapped file will do: nothing is copied where it is in the page cache.
-    #[arg(long, help_heading = "Loading")]
-    pub(crate) lend: bool,
-    /// Only tensors whose whole name matches; may be repeated. Patterns are those of `inspect --filter`.
-    #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Loading")]
-    pub(crate) filter: Vec<GlobMatcher>,
-    /// Load so many times, into the memory of the first time.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measuring")]
-    pub(crate) repeat: usize,
-    /// Drop the files from the page cache before each time (what is mapped elsewhere or not written yet stays).
-    #[arg(long, help_heading = "Measuring")]
-    pub(crate) cold: bool,
-    /// Print one JSON document.
-    #[arg(long, short, help_heading = "Measuring")]
-    pub(crate) json: bool,
-    /// Write down which bytes were read in which order the first time: an I/O template, as JSON if the name ends in
-    /// .json.
-    #[arg(long, value_name = "TEMPLATE", value_hint = ValueHint::FilePath, help_heading = "Recording")]
-    pub(crate) record: Option<PathBuf>,
-    /// Replace a template that exists.
-    #[arg(long, requires = "record", help_heading = "Recording")]
-    pub(crate) overwrite: bool,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
-}
-
-/// Ways to bring bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LoaderName {
-    /// Whichever suits what can be seen of the files.
-    Auto,
-    /// Lend the mapped file.
-    Mmap,
-    /// Threads that read.
-    Pread,
-    /// Reads in flight by io_uring.
-    Uring,
-    /// Reads in flight by io_uring, past the page cache.
-    Direct,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Plan {
-    /// A file, a directory, a shard index, any part of a split GGUF.
-    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
-    pub(crate) source: PathBuf,
-    #[command(flatten)]
-    pub(crate) weights: Weights,
-    /// Show the decoder of each weight.
-    #[arg(long, short, help_heading = "View")]
-    pub(crate) long: bool,
-    /// Print one JSON document, with every byte range.
-    #[arg(long, short, help_heading = "View")]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
-}
-
-/// Which weights, and what they become.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Weights")]
-pub(crate) struct Weights {
-    /// What quantised weights become.
-    #[arg(long, short, value_name = "DTYPE", value_parser = output_dtype(), default_value = "bf16")]
-    pub(crate) dtype: Dtype,
-    /// Cast plain tensors of floats to that dtype too; they stay as they are if not.
-    #[arg(long)]
-    pub(crate) cast: bool,
-    /// Only weights whose whole name matches; may be repeated. Patterns are those of `inspect --filter`.
-    #[arg(long, short, value_name = "GLOB", value_parser = name_pattern)]
-    pub(crate) filter: Vec<GlobMatcher>,
-    /// All but weights whose whole name matches; may be repeated.
-    #[arg(long, short = 'x', value_name = "GLOB", value_parser = name_pattern)]
-    pub(crate) exclude: Vec<GlobMatcher>,
-    /// Round HQQ and MLX weights as their references do: after each operation, in the dtype of the scales.
-    #[arg(long)]
-    pub(crate) native_rounding: bool,
-}
-
 /// Orders of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
@@ -365,49 +224,4 @@ pub(crate) struct Man {
     /// Write one file per page here, instead of all pages to standard output.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
-}
-
-fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
-    Glob::new(text).map(|glob| glob.compile_matcher()).map_err(|e| e.kind().to_string())
-}
-
-fn output_dtype() -> impl TypedValueParser<Value = Dtype> {
-    PossibleValuesParser::new(["bf16", "f16", "f32"])
-        .map(|name| Dtype::from_name(&name.to_ascii_uppercase()).expect("one of the three"))
-}
-
-/// A number of bytes: `5000000`, `5GB`, `4.5GiB`.
-fn bytes(text: &str) -> Result<u64, String> {
-    const UNITS: &[(&str, u64)] = &[
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-        ("KB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("TB", 1_000_000_000_000),
-        ("B", 1),
-        ("", 1),
-    ];
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
-    let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
-    let (_, unit) = unit.ok_or("a number and KB, MB, GB, KiB, MiB or GiB, such as 5GB")?;
-    let number: f64 = number.parse().map_err(|_| "not a number")?;
-    let bytes = number * *unit as f64;
-    if !(1.0..1e18).contains(&bytes) {
-        return Err("between 1 byte and 10¹⁸".to_owned());
-    }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // inside the range above
-    Ok(bytes as u64)
-}
-
-fn dtype() -> impl TypedValueParser<Value = Dtype> {
-    PossibleValuesParser::new(Dtype::all().map(Dtype::name))
-        .map(|name| Dtype::from_name(&name).expect("one of the possible values"))
-}
-
-fn format() -> impl TypedValueParser<Value = &'static Format> {
-    PossibleValuesParser::new(FORMATS.iter().map(|f| f.name))
-        .map(|name| Format::from_name(&name).expect("one of the possible values"))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::bytes;
+use super::values::bytes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ppc {

@@ -8,7 +8,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
 use globset::GlobMatcher;
 
-use super::{Opening, bytes, name_pattern};
+use super::Opening;
+use super::values::{bytes, name_pattern};
 
 #[derive(Debug, Args)]
 pub(crate) struct Template {

@@ -1,0 +1,55 @@
+//! Texts of arguments, and what they mean.
+
+use anamnesis::format::FORMATS;
+use anamnesis::{Dtype, Format};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use globset::{Glob, GlobMatcher};
+
+/// A glob over names.
+pub(super) fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
+    Glob::new(text).map(|glob| glob.compile_matcher()).map_err(|e| e.kind().to_string())
+}
+
+/// What quantised weights may become.
+pub(super) fn output_dtype() -> impl TypedValueParser<Value = Dtype> {
+    PossibleValuesParser::new(["bf16", "f16", "f32"])
+        .map(|name| Dtype::from_name(&name.to_ascii_uppercase()).expect("one of the three"))
+}
+
+/// A number of bytes: `5000000`, `5GB`, `4.5GiB`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: &[(&str, u64)] = &[
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("B", 1),
+        ("", 1),
+    ];
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
+    let (_, unit) = unit.ok_or("a number and KB, MB, GB, KiB, MiB or GiB, such as 5GB")?;
+    let number: f64 = number.parse().map_err(|_| "not a number")?;
+    let bytes = number * *unit as f64;
+    if !(1.0..1e18).contains(&bytes) {
+        return Err("between 1 byte and 10¹⁸".to_owned());
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // inside the range above
+    Ok(bytes as u64)
+}
+
+/// Any dtype, by its name.
+pub(super) fn dtype() -> impl TypedValueParser<Value = Dtype> {
+    PossibleValuesParser::new(Dtype::all().map(Dtype::name))
+        .map(|name| Dtype::from_name(&name).expect("one of the possible values"))
+}
+
+/// Any format, by its name.
+pub(super) fn format() -> impl TypedValueParser<Value = &'static Format> {
+    PossibleValuesParser::new(FORMATS.iter().map(|f| f.name))
+        .map(|name| Format::from_name(&name).expect("one of the possible values"))
+}
