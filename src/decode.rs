@@ -23,6 +23,7 @@ mod turned;
 mod views;
 
 use crate::error::{Error, Result};
+use crate::limits::zeroed;
 
 pub(crate) use affine::{Affine, Affinity};
 pub(crate) use blocks::Blocks;
@@ -46,8 +47,5 @@ pub(crate) use views::{Swizzled, Tiled, Transposed, Woven};
 fn scratch(rows: usize, row_bytes: usize) -> Result<Vec<u8>> {
     let full = || Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory));
     let nbytes = rows.checked_mul(row_bytes).ok_or_else(full)?;
-    let mut room = Vec::new();
-    room.try_reserve_exact(nbytes).map_err(|_| full())?;
-    room.resize(nbytes, 0);
-    Ok(room)
+    zeroed(nbytes).ok_or_else(full)
 }

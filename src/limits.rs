@@ -123,3 +123,8 @@ fn within(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Result<(
 pub(crate) fn over(needed: u64, allowed: u64, what: impl Into<String>, knob: &'static str) -> Error {
     Error::new(ErrorKind::Limit { what: what.into(), needed, allowed, knob })
 }
+
+/// So many zeros, or `None` where there is no memory for them. Nobody writes them: pages that are new are zeros already.
+pub(crate) fn zeroed(len: usize) -> Option<Vec<u8>> {
+    bytemuck::allocation::try_zeroed_vec(len).ok()
+}

@@ -16,7 +16,7 @@ use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::execute::{Progress, execute};
-use crate::limits::over;
+use crate::limits::{over, zeroed};
 use crate::load::{Loader, PATIENCE};
 use crate::plan::{Plan, TensorSpec};
 use crate::scheme::QuantConfig;
@@ -188,13 +188,7 @@ impl<'c> Remember<'c> {
     /// # Errors
     /// As [`run`](Self::run), and if one is longer than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
     pub fn all(&self) -> Result<Vec<Remembered>> {
-        self.gather(|output| {
-            let mut bytes = Vec::new();
-            let len = self.within(output)?;
-            bytes.try_reserve_exact(len).map_err(|_| self.over(output))?;
-            bytes.resize(len, 0);
-            Ok(bytes)
-        })
+        self.gather(|output| zeroed(self.within(output)?).ok_or_else(|| self.over(output)))
     }
 
     /// All weights and plain tensors, in buffers of a pool: no page of memory that was used before is touched for the

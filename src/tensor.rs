@@ -11,7 +11,7 @@ use std::io::Read;
 use crate::catalog::{ByteRange, Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::limits::over;
+use crate::limits::{over, zeroed};
 use crate::source::range::{Content, RangeReader};
 
 use guard::Checksum;
@@ -204,10 +204,7 @@ impl<'c> Tensor<'c> {
         self.within(len, allowed)?;
         let refused = || self.over(len, allowed);
         let len = usize::try_from(len).map_err(|_| refused())?;
-        let mut out = Vec::new();
-        out.try_reserve_exact(len).map_err(|_| refused())?;
-        out.resize(len, 0);
-        Ok(out)
+        zeroed(len).ok_or_else(refused)
     }
 
     fn within(&self, needed: u64, allowed: u64) -> Result<()> {
