@@ -13,12 +13,8 @@ const END: &str = "<!-- /results -->";
 
 /// Document, heading (or all of it), why its figures may stand there by hand.
 static BY_HAND: &[(&str, Option<&str>, &str)] = &[
-    ("README.md", Some("How fast"), "measured before results were kept as data; goes with the next quiet run"),
     ("docs/performance.md", Some("Kernels"), "`cargo bench --bench table`, which writes no data yet"),
-    ("docs/performance.md", Some("Against the peers"), "as README: section dequantise"),
-    ("docs/performance.md", Some("Whole files"), "as README: section convert"),
     ("docs/performance.md", Some("Schemes"), "`cargo bench --bench schemes`, which writes no data yet"),
-    ("docs/performance.md", Some("Loading"), "as README: section load"),
     (
         "docs/page-cache.md",
         None,
@@ -163,8 +159,12 @@ fn all_n(rows: &[Value], text: &str) -> bool {
 
 /// What of a table's line is in no row of its case.
 fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<String> {
-    let speeds = header.get(1) == Some(&"output");
-    let (name, skipped) = if speeds { (format!("{} {}", cells[0], cells[1]), 2) } else { (case.to_owned(), 1) };
+    let (speeds, brief) = (header.get(1) == Some(&"output"), header.first() == Some(&"case"));
+    let (name, skipped) = match (speeds, brief) {
+        (true, _) => (format!("{} {}", cells[0], cells[1]), 2),
+        (_, true) => (cells[0].to_owned(), 1),
+        _ => (case.to_owned(), 1),
+    };
     let mine: Vec<&Value> = rows.iter().filter(|row| row["case"] == name.as_str()).collect();
     let of = |variant: &str| mine.iter().find(|row| row["variant"] == variant);
     let medians: BTreeMap<&str, f64> = mine
@@ -177,6 +177,11 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
         let row = of(if speeds { title } else { cells[0] });
         let mut known = Vec::new();
         row.iter().for_each(|row| values(row, &mut known));
+        // a line of a brief table is about a whole case, and names its variants
+        for row in mine.iter().filter(|_| brief) {
+            values(row, &mut known);
+            known.extend(numbers(row["variant"].as_str().unwrap_or_default()).iter().map(|(_, value, _)| value));
+        }
         if let Some(elements) = row.and_then(|row| row["more"]["elements"].as_f64()) {
             known.push(elements / row.and_then(|row| row["median"].as_f64()).unwrap_or(f64::NAN));
         }
@@ -278,6 +283,9 @@ fn a_number_that_is_not_in_the_results_is_found() {
     };
     assert_eq!(check(&results, &matrix("12.00")), Vec::<String>::new());
     assert_eq!(check(&results, &matrix("12.10")).len(), 1);
+    let brief = |line: &str| format!("| case | ours | the fastest peer |\n|---|---|---|\n{line}\n");
+    assert_eq!(check(&results, &brief("| a.pth | **20.00 ms** | b: 44.60 ms (2.23×) |")), Vec::<String>::new());
+    assert_eq!(check(&results, &brief("| a.pth | **21.00 ms** | b: 44.60 ms (2.24×) |")).len(), 2);
     assert_eq!(check(&results, "measured 8 times\n").len(), 1, "a number of no text");
     let dirty = serde_json::json!({"run": {"date": "d", "dirty": true}, "rows": []});
     assert_eq!(origin(&dirty).len(), 5);

@@ -46,6 +46,9 @@ fn documents() -> Vec<PathBuf> {
 /// What a block says in a document from which so much leads up to the root.
 fn block(name: &str, prefix: Option<&str>, up: &str) -> Result<String, String> {
     let section = results::read(name)?;
+    if prefix == Some("brief") {
+        return Ok(format!("\n{}\n", markdown::brief(&section)));
+    }
     let mut text = format!("\n{}\n", markdown::section(&section, prefix));
     for i in 0..plot::titles(&section).len() {
         let file = plot::file(name, i);
@@ -55,7 +58,7 @@ fn block(name: &str, prefix: Option<&str>, up: &str) -> Result<String, String> {
     Ok(text.replace("\n### ", "\n#### "))
 }
 
-/// A text with its blocks filled anew. A marker names a section, and may name the beginning of its cases.
+/// A text with its blocks filled anew. A marker names a section, and may name the beginning of its cases, or `brief`.
 fn blocks(text: &str, fill: &mut dyn FnMut(&str, Option<&str>) -> String) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(BEGIN) {

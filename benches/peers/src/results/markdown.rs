@@ -26,6 +26,26 @@ pub fn section(section: &Section, prefix: Option<&str>) -> String {
     text
 }
 
+/// What is compared with us and is no peer: bounds, and naive ways.
+const NO_PEERS: &[&str] = &["limit: ", "whole file: ", "a Vec per tensor", "our pool", "dd "];
+
+/// A line for each case: the fastest of ours, and the fastest and the slowest of the peers.
+pub fn brief(section: &Section) -> String {
+    let mut text = format!("{}.\n\n| case | ours | the fastest peer | the slowest |\n|---|---|---|---|\n", section.run.line());
+    for case in section.found.cases() {
+        let mut rows = section.found.of(case);
+        rows.sort_by(|a, b| a.median.total_cmp(&b.median));
+        let Some(ours) = rows.iter().find(|row| row.is_ours()) else { continue };
+        let is_peer = |row: &&&Row| !row.is_ours() && !NO_PEERS.iter().any(|no| row.variant.starts_with(no));
+        let mut peers = rows.iter().filter(is_peer);
+        let peer = |row: &&Row| format!("{}: {} ({:.2}×)", row.variant, time(row.median), row.median / ours.median);
+        let (fastest, slowest) = (peers.next().map(peer), peers.next_back().map(peer));
+        let [fastest, slowest] = [fastest, slowest].map(|peer| peer.unwrap_or_else(|| "–".to_owned()));
+        let _ = writeln!(text, "| {case} | **{}** | {fastest} | {slowest} |", time(ours.median));
+    }
+    text
+}
+
 /// The tables, what is missing and why, and what was found when results were compared.
 pub fn outcome(found: &Outcome) -> String {
     let mut text = matrix::tables(found);
@@ -104,6 +124,7 @@ fn memory(kib: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::machine::Run;
     use crate::results::{Limit, Missing};
 
     #[test]
@@ -127,5 +148,15 @@ mod tests {
         );
         assert!(text.contains("| b | 40.00 ms | 40.00 ms | 40.00 ms | 1 | 2.00× | 8.00× |"), "{text}");
         assert!(text.contains("- not there: c (file): not installed"), "{text}");
+    }
+
+    #[test]
+    fn a_brief_line_has_the_fastest_of_ours_and_two_peers() {
+        let row = |variant: &str, median: f64| Row::new("file".to_owned(), variant.to_owned(), vec![median]);
+        let rows = vec![row("ours, slowly", 2e7), row("ours", 1e7), row("b", 4e7), row("c", 3e7), row("limit: d", 1e6)];
+        let found = Outcome { rows, ..Outcome::default() };
+        let section = Section { section: "s".to_owned(), run: Run::default(), found };
+        let text = brief(&section);
+        assert!(text.ends_with("| file | **10.00 ms** | c: 30.00 ms (3.00×) | b: 40.00 ms (4.00×) |\n"), "{text}");
     }
 }
