@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anamnesis::template::{Limits, Template};
 use anamnesis::{Checkpoint, complete};
 use anamnesis_maio::Maio;
+use anamnesis_ppc::cache::{Evictor, Mappers};
 use anamnesis_ppc::runtime::Options;
 use anamnesis_ppc::source::{self, Want};
-use anamnesis_ppc::{self as ppc, EventSource, Namespace, Runtime};
+use anamnesis_ppc::{self as ppc, EventSource, Io, Namespace, Runtime};
 
 use crate::args::Record;
 use crate::exit::{Code, Failure, Stop};
 use crate::interrupt;
 use crate::output::Stdout;
-use crate::output::text::{Exact, clean};
-use crate::ppc::child::{Started, watch};
+use crate::output::text::{Bytes, Exact, clean};
+use crate::ppc::child::{Started, beside, watch};
 use crate::ppc::failure;
 use crate::template::{free, keep};
 use family::Family;
@@ -44,31 +45,25 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
         args.workers
     );
     runtime.reg_policy(&dir, "record", Box::new(Maio::new()), &config).map_err(failure)?;
-    let mut source = listen(args, &dir)?;
+    let namespace = Arc::new(Namespace::scan(&dir).map_err(failure)?);
+    if !args.command.is_empty() && !args.warm {
+        cool(&namespace);
+    }
+    let mut source = listen(args, &dir, &namespace)?;
     // before the command reads its first byte
     runtime.watch(&mut *source).map_err(failure)?;
     interrupt::is_noted();
-    let child = match args.command.split_first() {
-        Some((program, rest)) => Some(Started::new(program, rest)?),
-        None => None,
-    };
+    let child = Started::new(&args.command)?;
     let head = child.as_ref().map(Started::pid).or(args.pid);
     let source: Box<dyn EventSource> = match head {
         Some(head) => Box::new(Family::new(source, head)),
         None => source,
     };
-    let stop = AtomicBool::new(false);
-    let code = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| {
-            let code = watch_all(child, args.pid, &stop);
-            // what was told last is still on the way
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            stop.store(true, Ordering::Relaxed);
-            code
-        });
-        let ran = runtime.run(source, &stop);
-        stop.store(true, Ordering::Relaxed);
-        ran.map(|()| watching.join().unwrap_or(Code::Failed))
+    let code = beside(&runtime, source, |over| {
+        let code = watch_all(child, args.pid, over);
+        // what was told last is still on the way
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        code
     });
     let status = runtime.status();
     let lost = status.events.lost + status.policies.iter().map(|policy| policy.dropped).sum::<u64>();
@@ -97,12 +92,25 @@ fn model(args: &Record) -> Result<PathBuf, Failure> {
     found.ok_or_else(|| Failure::new("usage", "no model among the command's arguments", "say where it is with --dir"))
 }
 
-fn listen(args: &Record, dir: &Path) -> Result<Box<dyn EventSource>, Failure> {
-    let namespace = Namespace::scan(dir).map_err(failure)?;
-    if let Some(name) = &args.source {
-        return source::by_name(name, &namespace).map_err(failure);
+/// Takes the model out of memory, which tells most of what is read when it comes in.
+fn cool(namespace: &Arc<Namespace>) {
+    let whole = |entry: &ppc::Entry| Io { path: entry.path.clone(), start: 0, len: entry.len, device: None };
+    let all = namespace.entries().iter().map(whole).collect::<Vec<_>>().into();
+    // what a process has mapped it uses
+    let evicted = Evictor::new(namespace).mappers(Mappers::None).evict(&all);
+    if evicted.left > 0 {
+        let left = Bytes(evicted.left);
+        eprintln!(
+            "anamnesis: {left} of the model stay in memory, which others use: what is read of that may be missed"
+        );
     }
-    let choice = source::best(Want::Accesses, &namespace).map_err(failure)?;
+}
+
+fn listen(args: &Record, dir: &Path, namespace: &Namespace) -> Result<Box<dyn EventSource>, Failure> {
+    if let Some(name) = &args.source {
+        return source::by_name(name, namespace).map_err(failure);
+    }
+    let choice = source::best(Want::Recording, namespace).map_err(failure)?;
     eprintln!("anamnesis: recording {} by {choice}", clean(&dir.display().to_string()));
     Ok(choice.source)
 }

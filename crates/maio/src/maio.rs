@@ -156,11 +156,12 @@ impl Policy for Maio {
         match &self.part {
             Part::Idle => Wants::default(),
             Part::Follow(follow) => {
-                Wants { prefetch: self.config.prefetch, evict: self.config.evict, touch: follow.told() }
+                let Config { prefetch, evict, .. } = self.config;
+                Wants { prefetch, evict, touch: follow.told(), recording: false }
             }
             Part::Record(_) => {
                 let touch = self.config.touch != Some(false);
-                Wants { prefetch: !touch, evict: false, touch }
+                Wants { prefetch: !touch, evict: false, touch, recording: touch }
             }
         }
     }

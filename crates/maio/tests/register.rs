@@ -31,7 +31,7 @@ fn a_missing_template_is_recorded_and_followed_the_next_time() {
     let config = format!("{},param.tp=2", templates.path().display());
     let mut first = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
     assert_eq!(first.state().phase, Phase::Recording);
-    assert_eq!(first.wants, Wants { prefetch: false, evict: false, touch: true });
+    assert_eq!(first.wants, Wants { touch: true, recording: true, ..Wants::default() });
     first.start();
     first.run(readers());
     assert_eq!((first.answers, first.state().recorded), (0, 24 * M + 2 * LENS[1]));

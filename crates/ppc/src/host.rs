@@ -136,7 +136,8 @@ impl Policy for Library {
         let wrong = match running.process.exchange(&request, until) {
             Ok(Reply::Ready { wants, start }) => {
                 let has = |bit| wants & bit != 0;
-                self.wants = Wants { prefetch: has(WANTS_PREFETCH), evict: has(WANTS_EVICT), touch: has(WANTS_TOUCH) };
+                let (prefetch, evict, touch) = (has(WANTS_PREFETCH), has(WANTS_EVICT), has(WANTS_TOUCH));
+                self.wants = Wants { prefetch, evict, touch, recording: false };
                 self.starts = start;
                 return Ok(());
             }

@@ -44,6 +44,8 @@ pub struct Wants {
     pub evict: bool,
     /// [`Policy::touch`]: every access, not only misses. Costs the readers up to 3 %.
     pub touch: bool,
+    /// As `touch`, and also what came into memory along with what was asked for: a recording lacks nothing then.
+    pub recording: bool,
 }
 
 /// What to bring.

@@ -16,7 +16,7 @@ pub use status::{Events, Let, MemoryUse, PolicyStatus, Status};
 
 use crate::cache::{self, Memory, Prefetcher, Scope, THRESHOLD};
 use crate::error::Result;
-use crate::source::monotonic;
+use crate::source::{Want, monotonic};
 use crate::{Answer, Event, EventSource, Inode, Kind, Limits, Origin, Policies, Policy, Registered, Waker};
 use door::Door;
 use evictions::Evictions;
@@ -195,9 +195,14 @@ impl Runtime {
         self.policies.all().iter().for_each(|registered| registered.policy().start());
     }
 
-    /// Whether a policy wants every access, and not only misses: see [`source::for_policies`](crate::source::for_policies).
-    pub fn wants_touch(&self) -> bool {
-        self.policies.all().iter().any(|registered| registered.policy().wants().touch)
+    /// What the policies want to be told beside misses: see [`source::for_policies`](crate::source::for_policies).
+    pub fn wanted(&self) -> Want {
+        let wants: Vec<_> = self.policies.all().iter().map(|registered| registered.policy().wants()).collect();
+        match () {
+            () if wants.iter().any(|wants| wants.recording) => Want::Recording,
+            () if wants.iter().any(|wants| wants.touch) => Want::Accesses,
+            () => Want::Misses,
+        }
     }
 
     /// Lets a source listen to the files of all policies: what happens from now on is told when it is [run](Self::run).

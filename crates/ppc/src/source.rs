@@ -55,8 +55,10 @@ use crate::namespace::Namespace;
 pub enum Want {
     /// To answer misses: bytes that somebody waits for.
     Misses,
-    /// To record, or for a policy that wants every access.
+    /// For a policy that wants every access.
     Accesses,
+    /// To know afterwards all that was read.
+    Recording,
 }
 
 /// A source of the table.
@@ -83,21 +85,27 @@ const TABLE: &[Row] = &[
         open: |_, _| Ok(Box::new(Perf::accesses()?)),
     },
     Row {
+        name: "recording",
+        about: "trace points through perf: accesses, and all that comes into memory",
+        wants: &[Want::Recording],
+        open: |_, _| Ok(Box::new(Perf::recording()?)),
+    },
+    Row {
         name: "both",
         about: "misses, and accesses beside them: what a policy needs that follows its readers",
         wants: &[],
-        open: |namespace, _| Ok(for_policies(true, namespace)?.source),
+        open: |namespace, _| Ok(for_policies(Want::Accesses, namespace)?.source),
     },
     Row {
         name: "shim",
         about: "programs that run with libanamnesis_shim.so preloaded; needs no privileges: shim:PIPE",
-        wants: &[Want::Misses, Want::Accesses],
+        wants: &[Want::Misses, Want::Accesses, Want::Recording],
         open: |_, pipe| Ok(Box::new(Shim::named(pipe)?)),
     },
     Row {
         name: "reads",
         about: "fanotify before access: every read, which it delays",
-        wants: &[Want::Misses, Want::Accesses],
+        wants: &[Want::Misses, Want::Accesses, Want::Recording],
         open: |namespace, _| Ok(Box::new(Fanotify::reads(namespace)?)),
     },
     Row {
@@ -142,17 +150,17 @@ pub fn best(want: Want, namespace: &Namespace) -> Result<Choice> {
     first(TABLE.iter().filter(|row| row.wants.contains(&want)), namespace)
 }
 
-/// The best source for policies: of misses, and with `touch` of accesses too.
+/// The best source for policies: of misses, and of what they want to be told beside them.
 ///
 /// # Errors
 ///
 /// As [`best`].
-pub fn for_policies(touch: bool, namespace: &Namespace) -> Result<Choice> {
+pub fn for_policies(want: Want, namespace: &Namespace) -> Result<Choice> {
     let misses = best(Want::Misses, namespace)?;
-    if !touch {
+    if want == Want::Misses {
         return Ok(misses);
     }
-    let accesses = best(Want::Accesses, namespace)?;
+    let accesses = best(want, namespace)?;
     if accesses.source.name() == misses.source.name() {
         return Ok(misses); // it tells both
     }

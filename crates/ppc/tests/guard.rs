@@ -28,7 +28,7 @@ impl Odd {
 
 impl Policy for Odd {
     fn wants(&self) -> Wants {
-        Wants { prefetch: true, evict: true, touch: false }
+        Wants { prefetch: true, evict: true, ..Wants::default() }
     }
     fn init(&mut self, _: &Context) -> Result<(), String> {
         (self.init)()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anamnesis_ppc::cache::Residency;
 use anamnesis_ppc::runtime::{Options, ask};
-use anamnesis_ppc::source::{self, Fake, Hand};
+use anamnesis_ppc::source::{self, Fake, Hand, Want};
 use anamnesis_ppc::{
     Access, Context, Eager, Event, Inode, Io, Ios, Kind, Namespace, Nothing, Policy, Prefetch, Runtime, Wants,
 };
@@ -122,7 +122,7 @@ struct Burns(Arc<Mutex<Vec<Option<Access>>>>);
 
 impl Policy for Burns {
     fn wants(&self) -> Wants {
-        Wants { prefetch: true, evict: true, touch: true }
+        Wants { prefetch: true, evict: true, touch: true, recording: false }
     }
 
     fn init(&mut self, context: &Context) -> Result<(), String> {
@@ -146,7 +146,7 @@ fn what_a_touch_answers_is_brought() {
     let Some(dir) = cold() else { return };
     let running = Running::new(Options { threshold: None, ..Options::default() }, |runtime| {
         runtime.reg_policy(dir.path(), "burns", Box::new(Burns::default()), "").unwrap();
-        assert!(runtime.wants_touch());
+        assert_eq!(runtime.wanted(), Want::Accesses);
     });
     running.hand.push(&[event(Kind::Touch, inode(dir.path()), 0, 4096)]);
     running.until("in memory", |_| resident(&dir.path().join("model.safetensors")) == 8 << 20);

@@ -128,6 +128,9 @@ pub(crate) struct Record {
     /// Who tells what happens: the best that this machine permits if not given.
     #[arg(long, value_name = "NAME")]
     pub(crate) source: Option<String>,
+    /// Leave in memory what is there of the model: a recording may lack what is read of it.
+    #[arg(long, conflicts_with = "pid")]
+    pub(crate) warm: bool,
     /// Only what was seen; what the catalog says of the tensors is not added.
     #[arg(long)]
     pub(crate) raw: bool,

@@ -1,9 +1,11 @@
 //! A command beside which the page cache is listened to.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use anamnesis_ppc::{EventSource, Runtime};
 
 use crate::exit::{Code, Failure};
 use crate::interrupt;
@@ -13,9 +15,11 @@ use crate::output::text::clean;
 pub(crate) struct Started(Child);
 
 impl Started {
-    pub(crate) fn new(program: &OsStr, arguments: &[OsString]) -> Result<Self, Failure> {
+    /// Starts a command, if there is one.
+    pub(crate) fn new(command: &[OsString]) -> Result<Option<Self>, Failure> {
+        let Some((program, arguments)) = command.split_first() else { return Ok(None) };
         let child = Command::new(program).args(arguments).spawn();
-        child.map(Self).map_err(|e| {
+        child.map(|child| Some(Self(child))).map_err(|e| {
             let program = program.to_string_lossy();
             Failure::new("io", format!("{}: {e}", clean(&program)), "check the command behind --")
         })
@@ -40,6 +44,26 @@ impl Drop for Started {
             let _ = self.0.wait();
         }
     }
+}
+
+/// Lets a runtime listen to a source until `watch` has ended, which is told when there will be no more events.
+pub(crate) fn beside(
+    runtime: &Runtime,
+    source: Box<dyn EventSource>,
+    watch: impl FnOnce(&AtomicBool) -> Code + Send,
+) -> anamnesis_ppc::Result<Code> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let code = watch(&stop);
+            stop.store(true, Ordering::Relaxed);
+            code
+        });
+        let ran = runtime.run(source, &stop);
+        // a command goes on without; if there is none this is the end
+        stop.store(true, Ordering::Relaxed);
+        ran.map(|()| watching.join().unwrap_or(Code::Failed))
+    })
 }
 
 /// Waits for the command's end, or for an interrupt; without a command also for `over`: there will be no more events.

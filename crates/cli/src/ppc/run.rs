@@ -1,13 +1,12 @@
 //! `anamnesis ppc run`: until it is told to stop, or the command that it started ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anamnesis_ppc::runtime::{Options, Status};
 use anamnesis_ppc::source::{self, Log, Tee};
 use anamnesis_ppc::{EventSource, Namespace, Runtime, cache};
 
-use super::child::{Started, watch};
+use super::child::{Started, beside, watch};
 use super::policy::Named;
 use crate::args::PpcRun;
 use crate::exit::{Code, Failure, Stop};
@@ -35,25 +34,11 @@ pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
     runtime.watch(&mut *source).map_err(failed)?;
     let door = runtime.open_door().map_err(failed)?;
     interrupt::is_noted();
-    let child = match args.command.split_first() {
-        Some((program, rest)) => {
-            runtime.start();
-            Some(Started::new(program, rest)?)
-        }
-        None => None,
-    };
-    let stop = AtomicBool::new(false);
-    let code = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            let code = watch(child, &stop);
-            stop.store(true, Ordering::Relaxed);
-            code
-        });
-        let ran = runtime.run(source, &stop);
-        // a command goes on without; if there is none this is the end
-        stop.store(true, Ordering::Relaxed);
-        ran.map(|()| watch.join().unwrap_or(Code::Failed))
-    });
+    if !args.command.is_empty() {
+        runtime.start();
+    }
+    let child = Started::new(&args.command)?;
+    let code = beside(&runtime, source, |over| watch(child, over));
     drop(door);
     let status = runtime.status();
     for policy in runtime.policies().all() {
@@ -74,7 +59,7 @@ fn listen(args: &PpcRun, runtime: &Runtime) -> Result<Box<dyn EventSource>, Fail
     let source = match &args.source {
         Some(name) => source::by_name(name, &namespace).map_err(super::failure)?,
         None => {
-            let choice = source::for_policies(runtime.wants_touch(), &namespace).map_err(super::failure)?;
+            let choice = source::for_policies(runtime.wanted(), &namespace).map_err(super::failure)?;
             if !args.quiet {
                 eprintln!("anamnesis: {choice}");
             }

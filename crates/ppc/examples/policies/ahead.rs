@@ -28,7 +28,7 @@ impl Ahead {
 
 impl Policy for Ahead {
     fn wants(&self) -> Wants {
-        Wants { prefetch: true, evict: true, touch: false }
+        Wants { prefetch: true, evict: true, ..Wants::default() }
     }
 
     fn init(&mut self, context: &Context) -> Result<(), String> {

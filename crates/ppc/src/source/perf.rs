@@ -32,6 +32,16 @@
 //! `mm_filemap_map_pages` and `mm_filemap_fault` first touches of mapped memory. The reader is woken when 64 KiB are
 //! new, never by a single event, and sees the rest when its wait ends.
 //!
+//! Two things pass unseen. A `read` takes up to 31 folios at once; if the last of them is still on its way from the
+//! device, the kernel waits for it, hands out those before it and says nothing: of 3 GB that were read cold by 16 MiB a
+//! tenth was missing. And a folio of 2 MiB that is mapped whole is mapped before `mm_filemap_map_pages` would tell.
+//!
+//! # Recordings ([`Perf::recording`])
+//!
+//! Accesses, and with them every insertion into the page cache (`mm_filemap_add_to_page_cache`, by the thread that asked
+//! for it): of files that were not in memory nothing that is read can be missing then. What was read ahead and not used
+//! is told as well.
+//!
 //! # What it cannot do
 //!
 //! The kernel names files by the device of their file system. That is what `stat` says on ext4 and xfs; on btrfs `stat`
@@ -131,6 +141,15 @@ impl Perf {
         Self::new(Want::Accesses, Options::of(Want::Accesses))
     }
 
+    /// Tells accesses, and what came into memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`misses`](Self::misses).
+    pub fn recording() -> Result<Self> {
+        Self::new(Want::Recording, Options::of(Want::Recording))
+    }
+
     /// With options. Privileges are tried here; nothing is sampled before [`watch`](EventSource::watch).
     ///
     /// ```no_run
@@ -184,6 +203,7 @@ impl EventSource for Perf {
         match self.want {
             Want::Misses => "misses",
             Want::Accesses => "accesses",
+            Want::Recording => "recording",
         }
     }
 

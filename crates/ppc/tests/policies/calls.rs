@@ -58,7 +58,7 @@ fn figure_4_works_as_printed() {
     let stage = Stage::new();
     let Some(path) = stage.compile("figure4", &format!("{lists}{FIGURE_4}")) else { return };
     let actor = stage.register(&path, "").unwrap();
-    assert_eq!(actor.guarded.wants(), Wants { prefetch: true, evict: true, touch: false });
+    assert_eq!(actor.guarded.wants(), Wants { prefetch: true, evict: true, ..Wants::default() });
     assert_eq!(plain(&actor.prefetch(miss("a", 0)).ios), [of("a", 0, 100)]);
     assert_eq!(plain(&actor.evict(None)), [of("sub/b", 0, 8192)]);
     actor.guarded.remove().unwrap();
@@ -135,7 +135,7 @@ fn every_callback_may_be_absent() {
         let Some(path) = stage.compile(&format!("each{mask}"), &source) else { return };
         let actor = stage.register(&path, "some config").unwrap();
         let has = |bit: u32| mask >> bit & 1 != 0;
-        let wants = Wants { prefetch: has(2), evict: has(3), touch: has(5) && !has(7) };
+        let wants = Wants { prefetch: has(2), evict: has(3), touch: has(5) && !has(7), recording: false };
         assert_eq!(actor.guarded.wants(), wants, "{mask}");
         actor.guarded.start();
         if has(4) {

@@ -10,7 +10,7 @@ struct Odd {
 
 impl Policy for Odd {
     fn wants(&self) -> Wants {
-        Wants { prefetch: true, evict: false, touch: self.what == "touch" }
+        Wants { prefetch: true, touch: self.what == "touch", ..Wants::default() }
     }
 
     fn init(&mut self, context: &Context) -> Result<(), String> {

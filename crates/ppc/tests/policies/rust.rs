@@ -21,7 +21,7 @@ fn the_example_in_rust_does_what_it_says() {
     let Some(path) = example("ahead") else { return };
     let stage = Stage::new();
     let actor = stage.register(&path, "1").unwrap();
-    assert_eq!(actor.guarded.wants(), Wants { prefetch: true, evict: true, touch: false });
+    assert_eq!(actor.guarded.wants(), Wants { prefetch: true, evict: true, ..Wants::default() });
     let row = [("a".to_owned(), 0, 1 << 20), ("a".into(), 1 << 20, 100), ("sub/b".into(), 0, 5000)];
     actor.guarded.start();
     let Answer::Prefetch(all) = actor.next() else { panic!("no list") };

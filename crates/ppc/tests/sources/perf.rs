@@ -111,6 +111,21 @@ fn accesses_cover_what_is_read_warm_or_cold() {
 }
 
 #[test]
+fn a_recording_has_all_that_is_read_of_cold_files() {
+    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Recording, |_| {})) else { return };
+    let path = dir.path().join("model");
+    for task in [Do::Read(16 * MIB), Do::Map] {
+        cold(&path, 96 * MIB);
+        source.watch(&[inode(&path)]).unwrap();
+        other(task, &path, 0, 96 * MIB);
+        let events = told(&mut source);
+        assert_eq!(covered(&events, 0, 96 * MIB), 96 * MIB, "{task:?}");
+        assert!(events.len() < 20_000, "{task:?}: {} events", events.len());
+    }
+    assert_eq!(source.lost(), 0);
+}
+
+#[test]
 fn other_files_are_not_told_and_watching_anew_loses_nothing() {
     let (Some(dir), Some(mut source)) = (dir(), perf(Want::Accesses, |_| {})) else { return };
     let paths: Vec<_> = (0..300).map(|n| dir.path().join(format!("{n}"))).collect();

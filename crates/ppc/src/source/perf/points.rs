@@ -157,19 +157,19 @@ pub(crate) fn plan(want: Want, tracefs: &Path, absent: &BTreeSet<String>) -> Res
     let all = |points: &[Point], load: &mut dyn FnMut(&Point) -> Option<Probe>| {
         points.iter().map(load).collect::<Option<Vec<_>>>()
     };
-    let (points, sight) = match want {
-        Want::Misses => (MISSES, MISSES_SIGHT),
-        Want::Accesses => (ACCESSES, ACCESSES_SIGHT),
+    let (points, sight, added_sight) = match want {
+        Want::Misses => (MISSES, MISSES_SIGHT, ADDED_MISSES_SIGHT),
+        Want::Accesses => (ACCESSES, ACCESSES_SIGHT, ADDED_ACCESSES_SIGHT),
+        Want::Recording => (ACCESSES, RECORDING_SIGHT, ADDED_ACCESSES_SIGHT),
     };
-    if let Some(probes) = all(points, &mut load) {
+    if let Some(mut probes) = all(points, &mut load) {
+        if want == Want::Recording {
+            probes.extend(load(&ADDED));
+        }
         return Ok(Plan { probes, major: want == Want::Misses, sight });
     }
-    let sight = match want {
-        Want::Misses => ADDED_MISSES_SIGHT,
-        Want::Accesses => ADDED_ACCESSES_SIGHT,
-    };
     if let Some(probe) = load(&ADDED) {
-        return Ok(Plan { probes: vec![probe], major: false, sight });
+        return Ok(Plan { probes: vec![probe], major: false, sight: added_sight });
     }
     let what = format!("this kernel lacks the trace points {}, or their fields are not known here", missing.join(", "));
     Err(Error::new(ErrorKind::Unavailable(what)))
@@ -185,9 +185,14 @@ const MISSES_SIGHT: Sight = Sight {
 const ACCESSES_SIGHT: Sight = Sight {
     reads: true,
     maps: true,
-    blind: "mapped pages after the first of a fault (16 pages, or a large folio, are mapped at once), and reads past the \
-            page cache (O_DIRECT)",
+    blind: "mapped pages after the first of a fault (16 pages are mapped at once, and folios of 2 MiB without a word), the \
+            beginning of a read whose end is still on its way, and reads past the page cache (O_DIRECT)",
     ..NONE
+};
+const RECORDING_SIGHT: Sight = Sight {
+    blind: "mapped pages that were in memory before and came in large folios, what was read of that which was read ahead, \
+            and reads past the page cache (O_DIRECT)",
+    ..ACCESSES_SIGHT
 };
 const ADDED_MISSES_SIGHT: Sight = Sight {
     read_misses: true,
