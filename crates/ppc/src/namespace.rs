@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -15,6 +15,8 @@ use crate::event::Inode;
 const FILES: usize = 1 << 20;
 /// Directories below each other.
 const DEPTH: usize = 64;
+/// For reading; a pipe is not waited for.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
 /// A regular file of a [`Namespace`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +85,7 @@ impl Namespace {
     ///
     /// [`ErrorKind::Stale`] if another file has its name by now, or its length changed; the system's errors.
     pub fn open(&self, entry: &Entry) -> Result<File> {
-        let file = self.open_beneath(&entry.path).map_err(|e| Error::from(e).in_file(&entry.path))?;
+        let file = self.beneath(&entry.path, READ).map_err(|e| Error::from(e).in_file(&entry.path))?;
         let stat = rustix::fs::fstat(&file)?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         if Inode::of(&stat) != entry.inode || len != entry.len {
@@ -93,11 +95,10 @@ impl Namespace {
         Ok(file)
     }
 
-    fn open_beneath(&self, path: &Path) -> Result<File, Errno> {
-        // a pipe must not be waited for
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    /// Opens what has this name, unless that leads out of the root.
+    fn beneath(&self, path: &Path, flags: OFlags) -> Result<File, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        openat2(&self.dir, path, flags, Mode::empty(), resolve).map(File::from)
+        openat2(&self.dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).map(File::from)
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -105,7 +106,7 @@ impl Namespace {
         let mut seen = HashSet::new();
         while let Some((at, depth)) = left.pop() {
             let name = if at.as_os_str().is_empty() { Path::new(".") } else { &at };
-            let Ok(dir) = self.open_beneath(name) else { continue }; // gone, closed to us, or out of the root
+            let Ok(dir) = self.beneath(name, READ | OFlags::DIRECTORY) else { continue }; // gone, or closed to us
             let stat = rustix::fs::fstat(&dir)?;
             if !seen.insert(Inode::of(&stat)) {
                 continue; // a link to where we have been
@@ -119,37 +120,30 @@ impl Namespace {
                 }
             }
             names.sort_unstable();
-            for path in &names {
-                self.add(path)?;
+            let first = left.len();
+            for path in names {
+                // gone, or out of the root
+                let Ok(file) = self.beneath(&path, OFlags::PATH) else { continue };
+                let stat = rustix::fs::fstat(&file)?;
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::RegularFile => self.add(&path, &stat)?,
+                    FileType::Directory if depth < DEPTH => left.push((path, depth + 1)),
+                    _ => {}
+                }
             }
-            if depth < DEPTH {
-                left.extend(
-                    names.into_iter().rev().map(|path| (path, depth + 1)).filter(|(path, _)| self.is_dir(path)),
-                );
-            }
+            // the first is next
+            left[first..].reverse();
         }
         Ok(())
     }
 
-    fn is_dir(&self, path: &Path) -> bool {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        openat2(&self.dir, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS).is_ok()
-    }
-
-    fn add(&mut self, path: &Path) -> Result<()> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let Ok(file) = openat2(&self.dir, path, flags, Mode::empty(), resolve) else { return Ok(()) };
-        let stat = rustix::fs::fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(());
-        }
+    fn add(&mut self, path: &Path, stat: &Stat) -> Result<()> {
         if self.paths.len() == FILES {
             let what = format!("more than {FILES} files; give the directory of the models");
             return Err(Error::new(ErrorKind::Limit(what)).in_file(&self.root));
         }
         let path: Arc<Path> = path.into();
-        let inode = Inode::of(&stat);
+        let inode = Inode::of(stat);
         let entry = *self.inodes.entry(inode).or_insert(self.entries.len());
         if entry == self.entries.len() {
             let len = u64::try_from(stat.st_size).unwrap_or(0);
