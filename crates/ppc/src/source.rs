@@ -76,13 +76,13 @@ const TABLE: &[Row] = &[
         name: "misses",
         about: "trace points through perf: misses of read and of mapped memory",
         wants: &[Want::Misses],
-        open: |_, _| Ok(Box::new(Perf::misses()?)),
+        open: |namespace, _| perf(Want::Misses, namespace),
     },
     Row {
         name: "accesses",
         about: "trace points through perf: every read, and first touches of mapped memory",
         wants: &[Want::Accesses],
-        open: |_, _| Ok(Box::new(Perf::accesses()?)),
+        open: |namespace, _| perf(Want::Accesses, namespace),
     },
     Row {
         name: "recording",
@@ -121,6 +121,11 @@ const TABLE: &[Row] = &[
         open: |namespace, path| Ok(Box::new(Replay::open(Path::new(path), namespace, Speed::Times(1.0))?)),
     },
 ];
+
+fn perf(want: Want, namespace: &Namespace) -> Result<Box<dyn EventSource>> {
+    let root = Some(namespace.root().to_owned());
+    Ok(Box::new(Perf::new(want, perf::Options { root, ..perf::Options::of(want) })?))
+}
 
 /// Names of the sources, and a line about each.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -208,7 +213,7 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 /// Waits until one of the descriptors is readable.
-fn readable(fds: &[&OwnedFd], timeout: Duration) -> io::Result<()> {
+pub(crate) fn readable(fds: &[&OwnedFd], timeout: Duration) -> io::Result<()> {
     let mut fds: Vec<_> = fds.iter().map(|&fd| PollFd::new(fd, PollFlags::IN)).collect();
     match poll(&mut fds, Some(&timespec(timeout))) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -217,7 +222,7 @@ fn readable(fds: &[&OwnedFd], timeout: Duration) -> io::Result<()> {
 }
 
 /// Whether a waker was used since this was asked last.
-fn drained(wake: &OwnedFd) -> bool {
+pub(crate) fn drained(wake: &OwnedFd) -> bool {
     rustix::io::read(wake, &mut [0; 8]).is_ok()
 }
 

@@ -6,6 +6,8 @@ mod disk;
 mod fanotify;
 #[path = "sources/log.rs"]
 mod log;
+#[path = "sources/mounted.rs"]
+mod mounted;
 #[path = "sources/perf.rs"]
 mod perf;
 #[path = "sources/shim.rs"]

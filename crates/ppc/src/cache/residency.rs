@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub enum Counted {
     /// `cachestat(2)`, Linux 6.5: everything is known.
     Cachestat,
-    /// `mincore(2)`: only [`Residency::cached`] is known, the others are 0.
+    /// `mincore(2)`, before that and on overlayfs: only [`Residency::cached`] is known, the others are 0.
     Mincore,
 }
 
@@ -36,8 +36,8 @@ pub struct Residency {
 const WINDOW: u64 = 256 << 20;
 
 impl Residency {
-    /// Of `len` bytes of a file from `start`, by `cachestat`, or `mincore` where the kernel lacks it. Brings nothing
-    /// into memory.
+    /// Of `len` bytes of a file from `start`, by `cachestat`, or `mincore` where the kernel lacks it and on overlayfs. Brings
+    /// nothing into memory.
     ///
     /// ```
     /// use anamnesis_ppc::cache::Residency;
@@ -56,6 +56,8 @@ impl Residency {
             return Ok(Self::new(sys::Stat::default(), Counted::Cachestat));
         }
         match sys::cachestat(file.as_fd(), start, len) {
+            // what an overlay's file holds is held by the file below, which its maps show
+            Ok(stat) if stat.cache == 0 && is_overlay(&file) => Self::by_mincore(file, start, len),
             Ok(stat) => Ok(Self::new(stat, Counted::Cachestat)),
             Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Self::by_mincore(file, start, len),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(not_ours()),
@@ -90,6 +92,11 @@ impl Residency {
             counted,
         }
     }
+}
+
+fn is_overlay(file: impl AsFd) -> bool {
+    const OVERLAYFS: i64 = 0x794c_7630;
+    rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type == OVERLAYFS)
 }
 
 fn not_ours() -> Error {

@@ -42,16 +42,25 @@
 //! for it): of files that were not in memory nothing that is read can be missing then. What was read ahead and not used
 //! is told as well.
 //!
+//! # btrfs, overlayfs and their like
+//!
+//! The kernel names a file by the inode that holds its pages. So does `stat` on ext4 and xfs; on btrfs it names the
+//! subvolume's own device, on overlayfs the overlay's, and sometimes another number. The trace points are asked how they
+//! name such files when these are watched: this process reads a page of each below [`Options::root`], and leaves the page
+//! cache as it was. Events have the names that `stat` gives. What cannot be recognised is counted in a warning.
+//!
 //! # What it cannot do
 //!
-//! The kernel names files by the device of their file system. That is what `stat` says on ext4 and xfs; on btrfs `stat`
-//! names the subvolume's own device and on overlayfs the overlay's, so files there are not recognised.
+//! Subvolumes of one btrfs number their files alike. Of two files with the same number nothing is told if both are
+//! watched; if one is, the other's events are told as its own. A file of an overlay's lower layer that is opened for
+//! writing is another from then on, of which nothing is told until it is watched anew.
 
 mod attr;
 mod cpu;
 mod cpus;
 mod filter;
 mod format;
+mod named;
 mod pairs;
 mod points;
 mod record;
@@ -67,7 +76,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::cpus::Cpus;
-use self::points::Plan;
+use self::points::{Plan, Probe};
 use self::told::{Teller, Told};
 use super::{Want, drained, monotonic};
 use crate::error::Result;
@@ -92,6 +101,9 @@ pub struct Options {
     pub tracefs: Vec<PathBuf>,
     /// Trace points, as in `readahead/page_cache_sync_ra`, that are not used even if the kernel has them.
     pub without: BTreeSet<String>,
+    /// Where the files are that will be watched: on btrfs, overlayfs and their like each is read there, to learn how trace
+    /// points name it. Without it nothing is told of such files.
+    pub root: Option<PathBuf>,
 }
 
 impl Options {
@@ -103,6 +115,7 @@ impl Options {
             own: false,
             tracefs: ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from).into(),
             without: BTreeSet::new(),
+            root: None,
         }
     }
 }
@@ -113,6 +126,8 @@ pub struct Perf {
     want: Want,
     own: bool,
     plan: Plan,
+    root: Option<PathBuf>,
+    reads: Option<Probe>,
     cpus: Cpus,
     looked: Instant,
     teller: Teller,
@@ -165,12 +180,16 @@ impl Perf {
     ///
     /// As [`misses`](Self::misses).
     pub fn new(want: Want, options: Options) -> Result<Self> {
-        let plan = points::plan(want, points::tracefs(&options.tracefs)?, &options.without)?;
+        let tracefs = points::tracefs(&options.tracefs)?;
+        let plan = points::plan(want, tracefs, &options.without)?;
+        let reads = points::of_reads(tracefs, &options.without);
         let (waker, wake) = Waker::new()?;
         Ok(Self {
             want,
             own: options.own,
             plan,
+            root: options.root,
+            reads,
             cpus: Cpus::open(options.pages, options.watermark)?,
             looked: Instant::now(),
             teller: Teller::new(want),
@@ -212,10 +231,12 @@ impl EventSource for Perf {
     }
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
+        let named = named::named(files, self.root.as_deref(), self.reads.as_ref())?;
         // so that what is in the rings from now on is of this round or the one before
         self.read();
-        self.teller.watch(files);
-        self.cpus.watch(&self.plan, files)
+        let files: Vec<_> = named.keys().copied().collect();
+        self.teller.watch(named);
+        self.cpus.watch(&self.plan, &files)
     }
 
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::attr::Attr;
 use super::points::Plan;
 use super::ring::Ring;
-use super::sys::{Ask, perf_event_open, perf_id, perf_ioctl};
+use super::sys::{Ask, On, perf_event_open, perf_id, perf_ioctl};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Pages of a ring that is worth having.
@@ -34,7 +34,7 @@ impl Cpu {
     /// kernel may allow fewer (`perf_event_mlock_kb`). `watermark`: bytes after which it wakes.
     pub(crate) fn open(cpu: u32, mut pages: usize, watermark: u32) -> Result<Option<Self>> {
         loop {
-            let carrier = match perf_event_open(&Attr::carrier(watermark), cpu) {
+            let carrier = match perf_event_open(&Attr::carrier(watermark), On::Cpu(cpu)) {
                 Ok(fd) => fd,
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
                 Err(e) => return Err(refused(e)),
@@ -63,7 +63,7 @@ impl Cpu {
         let mut events = Vec::with_capacity(plan.probes.len() + 1);
         let attrs = plan.probes.iter().enumerate().map(|(n, probe)| (Some(n), Attr::tracepoint(probe.id, probe.wake)));
         for (probe, attr) in attrs.chain(plan.major.then(|| (None, Attr::major_faults()))) {
-            let event = match perf_event_open(&attr, cpu) {
+            let event = match perf_event_open(&attr, On::Cpu(cpu)) {
                 Ok(event) => event,
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
                 Err(e) => return Err(refused(e)),
@@ -90,7 +90,7 @@ impl Cpu {
 }
 
 /// Says what is needed for what the kernel refused.
-fn refused(error: io::Error) -> Error {
+pub(crate) fn refused(error: io::Error) -> Error {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let paranoid = paranoid.trim();
     let what = match error.raw_os_error() {

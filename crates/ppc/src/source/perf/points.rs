@@ -53,6 +53,7 @@ const fn point(name: &'static str, role: Role, count: Count, wake: bool) -> Poin
 
 const FAULT: &str = "filemap/mm_filemap_fault";
 const ADDED: Point = point("filemap/mm_filemap_add_to_page_cache", Role::Added, Count::Order("order"), false);
+const READ: Point = point("filemap/mm_filemap_get_pages", Role::Touch, Count::Last("last_index"), false);
 
 const MISSES: &[Point] = &[
     point("readahead/page_cache_sync_ra", Role::Sync, Count::Number("req_count"), true),
@@ -62,7 +63,7 @@ const MISSES: &[Point] = &[
 ];
 
 const ACCESSES: &[Point] = &[
-    point("filemap/mm_filemap_get_pages", Role::Touch, Count::Last("last_index"), false),
+    READ,
     point("filemap/mm_filemap_map_pages", Role::Touch, Count::Last("last_index"), false),
     point(FAULT, Role::Touch, Count::One, false),
 ];
@@ -142,13 +143,23 @@ pub(crate) fn tracefs(among: &[PathBuf]) -> Result<&Path> {
     })
 }
 
+/// What tells of a read whose file it is: of every read, or where the kernel has no such trace point, of those that bring
+/// pages.
+pub(crate) fn of_reads(tracefs: &Path, absent: &BTreeSet<String>) -> Option<Probe> {
+    [READ, ADDED].iter().find_map(|point| probe(point, tracefs, absent))
+}
+
+fn probe(point: &Point, tracefs: &Path, absent: &BTreeSet<String>) -> Option<Probe> {
+    let path = tracefs.join("events").join(point.name).join("format");
+    let text = if absent.contains(point.name) { None } else { std::fs::read_to_string(path).ok() };
+    Probe::of(point, &Format::parse(&text?)?)
+}
+
 /// Chooses what tells `want` on this kernel; trace points in `absent` are as if it did not have them.
 pub(crate) fn plan(want: Want, tracefs: &Path, absent: &BTreeSet<String>) -> Result<Plan> {
     let mut missing = Vec::new();
     let mut load = |point: &Point| {
-        let path = tracefs.join("events").join(point.name).join("format");
-        let text = if absent.contains(point.name) { None } else { std::fs::read_to_string(path).ok() };
-        let probe = text.and_then(|text| Probe::of(point, &Format::parse(&text)?));
+        let probe = probe(point, tracefs, absent);
         if probe.is_none() {
             missing.push(point.name);
         }

@@ -7,13 +7,25 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::attr::Attr;
 
-/// `perf_event_open` for every process on one CPU.
-pub(crate) fn perf_event_open(attr: &Attr, cpu: u32) -> io::Result<OwnedFd> {
-    let cpu = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let (all, no_group) = (-1, -1);
+/// What a perf event is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum On {
+    /// Every process, on this CPU.
+    Cpu(u32),
+    /// The thread that opens it.
+    Thread,
+}
+
+/// `perf_event_open`.
+pub(crate) fn perf_event_open(attr: &Attr, on: On) -> io::Result<OwnedFd> {
+    let (pid, cpu) = match on {
+        On::Cpu(cpu) => (-1, i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?),
+        On::Thread => (0, -1),
+    };
+    let no_group = -1;
     // SAFETY: `attr` lives through the call, and its `size` field says how long it is.
     let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attr), all, cpu, no_group, PERF_FLAG_FD_CLOEXEC)
+        libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attr), pid, cpu, no_group, PERF_FLAG_FD_CLOEXEC)
     };
     owned(i32::try_from(fd).unwrap_or(-1))
 }

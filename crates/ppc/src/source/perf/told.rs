@@ -1,6 +1,6 @@
 //! From samples to events.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::pairs::{Fault, Pairs};
 use super::points::Role;
@@ -29,19 +29,20 @@ pub(crate) struct Told {
 #[derive(Debug)]
 pub(crate) struct Teller {
     want: Want,
-    files: HashSet<Inode>,
+    /// As trace points name them, and as they are told.
+    files: HashMap<Inode, Inode>,
     pairs: Pairs,
     last: Option<Told>,
 }
 
 impl Teller {
     pub(crate) fn new(want: Want) -> Self {
-        Self { want, files: HashSet::new(), pairs: Pairs::default(), last: None }
+        Self { want, files: HashMap::new(), pairs: Pairs::default(), last: None }
     }
 
-    /// Tells of these only.
-    pub(crate) fn watch(&mut self, files: &[Inode]) {
-        self.files = files.iter().copied().collect();
+    /// Tells of these only: by the names of the trace points, under which names.
+    pub(crate) fn watch(&mut self, files: HashMap<Inode, Inode>) {
+        self.files = files;
     }
 
     /// What a fault was may be known in a moment.
@@ -51,11 +52,12 @@ impl Teller {
 
     /// What a sample tells, if anything.
     pub(crate) fn event(&mut self, told: &Told) -> Option<Event> {
-        let &Told { role, inode, index, pages, pid, tid, time, .. } = told;
+        let &Told { role, index, pages, pid, tid, time, .. } = told;
         if role == Role::Major {
             return self.pairs.major(tid, time).and_then(missed);
         }
-        if !self.files.contains(&inode) || self.again(told) {
+        let &inode = self.files.get(&told.inode)?;
+        if self.again(told) {
             return None;
         }
         let at = Fault { inode, index, pid, tid, time };
@@ -110,7 +112,7 @@ mod tests {
 
     fn teller() -> Teller {
         let mut teller = Teller::new(Want::Misses);
-        teller.watch(&[FILE]);
+        teller.watch(HashMap::from([(FILE, FILE)]));
         teller
     }
 
@@ -141,7 +143,7 @@ mod tests {
         assert_eq!(teller.event(&told(Role::Fault, 1, 5, 1, 100)), None);
         assert_eq!(teller.event(&told(Role::Ahead, 1, 6, 32, 101)), None, "the marker's read-ahead");
         assert_eq!(teller.event(&told(Role::Sync, 1, u64::MAX - 1, 1, 102)), None);
-        teller.watch(&[]);
+        teller.watch(HashMap::new());
         assert_eq!(teller.event(&told(Role::Sync, 1, 0, 1, 103)), None);
     }
 }
