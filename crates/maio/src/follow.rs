@@ -105,6 +105,11 @@ impl Follow {
         self.told
     }
 
+    /// The files of the template.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.keys().map(|path| &**path)
+    }
+
     /// The service begins.
     pub(crate) fn start(&mut self) -> Vec<Prefetch> {
         let share = self.share;

@@ -1,8 +1,9 @@
 //! The policy.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anamnesis_ppc::{Access, Context, Ios, Policy, Prefetch, Wants};
+use anamnesis_ppc::{Access, Context, Ios, Namespace, Policy, Prefetch, Wants};
 use anamnesis_template::{Limits, Template};
 
 use crate::config::Config;
@@ -17,6 +18,7 @@ use crate::workers::{Accelerators, Workers};
 pub struct Maio {
     root: PathBuf,
     config: Config,
+    namespace: Option<Arc<Namespace>>,
     part: Part,
     state: State,
     watch: Watch,
@@ -51,7 +53,7 @@ impl Maio {
     /// A policy that will be set by its registration.
     pub fn new() -> Self {
         let (config, state) = (Config::default(), State::default());
-        Self { root: "/".into(), config, part: Part::Idle, state, watch: Watch::default(), calls: 0 }
+        Self { root: "/".into(), config, namespace: None, part: Part::Idle, state, watch: Watch::default(), calls: 0 }
     }
 
     /// Looks for processes and accelerators below another root: `root/proc`, `root/dev`.
@@ -126,6 +128,7 @@ impl Policy for Maio {
     fn init(&mut self, context: &Context) -> Result<(), String> {
         self.config = context.config.parse().map_err(|error: crate::ConfigError| error.to_string())?;
         (self.part, self.state) = (Part::Idle, State::default());
+        self.namespace = Some(Arc::clone(&context.namespace));
         let model = Model::new(&context.namespace, &self.config.model);
         match self.find(&model)? {
             Found::Template(template) => {
@@ -149,6 +152,27 @@ impl Policy for Maio {
             }
         }
         self.watch.renew(self.state());
+        Ok(())
+    }
+
+    fn renew(&mut self, context: &Context) -> Result<(), String> {
+        let now = &context.namespace;
+        let before = self.namespace.replace(Arc::clone(now));
+        let stayed = |path: &Path| {
+            let before = before.as_ref().and_then(|before| before.get(path));
+            before.is_some() && before == now.get(path)
+        };
+        let goes_on = match &mut self.part {
+            Part::Idle => false,
+            Part::Follow(follow) => follow.paths().all(stayed),
+            Part::Record(record) => record.renew(Model::new(now, &self.config.model), stayed),
+        };
+        if !goes_on && let Err(why) = self.init(context) {
+            // they may change again
+            tracing::warn!("{why}; the kernel decides");
+            (self.state.phase, self.state.why) = (Phase::Stale, Some(why));
+            self.watch.renew(self.state());
+        }
         Ok(())
     }
 

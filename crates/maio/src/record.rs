@@ -84,6 +84,18 @@ impl Record {
         }
     }
 
+    /// The model has these files now. `false` if what was recorded is of others: then it is worth nothing.
+    pub(crate) fn renew(&mut self, model: Model, stayed: impl Fn(&Path) -> bool) -> bool {
+        let mut recorded = self.files.iter().filter(|(_, file)| file.is_some()).peekable();
+        if recorded.peek().is_none() || !recorded.all(|(path, _)| stayed(path)) {
+            return false;
+        }
+        // one that was no part of it may be one now
+        self.files.retain(|_, file| file.is_some());
+        self.model = model;
+        true
+    }
+
     /// Writes the template, if anything was read and it was not written yet. The next registration follows it.
     pub(crate) fn save(&mut self) {
         let Some(builder) = self.builder.take() else { return };

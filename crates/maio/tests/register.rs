@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anamnesis_maio::{Maio, Phase, service};
-use anamnesis_ppc::{Context, Namespace, Policy, Wants};
+use anamnesis_ppc::{Access, Context, Kind, Namespace, Policy, Wants};
 use anamnesis_template::{Limits, Template, coverage};
 use world::{M, Reader, World, files_of, model, name, template};
 
@@ -105,6 +105,64 @@ fn a_template_of_another_model_is_refused_or_left_alone() {
     std::os::unix::fs::FileExt::write_all_at(&file, b"other", 100).unwrap();
     let error = init(dir.path(), path.to_str().unwrap()).unwrap_err();
     assert!(error.contains("another content"), "{error}");
+}
+
+#[test]
+fn a_model_that_comes_is_looked_for_again_and_one_that_stays_is_followed_on() {
+    let dir = model(&LENS);
+    let templates = tempfile::tempdir().unwrap();
+    let path = templates.path().join("mine.iot");
+    template(dir.path(), &LENS, &[files_of(&LENS, |_| true)]).save(&path, false).unwrap();
+    std::fs::rename(dir.path().join(name(1)), templates.path().join("later")).unwrap();
+    let config = format!("{},service=mine,generate=no", templates.path().display());
+    let context = || {
+        let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
+        Context { namespace, config: config.clone(), memory: 1 << 40 }
+    };
+    let mut policy = init(dir.path(), &config).unwrap();
+    assert_eq!((policy.state().phase, policy.wants()), (Phase::Stale, Wants::default()));
+    // it is there now
+    std::fs::rename(templates.path().join("later"), dir.path().join(name(1))).unwrap();
+    policy.renew(&context()).unwrap();
+    assert_eq!((policy.state().phase, policy.wants().prefetch), (Phase::Following, true));
+    let path = Arc::clone(&context().namespace.entries()[0].path);
+    let miss = Access { kind: Kind::Miss, path, start: 8 * M, len: 4096, pid: 7, tid: 7, time: 1 };
+    policy.prefetch(&miss).unwrap();
+    let state = policy.state();
+    assert_eq!(state.groups[0].pid, Some(7));
+    // another file comes, and what is being followed stays
+    std::fs::write(dir.path().join("README"), b"about").unwrap();
+    policy.renew(&context()).unwrap();
+    assert_eq!(policy.state(), state);
+    // one of them is another now
+    std::fs::remove_file(dir.path().join(name(0))).unwrap();
+    std::fs::write(dir.path().join(name(0)), b"another").unwrap();
+    policy.renew(&context()).unwrap();
+    assert_eq!((policy.state().phase, policy.wants()), (Phase::Stale, Wants::default()));
+    assert!(policy.state().why.unwrap().contains("1 of 2 files differ"));
+    // also where the template was named, which at the beginning is refused
+    let config = templates.path().join("mine.iot").display().to_string();
+    policy.renew(&Context { config, ..context() }).unwrap();
+    assert_eq!(policy.state().phase, Phase::Stale);
+    assert!(policy.state().why.unwrap().contains("another model"));
+}
+
+#[test]
+fn a_recording_goes_on_as_long_as_what_was_recorded_stays() {
+    let dir = model(&LENS);
+    let templates = tempfile::tempdir().unwrap();
+    let config = format!("{},service=mine", templates.path().display());
+    let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
+    world.run(vec![Reader { pid: 1, reads: vec![(0, 0, M)], pace: 4, threads: 1, begins: 0 }]);
+    let renew = |world: &mut World| {
+        let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
+        world.policy.renew(&Context { namespace, config: config.clone(), memory: 1 << 40 }).unwrap();
+        (world.state().phase, world.state().recorded)
+    };
+    std::fs::write(dir.path().join("tokenizer.json"), b"{}").unwrap();
+    assert_eq!(renew(&mut world), (Phase::Recording, M));
+    std::fs::File::create(dir.path().join(name(0))).unwrap().set_len(9 * M).unwrap();
+    assert_eq!(renew(&mut world), (Phase::Recording, 0));
 }
 
 #[test]

@@ -1,11 +1,18 @@
 //! Everything at the first miss: what people do who know no better, and what templates are compared with.
 
-use crate::{Access, Context, Io, Ios, Policy, Prefetch, Wants};
+use std::sync::Arc;
 
-/// Brings every file of the namespace when the first byte is missed, in the order of names; evicts nothing.
+use crate::{Access, Context, Io, Ios, Namespace, Policy, Prefetch, Wants};
+
+/// Brings every file of the namespace when the first byte is missed, in the order of names, and those that come later at
+/// the first miss after that; evicts nothing.
 #[derive(Debug, Default)]
 pub struct Eager {
+    namespace: Option<Arc<Namespace>>,
+    /// What was brought is as it was then.
+    brought: Option<Arc<Namespace>>,
     all: Option<Ios>,
+    lane: u32,
 }
 
 impl Policy for Eager {
@@ -14,14 +21,26 @@ impl Policy for Eager {
     }
 
     fn init(&mut self, context: &Context) -> Result<(), String> {
-        let entries = context.namespace.entries().iter().filter(|entry| entry.len > 0);
+        self.renew(context)
+    }
+
+    fn renew(&mut self, context: &Context) -> Result<(), String> {
+        let brought = self.brought.as_ref();
+        let old = |entry: &crate::Entry| brought.is_some_and(|then| then.get(&entry.path) == Some(entry));
+        let entries = context.namespace.entries().iter().filter(|entry| entry.len > 0 && !old(entry));
         let io = |entry: &crate::Entry| Io { path: entry.path.clone(), start: 0, len: entry.len, device: None };
-        self.all = Some(entries.map(io).collect::<Vec<_>>().into());
+        let all: Ios = entries.map(io).collect::<Vec<_>>().into();
+        (self.all, self.namespace) = (Some(all).filter(|all| !all.is_empty()), Some(Arc::clone(&context.namespace)));
         Ok(())
     }
 
     fn prefetch(&mut self, _miss: &Access) -> Option<Prefetch> {
-        self.all.take().map(|ios| Prefetch { ios, lane: 0 })
+        let ios = self.all.take()?;
+        self.brought.clone_from(&self.namespace);
+        // what came later does not end what is being brought
+        let lane = self.lane;
+        self.lane += 1;
+        Some(Prefetch { ios, lane })
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) use limits::Call;
 pub use limits::Limits;
 use mailbox::{Mailbox, Waiting};
 
-use crate::{Access, Context, Error, ErrorKind, Ios, Policy, Prefetch, Result, Wants};
+use crate::{Access, Context, Error, ErrorKind, Ios, Namespace, Policy, Prefetch, Result, Wants};
 
 /// How long a removal waits for what a lost policy leaves behind.
 const GRACE: Duration = Duration::from_millis(500);
@@ -55,14 +55,22 @@ struct Inner {
     turn: Option<(Call, Instant, Instant)>,
     /// Until when the watch sleeps; `None` while it waits to be told.
     watched: Option<Instant>,
-    /// The end of `init`.
+    /// The end of `init`; what it wants since.
     ready: Option<Result<Wants, String>>,
+    /// Files that it has not been told of.
+    files: Option<Arc<Namespace>>,
     closing: bool,
     /// The policy was dropped and its thread ends.
     done: bool,
     calls: u64,
     longest: Duration,
     lost: Option<Arc<Error>>,
+}
+
+impl Inner {
+    fn wants(&self) -> Wants {
+        self.ready.as_ref().and_then(|ready| ready.as_ref().ok().copied()).unwrap_or_default()
+    }
 }
 
 struct Shared {
@@ -118,7 +126,6 @@ impl Shared {
 /// of its own ([`Library`](crate::host::Library)).
 pub struct Guarded {
     shared: Arc<Shared>,
-    wants: Wants,
 }
 
 impl Guarded {
@@ -139,6 +146,7 @@ impl Guarded {
             turn: None,
             watched: None,
             ready: None,
+            files: None,
             closing: false,
             done: false,
             calls: 0,
@@ -166,7 +174,7 @@ impl Guarded {
         let ready = inner.ready.clone();
         drop(inner);
         match (lost, ready) {
-            (None, Some(Ok(wants))) => Ok(Self { shared, wants }),
+            (None, Some(Ok(_))) => Ok(Self { shared }),
             (Some(error), _) => Err(error),
             (None, Some(Err(what))) => Err(Error::new(ErrorKind::Policy(what))),
             (None, None) => {
@@ -178,7 +186,18 @@ impl Guarded {
 
     /// Which calls it wants; others are not passed on.
     pub fn wants(&self) -> Wants {
-        self.wants
+        self.shared.lock().wants()
+    }
+
+    /// The directory has these files now. Waits until the policy has been told, or its deadlines are over.
+    pub fn renew(&self, files: Arc<Namespace>) {
+        let mut inner = self.shared.lock();
+        inner.files = Some(files);
+        drop(inner);
+        self.shared.mail.notify_one();
+        let Limits { begin, call, .. } = self.shared.limits;
+        let told = |inner: &Inner| inner.files.is_none() || inner.done || inner.lost.is_some();
+        drop(self.shared.wait(begin.saturating_add(call).saturating_add(GRACE), told));
     }
 
     /// The service is about to start. Never blocks, as the three below.
@@ -188,23 +207,17 @@ impl Guarded {
 
     /// A process waits for bytes.
     pub fn prefetch(&self, miss: Access) {
-        if self.wants.prefetch {
-            self.put(Waiting::Prefetch(miss));
-        }
+        self.put(Waiting::Prefetch(miss));
     }
 
     /// Memory is short, at a miss or (`None`) at any time.
     pub fn evict(&self, miss: Option<Access>) {
-        if self.wants.evict {
-            self.put(Waiting::Evict(miss));
-        }
+        self.put(Waiting::Evict(miss));
     }
 
     /// A process asked for bytes.
     pub fn touch(&self, access: Access) {
-        if self.wants.touch {
-            self.put(Waiting::Touch(access));
-        }
+        self.put(Waiting::Touch(access));
     }
 
     /// Why it lost its registration, if it did.
@@ -247,7 +260,14 @@ impl Guarded {
 
     fn put(&self, call: Waiting) {
         let mut inner = self.shared.lock();
-        if inner.closing || inner.lost.is_some() {
+        let wants = inner.wants();
+        let wanted = match call {
+            Waiting::Start => true,
+            Waiting::Prefetch(_) => wants.prefetch,
+            Waiting::Evict(_) => wants.evict,
+            Waiting::Touch(_) => wants.touch,
+        };
+        if inner.closing || inner.lost.is_some() || !wanted {
             return;
         }
         inner.mail.put(call);
@@ -264,7 +284,7 @@ impl Drop for Guarded {
 
 impl fmt::Debug for Guarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded").field("wants", &self.wants).field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("Guarded").field("wants", &self.wants()).field("status", &self.status()).finish_non_exhaustive()
     }
 }
 

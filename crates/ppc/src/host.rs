@@ -153,6 +153,15 @@ impl Policy for Library {
         self.running = None;
     }
 
+    fn renew(&mut self, context: &Context) -> Result<(), String> {
+        // the library has no call for it; it hears of new files when they are asked for
+        if let Some(running) = &mut self.running {
+            running.namespace = Arc::clone(&context.namespace);
+            running.kept.renew(Arc::clone(&context.namespace));
+        }
+        Ok(())
+    }
+
     fn start(&mut self) -> Vec<Prefetch> {
         if self.starts { self.ask(Call::Start, |_| Request::Start) } else { Vec::new() }
     }

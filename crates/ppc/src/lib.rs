@@ -22,6 +22,7 @@ pub mod export;
 mod guard;
 pub mod host;
 mod io;
+mod known;
 mod library;
 mod namespace;
 mod policy;

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
@@ -15,6 +16,8 @@ use crate::event::Inode;
 const FILES: usize = 1 << 20;
 /// Directories below each other.
 const DEPTH: usize = 64;
+/// A file that was written to so lately may not be whole.
+const YOUNG: Duration = Duration::from_secs(1);
 /// For reading; a pipe is not waited for.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
@@ -40,6 +43,8 @@ pub struct Namespace {
     entries: Vec<Entry>,
     inodes: HashMap<Inode, usize>,
     paths: HashMap<Arc<Path>, usize>,
+    /// Relative to the root, which is the first.
+    dirs: Vec<(PathBuf, Inode)>,
 }
 
 impl Namespace {
@@ -49,14 +54,30 @@ impl Namespace {
     ///
     /// `root` is no directory or cannot be read; more than 2²⁰ files.
     pub fn scan(root: &Path) -> Result<Self> {
+        Self::scan_after(root, None).map(|(namespace, _)| namespace)
+    }
+
+    /// Scans it again: what it has now, if that is something else, and whether it has files that are not whole yet. Those
+    /// that are new or changed and were written to a moment ago are left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`scan`](Self::scan).
+    pub(crate) fn again(&self) -> Result<(Option<Self>, bool)> {
+        let (now, young) = Self::scan_after(&self.root, Some(self))?;
+        let same = now.entries == self.entries && now.paths == self.paths && now.dirs == self.dirs;
+        Ok(((!same).then_some(now), young))
+    }
+
+    fn scan_after(root: &Path, before: Option<&Self>) -> Result<(Self, bool)> {
         let in_root = |error: Error| error.in_file(root);
         let root = std::fs::canonicalize(root).map_err(|e| in_root(e.into()))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&root, flags, Mode::empty()).map_err(|e| in_root(e.into()))?;
-        let mut namespace =
-            Self { root, dir: dir.into(), entries: Vec::new(), inodes: HashMap::new(), paths: HashMap::new() };
-        namespace.fill()?;
-        Ok(namespace)
+        let (entries, inodes, paths, dirs) = (Vec::new(), HashMap::new(), HashMap::new(), Vec::new());
+        let mut namespace = Self { root, dir: dir.into(), entries, inodes, paths, dirs };
+        let young = namespace.fill(before)?;
+        Ok((namespace, young))
     }
 
     /// The directory, without symbolic links.
@@ -77,6 +98,16 @@ impl Namespace {
     /// The file of a name relative to the root; any of its names.
     pub fn get(&self, path: &Path) -> Option<&Entry> {
         self.paths.get(path).map(|&entry| &self.entries[entry])
+    }
+
+    /// Names of its files, and which they are.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Arc<Path>, &Entry)> {
+        self.paths.iter().map(|(name, &entry)| (name, &self.entries[entry]))
+    }
+
+    /// Its directories, the root first.
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = PathBuf> {
+        self.dirs.iter().map(|(path, _)| self.root.join(path))
     }
 
     /// Opens a file for reading, if it is still the one that was scanned.
@@ -101,9 +132,10 @@ impl Namespace {
         openat2(&self.dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).map(File::from)
     }
 
-    fn fill(&mut self) -> Result<()> {
+    /// Whether something was left out that is new or changed since `before`, and young.
+    fn fill(&mut self, before: Option<&Self>) -> Result<bool> {
         let mut left = vec![(PathBuf::new(), 0)];
-        let mut seen = HashSet::new();
+        let (mut seen, mut left_out) = (HashSet::new(), false);
         while let Some((at, depth)) = left.pop() {
             let name = if at.as_os_str().is_empty() { Path::new(".") } else { &at };
             let Ok(dir) = self.beneath(name, READ | OFlags::DIRECTORY) else { continue }; // gone, or closed to us
@@ -111,6 +143,7 @@ impl Namespace {
             if !seen.insert(Inode::of(&stat)) {
                 continue; // a link to where we have been
             }
+            self.dirs.push((at.clone(), Inode::of(&stat)));
             let mut names = Vec::new();
             for entry in Dir::read_from(&dir)? {
                 let entry = entry?;
@@ -126,6 +159,11 @@ impl Namespace {
                 let Ok(file) = self.beneath(&path, OFlags::PATH) else { continue };
                 let stat = rustix::fs::fstat(&file)?;
                 match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::RegularFile
+                        if before.is_some_and(|before| before.lacks(&path, &stat) && is_young(&file)) =>
+                    {
+                        left_out = true;
+                    }
                     FileType::RegularFile => self.add(&path, &stat)?,
                     FileType::Directory if depth < DEPTH => left.push((path, depth + 1)),
                     _ => {}
@@ -134,7 +172,12 @@ impl Namespace {
             // the first is next
             left[first..].reverse();
         }
-        Ok(())
+        Ok(left_out)
+    }
+
+    fn lacks(&self, path: &Path, stat: &Stat) -> bool {
+        let same = |entry: &Entry| entry.inode == Inode::of(stat) && u64::try_from(stat.st_size) == Ok(entry.len);
+        !self.get(path).is_some_and(same)
     }
 
     fn add(&mut self, path: &Path, stat: &Stat) -> Result<()> {
@@ -154,10 +197,17 @@ impl Namespace {
     }
 }
 
+/// A clock that is ahead, as of another machine, makes nothing young.
+fn is_young(file: &File) -> bool {
+    let written = file.metadata().and_then(|meta| meta.modified());
+    written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < YOUNG))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::time::SystemTime;
 
     use super::*;
 
@@ -211,5 +261,45 @@ mod tests {
         fs::write(dir.path().join("file"), b"").unwrap();
         assert_eq!(names(&Namespace::scan(dir.path()).unwrap()), ["file"]);
         assert!(Namespace::scan(&dir.path().join("file")).is_err());
+    }
+
+    #[test]
+    fn what_is_being_written_is_no_file_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, len: u64, written: SystemTime| {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.set_len(len).unwrap();
+            file.set_modified(written).unwrap();
+        };
+        let (second, now) = (Duration::from_secs(1), SystemTime::now);
+        for name in ["grows", "rests", "goes"] {
+            write(name, 10, now() - 2 * second);
+        }
+        let before = Namespace::scan(dir.path()).unwrap();
+        assert!(matches!(before.again(), Ok((None, false))));
+        fs::remove_file(dir.path().join("goes")).unwrap();
+        write("new", 10, now() - 2 * second);
+        write("of another clock", 10, now() + 3600 * second);
+        // a machine that stands still for a second makes everything old
+        let found = (0..20).any(|_| {
+            write("grows", 20, now());
+            write("rests", 10, now());
+            write("comes", 10, now());
+            let (again, young) = before.again().unwrap();
+            young && names(&again.unwrap()) == ["new", "of another clock", "rests"]
+        });
+        assert!(found);
+        for name in ["grows", "comes"] {
+            write(name, 20, now() - 2 * second);
+        }
+        let (again, young) = before.again().unwrap();
+        assert_eq!(names(&again.unwrap()), ["comes", "grows", "new", "of another clock", "rests"]);
+        assert!(!young);
+        // an empty directory is something else too: files may come into it
+        let before = Namespace::scan(dir.path()).unwrap();
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        let (again, _) = before.again().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        assert!(again.unwrap().dirs().eq([root.clone(), root.join("empty")]));
     }
 }

@@ -60,11 +60,19 @@ pub struct Prefetch {
 /// Who decides. Calls come one at a time, on a thread of the policy's own, each with a deadline; a policy that panics,
 /// misses it, or names bytes that are in no file of the namespace loses its registration.
 pub trait Policy: Send {
-    /// Which calls it wants; asked after [`init`](Self::init).
+    /// Which calls it wants; asked after [`init`](Self::init) and [`renew`](Self::renew).
     fn wants(&self) -> Wants;
 
     /// It is registered. An error undoes that.
     fn init(&mut self, context: &Context) -> Result<(), String> {
+        let _ = context;
+        Ok(())
+    }
+
+    /// Files of the directory came, went or changed: `context` is as it is now. Who does nothing goes on with the files
+    /// that it knows; those that went are not brought, and cost nothing. It is asked what it [`wants`](Self::wants) anew. An
+    /// error ends its registration.
+    fn renew(&mut self, context: &Context) -> Result<(), String> {
         let _ = context;
         Ok(())
     }

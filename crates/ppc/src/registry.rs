@@ -21,7 +21,9 @@ pub struct Origin {
 #[derive(Debug)]
 pub struct Registered {
     origin: Origin,
-    policy: Guarded,
+    policy: Arc<Guarded>,
+    /// Whose its answers are: these files, or those it is about to be told of.
+    whose: Arc<RwLock<Origin>>,
 }
 
 impl Registered {
@@ -83,10 +85,14 @@ impl Policies {
         let origin = Origin { namespace, number };
         let context =
             Context { namespace: Arc::clone(&origin.namespace), config: config.to_owned(), memory: self.memory };
-        let (sink, whose) = (Arc::clone(&self.sink), origin.clone());
-        let policy = Guarded::register(policy, context, self.limits, move |answer| sink(&whose, answer))
-            .map_err(|error| error.in_file(path))?;
-        let registered = Arc::new(Registered { origin, policy });
+        let whose = Arc::new(RwLock::new(origin.clone()));
+        let (sink, of) = (Arc::clone(&self.sink), Arc::clone(&whose));
+        let answered = move |answer| {
+            let origin = of.read().unwrap_or_else(PoisonError::into_inner).clone();
+            sink(&origin, answer);
+        };
+        let policy = Guarded::register(policy, context, self.limits, answered).map_err(|error| error.in_file(path))?;
+        let registered = Arc::new(Registered { origin, policy: Arc::new(policy), whose });
         let root = registered.origin.namespace.root().to_owned();
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.changes += 1;
@@ -98,6 +104,33 @@ impl Policies {
             tracing::warn!("{}: the replaced policy did not end well: {error}", path.display());
         }
         Ok(registered)
+    }
+
+    /// Scans the directory of a registration again. If it has other files the policy is [told](Policy::renew), and decides
+    /// for these from then on. Files that are being written are not yet any: whether there are such.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or the directory cannot be scanned any more; then it stays as it was.
+    pub fn renew(&self, path: &Path) -> Result<bool> {
+        let root = std::fs::canonicalize(path).map_err(|e| Error::from(e).in_file(path))?;
+        let before = self.state.read().unwrap_or_else(PoisonError::into_inner).by_path.get(&root).cloned();
+        let before = before.ok_or_else(|| nobody(path))?;
+        let (namespace, young) = before.origin.namespace.again()?;
+        let Some(namespace) = namespace else { return Ok(young) };
+        let origin = Origin { namespace: Arc::new(namespace), number: before.origin.number };
+        // before the policy hears of it: what it answers then may name files that came
+        *before.whose.write().unwrap_or_else(PoisonError::into_inner) = origin.clone();
+        before.policy.renew(Arc::clone(&origin.namespace));
+        let (policy, whose) = (Arc::clone(&before.policy), Arc::clone(&before.whose));
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = state.by_path.get_mut(&root)
+            && Arc::ptr_eq(at, &before)
+        {
+            *at = Arc::new(Registered { origin, policy, whose });
+            state.changes += 1;
+        }
+        Ok(young)
     }
 
     /// Ends the registration of a directory's policy, and gives what it was.
@@ -112,13 +145,13 @@ impl Policies {
         let removed = state.by_path.remove(&root);
         state.changes += u64::from(removed.is_some());
         drop(state);
-        let removed = removed.ok_or_else(|| Error::invalid("no policy is registered here").in_file(path))?;
+        let removed = removed.ok_or_else(|| nobody(path))?;
         let ended = removed.policy.remove();
         ended.map_err(|error| Error::new(crate::ErrorKind::Policy(error.to_string())).in_file(path))?;
         Ok(removed)
     }
 
-    /// How often registrations came or went: as long as it is the same, so are they and their files.
+    /// How often registrations or their files came or went: as long as it is the same, so are they and their files.
     pub fn changes(&self) -> u64 {
         self.state.read().unwrap_or_else(PoisonError::into_inner).changes
     }
@@ -147,6 +180,10 @@ impl Policies {
             .map(|(_, at)| at)?;
         Some(with(deepest, deepest.origin.namespace.find(inode)?))
     }
+}
+
+fn nobody(path: &Path) -> Error {
+    Error::invalid("no policy is registered here").in_file(path)
 }
 
 impl fmt::Debug for Policies {

@@ -1,5 +1,6 @@
 //! The runtime: events in, policies asked, what they recommend carried out.
 
+mod arrivals;
 mod door;
 mod evictions;
 mod merge;
@@ -216,17 +217,28 @@ impl Runtime {
         if changes != *watched {
             source.watch(&self.files())?;
             *watched = changes;
+            if self.wanted() != Want::Misses && !source.sight().reads {
+                tracing::warn!("a policy wants every access, and {} tells of misses only; start again", source.name());
+            }
         }
         Ok(())
     }
 
     /// Listens until `stop` is set or the source ends, telling policies what happens. Others can [`ask`] meanwhile how
-    /// it goes. Registering and removing goes on from other threads.
+    /// it goes. Registering and removing goes on from other threads; files that come into a directory become those of its
+    /// policy once they are written.
     ///
     /// # Errors
     ///
-    /// The source's.
-    pub fn run(&self, mut source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
+    /// The source's; the system's.
+    pub fn run(&self, source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
+        std::thread::scope(|scope| {
+            let _follows = arrivals::follow(scope, &self.policies, || self.wake())?;
+            self.listen(source, stop)
+        })
+    }
+
+    fn listen(&self, mut source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
         *self.counters.source.lock().unwrap_or_else(PoisonError::into_inner) = (source.name(), source.sight().blind);
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.waker());
         let mut events = Vec::new();

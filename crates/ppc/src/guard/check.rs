@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::known::Known;
 use crate::{Io, Ios, Namespace};
 
 /// Entries of lists that are remembered as checked.
@@ -13,7 +14,7 @@ const PAGE: u64 = 4096;
 /// Checks lists, each only once: the tail of a list that was checked costs nothing.
 #[derive(Debug)]
 pub(super) struct Checked {
-    namespace: Arc<Namespace>,
+    files: Known,
     entries: usize,
     /// Held, so that no other list can have the address of one of them.
     lists: VecDeque<Arc<[Io]>>,
@@ -22,7 +23,12 @@ pub(super) struct Checked {
 
 impl Checked {
     pub(super) fn new(namespace: Arc<Namespace>, entries: usize) -> Self {
-        Self { namespace, entries, lists: VecDeque::new(), held: 0 }
+        Self { files: Known::new(namespace), entries, lists: VecDeque::new(), held: 0 }
+    }
+
+    /// The directory has these files now. What was checked before could be meant then.
+    pub(super) fn renew(&mut self, namespace: Arc<Namespace>) {
+        self.files.renew(namespace);
     }
 
     /// Why the list cannot be used; the whole list counts, also where `ios` is a part of it.
@@ -44,19 +50,19 @@ impl Checked {
     }
 
     fn io(&self, io: &Io) -> Result<(), String> {
-        let Some(entry) = self.namespace.get(&io.path) else {
+        let Some((_, end)) = self.files.get(&io.path) else {
             return Err("no file of the namespace has this name".into());
         };
         if io.len == 0 {
             return Err(format!("no bytes at {}", io.start));
         }
-        if io.start >= entry.len {
-            return Err(format!("begins at {}, the file ends at {}", io.start, entry.len));
+        if io.start >= end {
+            return Err(format!("begins at {}, the file ends at {end}", io.start));
         }
-        let last = entry.len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        let last = end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         match io.start.checked_add(io.len) {
-            Some(end) if end <= last => Ok(()),
-            _ => Err(format!("{} bytes from {}, the file ends at {}", io.len, io.start, entry.len)),
+            Some(stop) if stop <= last => Ok(()),
+            _ => Err(format!("{} bytes from {}, the file ends at {end}", io.len, io.start)),
         }
     }
 

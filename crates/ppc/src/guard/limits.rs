@@ -5,7 +5,7 @@ use std::time::Duration;
 /// What a policy may take before it loses its registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For [`init`](crate::Policy::init) and [`start`](crate::Policy::start).
+    /// For [`init`](crate::Policy::init), [`renew`](crate::Policy::renew) and [`start`](crate::Policy::start).
     pub begin: Duration,
     /// For [`prefetch`](crate::Policy::prefetch), [`evict`](crate::Policy::evict) and [`touch`](crate::Policy::touch).
     pub call: Duration,
@@ -36,6 +36,7 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Init,
+    Renew,
     Start,
     Prefetch,
     Evict,
@@ -48,6 +49,7 @@ impl Call {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Init => "init",
+            Self::Renew => "renew",
             Self::Start => "start",
             Self::Prefetch => "prefetch",
             Self::Evict => "evict",
@@ -59,7 +61,7 @@ impl Call {
     /// How long it may take.
     pub(crate) fn deadline(self, limits: &Limits) -> Duration {
         match self {
-            Self::Init | Self::Start => limits.begin,
+            Self::Init | Self::Renew | Self::Start => limits.begin,
             Self::Exit => limits.exit,
             Self::Prefetch | Self::Evict | Self::Touch => limits.call,
         }

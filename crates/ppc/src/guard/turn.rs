@@ -8,7 +8,7 @@ use super::check::Checked;
 use super::mailbox::Waiting;
 use super::{Answer, Call, Shared};
 use crate::export::said;
-use crate::{Context, Policy};
+use crate::{Context, Namespace, Policy};
 
 /// Calls the policy, one call at a time.
 pub(super) struct Turns {
@@ -77,11 +77,43 @@ impl Turns {
                 self.call(Call::Exit, |policy| policy.exit());
                 return None;
             }
+            // before what was asked for of them
+            if let Some(files) = inner.files.clone() {
+                drop(inner);
+                if !self.renew(files) {
+                    return None;
+                }
+                inner = self.shared.lock();
+                continue;
+            }
             if let Some(call) = inner.mail.take() {
                 return Some(call);
             }
             inner = self.shared.mail.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Tells of other files. `false` when the registration is lost.
+    fn renew(&mut self, files: Arc<Namespace>) -> bool {
+        self.checked.renew(Arc::clone(&files));
+        self.context.namespace = files;
+        let context = self.context.clone();
+        let wants = match self.call(Call::Renew, |policy| policy.renew(&context).map(|()| policy.wants())) {
+            None => return false,
+            Some(Ok(wants)) => wants,
+            Some(Err(what)) => {
+                self.shared.lose(what);
+                return false;
+            }
+        };
+        let mut inner = self.shared.lock();
+        inner.ready = Some(Ok(wants));
+        if inner.files.as_ref().is_some_and(|files| Arc::ptr_eq(files, &context.namespace)) {
+            inner.files = None;
+        }
+        drop(inner);
+        self.shared.state.notify_all();
+        true
     }
 
     /// Makes a call and passes the answer on. `false` when the registration is lost.

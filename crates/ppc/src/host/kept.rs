@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::message::{List, New};
 use super::sent::SLOTS;
+use crate::known::Known;
 use crate::{Io, Ios, Namespace, Prefetch};
 
 /// Entries of all lists that are kept.
@@ -18,7 +19,7 @@ const PATHS: usize = 1 << 21;
 /// What was sent.
 #[derive(Debug)]
 pub(super) struct Kept {
-    namespace: Arc<Namespace>,
+    files: Known,
     paths: Vec<Arc<Path>>,
     lists: Vec<Arc<[Io]>>,
     limit: usize,
@@ -27,7 +28,12 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) fn new(namespace: Arc<Namespace>, limit: usize) -> Self {
         let none: Arc<[Io]> = Vec::new().into();
-        Self { namespace, paths: Vec::new(), lists: vec![none; usize::from(SLOTS)], limit }
+        Self { files: Known::new(namespace), paths: Vec::new(), lists: vec![none; usize::from(SLOTS)], limit }
+    }
+
+    /// The directory has these files now.
+    pub(super) fn renew(&mut self, namespace: Arc<Namespace>) {
+        self.files.renew(namespace);
     }
 
     /// The list that is meant.
@@ -58,11 +64,11 @@ impl Kept {
         }
         for path in &new.paths {
             let path = Path::new(OsStr::from_bytes(path));
-            let entry = self.namespace.get(path).ok_or_else(|| {
+            let (path, _) = self.files.get(path).ok_or_else(|| {
                 let path = path.to_string_lossy().chars().take(200).collect::<String>();
                 format!("answered what cannot be meant: {path:?}: no file of the namespace has this name")
             })?;
-            self.paths.push(Arc::clone(&entry.path));
+            self.paths.push(Arc::clone(path));
         }
         let io = |entry: &super::message::Entry| {
             let path = usize::try_from(entry.path).ok().and_then(|path| self.paths.get(path));
