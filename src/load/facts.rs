@@ -22,7 +22,8 @@ pub enum Kind {
 pub struct Facts {
     /// Bytes of all files.
     pub bytes: u64,
-    /// Which share of them the page cache holds; `None` where the system does not say.
+    /// Which share of them the page cache holds; `None` where the system does not say: outside Linux, and before Linux 6.5
+    /// of files that the caller neither owns nor may write.
     pub resident: Option<f64>,
     /// Where they lie: the slowest of them.
     pub kind: Kind,

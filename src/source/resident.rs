@@ -1,8 +1,11 @@
-#![allow(unsafe_code)] // a system call that no safe API covers; see CONVENTIONS.md
+#![allow(unsafe_code)] // system calls that no safe API covers; see CONVENTIONS.md
 
 //! How much of a file the page cache holds.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use rustix::fs::{Access, AtFlags};
 
 /// `struct cachestat_range` of `linux/mman.h`.
 #[repr(C)]
@@ -24,16 +27,130 @@ struct Stat {
 
 /// `cachestat(2)` has this number on all architectures but alpha, MIPS and x32, where it fails. Linux 6.5.
 const CACHESTAT: libc::c_long = 451;
+/// Bytes that are mapped at once for `mincore`: a whole number of pages, and of huge ones.
+const WINDOW: u64 = 256 << 20;
 
 /// Bytes of the file's first `len` that are in the page cache; `None` if the kernel does not say.
+///
+/// Kernels before 6.5 are asked by `mincore`, where they tell the truth: a caller who neither owns the file nor may
+/// write it hears since Linux 5.2 that all of it is there, so nobody else is asked for.
 pub(crate) fn resident(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
     if len == 0 {
         return Some(0);
     }
+    let pages = by_cachestat(fd, len).or_else(|| by_mincore(fd, len))?;
+    Some(pages.saturating_mul(rustix::param::page_size() as u64).min(len))
+}
+
+fn by_cachestat(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
     let range = Range { off: 0, len };
     let mut stat = Stat::default();
     // SAFETY: the kernel reads one structure and writes the other, both of its own layout and alive during the call.
     let done = unsafe { libc::syscall(CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
-    let page = rustix::param::page_size() as u64;
-    (done == 0).then(|| stat.cache.saturating_mul(page).min(len))
+    (done == 0).then_some(stat.cache)
+}
+
+fn by_mincore(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
+    let size = rustix::fs::fstat(fd).ok().filter(|_| is_told_the_truth(fd))?.st_size;
+    // behind the file's end there are no pages to be counted
+    let len = len.min(u64::try_from(size).ok()?);
+    let mut pages = Vec::new();
+    let (mut at, mut count) = (0, 0);
+    while at < len {
+        let window = (len - at).min(WINDOW);
+        count += mincore(fd, at, usize::try_from(window).ok()?, &mut pages)?;
+        at += window;
+    }
+    Some(count)
+}
+
+/// Whether `mincore` says which pages of a file are there, rather than that all are.
+fn is_told_the_truth(fd: BorrowedFd<'_>) -> bool {
+    let own = rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
+    // of what is asked here the kernel asks no more: a file that is open to be read only may be writable all the same
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    own || rustix::fs::accessat(rustix::fs::CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+}
+
+/// Pages in memory, of `len` bytes (not 0) from `start` (whole pages); `pages` is room that is used again.
+fn mincore(fd: BorrowedFd<'_>, start: u64, len: usize, pages: &mut Vec<u8>) -> Option<u64> {
+    let offset = libc::off_t::try_from(start).ok()?;
+    // SAFETY: a new mapping at an address that the kernel chooses; nothing of this process is changed. It is never
+    // read through, so that a file which becomes shorter does no harm.
+    let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_SHARED, fd.as_raw_fd(), offset) };
+    if at == libc::MAP_FAILED {
+        return None;
+    }
+    pages.clear();
+    pages.resize(len.div_ceil(rustix::param::page_size()), 0);
+    // SAFETY: `at` is a mapping of `len` bytes, and `pages` has a byte for each of its pages.
+    let done = unsafe { libc::mincore(at, len, pages.as_mut_ptr()) };
+    // SAFETY: the mapping made above, of which nobody knows.
+    unsafe { libc::munmap(at, len) };
+    (done == 0).then(|| pages.iter().map(|page| u64::from(page & 1)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+
+    use super::*;
+
+    /// A file that is open, and has no name any more.
+    fn file(name: &str) -> File {
+        let path = std::env::temp_dir().join(format!("anamnesis-resident-{name}-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
+    }
+
+    #[test]
+    fn both_say_the_same_of_a_file_that_is_half_there() {
+        let file = file("half");
+        // a hole, which nobody has read, before what was written; more than one window, and no whole page at the end
+        let (hole, len) = (WINDOW + (8 << 20), WINDOW + (16 << 20) + 77);
+        file.write_all_at(&vec![1; usize::try_from(len - hole).unwrap()], hole).unwrap();
+        for len in [1, hole, hole + 4096, hole + 4097, len, len + (1 << 20), u64::MAX] {
+            let by_mincore = by_mincore(file.as_fd(), len).expect("a file of our own");
+            if let Some(by_cachestat) = by_cachestat(file.as_fd(), len) {
+                assert_eq!(by_mincore, by_cachestat, "of {len} bytes");
+            }
+        }
+        let page = rustix::param::page_size() as u64;
+        assert_eq!(by_mincore(file.as_fd(), hole), Some(0));
+        assert_eq!(by_mincore(file.as_fd(), len), Some((len - hole).div_ceil(page)));
+        assert_eq!(resident(file.as_fd(), len).unwrap(), ((len - hole).div_ceil(page) * page).min(len));
+        // what is let go is gone for both; a file system in memory lets go of nothing
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, hole, std::num::NonZeroU64::new(4 << 20), rustix::fs::Advice::DontNeed).unwrap();
+        let left = by_mincore(file.as_fd(), len);
+        assert!(by_cachestat(file.as_fd(), len).is_none_or(|pages| Some(pages) == left), "{left:?}");
+        assert!(left > Some(0));
+    }
+
+    #[test]
+    fn of_the_files_of_others_nothing_is_known() {
+        let mut file = file("others");
+        file.write_all(&[1; 10_000]).unwrap();
+        file.set_permissions(std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(is_told_the_truth(file.as_fd()));
+        if !rustix::process::geteuid().is_root() {
+            let others = File::open("/etc/passwd").unwrap();
+            assert_eq!(by_mincore(others.as_fd(), 1), None);
+            return;
+        }
+        // only this thread becomes somebody else
+        let told = std::thread::spawn(move || {
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let before = by_mincore(file.as_fd(), 10_000);
+            (before, file)
+        });
+        let (told, file) = told.join().unwrap();
+        assert_eq!(told, None);
+        assert!(by_mincore(file.as_fd(), 10_000).is_some());
+    }
 }
