@@ -119,7 +119,10 @@ impl<'r, 'w> Crew<'r, 'w> {
             let reads = Reads::of(self.plan, self.checkpoint.catalog(), start);
             start = reads.jobs().end;
             self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).until(start);
-            reading.bring(loader, &reads.list, &mut |feed| self.work(threads, Some(Route { reads: &reads, feed })))?;
+            let flow = || self.flow();
+            reading.bring(loader, &reads.list, &mut |feed| {
+                self.work(threads, Some(Route { reads: &reads, feed, flow: &flow }))
+            })?;
         }
         Ok(())
     }
@@ -151,7 +154,7 @@ impl<'r, 'w> Crew<'r, 'w> {
         let mut out = item.out;
         match (&job.work, item.piece) {
             (Work::Tiles { decoder, .. }, Piece::Tile { tile, number, start, nbytes }) => {
-                let ready = self.slots.get(self.checkpoint, job, item.job, route)?;
+                let ready = self.slots.get(self.checkpoint, job, item.job, route, &mut || self.flow())?;
                 let Buffers { output, input } = buffers;
                 let made = match &mut out {
                     Some(lent) => &mut **lent,
@@ -205,6 +208,12 @@ impl<'r, 'w> Crew<'r, 'w> {
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
         self.sink.expect("a sink that does not lend").put(output, start, bytes)
+    }
+
+    /// Whether to go on, asked by who waits for bytes or works at many for long.
+    fn flow(&self) -> ControlFlow<()> {
+        let asked = || self.watch.ask(self.done.load(Ordering::Relaxed));
+        if self.failure.is_seen() { ControlFlow::Break(()) } else { asked() }
     }
 
     /// Counts what was made, and stops where someone asked for it.

@@ -22,8 +22,10 @@ mod cut;
 #[cfg(target_os = "linux")]
 mod direct;
 mod facts;
+mod fault;
 mod loaded;
 mod mapped;
+mod pace;
 mod pread;
 mod record;
 mod run;
@@ -32,15 +34,15 @@ mod tensors;
 mod uring;
 
 use std::fmt::Debug;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::time::Duration;
 
-use zeropool::{BufferPool, Shared};
+use zeropool::{Buffer, BufferPool, Shared};
 
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::limits::over;
 
 pub use choose::{Choice, choose};
@@ -71,6 +73,9 @@ pub trait Loader: Debug + Send + Sync {
 /// What is done with a feed.
 pub type Body<'b, 'c> = &'b mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send);
 
+/// Hears how many bytes of a read have come, and may give it up.
+pub type Coming<'w> = &'w mut dyn FnMut(u64) -> ControlFlow<()>;
+
 /// Where reads are taken from, by any thread.
 pub trait Feed<'c>: Sync {
     /// The bytes of the read with this number; waits for them. Each may be taken once, in about the order of the
@@ -79,6 +84,17 @@ pub trait Feed<'c>: Sync {
     /// # Errors
     /// The system's, with file and offset; no memory within the pool's budget; a number that was taken before.
     fn take(&self, read: usize) -> Result<Chunk<'c>>;
+
+    /// As [`take`](Self::take), for who may want to stop while bytes come: `watch` hears how many of the read's have, at
+    /// least every 64 MiB and ten times a second, and gives the read up if it breaks. Of a loader that does not
+    /// implement this, whole reads are waited for.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so.
+    fn take_watched(&self, read: usize, watch: Coming<'_>) -> Result<Chunk<'c>> {
+        let _ = watch;
+        self.take(read)
+    }
 
     /// Hears of bytes that are read without it: of tensors that are inflated or gathered, of what is checked in front of
     /// a member. For who records or counts; loaders need not care.
@@ -147,8 +163,31 @@ impl Deref for Chunk<'_> {
     }
 }
 
+/// Bytes of one read or copy after which is asked whether to go on.
+pub(crate) const STEP: usize = 16 << 20;
+/// How long something is waited for until that is asked.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// Whether to go on, as a result.
+pub(crate) fn unless_stopped(flow: ControlFlow<()>) -> Result<()> {
+    if flow.is_break() { Err(Error::new(ErrorKind::Cancelled)) } else { Ok(()) }
+}
+
 /// How long a full pool is waited for where nothing may come back.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A buffer where nothing may come back: a full pool is waited for, but not for ever.
+pub(crate) fn room(pool: &BufferPool, nbytes: u64, flow: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Buffer> {
+    let len = usize::try_from(nbytes).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
+    let mut waits = PATIENCE.as_millis() / TICK.as_millis();
+    loop {
+        match pool.get_timeout(len, TICK) {
+            Err(zeropool::GetError::TimedOut { .. }) if waits > 1 => waits -= 1,
+            found => return found.map_err(|e| refused(e, pool)),
+        }
+        unless_stopped(flow())?;
+    }
+}
 
 /// Why a pool gave no buffer, as an error of ours.
 pub(crate) fn refused(error: zeropool::GetError, pool: &BufferPool) -> Error {

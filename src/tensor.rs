@@ -12,6 +12,7 @@ use crate::catalog::{ByteRange, Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::limits::{over, zeroed};
+use crate::load::STEP;
 use crate::source::range::{Content, RangeReader};
 
 use guard::Checksum;
@@ -20,6 +21,17 @@ pub use element::Element;
 
 /// Bytes that a streamed read hands out at a time: small enough for the second-level cache.
 const CHUNK: usize = 256 << 10;
+
+/// What a streamed read tells: each time, somebody may end it.
+enum Came<'b> {
+    /// So many stored bytes more were read or checked, of which the values are made later.
+    Stored(usize),
+    /// These values.
+    Values(&'b [u8]),
+}
+
+/// Hears how many bytes of a tensor's values there are and how many bytes were worked on since, and may end it.
+pub(crate) type Watcher<'w> = &'w mut dyn FnMut(u64, usize) -> Result<()>;
 
 /// A tensor of an open checkpoint.
 ///
@@ -73,7 +85,7 @@ impl<'c> Tensor<'c> {
     /// # Errors
     /// I/O, a member that is not what the directory says, or more than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
     pub fn stored(&self) -> Result<Cow<'c, [u8]>> {
-        self.placed(self.stored_span())
+        self.placed(self.stored_span(&mut |_| Ok(())))
     }
 
     /// The logical values in C order, little endian, without gaps (block types: the blocks as stored).
@@ -82,12 +94,17 @@ impl<'c> Tensor<'c> {
     /// # Errors
     /// As [`stored`](Self::stored); unsupported for sparse tensors and for those without data.
     pub fn bytes(&self) -> Result<Cow<'c, [u8]>> {
+        self.bytes_watched(&mut |_, _| Ok(()))
+    }
+
+    /// As [`bytes`](Self::bytes), for who may want to stop.
+    pub(crate) fn bytes_watched(&self, watch: Watcher<'_>) -> Result<Cow<'c, [u8]>> {
         if let Some(bytes) = self.placed(self.as_stored())? {
             return Ok(Cow::Borrowed(bytes));
         }
         let room = self.readable().and_then(|()| self.bounded()).and_then(|()| self.allocate(self.info.nbytes()));
         let mut out = self.placed(room)?;
-        self.read_into(&mut out)?;
+        self.read_watched(&mut out, watch)?;
         Ok(Cow::Owned(out))
     }
 
@@ -97,6 +114,11 @@ impl<'c> Tensor<'c> {
     /// # Errors
     /// As [`bytes`](Self::bytes).
     pub fn read_into(&self, out: &mut [u8]) -> Result<()> {
+        self.read_watched(out, &mut |_, _| Ok(()))
+    }
+
+    /// As [`read_into`](Self::read_into), for who may want to stop.
+    pub(crate) fn read_watched(&self, out: &mut [u8], watch: Watcher<'_>) -> Result<()> {
         if out.len() as u64 != self.info.nbytes() {
             return Err(Error::misuse(format!(
                 "tensor {} has {} bytes, and the buffer {}",
@@ -106,11 +128,15 @@ impl<'c> Tensor<'c> {
             )));
         }
         let mut done = 0;
-        self.chunks(|chunk| {
-            out[done..done + chunk.len()].copy_from_slice(chunk);
-            done += chunk.len();
-            Ok(())
-        })
+        let read = self.stream(|came| match came {
+            Came::Stored(bytes) => watch(0, bytes),
+            Came::Values(chunk) => {
+                out[done..done + chunk.len()].copy_from_slice(chunk);
+                done += chunk.len();
+                watch(done as u64, chunk.len())
+            }
+        });
+        self.placed(read)
     }
 
     /// Hands the logical values (see [`bytes`](Self::bytes)) to `each`, piece by piece in order, in
@@ -118,8 +144,12 @@ impl<'c> Tensor<'c> {
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes), and whatever `each` returns ([`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) to stop).
-    pub fn chunks(&self, each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        self.placed(self.stream(each))
+    pub fn chunks(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.placed(self.stream(|came| match came {
+            // bytes are worth a call only once they are values
+            Came::Stored(_) => Ok(()),
+            Came::Values(chunk) => each(chunk),
+        }))
     }
 
     /// The elements as a slice of the mapped file: `None` if they are not stored as plain,
@@ -179,14 +209,14 @@ impl<'c> Tensor<'c> {
 
     /// Proves stored bytes that somebody else has read: what stands in front of them, and their checksum. Bytes that
     /// were only lent are not read for it, as in [`bytes`](Self::bytes).
-    pub(crate) fn believe(&self, bytes: &[u8], lent: bool) -> Result<()> {
+    /// `each` hears of so many bytes more that were checked, and may end it.
+    pub(crate) fn believe(&self, bytes: &[u8], lent: bool, each: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
         let proved = guard::verify(self.checkpoint, self.info).and_then(|()| {
             if lent {
                 return Ok(());
             }
-            let mut checksum = Checksum::new(self.checkpoint, self.info, bytes.len() as u64)?;
-            checksum.update(bytes);
-            checksum.finish()
+            let checksum = Checksum::new(self.checkpoint, self.info, bytes.len() as u64)?;
+            checksum.of(bytes, each)
         });
         self.placed(proved)
     }
@@ -225,7 +255,7 @@ impl<'c> Tensor<'c> {
         }
     }
 
-    fn stored_span(&self) -> Result<Cow<'c, [u8]>> {
+    fn stored_span(&self, each: &mut dyn FnMut(usize) -> Result<()>) -> Result<Cow<'c, [u8]>> {
         self.readable()?;
         if self.info.packing == Packing::Raw
             && let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped()
@@ -235,8 +265,11 @@ impl<'c> Tensor<'c> {
         }
         let mut out = self.allocate(self.span_len())?;
         let (mut content, mut checksum) = self.content()?;
-        self.fill(&mut content, &mut out)?;
-        checksum.update(&out);
+        for piece in out.chunks_mut(STEP) {
+            self.fill(&mut content, piece)?;
+            checksum.update(piece);
+            each(piece.len())?;
+        }
         checksum.finish()?;
         Ok(Cow::Owned(out))
     }
@@ -285,25 +318,24 @@ impl<'c> Tensor<'c> {
         })
     }
 
-    fn stream(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn stream(&self, mut each: impl FnMut(Came<'_>) -> Result<()>) -> Result<()> {
         self.readable()?;
         self.bounded()?;
         let swap = order::swap(self.info);
-        let mut emit = |piece: &mut [u8]| {
+        let emit = |each: &mut dyn FnMut(Came<'_>) -> Result<()>, piece: &mut [u8]| {
             if let Some(units) = &swap {
                 order::turn_around(piece, units);
             }
             gather::flip_signs(piece, self.info);
-            each(piece)
+            each(Came::Values(piece))
         };
         if !matches!(self.info.layout, Layout::RowMajor) {
-            let span = self.stored_span()?;
+            let span = self.stored_span(&mut |bytes| each(Came::Stored(bytes)))?;
             if let Cow::Borrowed(span) = span {
-                let mut checksum = Checksum::new(self.checkpoint, self.info, span.len() as u64)?;
-                checksum.update(span);
-                checksum.finish()?;
+                let checksum = Checksum::new(self.checkpoint, self.info, span.len() as u64)?;
+                checksum.of(span, &mut |bytes| each(Came::Stored(bytes)))?;
             }
-            return gather::in_order(self.info, &span, CHUNK, emit);
+            return gather::in_order(self.info, &span, CHUNK, |piece| emit(&mut each, piece));
         }
         let (mut content, mut checksum) = self.content()?;
         let mut left = self.info.nbytes();
@@ -314,7 +346,7 @@ impl<'c> Tensor<'c> {
             let n = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             self.fill(&mut content, &mut piece[..n])?;
             checksum.update(&piece[..n]);
-            emit(&mut piece[..n])?;
+            emit(&mut each, &mut piece[..n])?;
             left -= n as u64;
         }
         checksum.finish()

@@ -1,7 +1,7 @@
 //! Bringing the bytes of tiles: lent where a file is mapped, read where not.
 
 use std::borrow::Cow;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,9 +11,12 @@ use super::route::Route;
 use crate::catalog::{TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
-use crate::load::Chunk;
+use crate::load::{Chunk, STEP, unless_stopped};
 use crate::plan::{Job, Plan, Span, Strip, Tile, Work, addressable};
 use crate::source::read_exact_at;
+
+/// Asked after every step of something long whether to go on.
+pub(super) type Flow<'f> = &'f mut dyn FnMut() -> ControlFlow<()>;
 
 /// One per input of a tile: what a loader brought for it, if it did.
 pub(super) type Brought<'c> = SmallVec<[Option<Chunk<'c>>; 3]>;
@@ -97,12 +100,13 @@ impl<'c> Slots<'c> {
         job: &Job,
         number: usize,
         route: Option<Route<'_, 'c>>,
+        flow: Flow<'_>,
     ) -> Result<Arc<Ready<'c>>> {
         let mut ready = self.slots[number].ready.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = &*ready {
             return Ok(ready.clone());
         }
-        let made = Arc::new(Ready::new(checkpoint, job, number, route)?);
+        let made = Arc::new(Ready::new(checkpoint, job, number, route, flow)?);
         *ready = Some(made.clone());
         Ok(made)
     }
@@ -117,7 +121,13 @@ impl<'c> Slots<'c> {
 }
 
 impl<'c> Ready<'c> {
-    fn new(checkpoint: &'c Checkpoint, job: &Job, number: usize, route: Option<Route<'_, 'c>>) -> Result<Self> {
+    fn new(
+        checkpoint: &'c Checkpoint,
+        job: &Job,
+        number: usize,
+        route: Option<Route<'_, 'c>>,
+        flow: Flow<'_>,
+    ) -> Result<Self> {
         let Work::Tiles { decoder, .. } = &job.work else { unreachable!("streams share nothing") };
         let mut parts = Vec::with_capacity(job.parts.len());
         let mut shared = Vec::new();
@@ -133,7 +143,12 @@ impl<'c> Ready<'c> {
                 None if addressable(info) => Place::File(info),
                 None => {
                     route.iter().for_each(|route| route.whole_beside(checkpoint.catalog(), info));
-                    Place::Here(Bytes::Own(checkpoint.tensor_at(part.tensor).bytes()?))
+                    let mut worked = 0;
+                    let bytes = checkpoint.tensor_at(part.tensor).bytes_watched(&mut |_, bytes| {
+                        worked += bytes;
+                        if worked < STEP { Ok(()) } else { unless_stopped(flow()).map(|()| worked = 0) }
+                    })?;
+                    Place::Here(Bytes::Own(bytes))
                 }
             });
         }

@@ -32,14 +32,23 @@ impl<'w> Watch<'w> {
 
     /// Tells that so many bytes are done, unless that was told a moment ago.
     pub(crate) fn tell(&self, done: u64) -> ControlFlow<()> {
-        if done < self.next.load(Ordering::Relaxed) {
-            return ControlFlow::Continue(());
-        }
+        if done < self.next.load(Ordering::Relaxed) { ControlFlow::Continue(()) } else { self.call(done, false) }
+    }
+
+    /// Tells it whatever was told: by who works at or waits for one thing for long.
+    pub(crate) fn ask(&self, done: u64) -> ControlFlow<()> {
+        self.call(done, true)
+    }
+
+    fn call(&self, done: u64, again: bool) -> ControlFlow<()> {
         // who finds it taken goes on: another thread is telling
         let Ok(mut callback) = self.callback.try_lock() else { return ControlFlow::Continue(()) };
-        if done < self.next.load(Ordering::Relaxed) {
+        let next = self.next.load(Ordering::Relaxed);
+        if done < next && !again {
             return ControlFlow::Continue(());
         }
+        // others were faster since this was counted; what was told is not taken back
+        let done = done.max(next.saturating_sub(EVERY));
         self.next.store(done.saturating_add(EVERY), Ordering::Relaxed);
         callback(Progress { done, total: self.total })
     }

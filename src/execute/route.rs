@@ -1,6 +1,6 @@
 //! Which read of a loader's list has the bytes of which tile.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use crate::catalog::{ByteRange, Catalog, TensorInfo};
 use crate::load::{Chunk, Feed};
@@ -100,11 +100,14 @@ fn range(job: &Job, catalog: &Catalog, span: &Span) -> ByteRange {
 pub(super) struct Route<'r, 'c> {
     pub(super) reads: &'r Reads,
     pub(super) feed: &'r dyn Feed<'c>,
+    /// Whether to go on: asked while bytes are waited for.
+    pub(super) flow: &'r (dyn Fn() -> ControlFlow<()> + Sync),
 }
 
 impl<'c> Route<'_, 'c> {
     fn take(&self, read: usize) -> crate::Result<Option<Chunk<'c>>> {
-        if self.reads.list[read].len == 0 { Ok(None) } else { self.feed.take(read).map(Some) }
+        let take = || self.feed.take_watched(read, &mut |_| (self.flow)());
+        if self.reads.list[read].len == 0 { Ok(None) } else { take().map(Some) }
     }
 
     /// What all tiles of a job share.

@@ -6,17 +6,18 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use zeropool::{Buffer, BufferPool, GetError, Part, Shared};
 
 use super::coalesce::Coalesced;
-use super::{Chunk, Feed, PATIENCE, Reading};
+use super::fault::Fault;
+use super::{Chunk, Coming, Feed, PATIENCE, Reading, STEP, TICK, unless_stopped};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::limits::over;
 
 /// How a belt cuts.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,7 @@ pub(super) struct Belt<'c> {
     state: Mutex<State>,
     /// A piece may be had, or the end was reached.
     room: Condvar,
-    /// An extent is whole, or the belt stopped.
+    /// An extent is whole or a step nearer to it, or the belt stopped.
     whole: Condvar,
 }
 
@@ -75,25 +76,15 @@ enum Slot {
     Taken,
 }
 
-/// Why a belt stopped; told to everybody who waits.
-#[derive(Clone, Debug)]
-enum Fault {
-    /// Nobody takes any more.
-    Over,
-    Read {
-        file: u32,
-        offset: u64,
-        kind: io::ErrorKind,
-        os: Option<i32>,
-        text: String,
-    },
-    Pool {
-        needed: u64,
-        text: String,
-        os: Option<i32>,
-        budget: u64,
-    },
-    Died,
+impl Slot {
+    /// Bytes that have come, of an extent that is not whole.
+    fn come(&self, cut: &Cut) -> usize {
+        match self {
+            // the last piece may be shorter
+            Self::Filling { left, parts } => (parts.len() - left).saturating_mul(cut.piece),
+            Self::Waiting | Self::Whole { .. } | Self::Taken => 0,
+        }
+    }
 }
 
 /// What can be done next.
@@ -232,7 +223,12 @@ impl<'c> Belt<'c> {
         let Slot::Filling { left, parts } = &mut state.slots[piece.extent] else { return };
         parts[piece.number] = Some(part);
         *left -= 1;
+        let come = (parts.len() - *left).saturating_mul(self.cut.piece);
         if *left > 0 {
+            // whoever watches hears of every step
+            if come / STEP > (come - self.cut.piece) / STEP {
+                self.whole.notify_all();
+            }
             return;
         }
         let parts: Vec<Part> = parts.iter_mut().filter_map(Option::take).collect();
@@ -265,35 +261,22 @@ impl<'c> Belt<'c> {
     pub(super) fn guard(&self) -> Guard<'_, 'c> {
         Guard(self)
     }
-
-    fn error(&self, fault: Fault) -> Error {
-        let io = |os: Option<i32>, kind, text| match os {
-            Some(code) => io::Error::from_raw_os_error(code),
-            None => io::Error::new(kind, text),
-        };
-        match fault {
-            Fault::Read { file, offset, kind, os, text } => {
-                self.checkpoint.place(Error::from(io(os, kind, text)).at(offset), file)
-            }
-            Fault::Pool { needed, text, os: None, budget } => {
-                let what = format!("a buffer of the pool ({text})");
-                over(needed, budget, what, "budget")
-            }
-            Fault::Pool { text, os, .. } => Error::from(io(os, io::ErrorKind::OutOfMemory, text)),
-            Fault::Died => Error::from(io::Error::other("a thread of the loader died")),
-            Fault::Over => Error::misuse("the run is over"),
-        }
-    }
 }
 
 impl<'c> Feed<'c> for Belt<'c> {
     fn take(&self, read: usize) -> Result<Chunk<'c>> {
+        self.take_watched(read, &mut |_| ControlFlow::Continue(()))
+    }
+
+    fn take_watched(&self, read: usize, watch: Coming<'_>) -> Result<Chunk<'c>> {
         let unknown = || Error::misuse(format!("there is no read {read}"));
         let place = *self.list.places.get(read).ok_or_else(unknown)?;
         if place.len == 0 {
             return Ok(Chunk::Lent(&[]));
         }
         let mut state = self.state();
+        // what was told, and whether it has been for long
+        let (mut told, mut late) = (0, false);
         loop {
             if let Slot::Whole { bytes, reads } = &mut state.slots[place.extent] {
                 let ByteRange { start, len, .. } = self.list.extents[place.extent].bytes;
@@ -313,13 +296,22 @@ impl<'c> Feed<'c> for Belt<'c> {
                 return Err(Error::misuse(format!("read {read} was taken before")));
             }
             if let Some(fault) = &state.stopped {
-                return Err(self.error(fault.clone()));
+                return Err(fault.clone().error(self.checkpoint));
             }
             if state.needed <= place.extent {
                 state.needed = place.extent + 1;
                 self.room.notify_all();
             }
-            state = self.whole.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let come = state.slots[place.extent].come(&self.cut);
+            if late || come >= told + STEP {
+                drop(state);
+                unless_stopped(watch(place.len.min(come as u64)))?;
+                (told, late) = (come, false);
+                state = self.state();
+                continue;
+            }
+            let woken = self.whole.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
+            (state, late) = (woken.0, woken.1.timed_out());
         }
     }
 }

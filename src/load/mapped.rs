@@ -1,11 +1,12 @@
 //! The mapped file, lent as it is.
 
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zeropool::BufferPool;
 
-use super::{Body, Chunk, Feed, Loader, Reading};
+use super::{Body, Chunk, Coming, Feed, Loader, Reading, STEP, unless_stopped};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
@@ -83,11 +84,15 @@ struct Maps<'r, 'c> {
 
 impl<'c> Feed<'c> for Maps<'_, 'c> {
     fn take(&self, read: usize) -> Result<Chunk<'c>> {
+        self.take_watched(read, &mut |_| ControlFlow::Continue(()))
+    }
+
+    fn take_watched(&self, read: usize, watch: Coming<'_>) -> Result<Chunk<'c>> {
         let bytes = *self.reads.get(read).ok_or_else(|| Error::misuse(format!("there is no read {read}")))?;
-        self.advise(read, bytes.len);
+        self.advise(read, bytes.len, watch)?;
         let source = self.checkpoint.source(bytes.file);
         let gone = || Error::new(ErrorKind::Io(super::pread::shrunk())).at(bytes.start);
-        let Some(map) = source.mapped() else { return self.read(bytes) };
+        let Some(map) = source.mapped() else { return self.read(bytes, watch) };
         let range = usize::try_from(bytes.start).ok().zip(usize::try_from(bytes.end()).ok());
         let lent = range.and_then(|(start, end)| map.get(start..end));
         lent.map(Chunk::Lent).ok_or_else(|| self.checkpoint.place(gone(), bytes.file))
@@ -95,29 +100,36 @@ impl<'c> Feed<'c> for Maps<'_, 'c> {
 }
 
 impl<'c> Maps<'_, 'c> {
-    fn read(&self, bytes: ByteRange) -> Result<Chunk<'c>> {
-        let len = usize::try_from(bytes.len).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
-        let mut buffer = self.pool.get_timeout(len, super::PATIENCE).map_err(|e| super::refused(e, self.pool))?;
-        let read = read_exact_at(self.checkpoint.source(bytes.file), bytes.start, &mut buffer);
-        read.map_err(|e| self.checkpoint.place(Error::from(e).at(bytes.start), bytes.file))?;
+    fn read(&self, bytes: ByteRange, watch: Coming<'_>) -> Result<Chunk<'c>> {
+        let mut buffer = super::room(self.pool, bytes.len, &mut || watch(0))?;
+        let mut come = 0;
+        for out in buffer.chunks_mut(STEP) {
+            if come > 0 {
+                unless_stopped(watch(come))?;
+            }
+            let start = bytes.start + come;
+            let read = read_exact_at(self.checkpoint.source(bytes.file), start, out);
+            read.map_err(|e| self.checkpoint.place(Error::from(e).at(start), bytes.file))?;
+            come += out.len() as u64;
+        }
         Ok(Chunk::Pooled(buffer.freeze()))
     }
 
     /// Asks for what comes, half a window at a time; gives back what two windows were taken after.
-    fn advise(&self, read: usize, len: u64) {
+    fn advise(&self, read: usize, len: u64, watch: Coming<'_>) -> Result<()> {
         let taken = self.taken.fetch_add(len, Ordering::Relaxed).saturating_add(len);
         // who finds it taken goes on: another thread is asking
-        let Ok(mut front) = self.front.try_lock() else { return };
+        let Ok(mut front) = self.front.try_lock() else { return Ok(()) };
         if self.window > 0 && front.asked_bytes.saturating_sub(taken) <= self.window / 2 {
             while front.asked_bytes.saturating_sub(taken) < self.window
                 && let Some(next) = self.reads.get(front.asked)
             {
-                // what is being taken needs no asking for
-                if front.asked > read {
-                    self.checkpoint.source(next.file).will_need(next.start, next.len);
-                }
                 front.asked += 1;
                 front.asked_bytes = front.asked_bytes.saturating_add(next.len);
+                // what is being taken needs no asking for
+                if front.asked > read + 1 {
+                    self.ask(*next, watch)?;
+                }
             }
         }
         let behind = 2 * self.window.max(1 << 20);
@@ -127,5 +139,21 @@ impl<'c> Maps<'_, 'c> {
             front.passed += 1;
             front.passed_bytes = front.passed_bytes.saturating_add(past.len);
         }
+        Ok(())
+    }
+
+    /// Asks for a read that comes; the system may take its time over a large one.
+    fn ask(&self, bytes: ByteRange, watch: Coming<'_>) -> Result<()> {
+        const STEP: u64 = super::STEP as u64;
+        let mut asked = 0;
+        while asked < bytes.len {
+            let step = STEP.min(bytes.len - asked);
+            self.checkpoint.source(bytes.file).will_need(bytes.start + asked, step);
+            asked += step;
+            if asked < bytes.len {
+                unless_stopped(watch(0))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -25,6 +25,8 @@ pub(super) const ALIGN: u64 = 64;
 pub(super) const EXTENT: u64 = 16 << 20;
 /// Bytes of a piece: see `docs/perf-experiments.md`.
 pub(super) const PIECE: usize = 2 << 20;
+/// Bytes of the largest: a read that has begun cannot be stopped.
+pub(super) const LARGEST: usize = 64 << 20;
 
 impl Default for Pread {
     fn default() -> Self {
@@ -45,10 +47,10 @@ impl Pread {
         self
     }
 
-    /// Bytes that a thread reads at a time, rounded up to pages. Default 2 MiB.
+    /// Bytes that a thread reads at a time, rounded up to pages, and 64 MiB at most. Default 2 MiB.
     #[must_use]
     pub fn piece(mut self, bytes: usize) -> Self {
-        self.piece = bytes.clamp(1, 1 << 30).next_multiple_of(4096);
+        self.piece = bytes.clamp(1, LARGEST).next_multiple_of(4096);
         self
     }
 

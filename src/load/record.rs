@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anamnesis_template::{Builder, Template};
 
-use super::{Body, Chunk, Feed, Loader, Reading};
+use super::{Body, Chunk, Coming, Feed, Loader, Reading};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -144,17 +144,25 @@ impl Noted<'_, '_> {
         log.taken.push((bytes, at));
         log.taken.len() - 1
     }
-}
 
-impl<'c> Feed<'c> for Noted<'_, 'c> {
-    fn take(&self, read: usize) -> Result<Chunk<'c>> {
-        // before it is waited for: this is when it was wanted
+    /// Notes a read before it is waited for: this is when it was wanted. One that fails is of no bytes.
+    fn noted<'c>(&self, read: usize, take: impl FnOnce() -> Result<Chunk<'c>>) -> Result<Chunk<'c>> {
         let noted = self.reads.get(read).map(|bytes| self.note(*bytes));
-        let taken = self.feed.take(read);
+        let taken = take();
         if let (Err(_), Some(noted)) = (&taken, noted) {
             self.log().taken[noted].0.len = 0;
         }
         taken
+    }
+}
+
+impl<'c> Feed<'c> for Noted<'_, 'c> {
+    fn take(&self, read: usize) -> Result<Chunk<'c>> {
+        self.noted(read, || self.feed.take(read))
+    }
+
+    fn take_watched(&self, read: usize, watch: Coming<'_>) -> Result<Chunk<'c>> {
+        self.noted(read, || self.feed.take_watched(read, watch))
     }
 
     fn beside(&self, bytes: ByteRange) {

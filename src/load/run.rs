@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use zeropool::{Buffer, BufferPool};
 
 use super::cut::{Cut, Runs};
 use super::loaded::LoadedTensor;
-use super::{Chunk, Feed, PATIENCE, refused};
+use super::pace::{Course, Pace};
+use super::{Chunk, Feed, room};
 use crate::catalog::ByteRange;
-use crate::error::{Error, ErrorKind, Result};
-use crate::execute::{Failure, Watch};
+use crate::error::Result;
+use crate::execute::Watch;
 use crate::tensor::Tensor;
 
 /// A tensor to be loaded, or a part of one.
@@ -85,11 +86,9 @@ pub(super) struct Run<'r, 'c> {
     pub(super) pool: &'r BufferPool,
     pub(super) own: bool,
     pub(super) tasks: &'r [Task<'c>],
-    pub(super) watch: Watch<'r>,
+    pub(super) course: Course<'r>,
     loaded: Vec<OnceLock<Chunk<'c>>>,
     next: AtomicUsize,
-    done: AtomicU64,
-    failure: Failure,
 }
 
 impl<'r, 'c> Run<'r, 'c> {
@@ -98,11 +97,9 @@ impl<'r, 'c> Run<'r, 'c> {
             pool,
             own,
             tasks,
-            watch,
+            course: Course::new(watch),
             loaded: tasks.iter().map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),
-            done: AtomicU64::new(0),
-            failure: Failure::default(),
         }
     }
 
@@ -118,17 +115,17 @@ impl<'r, 'c> Run<'r, 'c> {
             }
             self.worker(feed);
         });
-        self.failure.outcome()
+        self.course.failure.outcome()
     }
 
     fn worker(&self, feed: &dyn Feed<'c>) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = self.tasks.get(number).filter(|_| !self.failure.is_seen()) else { return };
+            let Some(task) = self.tasks.get(number).filter(|_| !self.course.failure.is_seen()) else { return };
             match self.chunk(task, feed) {
                 Ok(Some(chunk)) => drop(self.loaded[number].set(chunk)),
                 Ok(None) => {}
-                Err(error) => self.failure.tell(error),
+                Err(error) => self.course.failure.tell(error),
             }
         }
     }
@@ -148,56 +145,62 @@ impl<'r, 'c> Run<'r, 'c> {
             Origin::Read(_) => tensor.guard_bytes().into_iter().for_each(|bytes| feed.beside(bytes)),
             _ => {}
         }
-        let size = |bytes: u64| usize::try_from(bytes).expect("of a buffer");
+        let mut pace = self.course.begin(runs.nbytes());
         let chunk = match *origin {
             Origin::Same(_) => None,
             Origin::Read(read) => {
-                let chunk = feed.take(read)?;
+                let chunk = take(feed, read, 0, &mut pace)?;
                 if tensor.is_guarded() {
-                    tensor.believe(&chunk, !self.own && matches!(chunk, Chunk::Lent(_)))?;
+                    let lent = !self.own && matches!(chunk, Chunk::Lent(_));
+                    tensor.believe(&chunk, lent, &mut |bytes| pace.work(bytes))?;
                 }
                 Some(match chunk {
                     Chunk::Lent(lent) if self.own && !lent.is_empty() => {
-                        let mut own = self.room(lent.len() as u64)?;
-                        own.copy_from_slice(lent);
+                        let mut own = self.room(lent.len() as u64, &mut pace)?;
+                        pace.copy(0, lent, &mut own)?;
                         Chunk::Pooled(own.freeze())
                     }
                     chunk => chunk,
                 })
             }
             Origin::Runs(first) => {
-                let mut made = self.room(runs.nbytes())?;
+                let mut made = self.room(runs.nbytes(), &mut pace)?;
                 for (i, out) in made.chunks_mut(size(runs.len).max(1)).enumerate() {
-                    out.copy_from_slice(&feed.take(first + i)?);
+                    let before = i as u64 * runs.len;
+                    let run = take(feed, first + i, before, &mut pace)?;
+                    pace.copy(before, &run, out)?;
                 }
                 Some(Chunk::Pooled(made.freeze()))
             }
-            Origin::Within(read) => Some(self.gather(runs, runs.start, &feed.take(read)?)?),
+            Origin::Within(read) => {
+                let whole = take(feed, read, 0, &mut pace)?;
+                Some(self.gather(runs, runs.start, &whole, &mut pace)?)
+            }
             Origin::Made => {
-                let mut whole = self.room(tensor.info().nbytes())?;
-                tensor.read_into(&mut whole)?;
+                let mut whole = self.room(tensor.info().nbytes(), &mut pace)?;
+                tensor.read_watched(&mut whole, &mut |there, worked| {
+                    pace.come(there);
+                    pace.work(worked)
+                })?;
                 let part = runs.nbytes() < tensor.info().nbytes();
-                Some(if part { self.gather(runs, 0, &whole)? } else { Chunk::Pooled(whole.freeze()) })
+                Some(if part { self.gather(runs, 0, &whole, &mut pace)? } else { Chunk::Pooled(whole.freeze()) })
             }
         };
-        let done = self.done.fetch_add(runs.nbytes(), Ordering::Relaxed) + runs.nbytes();
-        if self.watch.tell(done).is_break() { Err(Error::new(ErrorKind::Cancelled)) } else { Ok(chunk) }
+        pace.end().map(|()| chunk)
     }
 
     /// Runs put together, from bytes that begin `base` bytes into the tensor.
-    fn gather(&self, runs: &Runs, base: u64, from: &[u8]) -> Result<Chunk<'c>> {
-        let mut made = self.room(runs.nbytes())?;
-        let size = |bytes: u64| usize::try_from(bytes).expect("of a buffer");
-        for (start, out) in runs.starts().zip(made.chunks_mut(size(runs.len).max(1))) {
-            out.copy_from_slice(&from[size(start - base)..][..out.len()]);
+    fn gather(&self, runs: &Runs, base: u64, from: &[u8], pace: &mut Pace<'_, '_>) -> Result<Chunk<'c>> {
+        let mut made = self.room(runs.nbytes(), pace)?;
+        for (i, (start, out)) in runs.starts().zip(made.chunks_mut(size(runs.len).max(1))).enumerate() {
+            pace.copy(i as u64 * runs.len, &from[size(start - base)..][..out.len()], out)?;
         }
         Ok(Chunk::Pooled(made.freeze()))
     }
 
     /// A buffer: what is loaded may be kept, so nothing need come back.
-    fn room(&self, nbytes: u64) -> Result<Buffer> {
-        let len = usize::try_from(nbytes).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
-        self.pool.get_timeout(len, PATIENCE).map_err(|e| refused(e, self.pool))
+    fn room(&self, nbytes: u64, pace: &mut Pace<'_, '_>) -> Result<Buffer> {
+        room(self.pool, nbytes, &mut || pace.flow())
     }
 
     pub(super) fn end(self) -> Vec<LoadedTensor<'c>> {
@@ -209,4 +212,16 @@ impl<'r, 'c> Run<'r, 'c> {
         };
         self.tasks.iter().enumerate().map(tensor).collect()
     }
+}
+
+/// Takes a read in front of which so many of the task's bytes have come.
+fn take<'c>(feed: &dyn Feed<'c>, read: usize, before: u64, pace: &mut Pace<'_, '_>) -> Result<Chunk<'c>> {
+    feed.take_watched(read, &mut |bytes| {
+        pace.come(before.saturating_add(bytes));
+        pace.flow()
+    })
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("of a buffer")
 }

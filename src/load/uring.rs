@@ -14,7 +14,7 @@ use zeropool::Part;
 
 use super::belt::{Belt, Cut, Next, Piece};
 use super::coalesce::coalesce;
-use super::pread::{ALIGN, EXTENT, PIECE, shrunk};
+use super::pread::{ALIGN, EXTENT, LARGEST, PIECE, shrunk};
 use super::{Body, Loader, Pread, Reading, direct};
 use crate::catalog::ByteRange;
 use crate::error::{Error, Result};
@@ -48,10 +48,10 @@ impl Uring {
         self
     }
 
-    /// Bytes of a read, rounded up to pages. Default 2 MiB.
+    /// Bytes of a read, rounded up to pages, and 64 MiB at most. Default 2 MiB.
     #[must_use]
     pub fn piece(mut self, bytes: usize) -> Self {
-        self.piece = bytes.clamp(1, 1 << 30).next_multiple_of(4096);
+        self.piece = bytes.clamp(1, LARGEST).next_multiple_of(4096);
         self
     }
 

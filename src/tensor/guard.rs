@@ -5,6 +5,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::format::local_payload;
 use crate::limits::Budget;
+use crate::load::STEP;
 use crate::source::cursor::Cursor;
 use crate::source::range::{Content, RangeReader};
 
@@ -92,6 +93,15 @@ impl<'c> Checksum<'c> {
         if let Some((hasher, ..)) = &mut self.0 {
             hasher.update(bytes);
         }
+    }
+
+    /// Takes all bytes, and finishes; `each` hears of so many more, and may end it.
+    pub(super) fn of(mut self, bytes: &[u8], each: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
+        for piece in bytes.chunks(STEP) {
+            self.update(piece);
+            each(piece.len())?;
+        }
+        self.finish()
     }
 
     pub(super) fn finish(self) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Ctrl-C, and requests to end: what is shown is cleared, what was begun is removed.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +26,11 @@ pub(crate) fn is_noted() {
 /// Whether there was an interrupt.
 pub(crate) fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
+}
+
+/// The same, for who watches something that may be stopped.
+pub(crate) fn flow() -> ControlFlow<()> {
+    if asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 /// The bar that an interrupt clears.

@@ -1,12 +1,11 @@
 //! `anamnesis load`: a checkpoint into memory, and what that took.
 
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anamnesis::load::{Choice, Chunk, Facts, Loader, Mapped, Pread, Reading, Recording, choose};
-use anamnesis::{ByteRange, Checkpoint, load};
+use anamnesis::{ByteRange, Checkpoint, ErrorKind, load};
 use serde_json::{Value, json};
 use zeropool::BufferPool;
 
@@ -39,6 +38,9 @@ struct Done {
     device: Option<(u64, f64)>,
 }
 
+/// Bytes of a lent file that are touched until an interrupt is asked for.
+const STEP: usize = 16 << 20;
+
 pub(crate) fn run(args: &Load, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
     let measured = measure(args);
     match measured {
@@ -53,7 +55,8 @@ pub(crate) fn run(args: &Load, color: Color, out: &mut Stdout) -> Result<Code, S
             return Ok(if interrupt::asked() { Code::Interrupted } else { Code::Failed });
         }
     }
-    Ok(Code::Done)
+    // what was measured before the interrupt is worth telling, and is not all that was asked for
+    Ok(if interrupt::asked() { Code::Interrupted } else { Code::Done })
 }
 
 fn measure(args: &Load) -> Result<Done, Failure> {
@@ -123,23 +126,29 @@ fn one(
     let begun = Instant::now();
     let loaded = how.run_watched(&mut |progress| {
         bar.set_position(progress.done);
-        if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        interrupt::flow()
     });
-    let loaded = loaded.map_err(|e| Failure::from(e.in_file(&args.source)));
-    if let Ok(loaded) = &loaded {
+    let loaded = loaded.and_then(|loaded| {
         // what is lent is only there once it was touched
         let lent = loaded.tensors().iter().map(|tensor| tensor.bytes()).filter(|_| !own);
-        let sum = lent.flat_map(|bytes| bytes.iter().step_by(4096)).fold(0u8, |sum, byte| sum ^ byte);
-        std::hint::black_box(sum);
-    }
+        for bytes in lent.flat_map(|bytes| bytes.chunks(STEP)) {
+            std::hint::black_box(bytes.iter().step_by(4096).fold(0u8, |sum, byte| sum ^ byte));
+            unless_interrupted()?;
+        }
+        Ok(loaded)
+    });
     let seconds = begun.elapsed().as_secs_f64();
     bar.finish_and_clear();
-    let loaded = loaded?;
+    let loaded = loaded.map_err(|e| Failure::from(e.in_file(&args.source)))?;
     if loaded.tensors().is_empty() && !args.filter.is_empty() {
         return Err(Failure::new("no_match", "no tensor is left to load", "check --filter").in_file(&args.source));
     }
     let round = Round { seconds, used: Usage::now().since(&before), resident: facts.resident };
     Ok((loaded.tensors().len(), loaded.nbytes(), round))
+}
+
+fn unless_interrupted() -> anamnesis::Result<()> {
+    if interrupt::asked() { Err(anamnesis::Error::new(ErrorKind::Cancelled)) } else { Ok(()) }
 }
 
 /// Reads at most this much to learn the device's rate.
@@ -173,10 +182,8 @@ fn device(checkpoint: &Checkpoint) -> Option<(u64, f64)> {
     let begun = Instant::now();
     let read = raw.run(&reading, &reads, &mut |feed| {
         for i in 0..reads.len() {
-            drop::<Chunk<'_>>(feed.take(i)?);
-            if interrupt::asked() {
-                return Err(anamnesis::Error::new(anamnesis::ErrorKind::Cancelled));
-            }
+            drop::<Chunk<'_>>(feed.take_watched(i, &mut |_| interrupt::flow())?);
+            unless_interrupted()?;
         }
         Ok(())
     });

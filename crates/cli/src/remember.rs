@@ -1,7 +1,6 @@
 //! `anamnesis remember`: weights back to full precision, into safetensors.
 
 use std::io::{IsTerminal, Write};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -118,7 +117,7 @@ fn write(args: &Remember, screen: &Screen) -> Result<Done, Failure> {
     let bar = progress::bar("writing", nbytes);
     let mut watch = |progress: anamnesis::execute::Progress| {
         bar.set_position(progress.done);
-        if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        interrupt::flow()
     };
     let run = how.run(&mut plan, &mut sink, &mut watch);
     bar.finish_and_clear();

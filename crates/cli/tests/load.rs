@@ -60,3 +60,44 @@ fn what_cannot_be_loaded_is_said() {
     assert!(none.code == 1 && document["error"]["kind"] == "no_match", "{document}");
     assert_eq!(run(&["load", "x", "--loader", "ftp"]).code, 2);
 }
+
+/// Two gibibytes of zeros, one tensor: whoever waits for its end would have read all of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_ends_it_inside_a_tensor() {
+    use anamnesis::Checkpoint;
+    use anamnesis::load::{Facts, Kind};
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
+    let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
+    for loader in ["pread", "uring", "mmap"] {
+        let path = dir.path().join(format!("{loader}.safetensors"));
+        let nbytes = 1u64 << 31;
+        let header = format!(r#"{{"a":{{"dtype":"U8","shape":[{nbytes}],"data_offsets":[0,{nbytes}]}}}}"#);
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+        fs::write(&path, &bytes).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_len(bytes.len() as u64 + nbytes).unwrap();
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let cached = || Facts::of(&checkpoint).resident;
+        if cached().is_none() || matches!(Facts::of(&checkpoint).kind, Kind::Memory(_)) {
+            return eprintln!("SKIPPED: an interrupted load: what is read of a file in memory is not seen");
+        }
+        let args = ["load", path.to_str().unwrap(), "--loader", loader];
+        let child = common::command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        while cached() < Some(0.02) && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let asked = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{loader}: {said}");
+        assert!(asked.elapsed() < Duration::from_secs(2), "{loader}: {:?}", asked.elapsed());
+        assert!(cached() < Some(0.7), "{loader}: {:?} of it was read", cached());
+        assert!(said.contains("cancelled"), "{loader}: {said}");
+        fs::remove_file(path).unwrap();
+    }
+}
