@@ -32,6 +32,7 @@ mod run;
 mod tensors;
 #[cfg(all(target_os = "linux", feature = "uring"))]
 mod uring;
+mod way;
 
 use std::fmt::Debug;
 use std::ops::{ControlFlow, Deref};
@@ -56,6 +57,7 @@ pub use record::Recording;
 pub use tensors::{Load, load};
 #[cfg(all(target_os = "linux", feature = "uring"))]
 pub use uring::Uring;
+pub use way::{By, Direct, Way};
 
 /// Brings the bytes of reads, in their order.
 pub trait Loader: Debug + Send + Sync {
@@ -100,6 +102,11 @@ pub trait Feed<'c>: Sync {
     /// a member. For who records or counts; loaders need not care.
     fn beside(&self, bytes: ByteRange) {
         let _ = bytes;
+    }
+
+    /// How the bytes that were taken were brought; `None` of a loader that does not say.
+    fn way(&self) -> Option<Way> {
+        None
     }
 }
 

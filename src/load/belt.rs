@@ -7,13 +7,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use zeropool::{Buffer, BufferPool, GetError, Part, Shared};
 
 use super::coalesce::Coalesced;
 use super::fault::Fault;
+use super::way::{Tally, Way};
 use super::{Chunk, Coming, Feed, PATIENCE, Reading, STEP, TICK, unless_stopped};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
@@ -47,6 +48,7 @@ pub(super) struct Belt<'c> {
     ahead: u64,
     cut: Cut,
     list: Coalesced,
+    tally: Arc<Tally>,
     state: Mutex<State>,
     /// A piece may be had, or the end was reached.
     room: Condvar,
@@ -97,7 +99,7 @@ pub(super) enum Next {
 }
 
 impl<'c> Belt<'c> {
-    pub(super) fn new(reading: &Reading<'c>, list: Coalesced, cut: Cut) -> Self {
+    pub(super) fn new(reading: &Reading<'c>, list: Coalesced, cut: Cut, tally: Arc<Tally>) -> Self {
         let slots = list.extents.iter().map(|_| Slot::Waiting).collect();
         let state = State { slots, ..State::default() };
         Self {
@@ -106,6 +108,7 @@ impl<'c> Belt<'c> {
             ahead: reading.ahead,
             cut,
             list,
+            tally,
             state: Mutex::new(state),
             room: Condvar::new(),
             whole: Condvar::new(),
@@ -313,6 +316,10 @@ impl<'c> Feed<'c> for Belt<'c> {
             let woken = self.whole.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
             (state, late) = (woken.0, woken.1.timed_out());
         }
+    }
+
+    fn way(&self) -> Option<Way> {
+        Some(self.tally.way())
     }
 }
 

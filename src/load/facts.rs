@@ -108,7 +108,7 @@ impl Facts {
 }
 
 #[cfg(target_os = "linux")]
-fn kind(fd: std::os::fd::BorrowedFd<'_>) -> Kind {
+pub(super) fn kind(fd: std::os::fd::BorrowedFd<'_>) -> Kind {
     let Ok(stat) = rustix::fs::fstatfs(fd) else { return Kind::Other(0) };
     #[expect(clippy::allow_attributes, reason = "the type differs between targets")]
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]

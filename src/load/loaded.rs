@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::run::Task;
-use super::{Choice, Chunk};
+use super::{Choice, Chunk, Way};
 use crate::Dtype;
 use crate::catalog::{Encoding, Shape, TensorInfo};
 use crate::error::Result;
@@ -15,6 +15,7 @@ pub struct Loaded<'c> {
     tensors: Vec<LoadedTensor<'c>>,
     names: HashMap<&'c str, usize>,
     choice: Choice,
+    way: Option<Way>,
 }
 
 /// A tensor in memory.
@@ -33,9 +34,9 @@ pub struct Stream<'r, 'c> {
 type Next<'r, 'c> = &'r mut dyn FnMut() -> Option<Result<LoadedTensor<'c>>>;
 
 impl<'c> Loaded<'c> {
-    pub(super) fn new(tensors: Vec<LoadedTensor<'c>>, choice: Choice) -> Self {
+    pub(super) fn new(tensors: Vec<LoadedTensor<'c>>, choice: Choice, way: Option<Way>) -> Self {
         let names = tensors.iter().enumerate().map(|(i, tensor)| (tensor.name(), i)).collect();
-        Self { tensors, names, choice }
+        Self { tensors, names, choice, way }
     }
 
     /// The tensors, in the order in which they were loaded.
@@ -51,6 +52,11 @@ impl<'c> Loaded<'c> {
     /// Which loader brought them, and why it was chosen.
     pub fn choice(&self) -> &Choice {
         &self.choice
+    }
+
+    /// How it really brought them, which may be in another way than it was asked for; `None` if it does not say.
+    pub fn way(&self) -> Option<&Way> {
+        self.way.as_ref()
     }
 
     /// Bytes of all of them.

@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zeropool::BufferPool;
 
+use super::way::{By, Direct, Way};
 use super::{Body, Chunk, Coming, Feed, Loader, Reading, STEP, unless_stopped};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
@@ -55,8 +56,8 @@ impl Loader for Mapped {
     fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
         let window = self.window.min(reading.ahead.max(1 << 20));
         let Reading { checkpoint, pool, .. } = reading;
-        let (taken, front) = (AtomicU64::new(0), Mutex::default());
-        body(&Maps { checkpoint, pool, reads, window, drop_behind: self.drop_behind, taken, front })
+        let (taken, front, read) = (AtomicU64::new(0), Mutex::default(), AtomicBool::new(false));
+        body(&Maps { checkpoint, pool, reads, window, drop_behind: self.drop_behind, taken, front, read })
     }
 }
 
@@ -80,6 +81,8 @@ struct Maps<'r, 'c> {
     /// Bytes that were taken.
     taken: AtomicU64,
     front: Mutex<Front>,
+    /// Something could not be lent.
+    read: AtomicBool,
 }
 
 impl<'c> Feed<'c> for Maps<'_, 'c> {
@@ -97,10 +100,17 @@ impl<'c> Feed<'c> for Maps<'_, 'c> {
         let lent = range.and_then(|(start, end)| map.get(start..end));
         lent.map(Chunk::Lent).ok_or_else(|| self.checkpoint.place(gone(), bytes.file))
     }
+
+    fn way(&self) -> Option<Way> {
+        let read = self.read.load(Ordering::Relaxed);
+        let instead = read.then(|| "not mapped: read one by one".to_owned());
+        Some(Way { by: if read { By::Threads } else { By::Map }, direct: Direct::No, instead })
+    }
 }
 
 impl<'c> Maps<'_, 'c> {
     fn read(&self, bytes: ByteRange, watch: Coming<'_>) -> Result<Chunk<'c>> {
+        self.read.store(true, Ordering::Relaxed);
         let mut buffer = super::room(self.pool, bytes.len, &mut || watch(0))?;
         let mut come = 0;
         for out in buffer.chunks_mut(STEP) {

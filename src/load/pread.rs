@@ -1,12 +1,14 @@
 //! Threads that read pieces with positioned reads, into buffers of the pool.
 
 use std::io;
+use std::sync::Arc;
 use std::thread;
 
 use zeropool::Part;
 
 use super::belt::{Belt, Cut, Next, Piece};
 use super::coalesce::coalesce;
+use super::way::{By, Tally};
 use super::{Body, Loader, Reading};
 use crate::catalog::ByteRange;
 use crate::error::{Error, Result};
@@ -70,12 +72,15 @@ enum Files<'c> {
 }
 
 impl<'c> Files<'c> {
-    fn open(sources: &'c [Box<dyn crate::Source>], direct: bool) -> Self {
+    fn open(sources: &'c [Box<dyn crate::Source>], direct: bool, tally: &Arc<Tally>) -> Self {
         #[cfg(target_os = "linux")]
-        if direct && let Some(direct) = super::direct::Files::open(sources) {
+        if direct && let Some(direct) = super::direct::Files::open(sources, tally) {
             return Self::Direct(direct);
         }
-        let _ = direct;
+        #[cfg(not(target_os = "linux"))]
+        if direct {
+            tally.through("direct reads are of Linux".into());
+        }
         Self::Sources(sources)
     }
 
@@ -108,11 +113,26 @@ impl Loader for Pread {
     }
 
     fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+        self.run_instead(reading, reads, body, None)
+    }
+}
+
+impl Pread {
+    /// Reads, and says why it does so `instead` of somebody else.
+    pub(super) fn run_instead<'c>(
+        &self,
+        reading: &Reading<'c>,
+        reads: &[ByteRange],
+        body: Body<'_, 'c>,
+        instead: Option<String>,
+    ) -> Result<()> {
+        let tally = Arc::new(Tally::new(By::Threads, instead));
         let sources = reading.checkpoint.sources();
-        let files = Files::open(sources, self.direct);
+        let files = Files::open(sources, self.direct, &tally);
         let align = files.align();
         let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
-        let belt = Belt::new(reading, coalesce(reads, reading.gap, EXTENT), Cut { piece, align });
+        let list = coalesce(reads, reading.gap, EXTENT);
+        let belt = Belt::new(reading, list, Cut { piece, align }, tally);
         let threads = crate::execute::threads(self.threads);
         thread::scope(|scope| {
             let end = belt.end();

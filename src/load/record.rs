@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anamnesis_template::{Builder, Template};
 
-use super::{Body, Chunk, Coming, Feed, Loader, Reading};
+use super::{Body, Chunk, Coming, Feed, Loader, Reading, Way};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -168,5 +168,9 @@ impl<'c> Feed<'c> for Noted<'_, 'c> {
     fn beside(&self, bytes: ByteRange) {
         self.note(bytes);
         self.feed.beside(bytes);
+    }
+
+    fn way(&self) -> Option<Way> {
+        self.feed.way()
     }
 }

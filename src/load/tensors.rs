@@ -9,7 +9,7 @@ use zeropool::BufferPool;
 use super::cut::Cut;
 use super::loaded::{Loaded, LoadedTensor, Stream};
 use super::run::{Origin, Run, Task, tasks};
-use super::{Choice, Facts, Feed, Loader, Reading, choose};
+use super::{Choice, Facts, Feed, Loader, Reading, Way, choose};
 use crate::catalog::{ByteRange, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -160,9 +160,9 @@ impl<'c> Load<'c> {
         let (reads, tasks) = self.tasks(true)?;
         self.fits(&tasks, &pool)?;
         let run = Run::new(&pool, self.own, &tasks, Watch::new(total(&tasks), watch));
-        let choice = self.feed(&reads, &pool, u64::MAX, &mut |feed| run.all(feed, self.threads))?;
+        let (choice, way) = self.feed(&reads, &pool, u64::MAX, &mut |feed| run.all(feed, self.threads))?;
         run.course.watch.finish();
-        Ok(Loaded::new(run.end(), choice))
+        Ok(Loaded::new(run.end(), choice, way))
     }
 
     /// Hands tensors out one by one, in order, while the next ones are read: memory is what is
@@ -254,19 +254,25 @@ impl<'c> Load<'c> {
         Ok(())
     }
 
-    /// Has a loader bring the reads; says which.
+    /// Has a loader bring the reads; says which, and how it did.
     fn feed(
         &self,
         reads: &[ByteRange],
         pool: &BufferPool,
         ahead: u64,
         body: &mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send),
-    ) -> Result<Choice> {
+    ) -> Result<(Choice, Option<Way>)> {
         let choice = self.choice.clone().unwrap_or_else(|| choose(&Facts::of(self.checkpoint), self.own));
         // of a part no more is read than the pages that it is in
         let gap = if self.cut.is_some() { 4095 } else { super::GAP };
         let reading = Reading { checkpoint: self.checkpoint, pool: pool.clone(), ahead, gap };
-        reading.bring(&*choice.loader, reads, body).map(|()| choice)
+        let mut way = None;
+        reading.bring(&*choice.loader, reads, &mut |feed| {
+            body(feed)?;
+            way = feed.way();
+            Ok(())
+        })?;
+        Ok((choice, way))
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use tokio::task::JoinSet;
@@ -15,6 +15,7 @@ use zeropool::Part;
 use super::belt::{Belt, Cut, Next, Piece};
 use super::coalesce::coalesce;
 use super::pread::{ALIGN, EXTENT, LARGEST, PIECE, shrunk};
+use super::way::{By, Tally};
 use super::{Body, Loader, Pread, Reading, direct};
 use crate::catalog::ByteRange;
 use crate::error::{Error, Result};
@@ -77,14 +78,17 @@ struct Files {
 }
 
 impl Files {
-    fn open(sources: &[Box<dyn Source>], direct: bool) -> Option<Self> {
-        if direct && let Some(direct) = direct::Files::open(sources) {
-            let files = direct.files().iter().map(|file| file.file.try_clone()).collect::<io::Result<_>>().ok()?;
-            return Some(Self { align: direct.align(), direct: Some(direct), files });
+    fn open(sources: &[Box<dyn Source>], direct: bool, tally: &Arc<Tally>) -> io::Result<Self> {
+        if direct && let Some(direct) = direct::Files::open(sources, tally) {
+            let files = direct.files().iter().map(|file| file.file.try_clone()).collect::<io::Result<_>>()?;
+            return Ok(Self { align: direct.align(), direct: Some(direct), files });
         }
-        let again = |source: &dyn Source| direct::again(source.as_fd()?, rustix::fs::OFlags::empty()).ok();
-        let files = sources.iter().map(|source| again(&**source)).collect::<Option<_>>()?;
-        Some(Self { direct: None, files, align: ALIGN })
+        let again = |source: &dyn Source| {
+            let fd = source.as_fd().ok_or_else(|| io::Error::other("a source has no descriptor"))?;
+            direct::again(fd, rustix::fs::OFlags::empty())
+        };
+        let files = sources.iter().map(|source| again(&**source)).collect::<io::Result<_>>()?;
+        Ok(Self { direct: None, files, align: ALIGN })
     }
 }
 
@@ -95,28 +99,31 @@ impl Loader for Uring {
 
     fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
         // a runtime that fails to start leaks two descriptors: once is enough
-        static NONE: AtomicBool = AtomicBool::new(false);
-        if NONE.load(Ordering::Relaxed) {
-            return self.threads().run(reading, reads, body);
+        static NONE: OnceLock<String> = OnceLock::new();
+        if let Some(why) = NONE.get() {
+            return self.threads().run_instead(reading, reads, body, Some(why.clone()));
         }
-        let Some(files) = Files::open(reading.checkpoint.sources(), self.direct) else {
-            return self.threads().run(reading, reads, body);
+        let tally = Arc::new(Tally::new(By::Ring, None));
+        let files = match Files::open(reading.checkpoint.sources(), self.direct, &tally) {
+            Ok(files) => files,
+            Err(error) => return self.threads().run_instead(reading, reads, body, Some(format!("no ring: {error}"))),
         };
         let align = files.align;
         let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
-        let belt = Belt::new(reading, coalesce(reads, reading.gap, EXTENT), Cut { piece, align });
+        let list = coalesce(reads, reading.gap, EXTENT);
+        let belt = Belt::new(reading, list, Cut { piece, align }, Arc::clone(&tally));
         let depth = self.depth;
         let ran = thread::scope(|scope| {
             let end = belt.end();
             let (tell, told) = mpsc::channel();
             let belt = &belt;
-            let ring = move || ring(belt, files, depth, &tell);
+            let ring = move || ring(belt, files, depth, tally, &tell);
             let thread = thread::Builder::new().name("io_uring".into()).spawn_scoped(scope, ring);
             let thread = thread.map_err(Error::from)?;
             let done = match told.recv() {
                 Ok(Ok(())) => body(belt).map(|()| true),
                 Ok(Err(error)) => {
-                    if !NONE.swap(true, Ordering::Relaxed) {
+                    if NONE.set(format!("no io_uring: {error}")).is_ok() {
                         tracing::warn!(%error, "no io_uring here: reading with threads");
                     }
                     Ok(false)
@@ -128,12 +135,12 @@ impl Loader for Uring {
             drop(thread.join());
             done
         })?;
-        if ran { Ok(()) } else { self.threads().run(reading, reads, body) }
+        if ran { Ok(()) } else { self.threads().run_instead(reading, reads, body, NONE.get().cloned()) }
     }
 }
 
 /// The ring's thread: says whether there is a ring, then keeps `depth` reads in flight until the belt ends.
-fn ring(belt: &Belt<'_>, files: Files, depth: usize, tell: &mpsc::Sender<io::Result<()>>) {
+fn ring(belt: &Belt<'_>, files: Files, depth: usize, tally: Arc<Tally>, tell: &mpsc::Sender<io::Result<()>>) {
     let _guard = belt.guard();
     let mut builder = tokio_uring::builder();
     builder.entries(u32::try_from(depth.next_power_of_two()).unwrap_or(64));
@@ -144,13 +151,14 @@ fn ring(belt: &Belt<'_>, files: Files, depth: usize, tell: &mpsc::Sender<io::Res
     if tell.send(Ok(())).is_err() {
         return;
     }
-    runtime.block_on(drive(belt, files, depth));
+    runtime.block_on(drive(belt, files, depth, &tally));
 }
 
-async fn drive(belt: &Belt<'_>, files: Files, depth: usize) {
+async fn drive(belt: &Belt<'_>, files: Files, depth: usize, tally: &Arc<Tally>) {
     let Files { direct, files, .. } = files;
     let both = |file: File| -> io::Result<Rc<Ringed>> {
-        Ok(Rc::new(Ringed { plain: file.try_clone()?, ring: tokio_uring::fs::File::from_std(file) }))
+        let plain = file.try_clone()?;
+        Ok(Rc::new(Ringed { plain, ring: tokio_uring::fs::File::from_std(file), tally: Arc::clone(tally) }))
     };
     let files = match files.into_iter().map(both).collect::<io::Result<Vec<_>>>() {
         Ok(files) => files,
@@ -187,6 +195,7 @@ async fn drive(belt: &Belt<'_>, files: Files, depth: usize) {
 struct Ringed {
     ring: tokio_uring::fs::File,
     plain: File,
+    tally: Arc<Tally>,
 }
 
 /// Whether the kernel has a ring, and not this operation (before Linux 5.6, and in some sandboxes).
@@ -215,6 +224,9 @@ async fn read(
             Ok(0) => Err(shrunk()),
             Ok(n) => {
                 done += n;
+                if let Some(direct) = direct_file {
+                    direct.read(buffered);
+                }
                 match &direct {
                     Some(files) if done < piece.wanted => files.cut_short(piece.file, done),
                     _ => Ok(()),
@@ -224,6 +236,7 @@ async fn read(
             Err(e) => match direct_file {
                 Some(direct) if !buffered => direct.fall_back(buffered, e),
                 _ if unknown(&e) => {
+                    file.tally.instead(format!("one by one, since the ring does not read: {e}"));
                     match file.plain.read_at(&mut part[done..piece.wanted], piece.start + done as u64) {
                         Ok(0) => Err(shrunk()),
                         Ok(n) => {

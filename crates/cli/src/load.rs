@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anamnesis::load::{Choice, Chunk, Facts, Loader, Mapped, Pread, Reading, Recording, choose};
+use anamnesis::load::{Choice, Chunk, Direct, Facts, Loader, Mapped, Pread, Reading, Recording, Way, choose};
 use anamnesis::{ByteRange, Checkpoint, ErrorKind, load};
 use serde_json::{Value, json};
 use zeropool::BufferPool;
@@ -24,6 +24,8 @@ struct Round {
     used: Usage,
     /// Share of the files in the page cache before.
     resident: Option<f64>,
+    /// How the loader really read.
+    way: Option<Way>,
 }
 
 /// What the rounds brought.
@@ -34,8 +36,16 @@ struct Done {
     rounds: Vec<Round>,
     /// Where what was read the first time was written down.
     recorded: Option<Kept>,
-    /// Bytes and seconds of reading the files past the page cache, keeping nothing.
-    device: Option<(u64, f64)>,
+    /// Reading the files past the page cache, keeping nothing.
+    device: Option<Device>,
+}
+
+/// What reading the files past the page cache took.
+struct Device {
+    nbytes: u64,
+    seconds: f64,
+    /// Whether it was past it.
+    way: Option<Way>,
 }
 
 /// Bytes of a lent file that are touched until an interrupt is asked for.
@@ -143,7 +153,8 @@ fn one(
     if loaded.tensors().is_empty() && !args.filter.is_empty() {
         return Err(Failure::new("no_match", "no tensor is left to load", "check --filter").in_file(&args.source));
     }
-    let round = Round { seconds, used: Usage::now().since(&before), resident: facts.resident };
+    let way = loaded.way().cloned();
+    let round = Round { seconds, used: Usage::now().since(&before), resident: facts.resident, way };
     Ok((loaded.tensors().len(), loaded.nbytes(), round))
 }
 
@@ -155,7 +166,7 @@ fn unless_interrupted() -> anamnesis::Result<()> {
 const SAMPLE: u64 = 8 << 30;
 
 /// The device's own rate on these files: read past the page cache in large pieces, and dropped.
-fn device(checkpoint: &Checkpoint) -> Option<(u64, f64)> {
+fn device(checkpoint: &Checkpoint) -> Option<Device> {
     let kind = Facts::of(checkpoint).kind;
     if !matches!(kind, anamnesis::load::Kind::Local(_) | anamnesis::load::Kind::Other(_)) {
         return None;
@@ -180,16 +191,18 @@ fn device(checkpoint: &Checkpoint) -> Option<(u64, f64)> {
     let reading = Reading { checkpoint, pool: BufferPool::new(), ahead: 4 * PIECE, gap: 0 };
     let raw = Pread::new().threads(4).piece(1 << 20).direct(true);
     let begun = Instant::now();
+    let mut way = None;
     let read = raw.run(&reading, &reads, &mut |feed| {
         for i in 0..reads.len() {
             drop::<Chunk<'_>>(feed.take_watched(i, &mut |_| interrupt::flow())?);
             unless_interrupted()?;
         }
+        way = feed.way();
         Ok(())
     });
     // what was measured before is worth telling also without it
     read.ok()?;
-    Some((nbytes, begun.elapsed().as_secs_f64()))
+    Some(Device { nbytes, seconds: begun.elapsed().as_secs_f64(), way })
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // shown to three digits
@@ -201,8 +214,16 @@ fn show(args: &Load, done: &Done, screen: &Screen, out: &mut Stdout) -> Result<(
     writeln!(out, "{}", screen.paint(BOLD, clean(&args.source.display().to_string())))?;
     writeln!(out, "  {}, {}", plural(done.tensors as u64, "tensor"), Bytes(done.nbytes))?;
     writeln!(out, "  loader  {}", done.choice)?;
-    if let Some((nbytes, seconds)) = done.device {
-        writeln!(out, "  device  {}/s on these files, past the page cache", Bytes(rate(nbytes, seconds)))?;
+    // every round has the same loader, but a file system may refuse later
+    let instead = |way: &&Way| way.instead.is_some();
+    if let Some(way) = done.rounds.iter().filter_map(|round| round.way.as_ref()).find(instead) {
+        writeln!(out, "  instead {}", clean(&way.to_string()))?;
+    }
+    if let Some(Device { nbytes, seconds, way }) = &done.device {
+        let how = way.as_ref().map_or_else(|| Direct::All.to_string(), |way| way.direct.to_string());
+        let why = way.as_ref().and_then(|way| way.instead.as_ref()).map(|why| format!(" ({})", clean(why)));
+        let rate = Bytes(rate(*nbytes, *seconds));
+        writeln!(out, "  device  {rate}/s on these files, {how}{}", why.unwrap_or_default())?;
     }
     if let Some(recorded) = &done.recorded {
         writeln!(out, "  record  {recorded}")?;
@@ -247,6 +268,7 @@ fn document(args: &Load, done: &Done) -> Value {
             "device_bytes": round.used.device_bytes,
             "resident_share_before": round.resident,
             "resident_memory": round.used.resident,
+            "way": round.way.as_ref().map(facts),
         })
     });
     json!({
@@ -258,8 +280,16 @@ fn document(args: &Load, done: &Done) -> Value {
         "why": done.choice.why,
         "rounds": rounds.collect::<Vec<_>>(),
         "recorded": done.recorded.as_ref().map(Kept::facts),
-        "device": done.device.map(|(nbytes, seconds)| json!({
-            "nbytes": nbytes, "seconds": seconds, "bytes_per_second": rate(nbytes, seconds),
+        "device": done.device.as_ref().map(|Device { nbytes, seconds, way }| json!({
+            "nbytes": nbytes,
+            "seconds": seconds,
+            "bytes_per_second": rate(*nbytes, *seconds),
+            "way": way.as_ref().map(facts),
         })),
     })
+}
+
+/// How a loader really read, as data.
+fn facts(way: &Way) -> Value {
+    json!({"by": way.by.name(), "direct": way.direct.name(), "instead": way.instead})
 }

@@ -101,3 +101,42 @@ fn an_interrupt_ends_it_inside_a_tensor() {
         fs::remove_file(path).unwrap();
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_was_not_done_as_asked_is_said() {
+    let shm = std::path::Path::new("/dev/shm");
+    if !shm.is_dir() {
+        return eprintln!("SKIPPED: direct reads of a file in memory: no tmpfs at /dev/shm");
+    }
+    let dir = tempfile::tempdir_in(shm).unwrap();
+    let path = dir.path().join("in.safetensors");
+    safetensors(&path, "", &[("a", &[1 << 20])]);
+    let path = path.to_str().unwrap();
+    let way = &json(&["load", path, "--json", "--loader", "direct"])["rounds"][0]["way"];
+    assert!(way["direct"] == "no" && way["instead"].as_str().unwrap().contains("tmpfs"), "{way}");
+    let shown = ok(&["load", path, "--loader", "direct"]);
+    assert!(shown.contains("\n  instead ") && shown.contains("through the page cache"), "{shown}");
+    let plain = json(&["load", path, "--json", "--loader", "pread"]);
+    let way = &plain["rounds"][0]["way"];
+    assert!(way["by"] == "threads" && way["direct"] == "no" && way["instead"].is_null(), "{way}");
+    assert!(!ok(&["load", path, "--loader", "pread"]).contains("instead"));
+}
+
+/// The device's rate is of reads past the page cache, or it says that it is not.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_device_says_how_it_was_read() {
+    let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
+    let path = dir.path().join("in.safetensors");
+    safetensors(&path, "", &[("a", &[1 << 20])]);
+    let document = json(&["load", path.to_str().unwrap(), "--json"]);
+    if document["device"].is_null() {
+        return eprintln!("SKIPPED: the device: files here are on none");
+    }
+    let way = &document["device"]["way"];
+    assert_eq!(way["by"], "threads", "{document}");
+    assert_eq!(way["direct"] == "all", way["instead"].is_null(), "{document}");
+    let shown = ok(&["load", path.to_str().unwrap()]);
+    assert_eq!(shown.contains("/s on these files, past the page cache\n"), way["direct"] == "all", "{shown}");
+}
