@@ -8,9 +8,12 @@ use anamnesis::Dtype;
 
 const NAME: &str = "a.fc.weight";
 
+/// What is added to nested scales: a number that neither BF16 nor F16 has.
+const OFFSET: f32 = 0.123_456_79;
+
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("bnb"), 13);
+    assert_eq!(meets_oracles("bnb"), 16);
 }
 
 /// A weight of 4 bits, and what may be wrong about it.
@@ -18,13 +21,21 @@ struct FourBit {
     shape: Vec<u64>,
     blocksize: u64,
     nested: Option<u64>,
+    nested_dtype: &'static str,
     storage: (&'static str, u64),
     state: Option<String>,
 }
 
 impl FourBit {
     fn new(shape: &[u64], blocksize: u64) -> Self {
-        Self { shape: shape.to_vec(), blocksize, nested: None, storage: ("U8", 1), state: None }
+        Self {
+            shape: shape.to_vec(),
+            blocksize,
+            nested: None,
+            nested_dtype: "float32",
+            storage: ("U8", 1),
+            state: None,
+        }
     }
 
     fn elements(&self) -> usize {
@@ -41,8 +52,10 @@ impl FourBit {
     }
 
     fn file(&self, leave_out: &str) -> Vec<u8> {
-        let nested =
-            |block: u64| format!(r#", "nested_blocksize": {block}, "nested_dtype": "float32", "nested_offset": 0.125"#);
+        let dtype = self.nested_dtype;
+        let nested = |block: u64| {
+            format!(r#", "nested_blocksize": {block}, "nested_dtype": "{dtype}", "nested_offset": {OFFSET}"#)
+        };
         let state = self.state.clone().unwrap_or_else(|| {
             let (nested, Self { shape, blocksize, .. }) = (self.nested.map_or_else(String::new, nested), self);
             format!(
@@ -69,6 +82,19 @@ impl FourBit {
         safetensors(&tensors)
     }
 
+    /// A scale and the offset, as the dtype of nested scales has them.
+    fn sum(&self, scale: f32) -> f32 {
+        let bf16 = |x: f32| half::bf16::from_f32(x).to_f32();
+        let f16 = |x: f32| half::f16::from_f32(x).to_f32();
+        match self.nested_dtype {
+            "bfloat16" => bf16(bf16(scale) + bf16(OFFSET)),
+            "float16" => f16(f16(scale) + f16(OFFSET)),
+            #[allow(clippy::cast_possible_truncation)] // what is meant
+            "float64" => (f64::from(scale) + f64::from(OFFSET)) as f32,
+            _ => scale + OFFSET,
+        }
+    }
+
     fn expected(&self) -> Vec<f32> {
         let (map, codes) = (scales(2, 16), self.codes());
         let absmax: Vec<f32> = match self.nested {
@@ -76,7 +102,7 @@ impl FourBit {
             Some(block) => {
                 let (map, outer) = (scales(5, 256), scales(4, self.blocks()));
                 let value = |(i, code): (usize, &u8)| {
-                    map[usize::from(*code)] * outer[i / usize::try_from(block).unwrap()] + 0.125
+                    self.sum(map[usize::from(*code)] * outer[i / usize::try_from(block).unwrap()])
                 };
                 noise(3, self.blocks()).iter().enumerate().map(value).collect()
             }
@@ -111,6 +137,17 @@ fn four_bits_are_those_of_the_formula() {
                 assert_eq!(found, shape);
                 same(&values, &case.expected());
             }
+        }
+    }
+}
+
+/// Nested scales, and their sum with the offset, are rounded to a dtype of their own.
+#[test]
+fn nested_scales_are_rounded_as_their_dtype_is() {
+    for nested_dtype in ["float32", "bfloat16", "float16", "float64"] {
+        for (shape, nested) in [(&[40, 64][..], 3), (&[513, 33], 256)] {
+            let case = FourBit { nested: Some(nested), nested_dtype, ..FourBit::new(shape, 64) };
+            same(&weight(case.file(""), "{}", NAME).1, &case.expected());
         }
     }
 }
@@ -152,7 +189,8 @@ fn a_state_that_lies_is_refused() {
         state("64", "[8,64]", r#","nested_blocksize":0,"nested_offset":0.5"#),
         state("64", "[8,64]", r#","nested_blocksize":256"#),
         state("64", "[8,64]", r#","nested_blocksize":256,"nested_offset":1e999"#),
-        state("64", "[8,64]", r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"float16""#),
+        state("64", "[8,64]", r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"int8""#),
+        state("64", "[8,64]", r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"float8_e4m3fn""#),
         Some(r#"{"quant_type":"fp4","blocksize":64,"shape":[8,64]}"#.to_owned()),
         Some("{".to_owned()),
         Some("[".repeat(10_000)),

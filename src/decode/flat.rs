@@ -42,13 +42,14 @@ pub(crate) enum PerGroup {
         dtype: Dtype,
     },
     /// `map[code] * scale + offset`: a code per group (U8), 256 values that codes stand for, and a scale per
-    /// `block` of groups (both F32).
+    /// `block` of groups (both F32). The product, the offset and the sum are rounded to `dtype`, a float.
     Nested {
         codes: usize,
         map: usize,
         scales: usize,
         block: u64,
         offset: f32,
+        dtype: Dtype,
     },
 }
 
@@ -152,17 +153,35 @@ impl PerGroup {
         match *self {
             Self::Stored { dtype, .. } => to_f32(dtype, next()),
             Self::Negated { dtype, .. } => Ok(to_f32(dtype, next())?.into_iter().map(|z| -z).collect()),
-            Self::Nested { block, offset, .. } => {
+            Self::Nested { block, offset, dtype, .. } => {
                 let map = to_f32(Dtype::F32, shared.next().map_or(&[][..], |strip| strip.bytes))?;
                 let (codes, scales) = (next(), to_f32(Dtype::F32, next())?);
                 let before = groups.start / block;
-                let number = |(group, code): (u64, &u8)| {
-                    map[usize::from(*code)] * scales[(group / block - before) as usize] + offset
-                };
-                Ok((groups.start..).zip(codes).map(number).collect())
+                let product =
+                    |(group, code): (u64, &u8)| map[usize::from(*code)] * scales[(group / block - before) as usize];
+                added((groups.start..).zip(codes).map(product).collect(), offset, dtype)
             }
         }
     }
+}
+
+/// Numbers and another, each rounded to this dtype before they are added and after, as PyTorch adds to them in place.
+fn added(numbers: Vec<f32>, other: f32, dtype: Dtype) -> Result<Vec<f32>> {
+    if dtype == Dtype::F64 {
+        return Ok(numbers.into_iter().map(|x| (f64::from(x) + f64::from(other)) as f32).collect());
+    }
+    let other = rounded(vec![other], dtype)?[0];
+    rounded(rounded(numbers, dtype)?.into_iter().map(|x| x + other).collect(), dtype)
+}
+
+fn rounded(numbers: Vec<f32>, dtype: Dtype) -> Result<Vec<f32>> {
+    if dtype == Dtype::F32 {
+        return Ok(numbers);
+    }
+    let wide: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let mut narrow = vec![0; numbers.len() * dtype.bits() as usize / 8];
+    kernel::cast(Dtype::F32, &wide, dtype, &mut narrow)?;
+    to_f32(dtype, &narrow)
 }
 
 /// What 16 codes are worth.

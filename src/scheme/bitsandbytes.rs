@@ -2,16 +2,17 @@
 //!
 //! 4 bit: `w = map[code] * absmax`, blocks counted along the flattened weight, the high nibble first. What
 //! the 16 codes mean is stored (`quant_map`). `absmax` may be quantised itself:
-//! `nested_quant_map[code] * nested_absmax + nested_offset`. Shape, block sizes and offset stand in a JSON
-//! text, `quant_state.bitsandbytes__nf4` or `__fp4`. Codes may be stored as a 16- or 32-bit float type, whose
-//! bytes are meant. INT8: `w = code * SCB * (1/127)`, one `SCB` per row.
+//! `nested_quant_map[code] * nested_absmax + nested_offset`, where the product, the offset and the sum are rounded to
+//! `nested_dtype`. Shape, block sizes and offset stand in a JSON text, `quant_state.bitsandbytes__nf4` or `__fp4`.
+//! Codes may be stored as a 16- or 32-bit float type, whose bytes are meant. INT8: `w = code * SCB * (1/127)`, one
+//! `SCB` per row.
 //! Sources: bitsandbytes `functional.py` (`QuantState`), `backends/default/ops.py`, `_ops.py`
 //! (`int8_vectorwise_dequant`), `nn/modules.py`.
 
 use serde::Deserialize;
 
 use crate::Dtype;
-use crate::catalog::{TensorInfo, elements};
+use crate::catalog::{TensorInfo, elements, quote};
 use crate::decode::{Codes, Factors, Flat, Grouped, PerGroup, Scales, Zeros};
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
@@ -92,9 +93,16 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
         let block = nested_blocksize.filter(|&n| n > 0);
         let block = block.ok_or_else(|| wrong("its quant_state names no nested_blocksize".to_owned()))?;
         let offset = nested_offset.ok_or_else(|| wrong("its quant_state names no nested_offset".to_owned()))?;
-        if nested_dtype.as_deref().is_some_and(|dtype| dtype != "float32") {
-            return Err(unsupported(info, format!("a nested_dtype of {}", nested_dtype.unwrap_or_default())));
-        }
+        let dtype = match nested_dtype.as_deref() {
+            None | Some("float32") => Dtype::F32,
+            Some("bfloat16") => Dtype::BF16,
+            Some("float16") => Dtype::F16,
+            Some("float64") => Dtype::F64,
+            Some(other) => {
+                let what = format!("a nested_dtype of {}, which is no float that scales are made of", quote(other));
+                return Err(unsupported(info, what));
+            }
+        };
         #[allow(clippy::cast_possible_truncation)] // as torch.tensor(float) makes it F32
         let offset = offset as f32;
         PerGroup::Nested {
@@ -103,6 +111,7 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
             scales: part("nested_absmax", ".nested_absmax", blocks.div_ceil(block), Dtype::F32)?,
             block,
             offset,
+            dtype,
         }
     } else {
         PerGroup::Stored { part: part("absmax", ".absmax", blocks, Dtype::F32)?, dtype: Dtype::F32 }
