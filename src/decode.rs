@@ -20,6 +20,7 @@ mod reordered;
 mod rescaled;
 mod smoothed;
 mod turned;
+mod ue5m3;
 mod views;
 
 use crate::error::{Error, Result};
@@ -41,6 +42,7 @@ pub(crate) use reordered::{PerRow, Reordered};
 pub(crate) use rescaled::Rescaled;
 pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use turned::{Factor, Order, Side, Turned};
+pub(crate) use ue5m3::Ue5m3;
 pub(crate) use views::{Swizzled, Tiled, Transposed, Woven};
 
 /// Memory for `rows` rows of `row_bytes` bytes of a tile.

@@ -58,8 +58,8 @@ impl Order {
 /// Scales, by the number of their part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Factor {
-    /// As they are stored.
-    Stored(usize, Dtype),
+    /// As they are stored, or each times a number.
+    Stored(usize, Dtype, Option<f32>),
     /// Bytes `s` that mean 2^(s - 128): half of an E8M0 scale, and no NaN.
     HalfExponents(usize),
 }
@@ -120,7 +120,7 @@ impl Decoder for Turned {
         let mut spans = Spans::new();
         for (matrix, codes) in self.pieces(rows) {
             let (part, bytes) = match self.scales {
-                Factor::Stored(part, dtype) => (part, dtype.bits() / 8),
+                Factor::Stored(part, dtype, _) => (part, dtype.bits() / 8),
                 Factor::HalfExponents(part) => (part, 1),
             };
             spans.push(self.factors(part, bytes, matrix, &codes));
@@ -144,7 +144,11 @@ impl Decoder for Turned {
             let (now, behind) = std::mem::take(&mut out).split_at_mut(count * lines * item);
             out = behind;
             let scales = match self.scales {
-                Factor::Stored(_, dtype) => self.numbers(next(), |line| to_f32(dtype, line))?,
+                Factor::Stored(_, dtype, over) => {
+                    let mut scales = self.numbers(next(), |line| to_f32(dtype, line))?;
+                    over.into_iter().for_each(|over| scales.iter_mut().for_each(|scale| *scale *= over));
+                    scales
+                }
                 Factor::HalfExponents(_) => {
                     self.numbers(next(), |line| Ok(line.iter().map(|e| half_exponent(*e)).collect()))?
                 }

@@ -5,10 +5,11 @@
 //! | NVFP4 | two E2M1 in a byte, the lower nibble first | E4M3 for 16 | F32, or one for each expert |
 //! | MXFP4 | the same | E8M0 for 32 (often as U8) | |
 //! | MXFP6 | four E2M3 or E3M2 in three bytes, from the lowest bit on | E8M0 for 32 | |
+//! | AMDFP4 | as MXFP4 | UE5M3 for 16 or 32, as U8 | |
 //!
-//! The shapes of codes and scales tell which. What differs besides are names, and what is done with the
-//! scale of all: compressed-tensors divides by it, `code * (scale / weight_global_scale)`; ModelOpt and
-//! Quark multiply, `code * (scale * weight_scale_2)`.
+//! The shapes of codes and scales tell which; that scales are UE5M3, Quark's configuration. What differs besides are
+//! names, and what is done with the scale of all: compressed-tensors divides by it,
+//! `code * (scale / weight_global_scale)`; ModelOpt and Quark multiply, `code * (scale * weight_scale_2)`.
 //!
 //! Sources: compressed-tensors 0.20, `compressors/{nvfp4,mxfp4,mxfp6}` and `_dequantize` of
 //! `quantization/lifecycle/forward_helpers.py`; ModelOpt 0.47, `quantization/qtensor/{nvfp4,mxfp4}_tensor.py`,
@@ -16,10 +17,12 @@
 //! `file2file_quantization.py` for its two-level scales (the order of its two multiplications was not
 //! compared); transformers `integrations/finegrained_fp8.py` for DeepSeek-V4's experts, which are I8.
 
+use std::sync::Arc;
+
 use crate::Dtype;
 use crate::catalog::TensorInfo;
-use crate::decode::{Codes, Factors, Global, Grouped, Paired, Scales, Zeros};
-use crate::error::Result;
+use crate::decode::{Codes, Derived, Factors, Global, Grouped, Paired, Place, Scales, Ue5m3, Zeros};
+use crate::error::{Error, Result};
 use crate::kernel::{E2M1, Form, Packing, Value};
 
 use super::Weight;
@@ -57,6 +60,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let mut parts = vec![("codes", tensor), ("scale", found.scale)];
     if info.shape.len() == 3 && plain(scale) == Some(Dtype::F8_E4M3) && !packed_along_rows(info, scale) {
         return transposed(cx, &found, parts).map(Some);
+    }
+    if plain(scale) == Some(Dtype::U8) && quark::scale_format(cx, &found.name) == Some("e5m3") {
+        return amdfp4(cx, &found, &parts).map(Some);
     }
     let (kind, cols) = kind(info, scale)?;
     let (packing, value) = match kind {
@@ -135,10 +141,7 @@ fn packed_along_rows(info: &TensorInfo, scale: &TensorInfo) -> bool {
 
 /// Which codes these are, and how many columns they make.
 fn kind(info: &TensorInfo, scale: &TensorInfo) -> Result<(Kind, u64)> {
-    let mismatch = || {
-        let what = format!("{} {:?} does not scale {} {:?}", scale.encoding, scale.shape, info.encoding, info.shape);
-        malformed(scale, what)
-    };
+    let mismatch = || mismatch(info, scale);
     let last = info.shape.len().checked_sub(1).filter(|&last| last >= 1).ok_or_else(mismatch)?;
     if scale.shape.len() != info.shape.len() || scale.shape[..last] != info.shape[..last] {
         return Err(mismatch());
@@ -156,6 +159,11 @@ fn kind(info: &TensorInfo, scale: &TensorInfo) -> Result<(Kind, u64)> {
     };
     let (kind, cols) = found.ok_or_else(mismatch)?;
     Ok((kind, u64::try_from(cols).map_err(|_| mismatch())?))
+}
+
+fn mismatch(info: &TensorInfo, scale: &TensorInfo) -> Error {
+    let what = format!("{} {:?} does not scale {} {:?}", scale.encoding, scale.shape, info.encoding, info.shape);
+    malformed(scale, what)
 }
 
 /// The scale of all, or one for each matrix of a stack.
@@ -180,14 +188,43 @@ fn global(
     Ok(if found.divide { Scales::Over(factors, global) } else { Scales::Times(factors, global) })
 }
 
+/// Quark's FP4 with scales that have a mantissa, for groups of 16 or 32.
+fn amdfp4(cx: &Context<'_>, found: &Found<'_>, parts: &[(&'static str, usize)]) -> Result<Weight> {
+    let (info, scale) = (found.info, cx.info(found.scale));
+    let sides = info.shape.split_last().zip(scale.shape.split_last());
+    let group = sides.filter(|((_, outer), (_, same))| outer == same && !outer.is_empty());
+    let group = group.and_then(|((bytes, _), (groups, _))| {
+        let cols = bytes.checked_mul(2)?;
+        let group = [16, 32].into_iter().find(|group| groups.checked_mul(*group) == Some(cols))?;
+        Some((cols, *groups, group))
+    });
+    let Some((cols, groups, group)) = group.filter(|_| plain(info) == Some(Dtype::U8)) else {
+        return Err(mismatch(info, scale));
+    };
+    let mut shape = info.shape.clone();
+    *shape.last_mut().expect("two sizes at least") = cols;
+    let (rows, _, matrix_rows) = stack(&shape);
+    let inner = Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes: Codes::new(Packing::LowNibbles, Value::Table(Box::new(E2M1)), cols / 2),
+        form: Form::Scale,
+        scales: Scales::Stored(Factors::per_group(1, Dtype::F32, group)),
+        zeros: Zeros::None,
+    };
+    let scales = Ue5m3 { place: Place::whole(1), rows, groups };
+    let decoder = Derived::new(inner, parts.len(), vec![(1, Arc::new(scales))]);
+    smooth::weight(cx, "amdfp4", &found.name, &shape, parts, decoder)
+}
+
 /// ModelOpt's NVFP4 experts of `[experts, in, out]`: packed and scaled along `in`, their second dimension.
 fn transposed(cx: &Context<'_>, found: &Found<'_>, mut parts: Vec<(&'static str, usize)>) -> Result<Weight> {
     let (info, scale) = (found.info, cx.info(found.scale));
     let (experts, half, cols) = (info.shape[0], info.shape[1], info.shape[2]);
     let per_group = half / 8;
     if !half.is_multiple_of(8) || scale.shape[..] != [experts, per_group, cols] || plain(info) != Some(Dtype::U8) {
-        let what = format!("{} {:?} does not scale {} {:?}", scale.encoding, scale.shape, info.encoding, info.shape);
-        return Err(malformed(scale, what));
+        return Err(mismatch(info, scale));
     }
     let matrix_rows = half * 2;
     let factors = Factors::per_block(1, Dtype::F8_E4M3, 16, 1);

@@ -7,7 +7,8 @@
 //! the highest bits on; `int2` is not packed; `int3` is in `three.rs`, the older export of OCP MX in `mx.rs`.
 //!
 //! Whole numbers may have been made of FP8 in a second step, and the FP8 are not stored: `weight_scale_2` is the scale
-//! of the whole numbers then, and `weight_scale` that of the FP8, `w = (q - zero) * scale_2 * scale`.
+//! of the whole numbers then, and `weight_scale` that of the FP8, `w = (q - zero) * scale_2 * scale`. Or their scales
+//! were quantised, which is in `scales.rs`.
 //!
 //! That a code has a sign, and the order of the codes, is said by the configuration alone.
 //! Quark's FP8 is that of everyone, its OCP MX and NVFP4 are in `fp4.rs`.
@@ -15,15 +16,14 @@
 //! Source: Quark 0.13, `torch/utils/pack.py`, `torch/export/nn/modules/realquantizer.py` and
 //! `torch/kernel/hw_emulation/hw_emulation_interface.py` (`dequantize_int`, `dequantize_fp8`).
 
+mod config;
 mod mx;
+mod scales;
 mod three;
 
 use std::sync::Arc;
 
-use serde_json::Value as Json;
-
 use crate::Dtype;
-use crate::catalog::TensorInfo;
 use crate::decode::{
     Codes, Derived, Factor, Factors, Grouped, Order, PerRow, Place, Reordered, Rescaled, Scales, Side, Turned, View,
     Zeros,
@@ -38,6 +38,10 @@ use super::grain::{factors, filled, zeros_like};
 use super::modelopt::SIGNED_NIBBLES;
 use super::plain::missing;
 
+pub(super) use config::{dtype, plain_exponents, scale_format};
+use config::{of_scales, steps, text};
+use scales::Over;
+
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
     let Some(stem) = stem(info, ".weight").filter(|_| cx.config.is(&["quark"])) else { return Ok(None) };
@@ -45,7 +49,6 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let steps = steps(cx, &info.name);
     let Some(&first) = steps.first() else { return Ok(None) };
     // floats that were made whole numbers in a second step
-    let of_scales = |step: &Json| step.get("is_scale_quant").and_then(Json::as_bool) == Some(true);
     let twice = steps.get(1).copied().filter(|next| text(first, "dtype").starts_with("fp8") && !of_scales(next));
     let spec = twice.unwrap_or(first);
     let (dtype, grouped) = (text(spec, "dtype"), text(spec, "qscheme") == "per_group");
@@ -69,10 +72,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         // what is narrow floats is claimed by their dtypes
         _ => return Ok(None),
     };
-    let second = cx.beside(stem, ".weight_scale_2");
-    if second.is_some() && twice.is_none() {
-        return Err(unsupported(info, "Quark's quantised scales of whole numbers are not undone here"));
-    }
+    let over = match cx.beside(stem, ".weight_scale_2") {
+        Some(second) if twice.is_none() => Some(Over::find(cx, stem, second, steps.get(1).copied())?),
+        _ => None,
+    };
     let of_step = if twice.is_some() { "_2" } else { "" };
     let part = |name: &str| cx.beside(stem, &[".", name, of_step].concat());
     let scale = part("weight_scale").ok_or_else(|| missing(info, &["weight_scale", of_step].concat()))?;
@@ -80,7 +83,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     filled(info, &info.shape)?;
     let width = items.checked_mul(per_item).ok_or_else(|| malformed(info, "too long"))?;
     let zero = part("weight_zero_point");
-    let weight = Stored { cx, tensor, scale, zero, per_item, packing, order, value };
+    let weight = Stored { cx, tensor, scale, zero, over, per_item, packing, order, value };
     let mut made = if grouped { weight.turned(rows, width)? } else { weight.upright(rows, width)? };
     if twice.is_some() {
         made = made.rescaled(cx, cx.beside(stem, ".weight_scale").ok_or_else(|| missing(info, "weight_scale"))?)?;
@@ -118,6 +121,8 @@ struct Stored<'x, 'c> {
     tensor: usize,
     scale: usize,
     zero: Option<usize>,
+    /// How scales are quantised, if they are.
+    over: Option<Over>,
     /// Codes in an item of the tensor.
     per_item: u64,
     packing: Packing,
@@ -128,14 +133,18 @@ struct Stored<'x, 'c> {
 impl Stored<'_, '_> {
     fn parts(&self) -> Vec<(&'static str, usize)> {
         let zero = self.zero.map(|zero| ("zero_point", zero));
-        [("codes", self.tensor), ("scale", self.scale)].into_iter().chain(zero).collect()
+        let over = self.over.iter().flat_map(Over::parts);
+        [("codes", self.tensor), ("scale", self.scale)].into_iter().chain(zero).chain(over).collect()
     }
 
     /// One scale per group: `[in, out]`.
     fn turned(self, lines: u64, along: u64) -> Result<Made> {
         let (cx, info, scales) = (self.cx, self.cx.info(self.tensor), self.cx.info(self.scale));
         let groups = scales.shape.first().copied().unwrap_or_default();
-        let dtype = plain(scales).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
+        let dtype = plain(scales).filter(|dtype| match &self.over {
+            Some(over) => *dtype == over.dtype,
+            None => matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16),
+        });
         let fits = groups > 0 && scales.shape[..] == [groups, along] && lines.is_multiple_of(groups);
         let Some(dtype) = dtype.filter(|_| fits) else {
             let what = format!("{} {:?} does not scale {:?}", scales.encoding, scales.shape, [lines, along]);
@@ -173,7 +182,7 @@ impl Stored<'_, '_> {
             value: self.value.clone(),
             line_group: lines / groups,
             group: 1,
-            scales: Factor::Stored(1, dtype),
+            scales: Factor::Stored(1, dtype, self.over.as_ref().map(|over| over.number)),
             zeros,
         };
         Ok(Made { shape: [along, lines], parts: self.parts(), decoder: Box::new(decoder) })
@@ -182,16 +191,23 @@ impl Stored<'_, '_> {
     /// One scale per row, or one for all: `[out, in]`.
     fn upright(self, rows: u64, cols: u64) -> Result<Made> {
         let (cx, info) = (self.cx, self.cx.info(self.tensor));
-        let scales = factors(cx, 1, self.scale, &[rows, cols], None)?;
+        let scales = match &self.over {
+            Some(over) => over.factors(cx, self.scale, [rows, cols])?,
+            None => factors(cx, 1, self.scale, &[rows, cols], None)?,
+        };
         let (zeros, view) = match self.zero {
             None => (Zeros::None, None),
             Some(zero) if self.per_item == 1 => (Zeros::Stored(zeros_like(cx, 2, zero, self.scale, &scales)?), None),
             Some(zero) => self.packed_zeros(zero, rows, &scales)?,
         };
+        let scales = match &self.over {
+            Some(over) => Scales::Times(scales, over.global(cx, 2 + usize::from(self.zero.is_some()))),
+            None => Scales::Stored(scales),
+        };
         let form = if matches!(zeros, Zeros::None) { Form::Scale } else { Form::ZeroScale };
         let row_bytes = self.packing.row_bytes(cols).ok_or_else(|| malformed(info, "too long"))?;
         let codes = Codes::new(self.packing, self.value.clone(), row_bytes);
-        let inner = Grouped { rows, cols, matrix_rows: rows, codes, form, scales: Scales::Stored(scales), zeros };
+        let inner = Grouped { rows, cols, matrix_rows: rows, codes, form, scales, zeros };
         let (parts, order) = (self.parts(), self.order);
         let made = view.map(|view| (2, view)).into_iter().collect();
         let decoder: Box<dyn Decoder> = match order {
@@ -224,66 +240,5 @@ impl Stored<'_, '_> {
     /// Columns of what is not turned.
     fn cols(&self) -> u64 {
         self.cx.info(self.tensor).shape[1] * self.per_item
-    }
-}
-
-/// What the configuration says of a layer's weight, step by step.
-fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
-    let layer = name.strip_suffix(".weight").unwrap_or(name);
-    let of_layer = cx.config.get("layer_quant_config").and_then(Json::as_object);
-    let of_layer = of_layer.into_iter().flatten().find(|(pattern, _)| fits(pattern, layer));
-    let weight = match of_layer {
-        Some((_, config)) => config.get("weight"),
-        None => cx.config.get("global_quant_config.weight"),
-    };
-    match weight {
-        Some(Json::Array(steps)) => steps.iter().collect(),
-        one => one.into_iter().collect(),
-    }
-}
-
-/// What it says of the first step.
-fn spec<'c>(cx: &Context<'c>, name: &str) -> Option<&'c Json> {
-    steps(cx, name).first().copied()
-}
-
-fn text<'j>(spec: &'j Json, key: &str) -> &'j str {
-    spec.get(key).and_then(Json::as_str).unwrap_or_default()
-}
-
-/// Whether a name fits a pattern with `*`.
-fn fits(pattern: &str, name: &str) -> bool {
-    let mut pieces = pattern.split('*');
-    let first = pieces.next().unwrap_or_default();
-    let Some(mut rest) = name.strip_prefix(first) else { return false };
-    let mut pieces = pieces.peekable();
-    if pieces.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_none() {
-            return rest.ends_with(piece);
-        }
-        let Some(at) = rest.find(piece) else { return false };
-        rest = &rest[at + piece.len()..];
-    }
-    true
-}
-
-/// The configured dtype of a layer's weight, if Quark wrote it.
-pub(super) fn dtype<'c>(cx: &Context<'c>, name: &str) -> Option<&'c str> {
-    spec(cx, name).filter(|_| cx.config.is(&["quark"]))?.get("dtype")?.as_str()
-}
-
-/// Refuses bytes of scales that Quark writes for something other than E8M0.
-pub(super) fn plain_exponents(cx: &Context<'_>, name: &str, info: &TensorInfo) -> Result<()> {
-    let Some(spec) = spec(cx, name).filter(|_| cx.config.is(&["quark"])) else { return Ok(()) };
-    let text = |key| spec.get(key).and_then(Json::as_str);
-    if text("dtype") == Some("mx") {
-        return Err(unsupported(info, "configured as Quark's older MX export, which has no scales beside its codes"));
-    }
-    match text("scale_format") {
-        None | Some("e8m0") => Ok(()),
-        Some(other) => Err(unsupported(info, format!("Quark's scales of the format {other:?} are not undone here"))),
     }
 }

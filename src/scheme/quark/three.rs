@@ -1,7 +1,7 @@
 //! Quark's `int3`: rows of `[out, in]` as a stream of 3 bits in two's complement.
 //!
-//! Scales of groups lie the other way round, `[groups, out]`, though the codes do not. What Quark writes for zero
-//! points has a shape that Quark itself does not read back: only those that are 0 are understood.
+//! Scales of groups lie the other way round, `[groups, out]`, though codes and zero points do not. Zero points are such
+//! a stream too, in rows of the groups of each; Quark packs them so, and makes no room for that shape when it reads.
 //! Source: Quark 0.13, `torch/utils/pack.py` (`Pack_3_bits`), `torch/export/nn/modules/realquantizer.py`.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::Dtype;
-use crate::decode::{Codes, Derived, Factors, Grouped, Place, Scales, Transposed, View, Zeros};
+use crate::decode::{Codes, Derived, Factors, Grouped, Order, PerRow, Place, Scales, Transposed, View, Zeros};
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 use crate::scheme::Weight;
@@ -31,17 +31,8 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
     }
     let scale = cx.beside(stem, ".weight_scale").ok_or_else(|| missing(info, "weight_scale"))?;
     let mut parts = vec![("codes", tensor), ("scale", scale)];
-    if let Some(zero) = cx.beside(stem, ".weight_zero_point") {
-        // symmetric numbers have none but 0
-        let symmetric = spec.get("symmetric").and_then(Json::as_bool) == Some(true);
-        if !symmetric && !cx.peek(zero)?.iter().all(|byte| *byte == 0) {
-            return Err(unsupported(
-                cx.info(zero),
-                "zero points of Quark's int3, whose shape Quark does not read back",
-            ));
-        }
-        parts.push(("zero_point", zero));
-    }
+    let zero = cx.beside(stem, ".weight_zero_point");
+    parts.extend(zero.map(|zero| ("zero_point", zero)));
     let there = cx.info(scale);
     let (mut made, mut scales) = (Vec::new(), None);
     if spec.get("qscheme").and_then(Json::as_str) == Some("per_group") {
@@ -64,6 +55,19 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
         Some(scales) => scales,
         None => factors(cx, 1, scale, &[rows, cols], None)?,
     };
+    // symmetric numbers have none but 0
+    let symmetric = spec.get("symmetric").and_then(Json::as_bool) == Some(true);
+    let zeros = match zero.filter(|_| !symmetric) {
+        Some(zero) => zero_points(cx, zero, [rows, cols], &scales)?,
+        None => None,
+    };
+    let (form, zeros) = match zeros {
+        Some(view) => {
+            made.push((2, view));
+            (Form::ZeroScale, Zeros::Stored(Factors { part: 2, dtype: Dtype::I8, ..scales.clone() }))
+        }
+        None => (Form::Scale, Zeros::None),
+    };
     let mut table = [0.0; 16];
     table.iter_mut().zip([0i8, 1, 2, 3, -4, -3, -2, -1]).for_each(|(value, code)| *value = code.into());
     let inner = Grouped {
@@ -71,10 +75,32 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
         cols,
         matrix_rows: rows,
         codes: Codes::new(Packing::Stream(3), Value::Table(Box::new(table)), cols / 8 * 3),
-        form: Form::Scale,
+        form,
         scales: Scales::Stored(scales),
-        zeros: Zeros::None,
+        zeros,
     };
     let decoder = Derived::new(inner, parts.len(), made);
     Ok(cx.weight("quark", &*info.name, &[rows, cols], &parts, decoder))
+}
+
+/// One for each scale, eight in three bytes; none where all are 0, however many there are.
+fn zero_points(
+    cx: &Context<'_>,
+    zero: usize,
+    [rows, cols]: [u64; 2],
+    scales: &Factors,
+) -> Result<Option<Arc<dyn View>>> {
+    let info = cx.info(zero);
+    let count = if scales.rows == 1 { rows.checked_mul(cols.div_ceil(scales.cols)) } else { None };
+    let count = count.filter(|count| count.is_multiple_of(8) && info.elements().checked_mul(8) == count.checked_mul(3));
+    let Some(rows) = count.filter(|_| plain(info) == Some(Dtype::U8)) else {
+        if cx.peek(zero)?.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let what =
+            format!("{} {:?} is not a zero point of 3 bits for each scale", info.encoding, info.shape.as_slice());
+        return Err(malformed(info, what));
+    };
+    let place = Place::whole(2);
+    Ok(Some(Arc::new(PerRow { place, rows, order: Order::Natural, per_item: 8, bits: 3, signed: true })))
 }

@@ -1,0 +1,77 @@
+//! What Quark's configuration says of a layer's weight.
+
+use serde_json::Value as Json;
+
+use crate::catalog::TensorInfo;
+use crate::error::Result;
+use crate::scheme::context::{Context, unsupported};
+
+/// The steps in which it was quantised: one, or two.
+pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
+    let layer = name.strip_suffix(".weight").unwrap_or(name);
+    let of_layer = cx.config.get("layer_quant_config").and_then(Json::as_object);
+    let of_layer = of_layer.into_iter().flatten().find(|(pattern, _)| fits(pattern, layer));
+    let weight = match of_layer {
+        Some((_, config)) => config.get("weight"),
+        None => cx.config.get("global_quant_config.weight"),
+    };
+    match weight {
+        Some(Json::Array(steps)) => steps.iter().collect(),
+        one => one.into_iter().collect(),
+    }
+}
+
+pub(super) fn text<'j>(spec: &'j Json, key: &str) -> &'j str {
+    spec.get(key).and_then(Json::as_str).unwrap_or_default()
+}
+
+/// Whether a step is about the scales of the one before, and not about its numbers.
+pub(super) fn of_scales(step: &Json) -> bool {
+    step.get("is_scale_quant").and_then(Json::as_bool) == Some(true)
+}
+
+/// Whether a name fits a pattern with `*`.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let mut pieces = pieces.peekable();
+    if pieces.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return rest.ends_with(piece);
+        }
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    true
+}
+
+/// What it says of the first step, if Quark wrote it.
+fn spec<'c>(cx: &Context<'c>, name: &str) -> Option<&'c Json> {
+    steps(cx, name).first().copied().filter(|_| cx.config.is(&["quark"]))
+}
+
+/// The dtype of the codes.
+pub(in crate::scheme) fn dtype<'c>(cx: &Context<'c>, name: &str) -> Option<&'c str> {
+    spec(cx, name)?.get("dtype")?.as_str()
+}
+
+/// What scales are stored as.
+pub(in crate::scheme) fn scale_format<'c>(cx: &Context<'c>, name: &str) -> Option<&'c str> {
+    spec(cx, name)?.get("scale_format")?.as_str()
+}
+
+/// Refuses bytes of scales that Quark writes for something other than E8M0.
+pub(in crate::scheme) fn plain_exponents(cx: &Context<'_>, name: &str, info: &TensorInfo) -> Result<()> {
+    let Some(spec) = spec(cx, name) else { return Ok(()) };
+    if text(spec, "dtype") == "mx" {
+        return Err(unsupported(info, "configured as Quark's older MX export, which has no scales beside its codes"));
+    }
+    match scale_format(cx, name) {
+        None | Some("e8m0") => Ok(()),
+        Some(other) => Err(unsupported(info, format!("Quark's scales of the format {other:?} are not undone here"))),
+    }
+}
