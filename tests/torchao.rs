@@ -2,13 +2,19 @@
 
 mod common;
 
-use common::schemes::{f32s, meets_oracles, noise, refusal, safetensors_with, same, scales, weight};
+use common::schemes::{f32s, i64s, meets_oracles, noise, notes, refusal, safetensors_with, same, scales, weight};
 
 const NAME: &str = "a.fc._weight";
 
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("torchao"), 14);
+    assert_eq!(meets_oracles("torchao"), 15);
+}
+
+/// As torch.save has them: zipped, with a newer pickle, in the container before, and those of torchao 0.13.
+#[test]
+fn pickled_tensors_are_those_of_the_reference() {
+    assert_eq!(meets_oracles("torchao_pickled"), 4);
 }
 
 /// A file whose weight is said to be this.
@@ -49,14 +55,95 @@ fn layouts_that_are_not_known_are_refused() {
     let said = class("Float8Tensor", r#""block_size":[1,16],"is_swizzled_scales":true"#);
     let text = refusal(file(&said, ("F8_E4M3", &[4, 16]), &scale("F32", &[4, 1], 16)), "{}", NAME);
     assert!(text.contains("swizzled"), "{text}");
-    // scales of zero points that are numbers were written for another device
-    let said = class("Int4PlainInt32Tensor", r#""block_size":[1,32]"#);
-    let words = ("a.fc._weight_qdata", "I32", &[4, 8][..], noise(1, 128));
-    let zero = ("a.fc._weight_zero_point", "F32", &[2, 4][..], vec![0; 32]);
+    // zero points of neither XPU nor NPUs
+    let text = refusal(int4_words("I32", vec![0; 32]), "{}", "zero_point");
+    assert!(text.contains("XPU") && text.contains("NPU"), "{text}");
+}
+
+/// Words of 8 codes for a kernel, with groups of 32 and zero points of this dtype.
+fn int4_words(dtype: &'static str, zeros: Vec<u8>) -> Vec<u8> {
+    let said = class("Int4PlainInt32Tensor", r#""block_size":[1,32],"shape":[4,64]"#);
     let metadata = serde_json::json!({"a.fc.weight": said, "tensor_names": "[]"}).to_string();
-    let tensors = [words, scale("F32", &[2, 4], 32)[0].clone(), zero];
-    let text = refusal(safetensors_with(&metadata, &tensors), "{}", NAME);
-    assert!(text.contains("device"), "{text}");
+    let scale = ("a.fc._weight_scale", "F32", &[2, 4][..], f32s(&scales(2, 8)));
+    let zero = ("a.fc._weight_zero_point", dtype, &[2, 4][..], zeros);
+    safetensors_with(&metadata, &[("a.fc._weight_qdata", "I32", &[4, 8], noise(1, 128)), scale, zero])
+}
+
+#[test]
+fn codes_of_npus_have_a_sign_and_zero_points_that_are_floats() {
+    let (codes, s, z) = (noise(1, 128), scales(2, 8), scales(3, 8));
+    let file = int4_words("F32", f32s(&z));
+    let (shape, values) = weight(file.clone(), "{}", "a.fc.weight");
+    assert_eq!(shape, [4, 64]);
+    let value = |i: usize| {
+        let (nibble, factor) = (codes[i / 2] >> (i % 2 * 4) & 15, i % 64 / 32 * 4 + i / 64);
+        (f32::from((nibble << 4).cast_signed() >> 4) - z[factor]) * s[factor]
+    };
+    same(&values, &(0..256).map(value).collect::<Vec<_>>());
+    assert!(notes(file, "{}").join("").contains("NPU"));
+}
+
+/// Codes that were turned before they were saved are packed along columns.
+#[test]
+fn a_shape_that_codes_do_not_have_is_refused() {
+    let said =
+        |shape: &str| class("NVFP4Tensor", &format!(r#""block_size":16,"is_swizzled_scales":false,"shape":{shape}"#));
+    let scale = [
+        ("a.fc._weight_scale", "F8_E4M3", &[4, 2][..], noise(2, 8)),
+        ("a.fc._weight_per_tensor_scale", "F32", &[], f32s(&[1.0])),
+    ];
+    weight(file(&said("[4,32]"), ("U8", &[4, 16]), &scale), "{}", "a.fc.weight");
+    for shape in ["[8,16]", "[128]", "[4,32,1]", "[4,-32]", "[]", "\"x\"", "null"] {
+        let text = refusal(file(&said(shape), ("U8", &[4, 16]), &scale), "{}", NAME);
+        assert!(text.contains("contiguous"), "{text}");
+    }
+}
+
+/// The class of the versions before 0.14, as it is listed where it was pickled.
+fn affine(data: &str, codes: (&str, &str, &[u64]), zero: (&str, Vec<u8>)) -> Vec<u8> {
+    let said = class("AffineQuantizedTensor", data);
+    let metadata = serde_json::json!({"a.fc.weight": said, "tensor_names": "[]"}).to_string();
+    let name = format!("a.fc._weight_{}", codes.0);
+    let n = usize::try_from(codes.2.iter().product::<u64>()).unwrap();
+    let tensors = [
+        (&*name, codes.1, codes.2, noise(1, n)),
+        ("a.fc._weight_scale", "F32", &[4, 2], f32s(&scales(2, 8))),
+        ("a.fc._weight_zero_point", zero.0, &[4, 2], zero.1),
+    ];
+    safetensors_with(&metadata, &tensors)
+}
+
+#[test]
+fn affine_tensors_subtract_whole_zero_points() {
+    let data = |domain: u32| {
+        format!(
+            r#""block_size":[1,16],"shape":[4,32],"zero_point_domain":{{"_type":"ZeroPointDomain","_data":{domain}}}"#
+        )
+    };
+    let (codes, s, z) = (noise(1, 128), scales(2, 8), noise(3, 8));
+    let zeros: Vec<i64> = z.iter().map(|z| i64::from(z.cast_signed())).collect();
+    for dtype in ["I8", "U8"] {
+        let file = affine(&data(1), ("int_data", dtype, &[4, 32]), ("I64", i64s(&zeros)));
+        let (shape, values) = weight(file, "{}", "a.fc.weight");
+        assert_eq!(shape, [4, 32]);
+        let code = |i: usize| if dtype == "I8" { f32::from(codes[i].cast_signed()) } else { f32::from(codes[i]) };
+        let value = |i: usize| (code(i) - f32::from(z[i / 16].cast_signed())) * s[i / 16];
+        same(&values, &(0..128).map(value).collect::<Vec<_>>());
+    }
+    let refused = |data: &str, codes| refusal(affine(data, codes, ("I64", i64s(&zeros))), "{}", NAME);
+    let text = refused(&data(2), ("int_data", "I8", &[4, 32]));
+    assert!(text.contains("zero points"), "{text}");
+    refused(&data(1), ("packed_weight", "I8", &[4, 32]));
+    refused(&data(1), ("int_data", "I8", &[4, 48]));
+    refused(&(data(1) + r#","transposed":true"#), ("int_data", "I8", &[4, 32]));
+}
+
+#[test]
+fn codes_packed_with_their_scales_are_refused_with_a_remedy() {
+    let metadata = serde_json::json!({"a.fc.weight": class("IntxOpaqueTensor", ""), "tensor_names": "[]"}).to_string();
+    let file = safetensors_with(&metadata, &[("a.fc._weight_packed_weights", "I8", &[400], noise(1, 400))]);
+    let text = refusal(file, "{}", "a.fc._weight_packed_weights");
+    assert!(text.contains("IntxUnpackedToInt8Tensor"), "{text}");
 }
 
 #[test]

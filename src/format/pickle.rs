@@ -16,6 +16,7 @@ mod opcode;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod torchao;
 pub(crate) mod world;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -13,6 +13,7 @@ mod quantized;
 mod rebuild;
 mod sparse;
 mod storage;
+mod subclass;
 #[cfg(test)]
 mod tests;
 mod zip;

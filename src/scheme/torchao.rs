@@ -5,6 +5,7 @@
 //! Classes: `Float8Tensor` (`q * scale`), `Int8Tensor` and `IntxUnpackedToInt8Tensor` (`(q - zero) * scale`),
 //! `MXTensor` (E8M0 scales), `NVFP4Tensor` (E4M3 scales, times `per_tensor_scale`), whose scales may be swizzled, as
 //! cuBLAS wants them; and those of `int4.rs`. Where inputs are multiplied by `act_pre_scale`, columns are in the end.
+//! Pickled tensors of these classes are listed in the same way, and with their shape.
 //! Source: torchao 0.18 `prototype/safetensors/*.py`, `quantization/quantize_/workflows/`,
 //! `prototype/mx_formats/{mx,nvfp4}_tensor.py` and `utils.py` (`to_blocked`), `quantization/quant_primitives.py`.
 
@@ -27,9 +28,26 @@ use super::context::{Context, malformed, plain, stem, unsupported};
 use super::grain::{factors, stack};
 use super::plain::missing;
 
+/// What codes are called: in classes as they are, and in those before 0.14.
+static CODES: &[&str] = &["_qdata", "_packed_weights", "_int_data", "_packed_weight", "_float8_data"];
+
+/// Classes whose bytes only their kernels can read, and why.
+static KERNELS: &[(&str, &str)] = &[
+    (
+        "Int4PreshuffledTensor",
+        "whose codes lie in the order in which one GPU's kernel loads them into its registers, which was not checked \
+         here; save it as an Int4Tensor (packing format `plain`)",
+    ),
+    (
+        "IntxOpaqueTensor",
+        "in which codes, scales and sums are packed together for the kernels of one CPU; save it before it is packed, as \
+         an IntxUnpackedToInt8Tensor",
+    ),
+];
+
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
-    let Some(flat) = stem(info, "_qdata") else { return Ok(None) };
+    let Some(flat) = CODES.iter().find_map(|codes| stem(info, codes)) else { return Ok(None) };
     // `m._weight` is flattened from `m.weight`
     let Some((module, own)) = flat.rsplit_once("._").or_else(|| Some(("", flat.strip_prefix('_')?))) else {
         return Ok(None);
@@ -47,9 +65,20 @@ fn weight(cx: &Context<'_>, tensor: usize, name: &str, flat: &str, said: &Json) 
     let class = said.get("_type").and_then(Json::as_str).unwrap_or_default();
     let data = |key: &str| said.get("_data").and_then(|data| data.get(key));
     let beside = |key: &str| cx.beside(flat, &["_", key].concat());
-    if let Some(claim) = int4::class(class) {
+    if let Some((_, why)) = KERNELS.iter().find(|(known, _)| *known == class) {
+        return Err(unsupported(info, format!("torchao's {class}, {why}")));
+    }
+    if data("transposed").is_some_and(|on| on.as_bool() != Some(false)) {
+        return Err(unsupported(info, format!("a {class} that was turned: it is one only inside of a computation")));
+    }
+    // the number of the choice that zero points are floats
+    let floats = data("zero_point_domain").and_then(|domain| domain.get("_data")?.as_u64()) == Some(2);
+    if class == "AffineQuantizedTensor" && floats != info.name.ends_with("_packed_weight") {
+        return Err(unsupported(info, format!("a {class} with zero points of another kind than its codes have")));
+    }
+    if let Some(claim) = int4::class(class, &info.name) {
         let made = claim(cx, &int4::Said { info, tensor, flat, said, class })?;
-        return smoothed(cx, name, made, beside("act_pre_scale"));
+        return finished(cx, name, made, data("shape"), beside("act_pre_scale"));
     }
     let swizzled = data("is_swizzled_scales").is_some_and(|on| on.as_bool() != Some(false));
     let scale = beside("scale").ok_or_else(|| missing(info, "scale"))?;
@@ -62,6 +91,10 @@ fn weight(cx: &Context<'_>, tensor: usize, name: &str, flat: &str, said: &Json) 
         "Float8Tensor" | "Int8Tensor" | "IntxUnpackedToInt8Tensor" => {
             let whole = class != "Float8Tensor";
             let value = dtype.filter(|d| *d != Dtype::U8 && whole == (*d == Dtype::I8)).and_then(Value::of);
+            ((Packing::Bytes, value.ok_or_else(not)?), None)
+        }
+        "AffineQuantizedTensor" => {
+            let value = dtype.and_then(Value::of);
             ((Packing::Bytes, value.ok_or_else(not)?), None)
         }
         "MXTensor" => match (data("elem_dtype").and_then(dtype_name), dtype) {
@@ -124,7 +157,7 @@ fn weight(cx: &Context<'_>, tensor: usize, name: &str, flat: &str, said: &Json) 
     } else {
         Box::new(decoder)
     };
-    smoothed(cx, name, Made { shape, parts, decoder }, beside("act_pre_scale"))
+    finished(cx, name, Made { shape, parts, decoder }, data("shape"), beside("act_pre_scale"))
 }
 
 /// A weight in the basis of inputs that were multiplied, if they were.
@@ -134,9 +167,19 @@ struct Made {
     decoder: Box<dyn Decoder>,
 }
 
-/// The weight, in the basis of the inputs as they come.
-fn smoothed(cx: &Context<'_>, name: &str, made: Made, factors: Option<usize>) -> Result<Weight> {
+/// The weight, in the basis of the inputs as they come; its shape must be the one that is said of it, if one is.
+fn finished(cx: &Context<'_>, name: &str, made: Made, said: Option<&Json>, factors: Option<usize>) -> Result<Weight> {
     let Made { shape, mut parts, decoder } = made;
+    let same = |sizes: &Json| {
+        sizes.as_array().is_some_and(|sizes| sizes.iter().map(Json::as_u64).eq(shape.iter().map(|n| Some(*n))))
+    };
+    if said.is_some_and(|sizes| !same(sizes)) {
+        let what = format!(
+            "its codes make {shape:?}, and are said to make {}: turned or filled up; make it contiguous before saving",
+            said.unwrap_or(&Json::Null)
+        );
+        return Err(unsupported(cx.info(parts[0].1), what));
+    }
     let Some(factors) = factors else { return Ok(cx.weight_by("torchao", name, &shape, &parts, decoder.into())) };
     let (info, cols) = (cx.info(factors), shape.last().copied().unwrap_or_default());
     let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));

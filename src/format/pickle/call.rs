@@ -84,6 +84,7 @@ impl Machine<'_, '_> {
                 | Global::Complex
                 | Global::TensorClass
                 | Global::Typed
+                | Global::Torchao(_)
                 | Global::Numpy(Numpy::Scalar | Numpy::Reconstruct | Numpy::Dtype),
             )
             | Value::Script(_) => self.heap.add_call(callee, args)?,
@@ -158,7 +159,7 @@ impl Machine<'_, '_> {
                     call.callee,
                     Value::Script(_)
                         | Value::Global(
-                            Global::TensorClass | Global::Numpy(Numpy::Reconstruct) | Global::Numpy(Numpy::Dtype)
+                            Global::TensorClass | Global::Torchao(_) | Global::Numpy(Numpy::Reconstruct | Numpy::Dtype)
                         )
                 );
                 if !takes || call.state.is_some() {

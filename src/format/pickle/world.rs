@@ -1,11 +1,12 @@
 //! The closed world: every global that a pickle may name, and what it stands for.
 //!
 //! Source: `torch/_weights_only_unpickler.py` (`_get_allowed_globals`), widened by the classes of
-//! plain data that real checkpoints carry (numpy scalars and arrays, `defaultdict`) and by what
-//! TorchScript archives name. Naming one of these runs nothing: they are words with a fixed
+//! plain data that real checkpoints carry (numpy scalars and arrays, `defaultdict`), by torchao's classes and by
+//! what TorchScript archives name. Naming one of these runs nothing: they are words with a fixed
 //! meaning. Everything else is refused.
 
 pub(crate) use super::dtypes::TorchDtype;
+pub(crate) use super::torchao::Torchao;
 
 /// A global with a known meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) enum Global {
     Numpy(Numpy),
     /// TorchScript's marks on a value: the value is the first argument.
     Typed,
+    /// A class of tensors, or of what describes them.
+    Torchao(Torchao),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +122,7 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
             _ => NUMPY_CLASSES.contains(&name).then_some(Global::Numpy(Numpy::Class)),
         },
         "numpy.dtypes" => NUMPY_DTYPES.contains(&name).then_some(Global::Numpy(Numpy::Class)),
+        _ if module.starts_with("torchao.") => Torchao::named(name).map(Global::Torchao),
         _ => None,
     }
 }

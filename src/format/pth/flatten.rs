@@ -3,13 +3,14 @@
 //! The walk keeps its own stack. A value may be reached by many paths, and each path is a name: what
 //! that costs is charged as it is spent, so that ten levels of ten references end in a limit.
 
-use crate::catalog::{Catalog, TensorInfo, quote};
+use crate::catalog::{Catalog, Refused, TensorInfo, quote};
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Heap, Id, Value};
 use crate::metadata;
 
 use super::leaf::{key_len, leaf, write_key};
 use super::rebuild::{Made, Rebuilt};
+use super::subclass::{self, Subclass};
 
 /// A container that is being walked through.
 struct Frame<'h> {
@@ -98,6 +99,8 @@ impl<'h> Walk<'h, '_, '_> {
         match made {
             Some(&Made::Tensor(index)) => return self.tensor(index),
             Some(Made::Shown(value)) => return self.show(value.clone()),
+            Some(Made::Refused(why)) => return self.refused(&why.clone()),
+            Some(Made::Subclass(tensor)) => return self.subclass(&tensor.clone()),
             _ => {}
         }
         if let Some(value) = leaf(heap, id)? {
@@ -167,6 +170,29 @@ impl<'h> Walk<'h, '_, '_> {
         let bytes = self.path.len() + 2 * size_of::<(Box<str>, metadata::Value)>();
         self.heap.budget().memory(bytes as u64, "the metadata")?;
         self.catalog.metadata.push(&*self.path, value);
+        Ok(())
+    }
+
+    fn refused(&mut self, why: &str) -> Result<()> {
+        self.heap.budget().tensors(1)?;
+        let bytes = self.path.len() + why.len() + size_of::<Refused>();
+        self.heap.budget().memory(bytes as u64, "the list of tensors")?;
+        self.catalog.refused.push(Refused { name: (&*self.path).into(), reason: why.into() });
+        Ok(())
+    }
+
+    /// A tensor that is several: each under a name of its own, and what they are under this one.
+    fn subclass(&mut self, tensor: &Subclass) -> Result<()> {
+        self.heap.budget().memory((tensor.room() + self.path.len()) as u64, "the metadata")?;
+        self.show(metadata::Value::text(tensor.said()))?;
+        let prefix = subclass::prefix(&self.path);
+        let whole = std::mem::replace(&mut self.path, prefix.clone());
+        for (name, index) in &tensor.parts {
+            self.path.truncate(prefix.len());
+            self.path.push_str(name);
+            self.tensor(*index)?;
+        }
+        self.path = whole;
         Ok(())
     }
 

@@ -77,11 +77,15 @@ impl Geometry {
         }
         let empty = self.span == 0;
         let first = self.offset.min(held);
-        if !first.is_multiple_of(per_item) {
-            return Err(Error::unsupported(format!("a view of torch.{} that begins inside a byte", dtype.name())));
+        let row_major = empty || self.row_major();
+        // PyTorch counts the offset in bytes there, so that it reads others, and brings no strides into order
+        if per_item > 1 && !(empty || row_major && first == 0) {
+            return Err(Error::unsupported(format!(
+                "a view of a part of torch.{}, whose codes share bytes: PyTorch reads none; dequantise it before it is cut",
+                dtype.name()
+            )));
         }
         let lead = storage.start + first / per_item * item; // inside the storage
-        let row_major = empty || self.row_major();
         let mut info = described(self.shape, dtype)?;
         if storage.deflated {
             info.bytes = member.bytes;

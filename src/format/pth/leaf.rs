@@ -31,6 +31,7 @@ pub(super) fn leaf(heap: &Heap<'_>, id: Id) -> Result<Option<metadata::Value>> {
         }
         Value::Global(global) => text(match global {
             Global::Dtype(dtype) => format!("torch.{}", dtype.name()),
+            Global::Torchao(class) => class.name().to_owned(),
             other => format!("{other:?}"),
         }),
         Value::Script(span) => text(cut(heap.text(span)).to_owned()),

@@ -3,15 +3,18 @@
 //! Source: `torch/_utils.py` and `torch/_tensor.py`. Each call is interpreted once, in the order the
 //! pickle made them, so that the tensors inside a call are known when it is reached.
 
+use std::rc::Rc;
+
 use crate::Dtype;
 use crate::catalog::{ByteRange, Layout, Member, TensorInfo};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::pickle::heap::{Call, Heap, Id, Value};
 use crate::format::pickle::world::{Global, Rebuild, TorchDtype};
 use crate::metadata;
 
 use super::geometry::{Geometry, described, dims};
 use super::storage::{Storage, StorageId, Storages};
+use super::subclass::{self, Subclass};
 use super::{lazy, numpy, quantized, sparse};
 
 /// What a call stands for.
@@ -25,6 +28,10 @@ pub(super) enum Made {
     Shown(metadata::Value),
     /// A TorchScript object: what it holds.
     Object(Option<Id>),
+    /// A tensor that cannot be read, and why.
+    Refused(Rc<str>),
+    /// A tensor that is several.
+    Subclass(Rc<Subclass>),
 }
 
 /// The calls of a heap, interpreted.
@@ -106,6 +113,8 @@ impl<'h> Work<'h, '_, '_> {
                 }
                 _ => return Err(wrong("complex")),
             })),
+            // says how to multiply by a tensor
+            Global::Torchao(_) => Ok(Made::Object(None)),
             Global::Numpy(kind) => numpy::shown(heap, kind, args, call.state).map(Made::Shown),
             _ => Err(wrong("a call")),
         }
@@ -137,8 +146,14 @@ impl<'h> Work<'h, '_, '_> {
                 return self.same(data);
             }
             (Rebuild::Quantized, &[storage, offset, size, stride, params, _, _]) => {
-                let info = self.strided(storage, [offset, size, stride], None)?;
-                quantized::apply(self, info, params)?
+                match self.strided(storage, [offset, size, stride], None) {
+                    Ok(info) => quantized::apply(self, info, params)?,
+                    // of this tensor: the others can be read
+                    Err(e) => match e.kind() {
+                        ErrorKind::Unsupported(why) => return Ok(Made::Refused(why.as_str().into())),
+                        _ => return Err(e),
+                    },
+                }
             }
             (Rebuild::Sparse, &[layout, data]) => sparse::rebuild(self, layout, data)?,
             (Rebuild::Meta, &[dtype, size, stride, _]) | (Rebuild::Wrapper, &[_, dtype, size, stride, _, _, _, _]) => {
@@ -171,10 +186,18 @@ impl<'h> Work<'h, '_, '_> {
 
     /// `_rebuild_from_type_v2(func, type, args, state)`: a tensor with a class and attributes.
     fn typed(&mut self, args: &'h [Id]) -> Result<Made> {
-        let &[func, _class, inner, _attributes] = args else { return Err(wrong("a tensor's description")) };
+        let &[func, class, inner, attributes] = args else { return Err(wrong("a tensor's description")) };
         match (self.heap.get(func), self.heap.get(inner)) {
             (Value::Global(Global::Rebuild(how)), Value::Tuple(inner)) if how != Rebuild::FromType => {
-                self.rebuild(how, self.heap.items(inner))
+                let inner = self.heap.items(inner);
+                match (how, self.heap.get(class), inner) {
+                    (Rebuild::Wrapper, Value::Global(Global::Torchao(class)), &[_, _, size, ..])
+                        if class.is_tensor() =>
+                    {
+                        Ok(Made::Subclass(Rc::new(subclass::rebuild(self, class, size, attributes)?)))
+                    }
+                    _ => self.rebuild(how, inner),
+                }
             }
             _ => Err(wrong("a tensor with attributes")),
         }
@@ -229,7 +252,7 @@ impl<'h> Work<'h, '_, '_> {
         }
     }
 
-    fn made(&self, id: Id) -> Option<&Made> {
+    pub(super) fn made(&self, id: Id) -> Option<&Made> {
         match self.heap.get(id) {
             Value::Call(index) => self.made.get(index as usize),
             _ => None,
@@ -255,8 +278,10 @@ impl<'h> Work<'h, '_, '_> {
     }
 
     fn same(&self, data: Id) -> Result<Made> {
-        self.tensor(data)?;
-        self.made(data).cloned().ok_or_else(|| wrong("a parameter"))
+        match self.made(data) {
+            Some(made @ (Made::Tensor(_) | Made::Subclass(_) | Made::Refused(_))) => Ok(made.clone()),
+            _ => Err(wrong("a parameter")),
+        }
     }
 
     pub(super) fn warn(&mut self, warning: String) {

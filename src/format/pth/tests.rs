@@ -206,3 +206,95 @@ fn the_length_of_a_header_is_no_pickle() {
     bytes.extend(format!("{:<640}", "{}").bytes());
     assert_eq!(crate::Checkpoint::from_bytes(bytes).unwrap().catalog().format, "safetensors");
 }
+
+/// `_rebuild_from_type_v2` of a wrapper `[2, 3]` of this class of torchao's, with these attributes.
+fn subclass(class: &str, size: &str, attributes: &[u8]) -> Vec<u8> {
+    let class = format!("ctorchao.quantization\n{class}\n");
+    let mut bytes = b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n".to_vec();
+    bytes.extend(format!("{class}({class}ctorch\nfloat32\n({size}t(I3\nI1\ntI0\nNNI00\nt").bytes());
+    bytes.extend(attributes);
+    bytes.extend(b"tR");
+    bytes
+}
+
+fn listed_subclass(class: &str, size: &str, attributes: &[u8]) -> Result<Catalog> {
+    let object = [b"\x80\x02}U\x08a.weight", &*subclass(class, size, attributes), b"s."].concat();
+    listed(stream(&object, &[("0", &[0.0; 6])]))
+}
+
+#[test]
+fn a_tensor_of_torchaos_is_listed_as_its_parts() {
+    let t = tensor("I0\n", "I2\nI3\n", "I3\nI1\n");
+    // what describes how to multiply is an object with a state, and left out; so is what no class has
+    let kernel = &b"ctorchao.quantization.granularity\nPerRow\n)\x81}U\x03dimI1\nsb"[..];
+    let attributes = [
+        &b"}(U\x05qdata"[..],
+        &t,
+        b"U\x0ablock_size](I1\nI3\neU\x04noneNU\x02onI01\nU\x05dtypectorch\nfloat16\nU\x04kind",
+        kernel,
+        b"U\x04many](",
+        &b"I1\n".repeat(65),
+        b"eu",
+    ];
+    let catalog = listed_subclass("Int8Tensor", "I2\nI3\n", &attributes.concat()).unwrap();
+    let names: Vec<&str> = catalog.tensors().iter().map(|t| &*t.name).collect();
+    assert_eq!(names, ["a._weight_qdata"]);
+    let said: serde_json::Value = serde_json::from_str(catalog.metadata.text("a.weight").unwrap()).unwrap();
+    let data = serde_json::json!({
+        "block_size": [1, 3], "on": true, "shape": [2, 3], "dtype": {"_type": "torch.dtype", "_data": "float16"},
+    });
+    let expected = serde_json::json!({"_type": "Int8Tensor", "_data": data, "_tensor_data_names": ["qdata"]});
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn what_is_no_tensor_of_torchaos_is_refused() {
+    let refused = |class| listed_subclass(class, "I2\nI3\n", b"}").unwrap_err();
+    for class in ["Int9Tensor", "int8Tensor", "Int8Tensor.__class__", ""] {
+        let error = refused(class);
+        assert!(matches!(error.kind(), ErrorKind::RefusedGlobal { name, .. } if name == class), "{error}");
+    }
+    let malformed = |size, attributes| listed_subclass("Int8Tensor", size, attributes).unwrap_err();
+    for (size, attributes) in
+        [("I2\nI3\n", &b"]"[..]), ("I2\nI3\n", b"N"), ("I2\nI3\n", b"}I1\nI1\ns"), ("I-2\nI3\n", b"}"), ("N", b"}")]
+    {
+        let error = malformed(size, attributes);
+        assert!(matches!(error.kind(), ErrorKind::Malformed(_)), "{error}");
+    }
+}
+
+#[test]
+fn attributes_that_many_tensors_share_end_in_a_limit() {
+    let mut object = b"\x80\x02}(".to_vec();
+    for name in 0..1000u16 {
+        object.extend(format!("V{name}\nI1\n").bytes());
+    }
+    object.extend(b"uq\x00](");
+    let one = subclass("Int8Tensor", "I2\n", b"h\x00");
+    object.extend(one.repeat(1000));
+    object.extend(b"e.");
+    let limits = Limits { steps: 200_000, ..Limits::default() };
+    let error = listed_with(stream(&object, &[]), limits).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "steps", .. }), "{error}");
+}
+
+#[test]
+fn views_of_codes_that_share_bytes_are_listed_as_refused() {
+    let listed = |offset: &str, size: &str, stride: &str| {
+        let mut object =
+            b"\x80\x02}U\x01wctorch._utils\n_rebuild_qtensor\n((U\x07storagectorch\nQUInt4x2Storage\n".to_vec();
+        object.extend(format!("U\x010U\x03cpuK\x06NtQ{offset}({size}t({stride}t").bytes());
+        object.extend(b"(ctorch\nper_tensor_affine\nF0.5\nK\x07tI00\nNtRs.");
+        listed(stream(&object, &[("0", &[0.0; 6])]))
+    };
+    assert_eq!(listed("I0\n", "I3\nI4\n", "I4\nI1\n").unwrap().tensors()[0].bytes.len, 6);
+    for (offset, size, stride) in
+        [("I2\n", "I2\n", "I1\n"), ("I1\n", "I2\n", "I1\n"), ("I0\n", "I3\nI2\n", "I1\nI3\n"), ("I0\n", "I3\n", "I0\n")]
+    {
+        let catalog = listed(offset, size, stride).unwrap();
+        assert!(catalog.tensors().is_empty());
+        let [refused] = &catalog.refused[..] else { panic!("{:?}", catalog.refused) };
+        assert!(&*refused.name == "w" && refused.reason.contains("dequantise"), "{refused:?}");
+    }
+    assert!(listed("I0\n", "I13\n", "I1\n").is_err());
+}

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `Int4Tensor` | `[…, out, in / 2]`, two's complement | `scale`, `zero_point` `[…, groups, out]` | `q * scale + zero` |
 //! | `Int4PlainInt32Tensor` | I32 `[out, in / 8]`, of XPU's kernels | the same, zero points in I8 | `(q - zero) * scale` |
+//! | the same | the same, two's complement, of NPUs' kernels | the same, zero points in floats | `(q - zero) * scale` |
 //! | `Int4TilePackedTo4dTensor` | I32 `[…, out / 8, in / 16i, 32, i / 2]` | `scale_and_zero` `[…, groups, out, 2]` | `(q - 8) * scale + zero` |
 //!
 //! Tiles are filled up with rows and columns that the weight's `shape` does not have. On ROCm they are of 16 rows, and
@@ -11,7 +12,8 @@
 //!
 //! Sources: torchao 0.18 `quantization/quantize_/workflows/int4/*.py`, `quantization/quant_primitives.py`
 //! (`_dequantize_affine_tinygemm`); MSLK's `pack_int4` and `int4_row_quantize_zp`; PyTorch's `int4mm.cu`
-//! (`matrix_to_m16n8k16_Bint4_layout`) and, for XPU, its `WeightInt4PackKernel`. None of it runs without its device.
+//! (`matrix_to_m16n8k16_Bint4_layout`) and, for XPU, its `WeightInt4PackKernel`; CANN's `aclnnConvertWeightToINT4Pack`.
+//! None of it runs without its device.
 
 use std::sync::Arc;
 
@@ -41,9 +43,10 @@ pub(super) struct Said<'x> {
 
 type Claim = fn(&Context<'_>, &Said<'_>) -> Result<Made>;
 
-/// Who reads this class.
-pub(super) fn class(name: &str) -> Option<Claim> {
+/// Who reads this class, whose codes have this name.
+pub(super) fn class(name: &str, codes: &str) -> Option<Claim> {
     Some(match name {
+        "AffineQuantizedTensor" if codes.ends_with("_packed_weight") => tiles,
         "Int4Tensor" => halves,
         "Int4PlainInt32Tensor" => words,
         "Int4TilePackedTo4dTensor" => tiles,
@@ -135,12 +138,22 @@ fn words(cx: &Context<'_>, said: &Said<'_>) -> Result<Made> {
         return Err(said.wrong());
     }
     let zero = cx.info(said.part(cx, "zero_point")?);
-    if plain(zero) != Some(Dtype::I8) {
-        let what =
-            format!("{} where zero points in I8 belong: it was written for another device than XPU", zero.encoding);
-        return Err(unsupported(zero, what));
+    match plain(zero) {
+        Some(Dtype::I8) => rows(cx, said, 8, Value::Unsigned, Form::ZeroScale, &[Dtype::I8]),
+        Some(dtype) if FLOATS.contains(&dtype) => {
+            cx.note(
+                "torchao's 4 bits of NPUs are read as they are quantised, (q - zero) * scale: of the kernel they are for \
+                 it is said that it adds zero points",
+            );
+            let value = Value::Table(Box::new(SIGNED_NIBBLES));
+            rows(cx, said, 8, value, Form::ZeroScale, FLOATS)
+        }
+        _ => {
+            let what =
+                format!("{} where zero points in I8 belong, as XPU has them, or floats, as NPUs do", zero.encoding);
+            Err(unsupported(zero, what))
+        }
     }
-    rows(cx, said, 8, Value::Unsigned, Form::ZeroScale, &[Dtype::I8])
 }
 
 /// Rows of codes, the lowest bits first, with factors the other way round.
