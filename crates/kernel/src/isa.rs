@@ -16,12 +16,13 @@ pub(crate) enum Isa {
     Avx512,
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Neon,
 }
 
 impl Isa {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Baseline if cfg!(target_arch = "aarch64") => "neon",
             Self::Baseline => "baseline",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => "avx2",
@@ -29,6 +30,8 @@ impl Isa {
             Self::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16 => "avx512bf16",
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Self::Neon => "neon",
         }
     }
 
@@ -50,6 +53,8 @@ impl Isa {
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16 => Self::Avx512.usable() && is_x86_feature_detected!("avx512bf16"),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
         }
     }
 }
@@ -125,6 +130,8 @@ macro_rules! kernel {
             use $crate::lanes::Baseline;
             #[cfg(target_arch = "x86_64")]
             use $crate::lanes::{Avx2, Avx512, Avx512Bf16};
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            use $crate::lanes::Neon;
 
             fn baseline<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
                 let $s = Baseline;
@@ -152,6 +159,13 @@ macro_rules! kernel {
                 $call;
             }
 
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            #[target_feature(enable = "neon")]
+            fn neon<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+                let $s = Neon::here();
+                $call;
+            }
+
             $crate::Kernel {
                 builds: &[
                     #[cfg(target_arch = "x86_64")]
@@ -166,6 +180,8 @@ macro_rules! kernel {
                     Build { isa: Isa::Avx512, f32: avx512::<F32>, f16: avx512::<F16>, bf16: avx512::<Bf16> },
                     #[cfg(target_arch = "x86_64")]
                     Build { isa: Isa::Avx2, f32: avx2::<F32>, f16: avx2::<F16>, bf16: avx2::<Bf16> },
+                    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                    Build { isa: Isa::Neon, f32: neon::<F32>, f16: neon::<F16>, bf16: neon::<Bf16> },
                     Build { isa: Isa::Baseline, f32: baseline::<F32>, f16: baseline::<F16>, bf16: baseline::<Bf16> },
                 ],
             }
@@ -175,7 +191,7 @@ macro_rules! kernel {
 pub(crate) use kernel;
 
 /// Writes a token's operations, each as a function that is compiled with the token's features.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 macro_rules! primitives {
     ($features:literal; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {$(
         #[inline(always)]
@@ -189,5 +205,5 @@ macro_rules! primitives {
         }
     )*};
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 pub(crate) use primitives;

@@ -9,6 +9,10 @@ mod baseline;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use baseline::Baseline;
 
@@ -17,6 +21,9 @@ pub(crate) use {
     avx2::Avx2,
     avx512::{Avx512, Avx512Bf16},
 };
+
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+pub(crate) use neon::Neon;
 
 /// An instruction set's operations.
 pub(crate) trait Lanes: Copy + 'static {
