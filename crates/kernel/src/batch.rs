@@ -59,19 +59,27 @@ pub(crate) fn finite(scales: &[f32]) -> bool {
     scales.iter().fold(true, |all, scale| all & scale.is_finite())
 }
 
-/// Blocks with sixteen bytes of codes at `at`, whose nibbles choose among the values that a block's numbers make.
+/// Blocks with sixteen bytes of codes at `at`, whose nibbles choose among what the values become: times the block's `d`,
+/// plus its `m` if there are any.
 #[inline(always)]
-pub(crate) fn nibbles<S: Lanes, O: Element, T, const PLAIN: bool, const N: usize>(
+#[allow(clippy::too_many_arguments)] // inlined
+pub(crate) fn nibbles<S: Lanes, O: Element, const PLAIN: bool, const N: usize>(
     s: S,
     blocks: &[[u8; N]; 16],
     at: usize,
-    mut numbers: impl Iterator<Item = T>,
-    values: impl Fn(T) -> S::Floats,
+    values: S::Floats,
+    d: &[f32],
+    m: &[f32],
     out: &mut [[O::Cell; 32]; 16],
 ) {
-    for (blocks, out) in blocks.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<2>().0) {
-        let (Some(first), Some(second)) = (numbers.next(), numbers.next()) else { break };
-        let tables = O::tables::<S, PLAIN>(s, [values(first), values(second)]);
+    let d = d.as_chunks::<2>().0;
+    let mut m = m.as_chunks::<2>().0.iter();
+    for ((blocks, out), d) in blocks.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<2>().0).zip(d) {
+        let (mut first, mut second) = (s.mul(values, s.splat(d[0])), s.mul(values, s.splat(d[1])));
+        if let Some(m) = m.next() {
+            (first, second) = (s.add(first, s.splat(m[0])), s.add(second, s.splat(m[1])));
+        }
+        let tables = O::tables::<S, PLAIN>(s, [first, second]);
         O::pick(s, tables, [0; 2], s.nibbles(part(&blocks[0], at)), &mut out[0]);
         O::pick(s, tables, [1; 2], s.nibbles(part(&blocks[1], at)), &mut out[1]);
     }

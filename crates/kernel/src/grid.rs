@@ -8,9 +8,13 @@ use super::{Element, Lanes, tables};
 pub(crate) fn quarter_scales<S: Lanes>(s: S, d: f32, scales: &[u8; 8]) -> [[f32; 16]; 2] {
     let mut padded = [0; 16];
     padded[..8].copy_from_slice(scales);
-    let nibbles = s.unsigned(s.nibbles(&padded));
-    let scale = |x: S::Floats| s.mul(s.mul(s.splat(d), s.add(s.splat(0.5), x)), s.splat(0.25));
-    kept(nibbles.map(|x| s.array(scale(x))))
+    let [low, high] = s.unsigned(s.nibbles(&padded));
+    kept([s.array(quarter(s, d, low)), s.array(quarter(s, d, high))])
+}
+
+#[inline(always)]
+fn quarter<S: Lanes>(s: S, d: f32, scales: S::Floats) -> S::Floats {
+    s.mul(s.mul(s.splat(d), s.add(s.splat(0.5), scales)), s.splat(0.25))
 }
 
 /// A group's signs from its word of four times seven bits: the eighth makes their number even.

@@ -11,11 +11,10 @@ fn iq4_nl<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
         let d = batch::scales(s, blocks, 0);
         let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
-        let values = |d: &f32| s.mul(s.splat(*d), values);
         if O::PARTICULAR && !finite {
-            batch::nibbles::<S, O, _, false, 18>(s, blocks, 2, d.iter(), values, out);
+            batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, d, &[], out);
         } else {
-            batch::nibbles::<S, O, _, true, 18>(s, blocks, 2, d.iter(), values, out);
+            batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, d, &[], out);
         }
     });
 }

@@ -11,11 +11,10 @@ fn mxfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     batch::sixteens::<O, 17, 32>(blocks, out, |blocks, out| {
         let d: [f32; 16] = std::array::from_fn(|i| e8m0_half(blocks[i][0]));
         let d = batch::in_memory(&d);
-        let values = |d: &f32| s.mul(values, s.splat(*d));
         if O::PARTICULAR && blocks.iter().fold(false, |any, block| any | (block[0] < 2)) {
-            batch::nibbles::<S, O, _, false, 17>(s, blocks, 1, d.iter(), values, out);
+            batch::nibbles::<S, O, false, 17>(s, blocks, 1, values, d, &[], out);
         } else {
-            batch::nibbles::<S, O, _, true, 17>(s, blocks, 1, d.iter(), values, out);
+            batch::nibbles::<S, O, true, 17>(s, blocks, 1, values, d, &[], out);
         }
     });
 }

@@ -19,7 +19,7 @@ fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         for ((block, d), out) in blocks.iter().zip(d).zip(out) {
             for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
                 // scales are never subnormal, infinite or NaN
-                let scaled = [2 * g, 2 * g + 1].map(|g| s.mul(values, s.splat(d[g])));
+                let scaled = [s.mul(values, s.splat(d[2 * g])), s.mul(values, s.splat(d[2 * g + 1]))];
                 let tables = O::tables::<S, true>(s, scaled);
                 O::pick(s, tables, [0, 1], s.nibbles_by_eight(part(block, 4 + 16 * g)), out);
             }

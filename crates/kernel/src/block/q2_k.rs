@@ -40,7 +40,7 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(
         *table = s.sub(s.mul(scales, codes), minima);
     }
     // which of the four
-    let groups = [[0, 4], [8, 12]].map(|[first, second]| s.pair(&[first; 16], &[second; 16]));
+    let groups = [s.pair(&[0; 16], &[4; 16]), s.pair(&[8; 16], &[12; 16])];
     for ((qs, tables), out) in
         qs.as_chunks::<32>().0.iter().zip(tables.as_chunks::<2>().0).zip(out.as_chunks_mut::<128>().0)
     {

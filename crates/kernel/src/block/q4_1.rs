@@ -8,14 +8,13 @@ kernel!(q4_1);
 fn q4_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let codes = s.floats(&batch::CODES);
     batch::sixteens::<O, 20, 32>(blocks, out, |blocks, out| {
-        let scales = [0, 2].map(|at| batch::scales(s, blocks, at));
-        let finite = batch::finite(scales.as_flattened());
-        let [d, m] = scales.each_ref().map(|scales| batch::in_memory(scales));
-        let values = |(d, m): (&f32, &f32)| s.add(s.mul(codes, s.splat(*d)), s.splat(*m));
+        let (d, m) = (batch::scales(s, blocks, 0), batch::scales(s, blocks, 2));
+        let finite = batch::finite(&d) & batch::finite(&m);
+        let (d, m) = (batch::in_memory(&d), batch::in_memory(&m));
         if O::PARTICULAR && !finite {
-            batch::nibbles::<S, O, _, false, 20>(s, blocks, 4, d.iter().zip(m), values, out);
+            batch::nibbles::<S, O, false, 20>(s, blocks, 4, codes, d, m, out);
         } else {
-            batch::nibbles::<S, O, _, true, 20>(s, blocks, 4, d.iter().zip(m), values, out);
+            batch::nibbles::<S, O, true, 20>(s, blocks, 4, codes, d, m, out);
         }
     });
 }

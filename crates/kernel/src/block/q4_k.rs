@@ -57,8 +57,9 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(
     let codes = s.floats(&batch::CODES);
     let numbers = scales.as_chunks::<2>().0.iter().zip(minima.as_chunks::<2>().0);
     for ((qs, out), (scales, minima)) in qs.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<64>().0).zip(numbers) {
-        let values = |g: usize| s.sub(s.mul(s.splat(scales[g]), codes), s.splat(minima[g]));
-        let tables = O::tables::<S, PLAIN>(s, [values(0), values(1)]);
+        let first = s.sub(s.mul(s.splat(scales[0]), codes), s.splat(minima[0]));
+        let second = s.sub(s.mul(s.splat(scales[1]), codes), s.splat(minima[1]));
+        let tables = O::tables::<S, PLAIN>(s, [first, second]);
         let qs = s.bytes(qs);
         for (which, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let qs = if which == 0 { qs } else { s.shr_u16(qs, 4) };

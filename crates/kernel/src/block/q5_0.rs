@@ -31,6 +31,7 @@ fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
         let fifth = s.keep(!u32::from_le_bytes(*part(block, 2)), s.splat_byte(0xf0));
         let codes = s.or(s.nibbles(part(block, 6)), fifth);
         let d = s.splat(*d);
-        O::put::<S, PLAIN>(s, s.signed(codes).map(|codes| s.mul(codes, d)), out);
+        let [low, high] = s.signed(codes);
+        O::put::<S, PLAIN>(s, [s.mul(low, d), s.mul(high, d)], out);
     }
 }

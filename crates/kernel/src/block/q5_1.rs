@@ -9,9 +9,9 @@ kernel!(q5_1);
 #[inline(always)]
 fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     batch::sixteens::<O, 24, 32>(blocks, out, |blocks, out| {
-        let scales = [0, 2].map(|at| batch::scales(s, blocks, at));
-        let finite = batch::finite(scales.as_flattened());
-        let [d, m] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        let (d, m) = (batch::scales(s, blocks, 0), batch::scales(s, blocks, 2));
+        let finite = batch::finite(&d) & batch::finite(&m);
+        let (d, m) = (batch::in_memory(&d), batch::in_memory(&m));
         if O::PARTICULAR && !finite {
             sixteen::<S, O, false>(s, blocks, d, m, out);
         } else {
@@ -32,6 +32,7 @@ fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
         let fifth = s.keep(u32::from_le_bytes(*part(block, 4)), s.splat_byte(16));
         let codes = s.or(s.nibbles(part(block, 8)), fifth);
         let (d, m) = (s.splat(*d), s.splat(*m));
-        O::put::<S, PLAIN>(s, s.unsigned(codes).map(|codes| s.add(s.mul(codes, d), m)), out);
+        let [low, high] = s.unsigned(codes);
+        O::put::<S, PLAIN>(s, [s.add(s.mul(low, d), m), s.add(s.mul(high, d), m)], out);
     }
 }

@@ -41,7 +41,9 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(
             let codes = s.or(low, s.shl_u16(s.and(high, s.splat_byte(1)), 4));
             high = s.shr_u16(high, 1);
             let (scale, minimum) = (s.splat(scales[j]), s.splat(minima[j]));
-            O::put::<S, PLAIN>(s, s.unsigned(codes).map(|codes| s.sub(s.mul(scale, codes), minimum)), out);
+            let [first, second] = s.unsigned(codes);
+            let values = [s.sub(s.mul(scale, first), minimum), s.sub(s.mul(scale, second), minimum)];
+            O::put::<S, PLAIN>(s, values, out);
         }
     }
 }

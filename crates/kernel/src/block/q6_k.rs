@@ -26,7 +26,7 @@ fn q6_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 #[inline(always)]
 fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, block: &[u8; 210], scales: &[f32], out: &mut [O::Cell; 256]) {
     for ((half, out), scales) in out.as_chunks_mut::<128>().0.iter_mut().enumerate().zip(scales.as_chunks::<8>().0) {
-        let low = [0, 1].map(|i| s.bytes(part(block, 64 * half + 32 * i)));
+        let low = [s.bytes(part(block, 64 * half)), s.bytes(part(block, 64 * half + 32))];
         let high = s.bytes(part(block, 128 + 32 * half));
         for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let low = if i < 2 { low[i] } else { s.shr_u16(low[i - 2], 4) };

@@ -27,7 +27,7 @@ fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
 ) {
     for ((block, d), out) in blocks.iter().zip(d).zip(out) {
         let d = s.splat(*d);
-        let codes = s.signed(s.bytes(part(block, 2)));
-        O::put::<S, PLAIN>(s, codes.map(|codes| s.mul(codes, d)), out);
+        let [low, high] = s.signed(s.bytes(part(block, 2)));
+        O::put::<S, PLAIN>(s, [s.mul(low, d), s.mul(high, d)], out);
     }
 }

@@ -24,6 +24,7 @@ fn q8_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 fn codes<S: Lanes, O: Element, const PLAIN: bool>(s: S, codes: &[u8; 256], d: f32, out: &mut [O::Cell; 256]) {
     let d = s.splat(d);
     for (codes, out) in codes.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<32>().0) {
-        O::put::<S, PLAIN>(s, s.signed(s.bytes(codes)).map(|codes| s.mul(d, codes)), out);
+        let [low, high] = s.signed(s.bytes(codes));
+        O::put::<S, PLAIN>(s, [s.mul(d, low), s.mul(d, high)], out);
     }
 }

@@ -19,14 +19,11 @@ fn tq1_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     for (block, out) in blocks.iter().zip(out) {
         let d = from_f16(*part(block, 52));
         let tables = O::tables::<S, false>(s, [s.mul(values, s.splat(d)); 2]);
-        // the first digit of a fraction x is the integer part of 3x
-        let digits = |x: S::Bytes| s.sub_bytes(s.sub_bytes(s.splat_byte(0), s.above(x, 85)), s.above(x, 170));
-        let thrice = |x: S::Bytes| s.add_bytes(s.add_bytes(x, x), x);
         let (wide, narrow) = out.split_at_mut(160);
         let mut x = s.bytes(part(block, 0));
         for out in wide.as_chunks_mut::<32>().0 {
-            O::pick(s, tables, [0; 2], digits(x), out);
-            x = thrice(x);
+            O::pick(s, tables, [0; 2], digits(s, x), out);
+            x = s.add_bytes(s.add_bytes(x, x), x);
         }
         let (mut first, mut last) = ([[0; 16]; 5], [[0; 4]; 4]);
         powers(*part(block, 32), &mut first);
@@ -34,9 +31,15 @@ fn tq1_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         let (pairs, [fifth]) = first.as_chunks::<2>() else { unreachable!("five are two pairs and one") };
         let last = last.as_flattened().first_chunk().expect("four fours");
         for ([first, second], out) in pairs.iter().chain([&[*fifth, *last]]).zip(narrow.as_chunks_mut::<32>().0) {
-            O::pick(s, tables, [0; 2], digits(s.pair(first, second)), out);
+            O::pick(s, tables, [0; 2], digits(s, s.pair(first, second)), out);
         }
     }
+}
+
+/// The first digits of fractions: that of x is the integer part of 3x.
+#[inline(always)]
+fn digits<S: Lanes>(s: S, x: S::Bytes) -> S::Bytes {
+    s.sub_bytes(s.sub_bytes(s.splat_byte(0), s.above(x, 85)), s.above(x, 170))
 }
 
 /// Fractions that begin with each digit in turn.
