@@ -88,7 +88,7 @@ const TABLE: &[Row] = &[
         name: "recording",
         about: "trace points through perf: accesses, and all that comes into memory",
         wants: &[Want::Recording],
-        open: |_, _| Ok(Box::new(Perf::recording()?)),
+        open: |namespace, _| perf(Want::Recording, namespace),
     },
     Row {
         name: "both",
