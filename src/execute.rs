@@ -76,6 +76,10 @@ fn run(
     crew.run(loader, threads)
 }
 
+/// Outputs of so many bytes in sum are in no cache when they are read. Tiles are then made in the worker's own buffer, which
+/// is, and go past the caches from there.
+const LARGE: u64 = 64 << 20;
+
 /// Bytes that a loader may bring before they are decoded.
 const AHEAD: u64 = 64 << 20;
 
@@ -89,6 +93,8 @@ struct Crew<'r, 'w> {
     watch: &'r Watch<'w>,
     failure: Failure,
     done: AtomicU64,
+    /// Whether outputs are larger than caches.
+    large: bool,
 }
 
 impl<'r, 'w> Crew<'r, 'w> {
@@ -108,6 +114,7 @@ impl<'r, 'w> Crew<'r, 'w> {
             watch,
             failure: Failure::default(),
             done: AtomicU64::new(0),
+            large: plan.nbytes() >= LARGE,
         }
     }
 
@@ -157,8 +164,8 @@ impl<'r, 'w> Crew<'r, 'w> {
                 let ready = self.slots.get(self.checkpoint, job, item.job, route, &mut || self.flow())?;
                 let Buffers { output, input } = buffers;
                 let made = match &mut out {
-                    Some(lent) => &mut **lent,
-                    None => fetch::room(output, nbytes)?,
+                    Some(lent) if !self.large => &mut **lent,
+                    _ => fetch::room(output, nbytes)?,
                 };
                 let brought = ready.brought(route, &tile, number)?;
                 let inputs = ready.inputs(self.checkpoint, &tile, &brought, input)?;
@@ -166,8 +173,10 @@ impl<'r, 'w> Crew<'r, 'w> {
                 let shared = ready.shared();
                 let parts = Parts { shared: &shared, inputs: &inputs, rows: tile.rows, dtype: job.output.dtype };
                 decoder.decode(parts, made).map_err(about)?;
-                if out.is_none() {
-                    self.put(item.job, start, &output[..nbytes])?;
+                match &mut out {
+                    None => self.put(item.job, start, &output[..nbytes])?,
+                    Some(lent) if self.large => crate::kernel::stream(&output[..nbytes], lent),
+                    Some(_) => {}
                 }
                 self.slots.done(item.job);
                 self.tick(nbytes as u64)

@@ -25,6 +25,7 @@ mod half;
 mod isa;
 mod lanes;
 mod rows;
+mod stream;
 mod tables;
 mod unpack;
 mod value;
@@ -35,6 +36,7 @@ pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use half::{from_bf16, from_f16};
 pub use rows::{Form, Rows};
+pub use stream::stream;
 pub use unpack::{Packing, code};
 pub use value::{E2M1, Value, e8m0, values};
 
