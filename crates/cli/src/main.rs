@@ -20,6 +20,8 @@ mod select;
 mod template;
 mod usage;
 mod version;
+#[cfg(target_os = "linux")]
+mod warnings;
 
 use std::process::ExitCode;
 

@@ -23,12 +23,14 @@ use crate::output::text::{Bytes, Exact, clean};
 use crate::ppc::child::{Started, beside, watch};
 use crate::ppc::failure;
 use crate::template::{free, keep};
+use crate::warnings;
 use family::Family;
 
 /// A recording's name in its directory.
 const NAME: &str = "recording";
 
 pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
+    warnings::show();
     free(&args.out, args.overwrite)?;
     let dir = model(args)?;
     let kept = Recording::new()?;

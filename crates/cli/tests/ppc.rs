@@ -209,3 +209,19 @@ fn what_a_program_reads_is_recorded() {
     let nothing = run(&["record", "--overwrite", "-o", text(&recorded), "--dir", text(dir.path()), "--", "true"]);
     assert!(nothing.code == 1 && nothing.stderr.contains("nothing of the model was read"), "{}", nothing.stderr);
 }
+
+#[test]
+fn files_that_nothing_is_heard_of_are_said() {
+    const TMPFS: i64 = 0x0102_1994;
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return eprintln!("SKIPPED: no /dev/shm") };
+    if rustix::fs::statfs(dir.path()).unwrap().f_type != TMPFS {
+        return eprintln!("SKIPPED: /dev/shm is no tmpfs");
+    }
+    fs::write(dir.path().join("model"), [0; 5000]).unwrap();
+    let done = run(&["ppc", "run", "--source", "misses", "--dir", text(dir.path()), "--", "true"]);
+    if done.stderr.contains("CAP_PERFMON") || done.stderr.contains("trace points are read") {
+        return eprintln!("SKIPPED: {}", done.stderr);
+    }
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stderr.contains("nothing is heard of 1 of 1 files; model: "), "{}", done.stderr);
+}

@@ -12,8 +12,10 @@ use crate::args::PpcRun;
 use crate::exit::{Code, Failure, Stop};
 use crate::interrupt;
 use crate::output::text::{Bytes, plural};
+use crate::warnings;
 
 pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
+    warnings::show();
     let failed = super::failure;
     // charged and limited as the service is
     let _joined = args.join.map(cache::join).transpose().map_err(failed)?;
