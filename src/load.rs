@@ -92,7 +92,7 @@ pub trait Feed<'c>: Sync {
     /// implement this, whole reads are waited for.
     ///
     /// # Errors
-    /// As [`take`](Self::take), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so.
+    /// As [`take`](Self::take), and [`ErrorKind::Cancelled`] if `watch` says so.
     fn take_watched(&self, read: usize, watch: Coming<'_>) -> Result<Chunk<'c>> {
         let _ = watch;
         self.take(read)
