@@ -31,7 +31,8 @@ const NO_PEERS: &[&str] = &["limit: ", "whole file: ", "a Vec per tensor", "our 
 
 /// A line for each case: the fastest of ours, and the fastest and the slowest of the peers.
 pub fn brief(section: &Section) -> String {
-    let mut text = format!("{}.\n\n| case | ours | the fastest peer | the slowest |\n|---|---|---|---|\n", section.run.line());
+    let mut text =
+        format!("{}.\n\n| case | ours | the fastest peer | the slowest |\n|---|---|---|---|\n", section.run.line());
     for case in section.found.cases() {
         let mut rows = section.found.of(case);
         rows.sort_by(|a, b| a.median.total_cmp(&b.median));
