@@ -27,19 +27,20 @@ pub fn section(section: &Section, prefix: Option<&str>) -> String {
 }
 
 /// What is compared with us and is no peer: bounds, and naive ways.
-const NO_PEERS: &[&str] = &["limit: ", "whole file: ", "a Vec per tensor", "our pool", "dd "];
+const NO_PEERS: &[&str] = &["limit: ", "whole file: ", "a Vec per tensor", "our pool", "zeropool", "dd "];
 
 /// A line for each case: the fastest of ours, and the fastest and the slowest of the peers.
 pub fn brief(section: &Section) -> String {
-    let mut text =
-        format!("{}.\n\n| case | ours | the fastest peer | the slowest |\n|---|---|---|---|\n", section.run.line());
+    // when, of which commit, on which machine; versions are in the long form
+    let run = section.run.line().split(" · ").take(2).collect::<Vec<_>>().join(" · ");
+    let mut text = format!("{run}.\n\n| case | ours | the fastest peer | the slowest |\n|---|---|---|---|\n");
     for case in section.found.cases() {
         let mut rows = section.found.of(case);
         rows.sort_by(|a, b| a.median.total_cmp(&b.median));
         let Some(ours) = rows.iter().find(|row| row.is_ours()) else { continue };
         let is_peer = |row: &&&Row| !row.is_ours() && !NO_PEERS.iter().any(|no| row.variant.starts_with(no));
         let mut peers = rows.iter().filter(is_peer);
-        let peer = |row: &&Row| format!("{}: {} ({:.2}×)", row.variant, time(row.median), row.median / ours.median);
+        let peer = |row: &&Row| format!("{}: {} ({})", row.variant, time(row.median), times(row.median / ours.median));
         let (fastest, slowest) = (peers.next().map(peer), peers.next_back().map(peer));
         let [fastest, slowest] = [fastest, slowest].map(|peer| peer.unwrap_or_else(|| "–".to_owned()));
         let _ = writeln!(text, "| {case} | **{}** | {fastest} | {slowest} |", time(ours.median));
@@ -90,7 +91,7 @@ fn table(case: &str, rows: &[&Row]) -> String {
     for row in rows {
         let mut cells =
             vec![row.variant.clone(), time(row.median), time(row.minimum), time(row.maximum), row.n.to_string()];
-        let ratio = |to: f64| if to > 0.0 { format!("{:.2}×", row.median / to) } else { "–".to_owned() };
+        let ratio = |to: f64| if to > 0.0 { times(row.median / to) } else { "–".to_owned() };
         cells.extend(ours.map(|ours| ratio(ours.median)));
         cells.extend(limit.map(|_| row.limit.as_ref().map_or("–".to_owned(), |limit| ratio(limit.median))));
         cells.extend(extra.iter().map(|key| row.more.get(*key).map_or("–".to_owned(), |value| cell(key, *value))));
@@ -107,6 +108,10 @@ fn cell(key: &str, value: f64) -> String {
         _ if value.fract() == 0.0 => format!("{value}"),
         _ => format!("{value:.1}"),
     }
+}
+
+fn times(ratio: f64) -> String {
+    if ratio < 100.0 { format!("{ratio:.2}×") } else { format!("{ratio:.0}×") }
 }
 
 pub fn time(ns: f64) -> String {
