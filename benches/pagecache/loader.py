@@ -115,8 +115,7 @@ kinds = {"mmap": by_map, "pread": by_pread, "torch": by_torch, "ours": by_ours}
 checksum = sum(kinds[args.kind]()) & (2**63 - 1)
 done = time.monotonic() if took is None else ready + took
 used = resource.getrusage(resource.RUSAGE_SELF)
-json.dump(
-    dict(begun=begun, ready=ready, done=done, checksum=checksum, major_faults=used.ru_majflt, cpu=used.ru_utime + used.ru_stime),
-    sys.stdout,
-)
-print(flush=True)
+# one write, so that lines of workers that end together stay whole
+times = dict(begun=begun, ready=ready, done=done, checksum=checksum)
+used = dict(major_faults=used.ru_majflt, cpu=used.ru_utime + used.ru_stime)
+os.write(1, (json.dumps(times | used) + "\n").encode())
