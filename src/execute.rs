@@ -6,18 +6,18 @@
 
 mod failure;
 mod fetch;
+mod pace;
 mod progress;
 mod queue;
 mod route;
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::decode::cast;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::load::{GAP, Loader, Reading};
 use crate::plan::{Parts, Plan, TensorSpec, Work};
 use crate::sink::Sink;
@@ -28,6 +28,7 @@ use route::{Reads, Route};
 use zeropool::BufferPool;
 
 pub(crate) use failure::{Failure, threads};
+pub(crate) use pace::{Course, Pace, STEP, unless_stopped};
 pub use progress::Progress;
 pub(crate) use progress::Watch;
 
@@ -40,7 +41,7 @@ pub(crate) use progress::Watch;
 ///
 /// # Errors
 /// I/O, bytes that contradict each other, a sink that cannot keep what it gets, and
-/// [`ErrorKind::Cancelled`] if `watch` says so. The sink's [`end`](Sink::end) is then not called.
+/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so. The sink's [`end`](Sink::end) is then not called.
 pub fn execute(
     checkpoint: &Checkpoint,
     plan: &Plan,
@@ -52,10 +53,10 @@ pub fn execute(
     let outputs: Vec<TensorSpec> = plan.jobs.iter().map(|job| job.output.clone()).collect();
     sink.begin(&outputs)?;
     let total = plan.nbytes();
-    let watch = Watch::new(total, watch);
-    run(checkpoint, plan, loader, sink, threads, &watch)?;
+    let course = Course::new(Watch::new(total, watch));
+    run(checkpoint, plan, loader, sink, threads, &course)?;
     sink.end()?;
-    watch.finish();
+    course.finish();
     Ok(())
 }
 
@@ -65,14 +66,14 @@ fn run(
     loader: Option<&dyn Loader>,
     sink: &mut dyn Sink,
     threads: usize,
-    watch: &Watch<'_>,
+    course: &Course<'_>,
 ) -> Result<()> {
     let threads = failure::threads(threads);
     if sink.lend().is_some() {
-        let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), watch, None);
+        let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), course, None);
         return crew.run(loader, threads);
     }
-    let crew = Crew::new(checkpoint, plan, Queue::new(plan, None), watch, Some(&*sink));
+    let crew = Crew::new(checkpoint, plan, Queue::new(plan, None), course, Some(&*sink));
     crew.run(loader, threads)
 }
 
@@ -90,9 +91,7 @@ struct Crew<'r, 'w> {
     queue: Mutex<Queue<'r>>,
     slots: Slots<'r>,
     sink: Option<&'r dyn Sink>,
-    watch: &'r Watch<'w>,
-    failure: Failure,
-    done: AtomicU64,
+    course: &'r Course<'w>,
     /// Whether outputs are larger than caches.
     large: bool,
 }
@@ -102,7 +101,7 @@ impl<'r, 'w> Crew<'r, 'w> {
         checkpoint: &'r Checkpoint,
         plan: &'r Plan,
         queue: Queue<'r>,
-        watch: &'r Watch<'w>,
+        course: &'r Course<'w>,
         sink: Option<&'r dyn Sink>,
     ) -> Self {
         Self {
@@ -111,9 +110,7 @@ impl<'r, 'w> Crew<'r, 'w> {
             slots: Slots::new(plan),
             queue: Mutex::new(queue),
             sink,
-            watch,
-            failure: Failure::default(),
-            done: AtomicU64::new(0),
+            course,
             large: plan.nbytes() >= LARGE,
         }
     }
@@ -126,7 +123,7 @@ impl<'r, 'w> Crew<'r, 'w> {
             let reads = Reads::of(self.plan, self.checkpoint.catalog(), start);
             start = reads.jobs().end;
             self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).until(start);
-            let flow = || self.flow();
+            let flow = || self.course.flow();
             reading.bring(loader, &reads.list, &mut |feed| {
                 self.work(threads, Some(Route { reads: &reads, feed, flow: &flow }))
             })?;
@@ -142,16 +139,16 @@ impl<'r, 'w> Crew<'r, 'w> {
             let pool = pool.map_err(|e| Error::from(std::io::Error::other(e)))?;
             pool.in_place_scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| self.worker(route))));
         }
-        self.failure.outcome()
+        self.course.failure.outcome()
     }
 
     /// Takes pieces until there are none.
     fn worker(&self, route: Option<Route<'_, 'r>>) {
         let mut buffers = Buffers::default();
-        while !self.failure.is_seen() {
+        while !self.course.failure.is_seen() {
             let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else { break };
             if let Err(error) = self.item(item, &mut buffers, route) {
-                self.failure.tell(error);
+                self.course.failure.tell(error);
             }
         }
     }
@@ -161,7 +158,7 @@ impl<'r, 'w> Crew<'r, 'w> {
         let mut out = item.out;
         match (&job.work, item.piece) {
             (Work::Tiles { decoder, .. }, Piece::Tile { tile, number, start, nbytes }) => {
-                let ready = self.slots.get(self.checkpoint, job, item.job, route, &mut || self.flow())?;
+                let ready = self.slots.get(self.checkpoint, job, item.job, route, self.course)?;
                 let Buffers { output, input } = buffers;
                 let made = match &mut out {
                     Some(lent) if !self.large => &mut **lent,
@@ -179,7 +176,7 @@ impl<'r, 'w> Crew<'r, 'w> {
                     Some(_) => {}
                 }
                 self.slots.done(item.job);
-                self.tick(nbytes as u64)
+                self.course.add(nbytes as u64)
             }
             (Work::Stream { from }, _) => {
                 let info = &self.checkpoint.catalog().tensors()[job.parts[0].tensor];
@@ -211,26 +208,11 @@ impl<'r, 'w> Crew<'r, 'w> {
                 }
             }
             start += nbytes as u64;
-            self.tick(nbytes as u64)
+            self.course.add(nbytes as u64)
         })
     }
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
         self.sink.expect("a sink that does not lend").put(output, start, bytes)
-    }
-
-    /// Whether to go on, asked by who waits for bytes or works at many for long.
-    fn flow(&self) -> ControlFlow<()> {
-        let asked = || self.watch.ask(self.done.load(Ordering::Relaxed));
-        if self.failure.is_seen() { ControlFlow::Break(()) } else { asked() }
-    }
-
-    /// Counts what was made, and stops where someone asked for it.
-    fn tick(&self, nbytes: u64) -> Result<()> {
-        let done = self.done.fetch_add(nbytes, Ordering::Relaxed) + nbytes;
-        if self.watch.tell(done).is_break() {
-            return Err(Error::new(ErrorKind::Cancelled));
-        }
-        Ok(())
     }
 }

@@ -25,7 +25,6 @@ mod facts;
 mod fault;
 mod loaded;
 mod mapped;
-mod pace;
 mod pread;
 mod record;
 mod run;
@@ -43,7 +42,8 @@ use zeropool::{Buffer, BufferPool, Shared};
 
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::execute::unless_stopped;
 use crate::limits::over;
 
 pub use choose::{Choice, choose};
@@ -92,7 +92,7 @@ pub trait Feed<'c>: Sync {
     /// implement this, whole reads are waited for.
     ///
     /// # Errors
-    /// As [`take`](Self::take), and [`ErrorKind::Cancelled`] if `watch` says so.
+    /// As [`take`](Self::take), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so.
     fn take_watched(&self, read: usize, watch: Coming<'_>) -> Result<Chunk<'c>> {
         let _ = watch;
         self.take(read)
@@ -170,15 +170,8 @@ impl Deref for Chunk<'_> {
     }
 }
 
-/// Bytes of one read or copy after which is asked whether to go on.
-pub(crate) const STEP: usize = 16 << 20;
-/// How long something is waited for until that is asked.
+/// How long something is waited for until it is asked whether to go on.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-
-/// Whether to go on, as a result.
-pub(crate) fn unless_stopped(flow: ControlFlow<()>) -> Result<()> {
-    if flow.is_break() { Err(Error::new(ErrorKind::Cancelled)) } else { Ok(()) }
-}
 
 /// How long a full pool is waited for where nothing may come back.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);

@@ -11,8 +11,8 @@ use std::io::Read;
 use crate::catalog::{ByteRange, Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::execute::STEP;
 use crate::limits::{over, zeroed};
-use crate::load::STEP;
 use crate::source::range::{Content, RangeReader};
 
 use guard::Checksum;
@@ -208,8 +208,8 @@ impl<'c> Tensor<'c> {
     }
 
     /// Proves stored bytes that somebody else has read: what stands in front of them, and their checksum. Bytes that
-    /// were only lent are not read for it, as in [`bytes`](Self::bytes).
-    /// `each` hears of so many bytes more that were checked, and may end it.
+    /// were only lent are not read for it, as in [`bytes`](Self::bytes). `each` hears of so many bytes more that were
+    /// checked, and may end it.
     pub(crate) fn believe(&self, bytes: &[u8], lent: bool, each: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
         let proved = guard::verify(self.checkpoint, self.info).and_then(|()| {
             if lent {

@@ -1,22 +1,20 @@
 //! Bringing the bytes of tiles: lent where a file is mapped, read where not.
 
 use std::borrow::Cow;
-use std::ops::{ControlFlow, Deref};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 
+use super::Course;
 use super::route::Route;
 use crate::catalog::{TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
-use crate::load::{Chunk, STEP, unless_stopped};
+use crate::load::Chunk;
 use crate::plan::{Job, Plan, Span, Strip, Tile, Work, addressable};
 use crate::source::read_exact_at;
-
-/// Asked after every step of something long whether to go on.
-pub(super) type Flow<'f> = &'f mut dyn FnMut() -> ControlFlow<()>;
 
 /// One per input of a tile: what a loader brought for it, if it did.
 pub(super) type Brought<'c> = SmallVec<[Option<Chunk<'c>>; 3]>;
@@ -100,13 +98,13 @@ impl<'c> Slots<'c> {
         job: &Job,
         number: usize,
         route: Option<Route<'_, 'c>>,
-        flow: Flow<'_>,
+        course: &Course<'_>,
     ) -> Result<Arc<Ready<'c>>> {
         let mut ready = self.slots[number].ready.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = &*ready {
             return Ok(ready.clone());
         }
-        let made = Arc::new(Ready::new(checkpoint, job, number, route, flow)?);
+        let made = Arc::new(Ready::new(checkpoint, job, number, route, course)?);
         *ready = Some(made.clone());
         Ok(made)
     }
@@ -126,7 +124,7 @@ impl<'c> Ready<'c> {
         job: &Job,
         number: usize,
         route: Option<Route<'_, 'c>>,
-        flow: Flow<'_>,
+        course: &Course<'_>,
     ) -> Result<Self> {
         let Work::Tiles { decoder, .. } = &job.work else { unreachable!("streams share nothing") };
         let mut parts = Vec::with_capacity(job.parts.len());
@@ -143,12 +141,9 @@ impl<'c> Ready<'c> {
                 None if addressable(info) => Place::File(info),
                 None => {
                     route.iter().for_each(|route| route.whole_beside(checkpoint.catalog(), info));
-                    let mut worked = 0;
-                    let bytes = checkpoint.tensor_at(part.tensor).bytes_watched(&mut |_, bytes| {
-                        worked += bytes;
-                        if worked < STEP { Ok(()) } else { unless_stopped(flow()).map(|()| worked = 0) }
-                    })?;
-                    Place::Here(Bytes::Own(bytes))
+                    let mut pace = course.begin(0);
+                    let bytes = checkpoint.tensor_at(part.tensor).bytes_watched(&mut |_, bytes| pace.work(bytes));
+                    Place::Here(Bytes::Own(bytes?))
                 }
             });
         }

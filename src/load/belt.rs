@@ -15,10 +15,11 @@ use zeropool::{Buffer, BufferPool, GetError, Part, Shared};
 use super::coalesce::Coalesced;
 use super::fault::Fault;
 use super::way::{Tally, Way};
-use super::{Chunk, Coming, Feed, PATIENCE, Reading, STEP, TICK, unless_stopped};
+use super::{Chunk, Coming, Feed, PATIENCE, Reading, TICK};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::execute::{STEP, unless_stopped};
 
 /// How a belt cuts.
 #[derive(Clone, Copy, Debug)]

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zeropool::BufferPool;
 
 use super::way::{By, Direct, Way};
-use super::{Body, Chunk, Coming, Feed, Loader, Reading, STEP, unless_stopped};
+use super::{Body, Chunk, Coming, Feed, Loader, Reading};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
+use crate::execute::{STEP, unless_stopped};
 use crate::source::read_exact_at;
 
 /// Lends bytes where files are mapped, and reads the others one by one.
@@ -154,10 +155,9 @@ impl<'c> Maps<'_, 'c> {
 
     /// Asks for a read that comes; the system may take its time over a large one.
     fn ask(&self, bytes: ByteRange, watch: Coming<'_>) -> Result<()> {
-        const STEP: u64 = super::STEP as u64;
         let mut asked = 0;
         while asked < bytes.len {
-            let step = STEP.min(bytes.len - asked);
+            let step = (STEP as u64).min(bytes.len - asked);
             self.checkpoint.source(bytes.file).will_need(bytes.start + asked, step);
             asked += step;
             if asked < bytes.len {

@@ -10,11 +10,10 @@ use zeropool::{Buffer, BufferPool};
 
 use super::cut::{Cut, Runs};
 use super::loaded::LoadedTensor;
-use super::pace::{Course, Pace};
 use super::{Chunk, Feed, room};
 use crate::catalog::ByteRange;
 use crate::error::Result;
-use crate::execute::Watch;
+use crate::execute::{Course, Pace, Watch};
 use crate::tensor::Tensor;
 
 /// A tensor to be loaded, or a part of one.

@@ -161,7 +161,7 @@ impl<'c> Load<'c> {
         self.fits(&tasks, &pool)?;
         let run = Run::new(&pool, self.own, &tasks, Watch::new(total(&tasks), watch));
         let (choice, way) = self.feed(&reads, &pool, u64::MAX, &mut |feed| run.all(feed, self.threads))?;
-        run.course.watch.finish();
+        run.course.finish();
         Ok(Loaded::new(run.end(), choice, way))
     }
 

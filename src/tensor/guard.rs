@@ -3,9 +3,9 @@
 use crate::catalog::{ByteRange, Guard, Member, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::execute::STEP;
 use crate::format::local_payload;
 use crate::limits::Budget;
-use crate::load::STEP;
 use crate::source::cursor::Cursor;
 use crate::source::range::{Content, RangeReader};
 
