@@ -154,7 +154,13 @@ impl Runtime {
     /// # Errors
     ///
     /// As [`Policies::reg_policy`].
-    pub fn reg_policy(&self, path: &Path, name: &str, policy: Box<dyn Policy>, config: &str) -> Result<()> {
+    pub fn reg_policy(
+        &self,
+        path: &Path,
+        name: &str,
+        policy: Box<dyn Policy>,
+        config: &str,
+    ) -> Result<Arc<Registered>> {
         let registered = self.policies.reg_policy(path, policy, config)?;
         let root = registered.origin().namespace.root().to_owned();
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +168,7 @@ impl Runtime {
         names.push((root, name.to_owned()));
         drop(names);
         self.wake();
-        Ok(())
+        Ok(registered)
     }
 
     /// Ends the registration of a directory's policy, and what is being brought for it.

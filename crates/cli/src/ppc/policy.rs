@@ -45,8 +45,8 @@ impl<'a> Named<'a> {
                 return Err(Failure::new("usage", what, "none, eager, maio:TEMPLATE, or the path of a shared library"));
             }
         };
-        let registered = runtime.reg_policy(&self.dir, self.name, policy, self.config);
-        registered.map_err(super::failure)
+        runtime.reg_policy(&self.dir, self.name, policy, self.config).map_err(super::failure)?;
+        Ok(())
     }
 }
 
