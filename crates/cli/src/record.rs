@@ -13,7 +13,7 @@ use anamnesis_maio::Maio;
 use anamnesis_ppc::cache::{Evictor, Mappers};
 use anamnesis_ppc::runtime::Options;
 use anamnesis_ppc::source::{self, Want};
-use anamnesis_ppc::{self as ppc, EventSource, Io, Namespace, Runtime};
+use anamnesis_ppc::{self as ppc, Entry, EventSource, Namespace, Runtime};
 
 use crate::args::Record;
 use crate::exit::{Code, Failure, Stop};
@@ -46,12 +46,12 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
         kept.0.display(),
         args.workers
     );
-    runtime.reg_policy(&dir, "record", Box::new(Maio::new()), &config).map_err(failure)?;
-    let namespace = Arc::new(Namespace::scan(&dir).map_err(failure)?);
+    let registered = runtime.reg_policy(&dir, "record", Box::new(Maio::new()), &config).map_err(failure)?;
+    let namespace = &registered.origin().namespace;
     if !args.command.is_empty() && !args.warm {
-        cool(&namespace);
+        cool(namespace);
     }
-    let mut source = listen(args, &dir, &namespace)?;
+    let mut source = listen(args, &dir, namespace)?;
     // before the command reads its first byte
     runtime.watch(&mut *source).map_err(failure)?;
     interrupt::is_noted();
@@ -96,8 +96,7 @@ fn model(args: &Record) -> Result<PathBuf, Failure> {
 
 /// Takes the model out of memory, which tells most of what is read when it comes in.
 fn cool(namespace: &Arc<Namespace>) {
-    let whole = |entry: &ppc::Entry| Io { path: entry.path.clone(), start: 0, len: entry.len, device: None };
-    let all = namespace.entries().iter().map(whole).collect::<Vec<_>>().into();
+    let all = namespace.entries().iter().map(Entry::whole).collect::<Vec<_>>().into();
     // what a process has mapped it uses
     let evicted = Evictor::new(namespace).mappers(Mappers::None).evict(&all);
     if evicted.left > 0 {

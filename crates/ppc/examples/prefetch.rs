@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anamnesis_ppc::cache::{Evictor, Fill, Mappers, Options, Prefetcher};
-use anamnesis_ppc::{Entry, Io, Ios, Namespace, Prefetch};
+use anamnesis_ppc::{Ios, Namespace, Prefetch};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -75,8 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn of_lane(namespace: &Namespace, lane: u64, lanes: u64) -> Result<Prefetch, Box<dyn Error>> {
-    let whole = |entry: &Entry| Io { path: Arc::clone(&entry.path), start: 0, len: entry.len, device: None };
     let entries = namespace.entries().iter().zip(0u64..).filter(|(_, at)| at % lanes == lane);
-    let ios: Ios = entries.map(|(entry, _)| whole(entry)).collect::<Vec<_>>().into();
+    let ios: Ios = entries.map(|(entry, _)| entry.whole()).collect::<Vec<_>>().into();
     Ok(Prefetch { ios, lane: u32::try_from(lane)? })
 }

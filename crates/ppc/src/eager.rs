@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Access, Context, Io, Ios, Namespace, Policy, Prefetch, Wants};
+use crate::{Access, Context, Ios, Namespace, Policy, Prefetch, Wants};
 
 /// Brings every file of the namespace when the first byte is missed, in the order of names, and those that come later at
 /// the first miss after that; evicts nothing.
@@ -28,8 +28,7 @@ impl Policy for Eager {
         let brought = self.brought.as_ref();
         let old = |entry: &crate::Entry| brought.is_some_and(|then| then.get(&entry.path) == Some(entry));
         let entries = context.namespace.entries().iter().filter(|entry| entry.len > 0 && !old(entry));
-        let io = |entry: &crate::Entry| Io { path: entry.path.clone(), start: 0, len: entry.len, device: None };
-        let all: Ios = entries.map(io).collect::<Vec<_>>().into();
+        let all: Ios = entries.map(|entry| entry.whole()).collect::<Vec<_>>().into();
         (self.all, self.namespace) = (Some(all).filter(|all| !all.is_empty()), Some(Arc::clone(&context.namespace)));
         Ok(())
     }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Inode;
+use crate::io::Io;
 
 /// Files of one namespace; more is a directory that was not meant.
 const FILES: usize = 1 << 20;
@@ -30,6 +31,13 @@ pub struct Entry {
     pub inode: Inode,
     /// Bytes, when it was scanned.
     pub len: u64,
+}
+
+impl Entry {
+    /// All of its bytes.
+    pub fn whole(&self) -> Io {
+        Io { path: Arc::clone(&self.path), start: 0, len: self.len, device: None }
+    }
 }
 
 /// A directory, as it was when it was scanned.

@@ -69,13 +69,12 @@ impl AddAssign for Evicted {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use anamnesis_ppc::{Io, Namespace, cache::Evictor};
+/// use anamnesis_ppc::{Entry, Namespace, cache::Evictor};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # std::fs::write(dir.path().join("model.safetensors"), [0; 10_000])?;
 /// let namespace = Arc::new(Namespace::scan(dir.path())?);
-/// let whole = |entry: &anamnesis_ppc::Entry| Io { path: entry.path.clone(), start: 0, len: entry.len, device: None };
-/// let ios = namespace.entries().iter().map(whole).collect::<Vec<_>>().into();
+/// let ios = namespace.entries().iter().map(Entry::whole).collect::<Vec<_>>().into();
 /// let evicted = Evictor::new(&namespace).evict(&ios);
 /// println!("{} of {} bytes are gone, {} wait for the device", evicted.gone, evicted.asked, evicted.dirty);
 /// # Ok::<_, Box<dyn std::error::Error>>(())

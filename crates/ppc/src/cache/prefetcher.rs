@@ -34,14 +34,13 @@ const LANES: usize = 1024;
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use anamnesis_ppc::{Io, Namespace, Prefetch, cache::{Options, Prefetcher}};
+/// use anamnesis_ppc::{Entry, Namespace, Prefetch, cache::{Options, Prefetcher}};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # std::fs::write(dir.path().join("model.safetensors"), [0; 10_000])?;
 /// let namespace = Arc::new(Namespace::scan(dir.path())?);
 /// let prefetcher = Prefetcher::new(Options { bandwidth: Some(1 << 30), ..Options::default() })?;
-/// let whole = |entry: &anamnesis_ppc::Entry| Io { path: entry.path.clone(), start: 0, len: entry.len, device: None };
-/// let ios = namespace.entries().iter().map(whole).collect::<Vec<_>>().into();
+/// let ios = namespace.entries().iter().map(Entry::whole).collect::<Vec<_>>().into();
 /// prefetcher.submit(&namespace, &Prefetch { ios, lane: 0 })?;
 /// assert!(prefetcher.wait(Duration::from_secs(10)));
 /// assert_eq!(prefetcher.progress().errors, 0);
