@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use anamnesis_template::{Builder, ByteRange, Template};
+use anamnesis_template::{Access, Builder, ByteRange, Runs, Template};
 
 use super::Files;
 use crate::checkpoint::Checkpoint;
@@ -16,15 +16,9 @@ const PAGE: u64 = 4096;
 /// So far apart are touches of one reader at most: memory that is mapped in huge pieces tells one page of each.
 const GAP: u64 = 32 << 20;
 
-/// What a worker touched of one tensor.
-#[derive(Default)]
-struct Touched {
-    pieces: Vec<(u64, u64)>,
-}
-
-/// Adds to what was recorded from outside what must have been read with it: a tensor was read from the
-/// first of its touched pages to the last, unless they are far apart. Headers and what was touched here and there stay as they are; the
-/// order is that of first touches.
+/// Adds to what was recorded from outside what must have been read with it: a tensor was read from the first of its
+/// touched pages to the last, unless they are far apart. Headers and what was touched here and there stay as they are;
+/// the order is that of first touches.
 ///
 /// ```
 /// use anamnesis::template::{Builder, ByteRange, File, coverage};
@@ -66,46 +60,20 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
     let known: Vec<Option<u32>> = recorded.files().iter().map(|file| files.position(&file.path)).collect();
     for group in recorded.groups() {
         builder.group(group.rank(), group.name());
-        let mut touched: HashMap<usize, Touched> = HashMap::new();
-        let mut order = Vec::new();
-        for access in group.accesses() {
-            let runs = access.runs;
-            let Some(file) = known[runs.file as usize].filter(|_| runs.count == 1) else {
-                order.push((Err(runs), runs.file, access.at));
-                continue;
-            };
-            let (mut at, end) = (runs.start, runs.start + runs.len);
-            let mut next = tensors.partition_point(|t| (t.file, t.start.saturating_add(t.len)) <= (file, at));
-            while at < end {
-                let tensor = tensors.get(next).filter(|t| t.file == file && t.start < end);
-                let begin = tensor.map_or(end, |t| t.start.max(at));
-                if begin > at {
-                    let between = ByteRange { file: runs.file, start: at, len: begin - at };
-                    order.push((Err(between.into()), runs.file, access.at));
-                }
-                let Some(tensor) = tensor else { break };
-                let stop = end.min(tensor.start + tensor.len);
-                if stop <= begin {
-                    next += 1; // one within another
-                    continue;
-                }
-                let came_along = begin == tensor.start && stop - begin < PAGE && at > runs.start && stop == end;
-                if !came_along || tensor.len < PAGE {
-                    let of = touched.entry(next).or_default();
-                    if of.pieces.is_empty() {
-                        order.push((Ok(next), runs.file, access.at));
-                    }
-                    of.pieces.push((begin, stop));
-                }
-                at = stop.max(at);
-                next += 1;
+        let mut seen = Seen { tensors: &tensors, touched: HashMap::new(), order: Vec::new() };
+        for Access { runs, at } in group.accesses().iter().copied() {
+            match known[runs.file as usize].filter(|_| runs.count == 1) {
+                Some(file) => seen.range(file, runs, at),
+                None => seen.order.push((What::Other(runs), at)),
             }
         }
-        for (what, file, at) in order {
+        let Seen { mut touched, order, .. } = seen;
+        for (what, at) in order {
             match what {
-                Err(runs) => builder.access(group.rank(), runs, at)?,
-                Ok(tensor) => {
-                    for (start, end) in read(tensors[tensor], &touched[&tensor]) {
+                What::Other(runs) => builder.access(group.rank(), runs, at)?,
+                What::Tensor { number, file } => {
+                    let pieces = touched.remove(&number).unwrap_or_default();
+                    for (start, end) in read(tensors[number], pieces) {
                         builder.access(group.rank(), ByteRange { file, start, len: end - start }, at)?;
                     }
                 }
@@ -115,10 +83,58 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
     Ok(builder.finish())
 }
 
+/// What a worker touched.
+struct Seen<'t> {
+    /// In the order of their bytes.
+    tensors: &'t [ByteRange],
+    /// Pieces of tensors, by their number.
+    touched: HashMap<usize, Vec<(u64, u64)>>,
+    /// What was touched, when it was touched first.
+    order: Vec<(What, Option<u64>)>,
+}
+
+enum What {
+    /// Of the template's file with this number.
+    Tensor { number: usize, file: u32 },
+    /// What is no tensor's, or strided: it stays as it is.
+    Other(Runs),
+}
+
+impl Seen<'_> {
+    /// One range, which is of the catalog's file with this number: what of it is whose.
+    fn range(&mut self, file: u32, runs: Runs, time: Option<u64>) {
+        let (mut at, end) = (runs.start, runs.start + runs.len);
+        let mut next = self.tensors.partition_point(|t| (t.file, t.start.saturating_add(t.len)) <= (file, at));
+        while at < end {
+            let tensor = self.tensors.get(next).filter(|t| t.file == file && t.start < end);
+            let begin = tensor.map_or(end, |t| t.start.max(at));
+            if begin > at {
+                let between = ByteRange { file: runs.file, start: at, len: begin - at };
+                self.order.push((What::Other(between.into()), time));
+            }
+            let Some(tensor) = tensor else { break };
+            let stop = end.min(tensor.start + tensor.len);
+            if stop <= begin {
+                next += 1; // one within another
+                continue;
+            }
+            let came_along = begin == tensor.start && stop - begin < PAGE && at > runs.start && stop == end;
+            if !came_along || tensor.len < PAGE {
+                let pieces = self.touched.entry(next).or_default();
+                if pieces.is_empty() {
+                    self.order.push((What::Tensor { number: next, file: runs.file }, time));
+                }
+                pieces.push((begin, stop));
+            }
+            at = stop.max(at);
+            next += 1;
+        }
+    }
+}
+
 /// What must have been read of a tensor: its touched pieces, and what lies between those that are near each other. One
 /// that was touched to within a piece of memory of the tensor's ends was read to the end.
-fn read(tensor: ByteRange, touched: &Touched) -> Vec<(u64, u64)> {
-    let mut pieces = touched.pieces.clone();
+fn read(tensor: ByteRange, mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     pieces.sort_unstable();
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (start, end) in pieces {
