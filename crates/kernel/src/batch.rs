@@ -62,7 +62,6 @@ pub(crate) fn finite(scales: &[f32]) -> bool {
 /// Blocks with sixteen bytes of codes at `at`, whose nibbles choose among what the values become: times the block's `d`,
 /// plus its `m` if there are any.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // inlined
 pub(crate) fn nibbles<S: Lanes, O: Element, const PLAIN: bool, const N: usize>(
     s: S,
     blocks: &[[u8; N]; 16],
