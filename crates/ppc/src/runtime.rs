@@ -3,6 +3,7 @@
 mod arrivals;
 mod door;
 mod evictions;
+mod listen;
 mod merge;
 mod short;
 mod status;
@@ -17,11 +18,11 @@ pub use status::{Events, Let, MemoryUse, PolicyStatus, Status};
 
 use crate::cache::{self, Memory, Prefetcher, Scope, THRESHOLD};
 use crate::error::Result;
-use crate::source::{Want, monotonic};
-use crate::{Answer, Event, EventSource, Inode, Kind, Limits, Origin, Policies, Policy, Registered, Waker};
+use crate::source::Want;
+use crate::{Answer, EventSource, Limits, Origin, Policies, Policy, Registered, Waker};
 use door::Door;
 use evictions::Evictions;
-use merge::merge;
+use listen::Counters;
 use short::Short;
 
 /// How a [`Runtime`] works.
@@ -89,25 +90,6 @@ pub struct Runtime {
     /// Which registrations' files that source listens to, by their [changes](Policies::changes).
     watched: Mutex<Option<u64>>,
     began: Instant,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    told: AtomicU64,
-    lost: AtomicU64,
-    outside: AtomicU64,
-    opens: AtomicU64,
-    misses: AtomicU64,
-    missed: AtomicU64,
-    touches: AtomicU64,
-    touched: AtomicU64,
-    lag: AtomicU64,
-    short: AtomicU64,
-    source: Mutex<(&'static str, &'static str)>,
-}
-
-fn add(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Relaxed);
 }
 
 impl Runtime {
@@ -212,24 +194,6 @@ impl Runtime {
         }
     }
 
-    /// Lets a source listen to the files of all policies: what happens from now on is told when it is [run](Self::run).
-    ///
-    /// # Errors
-    ///
-    /// The source's.
-    pub fn watch(&self, source: &mut dyn EventSource) -> Result<()> {
-        let changes = Some(self.policies.changes());
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if changes != *watched {
-            source.watch(&self.files())?;
-            *watched = changes;
-            if self.wanted() != Want::Misses && !source.sight().reads {
-                tracing::warn!("a policy wants every access, and {} tells of misses only; start again", source.name());
-            }
-        }
-        Ok(())
-    }
-
     /// Listens until `stop` is set or the source ends, telling policies what happens. Others can [`ask`] meanwhile how
     /// it goes. Registering and removing goes on from other threads; files that come into a directory become those of its
     /// policy once they are written.
@@ -244,31 +208,6 @@ impl Runtime {
         })
     }
 
-    fn listen(&self, mut source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
-        *self.counters.source.lock().unwrap_or_else(PoisonError::into_inner) = (source.name(), source.sight().blind);
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.waker());
-        let mut events = Vec::new();
-        let mut asked = Instant::now();
-        while !stop.load(Relaxed) {
-            self.watch(&mut *source)?;
-            let more = source.wait(self.every, &mut events)?;
-            self.counters.lost.store(source.lost(), Relaxed);
-            let short = self.short.as_ref().is_some_and(|short| short.is_near());
-            self.tell(&mut events, short);
-            if short && asked.elapsed() >= self.every {
-                asked = Instant::now();
-                add(&self.counters.short, 1);
-                self.policies.all().iter().for_each(|registered| registered.policy().evict(None));
-            }
-            if !more {
-                break;
-            }
-        }
-        // another source starts anew
-        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        Ok(())
-    }
-
     /// Opens the door at which others [`ask`] how it goes, until what is returned is dropped.
     ///
     /// # Errors
@@ -279,60 +218,6 @@ impl Runtime {
         let answer =
             move || runtime.upgrade().map(|runtime| runtime.status().document().to_string()).unwrap_or_default();
         Ok(Door::open(answer)?)
-    }
-
-    /// Inodes of all namespaces.
-    fn files(&self) -> Vec<Inode> {
-        let all = self.policies.all();
-        let mut files: Vec<_> =
-            all.iter().flat_map(|at| at.origin().namespace.entries()).map(|entry| entry.inode).collect();
-        files.sort_unstable();
-        files.dedup();
-        files
-    }
-
-    /// Tells policies what happened.
-    fn tell(&self, events: &mut Vec<Event>, short: bool) {
-        add(&self.counters.told, events.len() as u64);
-        let own = std::process::id();
-        // what is brought is no miss of a service
-        events.retain(|event| event.pid != own);
-        merge(events);
-        for event in events.drain(..) {
-            let known = self.policies.find(event.inode, |registered, entry| self.pass(registered, entry, event, short));
-            if known.is_none() {
-                add(&self.counters.outside, 1);
-            }
-        }
-    }
-
-    fn pass(&self, registered: &Registered, entry: &crate::Entry, mut event: Event, short: bool) {
-        if event.kind == Kind::Open {
-            add(&self.counters.opens, 1);
-            return registered.policy().start();
-        }
-        let end = entry.len.next_multiple_of(rustix::param::page_size() as u64);
-        if event.start >= end {
-            return; // a read behind the end
-        }
-        event.len = event.len.min(end - event.start);
-        let access = registered.access(&event, entry);
-        let policy = registered.policy();
-        if event.kind == Kind::Touch {
-            add(&self.counters.touches, 1);
-            add(&self.counters.touched, event.len);
-            return policy.touch(access);
-        }
-        add(&self.counters.misses, 1);
-        add(&self.counters.missed, event.len);
-        // what is let go makes room for what is brought
-        if short {
-            policy.evict(Some(access.clone()));
-        }
-        policy.prefetch(access);
-        if event.time > 0 {
-            self.counters.lag.fetch_max(monotonic().saturating_sub(event.time), Relaxed);
-        }
     }
 
     /// What it did so far.
