@@ -4,6 +4,7 @@
 //! columns is turned into rows of codes, a chunk at a time; then each row is made as any other. Codes of up to
 //! four bits choose among the sixteen elements that their group has.
 
+mod codes;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -11,7 +12,8 @@ mod turn;
 use super::{Element, Lanes, kernel};
 use turn::{CHUNK, Panel, WIDTH, turn};
 
-pub use turn::{AWQ, packed_code};
+pub use codes::packed_code;
+pub use turn::AWQ;
 
 kernel!(columns, Columns);
 
