@@ -10,10 +10,11 @@ use super::{Codes, Columns, Width};
 pub(super) const CHUNK: usize = 512;
 /// Columns of a panel.
 pub(super) const WIDTH: usize = 32;
-/// A row of a panel: what is read in blocks may begin anywhere.
-pub(super) const ROOM: usize = CHUNK + 32;
+/// A row of a panel, whole lines of the cache: what is read in blocks may begin anywhere.
+pub(super) const ROOM: usize = CHUNK + 64;
 
-/// Codes by column.
+/// Codes by column. No block of 32 codes is in two lines of the cache.
+#[repr(align(64))]
 pub(super) struct Panel(pub(super) [[u8; ROOM]; WIDTH]);
 
 impl Panel {
