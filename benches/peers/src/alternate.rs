@@ -1,16 +1,13 @@
 //! Cases and their contenders: one process per contender and round, alternating, results compared before time is.
 
+pub mod share;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::child::{self, Usage};
 use crate::results::{Limit, Missing, Outcome, Row, median};
-
-/// Rounds that are made whatever they take.
-const AT_LEAST: usize = 3;
-/// What one contender may take of a case beyond those.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One figure of a process, in nanoseconds.
 pub struct Reading {
@@ -54,19 +51,20 @@ pub struct Case {
     pub check: Option<Box<dyn Fn() -> Vec<String>>>,
 }
 
-#[derive(Clone, Copy)]
-pub struct Terms {
-    pub rounds: usize,
-    /// When rounds beyond the least number end.
-    pub until: Option<Instant>,
+/// A case after the round that does not count, in which results were compared.
+pub struct Proved {
+    case: Case,
+    able: Vec<Able>,
+    found: Outcome,
 }
 
-/// What a contender showed in all rounds.
-#[derive(Default)]
-struct Shown {
+/// A contender that can take part.
+struct Able {
+    contender: Contender,
+    /// What a round takes with it: its process, and what comes before.
+    cost: Duration,
     readings: Vec<Reading>,
     used: Vec<Usage>,
-    took: Duration,
 }
 
 impl Contender {
@@ -86,56 +84,35 @@ impl Contender {
 }
 
 impl Case {
-    /// One round that does not count, in which results are compared, and the rounds that do.
-    pub fn run(&self, terms: Terms, tick: &dyn Fn(&str)) -> Outcome {
+    /// All rounds of all contenders, whatever they take.
+    pub fn run(self, rounds: usize) -> Outcome {
+        let proved = self.prove(&|_| {});
+        let all = vec![rounds; proved.costs().count()];
+        proved.measure(&all, &|_| {})
+    }
+
+    /// One round that does not count: compares results, and finds who can take part and how long that takes.
+    pub fn prove(mut self, tick: &dyn Fn(&str)) -> Proved {
         let began = Instant::now();
         let mut found = Outcome::default();
         let missing =
             |variant: &str, reason: String| Missing { case: self.name.clone(), variant: variant.to_owned(), reason };
         found.missing.extend(self.missing.iter().map(|(variant, reason)| missing(variant, reason.clone())));
         found.notes.extend(self.check.iter().flat_map(|check| check()));
-        let mut expected = None;
-        let mut able: Vec<(&Contender, Shown)> = Vec::new();
-        for contender in &self.contenders {
+        let (mut expected, mut able) = (None, Vec::new());
+        for contender in std::mem::take(&mut self.contenders) {
             tick(&contender.variant);
+            let started = Instant::now();
             self.before.iter().for_each(|before| before());
             let proved = contender.run().and_then(|(_, readings)| self.agrees(&readings, &mut expected));
+            let cost = started.elapsed();
             match proved {
-                Ok(()) => able.push((contender, Shown::default())),
+                Ok(()) => able.push(Able { contender, cost, readings: Vec::new(), used: Vec::new() }),
                 Err(why) => found.missing.push(missing(&contender.variant, why)),
             }
         }
-        for round in 0..terms.rounds {
-            if round >= AT_LEAST && terms.until.is_some_and(|until| Instant::now() > until) {
-                break;
-            }
-            for i in 0..able.len() {
-                let at = (i + round) % able.len(); // nobody is always first
-                let (contender, shown) = &mut able[at];
-                tick(&contender.variant);
-                if round >= AT_LEAST && terms.until.is_some() && shown.took > PATIENCE {
-                    continue;
-                }
-                self.before.iter().for_each(|before| before());
-                match contender.run() {
-                    Ok((usage, readings)) => {
-                        shown.took += usage.wall;
-                        shown.readings.extend(readings);
-                        shown.used.push(Usage { said: Vec::new(), ..usage });
-                    }
-                    Err(why) => found.notes.push(format!("{} failed in a round: {why}", contender.variant)),
-                }
-            }
-        }
-        for (contender, shown) in able {
-            if shown.readings.is_empty() {
-                found.missing.push(missing(&contender.variant, "it failed in every round".to_owned()));
-            }
-            found.rows.extend(rows(&self.name, contender, shown));
-        }
-        limit(&mut found.rows, self.limit);
         found.seconds = began.elapsed().as_secs_f64();
-        found
+        Proved { case: self, able, found }
     }
 
     /// Whether what must be the same is; the first to have it decides.
@@ -150,7 +127,47 @@ impl Case {
     }
 }
 
-fn rows(case: &str, contender: &Contender, shown: Shown) -> Vec<Row> {
+impl Proved {
+    /// What a round takes with each contender that can take part.
+    pub fn costs(&self) -> impl Iterator<Item = Duration> {
+        self.able.iter().map(|able| able.cost)
+    }
+
+    /// So many rounds of each.
+    pub fn measure(mut self, rounds: &[usize], tick: &dyn Fn(&str)) -> Outcome {
+        let (began, mut found) = (Instant::now(), self.found);
+        for round in 0..rounds.iter().copied().max().unwrap_or(0) {
+            for i in 0..self.able.len() {
+                let at = (i + round) % self.able.len(); // nobody is always first
+                if round >= rounds[at] {
+                    continue;
+                }
+                let able = &mut self.able[at];
+                tick(&able.contender.variant);
+                self.case.before.iter().for_each(|before| before());
+                match able.contender.run() {
+                    Ok((usage, readings)) => {
+                        able.readings.extend(readings);
+                        able.used.push(Usage { said: Vec::new(), ..usage });
+                    }
+                    Err(why) => found.notes.push(format!("{} failed in a round: {why}", able.contender.variant)),
+                }
+            }
+        }
+        for able in self.able {
+            if able.readings.is_empty() {
+                let (case, variant) = (self.case.name.clone(), able.contender.variant.clone());
+                found.missing.push(Missing { case, variant, reason: "it failed in every round".to_owned() });
+            }
+            found.rows.extend(rows(&self.case.name, able));
+        }
+        limit(&mut found.rows, self.case.limit);
+        found.seconds += began.elapsed().as_secs_f64();
+        found
+    }
+}
+
+fn rows(case: &str, shown: Able) -> Vec<Row> {
     let mut parts: Vec<&str> = shown.readings.iter().map(|reading| reading.of.as_str()).collect();
     parts.sort_unstable();
     parts.dedup();
@@ -169,7 +186,7 @@ fn rows(case: &str, contender: &Contender, shown: Shown) -> Vec<Row> {
                 minor_faults: used(|u| u.minor_faults),
                 major_faults: used(|u| u.major_faults),
                 more: more.into_iter().map(|(key, mut values)| (key, median(&mut values))).collect(),
-                ..Row::new(case, contender.variant.clone(), mine().map(|reading| reading.ns).collect())
+                ..Row::new(case, shown.contender.variant.clone(), mine().map(|reading| reading.ns).collect())
             }
         })
         .collect()
@@ -205,7 +222,7 @@ mod tests {
         let all = vec![contender("a", "echo 1"), contender("b", "echo 2"), contender("c", "echo no >&2; exit 1")];
         let case =
             Case { name: "n".to_owned(), contenders: all, same: Some("sum"), limit: Some("a"), ..Case::default() };
-        let found = case.run(Terms { rounds: 2, until: None }, &|_| {});
+        let found = case.run(2);
         assert_eq!(found.rows.len(), 1);
         assert_eq!((found.rows[0].n, found.rows[0].limit.as_ref().unwrap().median), (2, 1.0));
         let reasons: Vec<&str> = found.missing.iter().map(|m| m.reason.as_str()).collect();

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Output};
 use anamnesis::Dtype;
 use variant::{COPY, DTYPES, OURS, Row, Variant};
 
-use crate::alternate::{Case, Contender, Reading, Terms};
+use crate::alternate::{Case, Contender, Reading};
 use crate::child::Usage;
 use crate::report::options::Options;
 use crate::results::{Outcome, markdown};
@@ -34,8 +34,7 @@ pub fn compare(args: &[&str]) -> ExitCode {
     let mut found = Outcome::default();
     for name in names() {
         if options.words.is_empty() || options.words.iter().any(|word| word == name) {
-            let terms = Terms { rounds: options.rounds, until: None };
-            found.extend(case(name, crate::report::python::interpreter(&options)).run(terms, &|_| {}));
+            found.extend(case(name, crate::report::python::interpreter(&options)).run(options.rounds));
         }
     }
     println!("{}", markdown::outcome(&found));

@@ -4,7 +4,7 @@ mod measured;
 
 use std::process::ExitCode;
 
-use crate::alternate::{Case, Contender, Reading, Terms, myself};
+use crate::alternate::{Case, Contender, Reading, myself};
 use crate::child::Usage;
 use crate::report::options::Options;
 use crate::results::markdown;
@@ -38,7 +38,7 @@ pub fn compare(args: &[&str]) -> ExitCode {
         }
     };
     for case in cases() {
-        let found = case.run(Terms { rounds: options.rounds, until: None }, &|_| {});
+        let found = case.run(options.rounds);
         println!("{}", markdown::outcome(&found));
     }
     ExitCode::SUCCESS

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::alternate::{Case, Contender, Reading, Terms, myself};
+use crate::alternate::{Case, Contender, Reading, myself};
 use crate::child::{self, Usage};
 use crate::results::{Outcome, markdown};
 pub use options::Options;
@@ -23,7 +23,7 @@ pub fn compare(args: &[&str]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let found: Outcome = case(&options).run(Terms { rounds: ROUNDS, until: None }, &|_| {});
+    let found: Outcome = case(&options).run(ROUNDS);
     clean(&options);
     println!("{}", markdown::outcome(&found));
     if found.rows.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }

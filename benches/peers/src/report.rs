@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::alternate::{Case, Terms};
+use crate::alternate::{Case, Proved, share};
 use crate::results::{self, Missing, Outcome, Section, machine::Run, markdown};
 use crate::{experiments, render};
 use options::Options;
@@ -58,32 +58,47 @@ pub fn prepare(options: &Options) -> Vec<String> {
     notes
 }
 
-/// Runs the jobs that are not finished, and writes the section.
+/// A job of a section that is under way.
+enum State {
+    Done(Outcome),
+    Proved(Box<Proved>),
+}
+
+/// Runs the jobs that are not finished, and writes the section. All are proved first: that says how long each variant
+/// takes, and so what is left for whom.
 pub fn measure(options: &Options, name: &str, jobs: Vec<Job>, minutes: f64, notes: &[String]) {
     let interpreter = python::interpreter(options).map(std::path::PathBuf::from);
     let run = Run::now(options.rounds, interpreter.as_deref().map_err(String::as_str));
     let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
-    let bar = bar(jobs.len() as u64);
-    let mut found = Outcome { notes: notes.to_vec(), ..Outcome::default() };
-    let total = jobs.len();
-    for (done, job) in jobs.into_iter().enumerate() {
+    let bar = bar(2 * jobs.len() as u64);
+    let mut under_way = Vec::new();
+    for job in jobs {
         bar.set_message(format!("{name}: {}", job.name));
-        let outcome = partial::finished(options, &run, name, &job.name).unwrap_or_else(|| {
-            let left = until.saturating_duration_since(Instant::now()) / (total - done) as u32;
-            let terms = Terms { rounds: options.rounds, until: Some(Instant::now() + left) };
-            let outcome = one(
-                options,
-                job.case,
-                terms,
-                &|variant| {
-                    bar.set_message(format!("{name}: {}, {variant}", job.name));
-                },
-                &job.name,
-            );
-            partial::keep(options, &run, name, &job.name, &outcome);
-            outcome
+        let finished = partial::finished(options, &run, name, &job.name);
+        let state = finished.map(State::Done).unwrap_or_else(|| {
+            prove(options, job.case, &job.name, &|variant| {
+                bar.set_message(format!("{name}: {}, {variant}, once", job.name));
+            })
         });
-        found.extend(outcome);
+        under_way.push((job.name, state));
+        bar.inc(1);
+    }
+    let mut found = Outcome { notes: notes.to_vec(), ..Outcome::default() };
+    while !under_way.is_empty() {
+        let costs: Vec<Duration> = under_way.iter().flat_map(|(_, state)| state.costs()).collect();
+        let rounds = share::rounds(&costs, options.rounds, until.saturating_duration_since(Instant::now()));
+        let (job, state) = under_way.remove(0);
+        let of = state.costs().len();
+        found.extend(match state {
+            State::Done(outcome) => outcome,
+            State::Proved(proved) => {
+                let outcome = proved.measure(&rounds[..of], &|variant| {
+                    bar.set_message(format!("{name}: {job}, {variant}"));
+                });
+                partial::keep(options, &run, name, &job, &outcome);
+                outcome
+            }
+        });
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -93,13 +108,23 @@ pub fn measure(options: &Options, name: &str, jobs: Vec<Job>, minutes: f64, note
     eprintln!("{name}: {took:.0} s, benches/results/{name}.md");
 }
 
+impl State {
+    /// What a round takes with each contender that is still to be measured.
+    fn costs(&self) -> Vec<Duration> {
+        match self {
+            Self::Done(_) => Vec::new(),
+            Self::Proved(proved) => proved.costs().collect(),
+        }
+    }
+}
+
 /// One case, if it can be made.
-fn one(options: &Options, case: sections::Make, terms: Terms, tick: &dyn Fn(&str), name: &str) -> Outcome {
+fn prove(options: &Options, case: sections::Make, name: &str, tick: &dyn Fn(&str)) -> State {
     match case(options) {
-        Ok(case) => only(case, options).run(terms, tick),
+        Ok(case) => State::Proved(Box::new(only(case, options).prove(tick))),
         Err(reason) => {
             let missing = Missing { case: name.to_owned(), variant: "all".to_owned(), reason };
-            Outcome { missing: vec![missing], ..Outcome::default() }
+            State::Done(Outcome { missing: vec![missing], ..Outcome::default() })
         }
     }
 }
@@ -126,7 +151,7 @@ pub fn show(args: &[&str], cases: impl Fn(&Options, &str) -> Vec<Case>) -> ExitC
     };
     for file in &options.words {
         for case in cases(&options, file) {
-            let found = only(case, &options).run(Terms { rounds: options.rounds, until: None }, &|_| {});
+            let found = only(case, &options).run(options.rounds);
             println!("{}", markdown::outcome(&found));
         }
     }
