@@ -3,6 +3,7 @@
 mod agree;
 mod blocks;
 mod buffer;
+pub mod builds;
 mod python;
 mod schemes;
 mod stored;
@@ -56,12 +57,12 @@ pub fn case(name: &str, interpreter: Result<String, String>) -> Case {
     let mut contenders: Vec<Contender> = Vec::new();
     for variant in &variants {
         let program = variant.program.to_str().expect("a printable path");
-        let read = if row.is_fresh(variant.name) { read_fresh } else { read };
+        let read = if row.is_fresh(&variant.name) { read_fresh } else { read };
         match can(variant, row) {
             Ok(()) => {
-                contenders.push(Contender::new(variant.label, &[program, "kernel", variant.name, row.name()], read))
+                contenders.push(Contender::new(&variant.label, &[program, "kernel", &variant.name, row.name()], read))
             }
-            Err(why) => missing.push((variant.label.to_owned(), why)),
+            Err(why) => missing.push((variant.label.clone(), why)),
         }
     }
     match python::contender(row, interpreter) {
@@ -91,7 +92,7 @@ fn row(name: &str) -> Option<Row> {
 
 /// Whether a variant decodes a row at all.
 fn can(variant: &Variant, row: Row) -> Result<(), String> {
-    let able = DTYPES.iter().any(|&dtype| !variant::decoders(variant.name, row, dtype).is_empty());
+    let able = DTYPES.iter().any(|&dtype| !variant::decoders(&variant.name, row, dtype).is_empty());
     if able { Ok(()) } else { Err("it has no decoder of this".to_owned()) }
 }
 
@@ -102,7 +103,7 @@ fn run(command: &[String]) -> Output {
 }
 
 /// A line for each output: its dtype, nanoseconds a call, and how many elements that are.
-fn read(usage: &Usage) -> Option<Vec<Reading>> {
+pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
     let text = String::from_utf8_lossy(&usage.said);
     let lines = text.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -125,7 +126,7 @@ fn disagreements(row: Row, variants: &[Variant], python: Option<&[String]>) -> V
     for &dtype in DTYPES {
         let decoded = |variant: &Variant| {
             let program = variant.program.to_str().expect("a printable path");
-            run(&[program, "kernel", variant.name, row.name(), dtype.name()].map(str::to_owned)).stdout
+            run(&[program, "kernel", &variant.name, row.name(), dtype.name()].map(str::to_owned)).stdout
         };
         let ours = variants.iter().find(|v| v.name == OURS).map(decoded).unwrap_or_default();
         let mut compare = |label: &str, other: Vec<u8>| {
@@ -135,7 +136,7 @@ fn disagreements(row: Row, variants: &[Variant], python: Option<&[String]>) -> V
             }
         };
         for variant in variants.iter().filter(|v| v.name != OURS && v.name != COPY) {
-            compare(variant.label, decoded(variant));
+            compare(&variant.label, decoded(variant));
         }
         if let (Some(python), Dtype::F32) = (python, dtype) {
             let command: Vec<String> = python.iter().cloned().chain(["bytes".to_owned()]).collect();

@@ -6,6 +6,8 @@
 //! cargo run --release -- render              the committed results into README.md and docs/
 //! cargo run --release -- open FILE…          opening these files
 //! cargo run --release -- kernels [TYPE…]     decoding, one thread, in a warm cache
+//! cargo run --release -- builds TYPE…        the same by each of our builds
+//! cargo run --release -- schemes NAME…       a large weight of a scheme, one thread
 //! cargo run --release -- remember FILE.gguf  a whole file to BF16 safetensors
 //! cargo run --release -- load FILE… [--cold] [--rounds=N] [--only=NAME,…]  tensors into memory
 //! cargo run --release -- dequantise FILE…    quantised weights into the pool, and into new memory
@@ -30,12 +32,14 @@ mod remember;
 mod render;
 mod report;
 mod results;
+mod schemes;
 mod variants;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: peers report [SECTION…] [OPTION…]  |  peers experiments [NAME…] [--render]  |  peers render  |  \
-                     peers open FILE…  |  peers kernels [TYPE…]  |  peers remember FILE.gguf [OPTION…]  |  \
+                     peers open FILE…  |  peers kernels [TYPE…]  |  peers builds TYPE…  |  \
+                     peers schemes NAME…  |  peers remember FILE.gguf [OPTION…]  |  \
                      peers load FILE… [--cold]  |  peers dequantise FILE…  |  peers pool  |  peers process COMMAND…";
 
 fn main() -> ExitCode {
@@ -47,6 +51,10 @@ fn main() -> ExitCode {
         ["render"] => render::run(),
         ["open", files @ ..] if !files.is_empty() => inspect::open(files),
         ["kernels", types @ ..] => kernels::compare(types),
+        ["builds", types @ ..] => report::show(types, |_, name| kernels::builds::case(name).into_iter().collect()),
+        ["schemes", names @ ..] => {
+            report::show(names, |options, name| schemes::case(name, options.small).into_iter().collect())
+        }
         ["remember", args @ ..] => remember::compare(args),
         ["load", args @ ..] if !args.is_empty() => load::compare(args),
         ["dequantise", files @ ..] if !files.is_empty() => load::dequantise(files),
@@ -56,6 +64,7 @@ fn main() -> ExitCode {
         ["one", variant, file] => variants::one(variant, file),
         ["kernel", variant, name] => kernels::one(variant, name, None),
         ["kernel", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
+        ["scheme", name, side] => schemes::one(name, side),
         ["load-one", variant, file, times] => load::one(variant, file, times),
         ["pool-one", variant, case @ ..] => pool::one(variant, case),
         ["experiment", name, variant, args @ ..] => experiments::one(name, variant, args),

@@ -1,20 +1,22 @@
 //! Puts committed results into the documents, between the markers of their blocks.
 
+mod blocks;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::results::{self, markdown, plot};
 
-const BEGIN: &str = "<!-- results: ";
-const END: &str = "<!-- /results -->";
 const NONE: &str = "\nNot measured yet; `cargo bench-peers --publish` fills this in.\n\n";
 
 /// All documents; says which blocks have no results.
 pub fn run() -> ExitCode {
     for path in documents() {
         let old = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let new = blocks(&old, &mut |name, prefix| {
+        let new = blocks::filled(&old, "results", &mut |marker| {
+            // a section, and perhaps the beginning of its cases, or `brief`
+            let (name, prefix) = marker.split_once(' ').map_or((marker, None), |(name, prefix)| (name, Some(prefix)));
             let up = if path.parent().is_some_and(|folder| folder.ends_with("docs")) { "../" } else { "" };
             let text = block(name, prefix, up);
             let shown = path.file_name().unwrap_or_default().to_string_lossy();
@@ -56,38 +58,4 @@ fn block(name: &str, prefix: Option<&str>, up: &str) -> Result<String, String> {
     }
     // one below the heading that it stands under
     Ok(text.replace("\n### ", "\n#### "))
-}
-
-/// A text with its blocks filled anew. A marker names a section, and may name the beginning of its cases, or `brief`.
-fn blocks(text: &str, fill: &mut dyn FnMut(&str, Option<&str>) -> String) -> Result<String, String> {
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some(at) = rest.find(BEGIN) {
-        let (before, from) = rest.split_at(at);
-        let (marker, after) = from.split_once("-->").ok_or("a marker without an end")?;
-        let (old, next) = after.split_once(END).ok_or_else(|| format!("{marker}--> has no {END}"))?;
-        if old.contains(BEGIN) {
-            return Err(format!("{marker}--> has a block inside"));
-        }
-        let words = marker[BEGIN.len()..].trim();
-        let (name, prefix) = words.split_once(' ').map_or((words, None), |(name, prefix)| (name, Some(prefix)));
-        out += &format!("{before}{marker}-->\n{}{END}", fill(name, prefix));
-        rest = next;
-    }
-    Ok(out + rest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_are_filled_and_nothing_else_is_touched() {
-        let text = "a\n<!-- results: load model.pth, cold -->\nold\n<!-- /results -->\nb\n<!-- results: pool --><!-- /results -->";
-        let filled = blocks(text, &mut |name, prefix| format!("{name}|{prefix:?}\n")).unwrap();
-        let wanted = "a\n<!-- results: load model.pth, cold -->\nload|Some(\"model.pth, cold\")\n<!-- /results -->\nb\n\
-                      <!-- results: pool -->\npool|None\n<!-- /results -->";
-        assert_eq!(filled, wanted);
-        assert_eq!(blocks(&filled, &mut |name, prefix| format!("{name}|{prefix:?}\n")).unwrap(), filled);
-        assert!(blocks("<!-- results: x -->", &mut |_, _| String::new()).is_err());
-    }
 }

@@ -136,12 +136,12 @@ fn only(mut case: Case, options: &Options) -> Case {
     case
 }
 
-/// Measures files one by one and prints their tables: what the comparisons by name do.
+/// Measures files, or what else is named, one by one and prints their tables: what the comparisons by name do.
 pub fn show(args: &[&str], cases: impl Fn(&Options, &str) -> Vec<Case>) -> ExitCode {
     let options = match Options::parse(args) {
         Ok(options) if !options.words.is_empty() => options,
         Ok(_) => {
-            eprintln!("which file?\n{}", options::USAGE);
+            eprintln!("which?\n{}", options::USAGE);
             return ExitCode::from(2);
         }
         Err(wrong) => {
@@ -150,7 +150,12 @@ pub fn show(args: &[&str], cases: impl Fn(&Options, &str) -> Vec<Case>) -> ExitC
         }
     };
     for file in &options.words {
-        for case in cases(&options, file) {
+        let cases = cases(&options, file);
+        if cases.is_empty() {
+            eprintln!("there is no {file:?}");
+            return ExitCode::from(2);
+        }
+        for case in cases {
             let found = only(case, &options).run(options.rounds);
             println!("{}", markdown::outcome(&found));
         }

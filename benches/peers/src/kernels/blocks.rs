@@ -65,6 +65,14 @@ pub fn ours(format: &'static BlockFormat, dtype: Dtype) -> Decode {
     Decode::Into(Box::new(move |out| kernel::dequantize(format, &blocks, dtype, out).expect("whole blocks")))
 }
 
+/// By the build for one instruction set.
+pub fn build(isa: &str, format: &'static BlockFormat, dtype: Dtype) -> Decode {
+    let (blocks, isa) = (input(format), isa.to_owned());
+    Decode::Into(Box::new(move |out| {
+        kernel::dequantize_with(&isa, format, &blocks, dtype, out).expect("a build of this machine")
+    }))
+}
+
 /// The peer's kernels hand each block to a sink of the caller's, which copies it into the buffer
 /// here. How the sink is written decides what the compiler makes of some kernels (up to fourfold),
 /// so there are two, of which the faster counts.

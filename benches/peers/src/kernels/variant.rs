@@ -68,6 +68,8 @@ pub enum Decode {
 
 /// The names that a process takes.
 pub const OURS: &str = "ours";
+/// Before the name of one of our builds.
+pub const BUILD: &str = "ours, ";
 pub const PEER: &str = "peer";
 pub const GGML: &str = "ggml";
 pub const COPY: &str = "memcpy";
@@ -88,6 +90,9 @@ pub fn decoders(variant: &str, row: Row, dtype: Dtype) -> Vec<Decode> {
             Decode::Fresh(Box::new(move || peer(&tensor).expect("a whole tensor")))
         }),
         (GGML, Row::Blocks(format)) => blocks::ggml(&ggml_library(), format, dtype),
+        (variant, Row::Blocks(format)) if variant.starts_with(BUILD) => {
+            Some(blocks::build(variant.strip_prefix(BUILD).unwrap_or_default(), format, dtype))
+        }
         (COPY, row) => {
             let from = Buffer::random(row.out_bytes(dtype));
             Some(Decode::Into(Box::new(move |out| out.copy_from_slice(&from))))
@@ -165,9 +170,15 @@ pub fn bytes(variant: &str, row: Row, dtype: Dtype) {
 
 /// The program that runs a variant, and the name it knows it by.
 pub struct Variant {
-    pub label: &'static str,
-    pub name: &'static str,
+    pub label: String,
+    pub name: String,
     pub program: PathBuf,
+}
+
+impl Variant {
+    pub fn new(label: &str, name: &str, program: PathBuf) -> Self {
+        Self { label: label.to_owned(), name: name.to_owned(), program }
+    }
 }
 
 /// The variants that are built, and why the others are not there.
@@ -190,7 +201,6 @@ pub fn built() -> (Vec<Variant>, Vec<(String, String)>) {
         ("ggml C", GGML, ggml),
         (COPY, COPY, Some(me)),
     ];
-    let built =
-        variants.into_iter().filter_map(|(label, name, program)| Some(Variant { label, name, program: program? }));
+    let built = variants.into_iter().filter_map(|(label, name, program)| Some(Variant::new(label, name, program?)));
     (built.collect(), missing)
 }

@@ -35,7 +35,7 @@ impl Options {
         let mut options = Self {
             words: Vec::new(),
             rounds: 7,
-            minutes: 18.0,
+            minutes: 45.0,
             work,
             fresh: false,
             small: false,

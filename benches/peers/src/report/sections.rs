@@ -2,7 +2,7 @@
 
 use super::{options::Options, python};
 use crate::alternate::Case;
-use crate::{inspect, kernels, load, make, pool, remember};
+use crate::{inspect, kernels, load, make, pool, remember, schemes};
 
 /// Makes a case just before it runs; says why if it cannot.
 pub type Make = Box<dyn FnOnce(&Options) -> Result<Case, String>>;
@@ -21,11 +21,13 @@ pub struct Section {
 }
 
 pub static SECTIONS: &[Section] = &[
-    Section { name: "inspect", minutes: 3.0, jobs: inspect_jobs },
-    Section { name: "load", minutes: 5.0, jobs: load_jobs },
-    Section { name: "dequantise", minutes: 5.0, jobs: dequantise_jobs },
+    Section { name: "inspect", minutes: 6.0, jobs: inspect_jobs },
+    Section { name: "load", minutes: 14.0, jobs: load_jobs },
+    Section { name: "dequantise", minutes: 15.0, jobs: dequantise_jobs },
     Section { name: "convert", minutes: 1.5, jobs: convert_jobs },
     Section { name: "pool", minutes: 3.5, jobs: pool_jobs },
+    Section { name: "kernels", minutes: 2.0, jobs: kernel_jobs },
+    Section { name: "schemes", minutes: 3.0, jobs: scheme_jobs },
 ];
 
 const FILES: [&str; 4] = ["model.safetensors", "model.pth", "model.npz", "model.gguf"];
@@ -78,4 +80,18 @@ fn convert_jobs(_: &Options) -> Vec<Job> {
 
 fn pool_jobs(_: &Options) -> Vec<Job> {
     pool::cases().into_iter().map(|case| Job::new(&case.name.clone(), move |_| Ok(case))).collect()
+}
+
+fn kernel_jobs(_: &Options) -> Vec<Job> {
+    let job = |name: &'static str| {
+        Job::new(name, move |_| kernels::builds::case(name).ok_or_else(|| "no build runs here".to_owned()))
+    };
+    kernels::builds::names().into_iter().map(job).collect()
+}
+
+fn scheme_jobs(_: &Options) -> Vec<Job> {
+    let job = |name: &'static str| {
+        Job::new(name, move |options| schemes::case(name, options.small).ok_or_else(|| "no such scheme".to_owned()))
+    };
+    schemes::names().into_iter().map(job).collect()
 }

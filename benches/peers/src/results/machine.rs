@@ -30,7 +30,8 @@ impl Run {
         let root = super::repository();
         let git = |args: &[&str]| said(Command::new("git").arg("-C").arg(&root).args(args));
         // results themselves are no change of what is measured
-        let changes = git(&["status", "--porcelain", "--", ".", ":!benches/results"]);
+        let results = [":!benches/results", ":!benches/pagecache/results.json", ":!benches/pagecache/overhead.json"];
+        let changes = git(&[&["status", "--porcelain", "--", "."][..], &results].concat());
         let field = |file: &str, name: &str| {
             let text = fs::read_to_string(file).unwrap_or_default();
             let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();

@@ -25,9 +25,12 @@ pub fn tables(found: &Outcome) -> String {
     }
     // what the machine can do stands last
     variants.sort_by_key(|variant| rows.iter().any(|row| is_limit(row, variant)));
-    let Some(most) = rows.iter().map(|row| row.n).max() else { return String::new() };
+    let Some(rounds) = rounds(&rows) else { return String::new() };
+    if is_of_ours(found) {
+        return compact(found, &variants, &rounds);
+    }
     let mut text =
-        format!("\n10⁹ elements/s, one thread, median of {most} processes' best; `*` returns fresh memory.\n");
+        format!("\n10⁹ elements/s, one thread, median of {rounds} processes' best; `*` returns fresh memory.\n");
     let limit = rows.iter().find_map(|row| Some(row.limit.as_ref()?.what.as_str())).unwrap_or("memcpy");
     let columns = variants.join(" | ");
     let _ = write!(text, "\n| type | output | {columns} | ours / best peer | ours / {limit} |\n");
@@ -46,6 +49,48 @@ pub fn tables(found: &Outcome) -> String {
         let (best, copy) = (peers.max_by(f64::total_cmp), of(limit).map(|row| speed(row)));
         let (name, output) = case.rsplit_once(' ').unwrap_or((case, ""));
         let _ = writeln!(text, "| {name} | {output} | {} | {} | {} |", cells.join(" | "), ratio(best), ratio(copy));
+    }
+    text
+}
+
+/// How many processes a median is of.
+fn rounds(rows: &[&Row]) -> Option<String> {
+    let (least, most) = (rows.iter().map(|row| row.n).min()?, rows.iter().map(|row| row.n).max()?);
+    Some(if least == most { most.to_string() } else { format!("{least} to {most}") })
+}
+
+/// Whether these are speeds of ours alone, and of what bounds them, which is a case by its own name.
+pub fn is_of_ours(found: &Outcome) -> bool {
+    let of_ours = |row: &Row| row.is_ours() || row.case.rsplit_once(' ').is_some_and(|(name, _)| name == row.variant);
+    found.rows.iter().all(|row| row.more.contains_key(ELEMENTS) && of_ours(row))
+}
+
+/// A line for each type, all outputs in one cell.
+fn compact(found: &Outcome, variants: &[&str], rounds: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    let mut outputs: Vec<&str> = Vec::new();
+    for (name, output) in found.cases().iter().filter_map(|case| case.rsplit_once(' ')) {
+        names.extend((!names.contains(&name)).then_some(name));
+        outputs.extend((!outputs.contains(&output)).then_some(output));
+    }
+    let ours: Vec<&str> = variants.iter().copied().filter(|variant| variant.starts_with("ours")).collect();
+    let titles: Vec<&str> = ours.iter().map(|variant| variant.strip_prefix("ours, ").unwrap_or(variant)).collect();
+    let mut text = format!(
+        "\n10⁹ elements/s to {}, one thread, median of {rounds} processes' best.\n\n| type | {} |\n|---|{}\n",
+        outputs.join(" / "),
+        titles.join(" | "),
+        "---|".repeat(titles.len())
+    );
+    for name in names {
+        let figure = |variant: &str, output: &str| {
+            let case = format!("{name} {output}");
+            // what bounds all is the same beside each
+            let row = found.rows.iter().find(|row| row.case == case && [variant, name].contains(&&*row.variant));
+            row.map_or("–".to_owned(), |row| format!("{:.1}", speed(row)))
+        };
+        let cell =
+            |variant: &&str| outputs.iter().map(|output| figure(variant, output)).collect::<Vec<_>>().join(" / ");
+        let _ = writeln!(text, "| {name} | {} |", ours.iter().map(cell).collect::<Vec<_>>().join(" | "));
     }
     text
 }
@@ -78,5 +123,21 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| Q4_0 | BF16 | 12.00 | 3.00* | 6.00 | 30.00 | 2.00× | 0.40× |"), "{text}");
+    }
+
+    #[test]
+    fn ours_alone_have_all_outputs_in_a_cell() {
+        let row = |case: &str, variant: &str, ns: f64| Row {
+            more: [(ELEMENTS.to_owned(), 60.0)].into(),
+            ..Row::new(case.to_owned(), variant.to_owned(), vec![ns])
+        };
+        let mut rows = vec![row("memcpy BF16", "memcpy", 2.0), row("memcpy F32", "memcpy", 4.0)];
+        rows.extend([row("Q4_0 BF16", "ours, baseline", 30.0), row("Q4_0 BF16", "ours, avx2", 5.0)]);
+        rows.extend([row("Q4_0 F32", "ours, baseline", 60.0), row("Q4_0 F32", "ours, avx2", 8.0)]);
+        let text = tables(&Outcome { rows, ..Outcome::default() });
+        assert!(text.contains("elements/s to BF16 / F32, one thread, median of 1 processes' best.\n"), "{text}");
+        let table = "| type | baseline | avx2 |\n|---|---|---|\n| memcpy | 30.0 / 15.0 | 30.0 / 15.0 |\n\
+                     | Q4_0 | 2.0 / 1.0 | 12.0 / 7.5 |\n";
+        assert!(text.ends_with(table), "{text}");
     }
 }

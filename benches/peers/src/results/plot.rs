@@ -41,6 +41,9 @@ pub fn plots(section: &Section) -> Vec<String> {
 /// Cases one below the other, as many as one plot takes; those that are types by their output.
 fn split(section: &Section) -> Vec<Plot> {
     let mut plots: Vec<Plot> = Vec::new();
+    if matrix::is_of_ours(&section.found) {
+        return plots; // a table of builds says more than hundreds of bars
+    }
     for case in section.found.cases() {
         let rows: Vec<Row> = section.found.of(case).into_iter().cloned().collect();
         let speed = rows[0].more.contains_key(matrix::ELEMENTS);

@@ -1,65 +1,90 @@
-//! Schemes: one weight of 4096 by 4096 through `remember`, one thread, from memory to memory that is there.
-//!
-//! `cargo bench --bench schemes [name…]`. Elements per second, the best of some runs, beside what copying the
-//! output's bytes takes here and now; the tests prove the bits.
-#![allow(missing_docs, clippy::cast_precision_loss, clippy::cast_possible_truncation)] // small numbers
+//! Schemes: one large weight through `remember`, one thread, from memory to memory that is there; beside it the copying
+//! of as many bytes as the output has. The tests prove the bits.
 
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anamnesis::{Checkpoint, Dtype, QuantConfig, remember};
 
+use crate::alternate::{self, Contender, myself};
+use crate::kernels;
+
+/// Rows and columns of the weight: larger than any cache, or just large enough to see that all works.
 const SIDE: usize = 4096;
-const ROUNDS: usize = 15;
+const SMALL: usize = 512;
+/// Calls, of which the best counts.
+const CALLS: usize = 15;
+const COPY: &str = "memcpy";
+const DTYPES: [Dtype; 3] = [Dtype::BF16, Dtype::F16, Dtype::F32];
 
 /// A tensor: name behind `w`, dtype, shape, bytes.
 type Made = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
-struct Case {
+/// A weight of a scheme.
+struct Stored {
     name: &'static str,
     config: &'static str,
     tensors: Vec<Made>,
 }
 
-fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let copy = {
-        let (from, mut to) = (vec![1u8; SIDE * SIDE * 2], vec![0; SIDE * SIDE * 2]);
-        best(|| black_box(&mut to).copy_from_slice(black_box(&from)))
+pub fn names() -> Vec<&'static str> {
+    // as small as they can be: only their names are wanted
+    [COPY].into_iter().chain(all(128).iter().map(|stored| stored.name)).collect()
+}
+
+/// A scheme to every output; none by another name.
+pub fn case(name: &str, small: bool) -> Option<alternate::Case> {
+    let name = names().into_iter().find(|known| *known == name)?;
+    let (me, side) = (myself(), if small { SMALL } else { SIDE }.to_string());
+    let variant = if name == COPY { COPY } else { "ours" };
+    let contender = Contender::new(variant, &[&me, "scheme", name, &side], kernels::read);
+    Some(alternate::Case { name: name.to_owned(), contenders: vec![contender], ..alternate::Case::default() })
+}
+
+/// What a process does: a line for each output, its dtype, nanoseconds of the best call, and how many elements that are.
+pub fn one(name: &str, side: &str) -> ExitCode {
+    let Ok(side) = side.parse::<usize>() else { return ExitCode::from(2) };
+    let stored = all(side).into_iter().find(|stored| stored.name == name);
+    if stored.is_none() && name != COPY {
+        return ExitCode::from(2);
+    }
+    for dtype in DTYPES {
+        let len = side * side * dtype.item_bytes().expect("whole bytes") as usize;
+        let mut out = vec![0; len];
+        let ns = match &stored {
+            Some(stored) => decoded(stored, side, dtype, &mut out),
+            None => {
+                let from = vec![1u8; len];
+                best(|| black_box(&mut out).copy_from_slice(black_box(&from)))
+            }
+        };
+        println!("{dtype} {ns} {}", side * side);
+    }
+    ExitCode::SUCCESS
+}
+
+fn decoded(stored: &Stored, side: usize, dtype: Dtype, out: &mut [u8]) -> u128 {
+    let checkpoint = Checkpoint::from_bytes(file(&stored.tensors)).expect("a safetensors file");
+    let config = QuantConfig::from_json(stored.config.as_bytes()).expect("JSON");
+    let ours = remember(&checkpoint).config(config).dtype(dtype).threads(1);
+    let weight = ours.plan().expect("a plan").jobs.swap_remove(0).output;
+    assert_eq!(weight.shape[..], [side as u64; 2], "{}", stored.name);
+    best(|| ours.tensor_into(&weight.name, black_box(out)).expect("it decodes"))
+}
+
+/// Nanoseconds of the best call.
+fn best(mut call: impl FnMut()) -> u128 {
+    let once = |_| {
+        let began = Instant::now();
+        call();
+        began.elapsed().as_nanos()
     };
-    println!("copying 32 MiB: {:.1} GB/s", (SIDE * SIDE * 2) as f64 / copy / 1e9);
-    println!("{:<14}{:>8}{:>8}{:>8}  10⁹ elements/s", "", "bf16", "f16", "f32");
-    for case in cases() {
-        if !wanted.is_empty() && !wanted.iter().any(|name| case.name.contains(&**name)) {
-            continue;
-        }
-        let checkpoint = Checkpoint::from_bytes(file(&case.tensors)).expect("a safetensors file");
-        let config = QuantConfig::from_json(case.config.as_bytes()).expect("JSON");
-        print!("{:<14}", case.name);
-        for dtype in [Dtype::BF16, Dtype::F16, Dtype::F32] {
-            let ours = remember(&checkpoint).config(config.clone()).dtype(dtype).threads(1);
-            let weight = ours.plan().expect("a plan").jobs.swap_remove(0).output;
-            assert_eq!(weight.shape[..], [SIDE as u64; 2], "{}", case.name);
-            let mut out = vec![0; SIDE * SIDE * usize::try_from(dtype.bits()).unwrap_or(0) / 8];
-            let seconds = best(|| ours.tensor_into(&weight.name, black_box(&mut out)).expect("decodes"));
-            print!("{:>8.2}", (SIDE * SIDE) as f64 / seconds / 1e9);
-        }
-        println!();
-    }
+    (0..CALLS).map(once).min().unwrap_or_default()
 }
 
-fn best(mut run: impl FnMut()) -> f64 {
-    let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
-        let start = Instant::now();
-        run();
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    best
-}
-
-fn cases() -> Vec<Case> {
-    let n = SIDE;
+/// A weight of `n` by `n` of each scheme.
+fn all(n: usize) -> Vec<Stored> {
     let mut state = 1u64;
     // random, but for what would be NaN in E4M3
     let mut codes = |count: usize| -> Vec<u8> {
@@ -81,7 +106,8 @@ fn cases() -> Vec<Case> {
         ]
     };
     let mut acted = packed([n / 8, n], [n / 128, n / 8], &mut codes);
-    let order = (0..4096u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 27).to_le_bytes()).collect();
+    let groups = n as u32 / 128;
+    let order = (0..n as u32).flat_map(|i| ((i.wrapping_mul(2_654_435_761) >> 27) % groups).to_le_bytes()).collect();
     acted.push((".g_idx", Dtype::I32, vec![n], order));
     let fp8 = |shape: &[usize], codes: &mut dyn FnMut(usize) -> Vec<u8>| {
         let scales = singles(shape.iter().product());
@@ -91,19 +117,20 @@ fn cases() -> Vec<Case> {
         ]
     };
     let table: Vec<u8> = (0..16u8).flat_map(|i| ((f32::from(i) - 7.5) / 7.5).to_le_bytes()).collect();
-    let state_of = br#"{"quant_type":"nf4","blocksize":64,"dtype":"bfloat16","shape":[4096,4096]}"#.to_vec();
+    let state_of =
+        format!(r#"{{"quant_type":"nf4","blocksize":64,"dtype":"bfloat16","shape":[{n},{n}]}}"#).into_bytes();
     vec![
-        Case { name: "fp8 block", config: "{}", tensors: fp8(&[n / 128, n / 128], &mut codes) },
-        Case { name: "fp8 tensor", config: "{}", tensors: fp8(&[1], &mut codes) },
-        Case { name: "fp8 channel", config: "{}", tensors: fp8(&[n, 1], &mut codes) },
-        Case { name: "gptq4", config: gptq, tensors: packed([n / 8, n], [n / 128, n / 8], &mut codes) },
-        Case { name: "gptq4 act", config: gptq, tensors: acted },
-        Case {
+        Stored { name: "fp8 block", config: "{}", tensors: fp8(&[n / 128, n / 128], &mut codes) },
+        Stored { name: "fp8 tensor", config: "{}", tensors: fp8(&[1], &mut codes) },
+        Stored { name: "fp8 channel", config: "{}", tensors: fp8(&[n, 1], &mut codes) },
+        Stored { name: "gptq4", config: gptq, tensors: packed([n / 8, n], [n / 128, n / 8], &mut codes) },
+        Stored { name: "gptq4 act", config: gptq, tensors: acted },
+        Stored {
             name: "awq",
             config: r#"{"quant_method":"awq","bits":4,"group_size":128,"version":"gemm"}"#,
             tensors: packed([n, n / 8], [n / 128, n / 8], &mut codes),
         },
-        Case {
+        Stored {
             name: "nf4",
             config: r#"{"quant_method":"bitsandbytes","load_in_4bit":true}"#,
             tensors: vec![
@@ -113,12 +140,12 @@ fn cases() -> Vec<Case> {
                 (".weight.quant_state.bitsandbytes__nf4", Dtype::U8, vec![state_of.len()], state_of),
             ],
         },
-        Case {
+        Stored {
             name: "int8",
             config: r#"{"quant_method":"bitsandbytes","load_in_8bit":true}"#,
             tensors: vec![(".weight", Dtype::I8, vec![n, n], codes(n * n)), (".SCB", Dtype::F32, vec![n], singles(n))],
         },
-        Case {
+        Stored {
             name: "nvfp4",
             config: r#"{"quant_method":"modelopt","quant_algo":"NVFP4"}"#,
             tensors: vec![
@@ -127,7 +154,7 @@ fn cases() -> Vec<Case> {
                 (".weight_scale_2", Dtype::F32, vec![], singles(1)),
             ],
         },
-        Case {
+        Stored {
             name: "mxfp4",
             config: r#"{"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"}"#,
             tensors: vec![
@@ -135,7 +162,7 @@ fn cases() -> Vec<Case> {
                 (".weight_scale", Dtype::U8, vec![n, n / 32], vec![0x78; n * n / 32]),
             ],
         },
-        Case {
+        Stored {
             name: "ct int4",
             config: r#"{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"group_0":
                 {"targets":["Linear"],"weights":{"num_bits":4,"type":"int","strategy":"group","group_size":128,
@@ -143,7 +170,7 @@ fn cases() -> Vec<Case> {
             tensors: vec![
                 (".weight_packed", Dtype::I32, vec![n, n / 8], codes(n * n / 2)),
                 (".weight_scale", Dtype::F16, vec![n, n / 128], halves(n * n / 128)),
-                (".weight_shape", Dtype::I64, vec![2], [4096u64.to_le_bytes(); 2].concat()),
+                (".weight_shape", Dtype::I64, vec![2], [(n as u64).to_le_bytes(); 2].concat()),
             ],
         },
     ]
