@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::device::Device;
-use crate::report;
-use crate::run::{Run, Setting, run};
+use crate::results::{self, Evaluation, Origin};
+use crate::run::{Setting, run};
 use crate::scene::{SCENES, Scene, VARIANTS, Variant};
 use crate::warmth;
 use crate::{Evaluate, Failure};
@@ -24,7 +24,8 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
         }
     }
     let device = Device::under(&model)?;
-    let mut runs = report::read(&args.places.results)?;
+    let mut all: Vec<Evaluation> = results::read(&args.results)?.unwrap_or_default();
+    all.push(Evaluation { run: Some(Origin::now(args.rounds, Ok(&args.python))), loads: Vec::new() });
     let chosen = |given: &[String], name: &str| given.is_empty() || given.iter().any(|given| given == name);
     for scene in SCENES.iter().filter(|scene| chosen(&args.scene, scene.name)) {
         for loader in scene.loaders.iter().filter(|loader| chosen(&args.loader, loader)) {
@@ -33,7 +34,7 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
                 .filter(|variant| chosen(&args.variant, variant.name))
                 .filter(|variant| !variant.limited_only || scene.memory.is_some())
                 .collect();
-            cell(args, scene, loader, &variants, &model, &device, &mut runs)?;
+            cell(args, scene, loader, &variants, &model, &device, &mut all)?;
         }
     }
     Ok(())
@@ -47,7 +48,7 @@ fn cell(
     variants: &[&Variant],
     model: &Path,
     device: &Device,
-    runs: &mut Vec<Run>,
+    all: &mut [Evaluation],
 ) -> Result<(), Failure> {
     let model = model.join(if loader == "torch" { "torch" } else { "safetensors" });
     let template = args.places.dir.join(format!("{loader}-{}.iot", scene.workers));
@@ -60,10 +61,10 @@ fn cell(
         // ABBA: what drifts hits all alike
         let order: Vec<_> = if round % 2 == 0 { variants.to_vec() } else { variants.iter().rev().copied().collect() };
         for variant in order {
-            let known = |run: &Run| {
+            let mut known = all.iter().flat_map(|evaluation| &evaluation.loads).map(|run| {
                 (&*run.scene, &*run.loader, &*run.variant, run.round) == (scene.name, loader, variant.name, round)
-            };
-            if runs.iter().any(known) {
+            });
+            if known.any(|known| known) {
                 continue;
             }
             let (run, sum) = run(&setting, variant, round)?;
@@ -79,8 +80,8 @@ fn cell(
                 run.start,
                 run.device_bytes / 1_000_000
             );
-            runs.push(run);
-            report::write(&args.places.results, runs)?;
+            all.last_mut().ok_or("no evaluation is under way")?.loads.push(run);
+            results::write(&args.results, &all)?;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release -- evaluate --python PYTHON --dir DIR [--scene NAME]… [--rounds N]
 //! cargo run --release -- overhead --dir DIR     an empty policy: reads and copies out of a map, warm and cold
-//! cargo run --release -- report                 tables and plots from the results
+//! cargo run --release -- report                 the results into docs/page-cache.md, and as plots
 //! ```
 //!
 //! Needs root: it makes cgroups, drops files from the page cache, and throttles the device for what it runs. All of
@@ -13,10 +13,12 @@
 mod cgroup;
 mod clock;
 mod device;
+mod document;
 mod evaluate;
 mod overhead;
 mod plot;
 mod report;
+mod results;
 mod run;
 mod scene;
 mod warmth;
@@ -41,7 +43,7 @@ enum Verb {
     Evaluate(Evaluate),
     /// Time reads beside an empty policy.
     Overhead(Overhead),
-    /// Make tables and plots of the results.
+    /// Put the results into the document, and make plots of them.
     Report(Report),
 }
 
@@ -54,15 +56,15 @@ struct Places {
     /// The command.
     #[arg(long, default_value = "target/release/anamnesis")]
     anamnesis: PathBuf,
-    /// Results are added to this file, so an interrupted evaluation goes on where it was.
-    #[arg(long, default_value = "benches/pagecache/results.json")]
-    results: PathBuf,
 }
 
 #[derive(Args)]
 struct Evaluate {
     #[command(flatten)]
     places: Places,
+    /// Results are added to this file, so an interrupted evaluation goes on where it was.
+    #[arg(long, default_value = "benches/pagecache/results.json")]
+    results: PathBuf,
     /// A Python with torch and safetensors.
     #[arg(long)]
     python: PathBuf,
@@ -86,6 +88,9 @@ struct Evaluate {
 struct Overhead {
     #[command(flatten)]
     places: Places,
+    /// Results replace this file.
+    #[arg(long, default_value = "benches/pagecache/overhead.json")]
+    results: PathBuf,
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Size of the file.
@@ -97,16 +102,21 @@ struct Overhead {
 struct Report {
     #[arg(long, default_value = "benches/pagecache/results.json")]
     results: PathBuf,
-    /// Plots go here; the tables go to the standard output.
+    #[arg(long, default_value = "benches/pagecache/overhead.json")]
+    overhead: PathBuf,
+    /// Plots go here.
     #[arg(long, default_value = "docs/plots")]
     plots: PathBuf,
+    /// The tables go into its blocks.
+    #[arg(long, default_value = "docs/page-cache.md")]
+    document: PathBuf,
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Evaluate(args) => evaluate::evaluate(&args),
         Verb::Overhead(args) => overhead::overhead(&args),
-        Verb::Report(args) => report::report(&args.results, &args.plots),
+        Verb::Report(args) => document::report(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! What an empty policy costs those who read: 1 MiB reads, and copies of 1 MiB out of a map, warm and cold.
 
+use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use memmap2::Mmap;
 use serde_json::Value;
 
+use crate::results::{self, Origin, Overheads, Reads};
 use crate::{Failure, Overhead, warmth};
 
 const PIECE: usize = 1 << 20;
@@ -18,8 +20,8 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
     std::fs::create_dir_all(&dir)?;
     let path = dir.join("file");
     make(&path, args.gb << 30)?;
-    println!("| reads | cache | alone, s | beside an empty policy, s | ratio | of the least | lost | resident, MB |");
-    println!("|---|---|---|---|---|---|---|---|");
+    let run = Origin::now(args.rounds, Err("no Python takes part"));
+    let mut all = Overheads { run, gib: args.gb, rows: Vec::new() };
     for (name, read) in [("read, 1 MiB", by_read as fn(&Path) -> _), ("copied out of a map, 1 MiB", by_map)] {
         for cold in [false, true] {
             let mut times = [Vec::new(), Vec::new()];
@@ -41,19 +43,41 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
                     resident = resident.max(daemon.resident());
                 }
             }
-            let [least, least_beside] = times.each_ref().map(|of| of.iter().copied().fold(f64::INFINITY, f64::min));
-            let [alone, beside] = times.map(median);
-            println!(
-                "| {name} | {} | {alone:.3} | {beside:.3} | {:.3} | {:.3} | {lost} | {:.1} |",
-                if cold { "cold" } else { "warm" },
-                beside / alone,
-                least_beside / least,
-                resident as f64 / 1e6
-            );
+            let [alone, beside] = times;
+            let cache = if cold { "cold" } else { "warm" }.to_owned();
+            all.rows.push(Reads { reads: name.to_owned(), cache, alone, beside, lost, resident });
         }
     }
     std::fs::remove_dir_all(dir)?;
-    Ok(())
+    println!("{}", table(&all));
+    results::write(&args.results, &all)
+}
+
+/// Where it ran, and a line for each way to read.
+pub fn table(all: &Overheads) -> String {
+    let rounds = all.rows.first().map_or(0, |row| row.alone.len());
+    let mut text = format!(
+        "{}\n\n{} GiB, {rounds} alternating runs each.\n\n\
+         | reads | cache | alone, s | beside an empty policy, s | ratio | of the least | lost | resident, MB |\n\
+         |---|---|---|---|---|---|---|---|\n",
+        results::line(Some(&all.run)),
+        all.gib
+    );
+    for row in &all.rows {
+        let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+        let (alone, beside) = (median(row.alone.clone()), median(row.beside.clone()));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {alone:.3} | {beside:.3} | {:.3} | {:.3} | {} | {:.1} |",
+            row.reads,
+            row.cache,
+            beside / alone,
+            least(&row.beside) / least(&row.alone),
+            row.lost,
+            row.resident as f64 / 1e6
+        );
+    }
+    text
 }
 
 fn median(mut times: Vec<f64>) -> f64 {

@@ -1,27 +1,11 @@
-//! What comes of the runs: a file that keeps them, tables and plots.
+//! Tables of what the runs gave.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::fmt::Write;
 
-use crate::Failure;
-use crate::plot;
+use crate::results::{self, Evaluation};
 use crate::run::Run;
-use crate::scene::{RECORDED, SCENES, VARIANTS};
-
-pub fn read(path: &Path) -> Result<Vec<Run>, Failure> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(e.into()),
-    }
-}
-
-pub fn write(path: &Path, runs: &[Run]) -> Result<(), Failure> {
-    let beside = path.with_extension("json.part");
-    fs::write(&beside, serde_json::to_vec(runs)?)?;
-    Ok(fs::rename(beside, path)?)
-}
+use crate::scene::{RECORDED, SCENES, Scene, VARIANTS};
 
 /// The runs of one scene, loader and variant.
 pub struct Cell<'r> {
@@ -48,10 +32,10 @@ impl Cell<'_> {
 }
 
 /// Cells of a scene, in the order of loaders and variants.
-pub fn cells<'r>(runs: &'r [Run], scene: &str) -> Vec<Cell<'r>> {
+pub fn cells<'r>(all: &'r [Evaluation], scene: &str) -> Vec<Cell<'r>> {
     let mut by: BTreeMap<(usize, usize), Cell<'r>> = BTreeMap::new();
     let loaders: Vec<_> = SCENES.iter().find(|known| known.name == scene).map_or(&[][..], |scene| scene.loaders).into();
-    for run in runs.iter().filter(|run| run.scene == scene) {
+    for run in all.iter().flat_map(|of| &of.loads).filter(|run| run.scene == scene) {
         let Some(loader) = loaders.iter().position(|loader| *loader == run.loader) else { continue };
         let Some(variant) = VARIANTS.iter().position(|variant| variant.name == run.variant) else { continue };
         let cell = Cell { loader: &run.loader, variant: VARIANTS[variant].name, runs: Vec::new() };
@@ -60,68 +44,112 @@ pub fn cells<'r>(runs: &'r [Run], scene: &str) -> Vec<Cell<'r>> {
     by.into_values().collect()
 }
 
-pub fn report(results: &Path, plots: &Path) -> Result<(), Failure> {
-    let runs = read(results)?;
-    if runs.is_empty() {
-        return Err(format!("{} has no runs; `evaluate` first", results.display()).into());
+/// Where and when the runs were that a table is of, one line for each evaluation.
+fn origins(all: &[Evaluation], is_of: impl Fn(&Run) -> bool) -> String {
+    let of = all.iter().filter(|evaluation| evaluation.loads.iter().any(&is_of));
+    let mut lines: Vec<String> = of.map(|evaluation| results::line(evaluation.run.as_ref())).collect();
+    lines.dedup();
+    lines.join("\n") + "\n\n"
+}
+
+/// A scene by all loaders and variants.
+pub fn scene(all: &[Evaluation], scene: &Scene) -> Option<String> {
+    let mut cells = cells(all, scene.name);
+    cells.retain(|cell| cell.variant != RECORDED);
+    if cells.is_empty() {
+        return None;
     }
-    fs::create_dir_all(plots)?;
-    for scene in SCENES {
-        let mut cells = cells(&runs, scene.name);
-        cells.retain(|cell| cell.variant != RECORDED);
-        if cells.is_empty() {
-            continue;
-        }
-        println!("\n### {}\n", heading(scene.name));
-        println!(
-            "| loader | variant | load, s | least | ÷ Native | of the possible gain | start to end, s | from the device, GB | peak memory, GB | n |"
+    let mut text = origins(all, |run| run.scene == scene.name && run.variant != RECORDED);
+    text += "| loader | variant | load, s | least | ÷ Native | of the possible gain | start to end, s | from the device, GB \
+             | peak memory, GB | n |\n|---|---|---|---|---|---|---|---|---|---|\n";
+    for cell in &cells {
+        let load = cell.median(|run| run.load);
+        let ratio = against(&cells, cell, "Native").map_or("–".into(), |ratio| format!("{ratio:.2}"));
+        let gain = gain(&cells, cell).filter(|_| scene.memory.is_none());
+        let gain = gain.map_or("–".into(), |gain| format!("{gain:.0} %"));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {load:.2} | {:.2} | {ratio} | {gain} | {:.2} | {:.2} | {:.2} | {} |",
+            cell.loader,
+            cell.variant,
+            cell.least(|run| run.load),
+            cell.median(|run| run.start),
+            cell.median(|run| run.device_bytes as f64) / 1e9,
+            cell.median(|run| run.peak_memory.unwrap_or(0) as f64) / 1e9,
+            cell.runs.len()
         );
-        println!("|---|---|---|---|---|---|---|---|---|---|");
-        for cell in &cells {
-            let of = |name: &str| {
-                let other = cells.iter().find(|other| other.loader == cell.loader && other.variant == name);
-                other.map(|other| other.median(|run| run.load))
-            };
-            let load = cell.median(|run| run.load);
-            let ratio = of("Native").map_or("–".into(), |native| format!("{:.2}", load / native));
-            let gain = match (of("Native"), of("PreCache")) {
-                (Some(native), Some(floor)) if scene.memory.is_none() && native > floor => {
-                    format!("{:.0} %", 100.0 * (native - load) / (native - floor))
-                }
-                _ => "–".into(),
-            };
-            println!(
-                "| {} | {} | {load:.2} | {:.2} | {ratio} | {gain} | {:.2} | {:.2} | {:.2} | {} |",
-                cell.loader,
-                cell.variant,
-                cell.least(|run| run.load),
-                cell.median(|run| run.start),
-                cell.median(|run| run.device_bytes as f64) / 1e9,
-                cell.median(|run| run.peak_memory.unwrap_or(0) as f64) / 1e9,
-                cell.runs.len()
-            );
-        }
-        let name = scene.name.replace([' ', ',', '/'], "-").replace("--", "-");
-        plot::bars(&plots.join(format!("load-{name}.svg")), scene.name, &cells)?;
-        plot::rates(&plots.join(format!("rate-{name}.svg")), scene.name, &cells)?;
     }
-    recordings(&runs);
-    Ok(())
+    Some(text)
+}
+
+/// A cell's load against that of another variant by the same loader.
+fn against(cells: &[Cell<'_>], cell: &Cell<'_>, variant: &str) -> Option<f64> {
+    let other = cells.iter().find(|other| other.loader == cell.loader && other.variant == variant)?;
+    Some(cell.median(|run| run.load) / other.median(|run| run.load))
+}
+
+/// Of what lies between Native and PreCache, the percentage that is gained.
+fn gain(cells: &[Cell<'_>], cell: &Cell<'_>) -> Option<f64> {
+    let (native, floor) = (against(cells, cell, "Native")?.recip(), against(cells, cell, "PreCache")?.recip());
+    // both in loads of this cell
+    (native > floor).then(|| 100.0 * (native - 1.0) / (native - floor))
+}
+
+/// What a variant of MAIO is held to.
+enum Bar {
+    /// Its load is at most so much of another's.
+    Load(&'static str, f64),
+    /// At least this percentage of the possible gain.
+    Gain(f64),
+}
+
+static BARS: &[(&str, Bar)] = &[
+    ("sufficient", Bar::Load("Native", 0.6)),
+    ("sufficient", Bar::Gain(80.0)),
+    ("sufficient", Bar::Load("EagerLoad", 1.0)),
+    ("limited, 1 GB/s", Bar::Load("Native", 0.75)),
+    ("limited, 1 GB/s", Bar::Load("EagerLoad", 0.75)),
+    ("limited, 1 GB/s", Bar::Load("MAIO without eviction", 0.9)),
+];
+
+/// MAIO against its bars, by the loaders that read files.
+pub fn bars(all: &[Evaluation]) -> Option<String> {
+    let mut text = origins(all, |run| BARS.iter().any(|(scene, _)| *scene == run.scene));
+    text += "| scene | bar | mmap | pread | |\n|---|---|---|---|---|\n";
+    let mut some = false;
+    for (name, bar) in BARS {
+        let cells = cells(all, name);
+        let of = |loader: &str| {
+            let maio = cells.iter().find(|cell| cell.loader == loader && cell.variant == "MAIO")?;
+            match bar {
+                Bar::Load(variant, most) => against(&cells, maio, variant).map(|r| (format!("{r:.2}"), r <= *most)),
+                Bar::Gain(least) => gain(&cells, maio).map(|gain| (format!("{gain:.0} %"), gain >= *least)),
+            }
+        };
+        let (Some((mmap, first)), Some((pread, second))) = (of("mmap"), of("pread")) else { continue };
+        let bar = match bar {
+            Bar::Load(variant, most) => format!("MAIO ÷ {variant} ≤ {most:.2}"),
+            Bar::Gain(least) => format!("MAIO, of the possible gain ≥ {least:.0} %"),
+        };
+        let met = ["not met", "met"][usize::from(first && second)];
+        let _ = writeln!(text, "| {name} | {bar} | {mmap} | {pread} | {met} |");
+        some = true;
+    }
+    some.then_some(text)
 }
 
 /// What recording costs, and what it has.
-fn recordings(runs: &[Run]) {
-    println!("\n### Recording\n");
-    println!("| scene | loader | start to end alone, s | recorded, s | ratio | of the least | covered, least | n |");
-    println!("|---|---|---|---|---|---|---|---|");
+pub fn recorded(all: &[Evaluation]) -> Option<String> {
+    let mut lines = String::new();
     for scene in SCENES {
-        let cells = cells(runs, scene.name);
+        let cells = cells(all, scene.name);
         for recorded in cells.iter().filter(|cell| cell.variant == RECORDED) {
             let native = cells.iter().find(|cell| cell.loader == recorded.loader && cell.variant == "Native");
             let Some(native) = native else { continue };
             let of = |cell: &Cell<'_>| (cell.median(|run| run.start), cell.least(|run| run.start));
             let ((alone, least_alone), (beside, least)) = (of(native), of(recorded));
-            println!(
+            let _ = writeln!(
+                lines,
                 "| {} | {} | {alone:.2} | {beside:.2} | {:.3} | {:.3} | {:.2} % | {} |",
                 scene.name,
                 recorded.loader,
@@ -132,9 +160,7 @@ fn recordings(runs: &[Run]) {
             );
         }
     }
-}
-
-fn heading(name: &str) -> String {
-    let mut letters = name.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+    let head = "| scene | loader | start to end alone, s | recorded, s | ratio | of the least | covered, least | n |\n\
+                |---|---|---|---|---|---|---|---|\n";
+    (!lines.is_empty()).then(|| origins(all, |run| run.variant == RECORDED) + head + &lines)
 }

@@ -1,0 +1,244 @@
+//! Blocks of `pagecache report`: the JSON has every load, and what a table says of them is computed here again.
+
+use serde_json::Value;
+
+use crate::text::{Block, cells, numbers, rounds_to};
+use crate::{origin, results};
+
+pub(crate) fn check(block: &Block) -> Vec<String> {
+    let name = if block.name == "overhead" { "pagecache/overhead.json" } else { "pagecache/results.json" };
+    let results = results(name).unwrap_or_default();
+    match (block.waits(), measured(&results, &block.name)) {
+        (false, _) => compare(&results, block),
+        (true, true) => vec!["it waits for results that are there".to_owned()],
+        (true, false) => Vec::new(),
+    }
+}
+
+/// Whether there is anything that a block by this name can say.
+fn measured(results: &Value, name: &str) -> bool {
+    let mut loads =
+        results.as_array().into_iter().flatten().flat_map(|of| of["loads"].as_array().into_iter().flatten());
+    match name {
+        "overhead" => !results.is_null(),
+        "bars" => loads.next().is_some(),
+        "recorded" => loads.any(|run| run["variant"] == "Recorded"),
+        scene => loads.any(|run| run["scene"] == scene && run["variant"] != "Recorded"),
+    }
+}
+
+/// What a block says that its results do not.
+fn compare(results: &Value, block: &Block) -> Vec<String> {
+    let (mut wrong, mut header) = (Vec::new(), Vec::new());
+    let origins = origins(results);
+    wrong.extend(origins.iter().flat_map(|run| origin(run)));
+    // dates, commits and machines stand there as they do here; of `overhead` also its size and rounds
+    let rounds = results["rows"][0]["alone"].as_array().map(|times| times.len() as u64);
+    let settings = [results["gib"].as_u64(), rounds];
+    let texts = origins.iter().map(ToString::to_string).collect::<String>();
+    for line in block.text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if !line.starts_with('|') {
+            let known = |text: &str| texts.contains(text) || text.parse().is_ok_and(|n| settings.contains(&Some(n)));
+            let unknown = numbers(line).into_iter().filter(|(text, ..)| !known(text));
+            wrong.extend(unknown.map(|(text, ..)| format!("{text} of {line:?}")));
+            continue;
+        }
+        let cells = cells(line);
+        if header.is_empty() {
+            header = cells;
+        } else if !line.starts_with("|---") {
+            for (title, cell) in header.iter().zip(&cells) {
+                let value = match header[0] {
+                    "reads" => overhead(results, &cells, title),
+                    "scene" if header[1] == "bar" => bar(results, &cells, title),
+                    "scene" => recorded(results, &cells, title),
+                    _ => load(results, &block.name, &cells, title),
+                };
+                let said = match value {
+                    Said::Text(text) => text == *cell,
+                    Said::Number(value) => {
+                        let number = cell.trim_end_matches([' ', '%']);
+                        number.parse().is_ok_and(|printed| rounds_to(number, printed, value))
+                    }
+                    Said::Nothing => *cell == "–",
+                };
+                if !said {
+                    wrong.push(format!("{cell} ({title}) of {line:?}"));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+/// What a cell has to say.
+enum Said {
+    Text(String),
+    Number(f64),
+    Nothing,
+}
+
+impl From<Option<f64>> for Said {
+    fn from(value: Option<f64>) -> Self {
+        value.map_or(Self::Nothing, Self::Number)
+    }
+}
+
+/// Where and when the results are from, as far as that was noted.
+fn origins(results: &Value) -> Vec<&Value> {
+    let evaluations = results.as_array().into_iter().flatten();
+    evaluations.chain(results.as_object().map(|_| results)).map(|of| &of["run"]).filter(|run| !run.is_null()).collect()
+}
+
+/// A figure of all runs of one scene, loader and variant, from the least on.
+fn runs(results: &Value, [scene, loader, variant]: [&str; 3], figure: &str) -> Vec<f64> {
+    let loads = results.as_array().into_iter().flatten().flat_map(|of| of["loads"].as_array().into_iter().flatten());
+    let of = loads.filter(|run| run["scene"] == scene && run["loader"] == loader && run["variant"] == variant);
+    sorted(of.map(|run| run[figure].as_f64().unwrap_or(0.0)).collect())
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(sorted: &[f64]) -> Option<f64> {
+    sorted.get(sorted.len() / 2).copied()
+}
+
+fn gain(results: &Value, [scene, loader, variant]: [&str; 3]) -> Option<f64> {
+    let load = |variant: &str| median(&runs(results, [scene, loader, variant], "load"));
+    let (native, least) = (load("Native")?, load("PreCache")?);
+    Some(100.0 * (native - load(variant)?) / (native - least))
+}
+
+fn load(results: &Value, scene: &str, cells: &[&str], title: &str) -> Said {
+    let of = [scene, cells[0], cells[1]];
+    let figure = |name: &str, unit: f64| median(&runs(results, of, name)).map(|value| value / unit);
+    match title {
+        "loader" | "variant" => Said::Text(cells[usize::from(title == "variant")].to_owned()),
+        "load, s" => figure("load", 1.0).into(),
+        "least" => runs(results, of, "load").first().copied().into(),
+        "÷ Native" => {
+            let native = median(&runs(results, [scene, cells[0], "Native"], "load"));
+            figure("load", 1.0).zip(native).map(|(load, native)| load / native).into()
+        }
+        // with too little memory PreCache is no bound
+        "of the possible gain" => gain(results, of).filter(|_| !scene.contains("limited")).into(),
+        "start to end, s" => figure("start", 1.0).into(),
+        "from the device, GB" => figure("device_bytes", 1e9).into(),
+        "peak memory, GB" => figure("peak_memory", 1e9).into(),
+        "n" => Said::Text(runs(results, of, "load").len().to_string()),
+        _ => Said::Text("a column that is not known".to_owned()),
+    }
+}
+
+fn recorded(results: &Value, cells: &[&str], title: &str) -> Said {
+    let of = |variant: &str, figure: &str| runs(results, [cells[0], cells[1], variant], figure);
+    let (alone, beside) = (of("Native", "start"), of("Recorded", "start"));
+    let least = |values: &[f64]| values.first().copied();
+    match title {
+        "scene" | "loader" => Said::Text(cells[usize::from(title == "loader")].to_owned()),
+        "start to end alone, s" => median(&alone).into(),
+        "recorded, s" => median(&beside).into(),
+        "ratio" => median(&beside).zip(median(&alone)).map(|(a, b)| a / b).into(),
+        "of the least" => least(&beside).zip(least(&alone)).map(|(a, b)| a / b).into(),
+        "covered, least" => least(&of("Recorded", "covered")).map(|share| share * 100.0).into(),
+        "n" => Said::Text(beside.len().to_string()),
+        _ => Said::Text("a column that is not known".to_owned()),
+    }
+}
+
+/// The bar itself is no measurement; what stands beside it is, and whether it is met.
+fn bar(results: &Value, cells: &[&str], title: &str) -> Said {
+    let bound = numbers(cells[1]).last().map_or(f64::NAN, |(_, value, _)| *value);
+    let other = cells[1].strip_prefix("MAIO ÷ ").and_then(|rest| Some(rest.split_once(" ≤")?.0));
+    let of = |loader: &str| match other {
+        Some(other) => {
+            let load = |variant: &str| median(&runs(results, [cells[0], loader, variant], "load"));
+            load("MAIO").zip(load(other)).map(|(maio, other)| maio / other)
+        }
+        None => gain(results, [cells[0], loader, "MAIO"]),
+    };
+    match title {
+        "scene" | "bar" => Said::Text(cells[usize::from(title == "bar")].to_owned()),
+        "" => {
+            let met = ["mmap", "pread"].iter().all(|loader| {
+                of(loader).is_some_and(|value| if other.is_some() { value <= bound } else { value >= bound })
+            });
+            Said::Text(if met { "met" } else { "not met" }.to_owned())
+        }
+        loader => of(loader).into(),
+    }
+}
+
+fn overhead(results: &Value, cells: &[&str], title: &str) -> Said {
+    let rows = results["rows"].as_array().into_iter().flatten();
+    let Some(row) = rows.clone().find(|row| row["reads"] == cells[0] && row["cache"] == cells[1]) else {
+        return Said::Text("no such row".to_owned());
+    };
+    let times = |name: &str| sorted(row[name].as_array().into_iter().flatten().filter_map(Value::as_f64).collect());
+    let (alone, beside) = (times("alone"), times("beside"));
+    match title {
+        "reads" | "cache" => Said::Text(cells[usize::from(title == "cache")].to_owned()),
+        "alone, s" => median(&alone).into(),
+        "beside an empty policy, s" => median(&beside).into(),
+        "ratio" => median(&beside).zip(median(&alone)).map(|(a, b)| a / b).into(),
+        "of the least" => beside.first().zip(alone.first()).map(|(a, b)| a / b).into(),
+        "lost" => row["lost"].as_f64().into(),
+        "resident, MB" => row["resident"].as_f64().map(|bytes| bytes / 1e6).into(),
+        _ => Said::Text("a column that is not known".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn block(name: &str, text: &str) -> Block {
+        Block { kind: "pagecache", name: name.to_owned(), text: text.to_owned() }
+    }
+
+    #[test]
+    fn what_no_run_gave_is_found() {
+        let run = |variant: &str, load: f64, covered: Option<f64>| {
+            json!({"scene": "s", "loader": "mmap", "variant": variant, "load": load, "start": 2.0 * load,
+                "device_bytes": 3e9, "peak_memory": 1e9, "covered": covered})
+        };
+        let native = [2.0, 1.0, 3.0].map(|load| run("Native", load, None));
+        let others = [run("PreCache", 0.5, None), run("MAIO", 1.0, None), run("Recorded", 2.5, Some(0.995))];
+        let loads: Vec<Value> = native.into_iter().chain(others).collect();
+        let noted = json!({"date": "2026-11-21T01:02:03Z", "commit": "abc", "dirty": false, "cpu": "X 9",
+            "kernel": "L", "rustc": "r"});
+        let all = json!([{"run": null, "loads": loads}, {"run": noted, "loads": []}]);
+        let head = "| loader | variant | load, s | least | ÷ Native | of the possible gain | n |\n|---|---|---|---|---|---|---|\n";
+        let wrong = |cells: &str| compare(&all, &block("s", &format!("2026-11-21T01:02:03Z, X 9\n{head}{cells}\n")));
+        assert_eq!(wrong("| mmap | Native | 2.00 | 1.00 | 1.00 | 0 % | 3 |"), Vec::<String>::new());
+        assert_eq!(wrong("| mmap | MAIO | 1.00 | 1.00 | 0.50 | 67 % | 1 |"), Vec::<String>::new());
+        assert_eq!(wrong("| mmap | MAIO | 1.00 | 1.00 | 0.50 | 68 % | 1 |").len(), 1);
+        assert_eq!(wrong("| mmap | MAIO | 1.01 | 0.99 | 0.51 | 67 % | 2 |").len(), 4);
+        assert_eq!(wrong("| pread | MAIO | 1.00 | 1.00 | 0.50 | 67 % | 1 |").len(), 5, "of no run");
+        assert_eq!(compare(&all, &block("s", "of 2026-11-22\n")).len(), 1, "another date");
+        let bars = "| scene | bar | mmap | |\n|---|---|---|---|\n| s | MAIO ÷ Native ≤ 0.60 | 0.50 | met |\n";
+        assert!(compare(&all, &block("bars", bars)).iter().all(|wrong| wrong.starts_with("met ")), "no run by pread");
+        let table = "| scene | loader | recorded, s | ratio | covered, least |\n|---|---|---|---|---|\n";
+        let line = "| s | mmap | 5.00 | 1.250 | 99.50 % |\n";
+        assert!(measured(&all, "s") && measured(&all, "recorded") && !measured(&all, "t"));
+        assert_eq!(compare(&all, &block("recorded", &format!("{table}{line}"))), Vec::<String>::new());
+    }
+
+    #[test]
+    fn overheads_are_of_their_row() {
+        let all = json!({"run": {"date": "d", "commit": "c", "dirty": false, "cpu": "X", "kernel": "L", "rustc": "r"},
+            "gib": 4, "rows": [{"reads": "read", "cache": "warm", "alone": [2.0, 1.0, 3.0], "beside": [2.2, 1.0, 9.0],
+            "lost": 0, "resident": 6_100_000}]});
+        let head =
+            "4 GiB, 3 rounds\n| reads | cache | alone, s | ratio | of the least | lost | resident, MB |\n|---|\n";
+        let wrong = |line: &str| compare(&all, &block("overhead", &format!("{head}{line}")));
+        assert_eq!(wrong("| read | warm | 2.000 | 1.100 | 1.000 | 0 | 6.1 |"), Vec::<String>::new());
+        assert_eq!(wrong("| read | warm | 2.001 | 1.110 | 1.000 | 1 | 6.2 |").len(), 4);
+        assert_eq!(wrong("| read | cold | 2.000 | 1.100 | 1.000 | 0 | 6.1 |").len(), 7);
+    }
+}

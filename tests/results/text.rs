@@ -1,0 +1,97 @@
+//! Documents as text: their blocks, lines with figures, and the numbers of a line.
+
+const KINDS: [&str; 2] = ["results", "pagecache"];
+
+/// What stands between two markers.
+pub(crate) struct Block {
+    pub(crate) kind: &'static str,
+    /// What the marker says.
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+impl Block {
+    /// A block may wait for its run; then it has nothing to say.
+    pub(crate) fn waits(&self) -> bool {
+        !self.text.contains(|c: char| c.is_ascii_digit())
+    }
+}
+
+/// The text without its blocks, and the blocks.
+pub(crate) fn split(text: &str) -> Result<(String, Vec<Block>), String> {
+    let (mut outside, mut blocks, mut rest) = (String::new(), Vec::new(), text);
+    while let Some((at, kind)) = KINDS.iter().filter_map(|kind| Some((rest.find(&begin(kind))?, *kind))).min() {
+        outside += &rest[..at];
+        let (name, after) = rest[at + begin(kind).len()..].split_once("-->").ok_or("a marker does not end")?;
+        let end = format!("<!-- /{kind} -->");
+        let (block, next) = after.split_once(&end).ok_or_else(|| format!("{name}has no end"))?;
+        blocks.push(Block { kind, name: name.trim().to_owned(), text: block.to_owned() });
+        rest = next;
+    }
+    Ok((outside + rest, blocks))
+}
+
+fn begin(kind: &str) -> String {
+    format!("<!-- {kind}: ")
+}
+
+/// Lines outside of code with a measured figure, under their headings.
+pub(crate) fn figures(text: &str) -> Vec<(String, String)> {
+    let (mut heading, mut code, mut found) = (String::new(), false, Vec::new());
+    for line in text.lines() {
+        if line.starts_with("```") {
+            code = !code;
+        } else if line.starts_with('#') && !code {
+            heading = line.trim_start_matches('#').trim().to_owned();
+        } else if !code && numbers(line).iter().any(|(_, _, unit)| ["ns", "µs", "ms", "s", "×", "GB/s"].contains(unit))
+        {
+            found.push((heading.clone(), line.to_owned()));
+        }
+    }
+    found
+}
+
+/// The cells of a table's line.
+pub(crate) fn cells(line: &str) -> Vec<&str> {
+    line.strip_prefix('|').and_then(|line| line.strip_suffix('|')).unwrap_or(line).split('|').map(str::trim).collect()
+}
+
+/// Whether a number as it is printed is that value: as many places as are there, and what rounding to them may hide.
+pub(crate) fn rounds_to(text: &str, printed: f64, value: f64) -> bool {
+    let places = text.split_once('.').map_or(0, |(_, places)| places.len());
+    (value - printed).abs() <= 0.5001 * 10_f64.powi(-i32::try_from(places).unwrap())
+}
+
+/// Numbers of a line with their units: digits that stand alone, with at most one point.
+pub(crate) fn numbers(line: &str) -> Vec<(&str, f64, &str)> {
+    let mut found = Vec::new();
+    let (mut at, mut before) = (0, ' ');
+    while let Some(c) = line[at..].chars().next() {
+        if !c.is_ascii_digit() || before.is_alphanumeric() || before == '_' {
+            (at, before) = (at + c.len_utf8(), c);
+            continue;
+        }
+        let len = line[at..].find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(line.len() - at);
+        let text = line[at..at + len].trim_end_matches('.');
+        let rest = line[at + text.len()..].trim_start_matches([' ', '\u{a0}', '*']);
+        let unit = if rest.starts_with('×') {
+            "×"
+        } else {
+            &rest[..rest.find(|c: char| !c.is_alphabetic() && c != '/').unwrap_or(rest.len())]
+        };
+        found.extend(text.parse().ok().map(|value| (text, value, unit)));
+        (at, before) = (at + len, '0');
+    }
+    found
+}
+
+#[test]
+fn blocks_of_both_kinds_are_taken_out() {
+    let text = "a 3 ms\n<!-- pagecache: x -->\n4 ms\n<!-- /pagecache -->\nb\n<!-- results: y z -->5<!-- /results -->c";
+    let (outside, blocks) = split(text).unwrap();
+    assert_eq!(outside, "a 3 ms\n\nb\nc");
+    let names: Vec<_> = blocks.iter().map(|block| (block.kind, block.name.as_str())).collect();
+    assert_eq!(names, [("pagecache", "x"), ("results", "y z")]);
+    assert_eq!(figures(&outside).len(), 1);
+    assert!(split("<!-- pagecache: x -->").is_err());
+}
