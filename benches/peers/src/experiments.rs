@@ -25,12 +25,12 @@ pub struct Experiment {
 }
 
 static EXPERIMENTS: &[Experiment] = &[
-    Experiment { name: "npz-zeroing", minutes: 1.0, jobs: npz::jobs, one: npz::one },
-    Experiment { name: "fp8-chunks", minutes: 0.5, jobs: fp8::jobs, one: fp8::one },
-    Experiment { name: "gguf-output", minutes: 1.5, jobs: gguf_output::jobs, one: gguf_output::one },
-    Experiment { name: "parse-read-or-map", minutes: 0.7, jobs: parse::jobs, one: parse::one },
-    Experiment { name: "gguf-by-reader", minutes: 3.0, jobs: gguf_reader::jobs, one: gguf_reader::one },
-    Experiment { name: "pth-by-reader", minutes: 4.0, jobs: pth::jobs, one: pth::one },
+    Experiment { name: "npz-zeroing", minutes: 1.5, jobs: npz::jobs, one: npz::one },
+    Experiment { name: "fp8-chunks", minutes: 1.0, jobs: fp8::jobs, one: fp8::one },
+    Experiment { name: "gguf-output", minutes: 3.0, jobs: gguf_output::jobs, one: gguf_output::one },
+    Experiment { name: "parse-read-or-map", minutes: 1.5, jobs: parse::jobs, one: parse::one },
+    Experiment { name: "gguf-by-reader", minutes: 6.0, jobs: gguf_reader::jobs, one: gguf_reader::one },
+    Experiment { name: "pth-by-reader", minutes: 8.0, jobs: pth::jobs, one: pth::one },
 ];
 
 /// `peers experiments [NAME…] [--render] [OPTION…]`.
