@@ -15,6 +15,7 @@ mod clock;
 mod device;
 mod document;
 mod evaluate;
+mod filesystem;
 mod overhead;
 mod plot;
 mod report;

@@ -10,47 +10,81 @@ use std::time::{Duration, Instant};
 use memmap2::Mmap;
 use serde_json::Value;
 
+use crate::filesystem::{self, Xfs};
 use crate::results::{self, Origin, Overheads, Reads};
 use crate::{Failure, Overhead, warmth};
 
 const PIECE: usize = 1 << 20;
+/// Times that a warm file is read, of which the quickest counts.
+const PASSES: usize = 5;
 
 pub fn overhead(args: &Overhead) -> Result<(), Failure> {
     let dir = args.places.dir.join("overhead");
     std::fs::create_dir_all(&dir)?;
-    let path = dir.join("file");
-    make(&path, args.gb << 30)?;
     let run = Origin::now(args.rounds, Err("no Python takes part"));
     let mut all = Overheads { run, gib: args.gb, rows: Vec::new() };
-    for (name, read) in [("read, 1 MiB", by_read as fn(&Path) -> _), ("copied out of a map, 1 MiB", by_map)] {
-        for cold in [false, true] {
-            let mut times = [Vec::new(), Vec::new()];
-            let (mut lost, mut resident) = (0, 0);
-            for round in 0..2 * args.rounds {
-                // ABBA
-                let beside = (round + round / 2) % 2 == 1;
-                let daemon = if beside { Some(Daemon::start(&args.places.anamnesis, &dir)?) } else { None };
-                warmth::cool(&dir)?;
-                if !cold {
-                    warmth::warm(&dir)?;
-                }
-                let begun = Instant::now();
-                read(&path)?;
-                times[usize::from(beside)].push(begun.elapsed().as_secs_f64());
-                if let Some(daemon) = daemon {
-                    let status = daemon.status(&args.places.anamnesis)?;
-                    lost += status["events"]["lost"].as_u64().unwrap_or(0);
-                    resident = resident.max(daemon.resident());
-                }
-            }
-            let [alone, beside] = times;
-            let cache = if cold { "cold" } else { "warm" }.to_owned();
-            all.rows.push(Reads { reads: name.to_owned(), cache, alone, beside, lost, resident });
-        }
+    all.rows.extend(on(&dir, args)?);
+    match Xfs::mount(&args.places.dir, args.gb << 30) {
+        Ok(xfs) => all.rows.extend(on(&xfs.dir, args)?),
+        Err(error) => eprintln!("not measured on XFS: {error}"),
     }
-    std::fs::remove_dir_all(dir)?;
     println!("{}", table(&all));
     results::write(&args.results, &all)
+}
+
+/// Both ways to read, warm and cold, in one directory.
+fn on(dir: &Path, args: &Overhead) -> Result<Vec<Reads>, Failure> {
+    let path = dir.join("file");
+    make(&path, args.gb << 30)?;
+    let (system, mut rows) = (filesystem::name(dir)?, Vec::new());
+    for (name, read) in [("read, 1 MiB", by_read as Way), ("copied out of a map, 1 MiB", by_map)] {
+        for cold in [false, true] {
+            let mut row = Reads { reads: name.to_owned(), on: system.clone(), ..Reads::default() };
+            row.cache = if cold { "cold" } else { "warm" }.to_owned();
+            compare(dir, &path, args, (read, cold), &mut row)?;
+            rows.push(row);
+        }
+    }
+    std::fs::remove_file(path)?;
+    Ok(rows)
+}
+
+/// A way to read a file.
+type Way = fn(&Path) -> Result<(), Failure>;
+
+fn compare(
+    dir: &Path,
+    path: &Path,
+    args: &Overhead,
+    (read, cold): (Way, bool),
+    row: &mut Reads,
+) -> Result<(), Failure> {
+    warmth::cool(dir)?;
+    if !cold {
+        // once for all runs: they differ by how large the pieces are that the file lies in
+        warmth::warm(dir)?;
+    }
+    for round in 0..2 * args.rounds {
+        // ABBA
+        let beside = (round + round / 2) % 2 == 1;
+        let daemon = if beside { Some(Daemon::start(&args.places.anamnesis, dir)?) } else { None };
+        if cold {
+            warmth::cool(dir)?;
+        }
+        let mut least = f64::INFINITY;
+        for _ in 0..if cold { 1 } else { PASSES } {
+            let begun = Instant::now();
+            read(path)?;
+            least = least.min(begun.elapsed().as_secs_f64());
+        }
+        if beside { &mut row.beside } else { &mut row.alone }.push(least);
+        if let Some(daemon) = daemon {
+            let status = daemon.status(&args.places.anamnesis)?;
+            row.lost += status["events"]["lost"].as_u64().unwrap_or(0);
+            row.resident = row.resident.max(daemon.resident());
+        }
+    }
+    Ok(())
 }
 
 /// Where it ran, and a line for each way to read.
@@ -58,18 +92,21 @@ pub fn table(all: &Overheads) -> String {
     let rounds = all.rows.first().map_or(0, |row| row.alone.len());
     let mut text = format!(
         "{}\n\n{} GiB, {rounds} alternating runs each.\n\n\
-         | reads | cache | alone, s | beside an empty policy, s | ratio | of the least | lost | resident, MB |\n\
-         |---|---|---|---|---|---|---|---|\n",
+         | reads | on | cache | alone, s | beside an empty policy, s | ratio | in pairs | of the least | lost | resident, MB |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
         results::line(Some(&all.run)),
         all.gib
     );
     for row in &all.rows {
         let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
         let (alone, beside) = (median(row.alone.clone()), median(row.beside.clone()));
+        // each with the one beside it in time: what the device does from minute to minute is in both
+        let pairs = median(row.beside.iter().zip(&row.alone).map(|(beside, alone)| beside / alone).collect());
         let _ = writeln!(
             text,
-            "| {} | {} | {alone:.3} | {beside:.3} | {:.3} | {:.3} | {} | {:.1} |",
+            "| {} | {} | {} | {alone:.3} | {beside:.3} | {:.3} | {pairs:.3} | {:.3} | {} | {:.1} |",
             row.reads,
+            row.on,
             row.cache,
             beside / alone,
             least(&row.beside) / least(&row.alone),

@@ -30,9 +30,11 @@ pub struct Overheads {
 }
 
 /// One way to read, with the page cache in one state.
-#[derive(Deserialize, Serialize)]
+#[derive(Default, Deserialize, Serialize)]
 pub struct Reads {
     pub reads: String,
+    /// The file system.
+    pub on: String,
     pub cache: String,
     /// Seconds, in the order in which they were measured.
     pub alone: Vec<f64>,
