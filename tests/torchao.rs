@@ -14,7 +14,7 @@ fn reference_outputs_are_met() {
 /// As torch.save has them: zipped, with a newer pickle, in the container before, and those of torchao 0.13.
 #[test]
 fn pickled_tensors_are_those_of_the_reference() {
-    assert_eq!(meets_oracles("torchao_pickled"), 4);
+    assert_eq!(meets_oracles("torchao_pickled"), 5);
 }
 
 /// A file whose weight is said to be this.
@@ -48,7 +48,7 @@ fn layouts_that_are_not_known_are_refused() {
     let scale = |dtype: &'static str, shape: &'static [u64], bytes: usize| {
         [("a.fc._weight_scale", dtype, shape, vec![0; bytes])]
     };
-    for name in ["Int4PreshuffledTensor", "Other"] {
+    for name in ["Int4OpaqueTensor", "Float8OpaqueTensor", "Other"] {
         let text = refusal(file(&class(name, ""), ("U8", &[4, 16]), &scale("F32", &[4, 2], 32)), "{}", NAME);
         assert!(text.contains(name), "{text}");
     }
@@ -136,6 +136,63 @@ fn affine_tensors_subtract_whole_zero_points() {
     refused(&data(1), ("packed_weight", "I8", &[4, 32]));
     refused(&data(1), ("int_data", "I8", &[4, 48]));
     refused(&(data(1) + r#","transposed":true"#), ("int_data", "I8", &[4, 32]));
+}
+
+/// A shuffled weight of 16 rows: its codes, and what goes with them.
+fn shuffled(shape: &[u64], group: u64, rest: &[(&str, &str, &[u64])]) -> Vec<u8> {
+    let said = class("Int4PreshuffledTensor", &format!(r#""block_size":[1,{group}],"shape":{shape:?}"#));
+    let bytes = |dtype: &str| anamnesis::Dtype::from_name(dtype).unwrap().bits() / 8;
+    let rest: Vec<_> = rest
+        .iter()
+        .map(|(name, dtype, shape)| {
+            let n = shape.iter().product::<u64>() * bytes(dtype);
+            (format!("a.fc._weight_{name}"), *dtype, *shape, noise(2, usize::try_from(n).unwrap()))
+        })
+        .collect();
+    let rest: Vec<_> =
+        rest.iter().map(|(name, dtype, shape, bytes)| (&**name, *dtype, *shape, bytes.clone())).collect();
+    file(&said, ("I8", &[16, 16]), &rest)
+}
+
+#[test]
+fn shuffled_codes_are_read_as_cuda_has_them_or_refused() {
+    let bf16: [(&str, &str, &[u64]); 2] = [("group_scale", "BF16", &[2, 16]), ("group_zero", "BF16", &[2, 16])];
+    let fp8: [(&str, &str, &[u64]); 2] = [("group_scale", "F8_E4M3", &[2, 8, 16]), ("row_scale", "F32", &[16])];
+    for parts in [bf16, fp8] {
+        let file = shuffled(&[16, 32], 16, &parts);
+        assert_eq!(weight(file.clone(), "{}", "a.fc.weight").0, [16, 32]);
+        assert!(notes(file, "{}").join("").contains("ROCm"));
+        refusal(shuffled(&[16, 32], 12, &parts), "{}", NAME);
+        refusal(shuffled(&[32, 16], 16, &parts), "{}", NAME);
+        refusal(shuffled(&[16, 32], 16, &parts[1..]), "{}", NAME);
+        refusal(shuffled(&[16, 32], 16, &parts[..1]), "{}", "a.fc");
+    }
+    let wrong: [(&str, &str, &[u64]); 5] = [
+        ("group_scale", "F8_E4M3", &[2, 16]),
+        ("group_scale", "F8_E4M3", &[2, 16, 8]),
+        ("group_scale", "F8_E5M2", &[2, 8, 16]),
+        ("group_scale", "BF16", &[2, 8, 16]),
+        ("group_scale", "F8_E4M3", &[1, 8, 16]),
+    ];
+    for scale in wrong {
+        refusal(shuffled(&[16, 32], 16, &[scale, fp8[1]]), "{}", "group_scale");
+    }
+    refusal(shuffled(&[16, 32], 16, &[fp8[0], ("row_scale", "F32", &[32])]), "{}", "row_scale");
+    refusal(shuffled(&[16, 32], 16, &[("group_scale", "BF16", &[16, 2]), bf16[1]]), "{}", "group_scale");
+    // no whole tiles: 12 rows of 32 columns, and for FP8 inputs 48 columns
+    let said = class("Int4PreshuffledTensor", r#""block_size":[1,16]"#);
+    let part = |name, dtype, shape, n| (name, dtype, shape, noise(2, n));
+    let factors = [
+        part("a.fc._weight_group_scale", "F32", &[2, 12][..], 96),
+        part("a.fc._weight_group_zero", "F32", &[2, 12], 96),
+    ];
+    refusal(file(&said, ("I8", &[12, 16]), &factors), "{}", NAME);
+    let factors = [
+        part("a.fc._weight_group_scale", "F8_E4M3", &[3, 8, 16][..], 384),
+        part("a.fc._weight_row_scale", "F32", &[16], 64),
+    ];
+    refusal(file(&said, ("I8", &[16, 24]), &factors), "{}", NAME);
+    refusal(file(&said, ("F8_E4M3", &[16, 24]), &factors), "{}", NAME);
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl View for Transposed {
 }
 
 /// The parts of some rows, one for each matrix of so many: its number, and rows from where to where.
-fn pieces(rows: Range<u64>, matrix_rows: u64) -> impl Iterator<Item = (u64, Range<u64>)> {
+pub(super) fn pieces(rows: Range<u64>, matrix_rows: u64) -> impl Iterator<Item = (u64, Range<u64>)> {
     (rows.start / matrix_rows..rows.end.div_ceil(matrix_rows)).map(move |m| {
         let base = m * matrix_rows;
         (m, rows.start.max(base) - base..(rows.end - base).min(matrix_rows))

@@ -10,6 +10,7 @@
 //! `prototype/mx_formats/{mx,nvfp4}_tensor.py` and `utils.py` (`to_blocked`), `quantization/quant_primitives.py`.
 
 mod int4;
+mod shuffled;
 
 use std::sync::Arc;
 
@@ -32,18 +33,11 @@ use super::plain::missing;
 static CODES: &[&str] = &["_qdata", "_packed_weights", "_int_data", "_packed_weight", "_float8_data"];
 
 /// Classes whose bytes only their kernels can read, and why.
-static KERNELS: &[(&str, &str)] = &[
-    (
-        "Int4PreshuffledTensor",
-        "whose codes lie in the order in which one GPU's kernel loads them into its registers, which was not checked \
-         here; save it as an Int4Tensor (packing format `plain`)",
-    ),
-    (
-        "IntxOpaqueTensor",
-        "in which codes, scales and sums are packed together for the kernels of one CPU; save it before it is packed, as \
-         an IntxUnpackedToInt8Tensor",
-    ),
-];
+static KERNELS: &[(&str, &str)] = &[(
+    "IntxOpaqueTensor",
+    "in which codes, scales and sums are packed together for the kernels of one CPU; save it before it is packed, as an \
+     IntxUnpackedToInt8Tensor",
+)];
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);

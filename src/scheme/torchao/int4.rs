@@ -50,12 +50,13 @@ pub(super) fn class(name: &str, codes: &str) -> Option<Claim> {
         "Int4Tensor" => halves,
         "Int4PlainInt32Tensor" => words,
         "Int4TilePackedTo4dTensor" => tiles,
+        "Int4PreshuffledTensor" => super::shuffled::claim,
         _ => return None,
     })
 }
 
 impl Said<'_> {
-    fn part(&self, cx: &Context<'_>, key: &str) -> Result<usize> {
+    pub(super) fn part(&self, cx: &Context<'_>, key: &str) -> Result<usize> {
         cx.beside(self.flat, &["_", key].concat()).ok_or_else(|| missing(self.info, key))
     }
 
@@ -64,20 +65,20 @@ impl Said<'_> {
     }
 
     /// Columns that share a scale; rows do not.
-    fn group(&self) -> Result<u64> {
+    pub(super) fn group(&self) -> Result<u64> {
         let sides = self.data("block_size").and_then(Json::as_array).and_then(|sides| sides.split_last());
         let group = sides.filter(|(_, high)| high.iter().all(|n| n.as_u64() == Some(1)));
         let group = group.and_then(|(last, _)| last.as_u64()).filter(|group| *group > 0);
         group.ok_or_else(|| malformed(self.info, "its block_size is not one row of a group"))
     }
 
-    fn wrong(&self) -> crate::Error {
+    pub(super) fn wrong(&self) -> crate::Error {
         let info = self.info;
         malformed(info, format!("{} {:?} in a {}", info.encoding, info.shape.as_slice(), self.class))
     }
 
     /// The sizes of the codes, which fill words of so many, without those of the words.
-    fn sizes(&self, per_word: u64) -> Result<Shape> {
+    pub(super) fn sizes(&self, per_word: u64) -> Result<Shape> {
         filled(self.info, &self.info.shape)?;
         let mut shape = Shape::from_slice(&self.info.shape);
         let last = shape.last_mut().ok_or_else(|| self.wrong())?;
@@ -90,7 +91,7 @@ impl Said<'_> {
 }
 
 /// Factors `[…, groups, out]` of a weight of this shape, in one of these dtypes.
-fn transposed(
+pub(super) fn transposed(
     cx: &Context<'_>,
     tensor: usize,
     part: usize,
@@ -123,7 +124,7 @@ fn transposed(
     Ok((Factors::per_group(part, dtype, group), Arc::new(view)))
 }
 
-const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::BF16];
+pub(super) const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::BF16];
 
 fn halves(cx: &Context<'_>, said: &Said<'_>) -> Result<Made> {
     if !matches!(plain(said.info), Some(Dtype::I8 | Dtype::U8)) {
