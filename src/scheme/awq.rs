@@ -46,7 +46,10 @@ pub(super) fn gemm(cx: &Context<'_>, scheme: &'static str, packed: &Packed<'_>, 
         (bits @ 2..=8, false) => (ColumnCodes::Across(Width::Stream(bits)), ZeroOrder::Natural(Width::Stream(bits))),
         (bits @ 5..=7, true) => (ColumnCodes::AwqStream(Width::Stream(bits)), ZeroOrder::Awq(Width::Stream(bits))),
         (bits, true) => {
-            let what = format!("AWQ with codes of {bits} bits, which AutoRound neither writes nor reads (4 to 7)");
+            let what = format!(
+                "AWQ with codes of {bits} bits, which AutoRound does not write: its packing has 4 bits, since 0.16 also 5 \
+                 to 7, and fails for others, so that nothing says how these lie; export it as `auto_round:auto_gptq`"
+            );
             return Err(unsupported(packed.codes, what));
         }
         (bits, false) => return Err(unsupported(packed.codes, format!("AWQ with codes of {bits} bits"))),

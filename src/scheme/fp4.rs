@@ -5,9 +5,10 @@
 //! | NVFP4 | two E2M1 in a byte, the lower nibble first | E4M3 for 16 | F32, or one for each expert |
 //! | MXFP4 | the same | E8M0 for 32 (often as U8) | |
 //! | MXFP6 | four E2M3 or E3M2 in three bytes, from the lowest bit on | E8M0 for 32 | |
-//! | AMDFP4 | as MXFP4 | UE5M3 for 16 or 32, as U8 | |
+//! | AMDFP4, and AutoRound's `nvfp4_v2` | as MXFP4 | UE5M3 for 16 or 32, as U8 | |
+//! | AutoRound's MXINT4 | a sign and quarters, as MXFP4 | as MXFP4 | |
 //!
-//! The shapes of codes and scales tell which; that scales are UE5M3, Quark's configuration. What differs besides are
+//! The shapes of codes and scales tell which; the last two, the configuration of Quark or AutoRound. What differs besides are
 //! names, and what is done with the scale of all: compressed-tensors divides by it,
 //! `code * (scale / weight_global_scale)`; ModelOpt and Quark multiply, `code * (scale * weight_scale_2)`.
 //!
@@ -29,7 +30,7 @@ use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};
 use super::grain::{filled, stack};
 use super::plain::missing;
-use super::{quark, smooth};
+use super::{autoround, quark, smooth};
 
 /// Who wrote a weight: what its parts are called.
 struct Found<'n> {
@@ -61,14 +62,17 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if info.shape.len() == 3 && plain(scale) == Some(Dtype::F8_E4M3) && !packed_along_rows(info, scale) {
         return transposed(cx, &found, parts).map(Some);
     }
-    if plain(scale) == Some(Dtype::U8) && quark::scale_format(cx, &found.name) == Some("e5m3") {
+    let four = autoround::four(cx, &found.name);
+    let e5m3 = four == Some(autoround::Four::E5m3) || quark::scale_format(cx, &found.name) == Some("e5m3");
+    if plain(scale) == Some(Dtype::U8) && e5m3 {
         return amdfp4(cx, &found, &parts).map(Some);
     }
     let (kind, cols) = kind(info, scale)?;
+    let whole = kind == Kind::Mx4 && four == Some(autoround::Four::Int);
     let (packing, value) = match kind {
         Kind::Mx6 => (Packing::Stream(6), quark_or_e2m3(cx, &found)?),
         Kind::Nv4 => (Packing::LowNibbles, nvfp4_codes(cx, &found)),
-        Kind::Mx4 => (Packing::LowNibbles, Value::Table(Box::new(E2M1))),
+        Kind::Mx4 => (Packing::LowNibbles, Value::Table(Box::new(if whole { autoround::MXINT4 } else { E2M1 }))),
     };
     let mut shape = info.shape.clone();
     *shape.last_mut().expect("at least two sizes") = cols;
@@ -90,6 +94,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let decoder = Grouped { rows, cols, matrix_rows, codes, form: Form::Scale, scales, zeros: Zeros::None };
     let scheme = match kind {
         Kind::Nv4 => "nvfp4",
+        Kind::Mx4 if whole => "mxint4",
         Kind::Mx4 => "mxfp4",
         Kind::Mx6 => "mxfp6",
     };
