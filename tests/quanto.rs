@@ -50,6 +50,7 @@ fn what_the_files_do_not_say_is_not_guessed() {
     let many = ("F32", f32s(&scales(3, 35)));
     let text = refusal(four_bits(35, many, 0), "{}", NAME);
     assert!(text.contains("shape") && text.contains("config.json"), "{text}");
+    assert!(text.contains("[1, 1120] or [35, 32] or [5, 224] or [7, 160];"), "{text}");
     refusal(four_bits(16, shift(), 3), "{}", NAME);
     refusal(four_bits(16, shift(), 32), "{}", NAME);
     refusal(four_bits(16, ("F64", vec![0; 128]), 4), "{}", NAME);
@@ -87,7 +88,12 @@ fn the_sizes_of_the_model_tell_a_shape() {
     }
     let both = r#"{"hidden_size":256,"intermediate_size":6,"vocab_size":12,"head_dim":128,"num_attention_heads":1,
         "quantization_config":{"quant_method":"quanto"}}"#;
-    refusal(file("a.own"), both, "a.own");
+    // of six shapes the sizes leave two, and the refusal says which; those of another model leave none, and it says all
+    let text = refusal(file("a.own"), both, "a.own");
+    assert!(text.contains("may be [12, 128] or [6, 256];") && text.contains("hidden_size"), "{text}");
+    let other = r#"{"hidden_size":100,"quantization_config":{"quant_method":"quanto"}}"#;
+    let text = refusal(file("a.own"), other, "a.own");
+    assert!(text.contains("[1, 1536] or [12, 128] or [2, 768] or [6, 256] or [3, 512] or [4, 384];"), "{text}");
     assert_eq!(weight(file("a.up_proj"), both, "a.up_proj.weight").0, [6, 256]);
 }
 

@@ -9,6 +9,9 @@ use crate::catalog::{TensorInfo, quote};
 use crate::error::Result;
 use crate::scheme::context::{Context, unsupported};
 
+/// Shapes that a refusal lists.
+const SHOWN: usize = 6;
+
 /// The shape of a module's weight that is stored as so many groups of so many elements.
 pub(super) fn of(cx: &Context<'_>, info: &TensorInfo, module: &str, groups: u64, group: u64) -> Result<[u64; 2]> {
     if let Some(bias) = cx.beside(module, ".bias") {
@@ -19,7 +22,8 @@ pub(super) fn of(cx: &Context<'_>, info: &TensorInfo, module: &str, groups: u64,
         let what = format!("{groups} groups of {group}, and a bias for {rows} rows: they make no shape");
         return Err(unsupported(info, what));
     }
-    let mut found = possible(groups, group);
+    let all = possible(groups, group);
+    let mut found = all.clone();
     let by_groups = found.len() == 1;
     if found.len() > 1 {
         let sizes = sizes(cx);
@@ -44,9 +48,14 @@ pub(super) fn of(cx: &Context<'_>, info: &TensorInfo, module: &str, groups: u64,
             Ok(shape)
         }
         _ => {
+            // what the sizes left, or else what they would have chosen from
+            let left = if found.is_empty() { &all } else { &found };
+            let mut shapes: Vec<String> = left.iter().take(SHOWN).map(|shape| format!("{shape:?}")).collect();
+            shapes.extend((left.len() > SHOWN).then(|| format!("{} others", left.len() - SHOWN)));
+            let shapes = if shapes.is_empty() { "none that quanto makes".to_owned() } else { shapes.join(" or ") };
             let what = format!(
-                "its {groups} groups of {group} are stored, and not its shape; a bias beside it would tell that, or the \
-                 sizes of its model in config.json"
+                "its {groups} groups of {group} are stored, and not its shape, which may be {shapes}; a bias beside it \
+                 would tell, or `hidden_size`, `intermediate_size` and the like in config.json"
             );
             Err(unsupported(info, what))
         }
