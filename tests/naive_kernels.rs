@@ -14,7 +14,7 @@ const BLOCKS: usize = 2560;
 fn every_type_with_weights_has_its_oracle() {
     for format in BlockFormat::all() {
         let known = TYPES.iter().any(|(name, ..)| *name == format.name);
-        assert_eq!(known, kernel::builds(format).is_ok(), "{}", format.name);
+        assert!(known && kernel::builds(format).is_ok(), "{}", format.name);
     }
 }
 

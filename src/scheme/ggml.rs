@@ -34,7 +34,6 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         decoder.factors = n;
         parts.push(("scale", scale));
     }
-    // a type without weights of its own says so itself, when it is decoded
     crate::kernel::builds(format).map_err(|e| crate::Error::from(e).about(&crate::catalog::quote(&info.name)))?;
     Ok(Some(cx.weight("ggml", &*info.name, &info.shape, &parts, decoder)))
 }

@@ -1,5 +1,5 @@
-//! ggml's block types, element by element, as gguf-py's `quants.py` and the format notes describe them; Q8_K, Q1_0
-//! and Q2_0 as `ggml-common.h` does. Slow, and written without a look at the kernels.
+//! ggml's block types, element by element, as gguf-py's `quants.py` and the format notes describe them; Q8_1, Q8_K,
+//! Q1_0 and Q2_0 as `ggml-common.h` does. Slow, and written without a look at the kernels.
 
 #![allow(unreachable_pub)]
 
@@ -30,6 +30,7 @@ pub static TYPES: &[Type] = &[
     ("Q5_0", q5_0, Scales::F16(&[0])),
     ("Q5_1", q5_1, Scales::F16(&[0, 2])),
     ("Q8_0", q8_0, Scales::F16(&[0])),
+    ("Q8_1", q8_1, Scales::F16(&[0, 2])),
     ("Q2_K", q2_k, Scales::F16(&[80, 82])),
     ("Q3_K", q3_k, Scales::F16(&[108])),
     ("Q4_K", q4_k, Scales::F16(&[0, 2])),
@@ -112,6 +113,10 @@ fn q5_1(b: &[u8], i: usize) -> f32 {
 
 fn q8_0(b: &[u8], i: usize) -> f32 {
     signed(b, 2 + i) * half(b, 0)
+}
+
+fn q8_1(b: &[u8], i: usize) -> f32 {
+    signed(b, 4 + i) * half(b, 0)
 }
 
 fn q2_k(b: &[u8], i: usize) -> f32 {

@@ -25,6 +25,7 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod q8_1;
 mod q8_k;
 mod tq1_0;
 mod tq2_0;
@@ -38,6 +39,7 @@ pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
     ("Q5_0", &q5_0::KERNEL),
     ("Q5_1", &q5_1::KERNEL),
     ("Q8_0", &q8_0::KERNEL),
+    ("Q8_1", &q8_1::KERNEL),
     ("Q2_K", &q2_k::KERNEL),
     ("Q3_K", &q3_k::KERNEL),
     ("Q4_K", &q4_k::KERNEL),

@@ -47,8 +47,7 @@ use lanes::Lanes;
 /// Turns blocks into elements of `dtype` (`F32`, `F16` or `BF16`), little endian, in order.
 ///
 /// # Errors
-/// If `dtype` is another, the type has no weights to give back (`Q8_1`), the blocks are not whole,
-/// or `out` is not as long as they need.
+/// If `dtype` is another, the type is none of ggml's, the blocks are not whole, or `out` is not as long as they need.
 ///
 /// ```
 /// use anamnesis_kernel::{BlockFormat, Dtype, dequantize};
@@ -113,7 +112,7 @@ pub fn columns(geometry: &Columns, codes: &[u8], dtype: Dtype, out: &mut [u8]) -
 
 fn kernel_of(format: &BlockFormat) -> Result<&'static Kernel> {
     let row = block::KERNELS.iter().find(|(name, _)| *name == format.name);
-    let missing = || Error::Unsupported(format!("{} blocks hold no weights of their own", format.name));
+    let missing = || Error::Unsupported(format!("{} blocks have no kernel", format.name));
     row.map(|(_, kernel)| *kernel).ok_or_else(missing)
 }
 
