@@ -117,8 +117,8 @@ fn seed(path: &Path) -> Seed {
     }
 }
 
-/// One file of FP8 weights, and one of HQQ's whose scales and zero points are quantised, which no safetensors file of
-/// HQQ's own has.
+/// FP8 weights, one of HQQ's whose scales and zero points are quantised, and shuffled ones of torchao's: no safetensors
+/// file of their own has the latter two.
 fn own() -> Seed {
     let bytes = |seed, n| random(seed, n);
     let number = |name: &str, n: i32| Stored::new(name, "I32", &[], n.to_le_bytes().to_vec());
@@ -151,9 +151,17 @@ fn own() -> Seed {
         shape("d.shape", [16, 16]),
         shape("d.meta_scale.shape", [16, 1]),
         shape("d.meta_zero.shape", [16, 1]),
+        Stored::new("e._weight_qdata", "I8", &[16, 16], bytes(15, 256)),
+        Stored::new("e._weight_group_scale", "BF16", &[2, 16], bytes(16, 64)),
+        Stored::new("e._weight_group_zero", "BF16", &[2, 16], bytes(17, 64)),
+        Stored::new("f._weight_qdata", "I8", &[2, 16, 16], bytes(18, 512)),
+        Stored::new("f._weight_group_scale", "F8_E4M3", &[2, 2, 8, 16], bytes(19, 512)),
+        Stored::new("f._weight_row_scale", "F32", &[2, 16], bytes(20, 128)),
     ];
+    let said = |block: &str| format!(r#"{{"_type":"Int4PreshuffledTensor","_data":{{"block_size":{block}}}}}"#);
+    let metadata = vec![("e.weight".to_owned(), said("[1,16]")), ("f.weight".to_owned(), said("[1,1,16]"))];
     let config = br#"{"quantization_config":{"quant_method":"fp8","weight_block_size":[4,4],"ignore":["x"]}}"#.to_vec();
-    Seed { path: "own".into(), tensors, metadata: Vec::new(), config: Some(config) }
+    Seed { path: "own".into(), tensors, metadata, config: Some(config) }
 }
 
 /// Sizes of a dimension that a header may claim.
