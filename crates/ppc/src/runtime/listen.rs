@@ -2,13 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Runtime;
 use super::merge::merge;
 use crate::error::Result;
 use crate::source::{Want, monotonic};
 use crate::{Entry, Event, EventSource, Inode, Kind, Registered};
+
+/// How long what is on its way in the end is waited for.
+const LAST: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -53,9 +56,12 @@ impl Runtime {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.waker());
         let mut events = Vec::new();
         let mut asked = Instant::now();
-        while !stop.load(Relaxed) {
+        let mut last = false;
+        while !last {
+            // what happened before `stop` was set is told, however late this thread hears of it
+            last = stop.load(Relaxed);
             self.watch(&mut *source)?;
-            let more = source.wait(self.every, &mut events)?;
+            let more = source.wait(if last { self.every.min(LAST) } else { self.every }, &mut events)?;
             self.counters.lost.store(source.lost(), Relaxed);
             let short = self.short.as_ref().is_some_and(|short| short.is_near());
             self.tell(&mut events, short);
