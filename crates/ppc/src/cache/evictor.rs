@@ -99,7 +99,7 @@ impl Evictor {
     }
 
     /// Which processes may have the files mapped: looking at fewer is quicker. A look at all is at most one in half a
-    /// second, and takes at most a tenth.
+    /// second, and works at most a tenth of a second.
     #[must_use]
     pub fn mappers(mut self, mappers: Mappers) -> Self {
         self.mappers = mappers;

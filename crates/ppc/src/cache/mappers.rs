@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::cache::sys;
 use crate::{Inode, Namespace};
@@ -16,8 +17,10 @@ use crate::{Inode, Namespace};
 const MAPS: u64 = 64 << 20;
 /// Processes that are looked at in one scan.
 const PROCESSES: usize = 4096;
-/// Time that one scan may take.
+/// Time that one scan may work.
 const SCAN: Duration = Duration::from_millis(100);
+/// … and take, with what it waits for.
+const WAIT: Duration = Duration::from_secs(1);
 /// Least time between two scans.
 const EVERY: Duration = Duration::from_millis(500);
 
@@ -125,7 +128,8 @@ fn page_out(process: rustix::fd::BorrowedFd<'_>, address: u64, len: u64) -> bool
 
 /// Those that have a file of the namespace mapped.
 fn scan(which: &Mappers, namespace: &Namespace) -> Vec<u32> {
-    let begun = Instant::now();
+    let (begun, work) = (Instant::now(), worked());
+    let is_over = || worked().saturating_sub(work) >= SCAN || begun.elapsed() >= WAIT;
     let mut pids = match which {
         Mappers::None => return Vec::new(),
         Mappers::Processes(pids) => pids.clone(),
@@ -139,7 +143,7 @@ fn scan(which: &Mappers, namespace: &Namespace) -> Vec<u32> {
     // one that has been found may take all the time that it needs
     pids.retain(|&pid| {
         let mut maps = false;
-        if begun.elapsed() < SCAN {
+        if !is_over() {
             each_map(pid, |map| {
                 maps = namespace.find(map.inode).is_some();
                 !maps
@@ -147,10 +151,15 @@ fn scan(which: &Mappers, namespace: &Namespace) -> Vec<u32> {
         }
         maps
     });
-    if begun.elapsed() >= SCAN {
+    if is_over() {
         tracing::warn!("looking for maps took too long; name the processes or their group");
     }
     pids
+}
+
+/// What this thread has worked: a busy machine is no reason to find less.
+fn worked() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 /// The youngest first: services start after the system does.
