@@ -184,10 +184,20 @@ fn the_kernel_tells_of_files_that_came() {
         Err(error) => return eprintln!("SKIPPED: {error}"),
     };
     let stop = AtomicBool::new(false);
+    // until it is heard: nobody says from when on a file that came is listened to
     let read = |path: &Path| {
-        let mut dd = Command::new("dd");
-        dd.args(["bs=4k", "count=1", "skip=1500", "status=none", "of=/dev/null"]).arg(format!("if={}", path.display()));
-        assert!(dd.status().unwrap().success());
+        let before = runtime.status().events.misses;
+        until("a miss is heard", || {
+            rustix::fs::fadvise(File::open(path).unwrap(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let mut dd = Command::new("dd");
+            dd.args(["bs=4k", "count=1", "skip=1500", "status=none", "of=/dev/null"]);
+            assert!(dd.arg(format!("if={}", path.display())).status().unwrap().success());
+            let asked = Instant::now();
+            while runtime.status().events.misses == before && asked.elapsed() < Duration::from_secs(2) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            runtime.status().events.misses > before
+        });
     };
     std::thread::scope(|scope| {
         scope.spawn(|| runtime.run(source, &stop).unwrap());
@@ -195,14 +205,12 @@ fn the_kernel_tells_of_files_that_came() {
         until("it listens", || !runtime.status().source.is_empty());
         let second = cold("second");
         until("the file came", || runtime.status().policies[0].files == 2);
-        std::thread::sleep(Duration::from_millis(300)); // until it is listened to
         read(&second);
         until("it is brought, and the one before too", || {
             resident(&second) == 8 << 20 && resident(&dir.path().join("first")) == 8 << 20
         });
         let third = cold("third");
         until("the file came", || runtime.status().policies[0].files == 3);
-        std::thread::sleep(Duration::from_millis(300));
         read(&third);
         until("it is brought", || resident(&third) == 8 << 20);
         drop(stopped);

@@ -9,7 +9,8 @@ use anamnesis_ppc::{
     Access, Answer, Context, Guarded, Io, Ios, Kind, Limits, Namespace, Policy, Prefetch, Result, Wants,
 };
 
-const SOON: Duration = Duration::from_secs(20);
+/// Longer than anything takes, also on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
 
 type Body = Box<dyn FnMut(&Access) -> Option<Prefetch> + Send>;
 
@@ -55,9 +56,14 @@ fn miss(start: u64) -> Access {
     Access { kind: Kind::Miss, path: Path::new("a").into(), start, len: 1, pid: 1, tid: 1, time: 0 }
 }
 
+/// Of a policy that is not lost for being late: the machine may be busy.
 fn limits() -> Limits {
-    // long enough for a busy machine that prints where a thread panicked
-    Limits { call: Duration::from_secs(4), begin: Duration::from_secs(4), ..Limits::default() }
+    Limits { call: SOON, begin: SOON, ..Limits::default() }
+}
+
+/// Of one that never answers.
+fn short() -> Limits {
+    Limits { call: Duration::from_millis(200), begin: Duration::from_millis(200), ..Limits::default() }
 }
 
 struct Place(tempfile::TempDir);
@@ -112,21 +118,22 @@ fn who_breaks_a_rule_is_lost_and_nobody_else() {
     let place = Place::new();
     let (other, others) = place.register(Odd::new(|miss| Some(all("a", miss.start, 1))));
     let other = other.unwrap();
-    let cases: [(Body, &str); 5] = [
-        (Box::new(|_| panic!("I do not know")), "prefetch panicked: I do not know"),
-        (Box::new(|_| Some(all("../a", 0, 1))), "no file of the namespace"),
-        (Box::new(|_| Some(all("a", 1 << 20, 1))), "begins at 1048576"),
-        (Box::new(|_| Some(all("a", 7, u64::MAX))), "the file ends at 1048576"),
+    let cases: [(Limits, Body, &str); 5] = [
+        (limits(), Box::new(|_| panic!("I do not know")), "prefetch panicked: I do not know"),
+        (limits(), Box::new(|_| Some(all("../a", 0, 1))), "no file of the namespace"),
+        (limits(), Box::new(|_| Some(all("a", 1 << 20, 1))), "begins at 1048576"),
+        (limits(), Box::new(|_| Some(all("a", 7, u64::MAX))), "the file ends at 1048576"),
         (
+            Limits { begin: SOON, ..short() },
             Box::new(|_| {
                 std::thread::sleep(Duration::from_secs(3600));
                 None
             }),
-            "prefetch did not answer within 4s",
+            "prefetch did not answer within 200ms",
         ),
     ];
-    for (body, why) in cases {
-        let (guarded, answers) = place.register(Odd::new(body));
+    for (limits, body, why) in cases {
+        let (guarded, answers) = place.register_with(Odd::new(body), limits);
         let guarded = guarded.unwrap();
         guarded.prefetch(miss(0));
         let said = lost(&answers);
@@ -143,19 +150,21 @@ fn who_breaks_a_rule_is_lost_and_nobody_else() {
 fn a_beginning_that_fails_is_no_registration() {
     let place = Place::new();
     type Init = fn() -> Result<(), String>;
-    let cases: [(Init, &str); 3] = [
-        (|| Err("no template".into()), "no template"),
-        (|| panic!("oh"), "init panicked: oh"),
+    let cases: [(Limits, Init, &str); 3] = [
+        (limits(), || Err("no template".into()), "no template"),
+        (limits(), || panic!("oh"), "init panicked: oh"),
         (
+            short(),
             || {
                 std::thread::sleep(Duration::from_secs(3600));
                 Ok(())
             },
-            "init did not answer within 4s",
+            "init did not answer within 200ms",
         ),
     ];
-    for (init, why) in cases {
-        let (guarded, answers) = place.register(Odd { init: Box::new(init), ..Odd::new(|_| None) });
+    for (limits, init, why) in cases {
+        let odd = Odd { init: Box::new(init), ..Odd::new(|_| None) };
+        let (guarded, answers) = place.register_with(odd, limits);
         let said = guarded.unwrap_err().to_string();
         assert!(said.contains(why), "{said}");
         assert!(answers.recv_timeout(Duration::from_millis(10)).is_err());
@@ -170,7 +179,7 @@ fn an_end_that_never_comes_is_not_waited_for() {
     let began = Instant::now();
     let error = guarded.unwrap().remove().unwrap_err();
     assert!(error.to_string().contains("exit did not answer within 1s"), "{error}");
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(began.elapsed() < SOON);
 }
 
 #[test]
@@ -178,7 +187,6 @@ fn a_slow_policy_holds_up_nobody() {
     let gate = Arc::new(Barrier::new(2));
     let inside = Arc::clone(&gate);
     let mut first = true;
-    let patient = Limits { call: SOON, ..limits() };
     let slow = Odd::new(move |miss| {
         if std::mem::take(&mut first) {
             inside.wait();
@@ -186,7 +194,7 @@ fn a_slow_policy_holds_up_nobody() {
         }
         Some(all("a", miss.start, miss.len))
     });
-    let (guarded, answers) = Place::new().register_with(slow, patient);
+    let (guarded, answers) = Place::new().register(slow);
     let guarded = guarded.unwrap();
     guarded.prefetch(miss(0));
     gate.wait(); // it is busy now

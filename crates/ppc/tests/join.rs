@@ -36,7 +36,7 @@ impl Drop for Service {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         // a group may be left for a moment after its last process
-        let gone = (0..100).any(|_| {
+        let gone = (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             fs::remove_dir(&self.group).is_ok()
         });

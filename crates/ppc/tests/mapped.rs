@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::{env, ptr};
 
 use anamnesis_ppc::cache::{Evictor, Mappers};
-use disk::{MIB, all, cached, disk};
+use disk::{MIB, all, cached, disk, until};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
 const FILE: &str = "PPC_TEST_MAPS";
@@ -63,9 +63,17 @@ fn what_one_process_maps_goes() {
         let kept = Evictor::new(&namespace).mappers(Mappers::None).evict(&all(&namespace, "0"));
         assert!(kept.left > 32 * MIB && kept.mapped == 0, "{kept:?}");
         let mappers = mappers.unwrap_or_else(|| Mappers::Processes(vec![child.0.id(), u32::MAX]));
-        let evicted = Evictor::new(&namespace).mappers(mappers).evict(&all(&namespace, "0"));
+        let evict = || Evictor::new(&namespace).mappers(mappers.clone()).evict(&all(&namespace, "0"));
+        let mut evicted = evict();
         if evicted.left > 0 && !rustix::process::geteuid().is_root() {
             return eprintln!("SKIPPED: mapped: process_madvise needs CAP_SYS_NICE");
+        }
+        // a look at all processes ends after a while, on a busy machine perhaps before it comes to this one
+        if matches!(mappers, Mappers::All) && evicted.left > 0 {
+            until("all of it goes", || {
+                evicted = evict();
+                evicted.left == 0
+            });
         }
         assert_eq!((evicted.left, evicted.mapped), (0, 0), "{evicted:?}");
         assert_eq!(cached(&path, 0, 64 * MIB), 0);

@@ -9,10 +9,18 @@ use std::time::{Duration, Instant};
 
 use anamnesis_ppc::Prefetch;
 use anamnesis_ppc::cache::{Accelerator, Fill, Node, Options, Prefetcher, Topology};
-use disk::{LONG, MIB, all, cached, disk, drop_all, io, list, slack};
+use disk::{LONG, MIB, all, cached, disk, drop_all, io, list, slack, until};
+
+/// Bytes per second at which a list is under way for long, and a read that was booked not.
+const SLOW: u64 = 8 * MIB;
 
 fn prefetcher() -> Prefetcher {
     Prefetcher::new(Options::default()).unwrap()
+}
+
+/// Waits until so much was read.
+fn under_way(prefetcher: &Prefetcher, bytes: u64) {
+    until("it is under way", || prefetcher.progress().bytes_read >= bytes);
 }
 
 #[test]
@@ -68,9 +76,10 @@ fn populates_without_reading_ahead() {
     drop_all(fs::File::open(&path).unwrap());
     assert_eq!(cached(&path, 0, 64 * MIB), 0);
     // a file that becomes shorter is no signal
-    prefetcher.set_bandwidth(Some(20 * MIB));
+    prefetcher.set_bandwidth(Some(SLOW / 4));
+    let before = prefetcher.progress().bytes_read;
     prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "1"), lane: 0 }).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    under_way(&prefetcher, before + 1);
     OpenOptions::new().write(true).open(dir.path().join("1")).unwrap().set_len(5000).unwrap();
     prefetcher.set_bandwidth(None);
     assert!(prefetcher.wait(LONG));
@@ -81,20 +90,21 @@ fn populates_without_reading_ahead() {
 #[test]
 fn keeps_the_order() {
     let Some((dir, namespace)) = disk("order", &[32, 32]) else { return };
-    let options = Options { threads: 1, bandwidth: Some(64 * MIB), ..Options::default() };
+    let options = Options { threads: 1, bandwidth: Some(SLOW), ..Options::default() };
     let prefetcher = Prefetcher::new(options).unwrap();
     prefetcher.submit(&namespace, &list(0, vec![io("1", 0, 16 * MIB), io("0", 0, 16 * MIB)])).unwrap();
     let (one, two) = (dir.path().join("0"), dir.path().join("1"));
-    let mut seen = 0;
+    // under way for certain, however late this thread looks
+    under_way(&prefetcher, 1);
+    prefetcher.pause();
+    prefetcher.quiesce(LONG).unwrap();
+    assert_eq!((cached(&one, 0, 16 * MIB), cached(&two, 0, 16 * MIB) > 0), (0, true));
+    prefetcher.set_bandwidth(Some(64 * MIB));
+    prefetcher.resume();
     while !prefetcher.wait(Duration::from_millis(10)) {
-        let (second, first) = (cached(&one, 0, 16 * MIB), cached(&two, 0, 16 * MIB));
-        // read in this order, since the other may begin between the two looks
-        if second == 0 && first > 0 {
-            seen += 1;
-        }
-        assert!(second == 0 || cached(&two, 0, 16 * MIB) == 16 * MIB);
+        // the second is looked at first, since it may begin between the two looks
+        assert!(cached(&one, 0, 16 * MIB) == 0 || cached(&two, 0, 16 * MIB) == 16 * MIB);
     }
-    assert!(seen > 0, "never seen under way");
     assert_eq!(cached(&one, 0, 16 * MIB), 16 * MIB);
 }
 
@@ -102,9 +112,9 @@ fn keeps_the_order() {
 fn a_newer_list_ends_the_older() {
     let Some((dir, namespace)) = disk("newer list", &[256, 64]) else { return };
     // slow enough to be interrupted
-    let prefetcher = Prefetcher::new(Options { bandwidth: Some(100 * MIB), ..Options::default() }).unwrap();
+    let prefetcher = Prefetcher::new(Options { bandwidth: Some(SLOW), ..Options::default() }).unwrap();
     prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "0"), lane: 1 }).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    under_way(&prefetcher, 1);
     let lanes = prefetcher.progress().lanes;
     assert_eq!((lanes.len(), lanes[0].lane, lanes[0].of), (1, 1, 1));
     prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "1"), lane: 1 }).unwrap();
@@ -124,7 +134,7 @@ fn lanes_take_turns() {
     for lane in 0..2 {
         prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, &lane.to_string()), lane }).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(300));
+    under_way(&prefetcher, 40 * MIB);
     prefetcher.interrupt_all();
     prefetcher.quiesce(LONG).unwrap();
     let slack = slack(dir.path());
@@ -135,6 +145,7 @@ fn lanes_take_turns() {
 #[test]
 fn an_interrupt_is_over_soon() {
     let Some((_dir, namespace)) = disk("interrupt", &[256]) else { return };
+    let threads = Options::default().threads as u64;
     let prefetcher = prefetcher();
     let file = namespace.open(&namespace.entries()[0]).unwrap();
     let mut times = Vec::new();
@@ -146,24 +157,25 @@ fn an_interrupt_is_over_soon() {
             std::thread::yield_now();
         }
         prefetcher.interrupt(namespace.root(), 0);
+        let asked = prefetcher.progress().reads;
         times.push(prefetcher.quiesce(LONG).unwrap());
         let read = prefetcher.progress().reads;
+        // how long those take that were under way is the disk's affair
+        assert!(read - asked <= threads, "{} reads of {threads} threads after an interrupt", read - asked);
         std::thread::sleep(Duration::from_millis(5));
         assert_eq!(prefetcher.progress().reads, read, "it reads on");
     }
     times.sort_unstable();
     eprintln!("interrupt to quiescent: {times:?}");
-    // on a quiet machine 5 ms are not reached; this one may be busy
-    assert!(times[4] < Duration::from_millis(50), "{times:?}");
     assert!(prefetcher.wait(LONG));
 }
 
 #[test]
 fn pauses_and_goes_on_where_it_was() {
     let Some((dir, namespace)) = disk("pause", &[128]) else { return };
-    let prefetcher = Prefetcher::new(Options { bandwidth: Some(200 * MIB), ..Options::default() }).unwrap();
+    let prefetcher = Prefetcher::new(Options { bandwidth: Some(SLOW), ..Options::default() }).unwrap();
     prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "0"), lane: 0 }).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    under_way(&prefetcher, 1);
     prefetcher.pause();
     prefetcher.quiesce(LONG).unwrap();
     let paused = prefetcher.progress();
@@ -181,14 +193,19 @@ fn pauses_and_goes_on_where_it_was() {
 
 #[test]
 fn ends_promptly_when_dropped() {
-    let Some((_dir, namespace)) = disk("drop", &[256]) else { return };
-    for bandwidth in [None, Some(MIB)] {
+    let Some((dir, namespace)) = disk("drop", &[256]) else { return };
+    let path = dir.path().join("0");
+    // what is left would take a minute, and several
+    for bandwidth in [4 * MIB, MIB] {
+        drop_all(fs::File::open(&path).unwrap());
+        let bandwidth = Some(bandwidth);
         let prefetcher = Prefetcher::new(Options { bandwidth, ..Options::default() }).unwrap();
         prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "0"), lane: 0 }).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        under_way(&prefetcher, 1);
         let begun = Instant::now();
         drop(prefetcher);
-        assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG / 3, "{:?}", begun.elapsed());
+        assert!(cached(&path, 0, 256 * MIB) < 200 * MIB, "it was read to its end");
     }
 }
 
@@ -216,11 +233,12 @@ fn files_that_are_gone_or_changed_are_reported_once() {
 #[test]
 fn files_become_shorter_and_ranges_lie_past_the_end() {
     let Some((dir, namespace)) = disk("shorter", &[64, 8]) else { return };
-    let options = Options { threads: 1, bandwidth: Some(100 * MIB), ..Options::default() };
+    let options = Options { threads: 1, bandwidth: Some(SLOW), ..Options::default() };
     let prefetcher = Prefetcher::new(options).unwrap();
     prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "0"), lane: 0 }).unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    under_way(&prefetcher, 1);
     OpenOptions::new().write(true).open(dir.path().join("0")).unwrap().set_len(3 * MIB + 1).unwrap();
+    prefetcher.set_bandwidth(None);
     assert!(prefetcher.wait(LONG));
     let progress = prefetcher.progress();
     assert!(progress.past_end + progress.stale > 0, "{progress:?}");
@@ -251,8 +269,8 @@ fn the_bandwidth_bound_holds() {
     let took = begun.elapsed().as_secs_f64();
     let read = prefetcher.progress().bytes_read + prefetcher.progress().bytes_skipped;
     assert_eq!(read, 100 * MIB);
-    // not later by more than a busy machine is
-    assert!((0.8..2.0).contains(&took), "{took} s for 100 MiB at 100 MiB/s");
+    // the bound is one from above: a busy machine or a slow disk may take longer, though not for ever
+    assert!((0.8..30.0).contains(&took), "{took} s for 100 MiB at 100 MiB/s");
 }
 
 #[test]
@@ -264,6 +282,7 @@ fn there_is_never_more_than_there_is_room_for() {
     let room = move || limit.load(SeqCst).saturating_sub(cached(&of, 0, 128 * MIB));
     let prefetcher = Prefetcher::new(Options { room: Some(Arc::new(room)), ..Options::default() }).unwrap();
     prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "0"), lane: 0 }).unwrap();
+    until("the room is used", || prefetcher.progress().no_room > 0 && cached(&path, 0, 128 * MIB) >= 16 * MIB);
     assert!(!prefetcher.wait(Duration::from_millis(300)));
     let (now, slack) = (cached(&path, 0, 128 * MIB), slack(dir.path()));
     // the read-ahead takes part of the room
@@ -288,17 +307,22 @@ fn reads_beside_the_accelerator() {
     assert_eq!(cached(&dir.path().join("0"), 0, 16 * MIB), 16 * MIB);
 }
 
+/// What this thread has worked, whatever else runs.
+fn clock() -> Duration {
+    rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).try_into().unwrap()
+}
+
 #[test]
 fn long_lists_cost_nothing_to_submit_and_are_merged() {
     let Some((dir, namespace)) = disk("long lists", &[128]) else { return };
     let prefetcher = prefetcher();
     // 1300 bytes every 1342
     let ios = (0..100_000).map(|n| io("0", n * 1342, 1300)).collect::<Vec<_>>().into();
-    let begun = Instant::now();
+    let begun = clock();
     for _ in 0..1000 {
         prefetcher.submit(&namespace, &Prefetch { ios: anamnesis_ppc::Ios::clone(&ios), lane: 0 }).unwrap();
     }
-    let took = begun.elapsed();
+    let took = clock() - begun;
     assert!(took < Duration::from_secs(1), "{took:?} for 1000 lists");
     assert!(prefetcher.wait(LONG));
     assert!(cached(&dir.path().join("0"), 0, 128 * MIB) >= 127 * MIB);

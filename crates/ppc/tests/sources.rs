@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anamnesis_ppc::source::{self, Fake, Want};
 use anamnesis_ppc::{Event, EventSource, Inode, Kind};
-use disk::{Do, MIB, chill, cold, dir, inode, other, told};
+use disk::{Do, LONG, MIB, chill, cold, dir, inode, other, told};
 
 /// The part that [`disk::other`] runs.
 #[test]
@@ -50,15 +50,15 @@ fn suite(source: &mut dyn EventSource, file: Inode, mut make: impl FnMut()) {
     let waker = source.waker();
     waker.wake();
     let started = Instant::now();
-    source.wait(Duration::from_secs(20), &mut Vec::new()).unwrap();
+    source.wait(LONG, &mut Vec::new()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(50));
             waker.wake();
         });
-        source.wait(Duration::from_secs(20), &mut Vec::new()).unwrap();
+        source.wait(LONG, &mut Vec::new()).unwrap();
     });
-    assert!(started.elapsed() < Duration::from_secs(10), "{name}: the waker does not end the wait");
+    assert!(started.elapsed() < LONG / 2, "{name}: the waker does not end the wait");
 
     source.watch(&[Inode { dev: file.dev, ino: file.ino ^ 1 << 40 }]).unwrap();
     make();

@@ -179,7 +179,7 @@ fn a_watch_trims_and_ends_with_the_pool() {
     let began = Instant::now();
     drop(pool.get(5000));
     while pool.stats().resident > 0 {
-        assert!(began.elapsed() < Duration::from_secs(20), "nobody trimmed");
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody trimmed");
         std::thread::sleep(Duration::from_millis(1));
     }
     let (weak, clone) = (pool.get(100), pool.clone());
@@ -192,7 +192,7 @@ fn a_watch_trims_and_ends_with_the_pool() {
             .any(|n| n.starts_with("zeropool-"))
     };
     while watching() {
-        assert!(began.elapsed() < Duration::from_secs(20), "the thread goes on");
+        assert!(began.elapsed() < Duration::from_secs(60), "the thread goes on");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

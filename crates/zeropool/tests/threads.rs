@@ -149,7 +149,7 @@ fn nobody_misses_a_return() {
             let pool = &pool;
             scope.spawn(move || {
                 for round in 0..20 * ROUNDS {
-                    let mut buffer = pool.get_timeout(4096, Duration::from_secs(5)).expect("it comes back at once");
+                    let mut buffer = pool.get_timeout(4096, Duration::from_secs(60)).expect("it comes back at once");
                     buffer[round % 4096] = i;
                 }
             });

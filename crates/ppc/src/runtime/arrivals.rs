@@ -225,7 +225,7 @@ mod tests {
             // behind the scan that follows the first look
             std::thread::sleep(3 * QUIET);
             std::fs::write(dir.path().join("deep/model"), [0; 10]).unwrap();
-            let came = told.recv_timeout(4 * LOOK);
+            let came = told.recv_timeout(12 * LOOK);
             over.wake();
             came.unwrap();
         });

@@ -7,14 +7,24 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anamnesis_ppc::cache::{Counted, Residency};
 use anamnesis_ppc::{Io, Ios, Namespace, Prefetch};
 use rustix::fs::{Advice, fadvise};
 
 pub(crate) const MIB: u64 = 1 << 20;
+/// Longer than anything takes, also on a busy machine with a slow disk.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Waits until it holds, however long the machine takes for that.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// A directory on a disk, with files of these sizes in MiB by the names `0`, `1`, …; `None`, aloud, where there is no
 /// disk or the kernel does not count.

@@ -108,7 +108,6 @@ fn a_host_has_nothing_of_the_daemon() {
 fn hosts_that_are_no_hosts() {
     let mut stage = Stage::new();
     let Some(other) = bystander(&stage) else { return };
-    stage.limits.begin = Duration::from_secs(2);
     let cases = [
         ("true", "its process ended (exit status: 0)"),
         ("exit 7", "its process ended (exit status: 7)"),
@@ -116,9 +115,11 @@ fn hosts_that_are_no_hosts() {
         ("yes <&0 >&0", "answered what is no message"),
         ("cat /dev/zero >&0", "answered what is no message"),
         ("exec <&-; sleep 100", "its process closed the connection"),
-        ("sleep 100", "init did not answer within 2s"),
+        ("exec sleep 1000", "init did not answer within 300ms"),
     ];
     for (script, why) in cases {
+        // no deadline but for the one that is to meet it: the machine may be busy
+        stage.limits.begin = if why.contains("within") { Duration::from_millis(300) } else { SOON };
         let command = HostCommand::new("/bin/sh").arg("-c").arg(script);
         let library = Library::new(command, "policy.so", stage.limits);
         let context = Context { namespace: stage.namespace(), config: String::new(), memory: 1 };

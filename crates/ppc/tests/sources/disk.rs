@@ -5,12 +5,15 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anamnesis_ppc::source::Fanotify;
 use anamnesis_ppc::{Event, EventSource, Inode, Namespace};
 use rustix::fs::{Advice, fadvise};
 
 pub(crate) const MIB: u64 = 1 << 20;
+/// Longer than anything takes, also on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// A directory on a disk with a page cache.
 pub(crate) fn dir() -> Option<tempfile::TempDir> {
@@ -130,7 +133,7 @@ fn listen(path: &Path) {
     source.watch(&[inode(path)]).unwrap();
     println!("{LISTENS}");
     let mut events = Vec::new();
-    while source.wait(std::time::Duration::from_secs(60), &mut events).unwrap() {
+    while source.wait(LONG, &mut events).unwrap() {
         events.clear();
     }
 }
@@ -140,7 +143,7 @@ pub(crate) fn told(source: &mut dyn EventSource) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
         let before = events.len();
-        assert!(source.wait(std::time::Duration::from_millis(300), &mut events).unwrap());
+        assert!(source.wait(Duration::from_millis(300), &mut events).unwrap());
         if events.len() == before {
             return events;
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anamnesis_ppc::source::Fanotify;
 use anamnesis_ppc::{EventSource, Kind, Namespace, Result};
 
-use crate::disk::{self, Do, MIB, cold, covered, dir, inode, other, told};
+use crate::disk::{self, Do, LONG, MIB, cold, covered, dir, inode, other, told};
 use crate::suite;
 
 /// What opens and reads are told with, or why they cannot be.
@@ -60,7 +60,7 @@ fn a_listener_that_dies_leaves_nobody_waiting() {
     assert!(reader.try_wait().unwrap().is_none(), "the listener is stopped, and its reader waits");
     listener.kill().unwrap();
     listener.wait().unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + LONG;
     while reader.try_wait().unwrap().is_none() {
         assert!(Instant::now() < end, "its reader waits for ever");
         std::thread::sleep(Duration::from_millis(10));

@@ -1,12 +1,13 @@
 //! Trace points.
 
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use anamnesis_ppc::source::perf::Options;
 use anamnesis_ppc::source::{Perf, Want};
 use anamnesis_ppc::{EventSource, Kind};
 
-use crate::disk::{self, Do, MIB, chill, cold, covered, dir, inode, other, told};
+use crate::disk::{self, Do, LONG, MIB, chill, cold, covered, dir, inode, other, told};
 
 pub(crate) fn perf(want: Want, change: impl FnOnce(&mut Options)) -> Option<Perf> {
     let mut options = Options::of(want);
@@ -73,20 +74,27 @@ fn a_miss_is_told_while_its_reader_waits() {
     cold(&path, MIB);
     source.watch(&[inode(&path)]).unwrap();
     for task in [Do::Read(4096), Do::Map] {
-        chill(&path);
-        let mut child = disk::command(task, &path, 0, 4096).spawn().unwrap();
-        let mut events = Vec::new();
-        let end = Instant::now() + Duration::from_secs(10);
-        while events.is_empty() && Instant::now() < end {
-            source.wait(Duration::from_secs(10), &mut events).unwrap();
-        }
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let now = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap();
-        let lag = Duration::from_nanos(now - events.first().expect("a miss").time);
-        eprintln!("{task:?}: told {lag:?} after it happened");
-        assert!(lag < Duration::from_millis(200), "woken at once, not by the time that is over: {lag:?}");
-        assert!(child.wait().unwrap().success());
+        let mut lags: Vec<_> = (0..5).map(|_| lag(&mut source, task, &path)).collect();
+        eprintln!("{task:?}: told {lags:?} after it happened");
+        // a source that is not woken looks once in a second. How soon this thread runs again is the machine's affair, so
+        // one of the five may be late
+        lags.sort_unstable();
+        assert!(lags[2] < Duration::from_millis(500), "woken at once, not by the time that is over: {lags:?}");
     }
+}
+
+/// How long after a miss it is told.
+fn lag(source: &mut Perf, task: Do, path: &Path) -> Duration {
+    chill(path);
+    let mut child = disk::command(task, path, 0, 4096).spawn().unwrap();
+    let mut events = Vec::new();
+    source.wait(LONG, &mut events).unwrap();
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap();
+    assert!(child.wait().unwrap().success());
+    let first = events.first().expect("a miss").time;
+    told(source); // what else there is of it
+    Duration::from_nanos(now - first)
 }
 
 #[test]
