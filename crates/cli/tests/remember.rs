@@ -111,7 +111,7 @@ fn an_interrupted_run_leaves_nothing() {
     child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
     let child = child.spawn().unwrap();
     let begun = Instant::now();
-    while names(dir.path()).len() < 2 && begun.elapsed() < Duration::from_secs(20) {
+    while names(dir.path()).len() < 2 && begun.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut kill = std::process::Command::new("kill");
