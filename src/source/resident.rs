@@ -32,8 +32,8 @@ const WINDOW: u64 = 256 << 20;
 
 /// Bytes of the file's first `len` that are in the page cache; `None` if the kernel does not say.
 ///
-/// Kernels before 6.5 are asked by `mincore`, where they tell the truth: a caller who neither owns the file nor may
-/// write it hears since Linux 5.2 that all of it is there, so nobody else is asked for.
+/// Kernels before 6.5, and overlays, are asked by `mincore`, where they tell the truth: a caller who neither owns the
+/// file nor may write it hears since Linux 5.2 that all of it is there, so nobody else is asked for.
 pub(crate) fn resident(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
     if len == 0 {
         return Some(0);
@@ -47,7 +47,14 @@ fn by_cachestat(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
     let mut stat = Stat::default();
     // SAFETY: the kernel reads one structure and writes the other, both of its own layout and alive during the call.
     let done = unsafe { libc::syscall(CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
-    (done == 0).then_some(stat.cache)
+    // what an overlay's file holds is held by the file below, which its maps show
+    (done == 0 && (stat.cache > 0 || !is_overlay(fd))).then_some(stat.cache)
+}
+
+fn is_overlay(fd: BorrowedFd<'_>) -> bool {
+    const OVERLAYFS: i64 = 0x794c_7630;
+    #[allow(clippy::useless_conversion)] // of another width elsewhere
+    rustix::fs::fstatfs(fd).is_ok_and(|stat| i64::from(stat.f_type) == OVERLAYFS)
 }
 
 fn by_mincore(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
