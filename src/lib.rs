@@ -39,6 +39,9 @@
 
 pub mod catalog;
 mod checkpoint;
+#[cfg(test)]
+#[path = "../tests/common/clock.rs"]
+mod clock;
 mod decode;
 mod error;
 pub mod execute;

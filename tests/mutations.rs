@@ -5,10 +5,11 @@ mod common;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anamnesis::sink::Null;
 use anamnesis::{BlockFormat, Checkpoint, Dtype, Limits, OpenOptions, QuantConfig, remember, source};
+use common::clock::Clock;
 use common::corpus::quantised;
 use common::scratch::random;
 use common::write::{Stored, gguf, safetensors};
@@ -54,7 +55,7 @@ impl Answers {
     }
 
     fn answer(&mut self, bytes: Vec<u8>, config: Option<&[u8]>, what: &dyn Fn() -> String) {
-        let began = Instant::now();
+        let began = Clock::start();
         let options = OpenOptions::new().limits(LIMITS);
         let Ok(checkpoint) = Checkpoint::from_source_with(source::Memory::new(bytes), &options) else {
             self.not_opened += 1;

@@ -2,10 +2,11 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anamnesis::source::{Memory, Stream};
 use anamnesis::{Checkpoint, ErrorKind, OpenOptions};
+use common::clock::Clock;
 use common::fixtures;
 
 /// Files longer than this are cut at a sample of places instead of all.
@@ -18,7 +19,7 @@ fn cut_everywhere(name: &str) {
         let options = OpenOptions::new().format(format);
         let whole = Checkpoint::from_source_with(Memory::new(bytes), &options);
         let step = if bytes.len() <= SMALL { 1 } else { bytes.len() / 1500 + 1 };
-        let started = Instant::now();
+        let started = Clock::start();
         for cut in (0..bytes.len()).step_by(step) {
             let opened = Checkpoint::from_source_with(Memory::new(&bytes[..cut]), &options);
             let streamed = Checkpoint::from_source_with(Stream::new(&bytes[..cut]), &options);

@@ -1,9 +1,10 @@
 //! Runs through good files, and those whose refusal is agreed on: every way gives what the manifest says.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anamnesis::{Checkpoint, Error};
 
+use super::clock::Clock;
 use super::corpus::{Entry, corpus};
 use super::exceptions::Instead;
 use super::ways::{WAYS, Way};
@@ -23,7 +24,7 @@ pub fn check(set: &str, entries: &[Entry], least: usize) {
     for entry in entries {
         for way in WAYS {
             let said = |what: String| format!("{} ({way:?}): {what}", entry.name);
-            let began = Instant::now();
+            let began = Clock::start();
             match way.open(&entry.path, entry.format()) {
                 Err(e) => wrong.extend(refused(entry, way, &e).map(said)),
                 Ok(_) if must_refuse(entry, way) => wrong.push(said(format!("accepted ({})", entry.why))),

@@ -1,6 +1,7 @@
 //! What the integration tests share: fixtures, hashes, and the corpus with what its manifests say.
 #![allow(dead_code, missing_docs, unreachable_pub)] // each test uses its part
 
+pub mod clock;
 pub mod compare;
 pub mod corpus;
 pub mod dtypes;
@@ -9,6 +10,7 @@ pub mod good;
 pub mod loaders;
 pub mod made;
 pub mod malformed;
+pub mod recorder;
 pub mod schemes;
 pub mod scratch;
 pub mod sparse;
