@@ -14,6 +14,8 @@ mod error;
 mod evict;
 mod future;
 mod gate;
+#[cfg(test)]
+mod gate_tests;
 mod home;
 mod make;
 mod near;
