@@ -1,0 +1,126 @@
+//! A few elements of everything, by every build there is: small enough for an interpreter (`.ci/prove`), which sees
+//! every access of a kernel.
+
+use anamnesis_kernel::{
+    BlockFormat, ColumnCodes, Columns, Dtype, Form, Groups, Packing, Rows, Value, builds, cast, columns, dequantize,
+    dequantize_with, rows,
+};
+
+const DTYPES: [(Dtype, usize); 3] = [(Dtype::F32, 4), (Dtype::F16, 2), (Dtype::BF16, 2)];
+
+/// Numbers that look random and are the same each time.
+fn random(seed: u32) -> impl FnMut() -> u32 {
+    let mut state = u64::from(seed) + 1;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(state >> 33).expect("31 bits")
+    }
+}
+
+fn bytes(seed: u32, n: usize) -> Vec<u8> {
+    let mut random = random(seed);
+    (0..n).map(|_| random().to_le_bytes()[1]).collect()
+}
+
+/// The elements, rounded to `dtype` by somebody else; NaNs are all alike.
+fn same(elements: &[f32], dtype: Dtype, found: &[u8]) -> bool {
+    let item = found.len() / elements.len();
+    elements.iter().zip(found.chunks(item)).all(|(x, found)| match dtype {
+        _ if x.is_nan() => true,
+        Dtype::F32 => x.to_le_bytes() == found,
+        Dtype::F16 => half::f16::from_f32(*x).to_le_bytes() == found,
+        _ => half::bf16::from_f32(*x).to_le_bytes() == found,
+    })
+}
+
+#[test]
+fn blocks_one_by_one_are_blocks_together() {
+    let mut seen = 0;
+    for format in BlockFormat::all() {
+        let Ok(isas) = builds(format) else { continue };
+        let (len, size) = (format.block_len as usize, format.block_bytes as usize);
+        let blocks = bytes(format.ggml_type, 3 * size);
+        for (dtype, item) in DTYPES {
+            let mut best = vec![0; 3 * len * item];
+            dequantize(format, &blocks, dtype, &mut best).unwrap();
+            for isa in &isas {
+                let (mut all, mut one) = (vec![0; 3 * len * item], vec![0; len * item]);
+                dequantize_with(isa, format, &blocks, dtype, &mut all).unwrap();
+                assert!(all == best, "{} {dtype} {isa}", format.name);
+                for (block, all) in blocks.chunks(size).zip(all.chunks(len * item)) {
+                    dequantize_with(isa, format, block, dtype, &mut one).unwrap();
+                    assert!(one == all, "{} {dtype} {isa}", format.name);
+                }
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 60, "{seen}");
+}
+
+#[test]
+fn plain_elements_are_rounded_once() {
+    let mut random = random(1);
+    let floats: Vec<f32> = (0..67).map(|_| f32::from_bits(random() << 1)).collect();
+    let stored: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+    for (dtype, item) in DTYPES {
+        let mut out = vec![0; floats.len() * item];
+        cast(Dtype::F32, &stored, dtype, &mut out).unwrap();
+        assert!(same(&floats, dtype, &out), "{dtype}");
+    }
+}
+
+#[test]
+fn rows_are_what_each_code_is() {
+    // more than a vector of any width, and no whole number of them
+    let (cols, count, group) = (67, 3, 16);
+    let (codes, mut random) = (bytes(2, cols * count), random(3));
+    let shape = Rows {
+        cols,
+        stride: cols,
+        packing: Packing::Bytes,
+        value: Value::Unsigned,
+        form: Form::ZeroScale,
+        group,
+        rows_per_factor: 1,
+        rows_per_matrix: count,
+        first: 0,
+    };
+    let mut factors = || (0..shape.groups() * count).map(|_| f32::from_bits(0x3c00_0000 | random() >> 9)).collect();
+    let (scales, zeros): (Vec<f32>, Vec<f32>) = (factors(), factors());
+    let group_of = |i: usize| i / cols * shape.groups() + i % cols / group;
+    let element = |(i, code): (usize, &u8)| (f32::from(*code) - zeros[group_of(i)]) * scales[group_of(i)];
+    let expected: Vec<f32> = codes.iter().enumerate().map(element).collect();
+    for (dtype, item) in DTYPES {
+        let mut out = vec![0; cols * count * item];
+        rows(&shape, &codes, &scales, &zeros, dtype, &mut out).unwrap();
+        assert!(same(&expected, dtype, &out), "{dtype}");
+    }
+}
+
+#[test]
+fn columns_are_what_each_code_is() {
+    let (count, depth, groups) = (19, 40, 5);
+    let (codes, mut random) = (bytes(4, count * depth), random(5));
+    let scales: Vec<f32> = (0..count * groups).map(|_| f32::from_bits(0x3c00_0000 | random() >> 9)).collect();
+    let shape = Columns {
+        count,
+        depth,
+        stride: count,
+        codes: ColumnCodes::Bytes,
+        groups: Groups::Runs((1..=groups).map(|g| (g * depth / groups, g - 1)).collect()),
+        scales: scales.clone(),
+        zeros: vec![7.0; count * groups],
+    };
+    let element = |column: usize, row: usize| {
+        let code = f32::from(codes[row * count + column].cast_signed());
+        (code - 7.0) * scales[column * groups + row * groups / depth]
+    };
+    let of = |column: usize| (0..depth).map(move |row| (column, row));
+    let expected: Vec<f32> = (0..count).flat_map(of).map(|(column, row)| element(column, row)).collect();
+    for (dtype, item) in DTYPES {
+        let mut out = vec![0; count * depth * item];
+        columns(&shape, &codes, dtype, &mut out).unwrap();
+        assert!(same(&expected, dtype, &out), "{dtype}");
+    }
+}
