@@ -1,5 +1,7 @@
 //! Files that come and go below a registered directory while a runtime listens.
 
+mod disk;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -13,6 +15,7 @@ use anamnesis_ppc::source::{self, Fake};
 use anamnesis_ppc::{
     Access, Context, Eager, Event, Inode, Io, Kind, Limits, Namespace, Policies, Policy, Prefetch, Runtime, Wants,
 };
+use disk::until;
 
 /// What a [`Hears`] was told.
 #[derive(Debug, Default)]
@@ -73,14 +76,6 @@ impl Policy for Hears {
 
     fn exit(&mut self) {
         self.heard.lock().unwrap().ended += 1;
-    }
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
