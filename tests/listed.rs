@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use anamnesis::{Checkpoint, Dtype, remember};
-use common::schemes::{f32s, safetensors, same, scales, weight};
+use common::schemes::{f32s, fp8, safetensors, same, scales, weight};
 use common::write::{Stored, safetensors as written};
 
 /// Folders of `fixtures/quant` and what their weights are made by.
@@ -88,22 +88,6 @@ fn schemes_mix_in_one_checkpoint() {
     }
     let schemes: BTreeSet<_> = expected.iter().map(|(_, scheme, _)| *scheme).collect();
     assert!(schemes.len() >= 6, "{schemes:?}");
-}
-
-/// What a code of FP8 is worth by the definition of its type: bits of the mantissa, bias, and whether it is of OCP.
-fn fp8(code: u8, mantissa: i32, bias: i32, ocp: bool) -> f32 {
-    let (high, fraction) = (i32::from(code & 0x7f) >> mantissa, i32::from(code & 0x7f) & ((1 << mantissa) - 1));
-    let worth = match (ocp, mantissa, code & 0x7f) {
-        (false, _, 0) if code == 0x80 => return f32::NAN,
-        (true, 3, 0x7f) | (true, 2, 0x7d..) => f32::NAN,
-        (true, 2, 0x7c) => f32::INFINITY,
-        #[allow(clippy::cast_precision_loss)]
-        _ => {
-            let whole = if high == 0 { fraction } else { fraction + (1 << mantissa) };
-            whole as f32 * 2f32.powi(high.max(1) - bias - mantissa)
-        }
-    };
-    if code < 0x80 { worth } else { -worth }
 }
 
 #[test]

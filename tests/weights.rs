@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use anamnesis::plan::Work;
 use anamnesis::sink::Memory;
 use anamnesis::{BlockFormat, Checkpoint, Dtype, Encoding, QuantConfig, Remembered, kernel, remember};
+use common::schemes::fp8;
 use common::scratch::random;
 use common::write::{Stored, gguf, safetensors};
 use proptest::prelude::*;
@@ -122,17 +123,6 @@ fn a_stack_may_share_one_scale() {
     }
 }
 
-/// What an E4M3 code is worth.
-fn e4m3(code: u8) -> f32 {
-    let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
-    let worth = match (exponent, code & 7) {
-        (15, 7) => f32::NAN,
-        (0, _) => mantissa / 512.0,
-        _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7),
-    };
-    if code < 128 { worth } else { -worth }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -175,7 +165,7 @@ proptest! {
             let (matrix, row, col) = (i / (rows * cols), i / cols % rows, i % cols);
             let per_matrix = if high == u64::MAX { 0 } else { rows.div_ceil(high) * cols.div_ceil(wide) };
             let at = matrix * per_matrix + row / high * cols.div_ceil(wide) + col / wide;
-            expected.extend((e4m3(*code) * numbers[usize::try_from(at).unwrap()]).to_le_bytes());
+            expected.extend((fp8(*code, 3, 7, true) * numbers[usize::try_from(at).unwrap()]).to_le_bytes());
         }
         let checkpoint = Checkpoint::from_bytes(safetensors(&file, &[])).unwrap();
         let config = format!("{{\"quant_method\":\"fp8\",\"weight_block_size\":[{high},{wide}]}}");
