@@ -41,7 +41,8 @@ pub(crate) use progress::Watch;
 ///
 /// # Errors
 /// I/O, bytes that contradict each other, a sink that cannot keep what it gets, and
-/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so. The sink's [`end`](Sink::end) is then not called.
+/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so. The sink's [`end`](Sink::end) is then not
+/// called.
 pub fn execute(
     checkpoint: &Checkpoint,
     plan: &Plan,
