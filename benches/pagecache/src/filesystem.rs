@@ -24,14 +24,14 @@ pub struct Xfs {
 impl Xfs {
     /// Makes one in `dir` with room for a file of so many bytes.
     pub fn mount(dir: &Path, bytes: u64) -> Result<Self, Failure> {
-        let (image, at) = (dir.join("xfs.img"), dir.join("xfs"));
-        File::create(&image)?.set_len(bytes + (1 << 30))?;
-        fs::create_dir_all(&at)?;
-        run("mkfs.xfs", &["-q".as_ref(), "-f".as_ref(), &image])?;
+        // from here on, what there is of it goes with it
+        let mut xfs = Self { image: dir.join("xfs.img"), device: String::new(), dir: dir.join("xfs") };
+        File::create(&xfs.image)?.set_len(bytes + (1 << 30))?;
+        fs::create_dir_all(&xfs.dir)?;
+        run("mkfs.xfs", &["-q".as_ref(), "-f".as_ref(), &xfs.image])?;
         // past the page cache below: what is measured is cached once
         let args = ["--find", "--show", "--direct-io=on"].map(Path::new);
-        let device = run("losetup", &[&args[..], &[&image]].concat())?;
-        let xfs = Self { image, device, dir: at };
+        xfs.device = run("losetup", &[&args[..], &[&xfs.image]].concat())?;
         run("mount", &[xfs.device.as_ref(), &xfs.dir])?;
         Ok(xfs)
     }

@@ -11,6 +11,7 @@ use memmap2::Mmap;
 use serde_json::Value;
 
 use crate::filesystem::{self, Xfs};
+use crate::report::{least, median};
 use crate::results::{self, Origin, Overheads, Reads};
 use crate::{Failure, Overhead, warmth};
 
@@ -24,6 +25,7 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
     let run = Origin::now(args.rounds, Err("no Python takes part"));
     let mut all = Overheads { run, gib: args.gb, rows: Vec::new() };
     all.rows.extend(on(&dir, args)?);
+    std::fs::remove_dir_all(dir)?;
     match Xfs::mount(&args.places.dir, args.gb << 30) {
         Ok(xfs) => all.rows.extend(on(&xfs.dir, args)?),
         Err(error) => eprintln!("not measured on XFS: {error}"),
@@ -36,32 +38,26 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
 fn on(dir: &Path, args: &Overhead) -> Result<Vec<Reads>, Failure> {
     let path = dir.join("file");
     make(&path, args.gb << 30)?;
-    let (system, mut rows) = (filesystem::name(dir)?, Vec::new());
-    for (name, read) in [("read, 1 MiB", by_read as Way), ("copied out of a map, 1 MiB", by_map)] {
+    let mut rows = Vec::new();
+    for way in [("read, 1 MiB", by_read as Way), ("copied out of a map, 1 MiB", by_map)] {
         for cold in [false, true] {
-            let mut row = Reads { reads: name.to_owned(), on: system.clone(), ..Reads::default() };
-            row.cache = if cold { "cold" } else { "warm" }.to_owned();
-            compare(dir, &path, args, (read, cold), &mut row)?;
-            rows.push(row);
+            rows.push(compare(&path, args, way, cold)?);
         }
     }
-    std::fs::remove_file(path)?;
     Ok(rows)
 }
 
 /// A way to read a file.
 type Way = fn(&Path) -> Result<(), Failure>;
 
-fn compare(
-    dir: &Path,
-    path: &Path,
-    args: &Overhead,
-    (read, cold): (Way, bool),
-    row: &mut Reads,
-) -> Result<(), Failure> {
-    warmth::cool(dir)?;
+/// One way to read a file, alone and beside an empty policy for its directory.
+fn compare(path: &Path, args: &Overhead, (name, read): (&str, Way), cold: bool) -> Result<Reads, Failure> {
+    let dir = path.parent().ok_or("a file without a directory")?;
+    let cache = if cold { "cold" } else { "warm" };
+    let mut row = Reads { reads: name.into(), on: filesystem::name(dir)?, cache: cache.into(), ..Reads::default() };
     if !cold {
         // once for all runs: they differ by how large the pieces are that the file lies in
+        warmth::cool(dir)?;
         warmth::warm(dir)?;
     }
     for round in 0..2 * args.rounds {
@@ -71,20 +67,20 @@ fn compare(
         if cold {
             warmth::cool(dir)?;
         }
-        let mut least = f64::INFINITY;
+        let mut times = Vec::new();
         for _ in 0..if cold { 1 } else { PASSES } {
             let begun = Instant::now();
             read(path)?;
-            least = least.min(begun.elapsed().as_secs_f64());
+            times.push(begun.elapsed().as_secs_f64());
         }
-        if beside { &mut row.beside } else { &mut row.alone }.push(least);
+        if beside { &mut row.beside } else { &mut row.alone }.push(least(times.into_iter()));
         if let Some(daemon) = daemon {
             let status = daemon.status(&args.places.anamnesis)?;
             row.lost += status["events"]["lost"].as_u64().unwrap_or(0);
             row.resident = row.resident.max(daemon.resident());
         }
     }
-    Ok(())
+    Ok(row)
 }
 
 /// Where it ran, and a line for each way to read.
@@ -98,28 +94,23 @@ pub fn table(all: &Overheads) -> String {
         all.gib
     );
     for row in &all.rows {
-        let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
-        let (alone, beside) = (median(row.alone.clone()), median(row.beside.clone()));
+        let (alone, beside) = (|| row.alone.iter().copied(), || row.beside.iter().copied());
         // each with the one beside it in time: what the device does from minute to minute is in both
-        let pairs = median(row.beside.iter().zip(&row.alone).map(|(beside, alone)| beside / alone).collect());
+        let pairs = median(beside().zip(alone()).map(|(beside, alone)| beside / alone));
+        let least = least(beside()) / least(alone());
+        let (alone, beside) = (median(alone()), median(beside()));
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {alone:.3} | {beside:.3} | {:.3} | {pairs:.3} | {:.3} | {} | {:.1} |",
+            "| {} | {} | {} | {alone:.3} | {beside:.3} | {:.3} | {pairs:.3} | {least:.3} | {} | {:.1} |",
             row.reads,
             row.on,
             row.cache,
             beside / alone,
-            least(&row.beside) / least(&row.alone),
             row.lost,
             row.resident as f64 / 1e6
         );
     }
     text
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 fn make(path: &Path, bytes: u64) -> Result<(), Failure> {

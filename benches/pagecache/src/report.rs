@@ -15,20 +15,24 @@ pub struct Cell<'r> {
 }
 
 impl Cell<'_> {
-    fn sorted(&self, of: fn(&Run) -> f64) -> Vec<f64> {
-        let mut all: Vec<_> = self.runs.iter().map(|run| of(run)).collect();
-        all.sort_by(f64::total_cmp);
-        all
-    }
-
     pub fn median(&self, of: fn(&Run) -> f64) -> f64 {
-        let all = self.sorted(of);
-        all[all.len() / 2]
+        median(self.runs.iter().map(|run| of(run)))
     }
 
     pub fn least(&self, of: fn(&Run) -> f64) -> f64 {
-        self.sorted(of)[0]
+        least(self.runs.iter().map(|run| of(run)))
     }
+}
+
+/// Of values of which there are some.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<_> = values.collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+pub fn least(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(f64::INFINITY, f64::min)
 }
 
 /// Cells of a scene, in the order of loaders and variants.
