@@ -6,8 +6,8 @@ mod buffer;
 pub mod builds;
 mod python;
 mod schemes;
-mod stored;
-mod variant;
+pub mod stored;
+pub mod variant;
 
 use std::process::{Command, ExitCode, Output};
 

@@ -5,20 +5,20 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anamnesis::{Checkpoint, Dtype, QuantConfig, remember};
+use anamnesis::{Dtype, QuantConfig, remember};
 
 use crate::alternate::{self, Contender, myself};
 use crate::kernels;
+use crate::kernels::stored::checkpoint;
+use crate::kernels::variant::{COPY, DTYPES};
 
 /// Rows and columns of the weight: larger than any cache, or just large enough to see that all works.
 const SIDE: usize = 4096;
 const SMALL: usize = 512;
 /// Calls, of which the best counts.
 const CALLS: usize = 15;
-const COPY: &str = "memcpy";
-const DTYPES: [Dtype; 3] = [Dtype::BF16, Dtype::F16, Dtype::F32];
 
-/// A tensor: name behind `w`, dtype, shape, bytes.
+/// A tensor: name, dtype, shape, bytes.
 type Made = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
 /// A weight of a scheme.
@@ -49,7 +49,7 @@ pub fn one(name: &str, side: &str) -> ExitCode {
     if stored.is_none() && name != COPY {
         return ExitCode::from(2);
     }
-    for dtype in DTYPES {
+    for &dtype in DTYPES {
         let len = side * side * dtype.item_bytes().expect("whole bytes") as usize;
         let mut out = vec![0; len];
         let ns = match &stored {
@@ -65,7 +65,9 @@ pub fn one(name: &str, side: &str) -> ExitCode {
 }
 
 fn decoded(stored: &Stored, side: usize, dtype: Dtype, out: &mut [u8]) -> u128 {
-    let checkpoint = Checkpoint::from_bytes(file(&stored.tensors)).expect("a safetensors file");
+    let tensors =
+        stored.tensors.iter().map(|(name, dtype, shape, bytes)| (*name, dtype.name(), shape.clone(), &**bytes));
+    let checkpoint = checkpoint(&tensors.collect::<Vec<_>>());
     let config = QuantConfig::from_json(stored.config.as_bytes()).expect("JSON");
     let ours = remember(&checkpoint).config(config).dtype(dtype).threads(1);
     let weight = ours.plan().expect("a plan").jobs.swap_remove(0).output;
@@ -100,20 +102,20 @@ fn all(n: usize) -> Vec<Stored> {
     let gptq = r#"{"quant_method":"gptq","bits":4,"group_size":128,"checkpoint_format":"gptq","sym":true}"#;
     let packed = |words: [usize; 2], zeros: [usize; 2], codes: &mut dyn FnMut(usize) -> Vec<u8>| {
         vec![
-            (".qweight", Dtype::I32, words.to_vec(), codes(n * n / 2)),
-            (".qzeros", Dtype::I32, zeros.to_vec(), codes(n / 128 * n / 2)),
-            (".scales", Dtype::F16, vec![n / 128, n], halves(n / 128 * n)),
+            ("w.qweight", Dtype::I32, words.to_vec(), codes(n * n / 2)),
+            ("w.qzeros", Dtype::I32, zeros.to_vec(), codes(n / 128 * n / 2)),
+            ("w.scales", Dtype::F16, vec![n / 128, n], halves(n / 128 * n)),
         ]
     };
     let mut acted = packed([n / 8, n], [n / 128, n / 8], &mut codes);
     let groups = n as u32 / 128;
     let order = (0..n as u32).flat_map(|i| ((i.wrapping_mul(2_654_435_761) >> 27) % groups).to_le_bytes()).collect();
-    acted.push((".g_idx", Dtype::I32, vec![n], order));
+    acted.push(("w.g_idx", Dtype::I32, vec![n], order));
     let fp8 = |shape: &[usize], codes: &mut dyn FnMut(usize) -> Vec<u8>| {
         let scales = singles(shape.iter().product());
         vec![
-            (".weight", Dtype::F8_E4M3, vec![n, n], codes(n * n)),
-            (".weight_scale", Dtype::F32, shape.to_vec(), scales),
+            ("w.weight", Dtype::F8_E4M3, vec![n, n], codes(n * n)),
+            ("w.weight_scale", Dtype::F32, shape.to_vec(), scales),
         ]
     };
     let table: Vec<u8> = (0..16u8).flat_map(|i| ((f32::from(i) - 7.5) / 7.5).to_le_bytes()).collect();
@@ -134,32 +136,35 @@ fn all(n: usize) -> Vec<Stored> {
             name: "nf4",
             config: r#"{"quant_method":"bitsandbytes","load_in_4bit":true}"#,
             tensors: vec![
-                (".weight", Dtype::U8, vec![n * n / 2, 1], codes(n * n / 2)),
-                (".weight.absmax", Dtype::F32, vec![n * n / 64], singles(n * n / 64)),
-                (".weight.quant_map", Dtype::F32, vec![16], table),
-                (".weight.quant_state.bitsandbytes__nf4", Dtype::U8, vec![state_of.len()], state_of),
+                ("w.weight", Dtype::U8, vec![n * n / 2, 1], codes(n * n / 2)),
+                ("w.weight.absmax", Dtype::F32, vec![n * n / 64], singles(n * n / 64)),
+                ("w.weight.quant_map", Dtype::F32, vec![16], table),
+                ("w.weight.quant_state.bitsandbytes__nf4", Dtype::U8, vec![state_of.len()], state_of),
             ],
         },
         Stored {
             name: "int8",
             config: r#"{"quant_method":"bitsandbytes","load_in_8bit":true}"#,
-            tensors: vec![(".weight", Dtype::I8, vec![n, n], codes(n * n)), (".SCB", Dtype::F32, vec![n], singles(n))],
+            tensors: vec![
+                ("w.weight", Dtype::I8, vec![n, n], codes(n * n)),
+                ("w.SCB", Dtype::F32, vec![n], singles(n)),
+            ],
         },
         Stored {
             name: "nvfp4",
             config: r#"{"quant_method":"modelopt","quant_algo":"NVFP4"}"#,
             tensors: vec![
-                (".weight", Dtype::U8, vec![n, n / 2], codes(n * n / 2)),
-                (".weight_scale", Dtype::F8_E4M3, vec![n, n / 16], vec![0x38; n * n / 16]),
-                (".weight_scale_2", Dtype::F32, vec![], singles(1)),
+                ("w.weight", Dtype::U8, vec![n, n / 2], codes(n * n / 2)),
+                ("w.weight_scale", Dtype::F8_E4M3, vec![n, n / 16], vec![0x38; n * n / 16]),
+                ("w.weight_scale_2", Dtype::F32, vec![], singles(1)),
             ],
         },
         Stored {
             name: "mxfp4",
             config: r#"{"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"}"#,
             tensors: vec![
-                (".weight_packed", Dtype::U8, vec![n, n / 2], codes(n * n / 2)),
-                (".weight_scale", Dtype::U8, vec![n, n / 32], vec![0x78; n * n / 32]),
+                ("w.weight_packed", Dtype::U8, vec![n, n / 2], codes(n * n / 2)),
+                ("w.weight_scale", Dtype::U8, vec![n, n / 32], vec![0x78; n * n / 32]),
             ],
         },
         Stored {
@@ -168,24 +173,10 @@ fn all(n: usize) -> Vec<Stored> {
                 {"targets":["Linear"],"weights":{"num_bits":4,"type":"int","strategy":"group","group_size":128,
                 "symmetric":true}}}}"#,
             tensors: vec![
-                (".weight_packed", Dtype::I32, vec![n, n / 8], codes(n * n / 2)),
-                (".weight_scale", Dtype::F16, vec![n, n / 128], halves(n * n / 128)),
-                (".weight_shape", Dtype::I64, vec![2], [(n as u64).to_le_bytes(); 2].concat()),
+                ("w.weight_packed", Dtype::I32, vec![n, n / 8], codes(n * n / 2)),
+                ("w.weight_scale", Dtype::F16, vec![n, n / 128], halves(n * n / 128)),
+                ("w.weight_shape", Dtype::I64, vec![2], [(n as u64).to_le_bytes(); 2].concat()),
             ],
         },
     ]
-}
-
-fn file(tensors: &[Made]) -> Vec<u8> {
-    let (mut header, mut at) = (Vec::new(), 0);
-    for (name, dtype, shape, bytes) in tensors {
-        let end = at + bytes.len();
-        header.push(format!(r#""w{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{at},{end}]}}"#));
-        at = end;
-    }
-    let header = format!("{{{}}}", header.join(","));
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header.bytes());
-    tensors.iter().for_each(|(.., bytes)| file.extend(bytes));
-    file
 }
