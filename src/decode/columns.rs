@@ -8,8 +8,12 @@ use crate::error::{Error, Result};
 use crate::kernel::{self, ColumnCodes, Groups, Width};
 use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
 
-use super::factors::to_f32;
+use super::factors::append;
 use super::grouped::CODES;
+
+mod zeros;
+
+pub(crate) use zeros::{ColumnZeros, LessOne, ZeroOrder};
 
 /// Columns of a tile at least, where they are not too long: what is read of a stored row is then a kilobyte
 /// of words.
@@ -42,34 +46,6 @@ pub(crate) enum GroupOf {
     Every(u64),
     /// Another part says so for each.
     Index { part: usize, dtype: Dtype, name: Box<str> },
-}
-
-/// Zero points.
-#[derive(Debug)]
-pub(crate) enum ColumnZeros {
-    /// One for all.
-    All(f32),
-    /// Packed along the stored rows like codes, one such row of so many words for each group.
-    Packed { part: usize, words: u64, order: ZeroOrder, less: LessOne },
-}
-
-/// How zero points are packed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ZeroOrder {
-    Natural(Width),
-    /// Each eight in AWQ's order.
-    Awq(Width),
-}
-
-/// Whether zero points are stored less one, and what becomes of the highest code then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LessOne {
-    /// They are stored as they are.
-    No,
-    /// One is added to each; the highest becomes 0.
-    Each,
-    /// One is added to each in one addition of whole words, so that the highest carries into the next.
-    Carried,
 }
 
 impl Decoder for Columns {
@@ -117,26 +93,11 @@ impl Decoder for Columns {
         let Parts { shared, inputs, rows, dtype } = parts;
         let count = (rows.end - rows.start) as usize;
         let groups = self.groups as usize;
-        let mut scales = vec![0.0; count * groups];
-        let mut zeros = vec![0.0; count * groups];
+        let mut scales = Vec::with_capacity(count * groups);
         for g in 0..groups {
-            let of_group = |factors: &mut [f32], column: usize, x| factors[column * groups + g] = x;
-            for (column, scale) in to_f32(self.scales.1, inputs[1].run(g))?.into_iter().enumerate() {
-                of_group(&mut scales, column, scale);
-            }
-            match self.zeros {
-                ColumnZeros::All(zero) => (0..count).for_each(|column| of_group(&mut zeros, column, zero)),
-                ColumnZeros::Packed { order, less, .. } => {
-                    let words = unpacked_words(inputs[2].run(g), order.width(), less);
-                    let codes = order.codes(&words, count);
-                    let most = ((1u16 << order.width().bits()) - 1) as u8;
-                    for (column, code) in codes.into_iter().enumerate() {
-                        let code = if less == LessOne::Each { code.wrapping_add(1) & most } else { code };
-                        of_group(&mut zeros, column, f32::from(code));
-                    }
-                }
-            }
+            append(&mut scales, self.scales.1, inputs[1].run(g))?;
         }
+        let zeros = self.zeros.of(inputs.get(2), count, groups);
         let geometry = kernel::Columns {
             count,
             depth: self.cols as usize,
@@ -154,45 +115,6 @@ impl Decoder for Columns {
 fn words(codes: &Range<u64>, width: Width, row_bytes: u64) -> Range<u64> {
     let at = |code: u64| code.div_ceil(32) * u64::from(width.bits()) * 4;
     at(codes.start)..at(codes.end).min(row_bytes)
-}
-
-impl ZeroOrder {
-    fn width(self) -> Width {
-        match self {
-            Self::Natural(width) | Self::Awq(width) => width,
-        }
-    }
-
-    /// The codes of so many columns.
-    fn codes(self, words: &[[u8; 4]], count: usize) -> Vec<u8> {
-        let place = |column: usize| match self {
-            Self::Natural(_) => column,
-            Self::Awq(_) => column / 8 * 8 + kernel::AWQ[column % 8],
-        };
-        if let Width::Stream(4) | Width::Planar(4) = self.width() {
-            // mostly so: eight codes of a word at once
-            let places: [usize; 8] = std::array::from_fn(place);
-            let codes = words.iter().flat_map(|word| {
-                let word = u32::from_le_bytes(*word);
-                places.map(|at| (word >> (4 * at)) as u8 & 15)
-            });
-            return codes.chain(std::iter::repeat(0)).take(count).collect();
-        }
-        (0..count).map(|column| kernel::packed_code(words, self.width(), place(column))).collect()
-    }
-}
-
-/// The words of a group's zero points, one added to each where that is done before they are unpacked.
-fn unpacked_words(bytes: &[u8], width: Width, less: LessOne) -> Vec<[u8; 4]> {
-    // a one in the lowest bit of each code
-    let ones = u32::MAX / ((1u64 << width.bits()) - 1) as u32;
-    let words = bytes.as_chunks::<4>().0.iter();
-    words
-        .map(|word| match less {
-            LessOne::Carried => u32::from_le_bytes(*word).wrapping_add(ones).to_le_bytes(),
-            LessOne::No | LessOne::Each => *word,
-        })
-        .collect()
 }
 
 impl Columns {

@@ -62,21 +62,29 @@ impl Factors {
 
 /// Stored factors as F32.
 pub(super) fn to_f32(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>> {
+    let mut factors = Vec::new();
+    append(&mut factors, dtype, bytes)?;
+    Ok(factors)
+}
+
+/// Stored factors as F32, behind others.
+pub(super) fn append(factors: &mut Vec<f32>, dtype: Dtype, bytes: &[u8]) -> Result<()> {
     use crate::kernel::{from_bf16, from_f16};
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)] // F32 is what factors become
-    Ok(match dtype {
-        Dtype::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-        Dtype::F16 => bytes.as_chunks().0.iter().map(|b| from_f16(*b)).collect(),
-        Dtype::BF16 => bytes.as_chunks().0.iter().map(|b| from_bf16(*b)).collect(),
-        Dtype::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect(),
-        Dtype::F8_E8M0 => bytes.iter().map(|b| e8m0(*b)).collect(),
-        Dtype::I8 => bytes.iter().map(|b| b.cast_signed().into()).collect(),
-        Dtype::U8 => bytes.iter().map(|b| f32::from(*b)).collect(),
-        Dtype::I32 => bytes.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b) as f32).collect(),
-        Dtype::I64 => bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f32).collect(),
+    match dtype {
+        Dtype::F32 => factors.extend(bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
+        Dtype::F16 => factors.extend(bytes.as_chunks().0.iter().map(|b| from_f16(*b))),
+        Dtype::BF16 => factors.extend(bytes.as_chunks().0.iter().map(|b| from_bf16(*b))),
+        Dtype::F64 => factors.extend(bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32)),
+        Dtype::F8_E8M0 => factors.extend(bytes.iter().map(|b| e8m0(*b))),
+        Dtype::I8 => factors.extend(bytes.iter().map(|b| f32::from(b.cast_signed()))),
+        Dtype::U8 => factors.extend(bytes.iter().map(|b| f32::from(*b))),
+        Dtype::I32 => factors.extend(bytes.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b) as f32)),
+        Dtype::I64 => factors.extend(bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f32)),
         other => match kernel::Value::of(other) {
-            Some(value) => kernel::values(&value, bytes),
+            Some(value) => factors.extend(kernel::values(&value, bytes)),
             None => return Err(Error::unsupported(format!("scales stored as {other}"))),
         },
-    })
+    }
+    Ok(())
 }

@@ -12,7 +12,7 @@ mod turn;
 use super::{Element, Lanes, kernel};
 use turn::{CHUNK, Panel, WIDTH, turn};
 
-pub use codes::packed_code;
+pub use codes::{eight_codes, packed_code};
 pub use turn::AWQ;
 
 kernel!(columns, Columns);
@@ -63,9 +63,9 @@ pub struct Columns {
     pub codes: Codes,
     /// Which group each element of a column is in.
     pub groups: Groups,
-    /// For each column, the scale and zero point of each group.
+    /// For each group, the scale of each column.
     pub scales: Vec<f32>,
-    /// As [`scales`](Self::scales).
+    /// For each group, the zero point of each column.
     pub zeros: Vec<f32>,
 }
 
@@ -100,9 +100,8 @@ fn columns<S: Lanes, O: Element>(s: S, columns: &Columns, parts: &[&[u8]], out: 
 #[inline(always)]
 fn tile<S: Lanes, O: Element, const PLAIN: bool>(s: S, columns: &Columns, codes: &[u8], out: &mut [O::Cell]) {
     let depth = columns.depth;
-    let groups = columns.scales.len() / columns.count.max(1);
     let mut panel = Panel::new();
-    let mut pieces = Vec::new();
+    let (mut pieces, mut own) = (Vec::new(), [Vec::new(), Vec::new()]);
     for start in (0..depth).step_by(CHUNK) {
         let end = depth.min(start + CHUNK);
         if let Groups::Runs(runs) = &columns.groups {
@@ -117,17 +116,19 @@ fn tile<S: Lanes, O: Element, const PLAIN: bool>(s: S, columns: &Columns, codes:
                     let two = (c + 1).min(width - 1);
                     let at = [first + c, first + two];
                     let rows = [&panel.0[c], &panel.0[two]];
-                    pair::<S, O, PLAIN>(s, columns, &pieces, groups, at, rows, start, out);
+                    pair::<S, O, PLAIN>(s, columns, &pieces, at, rows, start, out);
                     c += 2;
                 }
                 continue;
             };
             for (c, row) in panel.0[..width].iter().enumerate() {
                 let column = first + c;
-                let factors =
-                    (&columns.scales[column * groups..][..groups], &columns.zeros[column * groups..][..groups]);
+                for (own, all) in own.iter_mut().zip([&columns.scales, &columns.zeros]) {
+                    own.clear();
+                    own.extend(all.iter().skip(column).step_by(columns.count));
+                }
                 let out = &mut out[column * depth + start..column * depth + end];
-                scattered::<S, O, PLAIN>(s, &index[start..end], factors, row, out);
+                scattered::<S, O, PLAIN>(s, &index[start..end], [&own[0], &own[1]], row, out);
             }
         }
     }
@@ -155,7 +156,6 @@ fn pair<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     columns: &Columns,
     pieces: &[Piece],
-    groups: usize,
     at: [usize; 2],
     rows: [&[u8; turn::ROOM]; 2],
     start: usize,
@@ -168,7 +168,7 @@ fn pair<S: Lanes, O: Element, const PLAIN: bool>(
     };
     let codes = s.floats(&CODES);
     for piece in pieces {
-        let factor = [at[0] * groups + piece.group, at[1] * groups + piece.group];
+        let factor = at.map(|column| piece.group * columns.count + column);
         let scales = [s.splat(columns.scales[factor[0]]), s.splat(columns.scales[factor[1]])];
         let zeros = [s.splat(columns.zeros[factor[0]]), s.splat(columns.zeros[factor[1]])];
         let values = [s.mul(s.sub(codes, zeros[0]), scales[0]), s.mul(s.sub(codes, zeros[1]), scales[1])];
@@ -220,7 +220,7 @@ static CODES: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.
 fn scattered<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     index: &[u32],
-    (scales, zeros): (&[f32], &[f32]),
+    [scales, zeros]: [&[f32]; 2],
     codes: &[u8],
     out: &mut [O::Cell],
 ) {

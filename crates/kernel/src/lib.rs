@@ -31,7 +31,7 @@ mod unpack;
 mod value;
 
 pub use block_format::{BlockFormat, describe_foreign};
-pub use columns::{AWQ, Codes as ColumnCodes, Columns, Groups, Width, packed_code};
+pub use columns::{AWQ, Codes as ColumnCodes, Columns, Groups, Width, eight_codes, packed_code};
 pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use half::{from_bf16, from_f16};

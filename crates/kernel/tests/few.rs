@@ -126,7 +126,7 @@ fn columns_are_what_each_code_is() {
     };
     let element = |column: usize, row: usize| {
         let code = f32::from(codes[row * count + column].cast_signed());
-        (code - 7.0) * scales[column * groups + row * groups / depth]
+        (code - 7.0) * scales[row * groups / depth * count + column]
     };
     let of = |column: usize| (0..depth).map(move |row| (column, row));
     let expected: Vec<f32> = (0..count).flat_map(of).map(|(column, row)| element(column, row)).collect();

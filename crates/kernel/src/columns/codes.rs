@@ -50,6 +50,25 @@ fn planar_code(word: impl Fn(usize) -> u32, bits: u32, i: usize) -> u8 {
     code as u8
 }
 
+/// The eight codes of four bits that a word holds, one behind the other or in AWQ's order.
+#[inline]
+pub fn eight_codes(word: [u8; 4], awq: bool) -> [u8; 8] {
+    let word = u64::from(u32::from_le_bytes(word));
+    let codes = if awq {
+        // four nibbles, one into the lower byte of every two
+        let spread = |half: u64| {
+            let pairs = (half | half << 24) & 0xff_0000_00ff;
+            (pairs | pairs << 12) & 0x000f_000f_000f_000f
+        };
+        spread(word & 0xffff) | spread(word >> 16) << 8
+    } else {
+        let fours = (word | word << 16) & 0xffff_0000_ffff;
+        let pairs = (fours | fours << 8) & 0x00ff_00ff_00ff_00ff;
+        (pairs | pairs << 4) & 0x0f0f_0f0f_0f0f_0f0f
+    };
+    codes.to_le_bytes()
+}
+
 /// Code `i` of those that some words hold, 32 in as many words as a code has bits.
 #[inline(always)]
 pub fn packed_code(words: &[[u8; 4]], width: Width, i: usize) -> u8 {

@@ -51,6 +51,18 @@ fn all_builds_agree() {
     }
 }
 
+#[test]
+fn eight_codes_are_each_in_its_place() {
+    let mut word = 0x7654_3210_u32;
+    for _ in 0..1000 {
+        word = word.wrapping_mul(0x9e37_79b1).wrapping_add(1);
+        let word = word.to_le_bytes();
+        let code = |i| packed_code(&[word], Width::Stream(4), i);
+        assert_eq!(eight_codes(word, false), std::array::from_fn(code));
+        assert_eq!(eight_codes(word, true), AWQ.map(code));
+    }
+}
+
 /// The same with one F32 NaN, whose bits are nobody's business.
 fn nans(out: &[u8], dtype: Dtype) -> Vec<u8> {
     let mut out = out.to_vec();
