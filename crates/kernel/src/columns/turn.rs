@@ -73,15 +73,15 @@ fn row_part<const N: usize>(bytes: &[u8], start: usize, len: usize) -> [u8; N] {
     padded
 }
 
-/// `R` rows' parts of `N` bytes, if all of them are there: one check instead of one for each.
+/// What `count` rows' parts of `N` bytes lie in, if all of them are there: one check instead of one for each.
 #[inline(always)]
-fn stack<const N: usize, const R: usize>(bytes: &[u8], start: usize, stride: usize) -> Option<[&[u8; N]; R]> {
-    let bytes = bytes.get(start..)?.get(..(R - 1) * stride + N)?;
-    let mut rows = [bytes.first_chunk()?; R];
-    for (k, row) in rows.iter_mut().enumerate() {
-        *row = bytes.get(k * stride..)?.first_chunk()?;
-    }
-    Some(rows)
+fn stack<const N: usize>(bytes: &[u8], start: usize, stride: usize, count: usize) -> Option<&[u8]> {
+    bytes.get(start..)?.get(..(count - 1) * stride + N)
+}
+
+#[inline(always)]
+fn part<const N: usize>(stack: &[u8], stride: usize, k: usize) -> &[u8; N] {
+    stack[k * stride..].first_chunk().expect("a part of each row")
 }
 
 /// Columns of words with codes of `B` bits, 4 or 8: eight columns at a time.
@@ -100,9 +100,9 @@ fn quads<S: Lanes, const B: usize>(
             for four in 0..B / 4 {
                 let mut rows = [s.splat_byte(0); 4];
                 let start = (unit * B + 4 * four) * stride + first * 4;
-                if let (32, Some(parts)) = (len, stack::<32, 4>(bytes, start, stride)) {
-                    for (row, part) in rows.iter_mut().zip(parts) {
-                        *row = s.bytes(part);
+                if let (32, Some(stack)) = (len, stack::<32>(bytes, start, stride, 4)) {
+                    for (k, row) in rows.iter_mut().enumerate() {
+                        *row = s.bytes(part(stack, stride, k));
                     }
                 } else {
                     for (b, row) in rows.iter_mut().enumerate() {
@@ -134,10 +134,11 @@ fn block<const N: usize>(line: &mut [u8; ROOM], at: usize) -> &mut [u8; N] {
 
 /// Sixteen rows of twice sixteen bytes: for each four bytes and each four rows, these by their place.
 #[inline(always)]
-fn fours<S: Lanes>(s: S, rows: &[S::Bytes; 16]) -> [[S::Bytes; 4]; 4] {
+fn fours<S: Lanes>(s: S, row: impl Fn(usize) -> S::Bytes) -> [[S::Bytes; 4]; 4] {
     let mut fours = [[s.splat_byte(0); 4]; 4];
-    for (i, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
-        for (four, turned) in fours.iter_mut().zip(s.turn_words(*rows)) {
+    for i in 0..4 {
+        let rows = [row(4 * i), row(4 * i + 1), row(4 * i + 2), row(4 * i + 3)];
+        for (four, turned) in fours.iter_mut().zip(s.turn_words(rows)) {
             four[i] = s.turn_bytes(turned);
         }
     }
@@ -151,18 +152,13 @@ fn whole<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count
     let sign = s.splat_byte(0x80);
     let len = which.len();
     for start in (0..count).step_by(16) {
-        let mut sixteen = [sign; 16];
         let at = start * stride + which.start;
-        if let (32, Some(parts)) = (len, stack::<32, 16>(bytes, at, stride)) {
-            for (row, part) in sixteen.iter_mut().zip(parts) {
-                *row = s.add_bytes(sign, s.bytes(part));
-            }
+        let turned = if let (32, Some(stack)) = (len, stack::<32>(bytes, at, stride, 16)) {
+            fours(s, |k| s.add_bytes(sign, s.bytes(part(stack, stride, k))))
         } else {
-            for (k, row) in sixteen.iter_mut().enumerate() {
-                *row = s.add_bytes(sign, s.bytes(&row_part(bytes, at + k * stride, len)));
-            }
-        }
-        for (j, fours) in fours(s, &sixteen).into_iter().enumerate() {
+            fours(s, |k| s.add_bytes(sign, s.bytes(&row_part(bytes, at + k * stride, len))))
+        };
+        for (j, fours) in turned.into_iter().enumerate() {
             for (b, codes) in s.turn_words(fours).into_iter().enumerate() {
                 let codes = s.byte_array(codes);
                 let halves = codes.as_chunks::<16>().0;
@@ -215,20 +211,15 @@ fn awq<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: 
     let low = s.splat_byte(15);
     let len = which.len() / 2;
     for start in (0..count).step_by(32) {
-        let mut sixteen = [low; 16];
         let at = start * stride + which.start / 2;
         // rows k and k + 16 side by side
-        if let (16, Some(parts)) = (len, stack::<16, 32>(bytes, at, stride)) {
-            for (k, row) in sixteen.iter_mut().enumerate() {
-                *row = s.pair(parts[k], parts[k + 16]);
-            }
+        let turned = if let (16, Some(stack)) = (len, stack::<16>(bytes, at, stride, 32)) {
+            fours(s, |k| s.pair(part(stack, stride, k), part(stack, stride, k + 16)))
         } else {
-            for (k, row) in sixteen.iter_mut().enumerate() {
-                let at = at + k * stride;
-                *row = s.pair(&row_part(bytes, at, len), &row_part(bytes, at + 16 * stride, len));
-            }
-        }
-        for (fours, lines) in fours(s, &sixteen).into_iter().zip(panel.0.as_chunks_mut::<8>().0) {
+            let part = |k| row_part(bytes, at + k * stride, len);
+            fours(s, |k| s.pair(&part(k), &part(k + 16)))
+        };
+        for (fours, lines) in turned.into_iter().zip(panel.0.as_chunks_mut::<8>().0) {
             for (b, plane) in s.turn_words(fours).into_iter().enumerate() {
                 *block(&mut lines[ORDER[2 * b]], start) = s.byte_array(s.and(plane, low));
                 *block(&mut lines[ORDER[2 * b + 1]], start) = s.byte_array(s.and(s.shr_u16(plane, 4), low));
