@@ -1,4 +1,4 @@
-//! Which file system a directory is on, and an XFS of our own to measure on as well.
+//! Which file system a directory is on, and file systems of our own to measure on as well.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,42 +14,57 @@ pub fn name(dir: &Path) -> Result<String, Failure> {
     Ok(name.unwrap_or_else(|| format!("{kind:#x}")))
 }
 
-/// An XFS in a file, mounted beside it until the value is dropped.
-pub struct Xfs {
-    image: PathBuf,
+/// Where a file system of our own is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// In a file on the device that is measured.
+    OnDevice,
+    /// In a file in memory: a device whose spread hides nothing, and the quickest there is.
+    InMemory,
+}
+
+/// A file system in a file, mounted until the value is dropped.
+pub struct Mounted {
+    /// The directory of all this, a file system in memory perhaps.
+    home: PathBuf,
     device: String,
     pub dir: PathBuf,
 }
 
-impl Xfs {
-    /// Makes one in `dir` with room for a file of so many bytes.
-    pub fn mount(dir: &Path, bytes: u64) -> Result<Self, Failure> {
+impl Mounted {
+    /// Makes one of this kind (`ext4`, `xfs`) below `dir` with room for a file of so many bytes.
+    pub fn new(kind: &str, kept: Kept, dir: &Path, bytes: u64) -> Result<Self, Failure> {
+        let home = dir.join("mounted");
         // from here on, what there is of it goes with it
-        let mut xfs = Self { image: dir.join("xfs.img"), device: String::new(), dir: dir.join("xfs") };
-        File::create(&xfs.image)?.set_len(bytes + (1 << 30))?;
-        fs::create_dir_all(&xfs.dir)?;
-        run("mkfs.xfs", &["-q".as_ref(), "-f".as_ref(), &xfs.image])?;
+        let mut mounted = Self { device: String::new(), dir: home.join(kind), home };
+        fs::create_dir_all(&mounted.home)?;
+        if kept == Kept::InMemory {
+            run("mount", &["-t", "tmpfs", "-o", "size=90%", "none"].map(Path::new), &[&mounted.home])?;
+        }
+        let image = mounted.home.join("image");
+        File::create(&image)?.set_len(bytes + (1 << 30))?;
+        fs::create_dir_all(&mounted.dir)?;
+        run(&format!("mkfs.{kind}"), &["-q".as_ref()], &[&image])?;
         // past the page cache below: what is measured is cached once
-        let args = ["--find", "--show", "--direct-io=on"].map(Path::new);
-        xfs.device = run("losetup", &[&args[..], &[&xfs.image]].concat())?;
-        run("mount", &[xfs.device.as_ref(), &xfs.dir])?;
-        Ok(xfs)
+        mounted.device = run("losetup", &["--find", "--show", "--direct-io=on"].map(Path::new), &[&image])?;
+        run("mount", &[mounted.device.as_ref()], &[&mounted.dir])?;
+        Ok(mounted)
     }
 }
 
-impl Drop for Xfs {
+impl Drop for Mounted {
     fn drop(&mut self) {
         // each as far as it goes: what was never mounted cannot be unmounted
-        let _ = run("umount", &[&self.dir]);
-        let _ = run("losetup", &["--detach".as_ref(), self.device.as_ref()]);
-        let _ = fs::remove_dir(&self.dir);
-        let _ = fs::remove_file(&self.image);
+        let _ = run("umount", &[], &[&self.dir]);
+        let _ = run("losetup", &["--detach".as_ref()], &[self.device.as_ref()]);
+        let _ = run("umount", &[], &[&self.home]);
+        let _ = fs::remove_dir_all(&self.home);
     }
 }
 
 /// What a program says.
-fn run(program: &str, args: &[&Path]) -> Result<String, Failure> {
-    let out = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+fn run(program: &str, options: &[&Path], paths: &[&Path]) -> Result<String, Failure> {
+    let out = Command::new(program).args(options).args(paths).output().map_err(|e| format!("{program}: {e}"))?;
     if !out.status.success() {
         return Err(format!("{program}: {}", String::from_utf8_lossy(&out.stderr).trim()).into());
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use memmap2::Mmap;
 use serde_json::Value;
 
-use crate::filesystem::{self, Xfs};
+use crate::filesystem::{self, Kept, Mounted};
 use crate::report::{least, median};
 use crate::results::{self, Origin, Overheads, Reads};
 use crate::{Failure, Overhead, warmth};
@@ -24,24 +24,30 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
     std::fs::create_dir_all(&dir)?;
     let run = Origin::now(args.rounds, Err("no Python takes part"));
     let mut all = Overheads { run, gib: args.gb, rows: Vec::new() };
-    all.rows.extend(on(&dir, args)?);
+    all.rows.extend(on(&dir, args, Kept::OnDevice)?);
     std::fs::remove_dir_all(dir)?;
-    match Xfs::mount(&args.places.dir, args.gb << 30) {
-        Ok(xfs) => all.rows.extend(on(&xfs.dir, args)?),
-        Err(error) => eprintln!("not measured on XFS: {error}"),
+    for (kind, kept) in [("xfs", Kept::OnDevice), ("ext4", Kept::InMemory), ("xfs", Kept::InMemory)] {
+        match Mounted::new(kind, kept, &args.places.dir, args.gb << 30) {
+            Ok(mounted) => all.rows.extend(on(&mounted.dir, args, kept)?),
+            Err(error) => eprintln!("not measured on {kind}: {error}"),
+        }
     }
     println!("{}", table(&all));
     results::write(&args.results, &all)
 }
 
-/// Both ways to read, warm and cold, in one directory.
-fn on(dir: &Path, args: &Overhead) -> Result<Vec<Reads>, Failure> {
+/// Both ways to read in one directory, cold, and warm where that is not what another has shown.
+fn on(dir: &Path, args: &Overhead, kept: Kept) -> Result<Vec<Reads>, Failure> {
     let path = dir.join("file");
     make(&path, args.gb << 30)?;
+    let (on, caches) = match kept {
+        Kept::OnDevice => (filesystem::name(dir)?, &[false, true][..]),
+        Kept::InMemory => (format!("{}, kept in memory", filesystem::name(dir)?), &[true][..]),
+    };
     let mut rows = Vec::new();
     for way in [("read, 1 MiB", by_read as Way), ("copied out of a map, 1 MiB", by_map)] {
-        for cold in [false, true] {
-            rows.push(compare(&path, args, way, cold)?);
+        for &cold in caches {
+            rows.push(Reads { on: on.clone(), ..compare(&path, args, way, cold)? });
         }
     }
     Ok(rows)
@@ -54,7 +60,7 @@ type Way = fn(&Path) -> Result<(), Failure>;
 fn compare(path: &Path, args: &Overhead, (name, read): (&str, Way), cold: bool) -> Result<Reads, Failure> {
     let dir = path.parent().ok_or("a file without a directory")?;
     let cache = if cold { "cold" } else { "warm" };
-    let mut row = Reads { reads: name.into(), on: filesystem::name(dir)?, cache: cache.into(), ..Reads::default() };
+    let mut row = Reads { reads: name.into(), cache: cache.into(), ..Reads::default() };
     if !cold {
         // once for all runs: they differ by how large the pieces are that the file lies in
         warmth::cool(dir)?;
