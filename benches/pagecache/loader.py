@@ -1,6 +1,6 @@
 """One worker of an inference service that starts: looks at the model, imports its framework, loads its weights.
 
-    loader.py KIND MODEL [--rank R] [--world W] [--startup SECONDS] [--order file|name]
+    loader.py KIND MODEL [--rank R] [--world W] [--meet DIR] [--startup SECONDS] [--order file|name]
 
 What a tensor's bytes are for is simulated by their sum: each is read once and let go, as when it goes to a device.
 Prints one line of JSON with the times of the stages (seconds of CLOCK_MONOTONIC) and the sum over all that was read.
@@ -13,6 +13,7 @@ args.add_argument("kind", choices=["mmap", "pread", "torch", "ours"])
 args.add_argument("model")
 args.add_argument("--rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
 args.add_argument("--world", type=int, default=1)
+args.add_argument("--meet", help="a directory in which all workers say that they are ready, before any loads")
 args.add_argument("--startup", type=float, default=0, help="more work before loading than importing torch")
 args.add_argument("--order", choices=["file", "name"], default="file")
 args.add_argument("--anamnesis", default="anamnesis", help="the command, for the kind `ours`")
@@ -109,6 +110,10 @@ def by_ours():
     yield document["nbytes"]
 
 
+if args.meet:  # as a group of processes that will exchange tensors does before it loads
+    open(f"{args.meet}/{args.rank}", "w").close()
+    while len(os.listdir(args.meet)) < args.world:
+        time.sleep(0.002)
 took = None
 ready = time.monotonic()
 kinds = {"mmap": by_map, "pread": by_pread, "torch": by_torch, "ours": by_ours}

@@ -17,11 +17,11 @@ pub struct Run {
     pub loader: String,
     pub variant: String,
     pub round: usize,
-    /// From when the first worker is ready to load to when the last has loaded, in seconds.
+    /// From when all workers are ready to load to when the last has loaded, in seconds.
     pub load: f64,
     /// From the start of the command to when the last has loaded.
     pub start: f64,
-    /// When the first was ready, since the start.
+    /// When they were ready, since the start.
     pub ready: f64,
     pub device_bytes: u64,
     pub peak_memory: Option<u64>,
@@ -64,7 +64,10 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
         let read = format!("{} && cat {}/* > /dev/null", group.enter(), model.display());
         sh(&read)?;
     }
-    let loaders = commands(setting);
+    let meet = args.places.dir.join("meet");
+    let _ = std::fs::remove_dir_all(&meet); // of a run before this one
+    std::fs::create_dir(&meet)?;
+    let loaders = commands(setting, &meet);
     let recording = args.places.dir.join("recorded.iot");
     let (anamnesis, dir) = (args.places.anamnesis.display(), model.display());
     let line = match variant.policy {
@@ -129,16 +132,17 @@ fn covered(setting: &Setting<'_>, recording: &Path) -> Result<f64, Failure> {
     document["share"].as_f64().ok_or_else(|| format!("no share in {document}").into())
 }
 
-/// The loaders of all workers, side by side.
-fn commands(setting: &Setting<'_>) -> String {
+/// The loaders of all workers, side by side, which meet in this directory when they are ready.
+fn commands(setting: &Setting<'_>, meet: &Path) -> String {
     let Setting { args, scene, loader, model, .. } = setting;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/loader.py");
     let one = |rank: u32| {
         format!(
-            "LOCAL_RANK={rank} {} {script} {loader} {} --world {} --anamnesis {}",
+            "LOCAL_RANK={rank} {} {script} {loader} {} --world {} --meet {} --anamnesis {}",
             args.python.display(),
             model.display(),
             scene.workers,
+            meet.display(),
             args.places.anamnesis.display()
         )
     };
