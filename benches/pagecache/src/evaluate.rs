@@ -23,6 +23,11 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
             return Err(format!("{script} ended with {status}").into());
         }
     }
+    // what a run's own group reads goes with the group: the framework is to stay
+    let imported = Command::new(&args.python).args(["-c", "import torch, safetensors"]).status()?;
+    if !imported.success() {
+        return Err(format!("{} without torch and safetensors", args.python.display()).into());
+    }
     let device = Device::under(&model)?;
     let mut all: Vec<Evaluation> = results::read(&args.results)?.unwrap_or_default();
     all.push(Evaluation { run: Some(Origin::now(args.rounds, Ok(&args.python))), loads: Vec::new() });
