@@ -12,6 +12,7 @@ pub mod variant;
 use std::process::{Command, ExitCode, Output};
 
 use anamnesis::Dtype;
+use blocks::Blocks;
 use variant::{COPY, DTYPES, OURS, Row, Variant};
 
 use crate::alternate::{Case, Contender, Reading};
@@ -29,11 +30,11 @@ pub fn compare(args: &[&str]) -> ExitCode {
         }
     };
     if let Some(unknown) = options.words.iter().find(|name| row(name).is_none()) {
-        eprintln!("no type {unknown:?}; there are {}", names().join(", "));
+        eprintln!("no type {unknown:?}; there are {}", [names(), large()].concat().join(", "));
         return ExitCode::from(2);
     }
     let mut found = Outcome::default();
-    for name in names() {
+    for name in names().into_iter().chain(large()) {
         if options.words.is_empty() || options.words.iter().any(|word| word == name) {
             found.extend(case(name, crate::report::python::interpreter(&options)).run(options.rounds));
         }
@@ -45,9 +46,15 @@ pub fn compare(args: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// All types and schemes.
+/// All types and schemes, cache-resident.
 pub fn names() -> Vec<&'static str> {
-    Row::all().map(Row::name).collect()
+    let large = large();
+    Row::all().map(Row::name).filter(|name| !large.contains(name)).collect()
+}
+
+/// Types in the size of a weight.
+pub fn large() -> Vec<&'static str> {
+    Blocks::large().map(|blocks| blocks.name).collect()
 }
 
 /// One type or scheme, to all outputs.

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anamnesis::kernel;
 
+use super::blocks::{self, Blocks};
 use super::variant::{BUILD, COPY, OURS, Row, Variant};
-use super::{blocks, disagreements, read};
+use super::{disagreements, read};
 use crate::alternate::{Case, Contender, myself};
 
 /// Block types, and the copying of as many bytes as their output has.
@@ -25,13 +26,13 @@ pub fn case(name: &str) -> Option<Case> {
     if name == COPY {
         // outputs of all types are of one size
         let any = blocks::formats().next()?;
-        return Some(of(&[Variant::new(COPY, COPY, program())], Row::Blocks(any)));
+        return Some(of(&[Variant::new(COPY, COPY, program())], Row::Blocks(Blocks::few(any))));
     }
     let format = blocks::formats().find(|format| format.name == name)?;
     let builds = kernel::builds(format).ok()?;
     let build = |isa: &&str| Variant::new(&format!("{BUILD}{isa}"), &format!("{BUILD}{isa}"), program());
     let mut variants: Vec<Variant> = builds.iter().rev().map(build).collect();
-    let row = Row::Blocks(format);
+    let row = Row::Blocks(Blocks::few(format));
     let case = of(&variants, row);
     variants.push(Variant::new(OURS, OURS, program()));
     Some(Case { check: Some(Box::new(move || disagreements(row, &variants, None))), ..case })

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anamnesis::{BlockFormat, Dtype};
+use anamnesis::Dtype;
 
-use super::blocks;
+use super::blocks::{self, Blocks};
 use super::buffer::Buffer;
 use super::schemes::{self, SCHEMES, Scheme};
 use super::stored::Weight;
@@ -23,25 +23,26 @@ const CALLS: u32 = 4;
 /// What is decoded: a ggml block type, or a scheme of safetensors checkpoints.
 #[derive(Clone, Copy)]
 pub enum Row {
-    Blocks(&'static BlockFormat),
+    Blocks(Blocks),
     Scheme(&'static Scheme),
 }
 
 impl Row {
     pub fn all() -> impl Iterator<Item = Self> {
-        blocks::formats().map(Self::Blocks).chain(SCHEMES.iter().map(Self::Scheme))
+        let blocks = blocks::formats().map(Blocks::few).chain(Blocks::large());
+        blocks.map(Self::Blocks).chain(SCHEMES.iter().map(Self::Scheme))
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Self::Blocks(format) => format.name,
+            Self::Blocks(blocks) => blocks.name,
             Self::Scheme(scheme) => scheme.name,
         }
     }
 
     pub fn elements(self) -> usize {
         match self {
-            Self::Blocks(_) => blocks::ELEMENTS,
+            Self::Blocks(blocks) => blocks.elements,
             Self::Scheme(_) => schemes::SIDE * schemes::SIDE,
         }
     }
@@ -77,21 +78,21 @@ pub const COPY: &str = "memcpy";
 /// The ways in which a variant decodes a row, of which the fastest counts; none if it cannot.
 pub fn decoders(variant: &str, row: Row, dtype: Dtype) -> Vec<Decode> {
     let one = match (variant, row) {
-        (OURS, Row::Blocks(format)) => Some(blocks::ours(format, dtype)),
+        (OURS, Row::Blocks(blocks)) => Some(blocks.ours(dtype)),
         (OURS, Row::Scheme(scheme)) => {
             let tensor = (scheme.input)();
             let (config, stored) = (scheme.ours)(&tensor);
             let weight = Weight::new(config, &stored, dtype);
             Some(Decode::Into(Box::new(move |out| weight.decode(out))))
         }
-        (PEER, Row::Blocks(format)) => return blocks::peer(format, dtype),
+        (PEER, Row::Blocks(blocks)) => return blocks.peer(dtype),
         (PEER, Row::Scheme(scheme)) => scheme.peer(dtype).map(|peer| {
             let tensor = (scheme.input)();
             Decode::Fresh(Box::new(move || peer(&tensor).expect("a whole tensor")))
         }),
-        (GGML, Row::Blocks(format)) => blocks::ggml(&ggml_library(), format, dtype),
-        (variant, Row::Blocks(format)) if variant.starts_with(BUILD) => {
-            Some(blocks::build(variant.strip_prefix(BUILD).unwrap_or_default(), format, dtype))
+        (GGML, Row::Blocks(blocks)) => blocks.ggml(&ggml_library(), dtype),
+        (variant, Row::Blocks(blocks)) if variant.starts_with(BUILD) => {
+            Some(blocks.build(variant.strip_prefix(BUILD).unwrap_or_default(), dtype))
         }
         (COPY, row) => {
             let from = Buffer::random(row.out_bytes(dtype));

@@ -24,6 +24,7 @@ pub static SECTIONS: &[Section] = &[
     Section { name: "inspect", minutes: 6.0, jobs: inspect_jobs },
     Section { name: "load", minutes: 14.0, jobs: load_jobs },
     Section { name: "dequantise", minutes: 15.0, jobs: dequantise_jobs },
+    Section { name: "large", minutes: 2.0, jobs: large_jobs },
     Section { name: "convert", minutes: 1.5, jobs: convert_jobs },
     Section { name: "pool", minutes: 3.5, jobs: pool_jobs },
     Section { name: "kernels", minutes: 2.0, jobs: kernel_jobs },
@@ -55,14 +56,19 @@ fn load_jobs(_: &Options) -> Vec<Job> {
     FILES.map(warm).into_iter().chain([cold]).collect()
 }
 
+fn decoding(name: &'static str) -> Job {
+    Job::new(name, move |options: &Options| Ok(kernels::case(name, python::interpreter(options))))
+}
+
+fn large_jobs(_: &Options) -> Vec<Job> {
+    kernels::large().into_iter().map(decoding).collect()
+}
+
 fn dequantise_jobs(_: &Options) -> Vec<Job> {
-    let kernel = |name: &'static str| {
-        Job::new(name, move |options: &Options| Ok(kernels::case(name, python::interpreter(options))))
-    };
     let whole = Job::new("model.gguf", |options| {
         Ok(load::dequantise_case(&make::file(options, "model.gguf")?, python::interpreter(options)))
     });
-    [whole].into_iter().chain(kernels::names().into_iter().map(kernel)).collect()
+    [whole].into_iter().chain(kernels::names().into_iter().map(decoding)).collect()
 }
 
 fn convert_jobs(_: &Options) -> Vec<Job> {
