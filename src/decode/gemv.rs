@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::Dtype;
 use crate::error::Result;
-use crate::kernel::{self, Form, Packing, Rows, Value, Width};
+use crate::kernel::{self, Form, Packing, Rows, Value};
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
 use super::factors::to_f32;
@@ -39,10 +39,10 @@ impl Decoder for Gemv {
         let scales = to_f32(self.scales, inputs[1].bytes)?;
         let scales: Vec<f32> = scales.chunks(room).flat_map(|row| &row[..groups]).copied().collect();
         let words = inputs[2].bytes.as_chunks::<4>().0;
-        let zeros = |row: &[[u8; 4]]| -> Vec<f32> {
-            (0..groups).map(|g| f32::from(kernel::packed_code(row, Width::Stream(4), g))).collect()
+        let codes = |row: &[[u8; 4]]| -> Vec<u8> {
+            row.iter().flat_map(|word| kernel::eight_codes(*word, false)).take(groups).collect()
         };
-        let zeros: Vec<f32> = words.chunks(room / 8).flat_map(zeros).collect();
+        let zeros: Vec<f32> = words.chunks(room / 8).flat_map(codes).map(f32::from).collect();
         let geometry = Rows {
             cols: self.cols as usize,
             stride: self.cols as usize / 2,

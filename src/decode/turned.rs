@@ -225,10 +225,8 @@ impl Turned {
 /// The codes of words in AWQ's order, put into the natural one.
 fn natural(words: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let turned = |word: &[u8; 4]| {
-        let word = u32::from_le_bytes(*word);
-        let places = [0, 4, 1, 5, 2, 6, 3, 7];
-        let code = |all, (at, to): (&u32, u32)| all | (word >> (4 * at) & 15) << (4 * to);
-        places.iter().zip(0..).fold(0u32, code).to_le_bytes()
+        let codes = kernel::eight_codes(*word, true);
+        [0, 2, 4, 6].map(|i| codes[i] | codes[i + 1] << 4)
     };
     words.as_chunks().0.iter().flat_map(turned)
 }
