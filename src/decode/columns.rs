@@ -97,7 +97,7 @@ impl Decoder for Columns {
         for g in 0..groups {
             append(&mut scales, self.scales.1, inputs[1].run(g))?;
         }
-        let zeros = self.zeros.of(inputs.get(2), count, groups);
+        let zeros = self.zeros.of(inputs, count, groups);
         let geometry = kernel::Columns {
             count,
             depth: self.cols as usize,

@@ -32,15 +32,16 @@ pub(crate) enum LessOne {
 }
 
 impl ColumnZeros {
-    /// For each group, the zero point of each column; the columns' words of each group are a run of `packed`.
-    pub(super) fn of(&self, packed: Option<&Strip<'_>>, columns: usize, groups: usize) -> Vec<f32> {
-        let (&Self::Packed { order, less, .. }, Some(packed)) = (self, packed) else {
-            let zero = if let Self::All(zero) = self { *zero } else { 0.0 };
-            return vec![zero; columns * groups];
-        };
+    /// For each group, the zero point of each column. Packed ones are the third of the inputs, a run for each group.
+    pub(super) fn of(&self, inputs: &[Strip<'_>], columns: usize, groups: usize) -> Vec<f32> {
         let mut zeros = vec![0.0; columns * groups];
-        for (g, zeros) in zeros.chunks_exact_mut(columns.max(1)).enumerate() {
-            order.unpack(packed.run(g).as_chunks().0, less, zeros);
+        match *self {
+            Self::All(zero) => zeros.fill(zero),
+            Self::Packed { order, less, .. } => {
+                for (g, zeros) in zeros.chunks_exact_mut(columns.max(1)).enumerate() {
+                    order.unpack(inputs[2].run(g).as_chunks().0, less, zeros);
+                }
+            }
         }
         zeros
     }
