@@ -112,7 +112,10 @@ def by_ours():
 
 if args.meet:  # as a group of processes that will exchange tensors does before it loads
     open(f"{args.meet}/{args.rank}", "w").close()
+    patience = time.monotonic() + 120
     while len(os.listdir(args.meet)) < args.world:
+        if time.monotonic() > patience:
+            sys.exit(f"{args.rank}: not all of {args.world} workers are ready")
         time.sleep(0.002)
 took = None
 ready = time.monotonic()

@@ -19,7 +19,7 @@ pub fn name(dir: &Path) -> Result<String, Failure> {
 pub enum Kept {
     /// In a file on the device that is measured.
     OnDevice,
-    /// In a file in memory: a device whose spread hides nothing, and the quickest there is.
+    /// In a file in memory: the quickest device there is.
     InMemory,
 }
 

@@ -89,6 +89,7 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
     let begun = clock::now();
     let out = Command::new("sh").arg("-c").arg(&line).stderr(Stdio::inherit()).output()?;
     let samples = sampler.end();
+    std::fs::remove_dir_all(&meet)?;
     if !out.status.success() {
         return Err(format!("{} of {loader} ended with {}: {line}", variant.name, out.status).into());
     }
