@@ -9,6 +9,7 @@ use anamnesis_template::Template;
 
 use crate::burn::burn;
 use crate::config::Config;
+use crate::convoy::Convoy;
 use crate::group::{Group, Seen};
 use crate::model::Model;
 use crate::pieces::{PAGE, Range, cut, footprint, piece, ranges};
@@ -29,6 +30,8 @@ const PROCESSES: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Follow {
     groups: Vec<Group>,
+    /// The groups as one, if there is memory for all.
+    convoy: Option<Convoy>,
     ranks: Vec<u32>,
     files: HashMap<Arc<Path>, (u32, u64)>,
     folders: HashSet<PathBuf>,
@@ -82,7 +85,9 @@ impl Follow {
         let differ = groups.windows(2).any(|pair| !pair[0].route.alike(&pair[1].route));
         let numbered = (0..).zip(paths).zip(lens);
         let folders = numbered.clone().filter_map(|((_, path), _)| path.parent().map(PathBuf::from)).collect();
+        let all = share.window.is_none() && !share.short;
         Self {
+            convoy: if all { Convoy::new(&groups, piece, root) } else { None },
             ranks: groups.iter().map(|group| group.rank).collect(),
             groups,
             files: numbered.map(|((number, path), len)| (path, (number, len))).collect(),
@@ -113,14 +118,25 @@ impl Follow {
     /// The service begins.
     pub(crate) fn start(&mut self) -> Vec<Prefetch> {
         let share = self.share;
-        self.groups.iter_mut().filter_map(|group| group.start(&share)).collect()
+        match &mut self.convoy {
+            Some(convoy) => convoy.start(&mut self.groups).into_iter().collect(),
+            None => self.groups.iter_mut().filter_map(|group| group.start(&share)).collect(),
+        }
     }
 
     /// A process waits for bytes.
     pub(crate) fn miss(&mut self, miss: &Access) -> Option<Prefetch> {
-        let place = self.place(miss)?;
-        let prefetch = self.groups[place.group].miss(&place.seen, &self.share, self.told);
-        prefetch.filter(|_| self.prefetch)
+        self.wait(miss).filter(|_| self.prefetch)
+    }
+
+    fn wait(&mut self, miss: &Access) -> Option<Prefetch> {
+        let Place { group: g, seen } = self.place(miss)?;
+        let group = &mut self.groups[g];
+        let first = group.miss(&seen, &self.share, self.told)?;
+        match &mut self.convoy {
+            Some(convoy) => convoy.answer(g, first, seen.time, &mut self.groups),
+            None => Some(group.begin(first, seen.time, &self.share)),
+        }
     }
 
     /// A process accessed bytes.
@@ -132,8 +148,8 @@ impl Follow {
 
     /// Memory is short.
     pub(crate) fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
-        if let Some(place) = miss.filter(|_| !self.prefetch).and_then(|miss| self.place(miss)) {
-            self.groups[place.group].miss(&place.seen, &self.share, self.told);
+        if let Some(miss) = miss.filter(|_| !self.prefetch) {
+            self.wait(miss);
         }
         if self.told {
             let at = self.groups.iter().map(|group| group.front.at()).fold(0, u64::saturating_add);

@@ -75,10 +75,15 @@ impl Group {
         self.front.at().saturating_sub(share.distance)
     }
 
-    /// The worker waits for bytes. `told`: it also tells of accesses that do not wait.
-    pub(crate) fn miss(&mut self, seen: &Seen, share: &Share, told: bool) -> Option<Prefetch> {
+    /// The worker waits for bytes. `told`: it also tells of accesses that do not wait. Gives the piece that prefetching
+    /// is to begin with, unless it goes on.
+    pub(crate) fn miss(&mut self, seen: &Seen, share: &Share, told: bool) -> Option<usize> {
         let before = self.front.at();
         self.observe(seen, share);
+        if seen.head && !self.lane.has_begun() {
+            // it may look at any file first, and will load from the beginning
+            return Some(self.route.at(self.front.at()));
+        }
         let verdict = self.lane.judge(&seen.spot, seen.head, seen.time, before, &self.route, share);
         if verdict == Verdict::Keep {
             return None;
@@ -88,9 +93,19 @@ impl Group {
             self.front.jump(seen.spot.span.end);
             self.jumped(before, share);
         }
-        let front = self.front.at();
-        let pieces = self.lane.begin(seen.spot.first, seen.time, front, &self.route, share);
-        Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
+        Some(seen.spot.first)
+    }
+
+    /// Prefetching begins with a piece.
+    pub(crate) fn begin(&mut self, first: usize, time: u64, share: &Share) -> Prefetch {
+        let pieces = self.lane.begin(first, time, self.front.at(), &self.route, share);
+        Prefetch { ios: self.route.ios(pieces), lane: self.rank }
+    }
+
+    /// Prefetching begins, and ends, with these pieces.
+    pub(crate) fn bring(&mut self, pieces: Range<usize>, time: u64) -> Prefetch {
+        self.lane.restart(pieces.clone(), time, self.front.at());
+        Prefetch { ios: self.route.ios(pieces), lane: self.rank }
     }
 
     /// The worker accessed bytes.

@@ -43,6 +43,11 @@ impl Lane {
         self.restarts
     }
 
+    /// Whether anything was asked for.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Whether what was asked for last begins farther than `reach` ahead of the front.
     pub(crate) fn is_ahead(&self, front: u64, route: &Route, reach: u64) -> bool {
         self.begun && route.begin(self.asked.start) > front.saturating_add(reach)
@@ -88,9 +93,24 @@ impl Lane {
     pub(crate) fn begin(&mut self, first: usize, time: u64, front: u64, route: &Route, share: &Share) -> Range<usize> {
         let ahead = route.begin(first).max(front.min(route.begin(first + 1)));
         let last = share.end(ahead).map_or(route.len(), |end| route.up_to(end));
-        let restarts = self.restarts + u64::from(self.begun);
-        *self = Self { asked: first..last, begun: true, time: Some(time), left: front, behind: None, restarts };
+        self.restart(first..last, time, front);
         self.asked.clone()
+    }
+
+    /// These pieces are asked for.
+    pub(crate) fn restart(&mut self, asked: Range<usize>, time: u64, front: u64) {
+        let restarts = self.restarts + u64::from(self.begun);
+        *self = Self { asked, begun: true, time: Some(time), left: front, behind: None, restarts };
+    }
+
+    /// These pieces come with those of other workers.
+    pub(crate) fn join(&mut self, asked: Range<usize>, time: Option<u64>) {
+        *self = Self { asked, begun: true, time, behind: None, ..self.clone() };
+    }
+
+    /// What comes with those of others was asked for anew because of this worker.
+    pub(crate) fn restarted(&mut self) {
+        self.restarts += 1;
     }
 
     /// The front moved without a miss: the pieces to ask for, if that changes them.

@@ -45,6 +45,8 @@
 //! - **Prefetching** from a miss to the end of what the worker reads, or as far as memory allows. A miss ahead begins
 //!   it anew there. Not so: one a little behind (another thread), one of the piece it began with, a look at the first
 //!   bytes of a file elsewhere, and one far behind unless others follow it.
+//! - **Workers that load in step** are brought one list, where memory has room for all: what they read at a time, in the
+//!   order of the files, from the first miss of any of them. One that lags, or goes elsewhere, has its own.
 //! - **The front** is how far a worker has come, as its misses and, when memory is short, all its accesses tell. It is
 //!   not moved by accesses elsewhere until they go on for a while and nothing moves it where it is.
 //! - **Window and distance.** When what the workers read does not fit, seven tenths of memory are divided among them:
@@ -59,6 +61,7 @@
 
 mod burn;
 mod config;
+mod convoy;
 mod follow;
 mod front;
 mod group;

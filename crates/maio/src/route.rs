@@ -100,9 +100,14 @@ impl Route {
         Ios::of(&self.ios, range)
     }
 
+    /// The accelerator that the bytes are for.
+    pub(crate) fn device(&self) -> Option<u32> {
+        self.ios.first().and_then(|io| io.device)
+    }
+
     /// From now on the bytes are for this accelerator.
     pub(crate) fn aim(&mut self, device: Option<u32>) {
-        if self.ios.first().is_some_and(|io| io.device != device) {
+        if self.device() != device {
             self.ios = self.ios.iter().map(|io| Io { device, ..io.clone() }).collect();
         }
     }

@@ -228,12 +228,29 @@ fn accelerators_are_given_in_a_circle_or_as_they_are_held() {
     let path = templates.path().join("t.iot");
     let halves = [vec![(0, 0, 12 * M)], vec![(0, 12 * M, 12 * M)], vec![(1, 0, LENS[1])]];
     template(dir.path(), &LENS, &halves).save(&path, false).unwrap();
-    let devices = |config: &str| -> Vec<_> {
-        let mut policy = init(dir.path(), &format!("{},{config}", path.display())).unwrap();
+    let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
+    let devices = |root: &Path, config: &str| -> Vec<_> {
+        let mut policy = Maio::new().root(root);
+        let config = format!("{},{config}", path.display());
+        policy.init(&Context { namespace: Arc::clone(&namespace), config, memory: 1 << 40 }).unwrap();
         policy.start().iter().map(|prefetch| (prefetch.lane, prefetch.ios[0].device)).collect()
     };
-    assert_eq!(devices("devices=4-5"), [(0, Some(4)), (1, Some(5)), (2, Some(4))]);
-    assert_eq!(devices("devices=4-5,affinity=no"), [(0, None), (1, None), (2, None)]);
-    assert_eq!(devices("ranks=1-2"), [(1, None), (2, None)]);
-    assert_eq!(devices("start=no"), []);
+    // two nodes of memory, with an accelerator beside each
+    let two = tempfile::tempdir().unwrap();
+    for node in 0..2 {
+        let accelerator = two.path().join(format!("sys/bus/pci/devices/0000:{node}7:00.0"));
+        std::fs::create_dir_all(two.path().join(format!("sys/devices/system/node/node{node}"))).unwrap();
+        std::fs::create_dir_all(&accelerator).unwrap();
+        for (file, text) in [("class", "0x030200"), ("vendor", "0x10de"), ("numa_node", &node.to_string())] {
+            std::fs::write(accelerator.join(file), text).unwrap();
+        }
+    }
+    let two = two.path();
+    assert_eq!(devices(two, "devices=0-1"), [(0, Some(0)), (1, Some(1)), (2, Some(0))]);
+    assert_eq!(devices(two, "devices=0-1,affinity=no"), [(u32::MAX, None)], "one list for all");
+    assert_eq!(devices(two, "devices=0-1,affinity=no,window=64M"), [(0, None), (1, None), (2, None)]);
+    assert_eq!(devices(two, "ranks=1-2,window=64M"), [(1, None), (2, None)]);
+    assert_eq!(devices(two, "start=no"), []);
+    // memory that is as near to all of them
+    assert_eq!(devices(&dir.path().join("nowhere"), "devices=4-5"), [(u32::MAX, Some(4))]);
 }

@@ -30,6 +30,11 @@ fn whole() -> Vec<Read> {
     files_of(&LENS, |_| true)
 }
 
+/// The blocks of a read, by file.
+fn blocks(&(file, start, len): &Read) -> impl Iterator<Item = (usize, u64)> {
+    (start / BLOCK..(start + len).div_ceil(BLOCK)).map(move |block| (file, block))
+}
+
 /// Contiguous quarters of every file, then a part that all read.
 fn quarters() -> Vec<Vec<Read>> {
     (0..4u64)
@@ -157,6 +162,34 @@ fn four_workers_share_memory() {
             assert!(group.front + M >= group.nbytes, "{options}: {group:?}");
         }
     }
+}
+
+#[test]
+fn with_memory_the_first_look_of_one_worker_brings_all() {
+    let workers = quarters();
+    let wanted: std::collections::BTreeSet<_> = workers.iter().flatten().flat_map(blocks).collect();
+    for options in ["start=no", "start=no,touch=yes"] {
+        let (_dir, mut world) = world(&LENS, &workers, options, 1 << 40, 64);
+        // the other three find the header there
+        assert!(!world.read(10, 1, 0) && world.misses == 0, "no time has passed");
+        world.idle(1);
+        assert!(world.read(10, 1, 0));
+        world.idle(500);
+        world.run((0..).zip(&workers).map(|(worker, reads)| reader(10 + worker, reads, 4)).collect());
+        assert_eq!((world.misses, world.most_brought(), world.answers), (1, 1, 1), "{options}");
+        assert_eq!(world.brought(), wanted.len() as u64, "{options}");
+    }
+}
+
+#[test]
+fn workers_that_are_faster_than_the_device_stay_together() {
+    let workers = quarters();
+    let wanted: std::collections::BTreeSet<_> = workers.iter().flatten().flat_map(blocks).collect();
+    let (_dir, mut world) = world(&LENS, &workers, "start=no", 1 << 40, 16);
+    let steps = world.run((0..).zip(&workers).map(|(worker, reads)| reader(10 + worker, reads, 16)).collect());
+    assert_eq!((world.most_brought(), world.brought()), (1, wanted.len() as u64));
+    let least = wanted.len() as u64 / 16;
+    assert!(steps <= least + least / 8, "{steps} steps for {least} of the device");
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Topology {
     }
 
     /// From the `sys`, `proc` and `dev` below `root`.
-    pub(super) fn under(root: &Path) -> Self {
+    pub fn under(root: &Path) -> Self {
         Self { nodes: nodes(&root.join("sys/devices/system/node")), accelerators: accelerators(root) }
     }
 }
