@@ -32,17 +32,17 @@ pub(crate) struct Share {
 
 impl Share {
     /// For each of `groups` groups, that read `sum` bytes, `footprint` of them different, when the page cache may
-    /// have `memory` bytes (0: unknown). Of these, seven tenths are divided: eviction begins at about eight, and what
-    /// was read and waits for it lies in between. Groups that read the same bytes share what they bring.
+    /// have `memory` bytes (0: unknown). Of these, seven eighths are divided: what was read and waits for eviction has
+    /// the rest. Groups that read the same bytes share what they bring.
     pub(crate) fn new(config: &Config, memory: u64, groups: usize, sum: u64, footprint: u64, piece: u64) -> Self {
-        let usable = memory / 10 * 7;
+        let usable = memory / 8 * 7;
         let short = memory > 0 && footprint > usable;
         let groups = groups.max(1) as u64;
         let shared = u128::from(usable) * u128::from(sum) / u128::from(footprint.max(1)) / u128::from(groups);
         let each = u64::try_from(shared).unwrap_or(usable).min(usable);
         let least = 4 * piece;
-        // a quarter of memory for what was read, the rest for what is brought
-        let most = if short { each / 14 * 5 } else { u64::MAX };
+        // what was read keeps no more than threads that lag need: until so much is read, nothing goes, and nothing comes
+        let most = if short { each / 8 } else { u64::MAX };
         let distance = match config.distance {
             Some(distance) if short => distance.min(each / 4 * 3),
             Some(distance) => distance,
@@ -122,16 +122,16 @@ mod tests {
             let memory = footprint / 2;
             let share = share("", memory, groups, sum, footprint);
             let different = (share.distance + share.window.unwrap()) * groups as u64 / (sum / footprint);
-            assert!(different <= memory / 10 * 7 + M, "{share:?}");
-            assert!(different >= memory / 10 * 6, "{share:?}");
-            assert!(share.distance <= G && share.distance >= G / 2 - 64 * M, "{share:?}");
+            assert!(different <= memory / 8 * 7 + M, "{share:?}");
+            assert!(different >= memory / 8 * 6, "{share:?}");
+            assert!(share.distance <= G && share.distance >= 200 * M, "{share:?}");
             // all of it lies ahead at first
             let window = share.window.unwrap();
             assert_eq!(share.end(0), Some(window + share.distance));
             assert_eq!(share.end(share.distance), Some(window + share.distance));
             assert_eq!(share.end(2 * G), Some(2 * G + window));
         }
-        assert_eq!(share("distance=4G", 2 * G, 1, 4 * G, 4 * G).distance, 2 * G / 10 * 7 / 4 * 3);
+        assert_eq!(share("distance=4G", 2 * G, 1, 4 * G, 4 * G).distance, 2 * G / 8 * 7 / 4 * 3);
         assert_eq!(share("window=all", 2 * G, 1, 4 * G, 4 * G).window, None);
         assert_eq!(share("touch=no", 2 * G, 1, 4 * G, 4 * G).window, None);
         let told = share("window=64M", 0, 1, 4 * G, 4 * G);

@@ -134,11 +134,11 @@ fn memory_that_others_take_makes_the_window_smaller() {
     let memory = total(&LENS) / 2 * BLOCK;
     let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
     let window = world.state().window;
-    // the service has four tenths of it, and the loader does not wait: the model would be brought one and a half times
-    (world.memory, world.waits) = (world.memory / 10 * 6, false);
+    // the service has three tenths of it, and the loader does not wait: the model would be brought one and a half times
+    (world.memory, world.waits) = (world.memory / 10 * 7, false);
     world.run(vec![reader(1, &whole(), 8)]);
     assert!(world.state().window < window);
-    assert!(world.brought() < total(&LENS) * 21 / 20, "{} of {}", world.brought(), total(&LENS));
+    assert!(world.brought() < total(&LENS) * 11 / 10, "{} of {}", world.brought(), total(&LENS));
     assert_eq!(world.reread, 0);
 }
 

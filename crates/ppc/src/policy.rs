@@ -31,7 +31,8 @@ pub struct Context {
     pub namespace: Arc<Namespace>,
     /// The string that was given with its registration.
     pub config: String,
-    /// Bytes that the page cache may take: the limit of the service's cgroup, or the machine's memory.
+    /// Bytes that the page cache may take, with what else counts as used: the runtime's threshold of the limit of the
+    /// service's cgroup, or of the machine's memory.
     pub memory: u64,
 }
 

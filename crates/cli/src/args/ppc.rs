@@ -59,7 +59,7 @@ pub(crate) struct PpcRun {
     pub(crate) join: Option<u32>,
     /// Share of the memory that may be used above which nothing is brought and policies are asked what to let go;
     /// `off`: memory is not looked at.
-    #[arg(long, value_name = "PERCENT", default_value = "80", value_parser = percent, help_heading = "Memory")]
+    #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = percent, help_heading = "Memory")]
     pub(crate) threshold: Threshold,
 
     /// Threads that read; one per core, at most four, if not given.

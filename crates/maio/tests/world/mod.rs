@@ -94,12 +94,13 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A policy registered with this configuration, in a machine with so much memory and such a device.
+    /// A policy registered with this configuration, in a machine with so much memory, of which the runtime lets nine
+    /// tenths be used, and such a device.
     pub(crate) fn new(dir: &Path, lens: &[u64], config: &str, memory: u64, device: u64) -> Self {
         let namespace = Arc::new(Namespace::scan(dir).unwrap());
         let paths = (0..lens.len()).map(|i| Arc::clone(&namespace.get(Path::new(&name(i))).unwrap().path)).collect();
         let mut policy = Maio::new().root(dir.join("nowhere"));
-        policy.init(&Context { namespace, config: config.into(), memory }).unwrap();
+        policy.init(&Context { namespace, config: config.into(), memory: memory / 10 * 9 }).unwrap();
         let blocks = |len: &u64| vec![Block::default(); usize::try_from(len.div_ceil(BLOCK)).unwrap()];
         Self {
             wants: policy.wants(),
@@ -224,7 +225,7 @@ impl World {
     }
 
     fn is_full(&self) -> bool {
-        self.resident > self.memory / 10 * 8
+        self.resident > self.memory / 20 * 17
     }
 
     fn evict(&mut self, miss: Option<&Access>) {

@@ -8,8 +8,9 @@ use serde::Serialize;
 use crate::cache::groups::{Groups, Mount, Mounts};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Share of the limit above which a policy is asked to evict: below where the kernel begins to.
-pub const THRESHOLD: f64 = 0.8;
+/// Share of the limit above which nothing more is brought: below where the kernel begins to evict, which for a control
+/// group is its limit, by what threads and read-ahead may have under way.
+pub const THRESHOLD: f64 = 0.9;
 
 /// Whose memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +64,13 @@ impl Usage {
 
     /// Bytes that can be brought before `threshold` of the limit is used.
     pub fn room(&self, threshold: f64) -> u64 {
+        self.below(threshold).saturating_sub(self.used)
+    }
+
+    /// `threshold` of the limit, in bytes.
+    pub fn below(&self, threshold: f64) -> u64 {
         let limit = u128::from(self.limit) * u128::from(per_mille(threshold)) / 1000;
-        u64::try_from(limit).unwrap_or(u64::MAX).saturating_sub(self.used)
+        u64::try_from(limit).unwrap_or(u64::MAX)
     }
 
     /// What is used and is no page cache: eviction does not give it back.
