@@ -2,14 +2,13 @@
 //! process per variant, alternating; the second load of a process is where pools and allocators differ.
 
 mod allocated;
+mod cache;
 #[cfg(feature = "candle")]
 mod candle;
 mod dequantise;
 mod raw;
 mod variants;
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::process::{Command, ExitCode};
 
 use crate::alternate::{Case, Contender, Reading, myself};
@@ -22,6 +21,17 @@ use variants::{VARIANTS, Variant};
 const PYTHON: &str = include_str!("load.py");
 const COPY: &str = "limit: memcpy of as many bytes";
 const DEVICE: &str = "whole file: raw io_uring loop, direct";
+
+/// Variants that a file of gigabytes is loaded by: what direct reads are compared with.
+const OF_LARGE: [&str; 7] = [
+    "ours, owned",
+    "ours, lent",
+    "ours, io_uring, direct",
+    DEVICE,
+    "whole file: vec![0] + read_exact",
+    "whole file: one buffer that is there",
+    "safetensors.torch.load_file",
+];
 
 /// Python variants and the extensions they read; `load.py` has the code.
 type Python = [(&'static str, &'static [&'static str])];
@@ -37,7 +47,10 @@ static PYTHON_VARIANTS: &Python = &[
 static PYTHON_DEQUANTISE: &Python = &[("gguf.dequantize, to F32, one by one", &["gguf"])];
 
 pub fn compare(args: &[&str]) -> ExitCode {
-    show(args, |options: &Options, file| vec![case(file, options.cold, python::interpreter(options))])
+    show(args, |options: &Options, file| {
+        let cache = if options.cold { Cache::Cold } else { Cache::Warm };
+        vec![case(file, cache, python::interpreter(options))]
+    })
 }
 
 /// Quantised weights brought back into memory: the pool's, and new.
@@ -46,37 +59,51 @@ pub fn dequantise(args: &[&str]) -> ExitCode {
 }
 
 pub fn dequantise_case(file: &str, python: Result<String, String>) -> Case {
-    Case { limit: Some(dequantise::LIMIT), ..measured(file, DEQUANTISE, PYTHON_DEQUANTISE, false, python) }
+    Case { limit: Some(dequantise::LIMIT), ..measured(file, DEQUANTISE, PYTHON_DEQUANTISE, Cache::Warm, python) }
 }
 
-/// One file's tensors into memory; cold, the page cache is dropped before each process, which loads once.
-pub fn case(file: &str, cold: bool, python: Result<String, String>) -> Case {
-    let mut case = measured(file, VARIANTS, PYTHON_VARIANTS, cold, python);
-    if cold {
+/// One file's tensors into memory; cold, the page cache is without the file before each load.
+pub fn case(file: &str, cache: Cache, python: Result<String, String>) -> Case {
+    let mut case = measured(file, VARIANTS, PYTHON_VARIANTS, cache, python);
+    if cache == Cache::Cold {
         case.contenders.retain(|contender| contender.variant != COPY); // no file is read by it
         devices(file, &mut case);
     }
     case
 }
 
-fn measured(file: &str, rust: &[Variant], python: &Python, cold: bool, interpreter: Result<String, String>) -> Case {
+/// A file of gigabytes, cold.
+pub fn large(file: &str, python: Result<String, String>) -> Case {
+    let mut case = case(file, Cache::Cold, python);
+    let devices = ["whole file: dd", "whole file: fio"];
+    let stays = |name: &str| OF_LARGE.contains(&name) || devices.iter().any(|device| name.starts_with(device));
+    case.contenders.retain(|contender| stays(&contender.variant));
+    case.missing.retain(|(variant, _)| stays(variant));
+    case
+}
+
+fn measured(file: &str, rust: &[Variant], python: &Python, cache: Cache, interpreter: Result<String, String>) -> Case {
     let extension = file.rsplit('.').next().unwrap_or_default();
     let name = file.rsplit('/').next().unwrap_or(file);
-    let times = if cold { "1" } else { "3" };
     let me = myself();
     let ours = rust.iter().filter(|v| v.reads.contains(&extension) || v.reads.is_empty());
-    let ours = ours.map(|v| Contender::new(v.name, &[&me, "load-one", v.name, file, times], read));
+    let ours = ours.map(|v| Contender::new(v.name, &[&me, "load-one", v.name, file, cache.name()], read));
     let mut contenders: Vec<Contender> = ours.collect();
     let mut missing = candle_left_out(extension);
     for (name, _) in python.iter().filter(|(_, reads)| reads.contains(&extension)) {
         match &interpreter {
-            Ok(python) => contenders.push(Contender::new(name, &[python, "-c", PYTHON, name, file, times], read)),
+            Ok(python) => {
+                contenders.push(Contender::new(name, &[python, "-c", PYTHON, name, file, cache.name()], read))
+            }
             Err(why) => missing.push(((*name).to_owned(), why.clone())),
         }
     }
     let path = file.to_owned();
-    let before: Box<dyn Fn()> = if cold { Box::new(move || drop_cache(&path)) } else { Box::new(move || warm(&path)) };
-    let (name, limit) = if cold { (format!("{name}, cold"), DEVICE) } else { (name.to_owned(), COPY) };
+    let before: Box<dyn Fn()> = Box::new(move || cache.prepare(&path));
+    let (name, limit) = match cache {
+        Cache::Cold => (format!("{name}, cold"), DEVICE),
+        Cache::Warm => (name.to_owned(), COPY),
+    };
     Case { name, contenders, missing, limit: Some(limit), same: Some("sum"), before: Some(before), check: None }
 }
 
@@ -108,23 +135,6 @@ fn fio_read(usage: &Usage) -> Option<Vec<Reading>> {
     Some(vec![Reading::new(ms * 1e6, vec![("processor ns", usage.cpu.as_nanos() as f64)])])
 }
 
-/// Pages that nobody maps and that are written: all of a benchmark's file.
-fn drop_cache(file: &str) {
-    let file = File::open(file).expect("the file");
-    file.sync_all().expect("it can be written");
-    // SAFETY: no memory is involved.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-}
-
-/// Asks for the pages that are not there, so that every variant reads the page cache.
-fn warm(file: &str) {
-    let file = File::open(file).expect("the file");
-    // SAFETY: no memory is involved.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_WILLNEED) };
-    let mut from = &file;
-    std::io::copy(&mut from, &mut std::io::sink()).expect("it can be read");
-}
-
 /// A line for each load of the process: the median of those after the first, or its only one.
 pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
     let text = String::from_utf8_lossy(&usage.said);
@@ -143,6 +153,7 @@ pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
     Some(vec![Reading::new(took, more.into_iter().chain(sum).collect())])
 }
 
+pub use cache::Cache;
 pub use variants::{one, spent, touched};
 
 #[cfg(test)]

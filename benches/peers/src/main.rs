@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         ["kernel", variant, name] => kernels::one(variant, name, None),
         ["kernel", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
         ["scheme", name, side] => schemes::one(name, side),
-        ["load-one", variant, file, times] => load::one(variant, file, times),
+        ["load-one", variant, file, cache] => load::one(variant, file, cache),
         ["pool-one", variant, case @ ..] => pool::one(variant, case),
         ["experiment", name, variant, args @ ..] => experiments::one(name, variant, args),
         ["remember-peer", file, out, threads] => remember::peer(file, out, threads),

@@ -29,7 +29,15 @@ impl Spec {
 
 /// Names and shapes like GPT-2's: 149 tensors, 428 MB; small ones are of a hundredth.
 fn transformer(small: bool) -> Vec<Spec> {
-    let (width, vocabulary) = if small { (64, 1024) } else { (768, 27_648) };
+    if small { layers(64, 1024) } else { layers(768, 27_648) }
+}
+
+/// As many tensors, 4.06 GB.
+fn large(small: bool) -> Vec<Spec> {
+    if small { layers(192, 1024) } else { layers(2560, 27_648) }
+}
+
+fn layers(width: u64, vocabulary: u64) -> Vec<Spec> {
     let mut all = vec![Spec::new("wte.weight", &[vocabulary, width]), Spec::new("wpe.weight", &[1024, width])];
     for layer in 0..12 {
         let shapes: [(&str, &[u64]); 12] = [
@@ -75,6 +83,7 @@ pub fn file(options: &Options, name: &str) -> Result<String, String> {
         let (small, shown) = (options.small, |e: io::Error| format!("{name} could not be made: {e}"));
         match name {
             "model.safetensors" => whole(&path, |to| safetensors::write(to, &transformer(small))).map_err(shown)?,
+            "large.safetensors" => whole(&path, |to| safetensors::write(to, &large(small))).map_err(shown)?,
             "model.npz" => whole(&path, |to| npz::write(to, &transformer(small))).map_err(shown)?,
             "autoencoder.npz" => whole(&path, |to| npz::write(to, &autoencoder(small))).map_err(shown)?,
             "model.gguf" => whole(&path, |to| gguf::llama(small).write(to, true)).map_err(shown)?,
@@ -147,6 +156,8 @@ mod tests {
         assert!(Checkpoint::from_bytes(gg).unwrap().catalog().tensors().len() > 9);
         let bytes: u64 = transformer(false).iter().map(|spec| spec.elements() * 4).sum();
         assert!((420_000_000..440_000_000).contains(&bytes), "{bytes}");
+        let bytes: u64 = large(false).iter().map(|spec| spec.elements() * 4).sum();
+        assert!((4_000_000_000..4_100_000_000).contains(&bytes), "{bytes}");
         assert!((490_000_000..520_000_000).contains(&gguf::llama(false).data()), "{}", gguf::llama(false).data());
     }
 }

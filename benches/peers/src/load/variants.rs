@@ -11,7 +11,7 @@ use anamnesis::{ByteRange, Checkpoint, load};
 use zeropool::BufferPool;
 
 use super::allocated::Mi;
-use super::{dequantise::DEQUANTISE, raw};
+use super::{cache::Cache, dequantise::DEQUANTISE, raw};
 
 /// Loads a path and touches what it loaded: the sum of a byte per page, tensor by tensor.
 pub type Load = fn(&mut Held, &str) -> u64;
@@ -172,14 +172,19 @@ fn whole<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     touched(&buffer.as_mut()[..len])
 }
 
-/// Loads so many times; prints nanoseconds, faults, processor time and sum of each.
-pub fn one(variant: &str, file: &str, times: &str) -> ExitCode {
+/// Loads as often as `cache` says; prints nanoseconds, faults, processor time and sum of each.
+pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
     let Some(variant) = VARIANTS.iter().chain(DEQUANTISE).find(|v| v.name == variant) else {
         eprintln!("no variant {variant:?}");
         return ExitCode::from(2);
     };
     let mut held = Held::default();
-    for _ in 0..times.parse().unwrap_or(1) {
+    let Some(cache) = Cache::named(cache) else {
+        eprintln!("the page cache is warm or cold, not {cache:?}");
+        return ExitCode::from(2);
+    };
+    for _ in 0..cache.loads() {
+        cache.prepare(file);
         let (faults, cpu) = spent();
         let began = Instant::now();
         let sum = (variant.load)(&mut held, file);

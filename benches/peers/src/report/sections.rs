@@ -23,6 +23,7 @@ pub struct Section {
 pub static SECTIONS: &[Section] = &[
     Section { name: "inspect", minutes: 6.0, jobs: inspect_jobs },
     Section { name: "load", minutes: 14.0, jobs: load_jobs },
+    Section { name: "cold", minutes: 6.0, jobs: cold_jobs },
     Section { name: "dequantise", minutes: 15.0, jobs: dequantise_jobs },
     Section { name: "large", minutes: 2.0, jobs: large_jobs },
     Section { name: "convert", minutes: 1.5, jobs: convert_jobs },
@@ -48,12 +49,20 @@ fn inspect_jobs(_: &Options) -> Vec<Job> {
 
 fn load_jobs(_: &Options) -> Vec<Job> {
     let warm = |name: &'static str| {
-        Job::new(name, move |options| Ok(load::case(&make::file(options, name)?, false, python::interpreter(options))))
+        Job::new(name, move |options| {
+            Ok(load::case(&make::file(options, name)?, load::Cache::Warm, python::interpreter(options)))
+        })
     };
     let cold = Job::new("model.safetensors, cold", |options| {
-        Ok(load::case(&make::file(options, "model.safetensors")?, true, python::interpreter(options)))
+        Ok(load::case(&make::file(options, "model.safetensors")?, load::Cache::Cold, python::interpreter(options)))
     });
     FILES.map(warm).into_iter().chain([cold]).collect()
+}
+
+fn cold_jobs(_: &Options) -> Vec<Job> {
+    vec![Job::new("large.safetensors, cold", |options| {
+        Ok(load::large(&make::file(options, "large.safetensors")?, python::interpreter(options)))
+    })]
 }
 
 fn decoding(name: &'static str) -> Job {
