@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::device::Device;
+use crate::program::said;
 use crate::results::{self, Evaluation, Origin};
 use crate::run::{Setting, run};
 use crate::scene::{SCENES, Scene, VARIANTS, Variant};
@@ -17,17 +18,10 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
     if !model.join("torch").exists() {
         eprintln!("making a model of {} GB in {}", args.gb, model.display());
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/model.py");
-        let status =
-            Command::new(&args.python).arg(script).arg(&model).arg("--gb").arg(args.gb.to_string()).status()?;
-        if !status.success() {
-            return Err(format!("{script} ended with {status}").into());
-        }
+        said(Command::new(&args.python).arg(script).arg(&model).arg("--gb").arg(args.gb.to_string()))?;
     }
     // what a run's own group reads goes with the group: the framework is to stay
-    let imported = Command::new(&args.python).args(["-c", "import torch, safetensors"]).status()?;
-    if !imported.success() {
-        return Err(format!("{} without torch and safetensors", args.python.display()).into());
-    }
+    said(Command::new(&args.python).args(["-c", "import torch, safetensors"]))?;
     let device = Device::under(&model)?;
     let mut all: Vec<Evaluation> = results::read(&args.results)?.unwrap_or_default();
     all.push(Evaluation { run: Some(Origin::now(args.rounds, Ok(&args.python))), loads: Vec::new() });
@@ -97,6 +91,5 @@ fn predict(args: &Evaluate, scene: &Scene, model: &Path, template: &Path) -> Res
     let mut command = Command::new(&args.places.anamnesis);
     command.args(["template", "predict"]).arg(model).arg("-o").arg(template).arg("--overwrite");
     command.args(["--tp", &scene.workers.to_string(), "--order", "file"]);
-    let status = command.stdout(std::process::Stdio::null()).status()?;
-    if status.success() { Ok(()) } else { Err(format!("predicting a template ended with {status}").into()) }
+    said(&mut command).map(drop)
 }

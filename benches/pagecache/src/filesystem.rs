@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Failure;
+use crate::program::said;
 
 /// Its name, as far as the evaluation meets it; its number else.
 pub fn name(dir: &Path) -> Result<String, Failure> {
@@ -21,6 +22,16 @@ pub enum Kept {
     OnDevice,
     /// In a file in memory: the quickest device there is.
     InMemory,
+}
+
+impl Kept {
+    /// Said behind the name of a file system.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::OnDevice => "",
+            Self::InMemory => ", kept in memory",
+        }
+    }
 }
 
 /// A file system in a file, mounted until the value is dropped.
@@ -62,11 +73,7 @@ impl Drop for Mounted {
     }
 }
 
-/// What a program says.
+/// What a program of the system says.
 fn run(program: &str, options: &[&Path], paths: &[&Path]) -> Result<String, Failure> {
-    let out = Command::new(program).args(options).args(paths).output().map_err(|e| format!("{program}: {e}"))?;
-    if !out.status.success() {
-        return Err(format!("{program}: {}", String::from_utf8_lossy(&out.stderr).trim()).into());
-    }
-    Ok(String::from_utf8(out.stdout)?.trim().to_owned())
+    said(Command::new(program).args(options).args(paths))
 }

@@ -18,6 +18,7 @@ mod evaluate;
 mod filesystem;
 mod overhead;
 mod plot;
+mod program;
 mod report;
 mod results;
 mod run;

@@ -29,7 +29,7 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
     for (kind, kept) in [("xfs", Kept::OnDevice), ("ext4", Kept::InMemory), ("xfs", Kept::InMemory)] {
         match Mounted::new(kind, kept, &args.places.dir, args.gb << 30) {
             Ok(mounted) => all.rows.extend(on(&mounted.dir, args, kept)?),
-            Err(error) => eprintln!("not measured on {kind}: {error}"),
+            Err(error) => eprintln!("not measured on {kind}{}: {error}", kept.words()),
         }
     }
     println!("{}", table(&all));
@@ -40,10 +40,8 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
 fn on(dir: &Path, args: &Overhead, kept: Kept) -> Result<Vec<Reads>, Failure> {
     let path = dir.join("file");
     make(&path, args.gb << 30)?;
-    let (on, caches) = match kept {
-        Kept::OnDevice => (filesystem::name(dir)?, &[false, true][..]),
-        Kept::InMemory => (format!("{}, kept in memory", filesystem::name(dir)?), &[true][..]),
-    };
+    let on = format!("{}{}", filesystem::name(dir)?, kept.words());
+    let caches = if kept == Kept::OnDevice { &[false, true][..] } else { &[true][..] };
     let mut rows = Vec::new();
     for way in [("read, 1 MiB", by_read as Way), ("copied out of a map, 1 MiB", by_map)] {
         for &cold in caches {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Group;
 use crate::device::Device;
+use crate::program::said;
 use crate::scene::{Policy, Scene, Variant};
 use crate::{Evaluate, Failure, clock, warmth};
 
@@ -62,7 +63,7 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
     warmth::heat(usize::try_from(nbytes + nbytes / 4)?);
     if matches!(variant.policy, Policy::Cached) {
         let read = format!("{} && cat {}/* > /dev/null", group.enter(), model.display());
-        sh(&read)?;
+        said(Command::new("sh").arg("-c").arg(&read))?;
     }
     let meet = args.places.dir.join("meet");
     let _ = std::fs::remove_dir_all(&meet); // of a run before this one
@@ -151,9 +152,4 @@ fn commands(setting: &Setting<'_>, meet: &Path) -> String {
         1 => format!("exec env {}", one(0)),
         workers => (0..workers).map(|rank| format!("{} & ", one(rank))).collect::<String>() + "wait",
     }
-}
-
-fn sh(line: &str) -> Result<(), Failure> {
-    let status = Command::new("sh").arg("-c").arg(line).status()?;
-    if status.success() { Ok(()) } else { Err(format!("`{line}` ended with {status}").into()) }
 }
