@@ -7,13 +7,12 @@ use anamnesis_ppc::cache::Topology;
 use anamnesis_ppc::{Io, Ios, Prefetch};
 
 use crate::group::Group;
+use crate::lane::REPEAT;
 use crate::pieces::Range;
 
 /// Bytes of each worker's way that are brought together. More of them make longer reads, and let a worker wait longer
 /// for what another reads first.
 const STRIDE: u64 = 4 << 20;
-/// A second miss that asks for the same within this time says nothing new.
-const REPEAT: u64 = 1_000_000_000;
 
 /// What all groups read, step by step: in each, the next [`STRIDE`] bytes of every group, merged, in the order of the
 /// files. Slices of one matrix become the matrix, and bytes that several read come once.

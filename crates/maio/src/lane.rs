@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::route::{Route, Spot};
 use crate::share::Share;
 
-/// A second miss of the same piece within this time says nothing new.
-const REPEAT: u64 = 1_000_000_000;
+/// A second miss that asks for the same within this time, in nanoseconds, says nothing new.
+pub(crate) const REPEAT: u64 = 1_000_000_000;
 /// Misses in sequence that are believed when they lie behind.
 const STEPS: u32 = 3;
 

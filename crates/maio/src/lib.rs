@@ -49,8 +49,9 @@
 //!   order of the files, from the first miss of any of them. One that lags, or goes elsewhere, has its own.
 //! - **The front** is how far a worker has come, as its misses and, when memory is short, all its accesses tell. It is
 //!   not moved by accesses elsewhere until they go on for a while and nothing moves it where it is.
-//! - **Window and distance.** When what the workers read does not fit, seven eighths of what memory may take are divided among them:
-//!   bytes ahead of the front that are brought, and bytes behind it that are kept (1 GiB, at most a tenth of memory).
+//! - **Window and distance.** When what the workers read does not fit, seven eighths of what memory may take are divided
+//!   among them: bytes ahead of the front that are brought, and bytes behind it that are kept (1 GiB, at most a tenth of
+//!   memory).
 //!   Prefetching follows the front from access to access, so that nothing is brought that had to be let go unread. If
 //!   memory stays short though all behind was let go, others have part of it, and the window becomes smaller.
 //! - **Burn after reading.** What lies behind the distance is let go, in the order of the template, except for what any
