@@ -106,7 +106,8 @@ impl Runtime {
         let prefetcher = Arc::new(Prefetcher::new(cache::Options { room, ..prefetch })?);
         let evictions = Arc::new(Evictions::new()?);
         let (brings, lets) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
-        let most = memory.usage()?.below(threshold.unwrap_or(1.0));
+        // none would be: not known
+        let most = memory.usage()?.below(threshold.unwrap_or(1.0)).max(1);
         let policies = Policies::new(most, limits, move |origin: &Origin, answer| match answer {
             Answer::Prefetch(prefetch) => {
                 if let Err(error) = brings.submit(&origin.namespace, &prefetch) {
