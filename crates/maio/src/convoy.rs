@@ -48,24 +48,20 @@ impl Convoy {
         let most = groups.iter().map(|group| group.route.nbytes()).max()?;
         let (mut ios, mut steps) = (Vec::<Io>::new(), Vec::new());
         for step in 0..most.div_ceil(stride) {
-            steps.push(ios.len());
+            let begin = ios.len();
+            steps.push(begin);
             let mut pieces: Vec<(Range, &Io)> = Vec::new();
             for group in groups {
                 let span = group.route.up_to(step * stride)..group.route.up_to((step + 1) * stride);
                 pieces.extend(span.map(|i| (group.route.range(i), group.route.io(i))));
             }
             pieces.sort_unstable_by_key(|(range, _)| *range);
-            let mut end = None;
-            for (range, io) in pieces {
-                match ios.last_mut().zip(end) {
-                    Some((last, (file, until))) if file == range.file && range.start <= until => {
-                        let until = range.end.max(until);
-                        (last.len, end) = (until - last.start, Some((file, until)));
+            for (_, io) in pieces {
+                match ios[begin..].last_mut() {
+                    Some(last) if last.path == io.path && io.start <= last.start + last.len => {
+                        last.len = last.len.max(io.start + io.len - last.start);
                     }
-                    _ => {
-                        ios.push(io.clone());
-                        end = Some((range.file, range.end));
-                    }
+                    _ => ios.push(io.clone()),
                 }
             }
         }
@@ -84,15 +80,14 @@ impl Convoy {
     /// before that of the miss: others may be there still, and what is in memory costs nothing.
     pub(crate) fn answer(&mut self, g: usize, first: usize, time: u64, groups: &mut [Group]) -> Option<Prefetch> {
         let step = usize::try_from(groups[g].route.begin(first) / self.stride).ok()?;
-        let Some(asked) = self.asked else { return self.begin(step.saturating_sub(1), Some(time), groups) };
-        if step < asked.step {
-            let until = groups[g].route.up_to(asked.step as u64 * self.stride);
+        let Some(asked) = &mut self.asked else { return self.begin(step.saturating_sub(1), Some(time), groups) };
+        let (begun, told) = (asked.step, *asked.time.get_or_insert(time));
+        if step < begun {
+            let until = groups[g].route.up_to(begun as u64 * self.stride);
             return Some(groups[g].bring(first..until, time));
         }
-        let from = step.saturating_sub(1).max(asked.step);
-        let told = asked.time.unwrap_or(time);
-        self.asked = Some(Asked { time: Some(told), ..asked });
-        if from == asked.step && time.saturating_sub(told) < REPEAT {
+        let from = step.saturating_sub(1).max(begun);
+        if from == begun && time.saturating_sub(told) < REPEAT {
             return None;
         }
         groups[g].lane.restarted();

@@ -105,7 +105,7 @@ impl Lane {
 
     /// These pieces come with those of other workers.
     pub(crate) fn join(&mut self, asked: Range<usize>, time: Option<u64>) {
-        *self = Self { asked, begun: true, time, behind: None, ..self.clone() };
+        (self.asked, self.begun, self.time, self.behind) = (asked, true, time, None);
     }
 
     /// What comes with those of others was asked for anew because of this worker.
