@@ -13,8 +13,13 @@ use world::{M, Reader, World, files_of, model, name, template};
 const LENS: [u64; 2] = [24 * M, 9 * M + 1000];
 
 fn init(dir: &Path, config: &str) -> Result<Maio, String> {
+    init_below(&dir.join("nowhere"), dir, config)
+}
+
+/// On the machine below `root`.
+fn init_below(root: &Path, dir: &Path, config: &str) -> Result<Maio, String> {
     let namespace = Arc::new(Namespace::scan(dir).unwrap());
-    let mut policy = Maio::new().root(dir.join("nowhere"));
+    let mut policy = Maio::new().root(root);
     policy.init(&Context { namespace, config: config.into(), memory: 1 << 40 })?;
     Ok(policy)
 }
@@ -228,11 +233,8 @@ fn accelerators_are_given_in_a_circle_or_as_they_are_held() {
     let path = templates.path().join("t.iot");
     let halves = [vec![(0, 0, 12 * M)], vec![(0, 12 * M, 12 * M)], vec![(1, 0, LENS[1])]];
     template(dir.path(), &LENS, &halves).save(&path, false).unwrap();
-    let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
     let devices = |root: &Path, config: &str| -> Vec<_> {
-        let mut policy = Maio::new().root(root);
-        let config = format!("{},{config}", path.display());
-        policy.init(&Context { namespace: Arc::clone(&namespace), config, memory: 1 << 40 }).unwrap();
+        let mut policy = init_below(root, dir.path(), &format!("{},{config}", path.display())).unwrap();
         policy.start().iter().map(|prefetch| (prefetch.lane, prefetch.ios[0].device)).collect()
     };
     // two nodes of memory, with an accelerator beside each
