@@ -22,14 +22,16 @@ const PYTHON: &str = include_str!("load.py");
 const COPY: &str = "limit: memcpy of as many bytes";
 const DEVICE: &str = "whole file: raw io_uring loop, direct";
 
-/// Variants that a file of gigabytes is loaded by: what direct reads are compared with.
-const OF_LARGE: [&str; 7] = [
+/// What the variants are called, or begin with, that a file of gigabytes is loaded by: what direct reads are compared with.
+const OF_LARGE: [&str; 9] = [
     "ours, owned",
     "ours, lent",
     "ours, io_uring, direct",
     DEVICE,
     "whole file: vec![0] + read_exact",
     "whole file: one buffer that is there",
+    "whole file: dd",
+    "whole file: fio",
     "safetensors.torch.load_file",
 ];
 
@@ -75,8 +77,7 @@ pub fn case(file: &str, cache: Cache, python: Result<String, String>) -> Case {
 /// A file of gigabytes, cold.
 pub fn large(file: &str, python: Result<String, String>) -> Case {
     let mut case = case(file, Cache::Cold, python);
-    let devices = ["whole file: dd", "whole file: fio"];
-    let stays = |name: &str| OF_LARGE.contains(&name) || devices.iter().any(|device| name.starts_with(device));
+    let stays = |name: &str| OF_LARGE.iter().any(|of| name.starts_with(of));
     case.contenders.retain(|contender| stays(&contender.variant));
     case.missing.retain(|(variant, _)| stays(variant));
     case
