@@ -7,32 +7,44 @@ use super::{Element, Lanes};
 pub(crate) static CODES: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
-/// Calls `decode` with each sixteen blocks of `N` bytes and their `M` elements; the last ones are filled up
-/// with zeros.
-#[inline(always)]
-pub(crate) fn sixteens<O: Element, const N: usize, const M: usize>(
-    blocks: &[u8],
-    out: &mut [u8],
-    decode: impl Fn(&[[u8; N]; 16], &mut [[O::Cell; M]; 16]),
-) {
-    let (mut blocks, _) = blocks.as_chunks::<N>();
-    let (mut out, _) = O::cells(out).as_chunks_mut::<M>();
-    let mut last = [[0; N]; 16];
-    let mut last_out = [[O::cell(0.0); M]; 16];
-    while !blocks.is_empty() {
-        let count = blocks.len().min(16);
-        let (now, later) = blocks.split_at(count);
-        let (out_now, out_later) = std::mem::take(&mut out).split_at_mut(count);
-        (blocks, out) = (later, out_later);
-        let full = now.first_chunk().unwrap_or_else(|| {
-            last[..count].copy_from_slice(now);
-            &last
-        });
-        // called in one place, so that it is compiled into its caller
-        decode(full, if count == 16 { out_now.first_chunk_mut().expect("sixteen") } else { &mut last_out });
-        if count < 16 {
-            out_now.copy_from_slice(&last_out[..count]);
+/// Blocks of `N` bytes and their `M` elements, sixteen at a time.
+pub(crate) struct Sixteens<'b, O: Element, const N: usize, const M: usize> {
+    blocks: &'b [[u8; N]],
+    out: &'b mut [[O::Cell; M]],
+    last: Option<Last<O::Cell, N, M>>,
+}
+
+/// Less than sixteen blocks, filled up with zeros, and room for what they become.
+struct Last<C, const N: usize, const M: usize> {
+    blocks: [[u8; N]; 16],
+    out: [[C; M]; 16],
+}
+
+impl<'b, O: Element, const N: usize, const M: usize> Sixteens<'b, O, N, M> {
+    #[inline(always)]
+    pub(crate) fn new(blocks: &'b [u8], out: &'b mut [u8]) -> Self {
+        Self { blocks: blocks.as_chunks().0, out: O::cells(out).as_chunks_mut().0, last: None }
+    }
+
+    /// The next ones, to be decoded before more are asked for.
+    #[inline(always)]
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn more(&mut self) -> Option<(&[[u8; N]; 16], &mut [[O::Cell; M]; 16])> {
+        if let Some((now, later)) = self.blocks.split_first_chunk() {
+            let (out, behind) = std::mem::take(&mut self.out).split_first_chunk_mut().expect("as many as blocks");
+            (self.blocks, self.out) = (later, behind);
+            return Some((now, out));
         }
+        if self.blocks.is_empty() {
+            if let Some(last) = &self.last {
+                self.out.copy_from_slice(&last.out[..self.out.len()]);
+            }
+            return None;
+        }
+        let last = self.last.insert(Last { blocks: [[0; N]; 16], out: [[O::cell(0.0); M]; 16] });
+        last.blocks[..self.blocks.len()].copy_from_slice(self.blocks);
+        self.blocks = &[];
+        Some((&last.blocks, &mut last.out))
     }
 }
 
@@ -56,7 +68,11 @@ pub(crate) fn in_memory<T>(numbers: &[T]) -> &[T] {
 /// Whether none is infinite or NaN.
 #[inline(always)]
 pub(crate) fn finite(scales: &[f32]) -> bool {
-    scales.iter().fold(true, |all, scale| all & scale.is_finite())
+    let mut all = true;
+    for scale in scales {
+        all &= scale.is_finite();
+    }
+    all
 }
 
 /// Blocks with sixteen bytes of codes at `at`, whose nibbles choose among what the values become: times the block's `d`,

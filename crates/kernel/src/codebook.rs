@@ -2,7 +2,7 @@
 //!
 //! Source: `ggml-common.h` (`kvalues_iq4nl`, `kvalues_mxfp4`), `ggml-impl.h` (E8M0, UE4M3); OCP MX v1.0.
 
-use super::Lanes;
+use super::{Lanes, each};
 
 /// Values of the IQ4 codes.
 pub(crate) static IQ4: [f32; 16] =
@@ -22,7 +22,8 @@ pub(crate) fn e8m0_half(e: u8) -> f32 {
 /// Halves of unsigned E4M3 scales, four to a word; their NaN (0x7f) is 0, the sign bit is ignored.
 #[inline(always)]
 pub(crate) fn ue4m3_halves<S: Lanes>(s: S, scales: [u32; 4]) -> [f32; 16] {
-    let halves = scales.map(|four| {
+    let [a, b, c, d] = scales;
+    let halves = each!(four in [a, b, c, d] => {
         // a byte in each sixteen bits
         let x = (u64::from(four) | u64::from(four) << 16) & 0x0000_ffff_0000_ffff;
         let x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;

@@ -9,6 +9,7 @@ mod codes;
 mod tests;
 mod turn;
 
+use super::batch::CODES;
 use super::{Element, Lanes, kernel};
 use turn::{CHUNK, Panel, WIDTH, turn};
 
@@ -168,7 +169,7 @@ fn pair<S: Lanes, O: Element, const PLAIN: bool>(
     };
     let codes = s.floats(&CODES);
     for piece in pieces {
-        let factor = at.map(|column| piece.group * columns.count + column);
+        let factor = [piece.group * columns.count + at[0], piece.group * columns.count + at[1]];
         let scales = [s.splat(columns.scales[factor[0]]), s.splat(columns.scales[factor[1]])];
         let zeros = [s.splat(columns.zeros[factor[0]]), s.splat(columns.zeros[factor[1]])];
         let values = [s.mul(s.sub(codes, zeros[0]), scales[0]), s.mul(s.sub(codes, zeros[1]), scales[1])];
@@ -211,9 +212,6 @@ fn scaled<S: Lanes, O: Element, const PLAIN: bool>(
     let [low, high] = s.unsigned(s.bytes(codes));
     O::put::<S, PLAIN>(s, [s.mul(s.sub(low, zero), scale), s.mul(s.sub(high, zero), scale)], out);
 }
-
-/// What a code of four bits is before its zero point is taken off.
-static CODES: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
 /// A column whose elements are in one group each.
 #[inline(always)]

@@ -52,7 +52,7 @@ impl Element for F32 {
 
     #[inline(always)]
     fn pick<S: Lanes>(s: S, tables: [S::Floats; 2], which: [usize; 2], codes: S::Bytes, out: &mut [[u8; 4]; 32]) {
-        s.pick_f32(which.map(|i| tables[i]), codes, out);
+        s.pick_f32([tables[which[0]], tables[which[1]]], codes, out);
     }
 }
 

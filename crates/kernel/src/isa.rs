@@ -110,8 +110,9 @@ impl<G> Kernel<G> {
 /// `kernel!(body, Geometry)` one with `(s: S, geometry: &Geometry, parts: &[&[u8]], out: &mut [u8])`, whose caller
 /// has checked that the geometry, the parts and the output fit each other.
 ///
-/// Whatever the body calls must be `#[inline(always)]` too: else it is compiled for the baseline. That goes for closures
-/// that are called in more than one place, and for those given to `map` and `array::from_fn`.
+/// Whatever the body calls must be `#[inline(always)]` too: else it is compiled for the baseline. A closure cannot be, so
+/// none does anything with lanes or with many elements: loops and [`each`] stand in their place. Whether all of it was put in
+/// its place does not show in the results, but in the guard's counts.
 macro_rules! kernel {
     ($body:ident) => {
         $crate::kernel!(@builds (), |s, _geometry, parts, out| {
@@ -189,6 +190,16 @@ macro_rules! kernel {
     };
 }
 pub(crate) use kernel;
+
+/// `map` over what is listed, written out: a closure would be a function of its own, which the compiler may not put
+/// where it is called.
+macro_rules! each {
+    ($x:pat in [$($item:expr),+ $(,)?] => $body:expr) => {[$({
+        let $x = $item;
+        $body
+    }),+]};
+}
+pub(crate) use each;
 
 /// Writes a token's operations, each as a function that is compiled with the token's features.
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]

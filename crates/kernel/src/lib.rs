@@ -41,7 +41,7 @@ pub use unpack::{Packing, code};
 pub use value::{E2M1, Value, e8m0, values};
 
 use element::Element;
-use isa::{Kernel, kernel};
+use isa::{Kernel, each, kernel};
 use lanes::Lanes;
 
 /// Turns blocks into elements of `dtype` (`F32`, `F16` or `BF16`), little endian, in order.

@@ -8,6 +8,7 @@
 mod tests;
 mod units;
 
+use super::half::{bf16, f16, from_bf16, from_f16};
 use super::unpack::{Packing, unpack};
 use super::value::{Value, value};
 use super::{Element, Lanes, kernel};
@@ -110,7 +111,13 @@ impl Rows {
         let (least, most) = (1e-25, 1e25);
         let codes = match &self.value {
             Value::Signed | Value::Unsigned => true,
-            Value::Table(table) => table.iter().all(|v| *v == 0.0 || (least..most).contains(&v.abs())),
+            Value::Table(table) => {
+                let mut all = true;
+                for v in table.iter() {
+                    all &= *v == 0.0 || (least..most).contains(&v.abs());
+                }
+                all
+            }
             _ => false,
         };
         let form = matches!(self.form, Form::Scale | Form::Scale127);
@@ -192,15 +199,21 @@ fn columns<O: Element>(rows: &Rows, codes: &[u8], scales: &[[u8; 4]], zeros: &[[
     let mut values = [0.0; CHUNK];
     let (values, _) = values.split_at_mut(codes.len());
     let ((whole, rest), (whole_values, rest_values)) = (codes.as_chunks::<16>(), values.as_chunks_mut::<16>());
-    whole.iter().zip(whole_values).for_each(|(codes, values)| value(&rows.value, codes, values));
-    rest.iter().zip(rest_values).for_each(|(code, v)| value(&rows.value, &[*code], std::array::from_mut(v)));
+    for (codes, values) in whole.iter().zip(whole_values) {
+        value(&rows.value, codes, values);
+    }
+    for (code, v) in rest.iter().zip(rest_values) {
+        value(&rows.value, &[*code], std::array::from_mut(v));
+    }
     let scaled = values.iter().zip(scales).zip(out);
     if zeros.is_empty() {
-        scaled.for_each(|((v, s), out)| *out = O::cell(form(rows.form, *v, f32::from_ne_bytes(*s), 0.0)));
+        for ((v, s), out) in scaled {
+            *out = O::cell(form(rows.form, *v, f32::from_ne_bytes(*s), 0.0));
+        }
     } else {
-        scaled.zip(zeros).for_each(|(((v, s), out), z)| {
-            *out = O::cell(form(rows.form, *v, f32::from_ne_bytes(*s), f32::from_ne_bytes(*z)))
-        });
+        for (((v, s), out), z) in scaled.zip(zeros) {
+            *out = O::cell(form(rows.form, *v, f32::from_ne_bytes(*s), f32::from_ne_bytes(*z)));
+        }
     }
 }
 
@@ -210,10 +223,17 @@ fn factor(factors: &[[u8; 4]], g: usize) -> f32 {
 }
 
 #[inline(always)]
+fn in_f16(x: f32) -> f32 {
+    from_f16(f16(x).to_le_bytes())
+}
+
+#[inline(always)]
+fn in_bf16(x: f32) -> f32 {
+    from_bf16(bf16(x).to_le_bytes())
+}
+
+#[inline(always)]
 fn form(form: Form, v: f32, s: f32, z: f32) -> f32 {
-    use super::half::{bf16, f16, from_bf16, from_f16};
-    let in_f16 = |x: f32| from_f16(f16(x).to_le_bytes());
-    let in_bf16 = |x: f32| from_bf16(bf16(x).to_le_bytes());
     match form {
         Form::Scale => v * s,
         Form::ZeroScale => (v - z) * s,

@@ -116,7 +116,10 @@ fn words(row: &[u8], bits: u32, start: usize, room: &mut [u8]) {
 fn plane(bytes: &[u8], word: usize, shift: u32, bits: u32, room: &mut [u8]) {
     let mask = (1u64 << bits) - 1;
     if word == 1 {
-        return bytes.iter().zip(room).for_each(|(byte, code)| *code = byte >> shift & mask as u8);
+        for (byte, code) in bytes.iter().zip(room) {
+            *code = byte >> shift & mask as u8;
+        }
+        return;
     }
     for (bytes, code) in bytes.chunks_exact(word).zip(room) {
         let mut wide = [0; 8];

@@ -59,17 +59,24 @@ pub const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5,
 /// The values of some codes.
 #[inline(always)]
 pub(crate) fn value<const N: usize>(value: &Value, codes: &[u8; N], out: &mut [f32; N]) {
-    let pairs = codes.iter().zip(out);
+    macro_rules! each_is {
+        (|$code:ident| $worth:expr) => {
+            for ($code, out) in codes.iter().zip(out) {
+                let $code = *$code;
+                *out = $worth;
+            }
+        };
+    }
     match value {
-        Value::E4m3 => pairs.for_each(|(c, v)| *v = e4m3(*c)),
-        Value::E5m2 => pairs.for_each(|(c, v)| *v = from_f16([0, *c])),
-        Value::E4m3Fnuz => pairs.for_each(|(c, v)| *v = fnuz::<3>(*c)),
-        Value::E5m2Fnuz => pairs.for_each(|(c, v)| *v = fnuz::<2>(*c)),
-        Value::E2m3 => pairs.for_each(|(c, v)| *v = small::<3>(*c, 6)),
-        Value::E3m2 => pairs.for_each(|(c, v)| *v = small::<2>(*c, 6)),
-        Value::Signed => pairs.for_each(|(c, v)| *v = f32::from(c.cast_signed())),
-        Value::Unsigned => pairs.for_each(|(c, v)| *v = f32::from(*c)),
-        Value::Table(table) => pairs.for_each(|(c, v)| *v = table[usize::from(c & 15)]),
+        Value::E4m3 => each_is!(|code| e4m3(code)),
+        Value::E5m2 => each_is!(|code| from_f16([0, code])),
+        Value::E4m3Fnuz => each_is!(|code| fnuz::<3>(code)),
+        Value::E5m2Fnuz => each_is!(|code| fnuz::<2>(code)),
+        Value::E2m3 => each_is!(|code| small::<3>(code, 6)),
+        Value::E3m2 => each_is!(|code| small::<2>(code, 6)),
+        Value::Signed => each_is!(|code| f32::from(code.cast_signed())),
+        Value::Unsigned => each_is!(|code| f32::from(code)),
+        Value::Table(table) => each_is!(|code| table[usize::from(code & 15)]),
     }
 }
 

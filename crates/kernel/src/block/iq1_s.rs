@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::half::from_f16;
-use crate::{Element, Lanes, grid, kernel};
+use crate::{Element, Lanes, each, grid, kernel};
 
 kernel!(iq1_s);
 
@@ -33,10 +33,10 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 50
     let scales = grid::kept(scales);
     for (g, (high, out)) in high.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {
         let high = usize::from(u16::from_le_bytes(*high));
-        let [q0, q1, q2, q3] = part::<4>(block, 2 + 4 * g).map(usize::from);
+        let [q0, q1, q2, q3] = each!(i in [0, 1, 2, 3] => usize::from(block[2 + 4 * g + i]));
         let indices = [q0 | high << 8 & 0x700, q1 | high << 5 & 0x700, q2 | high << 2 & 0x700, q3 | high >> 1 & 0x700];
         let up = s.splat_byte(if high & 0x8000 == 0 { 2 } else { 0 });
-        let codes = s.add_bytes(s.quads(indices.map(|q| grid::IQ1_DOWN[q])), up);
+        let codes = s.add_bytes(s.quads(each!(i in [0, 1, 2, 3] => grid::IQ1_DOWN[indices[i]])), up);
         grid::scaled::<S, O, PLAIN>(s, [scales[g]; 2], codes, out);
     }
 }

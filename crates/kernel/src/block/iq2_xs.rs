@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::half::from_f16;
-use crate::{Element, Lanes, grid, kernel, tables};
+use crate::{Element, Lanes, each, grid, kernel, tables};
 
 kernel!(iq2_xs);
 
@@ -35,7 +35,7 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 74
     let signs = grid::kept(signs);
     for (g, (qs, out)) in qs.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {
         let q = u64::from_le_bytes(*qs);
-        let entries = [0, 16, 32, 48].map(|at| tables::IQ2_XS[grid::index(q, at) & 511]);
+        let entries = each!(at in [0, 16, 32, 48] => tables::IQ2_XS[grid::index(q, at) & 511]);
         grid::signed::<S, O, PLAIN>(s, [low[g], high[g]], entries, signs[g], out);
     }
 }

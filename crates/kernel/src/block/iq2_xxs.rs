@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::half::from_f16;
-use crate::{Element, Lanes, grid, kernel, tables};
+use crate::{Element, Lanes, each, grid, kernel, tables};
 
 kernel!(iq2_xxs);
 
@@ -33,7 +33,7 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, qs: &[u8; 64], 
     let (scales, signs) = grid::kept((scales, signs));
     let (out, _) = out.as_chunks_mut::<32>();
     for (((qs, scale), signs), out) in qs.iter().zip(scales).zip(signs).zip(out) {
-        let entries = part::<4>(qs, 0).map(|q| tables::IQ2_XXS[usize::from(q)]);
+        let entries = each!(i in [0, 1, 2, 3] => tables::IQ2_XXS[usize::from(qs[i])]);
         grid::signed::<S, O, PLAIN>(s, [scale; 2], entries, signs, out);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::half::from_f16;
-use crate::{Element, Lanes, grid, kernel, tables};
+use crate::{Element, Lanes, each, grid, kernel, tables};
 
 kernel!(iq3_s);
 
@@ -36,8 +36,9 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 11
         let odd = (h >> 1 | h << 13 | h << 27 | h << 41) & 0x0001_0001_0001_0001;
         let even = q & 0x00ff_00ff_00ff_00ff | even << 8;
         let odd = q >> 8 & 0x00ff_00ff_00ff_00ff | odd << 8;
-        let entry = |indices: u64, at: u32| tables::IQ3_S[grid::index(indices, at) & 511];
-        let entries = [0, 16, 32, 48].map(|at| grid::pair(entry(even, at), entry(odd, at)));
+        let entries = each!(at in [0, 16, 32, 48] => {
+            grid::pair(tables::IQ3_S[grid::index(even, at) & 511], tables::IQ3_S[grid::index(odd, at) & 511])
+        });
         let signs = u32::from_le_bytes(*part(block, 74 + 4 * g));
         grid::signed::<S, O, PLAIN>(s, [scales[g]; 2], entries, signs, out);
     }

@@ -3,7 +3,7 @@
 
 use super::part;
 use crate::half::from_f16;
-use crate::{Element, Lanes, grid, kernel, tables};
+use crate::{Element, Lanes, each, grid, kernel, tables};
 
 kernel!(iq3_xxs);
 
@@ -33,8 +33,9 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 98
     let (scales, signs) = grid::kept((scales, signs));
     for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let q = u64::from_le_bytes(*part(block, 2 + 8 * g));
-        let entry = |at: u32| tables::IQ3_XXS[grid::index(q, at) & 255];
-        let entries = [0, 16, 32, 48].map(|at| grid::pair(entry(at), entry(at + 8)));
+        let entries = each!(at in [0, 16, 32, 48] => {
+            grid::pair(tables::IQ3_XXS[grid::index(q, at) & 255], tables::IQ3_XXS[grid::index(q, at + 8) & 255])
+        });
         grid::signed::<S, O, PLAIN>(s, [scales[g]; 2], entries, signs[g], out);
     }
 }

@@ -8,7 +8,8 @@ kernel!(iq4_nl);
 #[inline(always)]
 fn iq4_nl<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&IQ4);
-    batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, 18, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let d = batch::scales(s, blocks, 0);
         let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
         if O::PARTICULAR && !finite {
@@ -16,5 +17,5 @@ fn iq4_nl<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         } else {
             batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, d, &[], out);
         }
-    });
+    }
 }

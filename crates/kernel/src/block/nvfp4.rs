@@ -3,17 +3,18 @@
 
 use super::part;
 use crate::codebook::{FP4_DOUBLED, ue4m3_halves};
-use crate::{Element, Lanes, batch, kernel};
+use crate::{Element, Lanes, batch, each, kernel};
 
 kernel!(nvfp4);
 
 #[inline(always)]
 fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&FP4_DOUBLED);
-    batch::sixteens::<O, 36, 64>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, 36, 64>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let mut d = [[0.0; 16]; 4];
         for (d, blocks) in d.iter_mut().zip(blocks.as_chunks::<4>().0) {
-            *d = ue4m3_halves(s, blocks.each_ref().map(|block| u32::from_le_bytes(*part(block, 0))));
+            *d = ue4m3_halves(s, each!(i in [0, 1, 2, 3] => u32::from_le_bytes(*part(&blocks[i], 0))));
         }
         let (d, _) = batch::in_memory(d.as_flattened()).as_chunks::<4>();
         for ((block, d), out) in blocks.iter().zip(d).zip(out) {
@@ -24,5 +25,5 @@ fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
                 O::pick(s, tables, [0, 1], s.nibbles_by_eight(part(block, 4 + 16 * g)), out);
             }
         }
-    });
+    }
 }

@@ -10,7 +10,8 @@ static VALUES: [f32; 16] = [-1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.
 #[inline(always)]
 fn q1_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&VALUES);
-    batch::sixteens::<O, 18, 128>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, 18, 128>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let d = batch::scales(s, blocks, 0);
         let d = batch::in_memory(&d);
         for ((block, d), out) in blocks.iter().zip(d).zip(out) {
@@ -20,5 +21,5 @@ fn q1_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
                 O::pick(s, tables, [0; 2], s.keep(u32::from_le_bytes(*word), s.splat_byte(1)), out);
             }
         }
-    });
+    }
 }

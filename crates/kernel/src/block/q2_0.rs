@@ -11,7 +11,8 @@ static VALUES: [f32; 16] = [-1.0, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0
 #[inline(always)]
 fn q2_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&VALUES);
-    batch::sixteens::<O, 18, 64>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, 18, 64>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let d = batch::scales(s, blocks, 0);
         let d = batch::in_memory(&d);
         for ((block, d), out) in blocks.iter().zip(d).zip(out) {
@@ -21,5 +22,5 @@ fn q2_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
                 O::pick(s, tables, [0; 2], s.pairs_of_bits(eight), out);
             }
         }
-    });
+    }
 }

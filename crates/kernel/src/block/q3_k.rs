@@ -4,14 +4,14 @@
 
 use super::part;
 use crate::half::from_f16;
-use crate::{Element, Lanes, batch, kernel};
+use crate::{Element, Lanes, batch, each, kernel};
 
 kernel!(q3_k);
 
 /// Scales: 16 low nibbles in 8 bytes, then 16 upper pairs of bits in 4.
 #[inline(always)]
 fn scales(packed: &[u8; 12]) -> [u8; 16] {
-    let [first, second, upper] = [0, 4, 8].map(|at| u32::from_le_bytes(*part(packed, at)));
+    let [first, second, upper] = each!(at in [0, 4, 8] => u32::from_le_bytes(*part(packed, at)));
     let words = [
         first & 0x0f0f_0f0f | upper << 4 & 0x3030_3030,
         second & 0x0f0f_0f0f | upper << 2 & 0x3030_3030,

@@ -10,7 +10,8 @@ static VALUES: [f32; 16] = [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0,
 #[inline(always)]
 fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&VALUES);
-    batch::sixteens::<O, 18, 32>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, 18, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let d = batch::scales(s, blocks, 0);
         let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
         if O::PARTICULAR && !finite {
@@ -18,5 +19,5 @@ fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         } else {
             batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, d, &[], out);
         }
-    });
+    }
 }

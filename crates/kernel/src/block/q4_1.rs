@@ -7,7 +7,8 @@ kernel!(q4_1);
 #[inline(always)]
 fn q4_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let codes = s.floats(&batch::CODES);
-    batch::sixteens::<O, 20, 32>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, 20, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let (d, m) = (batch::scales(s, blocks, 0), batch::scales(s, blocks, 2));
         let finite = batch::finite(&d) & batch::finite(&m);
         let (d, m) = (batch::in_memory(&d), batch::in_memory(&m));
@@ -16,5 +17,5 @@ fn q4_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         } else {
             batch::nibbles::<S, O, true, 20>(s, blocks, 4, codes, d, m, out);
         }
-    });
+    }
 }

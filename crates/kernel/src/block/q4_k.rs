@@ -2,7 +2,7 @@
 //! `d (f16) | dmin (f16) | scales[12] | qs[128]`. Each 32 bytes of `qs` hold two groups, low nibbles first.
 
 use super::part;
-use crate::{Element, Lanes, batch, kernel};
+use crate::{Element, Lanes, batch, each, kernel};
 
 kernel!(q4_k);
 
@@ -11,7 +11,7 @@ kernel!(q4_k);
 #[inline(always)]
 pub(super) fn scales<S: Lanes>(s: S, header: &[u8; 16]) -> [[f32; 8]; 2] {
     let [d, min] = batch::two_halves(s, part(header, 0));
-    let [first, middle, last] = [4, 8, 12].map(|at| u32::from_le_bytes(*part(header, at)));
+    let [first, middle, last] = each!(at in [4, 8, 12] => u32::from_le_bytes(*part(header, at)));
     // a byte each of four
     let words = [
         first & 0x3f3f_3f3f,
@@ -37,7 +37,7 @@ fn q4_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     for (block, out) in blocks.iter().zip(out) {
         let scales = scales(s, part(block, 0));
         let finite = batch::finite(scales.as_flattened());
-        let [scales, minima] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        let (scales, minima) = (batch::in_memory(&scales[0]), batch::in_memory(&scales[1]));
         if O::PARTICULAR && !finite {
             groups::<S, O, false>(s, part(block, 16), scales, minima, out);
         } else {

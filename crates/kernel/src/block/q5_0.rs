@@ -8,7 +8,8 @@ kernel!(q5_0);
 
 #[inline(always)]
 fn q5_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    batch::sixteens::<O, 22, 32>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, 22, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let d = batch::scales(s, blocks, 0);
         let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
         if O::PARTICULAR && !finite {
@@ -16,7 +17,7 @@ fn q5_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         } else {
             sixteen::<S, O, true>(s, blocks, d, out);
         }
-    });
+    }
 }
 
 #[inline(always)]

@@ -8,7 +8,8 @@ kernel!(q5_1);
 
 #[inline(always)]
 fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    batch::sixteens::<O, 24, 32>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, 24, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let (d, m) = (batch::scales(s, blocks, 0), batch::scales(s, blocks, 2));
         let finite = batch::finite(&d) & batch::finite(&m);
         let (d, m) = (batch::in_memory(&d), batch::in_memory(&m));
@@ -17,7 +18,7 @@ fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         } else {
             sixteen::<S, O, true>(s, blocks, d, m, out);
         }
-    });
+    }
 }
 
 #[inline(always)]

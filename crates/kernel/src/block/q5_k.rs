@@ -15,7 +15,7 @@ fn q5_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     for (block, out) in blocks.iter().zip(out) {
         let scales = scales(s, part(block, 0));
         let finite = batch::finite(scales.as_flattened());
-        let [scales, minima] = scales.each_ref().map(|scales| batch::in_memory(scales));
+        let (scales, minima) = (batch::in_memory(&scales[0]), batch::in_memory(&scales[1]));
         if O::PARTICULAR && !finite {
             groups::<S, O, false>(s, block, scales, minima, out);
         } else {

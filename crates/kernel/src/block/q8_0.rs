@@ -17,7 +17,8 @@ pub(super) fn scaled<S: Lanes, O: Element, const BYTES: usize, const CODES: usiz
     blocks: &[u8],
     out: &mut [u8],
 ) {
-    batch::sixteens::<O, BYTES, 32>(blocks, out, |blocks, out| {
+    let mut batches = batch::Sixteens::<O, BYTES, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.more() {
         let d = batch::scales(s, blocks, 0);
         let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
         if O::PARTICULAR && !finite {
@@ -25,7 +26,7 @@ pub(super) fn scaled<S: Lanes, O: Element, const BYTES: usize, const CODES: usiz
         } else {
             sixteen::<S, O, true, BYTES, CODES>(s, blocks, d, out);
         }
-    });
+    }
 }
 
 #[inline(always)]

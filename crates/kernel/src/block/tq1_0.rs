@@ -47,6 +47,8 @@ fn digits<S: Lanes>(s: S, x: S::Bytes) -> S::Bytes {
 fn powers<const N: usize>(mut x: [u8; N], out: &mut [[u8; N]]) {
     for out in out {
         *out = x;
-        x.iter_mut().for_each(|x| *x = x.wrapping_mul(3));
+        for x in &mut x {
+            *x = x.wrapping_mul(3);
+        }
     }
 }

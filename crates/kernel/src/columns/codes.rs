@@ -19,7 +19,9 @@ pub(super) fn stream<const B: usize>(words: &[[u8; 4]; B], out: &mut [u8; 32]) {
 /// 32 codes in planes.
 #[inline(always)]
 pub(super) fn planar<const B: usize>(words: &[[u8; 4]; B], out: &mut [u8; 32]) {
-    *out = std::array::from_fn(|i| planar_code(|w| u32::from_le_bytes(words[w]), B as u32, i));
+    for (i, code) in out.iter_mut().enumerate() {
+        *code = planar_code(|w| u32::from_le_bytes(words[w]), B as u32, i);
+    }
 }
 
 /// The widths of the planes of codes of so many bits, from the lowest on; zeros are none.

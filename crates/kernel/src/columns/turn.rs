@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::Lanes;
+use super::super::{Lanes, each};
 use super::codes::{packed_code, planar, stream};
 use super::{Codes, Columns, Width};
 
@@ -132,17 +132,18 @@ fn block<const N: usize>(line: &mut [u8; ROOM], at: usize) -> &mut [u8; N] {
     line[at..].first_chunk_mut().expect("a chunk is a whole number of units")
 }
 
-/// Sixteen rows of twice sixteen bytes: for each four bytes and each four rows, these by their place.
-#[inline(always)]
-fn fours<S: Lanes>(s: S, row: impl Fn(usize) -> S::Bytes) -> [[S::Bytes; 4]; 4] {
-    let mut fours = [[s.splat_byte(0); 4]; 4];
-    for i in 0..4 {
-        let rows = [row(4 * i), row(4 * i + 1), row(4 * i + 2), row(4 * i + 3)];
-        for (four, turned) in fours.iter_mut().zip(s.turn_words(rows)) {
-            four[i] = s.turn_bytes(turned);
+/// Sixteen rows of twice sixteen bytes, `row` with number `k`: for each four bytes and each four rows, these by their place.
+macro_rules! fours {
+    ($s:ident, $k:ident => $row:expr) => {{
+        let mut fours = [[$s.splat_byte(0); 4]; 4];
+        for i in 0..4 {
+            let rows = each!($k in [4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3] => $row);
+            for (four, turned) in fours.iter_mut().zip($s.turn_words(rows)) {
+                four[i] = $s.turn_bytes(turned);
+            }
         }
-    }
-    fours
+        fours
+    }};
 }
 
 /// Columns of bytes, 16 rows at a time.
@@ -154,9 +155,9 @@ fn whole<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count
     for start in (0..count).step_by(16) {
         let at = start * stride + which.start;
         let turned = if let (32, Some(stack)) = (len, stack::<32>(bytes, at, stride, 16)) {
-            fours(s, |k| s.add_bytes(sign, s.bytes(part(stack, stride, k))))
+            fours!(s, k => s.add_bytes(sign, s.bytes(part(stack, stride, k))))
         } else {
-            fours(s, |k| s.add_bytes(sign, s.bytes(&row_part(bytes, at + k * stride, len))))
+            fours!(s, k => s.add_bytes(sign, s.bytes(&row_part(bytes, at + k * stride, len))))
         };
         for (j, fours) in turned.into_iter().enumerate() {
             for (b, codes) in s.turn_words(fours).into_iter().enumerate() {
@@ -214,10 +215,11 @@ fn awq<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: 
         let at = start * stride + which.start / 2;
         // rows k and k + 16 side by side
         let turned = if let (16, Some(stack)) = (len, stack::<16>(bytes, at, stride, 32)) {
-            fours(s, |k| s.pair(part(stack, stride, k), part(stack, stride, k + 16)))
+            fours!(s, k => s.pair(part(stack, stride, k), part(stack, stride, k + 16)))
         } else {
-            let part = |k| row_part(bytes, at + k * stride, len);
-            fours(s, |k| s.pair(&part(k), &part(k + 16)))
+            fours!(s, k => {
+                s.pair(&row_part(bytes, at + k * stride, len), &row_part(bytes, at + (k + 16) * stride, len))
+            })
         };
         for (fours, lines) in turned.into_iter().zip(panel.0.as_chunks_mut::<8>().0) {
             for (b, plane) in s.turn_words(fours).into_iter().enumerate() {

@@ -6,7 +6,7 @@ use bytemuck::must_cast;
 
 use super::Lanes;
 use crate::half;
-use crate::isa::primitives;
+use crate::isa::{each, primitives};
 
 /// AVX2, BMI2, F16C.
 #[derive(Clone, Copy)]
@@ -37,11 +37,11 @@ impl Lanes for Avx2 {
         fn sub(a: Floats, b: Floats) -> Floats { [_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])] }
         fn mul(a: Floats, b: Floats) -> Floats { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
         fn quarters(x: Floats) -> [Floats; 4] {
-            let spread = |x: __m256, i: u32| {
+            let eights = [(x[0], 0), (x[0], 2), (x[0], 4), (x[0], 6), (x[1], 0), (x[1], 2), (x[1], 4), (x[1], 6)];
+            must_cast(each!(e in [0, 1, 2, 3, 4, 5, 6, 7] => {
+                let (x, i) = eights[e];
                 _mm256_permutevar8x32_ps(x, must_cast([i, i, i, i, i + 1, i + 1, i + 1, i + 1]))
-            };
-            let [low, high] = x.map(|x| [[spread(x, 0), spread(x, 2)], [spread(x, 4), spread(x, 6)]]);
-            [low[0], low[1], high[0], high[1]]
+            }))
         }
         fn widen_f16(x: &[[u8; 2]; 16]) -> Floats {
             let [low, high]: [__m128i; 2] = must_cast(*x);
@@ -56,7 +56,7 @@ impl Lanes for Avx2 {
             _mm256_and_si256(shifted, _mm256_set1_epi8(15))
         }
         fn nibble_pairs(x: __m256i) -> [__m256i; 2] {
-            [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)].map(|x| {
+            each!(x in [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)] => {
                 let x = _mm256_cvtepu8_epi16(x);
                 _mm256_and_si256(_mm256_or_si256(x, _mm256_slli_epi16::<4>(x)), _mm256_set1_epi8(15))
             })
@@ -81,7 +81,7 @@ impl Lanes for Avx2 {
             _mm256_and_si256(_mm256_srlv_epi64(x, must_cast([0u64, 4, 0, 4])), _mm256_set1_epi8(15))
         }
         fn pairs_of_bits(x: &[u8; 8]) -> __m256i {
-            let four_times = must_cast([0u32, 1, 2, 3, 4, 5, 6, 7].map(|i| 0x0101_0101 * i));
+            let four_times = must_cast(each!(i in [0u32, 1, 2, 3, 4, 5, 6, 7] => 0x0101_0101 * i));
             let x = _mm256_shuffle_epi8(_mm256_set1_epi64x(i64::from_le_bytes(*x)), four_times);
             let x = _mm256_blend_epi16::<0b1010_1010>(x, _mm256_srli_epi16::<4>(x));
             _mm256_and_si256(x, _mm256_set1_epi16(0x0c03))
@@ -105,45 +105,43 @@ impl Lanes for Avx2 {
             _mm256_cmpeq_epi8(_mm256_max_epu8(x, next), x)
         }
         fn unsigned(x: __m256i) -> [Floats; 2] {
-            [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)].map(|x| {
+            each!(x in [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)] => {
                 let [low, high] = [_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(x))];
                 [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
             })
         }
         fn signed(x: __m256i) -> [Floats; 2] {
-            [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)].map(|x| {
+            each!(x in [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)] => {
                 let [low, high] = [_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(x))];
                 [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
             })
         }
 
         fn put_f32(x: [Floats; 2], out: &mut [[u8; 4]; 32]) { *out = must_cast(x); }
-        fn put_f16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| f16(x))); }
-        fn put_plain_f16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| plain_f16(x))); }
-        fn put_bf16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| bf16(x))); }
-        fn put_plain_bf16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| plain_bf16(x))); }
-        fn cells_f16(tables: [Floats; 2]) -> Cells { tables.map(|x| cells(f16(x))) }
-        fn cells_plain_f16(tables: [Floats; 2]) -> Cells { tables.map(|x| cells(plain_f16(x))) }
-        fn cells_bf16(tables: [Floats; 2]) -> Cells { tables.map(|x| cells(bf16(x))) }
-        fn cells_plain_bf16(tables: [Floats; 2]) -> Cells { tables.map(|x| cells(plain_bf16(x))) }
+        fn put_f16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast([f16(x[0]), f16(x[1])]); }
+        fn put_plain_f16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast([plain_f16(x[0]), plain_f16(x[1])]); }
+        fn put_bf16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast([bf16(x[0]), bf16(x[1])]); }
+        fn put_plain_bf16(x: [Floats; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast([plain_bf16(x[0]), plain_bf16(x[1])]); }
+        fn cells_f16(tables: [Floats; 2]) -> Cells { [cells(f16(tables[0])), cells(f16(tables[1]))] }
+        fn cells_plain_f16(tables: [Floats; 2]) -> Cells { [cells(plain_f16(tables[0])), cells(plain_f16(tables[1]))] }
+        fn cells_bf16(tables: [Floats; 2]) -> Cells { [cells(bf16(tables[0])), cells(bf16(tables[1]))] }
+        fn cells_plain_bf16(tables: [Floats; 2]) -> Cells { [cells(plain_bf16(tables[0])), cells(plain_bf16(tables[1]))] }
         fn pick_f32(tables: [Floats; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
-            let parts = [_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes)];
-            let pick = |[low, high]: Floats, codes: __m128i| {
-                let codes = _mm256_cvtepu8_epi32(codes);
-                let (low, high) = (_mm256_permutevar8x32_ps(low, codes), _mm256_permutevar8x32_ps(high, codes));
-                // bit 3 chooses, as the sign bit
-                _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes)))
-            };
-            let picked: [[__m256; 2]; 2] = std::array::from_fn(|i| {
-                [pick(tables[i], parts[i]), pick(tables[i], _mm_srli_si128::<8>(parts[i]))]
-            });
-            *out = must_cast(picked);
+            let [first, second] = [_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes)];
+            *out = must_cast(each!(([low, high], codes) in [(tables[0], first), (tables[1], second)] => {
+                each!(eight in [codes, _mm_srli_si128::<8>(codes)] => {
+                    let codes = _mm256_cvtepu8_epi32(eight);
+                    let (low, high) = (_mm256_permutevar8x32_ps(low, codes), _mm256_permutevar8x32_ps(high, codes));
+                    // bit 3 chooses, as the sign bit
+                    _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes)))
+                })
+            }));
         }
         fn pick_16(tables: Cells, which: [usize; 2], codes: __m256i, out: &mut [[u8; 2]; 32]) {
             let codes = _mm256_and_si256(codes, _mm256_set1_epi8(15));
-            let [first, second] = which.map(|i| tables[i]);
-            let [low, high]: [__m256i; 2] = std::array::from_fn(|i| {
-                _mm256_shuffle_epi8(_mm256_blend_epi32::<0xf0>(first[i], second[i]), codes)
+            let [first, second] = [tables[which[0]], tables[which[1]]];
+            let [low, high] = each!((first, second) in [(first[0], second[0]), (first[1], second[1])] => {
+                _mm256_shuffle_epi8(_mm256_blend_epi32::<0xf0>(first, second), codes)
             });
             let (first, second) = (_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high));
             *out = must_cast([
@@ -186,7 +184,7 @@ fn plain_f16([low, high]: Floats) -> __m256i {
 #[target_feature(enable = "avx2,f16c")]
 fn f16(x: Floats) -> __m256i {
     // the conversion keeps upper bits of a NaN: leave none
-    plain_f16(x.map(|x| {
+    plain_f16(each!(x in [x[0], x[1]] => {
         let plain = _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0xffc0_0000u32.cast_signed())));
         _mm256_blendv_ps(x, plain, _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x))
     }))
@@ -210,13 +208,13 @@ fn rounded(x: __m256) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn plain_bf16(x: Floats) -> __m256i {
-    pack(x.map(|x| _mm256_srli_epi32::<16>(rounded(x))))
+    pack(each!(x in [x[0], x[1]] => _mm256_srli_epi32::<16>(rounded(x))))
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn bf16(x: Floats) -> __m256i {
-    pack(x.map(|x| {
+    pack(each!(x in [x[0], x[1]] => {
         let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
         _mm256_blendv_epi8(_mm256_srli_epi32::<16>(rounded(x)), _mm256_set1_epi32(0x7fc0), nan)
     }))

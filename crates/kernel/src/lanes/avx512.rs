@@ -6,7 +6,7 @@ use bytemuck::must_cast;
 
 use super::Lanes;
 use crate::half;
-use crate::isa::primitives;
+use crate::isa::{each, primitives};
 
 /// AVX-512 F, BW, DQ, VL.
 #[derive(Clone, Copy)]
@@ -48,8 +48,9 @@ macro_rules! lanes {
                 fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
                 fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
                 fn quarters(x: __m512) -> [__m512; 4] {
-                    let fours = [0u32, 4, 8, 12].map(|i| [[i; 4], [i + 1; 4], [i + 2; 4], [i + 3; 4]]);
-                    fours.map(|index| _mm512_permutexvar_ps(must_cast(index), x))
+                    each!(i in [0u32, 4, 8, 12] => {
+                        _mm512_permutexvar_ps(must_cast([[i; 4], [i + 1; 4], [i + 2; 4], [i + 3; 4]]), x)
+                    })
                 }
                 fn widen_f16(x: &[[u8; 2]; 16]) -> __m512 {
                     let x = _mm512_cvtph_ps(must_cast(*x));
@@ -66,7 +67,7 @@ macro_rules! lanes {
                     _mm256_and_si256(shifted, _mm256_set1_epi8(15))
                 }
                 fn nibble_pairs(x: __m256i) -> [__m256i; 2] {
-                    [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)].map(|x| {
+                    each!(x in [_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x)] => {
                         let x = _mm256_cvtepu8_epi16(x);
                         _mm256_and_si256(_mm256_or_si256(x, _mm256_slli_epi16::<4>(x)), _mm256_set1_epi8(15))
                     })
@@ -91,7 +92,7 @@ macro_rules! lanes {
                     _mm256_and_si256(_mm256_srlv_epi64(x, must_cast([0u64, 4, 0, 4])), _mm256_set1_epi8(15))
                 }
                 fn pairs_of_bits(x: &[u8; 8]) -> __m256i {
-                    let four_times = must_cast([0u32, 1, 2, 3, 4, 5, 6, 7].map(|i| 0x0101_0101 * i));
+                    let four_times = must_cast(each!(i in [0u32, 1, 2, 3, 4, 5, 6, 7] => 0x0101_0101 * i));
                     let x = _mm256_shuffle_epi8(_mm256_set1_epi64x(i64::from_le_bytes(*x)), four_times);
                     let x = _mm256_blend_epi16::<0b1010_1010>(x, _mm256_srli_epi16::<4>(x));
                     _mm256_and_si256(x, _mm256_set1_epi16(0x0c03))
@@ -125,12 +126,12 @@ macro_rules! lanes {
                 }
 
                 fn put_f32(x: [__m512; 2], out: &mut [[u8; 4]; 32]) { *out = must_cast(x); }
-                fn put_f16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| f16(x))); }
-                fn put_plain_f16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(x.map(|x| plain_f16(x))); }
+                fn put_f16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast([f16(x[0]), f16(x[1])]); }
+                fn put_plain_f16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast([plain_f16(x[0]), plain_f16(x[1])]); }
                 fn put_bf16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(bf16(x)); }
                 fn put_plain_bf16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast($plain_bf16(x)); }
-                fn cells_f16(tables: [__m512; 2]) -> __m512i { join(tables.map(|x| f16(x))) }
-                fn cells_plain_f16(tables: [__m512; 2]) -> __m512i { join(tables.map(|x| plain_f16(x))) }
+                fn cells_f16(tables: [__m512; 2]) -> __m512i { join([f16(tables[0]), f16(tables[1])]) }
+                fn cells_plain_f16(tables: [__m512; 2]) -> __m512i { join([plain_f16(tables[0]), plain_f16(tables[1])]) }
                 fn cells_bf16(tables: [__m512; 2]) -> __m512i { bf16(tables) }
                 fn cells_plain_bf16(tables: [__m512; 2]) -> __m512i { $plain_bf16(tables) }
                 fn pick_f32(tables: [__m512; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
@@ -139,7 +140,7 @@ macro_rules! lanes {
                     *out = must_cast([_mm512_permutexvar_ps(low, tables[0]), _mm512_permutexvar_ps(high, tables[1])]);
                 }
                 fn pick_16(tables: __m512i, which: [usize; 2], codes: __m256i, out: &mut [[u8; 2]; 32]) {
-                    let table = which.map(|i| _mm256_set1_epi16(if i == 0 { 0 } else { 16 }));
+                    let table = each!(i in [which[0], which[1]] => _mm256_set1_epi16(if i == 0 { 0 } else { 16 }));
                     let codes = _mm512_and_si512(_mm512_cvtepu8_epi16(codes), _mm512_set1_epi16(15));
                     *out = must_cast(_mm512_permutexvar_epi16(_mm512_or_si512(codes, join(table)), tables));
                 }
@@ -206,7 +207,7 @@ fn upper_halves([low, high]: [__m512i; 2]) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn plain_bf16(x: [__m512; 2]) -> __m512i {
-    upper_halves(x.map(|x| rounded(x)))
+    upper_halves([rounded(x[0]), rounded(x[1])])
 }
 
 /// Exact for values that are neither subnormal, which it would make zero, nor NaN, whose bits it would keep.
@@ -219,5 +220,5 @@ fn hardware_bf16([low, high]: [__m512; 2]) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn bf16(x: [__m512; 2]) -> __m512i {
-    upper_halves(x.map(|x| _mm512_mask_mov_epi32(rounded(x), nan(x), _mm512_set1_epi32(0x7fc0_0000))))
+    upper_halves(each!(x in [x[0], x[1]] => _mm512_mask_mov_epi32(rounded(x), nan(x), _mm512_set1_epi32(0x7fc0_0000))))
 }

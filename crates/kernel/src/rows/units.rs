@@ -1,5 +1,6 @@
 //! Thirty-two codes of a row at a time, which are in one group or in two.
 
+use super::super::batch::CODES;
 use super::super::value::{Value, value};
 use super::super::{Element, Lanes};
 use super::{BY_127, Form, Rows, factor};
@@ -15,9 +16,10 @@ pub(super) fn entries<S: Lanes, O: Element, const PLAIN: bool>(
     zeros: &[[u8; 4]],
     out: &mut [[O::Cell; 32]],
 ) {
-    let mut values = [0.0; 16];
-    value(&rows.value, &SIXTEEN, &mut values);
-    let values = s.floats(&values);
+    let values = s.floats(match &rows.value {
+        Value::Table(table) => table,
+        _ => &CODES,
+    });
     if rows.group.is_multiple_of(32) {
         let (mut codes, mut out) = (codes, out);
         let (mut g, mut left) = (start / rows.group, (rows.group - start % rows.group) / 32);
@@ -49,8 +51,6 @@ pub(super) fn entries<S: Lanes, O: Element, const PLAIN: bool>(
         }
     }
 }
-
-static SIXTEEN: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// The group of the next 32 elements, and what is left of it.
 #[inline(always)]
