@@ -6,6 +6,7 @@
 mod affine;
 mod blocks;
 pub(crate) mod cast;
+mod cells;
 mod columns;
 mod derived;
 mod factors;

@@ -2,7 +2,8 @@
 //!
 //! Workers take tiles in file order from one queue. Each has a buffer that holds one tile's output, so
 //! that it stays in the second-level cache, and hands it to the sink; a sink that lends memory has the
-//! elements made right there. Memory is therefore a tile per thread, and what a weight's tiles share.
+//! elements made right there, past the caches if there are many. Memory is therefore a tile per thread, and what a
+//! weight's tiles share.
 
 mod failure;
 mod fetch;
@@ -10,6 +11,7 @@ mod pace;
 mod progress;
 mod queue;
 mod route;
+mod there;
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -19,11 +21,11 @@ use crate::checkpoint::Checkpoint;
 use crate::decode::cast;
 use crate::error::{Error, Result};
 use crate::load::{GAP, Loader, Reading};
-use crate::plan::{Parts, Plan, TensorSpec, Work};
+use crate::plan::{Parts, Plan, TensorSpec, Work, room};
 use crate::sink::Sink;
 
 use fetch::{Buffers, Slots};
-use queue::{Item, Piece, Queue};
+use queue::{Item, Lent, Piece, Queue};
 use route::{Reads, Route};
 use zeropool::BufferPool;
 
@@ -78,10 +80,6 @@ fn run(
     crew.run(loader, threads)
 }
 
-/// Outputs of so many bytes in sum are in no cache when they are read. Tiles are then made in the worker's own buffer, which
-/// is, and go past the caches from there.
-const LARGE: u64 = 64 << 20;
-
 /// Bytes that a loader may bring before they are decoded.
 const AHEAD: u64 = 64 << 20;
 
@@ -93,8 +91,6 @@ struct Crew<'r, 'w> {
     slots: Slots<'r>,
     sink: Option<&'r dyn Sink>,
     course: &'r Course<'w>,
-    /// Whether outputs are larger than caches.
-    large: bool,
 }
 
 impl<'r, 'w> Crew<'r, 'w> {
@@ -105,15 +101,7 @@ impl<'r, 'w> Crew<'r, 'w> {
         course: &'r Course<'w>,
         sink: Option<&'r dyn Sink>,
     ) -> Self {
-        Self {
-            checkpoint,
-            plan,
-            slots: Slots::new(plan),
-            queue: Mutex::new(queue),
-            sink,
-            course,
-            large: plan.nbytes() >= LARGE,
-        }
+        Self { checkpoint, plan, slots: Slots::new(plan), queue: Mutex::new(queue), sink, course }
     }
 
     fn run(&self, loader: Option<&dyn Loader>, threads: usize) -> Result<()> {
@@ -156,25 +144,24 @@ impl<'r, 'w> Crew<'r, 'w> {
 
     fn item(&self, item: Item<'r>, buffers: &mut Buffers, route: Option<Route<'_, 'r>>) -> Result<()> {
         let job = &self.plan.jobs[item.job];
-        let mut out = item.out;
+        let out = item.out;
         match (&job.work, item.piece) {
             (Work::Tiles { decoder, .. }, Piece::Tile { tile, number, start, nbytes }) => {
                 let ready = self.slots.get(self.checkpoint, job, item.job, route, self.course)?;
                 let Buffers { output, input } = buffers;
-                let made = match &mut out {
-                    Some(lent) if !self.large => &mut **lent,
-                    _ => fetch::room(output, nbytes)?,
-                };
                 let brought = ready.brought(route, &tile, number)?;
                 let inputs = ready.inputs(self.checkpoint, &tile, &brought, input)?;
                 let about = |e: Error| e.about(&format!("weight {}", crate::catalog::quote(&job.output.name)));
                 let shared = ready.shared();
                 let parts = Parts { shared: &shared, inputs: &inputs, rows: tile.rows, dtype: job.output.dtype };
-                decoder.decode(parts, made).map_err(about)?;
-                match &mut out {
-                    None => self.put(item.job, start, &output[..nbytes])?,
-                    Some(lent) if self.large => crate::kernel::stream(&output[..nbytes], lent),
-                    Some(_) => {}
+                match out {
+                    None => {
+                        let made = room(output, nbytes)?;
+                        decoder.decode(parts, made).map_err(about)?;
+                        self.put(item.job, start, made)?;
+                    }
+                    Some(Lent { bytes, past: false }) => decoder.decode(parts, bytes).map_err(about)?,
+                    Some(Lent { bytes, past: true }) => decoder.decode_past(parts, output, bytes).map_err(about)?,
                 }
                 self.slots.done(item.job);
                 self.course.add(nbytes as u64)
@@ -182,7 +169,7 @@ impl<'r, 'w> Crew<'r, 'w> {
             (Work::Stream { from }, _) => {
                 let info = &self.checkpoint.catalog().tensors()[job.parts[0].tensor];
                 route.iter().for_each(|route| route.whole_beside(self.checkpoint.catalog(), info));
-                self.stream(item.job, *from, out, buffers)
+                self.stream(item.job, *from, out.map(|lent| lent.bytes), buffers)
             }
             (Work::Tiles { .. }, Piece::Whole) => unreachable!("tiles come as tiles"),
         }
@@ -203,7 +190,7 @@ impl<'r, 'w> Crew<'r, 'w> {
                 }
                 None if from == to => self.put(number, start, piece)?,
                 None => {
-                    let made = fetch::room(&mut buffers.output, nbytes)?;
+                    let made = room(&mut buffers.output, nbytes)?;
                     cast::cast(from, piece, to, made)?;
                     self.put(number, start, made)?;
                 }

@@ -16,6 +16,7 @@ use crate::catalog::{ByteRange, Catalog, Endian, Layout, Packing, Shape, TensorI
 use crate::error::Error;
 use crate::scheme::Weight;
 
+pub(crate) use decoder::room;
 pub use decoder::{Decoder, Grid, Parts, Span, Spans, Strip};
 pub use tile::Tile;
 

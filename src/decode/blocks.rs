@@ -9,7 +9,7 @@ use crate::kernel;
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 use anamnesis_kernel::BlockFormat;
 
-use super::cast;
+use super::{cast, cells};
 
 /// A tensor of blocks (part 0), and maybe a factor per equal share of it (part 1, F32).
 #[derive(Debug)]
@@ -38,24 +38,49 @@ impl Decoder for Blocks {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
-        let mut blocks = Cow::Borrowed(inputs[0].bytes);
+        self.make(&parts, &self.little(parts.inputs[0].bytes), parts.rows.start, out)
+    }
+
+    fn decode_past(&self, parts: Parts<'_>, room: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+        let blocks = self.little(parts.inputs[0].bytes);
+        let (block, step) = (self.format.block_bytes as usize, self.made_of_one(parts.dtype));
+        cells::past(step, room, out, |first, made| {
+            let blocks = &blocks[first * block..][..made.len() / step * block];
+            self.make(&parts, blocks, parts.rows.start + first as u64, made)
+        })
+    }
+}
+
+impl Blocks {
+    /// Blocks in the order of bytes that kernels know.
+    fn little<'b>(&self, blocks: &'b [u8]) -> Cow<'b, [u8]> {
+        let mut blocks = Cow::Borrowed(blocks);
         if self.big {
             self.format.turn_around(blocks.to_mut());
         }
-        let Some(factors) = shared.first() else {
-            return Ok(kernel::dequantize(self.format, &blocks, dtype, out)?);
+        blocks
+    }
+
+    /// Bytes that a block becomes.
+    fn made_of_one(&self, dtype: Dtype) -> usize {
+        self.format.block_len as usize * (dtype.bits() as usize / 8)
+    }
+
+    /// Makes these blocks, of which the first has this number.
+    fn make(&self, parts: &Parts<'_>, blocks: &[u8], first: u64, out: &mut [u8]) -> Result<()> {
+        let Some(factors) = parts.shared.first() else {
+            return Ok(kernel::dequantize(self.format, blocks, parts.dtype, out)?);
         };
         let share = self.count / self.factors;
-        let (block_bytes, item) = (self.format.block_bytes as usize, dtype.bits() as usize / 8);
-        let mut values = vec![0; self.format.block_len as usize * 4];
-        for ((block, out), row) in blocks.chunks(block_bytes).zip(out.chunks_mut(values.len() / 4 * item)).zip(rows) {
+        let mut values = vec![0; self.made_of_one(Dtype::F32)];
+        let blocks = blocks.chunks(self.format.block_bytes as usize);
+        for ((block, out), row) in blocks.zip(out.chunks_mut(self.made_of_one(parts.dtype))).zip(first..) {
             kernel::dequantize(self.format, block, Dtype::F32, &mut values)?;
             let factor = cast::f32_at(factors.bytes, (row / share) as usize);
             for cell in values.as_chunks_mut::<4>().0 {
                 *cell = (f32::from_le_bytes(*cell) * factor).to_le_bytes();
             }
-            cast::cast(Dtype::F32, &values, dtype, out)?;
+            cast::cast(Dtype::F32, &values, parts.dtype, out)?;
         }
         Ok(())
     }

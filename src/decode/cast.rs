@@ -7,6 +7,8 @@ use crate::error::{Error, Result};
 use crate::kernel;
 use crate::plan::{Decoder, Grid, Parts, Span, Spans};
 
+use super::cells;
+
 /// A plain tensor (part 0) in its own dtype or in another.
 #[derive(Debug)]
 pub(crate) struct Cast {
@@ -29,6 +31,19 @@ impl Decoder for Cast {
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
         let Parts { inputs, dtype, .. } = parts;
         cast(self.from, inputs[0].bytes, dtype, out)
+    }
+
+    fn decode_past(&self, parts: Parts<'_>, room: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+        let (from, bytes) = (self.from.bits() as usize, parts.inputs[0].bytes);
+        if self.from == parts.dtype && bytes.len() == out.len() {
+            kernel::stream(bytes, out);
+            return Ok(());
+        }
+        let step = parts.dtype.bits() as usize / 8;
+        cells::past(step, room, out, |first, made| {
+            let bytes = &bytes[first * from / 8..][..made.len() / step * from / 8];
+            cast(self.from, bytes, parts.dtype, made)
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::kernel::{self, Form, Packing, Rows, Value};
 use crate::plan::{Decoder, Grid, Parts, Span, Spans, Strip};
 
+use super::cells;
 use super::factors::{Factors, to_f32};
 use super::packed_rows::PackedRows;
 
@@ -130,6 +131,34 @@ impl Decoder for Grouped {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
+        self.make(parts, out, |rows, codes, scales, zeros, dtype, out| {
+            Ok(kernel::rows(rows, codes, scales, zeros, dtype, out)?)
+        })
+    }
+
+    fn decode_past(&self, parts: Parts<'_>, room: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+        self.make(parts, out, |rows, codes, scales, zeros, dtype, out| {
+            let (row_bytes, groups) = (rows.cols * (dtype.bits() as usize / 8), rows.groups());
+            let mut some = rows.clone();
+            cells::past(row_bytes, room, out, |first, made| {
+                let last = first + made.len() / row_bytes - 1;
+                let theirs = rows.factor_row(first) * groups..(rows.factor_row(last) + 1) * groups;
+                let zeros = if zeros.is_empty() { zeros } else { &zeros[theirs.clone()] };
+                some.first = rows.in_matrix(first);
+                Ok(kernel::rows(&some, &codes[first * rows.stride..], &scales[theirs], zeros, dtype, made)?)
+            })
+        })
+    }
+}
+
+impl Grouped {
+    /// Has `make` make the rows of each run of stored ones from codes, scales and zero points.
+    fn make(
+        &self,
+        parts: Parts<'_>,
+        out: &mut [u8],
+        mut make: impl FnMut(&Rows, &[u8], &[f32], &[f32], Dtype, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         let Parts { shared, inputs, rows, dtype } = parts;
         let mut inputs = inputs.iter();
         let scales = self.scales(shared, &mut inputs, &rows)?;
@@ -165,14 +194,12 @@ impl Decoder for Grouped {
                 behind as usize * geometry.groups()
             };
             let (scales, zeros) = (&scales[skipped(&scales)..], &zeros[skipped(&zeros)..]);
-            kernel::rows(&geometry, codes.bytes, scales, zeros, dtype, now)?;
+            make(&geometry, codes.bytes, scales, zeros, dtype, now)?;
             (out, first) = (behind, first + count);
         }
         Ok(())
     }
-}
 
-impl Grouped {
     /// Columns and rows that share factors.
     pub(super) fn groups(&self) -> (u64, u64) {
         let factors = self.scales.factors().or(match &self.zeros {

@@ -13,7 +13,7 @@ use crate::catalog::{TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::load::Chunk;
-use crate::plan::{Job, Plan, Span, Strip, Tile, Work, addressable};
+use crate::plan::{Job, Plan, Span, Strip, Tile, Work, addressable, room};
 use crate::source::read_exact_at;
 
 /// One per input of a tile: what a loader brought for it, if it did.
@@ -25,18 +25,6 @@ pub(super) struct Buffers {
     pub(super) output: Vec<u8>,
     /// One per input of a tile.
     pub(super) input: Vec<Vec<u8>>,
-}
-
-/// The first `nbytes` of a buffer that grows as needed.
-pub(super) fn room(buffer: &mut Vec<u8>, nbytes: usize) -> Result<&mut [u8]> {
-    if buffer.len() < nbytes {
-        let more = nbytes - buffer.len();
-        buffer
-            .try_reserve_exact(more)
-            .map_err(|_| Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory)))?;
-        buffer.resize(nbytes, 0);
-    }
-    Ok(&mut buffer[..nbytes])
 }
 
 /// A job's parts, ready to be read from: what is not addressable was brought whole.
@@ -153,11 +141,7 @@ impl<'c> Ready<'c> {
             let bytes = match (brought, ready.lend(checkpoint, &span)?) {
                 (Some(chunk), _) => Bytes::Brought(chunk),
                 (None, Some(lent)) => Bytes::Own(Cow::Borrowed(lent)),
-                (None, None) => {
-                    let mut own = Vec::new();
-                    ready.read(checkpoint, &span, &mut own)?;
-                    Bytes::Own(Cow::Owned(own))
-                }
+                (None, None) => Bytes::Own(Cow::Owned(ready.read(checkpoint, &span, &mut Vec::new())?.to_vec())),
             };
             ready.shared.push((bytes, span));
         }
@@ -209,10 +193,7 @@ impl<'c> Ready<'c> {
             };
             strips.push(match here {
                 Some(bytes) => strip(bytes, span),
-                None => {
-                    let n = self.read(checkpoint, span, buffer)?;
-                    strip(&buffer[..n], span)
-                }
+                None => strip(self.read(checkpoint, span, buffer)?, span),
             });
         }
         Ok(strips)
@@ -230,8 +211,8 @@ impl<'c> Ready<'c> {
         bytes.map(Some).ok_or_else(|| checkpoint.place(gone(), info.bytes.file))
     }
 
-    /// Reads the runs of a span, one behind the other; says how many bytes they are.
-    fn read(&self, checkpoint: &Checkpoint, span: &Span, buffer: &mut Vec<u8>) -> Result<usize> {
+    /// Reads the runs of a span, one behind the other.
+    fn read<'b>(&self, checkpoint: &Checkpoint, span: &Span, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let info = match &self.parts[span.part] {
             Place::File(info) => info,
             Place::Here(bytes) => {
@@ -242,7 +223,7 @@ impl<'c> Ready<'c> {
                 for (i, out) in out.chunks_mut(len.max(1)).enumerate() {
                     out.copy_from_slice(&bytes[i * stride..][..len]);
                 }
-                return Ok(total);
+                return Ok(out);
             }
         };
         let (start, _) = within(info, span)?;
@@ -254,7 +235,7 @@ impl<'c> Ready<'c> {
             read_exact_at(source, at, run).map_err(|e| checkpoint.place(Error::from(e).at(at), info.bytes.file))?;
             at += span.stride;
         }
-        Ok(total)
+        Ok(out)
     }
 }
 

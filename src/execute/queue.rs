@@ -2,14 +2,26 @@
 
 use std::vec;
 
+use super::there;
 use crate::plan::{Plan, Tile, Work, tile};
 
 /// A piece of work, and the memory lent for it.
 pub(super) struct Item<'r> {
     pub(super) job: usize,
     pub(super) piece: Piece,
-    pub(super) out: Option<&'r mut [u8]>,
+    pub(super) out: Option<Lent<'r>>,
 }
+
+/// Memory of an output, or of a piece of it.
+pub(super) struct Lent<'r> {
+    pub(super) bytes: &'r mut [u8],
+    /// Whether it is worth going past the caches: see [`LARGE`].
+    pub(super) past: bool,
+}
+
+/// Outputs of so many bytes in sum are in no cache when they are read, and what is stored there past the caches is not read
+/// first. That is worth it where the memory is there: what the kernel has just zeroed is in the caches.
+const LARGE: u64 = 64 << 20;
 
 pub(super) enum Piece {
     /// These rows.
@@ -19,7 +31,7 @@ pub(super) enum Piece {
 }
 
 /// Memory of the outputs to come, and what is left of the one at hand.
-type Room<'r> = (vec::IntoIter<&'r mut [u8]>, Option<&'r mut [u8]>);
+type Room<'r> = (vec::IntoIter<Lent<'r>>, Option<Lent<'r>>);
 
 /// The pieces that nobody has taken.
 pub(super) struct Queue<'r> {
@@ -35,8 +47,10 @@ pub(super) struct Queue<'r> {
 
 impl<'r> Queue<'r> {
     pub(super) fn new(plan: &'r Plan, room: Option<Vec<&'r mut [u8]>>) -> Self {
+        let large = plan.nbytes() >= LARGE;
         let room = room.map(|room| {
-            let mut room = room.into_iter();
+            let lent = |bytes: &'r mut [u8]| Lent { past: large && there::is_there(bytes), bytes };
+            let mut room = room.into_iter().map(lent).collect::<Vec<_>>().into_iter();
             let first = room.next();
             (room, first)
         });
@@ -69,9 +83,10 @@ impl<'r> Queue<'r> {
             let (start, end) = (bytes(tile.rows.start), bytes(tile.rows.end));
             let nbytes = usize::try_from(end - start).expect("a tile is small");
             let out = self.room.as_mut().and_then(|(_, left)| {
-                let (out, behind) = left.take()?.split_at_mut(nbytes);
-                *left = Some(behind);
-                Some(out)
+                let Lent { bytes, past } = left.take()?;
+                let (out, behind) = bytes.split_at_mut(nbytes);
+                *left = Some(Lent { bytes: behind, past });
+                Some(Lent { bytes: out, past })
             });
             return Some(Item { job: number, piece: Piece::Tile { tile, number: tile_number, start, nbytes }, out });
         }

@@ -6,7 +6,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::Dtype;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::kernel;
 
 /// Bytes of output that a tile aims at: with its input they stay in the second-level cache.
 const TILE_BYTES: u64 = 512 << 10;
@@ -140,4 +141,32 @@ pub trait Decoder: Debug + Send + Sync {
     /// # Errors
     /// If stored numbers contradict each other, such as a group index out of range.
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()>;
+
+    /// As [`decode`](Self::decode), into memory that is in no cache and that nobody reads soon: rows are made in `room`, which
+    /// grows as it must, and stored from there past the caches.
+    ///
+    /// # Errors
+    /// As those of `decode`, and for want of memory.
+    fn decode_past(&self, parts: Parts<'_>, room: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+        let made = self::room(room, out.len())?;
+        self.decode(parts, made)?;
+        kernel::stream(made, out);
+        Ok(())
+    }
+}
+
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
+
+/// So many bytes of a buffer that grows as needed, from a line of the cache on.
+pub(crate) fn room(buffer: &mut Vec<u8>, nbytes: usize) -> Result<&mut [u8]> {
+    let needed = nbytes.saturating_add(LINE - 1);
+    if buffer.len() < needed {
+        buffer
+            .try_reserve_exact(needed - buffer.len())
+            .map_err(|_| Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory)))?;
+        buffer.resize(needed, 0);
+    }
+    let from = buffer.as_ptr().align_offset(LINE).min(LINE - 1);
+    Ok(&mut buffer[from..][..nbytes])
 }

@@ -36,7 +36,7 @@ pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use half::{from_bf16, from_f16};
 pub use rows::{Form, Rows};
-pub use stream::stream;
+pub use stream::{stream, stream_made};
 pub use unpack::{Packing, code};
 pub use value::{E2M1, Value, e8m0, values};
 
