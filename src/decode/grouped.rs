@@ -131,34 +131,17 @@ impl Decoder for Grouped {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        self.make(parts, out, |rows, codes, scales, zeros, dtype, out| {
-            Ok(kernel::rows(rows, codes, scales, zeros, dtype, out)?)
-        })
+        self.make(parts, None, out)
     }
 
     fn decode_past(&self, parts: Parts<'_>, room: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
-        self.make(parts, out, |rows, codes, scales, zeros, dtype, out| {
-            let (row_bytes, groups) = (rows.cols * (dtype.bits() as usize / 8), rows.groups());
-            let mut some = rows.clone();
-            cells::past(row_bytes, room, out, |first, made| {
-                let last = first + made.len() / row_bytes - 1;
-                let theirs = rows.factor_row(first) * groups..(rows.factor_row(last) + 1) * groups;
-                let zeros = if zeros.is_empty() { zeros } else { &zeros[theirs.clone()] };
-                some.first = rows.in_matrix(first);
-                Ok(kernel::rows(&some, &codes[first * rows.stride..], &scales[theirs], zeros, dtype, made)?)
-            })
-        })
+        self.make(parts, Some(room), out)
     }
 }
 
 impl Grouped {
-    /// Has `make` make the rows of each run of stored ones from codes, scales and zero points.
-    fn make(
-        &self,
-        parts: Parts<'_>,
-        out: &mut [u8],
-        mut make: impl FnMut(&Rows, &[u8], &[f32], &[f32], Dtype, &mut [u8]) -> Result<()>,
-    ) -> Result<()> {
+    /// Makes the rows, past the caches if there is room to make them in.
+    fn make(&self, parts: Parts<'_>, mut room: Option<&mut Vec<u8>>, out: &mut [u8]) -> Result<()> {
         let Parts { shared, inputs, rows, dtype } = parts;
         let mut inputs = inputs.iter();
         let scales = self.scales(shared, &mut inputs, &rows)?;
@@ -168,11 +151,13 @@ impl Grouped {
         // what a whole stack shares does not begin anew with its matrices
         let stack = rows_per_factor == u64::MAX;
         let matrix_rows = if stack { usize::MAX } else { self.matrix_rows as usize };
+        let factors = Factors { part: 0, dtype: Dtype::F32, rows: rows_per_factor, cols: group };
+        let in_front = factors.factor_rows(&rows, self.matrix_rows).start;
         let (mut out, mut first) = (out, rows.start);
         for (run, codes) in self.codes.runs(rows.clone()).zip(inputs) {
             let count = run.stored.end - run.stored.start;
             let (now, behind) = out.split_at_mut(count as usize * row_bytes);
-            let geometry = Rows {
+            let mut geometry = Rows {
                 cols: self.cols as usize,
                 stride: self.codes.row_bytes as usize,
                 packing: run.packing,
@@ -181,20 +166,23 @@ impl Grouped {
                 group: group.min(self.cols) as usize,
                 rows_per_factor: matrix_rows.min(rows_per_factor as usize),
                 rows_per_matrix: matrix_rows,
-                first: if stack { 0 } else { (first % self.matrix_rows) as usize },
+                first: 0,
             };
-            // the run's rows of factors among those of the tile
-            let skipped = |factors: &[f32]| -> usize {
-                if factors.is_empty() {
-                    return 0;
-                }
-                let f = Factors { part: 0, dtype: Dtype::F32, rows: rows_per_factor, cols: group };
-                let (run, tile) = (first..first + 1, rows.clone());
-                let behind = f.factor_rows(&run, self.matrix_rows).start - f.factor_rows(&tile, self.matrix_rows).start;
-                behind as usize * geometry.groups()
+            // some of the run's rows, so many behind its first
+            let mut some = |skipped: usize, made: &mut [u8]| {
+                let start = first + skipped as u64;
+                let theirs = factors.factor_rows(&(start..start + (made.len() / row_bytes) as u64), self.matrix_rows);
+                let at = |row: u64| (row - in_front) as usize * geometry.groups();
+                let theirs = at(theirs.start)..at(theirs.end);
+                let zeros = if zeros.is_empty() { &zeros[..] } else { &zeros[theirs.clone()] };
+                geometry.first = if stack { 0 } else { (start % self.matrix_rows) as usize };
+                let codes = &codes.bytes[skipped * geometry.stride..];
+                Ok(kernel::rows(&geometry, codes, &scales[theirs], zeros, dtype, made)?)
             };
-            let (scales, zeros) = (&scales[skipped(&scales)..], &zeros[skipped(&zeros)..]);
-            make(&geometry, codes.bytes, scales, zeros, dtype, now)?;
+            match &mut room {
+                None => some(0, now)?,
+                Some(room) => cells::past(row_bytes, room, now, some)?,
+            }
             (out, first) = (behind, first + count);
         }
         Ok(())

@@ -71,17 +71,6 @@ impl Rows {
     pub fn groups(&self) -> usize {
         self.cols.div_ceil(self.group.max(1))
     }
-
-    /// Which row of its matrix that with this number is.
-    pub fn in_matrix(&self, row: usize) -> usize {
-        (self.first + row) % self.rows_per_matrix
-    }
-
-    /// How many rows of factors are in front of that of the row with this number.
-    pub fn factor_row(&self, row: usize) -> usize {
-        let matrices = (self.first + row) / self.rows_per_matrix * self.rows_per_matrix.div_ceil(self.rows_per_factor);
-        matrices + self.in_matrix(row) / self.rows_per_factor - self.first / self.rows_per_factor
-    }
 }
 
 /// Makes rows from codes, scales and zero points: the parts are the codes, the scales and the zero points (may be
