@@ -16,14 +16,14 @@ const ELEMENTS: usize = 1 << 13;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for name in BlockFormat::all().iter().map(|format| format.name) {
+    for format in BlockFormat::all() {
+        let name = format.name;
         for dtype in [Dtype::BF16, Dtype::F32] {
             for &(build, metrics) in BUILDS {
                 if build == "baseline" && !KINDS.contains(&name) {
                     continue;
                 }
                 cases.push(Case::new(format!("kernel {name} to {dtype}, {build}"), metrics, move || {
-                    let format = BlockFormat::from_name(name).expect(name);
                     let count = ELEMENTS / format.block_len as usize * format.block_bytes as usize;
                     // scales of up to one: neither NaN nor subnormal, as in real weights
                     let blocks: Vec<u8> =
