@@ -67,6 +67,7 @@ mod record;
 mod ring;
 mod sys;
 mod told;
+mod tracefs;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -78,6 +79,7 @@ use std::time::{Duration, Instant};
 use self::cpus::Cpus;
 use self::points::{Plan, Probe};
 use self::told::{Teller, Told};
+use self::tracefs::Tracefs;
 use super::{Want, drained, monotonic};
 use crate::error::Result;
 use crate::event::{Event, EventSource, Inode, Sight, Waker};
@@ -99,6 +101,8 @@ pub struct Options {
     pub own: bool,
     /// Where trace points may be, the first that has them is taken.
     pub tracefs: Vec<PathBuf>,
+    /// Whether tracefs is mounted for a moment where nobody else sees it, if it is at none of these.
+    pub mount: bool,
     /// Trace points, as in `readahead/page_cache_sync_ra`, that are not used even if the kernel has them.
     pub without: BTreeSet<String>,
     /// Where the files are that will be watched: on btrfs, overlayfs and their like each is read there, to learn how trace
@@ -114,6 +118,7 @@ impl Options {
             watermark: 64 << 10,
             own: false,
             tracefs: ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from).into(),
+            mount: true,
             without: BTreeSet::new(),
             root: None,
         }
@@ -180,9 +185,9 @@ impl Perf {
     ///
     /// As [`misses`](Self::misses).
     pub fn new(want: Want, options: Options) -> Result<Self> {
-        let tracefs = points::tracefs(&options.tracefs)?;
-        let plan = points::plan(want, tracefs, &options.without)?;
-        let reads = points::of_reads(tracefs, &options.without);
+        let tracefs = Tracefs::find(&options.tracefs, options.mount)?;
+        let plan = points::plan(want, tracefs.path(), &options.without)?;
+        let reads = points::of_reads(tracefs.path(), &options.without);
         let (waker, wake) = Waker::new()?;
         Ok(Self {
             want,

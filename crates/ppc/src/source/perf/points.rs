@@ -1,7 +1,7 @@
 //! Which trace points tell what, and what this kernel has of them.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::format::{Field, Format};
 use crate::error::{Error, ErrorKind, Result};
@@ -125,24 +125,6 @@ pub(crate) struct Plan {
     pub(crate) sight: Sight,
 }
 
-/// The directory of trace points.
-pub(crate) fn tracefs(among: &[PathBuf]) -> Result<&Path> {
-    let have = |path: &&PathBuf| path.join("events/filemap").is_dir();
-    among.iter().find(have).map(PathBuf::as_path).ok_or_else(|| {
-        let first = among.first().map(|path| path.display().to_string()).unwrap_or_default();
-        Error::new(ErrorKind::Unavailable(match among.iter().find_map(|path| std::fs::read_dir(path).err()) {
-            Some(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                format!(
-                    "trace points are read at {first}, which needs root; fanotify needs root as well, shim does not"
-                )
-            }
-            _ => format!(
-                "no trace points at {first}; as root: mount -t tracefs tracefs {first} (the kernel needs CONFIG_FTRACE)"
-            ),
-        }))
-    })
-}
-
 /// What tells of a read whose file it is: of every read, or where the kernel has no such trace point, of those that bring
 /// pages.
 pub(crate) fn of_reads(tracefs: &Path, absent: &BTreeSet<String>) -> Option<Probe> {
@@ -252,16 +234,6 @@ mod tests {
         let dir = made(&all, &["s_dev", "inode", "index"]);
         let error = super::plan(Want::Misses, dir.path(), &none).unwrap_err().to_string();
         assert!(error.contains("readahead/page_cache_sync_ra") && error.contains("add_to_page_cache"), "{error}");
-    }
-
-    #[test]
-    fn without_tracefs_the_message_says_how_to_mount_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let paths = [dir.path().join("tracing"), dir.path().to_owned()];
-        let error = tracefs(&paths).unwrap_err().to_string();
-        assert!(error.contains("mount -t tracefs"), "{error}");
-        let made = made(&[FAULT], FIELDS);
-        assert_eq!(tracefs(&[dir.path().into(), made.path().into()]).unwrap(), made.path());
     }
 
     #[test]
