@@ -12,6 +12,7 @@ mod progress;
 mod queue;
 mod route;
 mod there;
+mod threads;
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -29,10 +30,11 @@ use queue::{Item, Lent, Piece, Queue};
 use route::{Reads, Route};
 use zeropool::BufferPool;
 
-pub(crate) use failure::{Failure, threads};
+pub(crate) use failure::Failure;
 pub(crate) use pace::{Course, Pace, STEP, unless_stopped};
 pub use progress::Progress;
 pub(crate) use progress::Watch;
+pub(crate) use threads::{threads, threads_for};
 
 /// Carries out a plan with this many threads (0: one per core).
 ///
@@ -71,7 +73,7 @@ fn run(
     threads: usize,
     course: &Course<'_>,
 ) -> Result<()> {
-    let threads = failure::threads(threads);
+    let threads = threads_for(threads, plan.nbytes());
     if sink.lend().is_some() {
         let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), course, None);
         return crew.run(loader, threads);

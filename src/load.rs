@@ -195,7 +195,7 @@ pub(crate) fn refused(error: zeropool::GetError, pool: &BufferPool) -> Error {
     match error {
         Spent { len, .. } | TooLarge { len, .. } | TimedOut { len } => {
             let what = format!("a buffer of the pool ({error})");
-            let allowed = pool.stats().budget as u64;
+            let allowed = pool.budget() as u64;
             over(len as u64, allowed, what, "budget")
         }
         OutOfMemory { source, .. } | Pin { source, .. } => source.into(),

@@ -69,7 +69,9 @@ fn every_source_gives_the_same_summary() {
         for kind in ["file", "memory", "reader", "cursor", "func"] {
             assert_eq!(outcome(kind), expected, "{kind}: {}", path.display());
         }
-        let zip = format.name == "npz" || std::fs::read(&path).unwrap().starts_with(b"PK");
+        let bytes = std::fs::read(&path).unwrap();
+        // an archive is read from its end on, which is at hand if it came with the first bytes
+        let zip = bytes.len() > 4096 && (format.name == "npz" || bytes.starts_with(b"PK"));
         for kind in ["stream", "trickle"] {
             let found = outcome(kind);
             if zip {

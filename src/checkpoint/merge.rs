@@ -16,7 +16,9 @@ pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoin
     for (file, Part { source, mut catalog }) in parts.into_iter().enumerate() {
         sources.push(source);
         let Some(whole) = &mut whole else {
-            keys.extend(catalog.metadata.iter().map(|(key, _)| key.into()));
+            if several {
+                keys.extend(catalog.metadata.iter().map(|(key, _)| key.into()));
+            }
             whole = Some(catalog);
             continue;
         };

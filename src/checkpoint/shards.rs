@@ -13,29 +13,39 @@ use crate::json::Pairs;
 use crate::limits::Budget;
 use crate::metadata::Value;
 
-use super::{Checkpoint, OpenOptions, Part, merge, read_path};
+use super::{Checkpoint, Found, OpenOptions, Part, find, merge, read_part, read_path};
 
 const INDEX: &str = ".index.json";
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     let budget = Budget::new(options.limits);
-    if path.is_dir() {
-        let choice = choose(path)?;
-        let mut checkpoint = match choice.files.as_slice() {
-            [one] => open_file(one, options, &budget)?,
-            files => merge::merge(read_all(files, options, &budget)?, options)?,
-        };
-        checkpoint.catalog.warnings.extend(choice.warning);
-        return Ok(checkpoint);
+    if is_index(path) && !path.is_dir() {
+        return open_index(path, options, &budget);
     }
-    open_file(path, options, &budget)
+    let part = match find(path, options, &budget)? {
+        Found::Directory => return open_directory(path, options, &budget),
+        Found::File(source) => read_part(source, Some(path), options, &budget)?,
+    };
+    with_the_others(path, part, options, &budget)
 }
 
-fn open_file(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
-    if file_name(path).ends_with(INDEX) {
-        return open_index(path, options, budget).map_err(|e| e.in_file(path).in_format("index"));
-    }
-    let part = read_path(path, options, budget)?;
+fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+    let choice = choose(path)?;
+    let mut checkpoint = match choice.files.as_slice() {
+        [one] if is_index(one) => open_index(one, options, budget)?,
+        [one] => with_the_others(one, read_path(one, options, budget)?, options, budget)?,
+        files => merge::merge(read_all(files, options, budget)?, options)?,
+    };
+    checkpoint.catalog.warnings.extend(choice.warning);
+    Ok(checkpoint)
+}
+
+fn is_index(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(INDEX.as_bytes())
+}
+
+/// A file, and where it is a part of a split GGUF the other parts.
+fn with_the_others(path: &Path, part: Part, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
     let parts = part.catalog.metadata.integer("split.count").unwrap_or(1);
     if parts <= 1 || part.catalog.format != gguf::FORMAT.name {
         return merge::merge(vec![part], options);
@@ -62,6 +72,10 @@ struct Index {
 }
 
 fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+    read_index(path, options, budget).map_err(|e| e.in_file(path).in_format("index"))
+}
+
+fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
     // text and tree together take a few times the file
     budget.memory(fs::metadata(path)?.len().saturating_mul(4), "the index")?;
     let text = fs::read(path)?;

@@ -29,8 +29,3 @@ impl Failure {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 }
-
-/// So many threads; as many as there are cores for 0.
-pub(crate) fn threads(asked: usize) -> usize {
-    if asked == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { asked }
-}

@@ -76,7 +76,7 @@ pub(crate) fn read_file(
     asked: Option<&'static Format>,
 ) -> Result<Catalog> {
     let mut first = [0; Head::LEN];
-    let n = cursor.source().read_at(0, &mut first)?;
+    let n = cursor.begin(&mut first)?;
     let bytes = &first[..n];
     let claimed = path.and_then(|path| FORMATS.iter().find(|f| f.claims(path)).copied());
     // Archives are told apart by their members. One that begins with other bytes is tried by its name.

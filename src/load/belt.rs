@@ -9,8 +9,9 @@ mod begin;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use zeropool::{BufferPool, Part, Shared};
 
 use super::coalesce::Coalesced;
@@ -118,7 +119,17 @@ impl<'c> Belt<'c> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
+    }
+
+    /// Whether there is no more to read than one piece.
+    pub(super) fn is_one_piece(&self) -> bool {
+        let from = |bytes: &ByteRange| bytes.start / self.cut.align * self.cut.align;
+        match &*self.list.extents {
+            [] => true,
+            [only] => only.bytes.end().saturating_sub(from(&only.bytes)) <= self.cut.piece as u64,
+            _ => false,
+        }
     }
 
     /// A piece to read. Waits for room if `wait`, else says [`Next::Later`].
@@ -140,7 +151,7 @@ impl<'c> Belt<'c> {
                     return Next::Later;
                 }
             } else if wait || state.beginning {
-                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.room.wait(&mut state);
             } else {
                 return Next::Later;
             }
@@ -240,8 +251,7 @@ impl<'c> Feed<'c> for Belt<'c> {
                 state = self.state();
                 continue;
             }
-            let woken = self.whole.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
-            (state, late) = (woken.0, woken.1.timed_out());
+            late = self.whole.wait_for(&mut state, TICK).timed_out();
         }
     }
 

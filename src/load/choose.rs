@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::facts::{Facts, Kind};
 use super::{Loader, Mapped, Pread};
+use crate::checkpoint::Checkpoint;
 
 /// A loader, and why it was chosen.
 #[derive(Clone, Debug)]
@@ -21,6 +22,22 @@ const WARM: f64 = 0.9;
 const COLD: f64 = 0.5;
 /// Below these bytes starting a ring and opening the files again costs more than it saves.
 const SMALL: u64 = 8 << 20;
+/// Up to these bytes looking where a file lies takes longer than it saves.
+const AT_ONCE: u64 = 256 << 10;
+
+/// As [`choose`], looking at no more than what decides: of a small file at its length, since it is copied sooner than
+/// it is mapped; and what is in memory, as files of a few pages are since they were opened, needs no loader to be copied.
+pub(super) fn choose_for(checkpoint: &Checkpoint, own: bool) -> Choice {
+    match checkpoint.sources() {
+        [only] if only.in_memory().is_some() => {
+            Choice { loader: Arc::new(Mapped::new()), why: "the bytes are in memory".to_owned() }
+        }
+        [only] if only.len().is_some_and(|len| len <= AT_ONCE) => {
+            Choice { loader: Arc::new(Pread::new().threads(1)), why: "small: read at once".to_owned() }
+        }
+        _ => choose(&Facts::of(checkpoint), own),
+    }
+}
 
 /// Picks a loader. `own`: the caller wants memory of its own, rather than the mapped file lent.
 ///
@@ -30,7 +47,7 @@ const SMALL: u64 = 8 << 20;
 /// | network file system | [`Pread`], never a map |
 /// | warm, lent | [`Mapped`] |
 /// | warm, owned | [`Pread`] |
-/// | small | [`Pread`], one thread |
+/// | cold and small | [`Pread`], one thread |
 /// | cold | direct reads: io_uring, or threads |
 /// | between | [`Pread`] |
 pub fn choose(facts: &Facts, own: bool) -> Choice {

@@ -1,6 +1,7 @@
 //! What was loaded.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use super::run::Task;
 use super::{Choice, Chunk, Way};
@@ -13,7 +14,8 @@ use crate::tensor::Element;
 #[derive(Clone, Debug)]
 pub struct Loaded<'c> {
     tensors: Vec<LoadedTensor<'c>>,
-    names: HashMap<&'c str, usize>,
+    /// Made when one is first asked for.
+    names: OnceLock<HashMap<&'c str, usize>>,
     choice: Choice,
     way: Option<Way>,
 }
@@ -35,8 +37,7 @@ type Next<'r, 'c> = &'r mut dyn FnMut() -> Option<Result<LoadedTensor<'c>>>;
 
 impl<'c> Loaded<'c> {
     pub(super) fn new(tensors: Vec<LoadedTensor<'c>>, choice: Choice, way: Option<Way>) -> Self {
-        let names = tensors.iter().enumerate().map(|(i, tensor)| (tensor.name(), i)).collect();
-        Self { tensors, names, choice, way }
+        Self { tensors, names: OnceLock::new(), choice, way }
     }
 
     /// The tensors, in the order in which they were loaded.
@@ -46,7 +47,8 @@ impl<'c> Loaded<'c> {
 
     /// The tensor with this name.
     pub fn get(&self, name: &str) -> Option<&LoadedTensor<'c>> {
-        self.names.get(name).map(|&i| &self.tensors[i])
+        let named = || self.tensors.iter().enumerate().map(|(i, tensor)| (tensor.name(), i)).collect();
+        self.names.get_or_init(named).get(name).map(|&i| &self.tensors[i])
     }
 
     /// Which loader brought them, and why it was chosen.

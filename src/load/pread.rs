@@ -133,11 +133,17 @@ impl Pread {
         let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
         let list = coalesce(reads, reading.gap, EXTENT);
         let belt = Belt::new(reading, list, Cut { piece, align }, tally);
+        // for one piece a thread would be started to be waited for; if there is no room yet, it waits for that as well
+        if belt.is_one_piece() && fill(&belt, &files, false) {
+            return body(&belt);
+        }
         let threads = crate::execute::threads(self.threads);
         thread::scope(|scope| {
             let end = belt.end();
             let spawn = |number| {
-                let fill = || fill(&belt, &files);
+                let fill = || {
+                    fill(&belt, &files, true);
+                };
                 thread::Builder::new().name(format!("pread-{number}")).spawn_scoped(scope, fill)
             };
             let mut crew = vec![spawn(0).map_err(Error::from)?];
@@ -152,13 +158,19 @@ impl Pread {
     }
 }
 
-fn fill(belt: &Belt<'_>, files: &Files<'_>) {
+/// Reads what there is to read, and says whether that is all; waits for room if `wait`.
+fn fill(belt: &Belt<'_>, files: &Files<'_>, wait: bool) -> bool {
     let _guard = belt.guard();
-    while let Next::Piece(piece, mut part) = belt.next(true) {
+    loop {
+        let (piece, mut part) = match belt.next(wait) {
+            Next::Piece(piece, part) => (piece, part),
+            Next::Later => return false,
+            Next::Over => return true,
+        };
         match files.read(piece, &mut part) {
             Ok(n) if n >= piece.wanted => belt.filled(piece, part),
-            Ok(n) => return belt.failed(piece.file, piece.start + n as u64, &shrunk()),
-            Err(e) => return belt.failed(piece.file, piece.start, &e),
+            Ok(n) => belt.failed(piece.file, piece.start + n as u64, &shrunk()),
+            Err(e) => belt.failed(piece.file, piece.start, &e),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::loaded::LoadedTensor;
 use super::{Chunk, Feed, room};
 use crate::catalog::ByteRange;
 use crate::error::Result;
-use crate::execute::{Course, Pace, Watch};
+use crate::execute::{Course, Pace, Watch, threads_for};
 use crate::tensor::Tensor;
 
 /// A tensor to be loaded, or a part of one.
@@ -102,13 +102,17 @@ impl<'r, 'c> Run<'r, 'c> {
         }
     }
 
-    /// Loads every tensor; with several threads only if there is something to do besides waiting.
+    /// Loads every tensor; with several threads only if there is enough to do besides waiting.
     pub(super) fn all(&self, feed: &dyn Feed<'c>, threads: usize) -> Result<()> {
         let busy =
             |task: &&Task<'_>| task.tensor.is_guarded() || !matches!(task.origin, Origin::Read(_) | Origin::Same(_));
-        let busy = self.tasks.iter().filter(busy).count();
+        let (busy, bytes) = self
+            .tasks
+            .iter()
+            .filter(busy)
+            .fold((0, 0u64), |(n, all), task| (n + 1, all.saturating_add(task.runs.nbytes())));
         thread::scope(|scope| {
-            for _ in 1..crate::execute::threads(threads).min(busy) {
+            for _ in 1..threads_for(threads, bytes).min(busy) {
                 // one is enough
                 let _ = thread::Builder::new().name("load".into()).spawn_scoped(scope, || self.worker(feed));
             }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use zeropool::BufferPool;
 
+use super::choose::choose_for;
 use super::cut::Cut;
 use super::loaded::{Loaded, LoadedTensor, Stream};
 use super::run::{Origin, Run, Task, tasks};
-use super::{Choice, Facts, Feed, Loader, Reading, Way, choose};
+use super::{Choice, Feed, Loader, Reading, Way};
 use crate::catalog::{ByteRange, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -246,7 +247,7 @@ impl<'c> Load<'c> {
     fn fits(&self, tasks: &[Task<'_>], pool: &BufferPool) -> Result<()> {
         let own = tasks.iter().filter(|task| !matches!(task.origin, Origin::Same(_)));
         let needed = own.map(|task| task.runs.nbytes()).fold(0, u64::saturating_add);
-        let allowed = pool.stats().budget as u64;
+        let allowed = pool.budget() as u64;
         if self.own && needed > allowed {
             let what = "all tensors in memory at once".to_owned();
             return Err(over(needed, allowed, what, "budget"));
@@ -262,7 +263,7 @@ impl<'c> Load<'c> {
         ahead: u64,
         body: &mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send),
     ) -> Result<(Choice, Option<Way>)> {
-        let choice = self.choice.clone().unwrap_or_else(|| choose(&Facts::of(self.checkpoint), self.own));
+        let choice = self.choice.clone().unwrap_or_else(|| choose_for(self.checkpoint, self.own));
         // of a part no more is read than the pages that it is in
         let gap = if self.cut.is_some() { 4095 } else { super::GAP };
         let reading = Reading { checkpoint: self.checkpoint, pool: pool.clone(), ahead, gap };

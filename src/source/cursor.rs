@@ -46,6 +46,18 @@ impl<'s> Cursor<'s> {
         }
     }
 
+    /// Copies the first bytes, as many as there are, and leaves them at hand: what begins here is read from them.
+    pub(crate) fn begin(&mut self, first: &mut [u8]) -> Result<usize> {
+        let there = |cursor: &Self| first.len().min(usize::try_from(cursor.remaining()).unwrap_or(usize::MAX));
+        let mut n = there(self);
+        if self.peek(n, "the first bytes").is_err() {
+            // a source without a length has learned where it ends
+            n = there(self);
+        }
+        first[..n].copy_from_slice(&self.peek(n, "the first bytes")?[..n]);
+        Ok(n)
+    }
+
     pub(crate) fn budget(&self) -> &'s Budget {
         self.budget
     }

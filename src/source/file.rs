@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::io;
 
-use super::{Source, fill};
+use super::{Source, copy_at, fill};
 
 /// A file read with positioned reads; the file's own position is neither used nor moved (on Windows it moves).
 ///
@@ -9,6 +9,8 @@ use super::{Source, fill};
 pub struct FileSource {
     file: File,
     len: u64,
+    /// All of a small file: one read, where header and tensors would take one each.
+    whole: Option<Box<[u8]>>,
 }
 
 impl FileSource {
@@ -21,13 +23,30 @@ impl FileSource {
         if meta.is_dir() {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory"));
         }
-        let source = Self { len: meta.len(), file };
+        Ok(Self::sized(file, meta.len(), false))
+    }
+
+    /// Takes an open file whose length was just read; if `keep` and it is [`SMALL`], reads and keeps it.
+    pub(crate) fn sized(file: File, len: u64, keep: bool) -> Self {
+        let mut source = Self { len, file, whole: None };
+        if keep && len <= SMALL {
+            let mut whole = vec![0; usize::try_from(len).unwrap_or(0)];
+            // what cannot be read now says why when it is asked for
+            source.whole = source.read_at(0, &mut whole).is_ok_and(|n| n == whole.len()).then(|| whole.into());
+        }
         // Headers are read in windows of our own; the system's read-ahead would bring 128 KiB more
-        // for each place that is touched.
-        source.advise(0, 0, Advice::Random);
-        Ok(source)
+        // for each place that is touched. A file that is no longer may as well come whole.
+        if len > READ_AHEAD {
+            source.advise(0, 0, Advice::Random);
+        }
+        source
     }
 }
+
+/// Bytes that take hardly longer to be read than a page.
+pub(crate) const SMALL: u64 = 16 << 10;
+/// What Linux reads ahead if it is told nothing.
+const READ_AHEAD: u64 = 128 << 10;
 
 /// What the system is told of a file.
 #[derive(Clone, Copy)]
@@ -64,7 +83,14 @@ impl Source for FileSource {
         Some(self.len)
     }
 
+    fn in_memory(&self) -> Option<&[u8]> {
+        self.whole.as_deref()
+    }
+
     fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if let Some(whole) = &self.whole {
+            return Ok(copy_at(whole, start, buf));
+        }
         let mut at = start;
         fill(buf, |buf| {
             #[cfg(unix)]

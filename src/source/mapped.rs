@@ -28,6 +28,11 @@ impl Mapped {
     pub fn new(file: File) -> io::Result<Self> {
         Ok(Self { file: FileSource::new(file)?, map: OnceLock::new() })
     }
+
+    /// As [`FileSource::sized`].
+    pub(crate) fn sized(file: File, len: u64, keep: bool) -> Self {
+        Self { file: FileSource::sized(file, len, keep), map: OnceLock::new() }
+    }
 }
 
 impl Source for Mapped {
@@ -39,7 +44,14 @@ impl Source for Mapped {
         self.file.read_at(start, buf)
     }
 
+    fn in_memory(&self) -> Option<&[u8]> {
+        self.file.in_memory()
+    }
+
     fn mapped(&self) -> Option<&[u8]> {
+        if let Some(whole) = self.in_memory() {
+            return Some(whole);
+        }
         let map = self.map.get_or_init(|| {
             // SAFETY: the map is private to this value, read-only, and lives as long as every slice
             // borrowed from it. That no one truncates or rewrites the file meanwhile cannot be proved

@@ -24,6 +24,7 @@ mod stream;
 use std::io;
 
 pub use file::FileSource;
+pub(crate) use file::SMALL;
 pub use func::Func;
 #[cfg(feature = "mmap")]
 pub use mapped::Mapped;

@@ -186,6 +186,12 @@ impl BufferPool {
         self.engine().settings.node
     }
 
+    /// Bytes that the pool may hold, in use and free.
+    #[must_use]
+    pub fn budget(&self) -> usize {
+        self.engine().ledger.limit()
+    }
+
     /// What the pool did, and what it holds. Looks at every class; not for inner loops.
     #[must_use]
     pub fn stats(&self) -> Stats {

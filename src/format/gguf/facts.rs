@@ -1,7 +1,7 @@
 //! What a person asks of a GGUF first, gathered from its keys.
 
 use crate::catalog::{Catalog, Endian};
-use crate::metadata::Value;
+use crate::metadata::{Metadata, Value};
 
 /// `llama_ftype` of llama.cpp: what most of the weights were quantised to.
 static FILE_TYPES: &[(u64, &str)] = &[
@@ -41,12 +41,13 @@ static FILE_TYPES: &[(u64, &str)] = &[
 ];
 
 pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alignment: u32) {
-    catalog.detail("version", Value::U64(u64::from(version)));
-    catalog.detail("endian", Value::text(if endian == Endian::Big { "big" } else { "little" }));
-    catalog.detail("alignment", Value::U64(u64::from(alignment)));
-    let text = |key: &str| catalog.metadata.text(key).map(str::to_owned);
-    let mut facts: Vec<(&str, Value)> = Vec::new();
-    let architecture = text("general.architecture");
+    let Catalog { metadata, details, .. } = catalog;
+    let number = |details: &mut Metadata, name: &str, key: &str| {
+        metadata.integer(key).into_iter().for_each(|n| details.push(name, Value::U64(n)));
+    };
+    details.push("version", Value::U64(u64::from(version)));
+    details.push("endian", Value::text(if endian == Endian::Big { "big" } else { "little" }));
+    details.push("alignment", Value::U64(u64::from(alignment)));
     for (name, key) in [
         ("architecture", "general.architecture"),
         ("name", "general.name"),
@@ -54,27 +55,20 @@ pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alig
         ("tokenizer", "tokenizer.ggml.model"),
         ("pre_tokenizer", "tokenizer.ggml.pre"),
     ] {
-        facts.extend(text(key).map(|value| (name, Value::text(value))));
+        metadata.text(key).into_iter().for_each(|value| details.push(name, Value::text(value)));
     }
-    if let Some(Value::Array(tokens)) = catalog.metadata.get("tokenizer.ggml.tokens") {
-        facts.push(("vocabulary", Value::U64(tokens.len)));
+    if let Some(Value::Array(tokens)) = metadata.get("tokenizer.ggml.tokens") {
+        details.push("vocabulary", Value::U64(tokens.len));
     }
-    if let Some(architecture) = architecture {
-        for (name, key) in
-            [("context_length", "context_length"), ("blocks", "block_count"), ("embedding", "embedding_length")]
-        {
-            let value = catalog.metadata.integer(&format!("{architecture}.{key}"));
-            facts.extend(value.map(|n| (name, Value::U64(n))));
-        }
+    if let Some(architecture) = metadata.text("general.architecture") {
+        number(details, "context_length", &format!("{architecture}.context_length"));
+        number(details, "blocks", &format!("{architecture}.block_count"));
+        number(details, "embedding", &format!("{architecture}.embedding_length"));
     }
-    if let Some(id) = catalog.metadata.integer("general.file_type") {
+    if let Some(id) = metadata.integer("general.file_type") {
         let known = FILE_TYPES.iter().find(|f| f.0 == id);
-        facts.push(("file_type", known.map_or(Value::U64(id), |f| Value::text(f.1))));
+        details.push("file_type", known.map_or(Value::U64(id), |f| Value::text(f.1)));
     }
-    for (name, key) in [("split_no", "split.no"), ("split_count", "split.count")] {
-        facts.extend(catalog.metadata.integer(key).map(|n| (name, Value::U64(n))));
-    }
-    for (name, value) in facts {
-        catalog.detail(name, value);
-    }
+    number(details, "split_no", "split.no");
+    number(details, "split_count", "split.count");
 }

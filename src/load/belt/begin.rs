@@ -1,8 +1,8 @@
 //! Beginning an extent: its buffer, and the pieces it is cut into.
 
-use std::sync::MutexGuard;
 use std::time::Instant;
 
+use parking_lot::MutexGuard;
 use zeropool::{Buffer, GetError};
 
 use super::super::PATIENCE;
@@ -50,7 +50,7 @@ impl Belt<'_> {
     /// may hold what we wait for.
     fn buffer(&self, len: u64, wait: bool) -> Result<Option<Buffer>, Fault> {
         let fault = |text: String, os| {
-            let budget = self.pool.stats().budget as u64;
+            let budget = self.pool.budget() as u64;
             Fault::Pool { needed: len, text, os, budget }
         };
         let size = usize::try_from(len).map_err(|_| fault("more than this machine can address".into(), None))?;
