@@ -43,7 +43,7 @@ pub fn case(file: &str, python: Result<String, String>) -> Case {
 
 /// The peer that this program may have been built without, for files that it reads, and why.
 pub fn candle_left_out(extension: &str) -> Vec<(String, String)> {
-    let reads = !cfg!(feature = "candle") && ["safetensors", "gguf"].contains(&extension);
+    let reads = !cfg!(feature = "candle") && ["safetensors", "gguf", "pth", "npz"].contains(&extension);
     let why = "this program was built without its feature `candle`";
     reads.then(|| ("candle-core".to_owned(), why.to_owned())).into_iter().collect()
 }

@@ -22,6 +22,7 @@
 mod alternate;
 mod child;
 mod experiments;
+mod fixtures;
 mod inspect;
 mod kernels;
 mod load;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         ["kernel", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
         ["scheme", name, side] => schemes::one(name, side),
         ["load-one", variant, file, cache] => load::one(variant, file, cache),
+        ["fixtures-one", variant, list, cache] => fixtures::one(variant, list, cache),
         ["pool-one", variant, case @ ..] => pool::one(variant, case),
         ["experiment", name, variant, args @ ..] => experiments::one(name, variant, args),
         ["remember-peer", file, out, threads] => remember::peer(file, out, threads),

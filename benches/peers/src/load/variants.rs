@@ -104,7 +104,13 @@ pub static VARIANTS: &[Variant] = &[
         },
     },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9: safetensors::load", reads: &["safetensors"], load: super::candle::load },
+    Variant { name: "candle-core 0.9: safetensors::load", reads: &["safetensors"], load: super::candle::safetensors },
+    #[cfg(feature = "candle")]
+    Variant { name: "candle-core 0.9: pickle::read_all", reads: &["pth"], load: super::candle::pth },
+    #[cfg(feature = "candle")]
+    Variant { name: "candle-core 0.9: Tensor::read_npz", reads: &["npz"], load: super::candle::npz },
+    #[cfg(feature = "candle")]
+    Variant { name: "candle-core 0.9: gguf_file, each tensor", reads: &["gguf"], load: super::candle::gguf },
     Variant { name: "npyz 0.8", reads: &["npz"], load: npyz },
     Variant { name: "limit: memcpy of as many bytes", reads: &[], load: |held, path| copied(held, file_len(path)) },
 ];

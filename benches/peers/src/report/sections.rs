@@ -2,7 +2,7 @@
 
 use super::{options::Options, python};
 use crate::alternate::Case;
-use crate::{inspect, kernels, load, make, pool, remember, schemes};
+use crate::{fixtures, inspect, kernels, load, make, pool, remember, schemes};
 
 /// Makes a case just before it runs; says why if it cannot.
 pub type Make = Box<dyn FnOnce(&Options) -> Result<Case, String>>;
@@ -23,6 +23,7 @@ pub struct Section {
 pub static SECTIONS: &[Section] = &[
     Section { name: "inspect", minutes: 6.0, jobs: inspect_jobs },
     Section { name: "load", minutes: 14.0, jobs: load_jobs },
+    Section { name: "fixtures", minutes: 4.0, jobs: fixtures::jobs },
     Section { name: "cold", minutes: 6.0, jobs: cold_jobs },
     Section { name: "dequantise", minutes: 15.0, jobs: dequantise_jobs },
     Section { name: "large", minutes: 2.0, jobs: large_jobs },
