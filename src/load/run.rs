@@ -41,6 +41,9 @@ pub(super) enum Origin {
 /// Runs of one tensor that are read one by one; more are read as one, with what is between them.
 const RUNS: u64 = 1 << 16;
 
+/// Bytes whose checking takes as long as beginning with a tensor; of what is far away one asks for several at once.
+const LEAST: u64 = 4 << 10;
+
 /// What the loader is asked to read, and which task wants it. `keep`: tensors stay, so that those of the same bytes
 /// may share them.
 pub(super) fn tasks<'c>(
@@ -110,7 +113,7 @@ impl<'r, 'c> Run<'r, 'c> {
             .tasks
             .iter()
             .filter(busy)
-            .fold((0, 0u64), |(n, all), task| (n + 1, all.saturating_add(task.runs.nbytes())));
+            .fold((0, 0u64), |(n, all), task| (n + 1, all.saturating_add(task.runs.nbytes().max(LEAST))));
         thread::scope(|scope| {
             for _ in 1..threads_for(threads, bytes).min(busy) {
                 // one is enough

@@ -103,6 +103,10 @@ impl Source for FileSource {
     }
 
     fn will_need(&self, start: u64, len: u64) {
+        #[cfg(target_os = "linux")]
+        if super::resident::seems_resident(std::os::fd::AsFd::as_fd(&self.file), start, len) {
+            return;
+        }
         self.advise(start, len.max(1), Advice::WillNeed);
     }
 

@@ -38,12 +38,34 @@ pub(crate) fn resident(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
     if len == 0 {
         return Some(0);
     }
-    let pages = by_cachestat(fd, len).or_else(|| by_mincore(fd, len))?;
+    let pages = by_cachestat(fd, 0, len).or_else(|| by_mincore(fd, len))?;
     Some(pages.saturating_mul(rustix::param::page_size() as u64).min(len))
 }
 
-fn by_cachestat(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
-    let range = Range { off: 0, len };
+/// Bytes between places that are looked at, and of each place.
+const STRIDE: u64 = 4 << 20;
+const PLACE: u64 = 64 << 10;
+
+/// Whether these bytes are in the page cache, by the look of a place in every 4 MiB: a look at all of them would take as
+/// long as asking for them. No, if the kernel does not say.
+pub(crate) fn seems_resident(fd: BorrowedFd<'_>, start: u64, len: u64) -> bool {
+    let page = rustix::param::page_size() as u64;
+    let mut at = start;
+    while at < start.saturating_add(len) {
+        // the last place of a stretch, so that what is just on its way is not taken for all of it
+        let end = at.saturating_add(STRIDE).min(start.saturating_add(len));
+        let from = end.saturating_sub(PLACE).max(at) / page * page;
+        if by_cachestat(fd, from, end - from) != Some((end - from).div_ceil(page)) {
+            return false;
+        }
+        at = end;
+    }
+    true
+}
+
+/// Pages in memory, of `len` bytes (not 0) from `off`.
+fn by_cachestat(fd: BorrowedFd<'_>, off: u64, len: u64) -> Option<u64> {
+    let range = Range { off, len };
     let mut stat = Stat::default();
     // SAFETY: the kernel reads one structure and writes the other, both of its own layout and alive during the call.
     let done = unsafe { libc::syscall(CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
@@ -122,7 +144,7 @@ mod tests {
         file.write_all_at(&vec![1; usize::try_from(len - hole).unwrap()], hole).unwrap();
         for len in [1, hole, hole + 4096, hole + 4097, len, len + (1 << 20), u64::MAX] {
             let by_mincore = by_mincore(file.as_fd(), len).expect("a file of our own");
-            if let Some(by_cachestat) = by_cachestat(file.as_fd(), len) {
+            if let Some(by_cachestat) = by_cachestat(file.as_fd(), 0, len) {
                 assert_eq!(by_mincore, by_cachestat, "of {len} bytes");
             }
         }
@@ -130,11 +152,16 @@ mod tests {
         assert_eq!(by_mincore(file.as_fd(), hole), Some(0));
         assert_eq!(by_mincore(file.as_fd(), len), Some((len - hole).div_ceil(page)));
         assert_eq!(resident(file.as_fd(), len).unwrap(), ((len - hole).div_ceil(page) * page).min(len));
+        assert!(!seems_resident(file.as_fd(), 0, len), "the hole");
+        if by_cachestat(file.as_fd(), 0, 1).is_some() {
+            assert!(seems_resident(file.as_fd(), hole, len - hole) && seems_resident(file.as_fd(), len - 1, 1));
+            assert!(!seems_resident(file.as_fd(), hole - 1, 1));
+        }
         // what is let go is gone for both; a file system in memory lets go of nothing
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, hole, std::num::NonZeroU64::new(4 << 20), rustix::fs::Advice::DontNeed).unwrap();
         let left = by_mincore(file.as_fd(), len);
-        assert!(by_cachestat(file.as_fd(), len).is_none_or(|pages| Some(pages) == left), "{left:?}");
+        assert!(by_cachestat(file.as_fd(), 0, len).is_none_or(|pages| Some(pages) == left), "{left:?}");
         assert!(left > Some(0));
     }
 
