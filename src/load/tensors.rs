@@ -70,7 +70,7 @@ pub fn load(checkpoint: &Checkpoint) -> Load<'_> {
 }
 
 impl<'c> Load<'c> {
-    /// Uses this loader instead of the one that [`choose`] picks.
+    /// Uses this loader instead of the one that [`choose`](crate::load::choose) picks.
     #[must_use]
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
         self.choice = Some(Choice { loader: Arc::new(loader), why: "as asked".into() });

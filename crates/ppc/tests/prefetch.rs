@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anamnesis_ppc::Prefetch;
 use anamnesis_ppc::cache::{Accelerator, Fill, Node, Options, Prefetcher, Topology};
-use disk::{LONG, MIB, all, cached, disk, drop_all, io, list, slack, until};
+use disk::{LONG, MIB, all, cached, disk, drop_all, io, is_here, list, slack, until};
 
 /// Bytes per second at which a list is under way for long, and a read that was booked not.
 const SLOW: u64 = 8 * MIB;
@@ -33,9 +33,9 @@ fn brings_what_was_asked_and_little_more() {
     prefetcher.submit(&namespace, &list(3, ios)).unwrap();
     assert!(prefetcher.wait(LONG));
     let page = rustix::param::page_size() as u64;
-    assert_eq!(cached(&one, 40 * MIB, 3 * MIB + page), 3 * MIB + page);
-    assert_eq!(cached(&one, 0, 2 * MIB + page), 2 * MIB + page);
-    assert_eq!(cached(&two, 0, page), page);
+    assert!(is_here(&one, 40 * MIB, 3 * MIB + page));
+    assert!(is_here(&one, 0, 2 * MIB + page));
+    assert!(is_here(&two, 0, page));
     let slack = slack(dir.path());
     assert!(cached(&one, 0, 64 * MIB) <= 5 * MIB + 2 * page + 2 * slack);
     assert!(cached(&two, 0, 64 * MIB) <= page + slack);
@@ -62,7 +62,7 @@ fn populates_without_reading_ahead() {
     let prefetcher = Prefetcher::new(options).unwrap();
     prefetcher.submit(&namespace, &list(0, vec![io("0", 4 * MIB, 20 * MIB), io("0", 41 * MIB, 4000)])).unwrap();
     assert!(prefetcher.wait(LONG));
-    assert_eq!((cached(&path, 4 * MIB, 20 * MIB), cached(&path, 41 * MIB, 4000)), (20 * MIB, 4096));
+    assert!(is_here(&path, 4 * MIB, 20 * MIB) && is_here(&path, 41 * MIB, 4000));
     // large folios, or at least nothing but those
     let all_of = cached(&path, 0, 64 * MIB);
     if cached(&path, 40 * MIB, 2 * MIB) == 2 * MIB {
@@ -102,10 +102,13 @@ fn keeps_the_order() {
     prefetcher.set_bandwidth(Some(64 * MIB));
     prefetcher.resume();
     while !prefetcher.wait(Duration::from_millis(10)) {
-        // the second is looked at first, since it may begin between the two looks
-        assert!(cached(&one, 0, 16 * MIB) == 0 || cached(&two, 0, 16 * MIB) == 16 * MIB);
+        // the second is looked at first, since it may begin between the two looks; what was brought of the first is asked of
+        // who brought it, since a machine that is short of memory may have taken it back
+        let begun = cached(&one, 0, 16 * MIB) > 0;
+        let progress = prefetcher.progress();
+        assert!(!begun || progress.bytes_read + progress.bytes_skipped >= 16 * MIB, "{progress:?}");
     }
-    assert_eq!(cached(&one, 0, 16 * MIB), 16 * MIB);
+    assert!(is_here(&one, 0, 16 * MIB));
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn a_newer_list_ends_the_older() {
     prefetcher.set_bandwidth(None);
     assert!(prefetcher.wait(LONG));
     assert_eq!(prefetcher.progress().interrupts, 1);
-    assert_eq!(cached(&dir.path().join("1"), 0, 64 * MIB), 64 * MIB);
+    assert!(is_here(&dir.path().join("1"), 0, 64 * MIB));
     let first = cached(&dir.path().join("0"), 0, 256 * MIB);
     assert!(first < 200 * MIB, "{first} bytes of the list that was superseded");
 }
@@ -186,7 +189,7 @@ fn pauses_and_goes_on_where_it_was() {
     prefetcher.resume();
     assert!(prefetcher.wait(LONG));
     let done = prefetcher.progress();
-    assert_eq!(cached(&dir.path().join("0"), 0, 128 * MIB), 128 * MIB);
+    assert!(is_here(&dir.path().join("0"), 0, 128 * MIB));
     assert_eq!(done.bytes_read + done.bytes_skipped, 128 * MIB);
     assert_eq!(done.interrupts, 0);
 }
@@ -221,7 +224,7 @@ fn files_that_are_gone_or_changed_are_reported_once() {
     let ios = vec![io("0", 0, MIB), io("2", 0, MIB), io("0", 4 * MIB, MIB), io("no such", 0, 1), io("1", 0, 1)];
     prefetcher.submit(&namespace, &list(7, ios)).unwrap();
     assert!(prefetcher.wait(LONG));
-    assert_eq!(cached(&dir.path().join("2"), 0, MIB), MIB);
+    assert!(is_here(&dir.path().join("2"), 0, MIB));
     assert_eq!(cached(&dir.path().join("0"), 0, 8 * MIB), 0);
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 3, "{seen:?}");
@@ -252,7 +255,7 @@ fn files_become_shorter_and_ranges_lie_past_the_end() {
     ];
     prefetcher.submit(&namespace, &list(1, ios)).unwrap();
     assert!(prefetcher.wait(LONG));
-    assert_eq!(cached(&dir.path().join("1"), 0, 8 * MIB), 8 * MIB);
+    assert!(is_here(&dir.path().join("1"), 0, 8 * MIB));
     let progress = prefetcher.progress();
     assert_eq!(progress.errors, 0);
     assert!(progress.past_end >= 5, "{progress:?}");
@@ -290,7 +293,7 @@ fn there_is_never_more_than_there_is_room_for() {
     assert!(prefetcher.progress().no_room > 0);
     allowed.store(u64::MAX, SeqCst);
     assert!(prefetcher.wait(LONG));
-    assert_eq!(cached(&path, 0, 128 * MIB), 128 * MIB);
+    assert!(is_here(&path, 0, 128 * MIB));
 }
 
 #[test]
@@ -304,7 +307,7 @@ fn reads_beside_the_accelerator() {
     let ios = (0..16).map(|mib| anamnesis_ppc::Io { device: Some(mib % 3), ..io("0", u64::from(mib) * MIB, MIB) });
     prefetcher.submit(&namespace, &list(0, ios.collect())).unwrap();
     assert!(prefetcher.wait(LONG));
-    assert_eq!(cached(&dir.path().join("0"), 0, 16 * MIB), 16 * MIB);
+    assert!(is_here(&dir.path().join("0"), 0, 16 * MIB));
 }
 
 /// What this thread has worked, whatever else runs.
@@ -342,7 +345,7 @@ fn closures_that_panic_harm_nobody() {
     let prefetcher = Prefetcher::new(options).unwrap();
     prefetcher.submit(&namespace, &list(0, vec![io("none", 0, MIB), io("0", 0, 8 * MIB)])).unwrap();
     assert!(prefetcher.wait(LONG));
-    assert_eq!(cached(&dir.path().join("0"), 0, 8 * MIB), 8 * MIB);
+    assert!(is_here(&dir.path().join("0"), 0, 8 * MIB));
 }
 
 #[test]

@@ -83,6 +83,12 @@ pub(crate) fn cached(path: &Path, start: u64, len: u64) -> u64 {
     Residency::of(File::open(path).unwrap(), start, len).unwrap().cached
 }
 
+/// Whether these bytes were brought: nearly all of them are there, since a machine that looks for idle memory (DAMON) takes
+/// some back while others are still on their way.
+pub(crate) fn is_here(path: &Path, start: u64, len: u64) -> bool {
+    cached(path, start, len) >= len - len / 8
+}
+
 /// Twice the read-ahead of the device with this directory, which is what may be read beyond a range.
 pub(crate) fn slack(dir: &Path) -> u64 {
     let dev = fs::metadata(dir).map(|meta| std::os::unix::fs::MetadataExt::dev(&meta)).unwrap();
