@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::cache::Residency;
 use anamnesis_ppc::runtime::Options;
 use anamnesis_ppc::source::{self, Fake};
 use anamnesis_ppc::{
@@ -168,8 +167,8 @@ fn the_kernel_tells_of_files_that_came() {
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         path
     };
-    let resident = |path: &Path| Residency::of(File::open(path).unwrap(), 0, 8 << 20).unwrap().cached;
-    if resident(&cold("first")) > 0 {
+    let brought = |path: &Path| disk::brought(path, 0, 8 << 20);
+    if brought(&cold("first")) > 0 {
         return eprintln!("SKIPPED: the file system of {} keeps its files in memory", dir.path().display());
     }
     let runtime = Runtime::new(Options::default()).unwrap();
@@ -202,12 +201,12 @@ fn the_kernel_tells_of_files_that_came() {
         until("the file came", || runtime.status().policies[0].files == 2);
         read(&second);
         until("it is brought, and the one before too", || {
-            resident(&second) == 8 << 20 && resident(&dir.path().join("first")) == 8 << 20
+            brought(&second) == 8 << 20 && brought(&dir.path().join("first")) == 8 << 20
         });
         let third = cold("third");
         until("the file came", || runtime.status().policies[0].files == 3);
         read(&third);
-        until("it is brought", || resident(&third) == 8 << 20);
+        until("it is brought", || brought(&third) == 8 << 20);
         drop(stopped);
     });
 }

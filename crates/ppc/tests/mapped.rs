@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::{env, ptr};
 
 use anamnesis_ppc::cache::{Evictor, Mappers};
-use disk::{MIB, all, cached, disk, until};
+use disk::{MIB, all, cached, disk, is_here, until};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
 const FILE: &str = "PPC_TEST_MAPS";
@@ -57,8 +57,7 @@ fn what_one_process_maps_goes() {
     let path = dir.path().join("0");
     for mappers in [None, Some(Mappers::All)] {
         let child = Mapper::start(&path);
-        let before = cached(&path, 0, 64 * MIB);
-        assert_eq!(before, 64 * MIB);
+        assert!(is_here(&path, 0, 64 * MIB));
         // not asked to take it from them
         let kept = Evictor::new(&namespace).mappers(Mappers::None).evict(&all(&namespace, "0"));
         assert!(kept.left > 32 * MIB && kept.mapped == 0, "{kept:?}");
@@ -88,7 +87,7 @@ fn what_two_processes_map_is_reported() {
     let mappers = Mappers::Processes(vec![two.0.0.id(), two.1.0.id()]);
     let mut evictor = Evictor::new(&namespace).mappers(mappers);
     let evicted = evictor.evict(&all(&namespace, "0"));
-    assert_eq!(evicted.gone + evicted.left, 16 * MIB, "{evicted:?}");
+    assert!(evicted.left > 8 * MIB && evicted.gone + evicted.left <= 16 * MIB, "{evicted:?}");
     assert_eq!(evicted.mapped, evicted.left, "{evicted:?}");
     drop(two);
     assert_eq!(evictor.evict(&all(&namespace, "0")).left, 0);

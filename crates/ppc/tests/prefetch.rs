@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anamnesis_ppc::Prefetch;
 use anamnesis_ppc::cache::{Accelerator, Fill, Node, Options, Prefetcher, Topology};
-use disk::{LONG, MIB, all, cached, disk, drop_all, io, is_here, list, slack, until};
+use disk::{LONG, MIB, all, brought, cached, disk, drop_all, io, is_here, list, slack, until};
 
 /// Bytes per second at which a list is under way for long, and a read that was booked not.
 const SLOW: u64 = 8 * MIB;
@@ -45,13 +45,15 @@ fn brings_what_was_asked_and_little_more() {
     assert!(progress.bytes_read > 0 && progress.bytes_read <= 5 * MIB + 3 * page, "{progress:?}");
     assert_eq!((progress.bytes_read + progress.bytes_skipped) / MIB, 5, "{progress:?}");
     assert_eq!((progress.errors, progress.stale, progress.interrupts, progress.lanes.len()), (0, 0, 0, 0));
-    // the second time there is nothing to do
-    let before = prefetcher.progress();
-    prefetcher.submit(&namespace, &list(3, vec![io("0", 40 * MIB, 3 * MIB)])).unwrap();
-    assert!(prefetcher.wait(LONG));
-    let after = prefetcher.progress();
-    assert_eq!((after.reads, after.bytes_read), (before.reads, before.bytes_read));
-    assert_eq!(after.bytes_skipped - before.bytes_skipped, 3 * MIB);
+    // the second time there is nothing to do, unless the kernel took something back meanwhile
+    until("nothing is read", || {
+        let before = prefetcher.progress();
+        prefetcher.submit(&namespace, &list(3, vec![io("0", 40 * MIB, 3 * MIB)])).unwrap();
+        assert!(prefetcher.wait(LONG));
+        let after = prefetcher.progress();
+        let skipped = after.bytes_skipped - before.bytes_skipped;
+        (after.reads, after.bytes_read, skipped) == (before.reads, before.bytes_read, 3 * MIB)
+    });
 }
 
 #[test]
@@ -64,8 +66,8 @@ fn populates_without_reading_ahead() {
     assert!(prefetcher.wait(LONG));
     assert!(is_here(&path, 4 * MIB, 20 * MIB) && is_here(&path, 41 * MIB, 4000));
     // large folios, or at least nothing but those
-    let all_of = cached(&path, 0, 64 * MIB);
-    if cached(&path, 40 * MIB, 2 * MIB) == 2 * MIB {
+    let all_of = brought(&path, 0, 64 * MIB);
+    if brought(&path, 40 * MIB, 2 * MIB) == 2 * MIB {
         assert_eq!(all_of, 22 * MIB);
     } else {
         eprintln!("SKIPPED: populate: this kernel or file system makes no large folios");
@@ -98,15 +100,13 @@ fn keeps_the_order() {
     under_way(&prefetcher, 1);
     prefetcher.pause();
     prefetcher.quiesce(LONG).unwrap();
-    assert_eq!((cached(&one, 0, 16 * MIB), cached(&two, 0, 16 * MIB) > 0), (0, true));
+    assert_eq!((brought(&one, 0, 16 * MIB), brought(&two, 0, 16 * MIB) > 0), (0, true));
     prefetcher.set_bandwidth(Some(64 * MIB));
     prefetcher.resume();
     while !prefetcher.wait(Duration::from_millis(10)) {
-        // the second is looked at first, since it may begin between the two looks; what was brought of the first is asked of
-        // who brought it, since a machine that is short of memory may have taken it back
-        let begun = cached(&one, 0, 16 * MIB) > 0;
-        let progress = prefetcher.progress();
-        assert!(!begun || progress.bytes_read + progress.bytes_skipped >= 16 * MIB, "{progress:?}");
+        // the second is looked at first, since it may begin between the two looks
+        let begun = brought(&one, 0, 16 * MIB) > 0;
+        assert!(!begun || is_here(&two, 0, 16 * MIB));
     }
     assert!(is_here(&one, 0, 16 * MIB));
 }
@@ -125,7 +125,7 @@ fn a_newer_list_ends_the_older() {
     assert!(prefetcher.wait(LONG));
     assert_eq!(prefetcher.progress().interrupts, 1);
     assert!(is_here(&dir.path().join("1"), 0, 64 * MIB));
-    let first = cached(&dir.path().join("0"), 0, 256 * MIB);
+    let first = brought(&dir.path().join("0"), 0, 256 * MIB);
     assert!(first < 200 * MIB, "{first} bytes of the list that was superseded");
 }
 
@@ -141,7 +141,7 @@ fn lanes_take_turns() {
     prefetcher.interrupt_all();
     prefetcher.quiesce(LONG).unwrap();
     let slack = slack(dir.path());
-    let (one, two) = (cached(&dir.path().join("0"), 0, 128 * MIB), cached(&dir.path().join("1"), 0, 128 * MIB));
+    let [one, two] = ["0", "1"].map(|file| brought(&dir.path().join(file), 0, 128 * MIB));
     assert!(one > 0 && two > 0 && one.abs_diff(two) <= slack + 8 * MIB, "{one} and {two}");
 }
 
@@ -208,7 +208,7 @@ fn ends_promptly_when_dropped() {
         let begun = Instant::now();
         drop(prefetcher);
         assert!(begun.elapsed() < LONG / 3, "{:?}", begun.elapsed());
-        assert!(cached(&path, 0, 256 * MIB) < 200 * MIB, "it was read to its end");
+        assert!(brought(&path, 0, 256 * MIB) < 200 * MIB, "it was read to its end");
     }
 }
 
@@ -328,7 +328,7 @@ fn long_lists_cost_nothing_to_submit_and_are_merged() {
     let took = clock() - begun;
     assert!(took < Duration::from_secs(1), "{took:?} for 1000 lists");
     assert!(prefetcher.wait(LONG));
-    assert!(cached(&dir.path().join("0"), 0, 128 * MIB) >= 127 * MIB);
+    assert!(brought(&dir.path().join("0"), 0, 128 * MIB) >= 127 * MIB);
     let progress = prefetcher.progress();
     assert!(progress.reads < 2000, "{progress:?}");
     assert_eq!(progress.submitted, 1000);

@@ -26,16 +26,18 @@ fn cold() -> Option<tempfile::TempDir> {
     let file = File::open(&path).unwrap();
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    if resident(&path) == 0 {
+    if brought(&path) == 0 {
         return Some(dir);
     }
     eprintln!("SKIPPED: the file system of {} keeps its files in memory", dir.path().display());
     None
 }
 
-fn resident(path: &Path) -> u64 {
+/// Bytes of a file that came into memory, also those that the kernel has taken back since.
+fn brought(path: &Path) -> u64 {
     let file = File::open(path).unwrap();
-    Residency::of(&file, 0, file.metadata().unwrap().len()).unwrap().cached
+    let residency = Residency::of(&file, 0, file.metadata().unwrap().len()).unwrap();
+    residency.cached + residency.evicted
 }
 
 fn inode(dir: &Path) -> Inode {
@@ -88,7 +90,7 @@ fn the_first_miss_brings_everything() {
     });
     let inode = inode(dir.path());
     running.hand.push(&[event(Kind::Miss, inode, 0, 4096)]);
-    running.until("all in memory", |_| resident(&path) == 8 << 20);
+    running.until("all in memory", |_| brought(&path) == 8 << 20);
     running.until("counted", |runtime| runtime.status().prefetch.lanes.is_empty());
     let status = running.runtime.status();
     assert_eq!((status.events.misses, status.events.missed_bytes, status.events.outside), (1, 4096, 0));
@@ -115,7 +117,7 @@ fn a_policy_that_was_removed_hears_nothing() {
     running.until("in memory", |_| {
         // its files are listened to in a moment
         running.hand.push(&[event(Kind::Miss, inode, 4096, 4096)]);
-        resident(&dir.path().join("model.safetensors")) == 8 << 20
+        brought(&dir.path().join("model.safetensors")) == 8 << 20
     });
 }
 
@@ -152,7 +154,7 @@ fn what_a_touch_answers_is_brought() {
         assert_eq!(runtime.wanted(), Want::Accesses);
     });
     running.hand.push(&[event(Kind::Touch, inode(dir.path()), 0, 4096)]);
-    running.until("in memory", |_| resident(&dir.path().join("model.safetensors")) == 8 << 20);
+    running.until("in memory", |_| brought(&dir.path().join("model.safetensors")) == 8 << 20);
     let status = running.runtime.status();
     assert_eq!((status.events.touches, status.events.misses), (1, 0));
     assert_eq!(status.hit_rate(), Some(1.0));
@@ -170,7 +172,7 @@ fn short_memory_is_made_room_in_and_nothing_is_brought() {
     let running = Running::new(options, |runtime| {
         runtime.reg_policy(dir.path(), "burns", Box::new(Burns(heard.clone())), "").unwrap();
     });
-    running.until("let go", |_| resident(&path) == 4 << 20);
+    running.until("let go", |_| brought(&path) == 4 << 20);
     running.until("asked at a miss", |_| {
         // a question that waits gives way to the next of those that come all the time
         running.hand.push(&[event(Kind::Miss, inode(dir.path()), 0, 4096)]);
@@ -206,7 +208,7 @@ fn what_really_happens_is_told() {
     read.args(["bs=4k", "count=1", "skip=1500", "status=none", "of=/dev/null"]).arg(format!("if={}", path.display()));
     assert!(read.status().unwrap().success());
     let begun = Instant::now();
-    while resident(&path) < 8 << 20 {
+    while brought(&path) < 8 << 20 {
         assert!(begun.elapsed() < LONG, "{:?}", runtime.status());
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -224,8 +226,8 @@ fn a_look_leaves_the_page_cache_as_it_was() {
     let Some(dir) = cold() else { return };
     let path = dir.path().join("model.safetensors");
     let head = || anamnesis_ppc::cache::peek(File::open(&path).unwrap(), 64 << 10).unwrap();
-    assert_eq!((head().len(), resident(&path)), (64 << 10, 0));
+    assert_eq!((head().len(), brought(&path)), (64 << 10, 0));
     fs::read(&path).unwrap();
-    assert_eq!((head()[0], resident(&path)), (7, 8 << 20));
+    assert_eq!((head()[0], brought(&path)), (7, 8 << 20));
     assert_eq!(anamnesis_ppc::cache::peek(File::open(&path).unwrap(), 1 << 30).unwrap().len(), 8 << 20);
 }

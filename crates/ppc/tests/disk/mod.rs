@@ -83,10 +83,16 @@ pub(crate) fn cached(path: &Path, start: u64, len: u64) -> u64 {
     Residency::of(File::open(path).unwrap(), start, len).unwrap().cached
 }
 
-/// Whether these bytes were brought: nearly all of them are there, since a machine that looks for idle memory (DAMON) takes
-/// some back while others are still on their way.
+/// Bytes of a file that were brought into the page cache: those that are there, and those that the kernel has taken back
+/// since. A machine that looks for idle memory (DAMON) does that at any time; only what is dropped by advice leaves no trace.
+pub(crate) fn brought(path: &Path, start: u64, len: u64) -> u64 {
+    let residency = Residency::of(File::open(path).unwrap(), start, len).unwrap();
+    residency.cached + residency.evicted
+}
+
+/// Whether all of these bytes were brought.
 pub(crate) fn is_here(path: &Path, start: u64, len: u64) -> bool {
-    cached(path, start, len) >= len - len / 8
+    brought(path, start, len) >= len
 }
 
 /// Twice the read-ahead of the device with this directory, which is what may be read beyond a range.

@@ -150,6 +150,14 @@ pub(crate) fn told(source: &mut dyn EventSource) -> Vec<Event> {
     }
 }
 
+/// Whether nothing is told of what is in memory; it is done again where the kernel took some of it back meanwhile.
+pub(crate) fn quiet(source: &mut dyn EventSource, mut make: impl FnMut()) -> bool {
+    (0..5).any(|_| {
+        make();
+        told(source).is_empty()
+    })
+}
+
 /// How many bytes of `start..end` the events name.
 pub(crate) fn covered(events: &[Event], start: u64, end: u64) -> u64 {
     let mut ranges: Vec<_> = events.iter().map(|e| (e.start.max(start), (e.start + e.len).min(end))).collect();

@@ -97,7 +97,8 @@ fn suite(root: &Path, files: &[&str]) {
                 if want == Want::Accesses {
                     assert!(covered(&events, 0, MIB) > MIB / 2, "{file}: {events:?}");
                 }
-                assert!(resident(path) >= MIB, "{file}");
+                // not all of it where the kernel looks for idle memory meanwhile
+                assert!(resident(path) > MIB / 2, "{file}");
             }
         }
         assert_eq!(source.lost(), 0);

@@ -7,7 +7,7 @@ use anamnesis_ppc::source::perf::Options;
 use anamnesis_ppc::source::{Perf, Want};
 use anamnesis_ppc::{EventSource, Kind};
 
-use crate::disk::{self, Do, LONG, MIB, chill, cold, covered, dir, inode, other, told};
+use crate::disk::{self, Do, LONG, MIB, chill, cold, covered, dir, inode, other, quiet, told};
 
 pub(crate) fn perf(want: Want, change: impl FnOnce(&mut Options)) -> Option<Perf> {
     let mut options = Options::of(want);
@@ -34,8 +34,7 @@ fn cold_reads_are_misses_and_warm_reads_are_none() {
     other(Do::Read(MIB), &path, 0, 3 * MIB);
     let events = told(&mut source);
     assert_eq!(covered(&events, 0, MIB), MIB, "before what was read: {events:?}");
-    other(Do::Read(MIB), &path, 0, 16 * MIB);
-    assert_eq!(told(&mut source), [], "all of it is in memory");
+    assert!(quiet(&mut source, || _ = other(Do::Read(MIB), &path, 0, 16 * MIB)), "all of it is in memory");
     assert_eq!(source.lost(), 0);
 }
 
@@ -62,8 +61,7 @@ fn cold_touches_of_a_map_are_misses_and_warm_touches_are_none() {
         }
         other(Do::Read(MIB), &path, 0, 4 * MIB); // what is missing yet
         told(&mut source);
-        other(task, &path, 0, 4 * MIB);
-        assert_eq!(told(&mut source), [], "{task:?}, warm");
+        assert!(quiet(&mut source, || _ = other(task, &path, 0, 4 * MIB)), "{task:?}, warm");
     }
 }
 
@@ -213,7 +211,6 @@ fn older_kernels_tell_what_becomes_resident() {
         source.watch(&[inode(&path)]).unwrap();
         other(Do::Read(MIB), &path, 0, 2 * MIB);
         assert_eq!(covered(&told(&mut source), 0, 2 * MIB), 2 * MIB);
-        other(Do::Read(MIB), &path, 0, 2 * MIB);
-        assert_eq!(told(&mut source), []);
+        assert!(quiet(&mut source, || _ = other(Do::Read(MIB), &path, 0, 2 * MIB)), "warm");
     }
 }
