@@ -285,7 +285,8 @@ fn facts_tell_warm_from_cold() {
     let facts = Facts::of(&checkpoint);
     assert!(facts.lent == cfg!(feature = "mmap") && facts.bytes > 50 << 20);
     let Some(resident) = facts.resident else { return skip("this kernel has no cachestat") };
-    assert!(resident > 0.95, "just written: {resident}");
+    // not all of it where the kernel looks for idle memory meanwhile
+    assert!(resident > 0.75, "just written: {resident}");
     if matches!(facts.kind, Kind::Memory(_)) {
         return skip("the scratch directory is in memory");
     }

@@ -152,7 +152,7 @@ pub(crate) fn told(source: &mut dyn EventSource) -> Vec<Event> {
 
 /// Whether nothing is told of what is in memory; it is done again where the kernel took some of it back meanwhile.
 pub(crate) fn quiet(source: &mut dyn EventSource, mut make: impl FnMut()) -> bool {
-    (0..5).any(|_| {
+    (0..20).any(|_| {
         make();
         told(source).is_empty()
     })
