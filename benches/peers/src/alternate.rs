@@ -21,6 +21,15 @@ impl Reading {
     pub fn new(ns: f64, more: Vec<(&'static str, f64)>) -> Self {
         Self { of: String::new(), ns, more }
     }
+
+    /// The median of times over files, and how they spread; `None` of none.
+    pub fn over(mut times: Vec<f64>) -> Option<Self> {
+        times.sort_unstable_by(f64::total_cmp);
+        let at = |part: f64| times.get((times.len().saturating_sub(1) as f64 * part).round() as usize).copied();
+        let spread = [("least ns", at(0.0)?), ("p25 ns", at(0.25)?), ("p75 ns", at(0.75)?), ("most ns", at(1.0)?)];
+        let spread = spread.into_iter().filter(|_| times.len() > 1);
+        Some(Self::new(at(0.5)?, spread.chain([("files", times.len() as f64)]).collect()))
+    }
 }
 
 /// How a process's figures are found in what it said and took.

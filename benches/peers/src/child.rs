@@ -30,7 +30,8 @@ pub struct Usage {
 /// Runs it to its end; says why if it cannot start or fails. Its memory is looked at only where that is asked for.
 pub fn run(command: &mut Command, watched: bool) -> Result<Usage, String> {
     let began = Instant::now();
-    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // a panic's last words are why, not where
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("RUST_BACKTRACE", "0");
     // its name, not where it is: reasons are kept with the results
     let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut child = command.spawn().map_err(|e| format!("{program}: {e}"))?;

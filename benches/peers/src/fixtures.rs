@@ -18,7 +18,7 @@ use crate::results::repository;
 
 pub use one::one;
 
-const SCRIPT: &str = include_str!("fixtures.py");
+const SCRIPT: &str = concat!(include_str!("loaders.py"), include_str!("fixtures.py"));
 const OURS: &str = "ours";
 const CANDLE: &str = "candle-core 0.9";
 
@@ -60,8 +60,8 @@ fn case(options: &Options, name: &str, peer: &str, extension: &str, cache: Cache
     // what both read, and read as the same bytes
     let list = options.files().join("fixtures").join(name.replace(|c: char| !c.is_alphanumeric(), "_"));
     write(&list, &all)?;
-    let warm = |words: &[String]| loads(words, &list, Cache::Warm);
-    let (mine, others) = (warm(&program(options, OURS)?)?, warm(&theirs)?);
+    let ours = program(options, OURS)?;
+    let (mine, others) = (loads(&ours, &list)?, loads(&theirs, &list)?);
     let is_same = |i: &usize| mine.get(i).zip(others.get(i)).is_some_and(|(a, b)| a.1 == b.1);
     let both: Vec<PathBuf> = (0..all.len()).filter(is_same).map(|i| all[i].clone()).collect();
     if both.is_empty() {
@@ -72,7 +72,7 @@ fn case(options: &Options, name: &str, peer: &str, extension: &str, cache: Cache
         let words: Vec<&str> = words.iter().map(String::as_str).chain([path(&list), cache.name()]).collect();
         Contender::new(variant, &words, read)
     };
-    let contenders = vec![contender(OURS, &program(options, OURS)?), contender(peer, &theirs)];
+    let contenders = vec![contender(OURS, &ours), contender(peer, &theirs)];
     Ok(Case { name: name.to_owned(), contenders, same: Some("sum"), ..Case::default() })
 }
 
@@ -89,8 +89,9 @@ fn program(options: &Options, variant: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-fn loads(words: &[String], list: &Path, cache: Cache) -> Result<Loads, String> {
-    let usage = child::run(Command::new(&words[0]).args(&words[1..]).args([path(list), cache.name()]), false)?;
+fn loads(words: &[String], list: &Path) -> Result<Loads, String> {
+    let cache = Cache::Warm.name();
+    let usage = child::run(Command::new(&words[0]).args(&words[1..]).args([path(list), cache]), false)?;
     Ok(lines(&usage))
 }
 
@@ -108,14 +109,11 @@ fn lines(usage: &Usage) -> Loads {
 /// The distribution over the files.
 fn read(usage: &Usage) -> Option<Vec<Reading>> {
     let loads = lines(usage);
-    let mut times: Vec<f64> = loads.values().map(|load| load.0).collect();
-    times.sort_unstable_by(f64::total_cmp);
-    let at = |part: f64| times.get((times.len().saturating_sub(1) as f64 * part).round() as usize).copied();
-    let spread = [("least ns", at(0.0)?), ("p25 ns", at(0.25)?), ("p75 ns", at(0.75)?), ("most ns", at(1.0)?)];
+    let mut reading = Reading::over(loads.values().map(|load| load.0).collect())?;
     // 53 bits are exact
     let sum = loads.values().fold(0u64, |all, load| all.wrapping_add(load.1)) & ((1 << 53) - 1);
-    let counts = [("files", times.len() as f64), ("sum", sum as f64)];
-    Some(vec![Reading::new(at(0.5)?, spread.into_iter().chain(counts).collect())])
+    reading.more.push(("sum", sum as f64));
+    Some(vec![reading])
 }
 
 fn found(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {

@@ -4,7 +4,7 @@
 mod allocated;
 mod cache;
 #[cfg(feature = "candle")]
-mod candle;
+pub mod candle;
 mod dequantise;
 mod raw;
 mod variants;
@@ -18,7 +18,7 @@ use crate::report::{options::Options, python, show};
 use dequantise::DEQUANTISE;
 use variants::{VARIANTS, Variant};
 
-const PYTHON: &str = include_str!("load.py");
+const PYTHON: &str = concat!(include_str!("loaders.py"), include_str!("load.py"));
 const COPY: &str = "limit: memcpy of as many bytes";
 const DEVICE: &str = "whole file: raw io_uring loop, direct";
 

@@ -115,14 +115,10 @@ fn read(usage: &Usage) -> Option<Vec<Reading>> {
             of.1 += tensors;
         }
     }
-    let readings = families.into_iter().map(|(family, (mut times, tensors))| {
-        times.sort_unstable_by(f64::total_cmp);
-        let at = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize];
-        let spread = [("least ns", at(0.0)), ("p25 ns", at(0.25)), ("p75 ns", at(0.75)), ("most ns", at(1.0))];
-        let spread = spread.into_iter().filter(|_| times.len() > 1).chain([("files", times.len() as f64)]);
-        let more =
-            spread.chain([("sum", tensors)].into_iter().filter(|_| family.is_empty() || family == "all")).collect();
-        Reading { of: family.to_owned(), ns: at(0.5), more }
+    let readings = families.into_iter().filter_map(|(family, (times, tensors))| {
+        let mut reading = Reading { of: family.to_owned(), ..Reading::over(times)? };
+        reading.more.extend([("sum", tensors)].into_iter().filter(|_| family.is_empty() || family == "all"));
+        Some(reading)
     });
     Some(readings.collect::<Vec<_>>()).filter(|readings| !readings.is_empty())
 }

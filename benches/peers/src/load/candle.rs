@@ -5,38 +5,39 @@ use std::hint::black_box;
 use std::io::BufReader;
 
 use candle_core::quantized::{QTensor, gguf_file::Content};
-use candle_core::{CpuStorage, Device, Storage, Tensor};
+use candle_core::{CpuStorage, Device, Result, Storage, Tensor, pickle, safetensors};
 
 use super::variants::{Held, touched, touched_f32};
 
-pub fn safetensors(_: &mut Held, path: &str) -> u64 {
-    plain(candle_core::safetensors::load(path, &Device::Cpu).unwrap().values())
+/// Every tensor as a value of its own.
+pub fn tensors(path: &str) -> Result<Vec<Tensor>> {
+    let named = |all: Vec<(String, Tensor)>| all.into_iter().map(|(_, tensor)| tensor).collect();
+    match path.rsplit('.').next() {
+        Some("pth") => pickle::read_all(path).map(named),
+        Some("npz") => Tensor::read_npz(path).map(named),
+        Some("npy") => Tensor::read_npy(path).map(|tensor| vec![tensor]),
+        _ => Ok(safetensors::load(path, &Device::Cpu)?.into_values().collect()),
+    }
 }
 
-pub fn pth(_: &mut Held, path: &str) -> u64 {
-    plain(candle_core::pickle::read_all(path).unwrap().iter().map(|(_, tensor)| tensor))
+/// Blocks of a GGUF as they are stored.
+pub fn blocks(path: &str) -> Result<Vec<QTensor>> {
+    let mut file = BufReader::new(File::open(path)?);
+    let content = Content::read(&mut file)?;
+    content.tensor_infos.keys().map(|name| content.tensor(&mut file, name, &Device::Cpu)).collect()
 }
 
-pub fn npz(_: &mut Held, path: &str) -> u64 {
-    plain(Tensor::read_npz(path).unwrap().iter().map(|(_, tensor)| tensor))
-}
-
-/// Every tensor as a value of its own; the files here are of F32.
-fn plain<'t>(tensors: impl Iterator<Item = &'t Tensor>) -> u64 {
-    tensors.fold(0, |sum, tensor| {
+/// The files here are of F32.
+pub fn plain(_: &mut Held, path: &str) -> u64 {
+    tensors(path).unwrap().iter().fold(0, |sum, tensor| {
         let (storage, _) = tensor.storage_and_layout();
         let Storage::Cpu(CpuStorage::F32(values)) = &*storage else { panic!("a tensor of F32, in memory") };
         sum.wrapping_add(touched_f32(values))
     })
 }
 
-/// Blocks as they are stored, all held.
 pub fn gguf(_: &mut Held, path: &str) -> u64 {
-    let mut file = BufReader::new(File::open(path).unwrap());
-    let content = Content::read(&mut file).unwrap();
-    let names = content.tensor_infos.keys();
-    let tensors: Vec<QTensor> = names.map(|name| content.tensor(&mut file, name, &Device::Cpu).unwrap()).collect();
-    tensors.iter().fold(0, |sum, tensor| sum.wrapping_add(touched(&tensor.data().unwrap())))
+    blocks(path).unwrap().iter().fold(0, |sum, tensor| sum.wrapping_add(touched(&tensor.data().unwrap())))
 }
 
 /// Quantised weights to F32, one by one; each is dropped before the next.

@@ -104,11 +104,11 @@ pub static VARIANTS: &[Variant] = &[
         },
     },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9: safetensors::load", reads: &["safetensors"], load: super::candle::safetensors },
+    Variant { name: "candle-core 0.9: safetensors::load", reads: &["safetensors"], load: super::candle::plain },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9: pickle::read_all", reads: &["pth"], load: super::candle::pth },
+    Variant { name: "candle-core 0.9: pickle::read_all", reads: &["pth"], load: super::candle::plain },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9: Tensor::read_npz", reads: &["npz"], load: super::candle::npz },
+    Variant { name: "candle-core 0.9: Tensor::read_npz", reads: &["npz"], load: super::candle::plain },
     #[cfg(feature = "candle")]
     Variant { name: "candle-core 0.9: gguf_file, each tensor", reads: &["gguf"], load: super::candle::gguf },
     Variant { name: "npyz 0.8", reads: &["npz"], load: npyz },
