@@ -11,7 +11,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use zeropool::{BufferPool, Part, Shared};
 
 use super::coalesce::Coalesced;
@@ -118,10 +118,6 @@ impl<'c> Belt<'c> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Whether there is no more to read than one piece.
     pub(super) fn is_one_piece(&self) -> bool {
         let from = |bytes: &ByteRange| bytes.start / self.cut.align * self.cut.align;
@@ -134,7 +130,7 @@ impl<'c> Belt<'c> {
 
     /// A piece to read. Waits for room if `wait`, else says [`Next::Later`].
     pub(super) fn next(&self, wait: bool) -> Next {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if state.stopped.is_some() {
                 return Next::Over;
@@ -160,7 +156,7 @@ impl<'c> Belt<'c> {
 
     /// Takes a piece back whose wanted bytes have come.
     pub(super) fn filled(&self, piece: Piece, part: Part) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Slot::Filling { left, parts } = &mut state.slots[piece.extent] else { return };
         parts[piece.number] = Some(part);
         *left -= 1;
@@ -186,7 +182,7 @@ impl<'c> Belt<'c> {
     }
 
     fn stop(&self, fault: Fault) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.stopped.get_or_insert(fault);
         state.pieces.clear();
         self.room.notify_all();
@@ -215,7 +211,7 @@ impl<'c> Feed<'c> for Belt<'c> {
         if place.len == 0 {
             return Ok(Chunk::Lent(&[]));
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // what was told, and whether it has been for long
         let (mut told, mut late) = (0, false);
         loop {
@@ -248,7 +244,7 @@ impl<'c> Feed<'c> for Belt<'c> {
                 drop(state);
                 unless_stopped(watch(place.len.min(come as u64)))?;
                 (told, late) = (come, false);
-                state = self.state();
+                state = self.state.lock();
                 continue;
             }
             late = self.whole.wait_for(&mut state, TICK).timed_out();

@@ -26,10 +26,10 @@ impl FileSource {
         Ok(Self::sized(file, meta.len(), false))
     }
 
-    /// Takes an open file whose length was just read; if `keep` and it is [`SMALL`], reads and keeps it.
+    /// Takes an open file whose length was just read; reads it whole if it is to be kept.
     pub(crate) fn sized(file: File, len: u64, keep: bool) -> Self {
         let mut source = Self { len, file, whole: None };
-        if keep && len <= SMALL {
+        if keep {
             let mut whole = vec![0; usize::try_from(len).unwrap_or(0)];
             // what cannot be read now says why when it is asked for
             source.whole = source.read_at(0, &mut whole).is_ok_and(|n| n == whole.len()).then(|| whole.into());
@@ -104,7 +104,7 @@ impl Source for FileSource {
 
     fn will_need(&self, start: u64, len: u64) {
         #[cfg(target_os = "linux")]
-        if super::resident::seems_resident(std::os::fd::AsFd::as_fd(&self.file), start, len) {
+        if self.whole.is_some() || super::resident::seems_resident(std::os::fd::AsFd::as_fd(&self.file), start, len) {
             return;
         }
         self.advise(start, len.max(1), Advice::WillNeed);

@@ -19,7 +19,7 @@ impl Belt<'_> {
         let start = wanted.start / self.cut.align * self.cut.align;
         let len = wanted.end().next_multiple_of(self.cut.align) - start;
         let parts = self.buffer(len, wait).map(|buffer| buffer.map(|buffer| buffer.split(self.cut.piece)));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.beginning = false;
         match parts {
             Ok(None) => {}
@@ -73,7 +73,7 @@ impl Belt<'_> {
                 }
                 Err(e) => return Err(fault(e.to_string(), None)),
             }
-            if self.state().stopped.is_some() {
+            if self.state.lock().stopped.is_some() {
                 return Err(Fault::Over);
             }
         }
@@ -81,7 +81,7 @@ impl Belt<'_> {
 
     /// Whether somebody waits for an extent that was not begun.
     fn is_needed(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.needed > state.begun
     }
 }
