@@ -107,7 +107,7 @@ impl Runtime {
         let evictions = Arc::new(Evictions::new()?);
         let (brings, lets) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
         // none would be: not known
-        let most = memory.usage()?.below(threshold.unwrap_or(1.0)).max(1);
+        let most = memory.used()?.below(threshold.unwrap_or(1.0)).max(1);
         let policies = Policies::new(most, limits, move |origin: &Origin, answer| match answer {
             Answer::Prefetch(prefetch) => {
                 if let Err(error) = brings.submit(&origin.namespace, &prefetch) {
@@ -228,7 +228,7 @@ impl Runtime {
         let (source, blind) = *counters.source.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let policies = self.policies.all().iter().map(|at| PolicyStatus::of(at, &names)).collect();
-        let usage = self.memory.usage().ok();
+        let usage = self.memory.used().ok();
         let (lists, bytes) = self.evictions.done();
         let evict = Let { lists, bytes };
         Status {

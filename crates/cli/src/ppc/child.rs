@@ -1,11 +1,14 @@
 //! A command beside which the page cache is listened to.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anamnesis_ppc::{EventSource, Runtime};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::PidfdFlags;
 
 use crate::exit::{Code, Failure};
 use crate::interrupt;
@@ -68,6 +71,10 @@ pub(crate) fn beside(
 
 /// Waits for the command's end, or for an interrupt; without a command also for `over`: there will be no more events.
 pub(crate) fn watch(mut child: Option<Started>, over: &AtomicBool) -> Code {
+    // readable when the command has ended, from Linux 5.3 on
+    let ended = child.as_ref().and_then(|started| {
+        rustix::process::pidfd_open(rustix::process::Pid::from_child(&started.0), PidfdFlags::empty()).ok()
+    });
     let mut told = false;
     loop {
         if let Some(started) = &mut child {
@@ -85,6 +92,17 @@ pub(crate) fn watch(mut child: Option<Started>, over: &AtomicBool) -> Code {
             started.end();
             told = true;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        pause(ended.as_ref());
+    }
+}
+
+/// Until a process has ended, or an interrupt is looked for again.
+fn pause(ended: Option<&OwnedFd>) {
+    const LOOK: Duration = Duration::from_millis(100);
+    let look = Timespec::try_from(LOOK).ok();
+    match ended {
+        // an error says no more than that it is too soon
+        Some(fd) => drop(rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], look.as_ref())),
+        None => std::thread::sleep(LOOK),
     }
 }

@@ -129,17 +129,25 @@ impl Memory {
     }
 
     /// Now: of the group, of it and its ancestors, of whose limit the greatest share is used; or of the machine, if no
-    /// group has a limit below the machine's memory. Costs about 50 µs.
+    /// group has a limit below the machine's memory.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] where `/proc/meminfo` is not to be read.
     pub fn usage(&self) -> Result<Usage> {
+        let usage = self.used()?;
+        let file = cached(&usage.source).unwrap_or(usage.file);
+        Ok(Usage { file, ..usage })
+    }
+
+    /// The same without the page cache of a group, for which the kernel would have to sum up what all its processors
+    /// counted: that is as often as it is looked at while much is brought.
+    pub(crate) fn used(&self) -> Result<Usage> {
         let path = Path::new("/proc/meminfo");
         let text = fs::read_to_string(path).map_err(|error| Error::from(error).in_file(path))?;
         let machine = of_machine(&text)
             .ok_or_else(|| Error::new(ErrorKind::Unavailable("no MemTotal and MemAvailable".into())).in_file(path))?;
-        let used = self.groups.iter().filter_map(of_group).filter(|usage| usage.limit < machine.limit);
+        let used = self.groups.iter().filter_map(|group| of_group(group, machine.limit));
         Ok(used.max_by(|a, b| a.share().total_cmp(&b.share())).unwrap_or(machine))
     }
 
@@ -158,22 +166,29 @@ fn lineage(group: Option<PathBuf>, mount: Option<&Mount>) -> Vec<PathBuf> {
     group.ancestors().take_while(|dir| dir.starts_with(&mount.at)).map(Path::to_owned).collect()
 }
 
-/// `None` if the group has no limit, or is gone.
-fn of_group(group: &Source) -> Option<Usage> {
-    let read = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).ok();
-    let number = |dir: &Path, file: &str| read(dir, file)?.trim().parse::<u64>().ok();
-    let (limit, used, dir, name) = match group {
-        Source::V1(dir) => {
-            (number(dir, "memory.limit_in_bytes")?, number(dir, "memory.usage_in_bytes")?, dir, "total_cache")
-        }
+/// `None` if the group has no limit below `most`, or is gone.
+fn of_group(group: &Source, most: u64) -> Option<Usage> {
+    let number = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
+    let (dir, limit, used) = match group {
+        Source::V1(dir) => (dir, number(dir, "memory.limit_in_bytes"), "memory.usage_in_bytes"),
         Source::V2(dir) => {
             let limits = [number(dir, "memory.max"), number(dir, "memory.high")];
-            (limits.into_iter().flatten().min()?, number(dir, "memory.current")?, dir, "file")
+            (dir, limits.into_iter().flatten().min(), "memory.current")
         }
         Source::Machine => return None,
     };
-    let file = field(&read(dir, "memory.stat").unwrap_or_default(), name).unwrap_or(0);
-    Some(Usage { limit, used, file, source: group.clone() })
+    let limit = limit.filter(|&limit| limit < most)?;
+    Some(Usage { limit, used: number(dir, used)?, file: 0, source: group.clone() })
+}
+
+/// The page cache of a group.
+fn cached(group: &Source) -> Option<u64> {
+    let (dir, name) = match group {
+        Source::V1(dir) => (dir, "total_cache"),
+        Source::V2(dir) => (dir, "file"),
+        Source::Machine => return None,
+    };
+    field(&fs::read_to_string(dir.join("memory.stat")).ok()?, name)
 }
 
 fn of_machine(meminfo: &str) -> Option<Usage> {

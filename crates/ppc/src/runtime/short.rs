@@ -27,7 +27,7 @@ impl Short {
         if let Some((_, usage)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Some(usage.clone());
         }
-        let usage = self.memory.usage().ok()?;
+        let usage = self.memory.used().ok()?;
         *last = Some((Instant::now(), usage.clone()));
         Some(usage)
     }

@@ -86,8 +86,6 @@ use crate::event::{Event, EventSource, Inode, Sight, Waker};
 
 /// How often it is looked for CPUs that came or went.
 const CPUS: Duration = Duration::from_secs(1);
-/// How soon a fault is looked at again that was read before what follows it.
-const SOON: Duration = Duration::from_micros(500);
 
 /// What can be chosen about a [`Perf`].
 #[derive(Clone, Debug)]
@@ -250,10 +248,9 @@ impl EventSource for Perf {
         let mut held = !self.held.is_empty();
         loop {
             let left = end.map_or(CPUS, |end| end.saturating_duration_since(Instant::now()));
-            let next = match (held, self.teller.waits(monotonic())) {
-                (true, _) => Duration::ZERO,
-                (_, true) => left.min(SOON),
-                _ => left.min(CPUS),
+            let next = match self.teller.soon(monotonic()) {
+                _ if held => Duration::ZERO,
+                soon => left.min(soon.unwrap_or(CPUS)),
             };
             let gone = self.cpus.sleep(&self.wake, next)?;
             let woken = drained(&self.wake);

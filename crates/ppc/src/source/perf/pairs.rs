@@ -8,8 +8,8 @@ use crate::event::Inode;
 const AHEAD: u64 = 10_000_000;
 /// A fault that waits for a device is over by then.
 const MAJOR: u64 = 30_000_000_000;
-/// How long a fault is worth looking for what follows it.
-const FRESH: u64 = 2_000_000;
+/// How old a fault is when it is looked for what follows it: read-ahead has begun, or another thread's page has come.
+const LOOKS: [u64; 2] = [200_000, 2_000_000];
 /// Threads that are remembered.
 const THREADS: usize = 1 << 14;
 
@@ -60,9 +60,11 @@ impl Pairs {
         self.faults.remove(&tid).filter(|fault| time.saturating_sub(fault.time) <= MAJOR)
     }
 
-    /// What a fault was may be known in a moment.
-    pub(crate) fn fresh(&self, now: u64) -> bool {
-        !self.faults.is_empty() && now.saturating_sub(self.newest) < FRESH
+    /// When what a fault was may be known, in nanoseconds from now.
+    pub(crate) fn soon(&self, now: u64) -> Option<u64> {
+        let age = now.saturating_sub(self.newest);
+        let next = LOOKS.into_iter().find(|&look| age < look)?;
+        (!self.faults.is_empty()).then_some(next - age)
     }
 }
 
@@ -80,7 +82,10 @@ mod tests {
     fn read_ahead_over_the_page_tells_a_miss_once() {
         let mut pairs = Pairs::default();
         pairs.fault(fault(10, 7, 100));
-        assert!(pairs.fresh(200) && !pairs.fresh(100 + FRESH));
+        let [first, last] = LOOKS;
+        assert_eq!(pairs.soon(100), Some(first));
+        assert_eq!(pairs.soon(100 + first), Some(last - first));
+        assert_eq!((pairs.soon(99 + last), pairs.soon(100 + last)), (Some(1), None));
         assert_eq!(pairs.ahead(8, FILE, 0, 32, 200), None, "another thread");
         assert_eq!(pairs.ahead(7, Inode { dev: 1, ino: 3 }, 0, 32, 200), None, "another file");
         assert_eq!(pairs.ahead(7, FILE, 11, 32, 200), None, "read-ahead of a page that was there");

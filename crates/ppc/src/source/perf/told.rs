@@ -1,6 +1,7 @@
 //! From samples to events.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::pairs::{Fault, Pairs};
 use super::points::Role;
@@ -45,9 +46,9 @@ impl Teller {
         self.files = files;
     }
 
-    /// What a fault was may be known in a moment.
-    pub(crate) fn waits(&self, now: u64) -> bool {
-        self.pairs.fresh(now)
+    /// When what a fault was may be known.
+    pub(crate) fn soon(&self, now: u64) -> Option<Duration> {
+        self.pairs.soon(now).map(Duration::from_nanos)
     }
 
     /// What a sample tells, if anything.
