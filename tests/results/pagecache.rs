@@ -188,6 +188,8 @@ fn overhead(results: &Value, cells: &[&str], title: &str) -> Said {
         "ratio" => median(&beside).zip(median(&alone)).map(|(a, b)| a / b).into(),
         "in pairs" => median(&sorted(runs("beside").zip(runs("alone")).map(|(a, b)| a / b).collect())).into(),
         "of the least" => beside.first().zip(alone.first()).map(|(a, b)| a / b).into(),
+        "its processor, of the time" => median(&sorted(runs("processor").collect())).map(|share| 100.0 * share).into(),
+        "told" => row["told"].as_f64().into(),
         "lost" => row["lost"].as_f64().into(),
         "resident, MB" => row["resident"].as_f64().map(|bytes| bytes / 1e6).into(),
         _ => Said::Text("a column that is not known".to_owned()),
@@ -236,11 +238,14 @@ mod tests {
     fn overheads_are_of_their_row() {
         let all = json!({"run": {"date": "d", "commit": "c", "dirty": false, "cpu": "X", "kernel": "L", "rustc": "r"},
             "gib": 4, "rows": [{"reads": "read", "on": "xfs", "cache": "warm", "alone": [2.0, 1.0, 3.0], "beside": [2.2, 1.0, 9.0],
-            "lost": 0, "resident": 6_100_000}]});
-        let head = "4 GiB, 3 rounds\n| reads | on | cache | alone, s | ratio | in pairs | of the least | lost | resident, MB |\n|---|\n";
+            "processor": [0.02, 0.01, 0.03], "told": 7, "lost": 0, "resident": 6_100_000}]});
+        let head = "4 GiB, 3 rounds\n| reads | on | cache | alone, s | ratio | in pairs | of the least | its processor, of the time | told | lost | resident, MB |\n|---|\n";
         let wrong = |line: &str| compare(&all, &block("overhead", &format!("{head}{line}")));
-        assert_eq!(wrong("| read | xfs | warm | 2.000 | 1.100 | 1.100 | 1.000 | 0 | 6.1 |"), Vec::<String>::new());
-        assert_eq!(wrong("| read | xfs | warm | 2.001 | 1.110 | 1.000 | 1.000 | 1 | 6.2 |").len(), 5);
-        assert_eq!(wrong("| read | xfs | cold | 2.000 | 1.100 | 1.100 | 1.000 | 0 | 6.1 |").len(), 9);
+        assert_eq!(
+            wrong("| read | xfs | warm | 2.000 | 1.100 | 1.100 | 1.000 | 2.00 % | 7 | 0 | 6.1 |"),
+            Vec::<String>::new()
+        );
+        assert_eq!(wrong("| read | xfs | warm | 2.001 | 1.110 | 1.000 | 1.000 | 2.01 % | 8 | 1 | 6.2 |").len(), 7);
+        assert_eq!(wrong("| read | xfs | cold | 2.000 | 1.100 | 1.100 | 1.000 | 2.00 % | 7 | 0 | 6.1 |").len(), 11);
     }
 }

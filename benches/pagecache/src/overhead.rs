@@ -16,8 +16,8 @@ use crate::results::{self, Origin, Overheads, Reads};
 use crate::{Failure, Overhead, warmth};
 
 const PIECE: usize = 1 << 20;
-/// Times that a warm file is read, of which the quickest counts.
-const PASSES: usize = 5;
+/// Times that a file is read, of which the least counts.
+const PASSES: usize = 3;
 
 pub fn overhead(args: &Overhead) -> Result<(), Failure> {
     let dir = args.places.dir.join("overhead");
@@ -68,19 +68,23 @@ fn compare(path: &Path, args: &Overhead, (name, read): (&str, Way), cold: bool) 
         // ABBA
         let beside = (round + round / 2) % 2 == 1;
         let daemon = if beside { Some(Daemon::start(&args.places.anamnesis, dir)?) } else { None };
-        if cold {
-            warmth::cool(dir)?;
-        }
-        let mut times = Vec::new();
-        for _ in 0..if cold { 1 } else { PASSES } {
-            let begun = Instant::now();
+        let (mut times, mut worked) = (Vec::new(), 0.0);
+        for _ in 0..PASSES {
+            if cold {
+                warmth::cool(dir)?;
+            }
+            let (begun, before) = (Instant::now(), daemon.as_ref().map_or(0.0, Daemon::worked));
             read(path)?;
             times.push(begun.elapsed().as_secs_f64());
+            worked += daemon.as_ref().map_or(0.0, Daemon::worked) - before;
         }
+        let all: f64 = times.iter().sum();
         if beside { &mut row.beside } else { &mut row.alone }.push(least(times.into_iter()));
         if let Some(daemon) = daemon {
-            let status = daemon.status(&args.places.anamnesis)?;
-            row.lost += status["events"]["lost"].as_u64().unwrap_or(0);
+            let events = daemon.events(&args.places.anamnesis)?;
+            row.processor.push(worked / all);
+            row.told += events("told")?;
+            row.lost += events("lost")?;
             row.resident = row.resident.max(daemon.resident());
         }
     }
@@ -92,8 +96,9 @@ pub fn table(all: &Overheads) -> String {
     let rounds = all.rows.first().map_or(0, |row| row.alone.len());
     let mut text = format!(
         "{}\n\n{} GiB, {rounds} alternating runs each.\n\n\
-         | reads | on | cache | alone, s | beside an empty policy, s | ratio | in pairs | of the least | lost | resident, MB |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+         | reads | on | cache | alone, s | beside an empty policy, s | ratio | in pairs | of the least | \
+         its processor, of the time | told | lost | resident, MB |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
         results::line(Some(&all.run)),
         all.gib
     );
@@ -105,11 +110,13 @@ pub fn table(all: &Overheads) -> String {
         let (alone, beside) = (median(alone()), median(beside()));
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {alone:.3} | {beside:.3} | {:.3} | {pairs:.3} | {least:.3} | {} | {:.1} |",
+            "| {} | {} | {} | {alone:.3} | {beside:.3} | {:.3} | {pairs:.3} | {least:.3} | {:.2} % | {} | {} | {:.1} |",
             row.reads,
             row.on,
             row.cache,
             beside / alone,
+            100.0 * median(row.processor.iter().copied()),
+            row.told,
             row.lost,
             row.resident as f64 / 1e6
         );
@@ -158,7 +165,7 @@ impl Daemon {
             .spawn()?;
         let daemon = Self(child);
         for _ in 0..200 {
-            if daemon.status(anamnesis).is_ok() {
+            if daemon.events(anamnesis).is_ok() {
                 return Ok(daemon);
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -166,10 +173,20 @@ impl Daemon {
         Err("the runtime did not start".into())
     }
 
-    fn status(&self, anamnesis: &Path) -> Result<Value, Failure> {
+    /// Its counts of events, by their name.
+    fn events(&self, anamnesis: &Path) -> Result<impl Fn(&str) -> Result<u64, Failure>, Failure> {
         let pid = self.0.id().to_string();
         let out = Command::new(anamnesis).args(["ppc", "status", "--json", &pid]).stderr(Stdio::null()).output()?;
-        Ok(serde_json::from_slice(&out.stdout)?)
+        let status: Value = serde_json::from_slice(&out.stdout)?;
+        let events = status["runtimes"][0]["events"].clone();
+        Ok(move |name: &str| events[name].as_u64().ok_or_else(|| format!("no events {name} in {events}").into()))
+    }
+
+    /// Seconds of processor time that it has had.
+    fn worked(&self) -> f64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).into_iter().flatten().flatten();
+        let of = |text: String| text.split_whitespace().next()?.parse::<f64>().ok();
+        tasks.filter_map(|task| of(std::fs::read_to_string(task.path().join("schedstat")).ok()?)).sum::<f64>() / 1e9
     }
 
     /// Bytes of memory that are the runtime's.

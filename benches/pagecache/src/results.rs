@@ -39,6 +39,10 @@ pub struct Reads {
     /// Seconds, in the order in which they were measured.
     pub alone: Vec<f64>,
     pub beside: Vec<f64>,
+    /// Processor time of the runtime, as a share of the time that was read.
+    pub processor: Vec<f64>,
+    /// Events that the runtime was told, in all rounds.
+    pub told: u64,
     /// Events that were lost, in all rounds.
     pub lost: u64,
     /// The most memory that the runtime had, in bytes.
