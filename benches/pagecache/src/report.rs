@@ -114,6 +114,9 @@ static BARS: &[(&str, Bar)] = &[
     ("limited, 1 GB/s", Bar::Load("Native", 0.75)),
     ("limited, 1 GB/s", Bar::Load("EagerLoad", 0.75)),
     ("limited, 1 GB/s", Bar::Load("MAIO without eviction", 0.9)),
+    ("limited, 128 KiB", Bar::Load("Native", 0.75)),
+    ("limited, 128 KiB", Bar::Load("EagerLoad", 0.75)),
+    ("limited, 128 KiB", Bar::Load("MAIO without eviction", 0.9)),
 ];
 
 /// MAIO against its bars, by the loaders that read files.

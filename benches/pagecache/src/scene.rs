@@ -18,6 +18,8 @@ pub const SCENES: &[Scene] = &[
     Scene { name: "sufficient, 1 GB/s", memory: None, throttle: GB, read_ahead: None, workers: 1, loaders: ALL },
     Scene { name: "limited", memory: HALF, throttle: None, read_ahead: None, workers: 1, loaders: FILES },
     Scene { name: "limited, 1 GB/s", memory: HALF, throttle: GB, read_ahead: None, workers: 1, loaders: FILES },
+    // as Linux has it where nobody changed it
+    Scene { name: "limited, 128 KiB", memory: HALF, throttle: None, read_ahead: Some(128), workers: 1, loaders: FILES },
     // what makes native loading slow in the paper: small read-ahead, several workers with slices of each tensor
     Scene { name: "paper", memory: None, throttle: None, read_ahead: Some(128), workers: 4, loaders: FILES },
     Scene { name: "paper, limited", memory: HALF, throttle: None, read_ahead: Some(128), workers: 4, loaders: FILES },
