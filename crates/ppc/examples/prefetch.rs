@@ -1,7 +1,7 @@
 //! Brings a directory into the page cache and takes it out again, and says how quickly; the commands of `EXPERIMENTS.md`.
 //!
 //! ```sh
-//! cargo run --release -p anamnesis-ppc --example prefetch -- MODELS [threads=2] [per_lane=1] [read=1048576] \
+//! cargo run --release -p anamnesis-ppc --example prefetch -- MODELS [threads=4] [per_lane=0] [read=1048576] \
 //!     [piece=8388608] [bandwidth=BYTES] [lanes=1] [rounds=5] [interrupts=0] [populate=0]
 //! ```
 //!
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let defaults = Options::default();
     let options = Options {
         threads: usize::try_from(number("threads", defaults.threads as u64)?)?,
-        per_lane: usize::try_from(number("per_lane", defaults.per_lane as u64)?)?,
+        per_lane: Some(usize::try_from(number("per_lane", 0)?)?).filter(|&threads| threads > 0),
         read: usize::try_from(number("read", defaults.read as u64)?)?,
         piece: number("piece", defaults.piece)?,
         fill: if number("populate", 0)? > 0 { Fill::Populate } else { Fill::Read },

@@ -33,7 +33,8 @@ pub struct Options {
     /// Share of the memory that may be used above which nothing more is brought; policies are asked what to let go a
     /// little before. `None`: whatever they recommend is brought.
     pub threshold: Option<f64>,
-    /// How often policies are asked what to let go while memory is short, besides at every miss.
+    /// How often memory is looked at, and events that wait for company are heard; five times as often while it is
+    /// short, when policies are asked each time what to let go, besides at every miss.
     pub every: Duration,
     /// How bytes are brought. Its `room` is set by the runtime.
     pub prefetch: cache::Options,

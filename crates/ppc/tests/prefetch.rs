@@ -60,7 +60,7 @@ fn brings_what_was_asked_and_little_more() {
 fn populates_without_reading_ahead() {
     let Some((dir, namespace)) = disk("populate", &[64, 16]) else { return };
     let path = dir.path().join("0");
-    let options = Options { fill: Fill::Populate, per_lane: 2, ..Options::default() };
+    let options = Options { fill: Fill::Populate, per_lane: Some(2), ..Options::default() };
     let prefetcher = Prefetcher::new(options).unwrap();
     prefetcher.submit(&namespace, &list(0, vec![io("0", 4 * MIB, 20 * MIB), io("0", 41 * MIB, 4000)])).unwrap();
     assert!(prefetcher.wait(LONG));
@@ -357,7 +357,7 @@ fn options_that_cannot_be_meant() {
     };
     with(|_| ()).unwrap();
     with(|options| options.threads = 0).unwrap_err();
-    with(|options| options.per_lane = 0).unwrap_err();
+    with(|options| options.per_lane = Some(0)).unwrap_err();
     with(|options| options.read = 1000).unwrap_err();
     with(|options| options.piece = (1 << 20) + 1).unwrap_err();
     with(|options| options.piece = 0).unwrap_err();

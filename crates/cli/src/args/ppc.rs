@@ -62,7 +62,7 @@ pub(crate) struct PpcRun {
     #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = percent, help_heading = "Memory")]
     pub(crate) threshold: Threshold,
 
-    /// Threads that read; one per core, at most four, if not given.
+    /// Threads that read; four if not given, of which a list has one where the device reads 1 MiB ahead or more.
     #[arg(long, value_name = "N", help_heading = "Device")]
     pub(crate) threads: Option<usize>,
     /// Bytes per second that are brought at most, such as 500MB.

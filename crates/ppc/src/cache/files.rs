@@ -76,7 +76,7 @@ impl Open {
 }
 
 /// Of the device of a file; 8 MiB where it does not say, as more does no harm.
-fn read_ahead(inode: Inode) -> u64 {
+pub(super) fn read_ahead(inode: Inode) -> u64 {
     let (major, minor) = (inode.dev >> 20, inode.dev & 0xf_ffff);
     let kib = std::fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).ok();
     kib.and_then(|kib| kib.trim().parse::<u64>().ok()?.checked_mul(1024)).unwrap_or(8 << 20).min(1 << 30)

@@ -59,10 +59,11 @@ impl Lanes {
         self.position(root, number).is_some()
     }
 
-    /// Gives a lane its list. Returns whether one was not done.
-    pub(super) fn submit(&mut self, namespace: &Arc<Namespace>, number: u32, ios: Ios) -> bool {
+    /// Gives a lane its list, for which `width` threads read at once. Returns whether one was not done.
+    pub(super) fn submit(&mut self, namespace: &Arc<Namespace>, number: u32, width: usize, ios: Ios) -> bool {
         let mut new = Lane {
             number,
+            width,
             namespace: Arc::clone(namespace),
             ios,
             cursor: Cursor::default(),
@@ -101,11 +102,11 @@ impl Lanes {
         ended
     }
 
-    /// The next piece of a lane that fewer than `per_lane` threads read for.
-    pub(super) fn claim(&mut self, cut: Cut, per_lane: usize) -> Option<Claim> {
+    /// The next piece of a lane that fewer threads read for than are to.
+    pub(super) fn claim(&mut self, cut: Cut) -> Option<Claim> {
         for _ in 0..self.turns.len() {
             let mut lane = self.turns.pop_front()?;
-            let piece = if lane.held < per_lane { lane.next(cut) } else { None };
+            let piece = if lane.held < lane.width { lane.next(cut) } else { None };
             self.past_end += std::mem::take(&mut lane.cursor.past_end);
             let claim = piece.map(|(turn, piece)| {
                 lane.held += 1;
@@ -123,8 +124,8 @@ impl Lanes {
     }
 
     /// Whether [`claim`](Self::claim) has something to give.
-    pub(super) fn has_work(&self, per_lane: usize) -> bool {
-        self.turns.iter().any(|lane| lane.held < per_lane && !lane.is_taken())
+    pub(super) fn has_work(&self) -> bool {
+        self.turns.iter().any(|lane| lane.held < lane.width && !lane.is_taken())
     }
 
     /// Takes a piece back.

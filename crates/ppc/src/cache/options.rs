@@ -1,7 +1,6 @@
 //! How a prefetcher works.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::cache::Topology;
@@ -27,14 +26,20 @@ pub enum Fill {
     Populate,
 }
 
+/// Threads for one lane where the device reads little ahead.
+const WIDE: usize = 4;
+/// Bytes of read-ahead that keep a device busy for one thread.
+const AHEAD: u64 = 1 << 20;
+
 /// How a [`Prefetcher`](super::Prefetcher) works.
 #[derive(Clone)]
 pub struct Options {
-    /// Threads. One for each core, and four at most, unless told otherwise.
+    /// Threads; 4, whatever cores there are: they wait for the device more than they work.
     pub threads: usize,
-    /// Threads that read for one lane at the same time, each another piece; 1, since the kernel's read-ahead keeps the
-    /// device busy while one thread reads in order. More may help where `read_ahead_kb` is small.
-    pub per_lane: usize,
+    /// Threads that read for one lane at the same time, each another piece. `None`: 1 where the device reads
+    /// 1 MiB ahead (`read_ahead_kb`) or more, which keeps it busy while one thread reads in order; else 4, of 128 KiB one
+    /// thread gets half of what the device has.
+    pub per_lane: Option<usize>,
     /// How bytes are brought.
     pub fill: Fill,
     /// Bytes of one read, 1 MiB: an interrupt waits for one read of each thread. A power of two, at least 64 KiB.
@@ -60,8 +65,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            threads: std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4),
-            per_lane: 1,
+            threads: WIDE,
+            per_lane: None,
             fill: Fill::default(),
             read: 1 << 20,
             piece: 8 << 20,
@@ -93,12 +98,18 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
+    /// How many threads read at once for a lane whose device reads `ahead` bytes ahead.
+    pub(super) fn width(&self, ahead: u64) -> usize {
+        self.per_lane.unwrap_or(if ahead < AHEAD { WIDE } else { 1 })
+    }
+
     /// Whether these can be meant.
     pub(super) fn check(&self) -> Result<()> {
         let Self { threads, per_lane, read, piece, .. } = *self;
-        if !(1..=256).contains(&threads) || per_lane == 0 {
+        let allowed = 1..=256;
+        if !allowed.contains(&threads) || !allowed.contains(&per_lane.unwrap_or(1)) {
             return Err(Error::invalid(format!(
-                "{threads} threads, {per_lane} of them for a lane; allowed are 1 to 256"
+                "{threads} threads, {per_lane:?} of them for a lane; allowed are 1 to 256"
             )));
         }
         if !read.is_power_of_two() || !((64 << 10)..=(64 << 20)).contains(&read) {

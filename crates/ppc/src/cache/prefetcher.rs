@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::cache::bandwidth::Bandwidth;
+use crate::cache::files::read_ahead;
 use crate::cache::lanes::Lanes;
 use crate::cache::options::Options;
 use crate::cache::progress::{Counters, Progress, count};
@@ -117,12 +118,14 @@ impl Prefetcher {
     ///
     /// [`ErrorKind::Limit`] if 1024 lanes have lists.
     pub fn submit(&self, namespace: &Arc<Namespace>, prefetch: &Prefetch) -> Result<()> {
+        let first = prefetch.ios.iter().next().and_then(|io| namespace.get(&io.path));
+        let width = self.shared.options.width(first.map_or(0, |entry| read_ahead(entry.inode)));
         let mut state = self.shared.lock();
         if state.lanes.len() >= LANES && !state.lanes.has(namespace.root(), prefetch.lane) {
             let what = format!("{LANES} lanes are prefetching; number them by worker");
             return Err(Error::new(ErrorKind::Limit(what)).in_file(namespace.root()));
         }
-        let interrupted = state.lanes.submit(namespace, prefetch.lane, prefetch.ios.clone());
+        let interrupted = state.lanes.submit(namespace, prefetch.lane, width, prefetch.ios.clone());
         drop(state);
         count(&self.shared.counters.submitted, 1);
         count(&self.shared.counters.interrupts, u64::from(interrupted));

@@ -53,7 +53,7 @@ impl Worker<'_> {
             if state.stopped {
                 return None;
             }
-            if state.paused || !state.lanes.has_work(options.per_lane) {
+            if state.paused || !state.lanes.has_work() {
                 state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
@@ -77,7 +77,7 @@ impl Worker<'_> {
             // where room is short, nothing is brought that was not asked for
             let exact = Cut::exact(options.piece);
             let gap = if most < options.piece { exact.gap } else { options.gap.max(exact.gap) };
-            if let Some(claim) = state.lanes.claim(Cut { most, gap, ..exact }, options.per_lane) {
+            if let Some(claim) = state.lanes.claim(Cut { most, gap, ..exact }) {
                 state.held += 1;
                 state.claimed += claim.piece.end - claim.piece.start;
                 return Some(claim);

@@ -10,6 +10,9 @@ use crate::error::Result;
 use crate::source::{Want, monotonic};
 use crate::{Entry, Event, EventSource, Inode, Kind, Registered};
 
+/// Memory that is short is looked at so many times as often: who waits for room waits for what readers are told to have
+/// read, and for what is let go then.
+const BRISK: u32 = 5;
 /// How long what is on its way in the end is waited for.
 const LAST: Duration = Duration::from_millis(20);
 
@@ -56,16 +59,17 @@ impl Runtime {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.waker());
         let mut events = Vec::new();
         let mut asked = Instant::now();
-        let mut last = false;
+        let (mut short, mut last) = (false, false);
         while !last {
+            let every = if short { self.every / BRISK } else { self.every };
             // what happened before `stop` was set is told, however late this thread hears of it
             last = stop.load(Relaxed);
             self.watch(&mut *source)?;
-            let more = source.wait(if last { self.every.min(LAST) } else { self.every }, &mut events)?;
+            let more = source.wait(if last { every.min(LAST) } else { every }, &mut events)?;
             self.counters.lost.store(source.lost(), Relaxed);
-            let short = self.short.as_ref().is_some_and(|short| short.is_near());
+            short = self.short.as_ref().is_some_and(|short| short.is_near());
             self.tell(&mut events, short);
-            if short && asked.elapsed() >= self.every {
+            if short && asked.elapsed() >= every {
                 asked = Instant::now();
                 add(&self.counters.short, 1);
                 self.policies.all().iter().for_each(|registered| registered.policy().evict(None));

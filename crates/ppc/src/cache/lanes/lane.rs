@@ -26,6 +26,8 @@ pub(in crate::cache) struct Stream {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) number: u32,
+    /// Threads that read for it at once.
+    pub(super) width: usize,
     pub(super) namespace: Arc<Namespace>,
     pub(super) ios: Ios,
     pub(super) cursor: Cursor,

@@ -18,35 +18,38 @@ fn whole(name: &str) -> Ios {
 }
 
 fn claim(lanes: &mut Lanes) -> Option<Claim> {
-    lanes.claim(Cut::exact(8 * MIB), 1)
+    lanes.claim(Cut::exact(8 * MIB))
 }
 
 #[test]
 fn turns() {
     let (_dir, namespace) = namespace();
     let mut lanes = Lanes::default();
-    assert!(!lanes.submit(&namespace, 0, whole("a")) && !lanes.submit(&namespace, 1, whole("b")));
+    assert!(!lanes.submit(&namespace, 0, 1, whole("a")) && !lanes.submit(&namespace, 1, 2, whole("b")));
     let (first, second) = (claim(&mut lanes).unwrap(), claim(&mut lanes).unwrap());
     assert_eq!((first.lane, second.lane), (0, 1));
-    // one thread for a lane
-    assert!(claim(&mut lanes).is_none() && !lanes.has_work(1) && lanes.has_work(2));
-    lanes.finish(second, End::Done);
+    // one thread for a lane, and two for the other
+    assert!(lanes.has_work());
     let third = claim(&mut lanes).unwrap();
     assert_eq!((third.lane, third.piece.start), (1, 8 * MIB));
+    assert!(claim(&mut lanes).is_none() && !lanes.has_work());
+    lanes.finish(second, End::Done);
     // what was given back comes first
     let rest = Piece { start: 5 * MIB, ..first.piece.clone() };
     lanes.finish(first, End::Rest(rest));
-    assert_eq!(lanes.claim(Cut { most: MIB, ..Cut::exact(8 * MIB) }, 1).unwrap().piece.start, 5 * MIB);
-    assert_eq!(lanes.claim(Cut::exact(8 * MIB), 2).map(|claim| (claim.lane, claim.piece.end)), Some((1, 24 * MIB)));
+    let claimed = |claim: Claim| (claim.lane, claim.piece.start, claim.piece.end);
+    let small = Cut { most: MIB, ..Cut::exact(8 * MIB) };
+    assert_eq!(lanes.claim(small).map(claimed), Some((0, 5 * MIB, 6 * MIB)));
+    assert_eq!(lanes.claim(small).map(claimed), Some((1, 16 * MIB, 17 * MIB)));
 }
 
 #[test]
 fn a_list_that_was_superseded_gives_nothing_back() {
     let (_dir, namespace) = namespace();
     let mut lanes = Lanes::default();
-    lanes.submit(&namespace, 0, whole("a"));
+    lanes.submit(&namespace, 0, 1, whole("a"));
     let old = claim(&mut lanes).unwrap();
-    assert!(lanes.submit(&namespace, 0, whole("b")));
+    assert!(lanes.submit(&namespace, 0, 1, whole("b")));
     assert!(old.over.load(SeqCst));
     let new = claim(&mut lanes).unwrap();
     assert!(*new.piece.path == *Path::new("b") && !new.over.load(SeqCst));
@@ -63,7 +66,7 @@ fn a_file_that_is_refused_is_left_out() {
     let (_dir, namespace) = namespace();
     let mut lanes = Lanes::default();
     let both = whole("a").iter().chain(whole("b").iter()).cloned().collect::<Vec<_>>().into();
-    lanes.submit(&namespace, 0, both);
+    lanes.submit(&namespace, 0, 1, both);
     let refused = claim(&mut lanes).unwrap();
     lanes.finish(refused, End::Refused);
     let mut pieces = 0;
