@@ -1,7 +1,7 @@
 //! Brings a directory into the page cache and takes it out again, and says how quickly; the commands of `EXPERIMENTS.md`.
 //!
 //! ```sh
-//! cargo run --release -p anamnesis-ppc --example prefetch -- MODELS [threads=4] [per_lane=0] [read=1048576] \
+//! cargo run --release -p anamnesis-ppc --example prefetch -- MODELS [threads=4] [per_lane=0] [read=524288] \
 //!     [piece=8388608] [bandwidth=BYTES] [lanes=1] [rounds=5] [interrupts=0] [populate=0]
 //! ```
 //!

@@ -37,12 +37,12 @@ pub struct Options {
     /// Threads; 4, whatever cores there are: they wait for the device more than they work.
     pub threads: usize,
     /// Threads that read for one lane at the same time, each another piece. `None`: 1 where the device reads
-    /// 1 MiB ahead (`read_ahead_kb`) or more, which keeps it busy while one thread reads in order; else 4, of 128 KiB one
-    /// thread gets half of what the device has.
+    /// 1 MiB ahead (`read_ahead_kb`) or more, which keeps it busy while one thread reads in order; else 4, since with
+    /// 128 KiB one thread gets half of what the device has.
     pub per_lane: Option<usize>,
     /// How bytes are brought.
     pub fill: Fill,
-    /// Bytes of one read, 1 MiB: an interrupt waits for one read of each thread. A power of two, at least 64 KiB.
+    /// Bytes of one read, 512 KiB: an interrupt waits for one read of each thread. A power of two, at least 64 KiB.
     pub read: usize,
     /// Bytes that a thread takes at once before it is another lane's turn, and looks up at once in the page cache;
     /// 8 MiB. A multiple of `read`.
@@ -68,7 +68,7 @@ impl Default for Options {
             threads: WIDE,
             per_lane: None,
             fill: Fill::default(),
-            read: 1 << 20,
+            read: 512 << 10,
             piece: 8 << 20,
             gap: 64 << 10,
             bandwidth: None,
