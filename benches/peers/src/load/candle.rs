@@ -20,11 +20,17 @@ pub fn tensors(path: &str) -> Result<Vec<Tensor>> {
     }
 }
 
-/// Blocks of a GGUF as they are stored.
-pub fn blocks(path: &str) -> Result<Vec<QTensor>> {
+/// Blocks of a GGUF as they are stored, and what they were read with: letting go of that is not part of a load.
+pub struct Blocks {
+    pub tensors: Vec<QTensor>,
+    _with: (Content, BufReader<File>),
+}
+
+pub fn blocks(path: &str) -> Result<Blocks> {
     let mut file = BufReader::new(File::open(path)?);
     let content = Content::read(&mut file)?;
-    content.tensor_infos.keys().map(|name| content.tensor(&mut file, name, &Device::Cpu)).collect()
+    let tensors = content.tensor_infos.keys().map(|name| content.tensor(&mut file, name, &Device::Cpu));
+    Ok(Blocks { tensors: tensors.collect::<Result<_>>()?, _with: (content, file) })
 }
 
 /// The files here are of F32.
@@ -37,7 +43,7 @@ pub fn plain(_: &mut Held, path: &str) -> u64 {
 }
 
 pub fn gguf(_: &mut Held, path: &str) -> u64 {
-    blocks(path).unwrap().iter().fold(0, |sum, tensor| sum.wrapping_add(touched(&tensor.data().unwrap())))
+    blocks(path).unwrap().tensors.iter().fold(0, |sum, tensor| sum.wrapping_add(touched(&tensor.data().unwrap())))
 }
 
 /// Quantised weights to F32, one by one; each is dropped before the next.
