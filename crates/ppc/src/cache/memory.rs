@@ -140,8 +140,8 @@ impl Memory {
         Ok(Usage { file, ..usage })
     }
 
-    /// The same without the page cache of a group, for which the kernel would have to sum up what all its processors
-    /// counted: that is as often as it is looked at while much is brought.
+    /// The same, without the page cache of a group: for that the kernel sums up what each of its processors counted, which
+    /// takes the longer the more was brought since.
     pub(crate) fn used(&self) -> Result<Usage> {
         let path = Path::new("/proc/meminfo");
         let text = fs::read_to_string(path).map_err(|error| Error::from(error).in_file(path))?;
