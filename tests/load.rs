@@ -284,9 +284,18 @@ fn facts_tell_warm_from_cold() {
     let checkpoint = on_disk(&scratch, &large());
     let facts = Facts::of(&checkpoint);
     assert!(facts.lent == cfg!(feature = "mmap") && facts.bytes > 50 << 20);
-    let Some(resident) = facts.resident else { return skip("this kernel has no cachestat") };
-    // not all of it where the kernel looks for idle memory meanwhile
-    assert!(resident > 0.75, "just written: {resident}");
+    if facts.resident.is_none() {
+        return skip("this kernel has no cachestat");
+    }
+    // just written; once more where the kernel took some of it back meanwhile
+    let is_warm = (0..20).any(|_| {
+        let is_warm = Facts::of(&checkpoint).resident > Some(0.95);
+        if !is_warm {
+            fs::read(scratch.path("in.safetensors")).unwrap();
+        }
+        is_warm
+    });
+    assert!(is_warm, "{facts:?}");
     if matches!(facts.kind, Kind::Memory(_)) {
         return skip("the scratch directory is in memory");
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anamnesis_ppc::cache::{Evicted, Evictor, Mappers, Residency};
 use anamnesis_ppc::{Ios, Namespace};
-use disk::{MIB, all, brought, cached, disk, io, write};
+use disk::{MIB, all, brought, cached, disk, io, until, write};
 
 /// Reads a range in order, so that the kernel makes large folios.
 fn read(path: &Path, start: u64, len: u64) {
@@ -22,12 +22,6 @@ fn read(path: &Path, start: u64, len: u64) {
     }
 }
 
-/// Bytes that were let go of, of those that were there: the kernel may have taken some back in between.
-#[track_caller]
-fn nearly(gone: u64, here: u64) {
-    assert!(gone <= here && gone >= here - here / 4, "{gone} of {here} bytes");
-}
-
 fn evictor(namespace: &Arc<Namespace>) -> Evictor {
     Evictor::new(namespace).mappers(Mappers::None)
 }
@@ -36,15 +30,17 @@ fn evictor(namespace: &Arc<Namespace>) -> Evictor {
 fn large_folios_go() {
     let Some((dir, namespace)) = disk("evict", &[128]) else { return };
     let path = dir.path().join("0");
-    read(&path, 0, 128 * MIB);
-    let here = cached(&path, 0, 128 * MIB);
-    let evicted = evictor(&namespace).evict(&all(&namespace, "0"));
-    let expected = Evicted { asked: 128 * MIB, gone: evicted.gone, ..Evicted::default() };
-    assert_eq!(evicted, expected);
-    nearly(evicted.gone, here);
-    assert_eq!(cached(&path, 0, 128 * MIB), 0);
+    let nothing = Evicted { asked: 128 * MIB, ..Evicted::default() };
+    // once more where the kernel took some back before
+    until("all of it goes", || {
+        read(&path, 0, 128 * MIB);
+        let evicted = evictor(&namespace).evict(&all(&namespace, "0"));
+        assert_eq!(cached(&path, 0, 128 * MIB), 0);
+        assert_eq!(Evicted { gone: 0, ..evicted }, nothing);
+        evicted.gone == 128 * MIB
+    });
     // there is nothing more to do
-    assert_eq!(evictor(&namespace).evict(&all(&namespace, "0")), Evicted { gone: 0, ..expected });
+    assert_eq!(evictor(&namespace).evict(&all(&namespace, "0")), nothing);
 }
 
 #[test]
@@ -96,7 +92,7 @@ fn what_is_dirty_stays() {
     // nobody began to write it
     assert_eq!((after.dirty, after.writeback), (before.dirty, 0));
     assert!(evicted.dirty == before.dirty && evicted.left >= evicted.dirty, "{evicted:?}");
-    nearly(evicted.gone, before.cached - before.dirty);
+    assert!(evicted.gone >= before.cached - 2 * MIB - before.dirty, "{before:?} {evicted:?}");
     let mut bytes = [0; 5000];
     File::open(&path).unwrap().read_exact_at(&mut bytes, 11 * MIB + 3).unwrap();
     assert_eq!(bytes, [7; 5000]);
@@ -116,10 +112,12 @@ fn other_files_are_left_alone() {
     fs::rename(dir.path().join("new"), dir.path().join("0")).unwrap();
     let whole = |name| io(name, 0, 4 * MIB);
     let ios: Ios = vec![whole("0"), whole("../escape"), whole("1"), whole("0"), io("1", u64::MAX, 5)].into();
-    let here = cached(&dir.path().join("1"), 0, 4 * MIB);
-    let evicted = evictor(&namespace).evict(&ios);
-    assert_eq!(evicted.stale, 2, "{evicted:?}");
-    nearly(evicted.gone, here);
+    until("all that is meant goes", || {
+        read(&dir.path().join("1"), 0, 4 * MIB);
+        let evicted = evictor(&namespace).evict(&ios);
+        assert_eq!(evicted.stale, 2, "{evicted:?}");
+        evicted.gone == 4 * MIB
+    });
     assert!(brought(&dir.path().join("0"), 0, 4 * MIB) > 0);
     assert_eq!(cached(&dir.path().join("1"), 0, 4 * MIB), 0);
     assert_eq!(brought(&dir.path().join("2"), 0, 4 * MIB), 4 * MIB);

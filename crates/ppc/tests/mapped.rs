@@ -86,8 +86,9 @@ fn what_two_processes_map_is_reported() {
     let two = (Mapper::start(&path), Mapper::start(&path));
     let mappers = Mappers::Processes(vec![two.0.0.id(), two.1.0.id()]);
     let mut evictor = Evictor::new(&namespace).mappers(mappers);
+    let here = cached(&path, 0, 16 * MIB);
     let evicted = evictor.evict(&all(&namespace, "0"));
-    assert!(evicted.left > 8 * MIB && evicted.gone + evicted.left <= 16 * MIB, "{evicted:?}");
+    assert_eq!(evicted.gone + evicted.left, here, "{evicted:?}");
     assert_eq!(evicted.mapped, evicted.left, "{evicted:?}");
     drop(two);
     assert_eq!(evictor.evict(&all(&namespace, "0")).left, 0);

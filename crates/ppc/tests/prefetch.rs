@@ -37,10 +37,10 @@ fn brings_what_was_asked_and_little_more() {
     assert!(is_here(&one, 0, 2 * MIB + page));
     assert!(is_here(&two, 0, page));
     let slack = slack(dir.path());
-    assert!(cached(&one, 0, 64 * MIB) <= 5 * MIB + 2 * page + 2 * slack);
-    assert!(cached(&two, 0, 64 * MIB) <= page + slack);
+    assert!(brought(&one, 0, 64 * MIB) <= 5 * MIB + 2 * page + 2 * slack);
+    assert!(brought(&two, 0, 64 * MIB) <= page + slack);
     // nothing before a range
-    assert_eq!(cached(&one, 2 * MIB + page + slack, (38 * MIB).saturating_sub(slack + page).max(1)), 0);
+    assert_eq!(brought(&one, 2 * MIB + page + slack, (38 * MIB).saturating_sub(slack + page).max(1)), 0);
     let progress = prefetcher.progress();
     assert!(progress.bytes_read > 0 && progress.bytes_read <= 5 * MIB + 3 * page, "{progress:?}");
     assert_eq!((progress.bytes_read + progress.bytes_skipped) / MIB, 5, "{progress:?}");

@@ -1,5 +1,7 @@
 //! The runtime: events to policies, and what they recommend to the page cache.
 
+mod disk;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -8,15 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::cache::Residency;
 use anamnesis_ppc::runtime::{Options, ask};
 use anamnesis_ppc::source::{self, Fake, Hand, Want};
 use anamnesis_ppc::{
     Access, Context, Eager, Event, Inode, Io, Ios, Kind, Namespace, Nothing, Policy, Prefetch, Runtime, Wants,
 };
-
-/// Longer than anything takes, also on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+use disk::LONG;
 
 /// A directory of one file of 8 MiB that is on the device and not in memory; `None`, aloud, where that cannot be.
 fn cold() -> Option<tempfile::TempDir> {
@@ -33,11 +32,9 @@ fn cold() -> Option<tempfile::TempDir> {
     None
 }
 
-/// Bytes of a file that came into memory, also those that the kernel has taken back since.
+/// Of the file of [`cold`].
 fn brought(path: &Path) -> u64 {
-    let file = File::open(path).unwrap();
-    let residency = Residency::of(&file, 0, file.metadata().unwrap().len()).unwrap();
-    residency.cached + residency.evicted
+    disk::brought(path, 0, 8 << 20)
 }
 
 fn inode(dir: &Path) -> Inode {
