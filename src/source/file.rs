@@ -103,8 +103,11 @@ impl Source for FileSource {
     }
 
     fn will_need(&self, start: u64, len: u64) {
+        if self.whole.is_some() {
+            return;
+        }
         #[cfg(target_os = "linux")]
-        if self.whole.is_some() || super::resident::seems_resident(std::os::fd::AsFd::as_fd(&self.file), start, len) {
+        if super::resident::seems_resident(std::os::fd::AsFd::as_fd(&self.file), start, len) {
             return;
         }
         self.advise(start, len.max(1), Advice::WillNeed);

@@ -98,9 +98,9 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// How many threads read at once for a lane whose device reads `ahead` bytes ahead.
-    pub(super) fn width(&self, ahead: u64) -> usize {
-        self.per_lane.unwrap_or(if ahead < AHEAD { WIDE } else { 1 })
+    /// How many threads read at once for a lane whose device reads `ahead` bytes ahead, which is asked for if it matters.
+    pub(super) fn width(&self, ahead: impl FnOnce() -> u64) -> usize {
+        self.per_lane.unwrap_or_else(|| if ahead() < AHEAD { WIDE } else { 1 })
     }
 
     /// Whether these can be meant.

@@ -119,7 +119,7 @@ impl Prefetcher {
     /// [`ErrorKind::Limit`] if 1024 lanes have lists.
     pub fn submit(&self, namespace: &Arc<Namespace>, prefetch: &Prefetch) -> Result<()> {
         let first = prefetch.ios.iter().next().and_then(|io| namespace.get(&io.path));
-        let width = self.shared.options.width(first.map_or(0, |entry| read_ahead(entry.inode)));
+        let width = self.shared.options.width(|| first.map_or(0, |entry| read_ahead(entry.inode)));
         let mut state = self.shared.lock();
         if state.lanes.len() >= LANES && !state.lanes.has(namespace.root(), prefetch.lane) {
             let what = format!("{LANES} lanes are prefetching; number them by worker");
