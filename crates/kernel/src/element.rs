@@ -19,6 +19,22 @@ pub(crate) trait Element: 'static {
     fn tables<S: Lanes, const PLAIN: bool>(s: S, values: [S::Floats; 2]) -> Self::Tables<S>;
     /// Entries by the low four bits of each code, from these tables for the first and the second sixteen codes.
     fn pick<S: Lanes>(s: S, tables: Self::Tables<S>, which: [usize; 2], codes: S::Bytes, out: &mut [Self::Cell; 32]);
+    /// Entries of a table by the low four bits of each code, times a factor for the first and one for the second sixteen.
+    fn pick_scaled<S: Lanes, const PLAIN: bool>(
+        s: S,
+        table: S::Floats,
+        factors: [S::Floats; 2],
+        codes: S::Bytes,
+        out: &mut [Self::Cell; 32],
+    );
+    /// Entries of one table by all low nibbles, then by all high ones.
+    fn pick_nibbles<S: Lanes>(
+        s: S,
+        tables: Self::Tables<S>,
+        which: usize,
+        codes: &[u8; 16],
+        out: &mut [Self::Cell; 32],
+    );
 }
 
 pub(crate) struct F32;
@@ -54,6 +70,22 @@ impl Element for F32 {
     fn pick<S: Lanes>(s: S, tables: [S::Floats; 2], which: [usize; 2], codes: S::Bytes, out: &mut [[u8; 4]; 32]) {
         s.pick_f32([tables[which[0]], tables[which[1]]], codes, out);
     }
+
+    #[inline(always)]
+    fn pick_scaled<S: Lanes, const PLAIN: bool>(
+        s: S,
+        table: S::Floats,
+        factors: [S::Floats; 2],
+        codes: S::Bytes,
+        out: &mut [[u8; 4]; 32],
+    ) {
+        s.pick_scaled_f32(table, factors, codes, out);
+    }
+
+    #[inline(always)]
+    fn pick_nibbles<S: Lanes>(s: S, tables: [S::Floats; 2], which: usize, codes: &[u8; 16], out: &mut [[u8; 4]; 32]) {
+        s.pick_nibbles_f32(tables[which], codes, out);
+    }
 }
 
 /// The two 16-bit elements differ in how they round.
@@ -87,6 +119,24 @@ macro_rules! half {
             #[inline(always)]
             fn pick<S: Lanes>(s: S, tables: S::Cells, which: [usize; 2], codes: S::Bytes, out: &mut [[u8; 2]; 32]) {
                 s.pick_16(tables, which, codes, out);
+            }
+
+            /// Multiplied and rounded, then picked: sixteen entries of each instead of thirty-two elements.
+            #[inline(always)]
+            fn pick_scaled<S: Lanes, const PLAIN: bool>(
+                s: S,
+                table: S::Floats,
+                factors: [S::Floats; 2],
+                codes: S::Bytes,
+                out: &mut [[u8; 2]; 32],
+            ) {
+                let tables = Self::tables::<S, PLAIN>(s, [s.mul(table, factors[0]), s.mul(table, factors[1])]);
+                Self::pick(s, tables, [0, 1], codes, out);
+            }
+
+            #[inline(always)]
+            fn pick_nibbles<S: Lanes>(s: S, tables: S::Cells, which: usize, codes: &[u8; 16], out: &mut [[u8; 2]; 32]) {
+                s.pick_nibbles_16(tables, which, codes, out);
             }
         }
     };

@@ -33,6 +33,8 @@ pub(crate) trait Lanes: Copy + 'static {
     type Bytes: Copy;
     /// Two tables of sixteen 16-bit cells.
     type Cells: Copy;
+    /// Whether an operation can spread a number from memory over a register as part of itself.
+    const SPREADS: bool = false;
 
     // floats
 
@@ -46,6 +48,16 @@ pub(crate) trait Lanes: Copy + 'static {
     fn quarters(self, x: Self::Floats) -> [Self::Floats; 4];
     /// F32 from F16, exact; every NaN becomes the one of [`super::half::NAN`].
     fn widen_f16(self, x: &[[u8; 2]; 16]) -> Self::Floats;
+    /// As [`Lanes::widen_f16`], of four from each window: its first, and so many F16 further on each time.
+    #[inline(always)]
+    fn widen_f16_apart(self, windows: [&[u8; 64]; 4], apart: u16) -> Self::Floats {
+        let mut halves = [[0; 2]; 16];
+        for (halves, window) in halves.as_chunks_mut::<4>().0.iter_mut().zip(windows) {
+            let (window, apart) = (window.as_chunks().0, usize::from(apart));
+            *halves = [window[0], window[apart], window[2 * apart], window[3 * apart]];
+        }
+        self.widen_f16(&halves)
+    }
 
     // bytes
 
@@ -107,4 +119,25 @@ pub(crate) trait Lanes: Copy + 'static {
     fn pick_f32(self, tables: [Self::Floats; 2], codes: Self::Bytes, out: &mut [[u8; 4]; 32]);
     /// Entries by the low four bits of each code, of these tables for the first and the second sixteen codes.
     fn pick_16(self, tables: Self::Cells, which: [usize; 2], codes: Self::Bytes, out: &mut [[u8; 2]; 32]);
+    /// As [`Lanes::pick_f32`] of the table times each factor.
+    #[inline(always)]
+    fn pick_scaled_f32(
+        self,
+        table: Self::Floats,
+        factors: [Self::Floats; 2],
+        codes: Self::Bytes,
+        out: &mut [[u8; 4]; 32],
+    ) {
+        self.pick_f32([self.mul(table, factors[0]), self.mul(table, factors[1])], codes, out);
+    }
+    /// As [`Lanes::pick_f32`] of one table, the codes being all low nibbles, then all high ones.
+    #[inline(always)]
+    fn pick_nibbles_f32(self, table: Self::Floats, codes: &[u8; 16], out: &mut [[u8; 4]; 32]) {
+        self.pick_f32([table; 2], self.nibbles(codes), out);
+    }
+    /// As [`Lanes::pick_16`] of one table, the codes being all low nibbles, then all high ones.
+    #[inline(always)]
+    fn pick_nibbles_16(self, tables: Self::Cells, which: usize, codes: &[u8; 16], out: &mut [[u8; 2]; 32]) {
+        self.pick_16(tables, [which; 2], self.nibbles(codes), out);
+    }
 }

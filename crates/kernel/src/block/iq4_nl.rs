@@ -8,14 +8,16 @@ kernel!(iq4_nl);
 #[inline(always)]
 fn iq4_nl<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&IQ4);
-    let mut batches = batch::Sixteens::<O, 18, 32>::new(blocks, out);
-    while let Some((blocks, out)) = batches.more() {
+    let mut pieces = batch::Pieces::<O, 18, 32>::new(blocks, out);
+    while let Some((blocks, out)) = pieces.more() {
         let d = batch::scales(s, blocks, 0);
-        let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
-        if O::PARTICULAR && !finite {
-            batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, d, &[], out);
-        } else {
-            batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, d, &[], out);
+        let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
+        for ((blocks, d), out) in blocks.iter().zip(d).zip(out) {
+            if O::PARTICULAR && !finite {
+                batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, d, None, out);
+            } else {
+                batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, d, None, out);
+            }
         }
     }
 }

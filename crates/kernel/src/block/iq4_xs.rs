@@ -10,22 +10,26 @@ kernel!(iq4_xs);
 
 #[inline(always)]
 fn iq4_xs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<136>();
-    let (out, _) = O::cells(out).as_chunks_mut::<256>();
-    for (block, out) in blocks.iter().zip(out) {
-        let d = from_f16(*part(block, 0));
-        let high = u32::from(u16::from_le_bytes(*part(block, 2)));
-        let low = u32::from_le_bytes(*part(block, 4));
-        let mut scales = [0.0; 8];
-        for (g, scale) in scales.iter_mut().enumerate() {
-            let code = low >> (4 * g) & 15 | (high >> (2 * g) & 3) << 4;
-            *scale = d * (code.cast_signed() - 32) as f32;
+    for (blocks, out) in batch::eights::<O, 136>(blocks, out) {
+        let mut factors = [[0.0; 8]; 8];
+        let mut finite = true;
+        for (factors, block) in factors.iter_mut().zip(blocks) {
+            let d = from_f16(*part(block, 0));
+            let high = u32::from(u16::from_le_bytes(*part(block, 2)));
+            let low = u32::from_le_bytes(*part(block, 4));
+            for (g, scale) in factors.iter_mut().enumerate() {
+                let code = low >> (4 * g) & 15 | (high >> (2 * g) & 3) << 4;
+                *scale = d * (code.cast_signed() - 32) as f32;
+            }
+            finite &= d.is_finite();
         }
-        let scales = batch::in_memory(&scales);
-        if O::PARTICULAR && !d.is_finite() {
-            groups::<S, O, false>(s, part(block, 8), scales, out);
-        } else {
-            groups::<S, O, true>(s, part(block, 8), scales, out);
+        let factors = batch::in_memory(&factors);
+        for ((block, scales), out) in blocks.iter().zip(factors).zip(out) {
+            if O::PARTICULAR && !finite {
+                groups::<S, O, false>(s, part(block, 8), scales, out);
+            } else {
+                groups::<S, O, true>(s, part(block, 8), scales, out);
+            }
         }
     }
 }
@@ -39,7 +43,7 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, qs: &[u8; 128], scales:
         let tables = O::tables::<S, PLAIN>(s, values);
         let (qs, _) = qs.as_chunks::<16>();
         for (i, (qs, out)) in qs.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {
-            O::pick(s, tables, [i; 2], s.nibbles(qs), out);
+            O::pick_nibbles(s, tables, i, qs, out);
         }
     }
 }

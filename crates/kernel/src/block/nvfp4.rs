@@ -10,19 +10,18 @@ kernel!(nvfp4);
 #[inline(always)]
 fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&FP4_DOUBLED);
-    let mut batches = batch::Sixteens::<O, 36, 64>::new(blocks, out);
-    while let Some((blocks, out)) = batches.more() {
-        let mut d = [[0.0; 16]; 4];
-        for (d, blocks) in d.iter_mut().zip(blocks.as_chunks::<4>().0) {
+    let mut pieces = batch::Pieces::<O, 36, 64>::new(blocks, out);
+    while let Some((blocks, out)) = pieces.more() {
+        let mut d = [[[0.0; 16]; 4]; batch::MOST];
+        for (d, blocks) in d.as_flattened_mut().iter_mut().zip(blocks.as_flattened().as_chunks::<4>().0) {
             *d = ue4m3_halves(s, each!(i in [0, 1, 2, 3] => u32::from_le_bytes(*part(&blocks[i], 0))));
         }
-        let (d, _) = batch::in_memory(d.as_flattened()).as_chunks::<4>();
-        for ((block, d), out) in blocks.iter().zip(d).zip(out) {
+        let (d, _) = batch::in_memory(d.as_flattened().as_flattened()).as_chunks::<4>();
+        for ((block, d), out) in blocks.as_flattened().iter().zip(d).zip(out.as_flattened_mut()) {
             for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
                 // scales are never subnormal, infinite or NaN
-                let scaled = [s.mul(values, s.splat(d[2 * g])), s.mul(values, s.splat(d[2 * g + 1]))];
-                let tables = O::tables::<S, true>(s, scaled);
-                O::pick(s, tables, [0, 1], s.nibbles_by_eight(part(block, 4 + 16 * g)), out);
+                let factors = [s.splat(d[2 * g]), s.splat(d[2 * g + 1])];
+                O::pick_scaled::<S, true>(s, values, factors, s.nibbles_by_eight(part(block, 4 + 16 * g)), out);
             }
         }
     }

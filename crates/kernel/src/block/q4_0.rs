@@ -10,14 +10,16 @@ static VALUES: [f32; 16] = [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0,
 #[inline(always)]
 fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let values = s.floats(&VALUES);
-    let mut batches = batch::Sixteens::<O, 18, 32>::new(blocks, out);
-    while let Some((blocks, out)) = batches.more() {
+    let mut pieces = batch::Pieces::<O, 18, 32>::new(blocks, out);
+    while let Some((blocks, out)) = pieces.more() {
         let d = batch::scales(s, blocks, 0);
-        let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
-        if O::PARTICULAR && !finite {
-            batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, d, &[], out);
-        } else {
-            batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, d, &[], out);
+        let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
+        for ((blocks, d), out) in blocks.iter().zip(d).zip(out) {
+            if O::PARTICULAR && !finite {
+                batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, d, None, out);
+            } else {
+                batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, d, None, out);
+            }
         }
     }
 }

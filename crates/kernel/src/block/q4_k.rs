@@ -32,16 +32,19 @@ pub(super) fn scales<S: Lanes>(s: S, header: &[u8; 16]) -> [[f32; 8]; 2] {
 
 #[inline(always)]
 fn q4_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<144>();
-    let (out, _) = O::cells(out).as_chunks_mut::<256>();
-    for (block, out) in blocks.iter().zip(out) {
-        let scales = scales(s, part(block, 0));
-        let finite = batch::finite(scales.as_flattened());
-        let (scales, minima) = (batch::in_memory(&scales[0]), batch::in_memory(&scales[1]));
-        if O::PARTICULAR && !finite {
-            groups::<S, O, false>(s, part(block, 16), scales, minima, out);
-        } else {
-            groups::<S, O, true>(s, part(block, 16), scales, minima, out);
+    for (blocks, out) in batch::eights::<O, 144>(blocks, out) {
+        let mut factors = [[[0.0; 8]; 2]; 8];
+        for (factors, block) in factors.iter_mut().zip(blocks) {
+            *factors = scales(s, part(block, 0));
+        }
+        let finite = batch::finite(factors.as_flattened().as_flattened());
+        let factors = batch::in_memory(&factors);
+        for ((block, [scales, minima]), out) in blocks.iter().zip(factors).zip(out) {
+            if O::PARTICULAR && !finite {
+                groups::<S, O, false>(s, part(block, 16), scales, minima, out);
+            } else {
+                groups::<S, O, true>(s, part(block, 16), scales, minima, out);
+            }
         }
     }
 }

@@ -8,14 +8,16 @@ kernel!(q5_0);
 
 #[inline(always)]
 fn q5_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let mut batches = batch::Sixteens::<O, 22, 32>::new(blocks, out);
-    while let Some((blocks, out)) = batches.more() {
+    let mut pieces = batch::Pieces::<O, 22, 32>::new(blocks, out);
+    while let Some((blocks, out)) = pieces.more() {
         let d = batch::scales(s, blocks, 0);
-        let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
-        if O::PARTICULAR && !finite {
-            sixteen::<S, O, false>(s, blocks, d, out);
-        } else {
-            sixteen::<S, O, true>(s, blocks, d, out);
+        let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
+        for (((blocks, first), second), out) in blocks.iter().zip(d).zip(batch::again(s, d)).zip(out) {
+            if O::PARTICULAR && !finite {
+                sixteen::<S, O, false>(s, blocks, [first, second], out);
+            } else {
+                sixteen::<S, O, true>(s, blocks, [first, second], out);
+            }
         }
     }
 }
@@ -24,15 +26,14 @@ fn q5_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     blocks: &[[u8; 22]; 16],
-    d: &[f32],
+    d: [&[f32; 16]; 2],
     out: &mut [[O::Cell; 32]; 16],
 ) {
-    for ((block, d), out) in blocks.iter().zip(d).zip(out) {
+    for (((block, first), second), out) in blocks.iter().zip(d[0]).zip(d[1]).zip(out) {
         // a fifth bit that is missing is -16
         let fifth = s.keep(!u32::from_le_bytes(*part(block, 2)), s.splat_byte(0xf0));
         let codes = s.or(s.nibbles(part(block, 6)), fifth);
-        let d = s.splat(*d);
         let [low, high] = s.signed(codes);
-        O::put::<S, PLAIN>(s, [s.mul(low, d), s.mul(high, d)], out);
+        O::put::<S, PLAIN>(s, [s.mul(low, s.splat(*first)), s.mul(high, s.splat(*second))], out);
     }
 }

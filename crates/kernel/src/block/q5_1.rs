@@ -8,15 +8,18 @@ kernel!(q5_1);
 
 #[inline(always)]
 fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let mut batches = batch::Sixteens::<O, 24, 32>::new(blocks, out);
-    while let Some((blocks, out)) = batches.more() {
+    let mut pieces = batch::Pieces::<O, 24, 32>::new(blocks, out);
+    while let Some((blocks, out)) = pieces.more() {
         let (d, m) = (batch::scales(s, blocks, 0), batch::scales(s, blocks, 2));
-        let finite = batch::finite(&d) & batch::finite(&m);
+        let finite = batch::finite(d.as_flattened()) & batch::finite(m.as_flattened());
         let (d, m) = (batch::in_memory(&d), batch::in_memory(&m));
-        if O::PARTICULAR && !finite {
-            sixteen::<S, O, false>(s, blocks, d, m, out);
-        } else {
-            sixteen::<S, O, true>(s, blocks, d, m, out);
+        let again = batch::again(s, d).iter().zip(batch::again(s, m));
+        for (((blocks, first), second), out) in blocks.iter().zip(d.iter().zip(m)).zip(again).zip(out) {
+            if O::PARTICULAR && !finite {
+                sixteen::<S, O, false>(s, blocks, first, second, out);
+            } else {
+                sixteen::<S, O, true>(s, blocks, first, second, out);
+            }
         }
     }
 }
@@ -25,15 +28,16 @@ fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
     s: S,
     blocks: &[[u8; 24]; 16],
-    d: &[f32],
-    m: &[f32],
+    first: (&[f32; 16], &[f32; 16]),
+    second: (&[f32; 16], &[f32; 16]),
     out: &mut [[O::Cell; 32]; 16],
 ) {
-    for (((block, d), m), out) in blocks.iter().zip(d).zip(m).zip(out) {
+    for (i, (block, out)) in blocks.iter().zip(out).enumerate() {
         let fifth = s.keep(u32::from_le_bytes(*part(block, 4)), s.splat_byte(16));
         let codes = s.or(s.nibbles(part(block, 8)), fifth);
-        let (d, m) = (s.splat(*d), s.splat(*m));
         let [low, high] = s.unsigned(codes);
-        O::put::<S, PLAIN>(s, [s.add(s.mul(low, d), m), s.add(s.mul(high, d), m)], out);
+        let low = s.add(s.mul(low, s.splat(first.0[i])), s.splat(first.1[i]));
+        let high = s.add(s.mul(high, s.splat(second.0[i])), s.splat(second.1[i]));
+        O::put::<S, PLAIN>(s, [low, high], out);
     }
 }

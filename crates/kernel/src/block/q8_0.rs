@@ -17,14 +17,16 @@ pub(super) fn scaled<S: Lanes, O: Element, const BYTES: usize, const CODES: usiz
     blocks: &[u8],
     out: &mut [u8],
 ) {
-    let mut batches = batch::Sixteens::<O, BYTES, 32>::new(blocks, out);
-    while let Some((blocks, out)) = batches.more() {
+    let mut pieces = batch::Pieces::<O, BYTES, 32>::new(blocks, out);
+    while let Some((blocks, out)) = pieces.more() {
         let d = batch::scales(s, blocks, 0);
-        let (finite, d) = (batch::finite(&d), batch::in_memory(&d));
-        if O::PARTICULAR && !finite {
-            sixteen::<S, O, false, BYTES, CODES>(s, blocks, d, out);
-        } else {
-            sixteen::<S, O, true, BYTES, CODES>(s, blocks, d, out);
+        let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
+        for (((blocks, first), second), out) in blocks.iter().zip(d).zip(batch::again(s, d)).zip(out) {
+            if O::PARTICULAR && !finite {
+                sixteen::<S, O, false, BYTES, CODES>(s, blocks, [first, second], out);
+            } else {
+                sixteen::<S, O, true, BYTES, CODES>(s, blocks, [first, second], out);
+            }
         }
     }
 }
@@ -33,12 +35,11 @@ pub(super) fn scaled<S: Lanes, O: Element, const BYTES: usize, const CODES: usiz
 fn sixteen<S: Lanes, O: Element, const PLAIN: bool, const BYTES: usize, const CODES: usize>(
     s: S,
     blocks: &[[u8; BYTES]; 16],
-    d: &[f32],
+    d: [&[f32; 16]; 2],
     out: &mut [[O::Cell; 32]; 16],
 ) {
-    for ((block, d), out) in blocks.iter().zip(d).zip(out) {
-        let d = s.splat(*d);
+    for (((block, first), second), out) in blocks.iter().zip(d[0]).zip(d[1]).zip(out) {
         let [low, high] = s.signed(s.bytes(part(block, CODES)));
-        O::put::<S, PLAIN>(s, [s.mul(low, d), s.mul(high, d)], out);
+        O::put::<S, PLAIN>(s, [s.mul(low, s.splat(*first)), s.mul(high, s.splat(*second))], out);
     }
 }

@@ -39,6 +39,7 @@ macro_rules! lanes {
             type Floats = __m512;
             type Bytes = __m256i;
             type Cells = __m512i;
+            const SPREADS: bool = true;
 
             primitives! { $features;
                 fn splat(x: f32) -> __m512 { _mm512_set1_ps(x) }
@@ -54,6 +55,18 @@ macro_rules! lanes {
                 }
                 fn widen_f16(x: &[[u8; 2]; 16]) -> __m512 {
                     let x = _mm512_cvtph_ps(must_cast(*x));
+                    _mm512_mask_mov_ps(x, nan(x), _mm512_set1_ps(half::NAN))
+                }
+
+                fn widen_f16_apart(windows: [&[u8; 64]; 4], apart: u16) -> __m512 {
+                    let of_first = each!(i in [0, 1, 2, 3] => i * apart);
+                    let of_second = each!(i in [0, 1, 2, 3] => 32 + i * apart);
+                    let eight: __m128i = must_cast([of_first, of_second]);
+                    let places = _mm512_broadcast_i32x4(eight);
+                    let low = _mm512_permutex2var_epi16(must_cast(*windows[0]), places, must_cast(*windows[1]));
+                    let high = _mm512_permutex2var_epi16(must_cast(*windows[2]), places, must_cast(*windows[3]));
+                    let [low, high] = each!(x in [low, high] => _mm512_castsi512_si256(x));
+                    let x = _mm512_cvtph_ps(_mm256_blend_epi32::<0b1111_0000>(low, high));
                     _mm512_mask_mov_ps(x, nan(x), _mm512_set1_ps(half::NAN))
                 }
 
@@ -143,6 +156,24 @@ macro_rules! lanes {
                     let table = each!(i in [which[0], which[1]] => _mm256_set1_epi16(if i == 0 { 0 } else { 16 }));
                     let codes = _mm512_and_si512(_mm512_cvtepu8_epi16(codes), _mm512_set1_epi16(15));
                     *out = must_cast(_mm512_permutexvar_epi16(_mm512_or_si512(codes, join(table)), tables));
+                }
+                // picked, then multiplied: where a table is used once, the compiler would shuffle both of its factors
+                fn pick_scaled_f32(table: __m512, factors: [__m512; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
+                    let low = _mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes));
+                    let high = _mm512_cvtepu8_epi32(_mm256_extracti128_si256::<1>(codes));
+                    let picked = [_mm512_permutexvar_ps(low, table), _mm512_permutexvar_ps(high, table)];
+                    *out = must_cast([_mm512_mul_ps(picked[0], factors[0]), _mm512_mul_ps(picked[1], factors[1])]);
+                }
+                fn pick_nibbles_f32(table: __m512, codes: &[u8; 16], out: &mut [[u8; 4]; 32]) {
+                    let codes = _mm512_cvtepu8_epi32(must_cast(*codes));
+                    let [low, high] = [codes, _mm512_srli_epi32::<4>(codes)];
+                    *out = must_cast([_mm512_permutexvar_ps(low, table), _mm512_permutexvar_ps(high, table)]);
+                }
+                fn pick_nibbles_16(tables: __m512i, which: usize, codes: &[u8; 16], out: &mut [[u8; 2]; 32]) {
+                    let table = if which == 0 { _mm512_castsi512_si256(tables) } else { _mm512_extracti64x4_epi64::<1>(tables) };
+                    let codes = _mm256_cvtepu8_epi16(must_cast(*codes));
+                    let [low, high] = [codes, _mm256_srli_epi16::<4>(codes)];
+                    *out = must_cast([_mm256_permutexvar_epi16(low, table), _mm256_permutexvar_epi16(high, table)]);
                 }
             }
         }

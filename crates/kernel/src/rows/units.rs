@@ -36,9 +36,8 @@ pub(super) fn entries<S: Lanes, O: Element, const PLAIN: bool>(
     } else if rows.group == 16 && rows.form == Form::Scale {
         let scales = scales[start / 16..].as_chunks::<2>().0;
         for ((codes, scales), out) in codes.iter().zip(scales).zip(out) {
-            let low = s.mul(values, s.splat(f32::from_ne_bytes(scales[0])));
-            let high = s.mul(values, s.splat(f32::from_ne_bytes(scales[1])));
-            O::pick(s, O::tables::<S, PLAIN>(s, [low, high]), [0, 1], s.bytes(codes), out);
+            let factors = [s.splat(f32::from_ne_bytes(scales[0])), s.splat(f32::from_ne_bytes(scales[1]))];
+            O::pick_scaled::<S, PLAIN>(s, values, factors, s.bytes(codes), out);
         }
     } else {
         let (mut g, mut left) = (start / rows.group, rows.group - start % rows.group);
