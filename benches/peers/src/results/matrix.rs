@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Outcome, Row};
+use super::{Outcome, Row, median};
 
 /// The key of rows that belong here: how many elements a sample's call decodes.
 pub const ELEMENTS: &str = "elements";
@@ -36,7 +36,7 @@ pub fn tables(found: &Outcome) -> String {
     let _ = write!(text, "\n| type | output | {columns} | ours / best peer | of the least | ours / {limit} |\n");
     let _ = writeln!(text, "|---|---|{}---|---|---|", "---|".repeat(variants.len()));
     for case in found.cases() {
-        let mine: Vec<&&Row> = rows.iter().filter(|row| row.case == case).collect();
+        let mine: Vec<&Row> = rows.iter().copied().filter(|row| row.case == case).collect();
         if !mine.iter().any(|row| !is_limit(row, &row.variant)) {
             continue; // nobody decodes it
         }
@@ -45,17 +45,24 @@ pub fn tables(found: &Outcome) -> String {
             variants.iter().map(|variant| of(variant).map_or("–".to_owned(), |row| shown(row))).collect();
         let ours = mine.iter().find(|row| row.is_ours());
         let peers = || mine.iter().filter(|row| !row.is_ours() && !is_limit(row, &row.variant));
-        // how much faster, by the medians or by the least of each
-        let against = |to: Option<f64>, of: fn(&Row) -> f64| {
-            ours.zip(to).map_or("–".to_owned(), |(ours, to)| format!("{:.2}×", to / of(ours)))
-        };
-        let best = |of: fn(&Row) -> f64| against(peers().map(|row| of(row)).min_by(f64::total_cmp), of);
-        let copy = against(of(limit).map(|row| row.median), |row| row.median);
+        // how much faster, round by round, and by the least of each
+        let times = |times: Option<f64>| times.map_or("–".to_owned(), |times| format!("{times:.2}×"));
+        let pairs = |row: &Row| ours.map(|ours| in_pairs(ours, row));
+        let best = times(peers().copied().filter_map(pairs).min_by(f64::total_cmp));
+        let least = |row: &Row| ours.map(|ours| row.minimum / ours.minimum);
+        let least = times(peers().copied().filter_map(least).min_by(f64::total_cmp));
+        let copy = times(of(limit).copied().and_then(pairs));
         let (name, output) = case.rsplit_once(' ').unwrap_or((case, ""));
-        let (median, least) = (best(|row| row.median), best(|row| row.minimum));
-        let _ = writeln!(text, "| {name} | {output} | {} | {median} | {least} | {copy} |", cells.join(" | "));
+        let _ = writeln!(text, "| {name} | {output} | {} | {best} | {least} | {copy} |", cells.join(" | "));
     }
     text
+}
+
+/// How much longer another takes than ours: the median over rounds, in each of which both ran within seconds, so that a clock
+/// which is quick now and slow then is so for both.
+fn in_pairs(ours: &Row, other: &Row) -> f64 {
+    let mut times: Vec<f64> = ours.samples.iter().zip(&other.samples).map(|(ours, other)| other / ours).collect();
+    median(&mut times)
 }
 
 /// How many processes a median is of.
