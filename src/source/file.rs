@@ -31,8 +31,13 @@ impl FileSource {
         let mut source = Self { len, file, whole: None };
         if keep {
             let mut whole = vec![0; usize::try_from(len).unwrap_or(0)];
+            #[cfg(target_os = "linux")]
+            let here = super::soon::read(&source.file, &mut whole);
+            #[cfg(not(target_os = "linux"))]
+            let here = 0;
             // what cannot be read now says why when it is asked for
-            source.whole = source.read_at(0, &mut whole).is_ok_and(|n| n == whole.len()).then(|| whole.into());
+            let rest = source.read_at(here as u64, &mut whole[here..]);
+            source.whole = rest.is_ok_and(|n| here + n == whole.len()).then(|| whole.into());
         }
         // Headers are read in windows of our own; the system's read-ahead would bring 128 KiB more
         // for each place that is touched. A file that is no longer may as well come whole.

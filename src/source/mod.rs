@@ -19,6 +19,8 @@ pub(crate) mod range;
 #[cfg(target_os = "linux")]
 mod resident;
 mod seekable;
+#[cfg(target_os = "linux")]
+mod soon;
 mod stream;
 
 use std::io;
