@@ -106,6 +106,7 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
     let ratios: Vec<f64> = medians.values().flat_map(|a| medians.values().map(move |b| a / b)).collect();
     let least: Vec<f64> = mine.iter().filter_map(|row| row["minimum"].as_f64()).collect();
     let least: Vec<f64> = least.iter().flat_map(|a| least.iter().map(move |b| a / b)).collect();
+    let pairs: Vec<f64> = mine.iter().flat_map(|a| mine.iter().filter_map(|b| in_pairs(a, b))).collect();
     let mut wrong = Vec::new();
     for (title, cell) in header.iter().zip(cells).skip(skipped) {
         let row = of(if speeds { title } else { cells[0] });
@@ -129,6 +130,7 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
             };
             let known = match (unit, *title) {
                 ("×", "of the least") => &least,
+                ("×", title) if title.starts_with("ours / ") => &pairs,
                 ("×", _) => &ratios,
                 _ => &known,
             };
@@ -138,6 +140,14 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
         }
     }
     wrong
+}
+
+/// The median over rounds of one row's time to another's.
+fn in_pairs(a: &Value, b: &Value) -> Option<f64> {
+    let samples = |row: &Value| row["samples"].as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
+    let mut times: Vec<f64> = samples(a)?.iter().zip(samples(b)?).map(|(a, b)| b / a).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times.get(times.len() / 2).copied()
 }
 
 /// All numbers within a value.
@@ -158,8 +168,13 @@ fn a_number_that_is_not_in_the_results_is_found() {
         serde_json::json!({"case": "a.pth", "variant": variant, "median": median, "n": 7, "peak_kib": 2048,
             "limit": {"what": "dd", "median": 5e6}})
     };
-    let speed = serde_json::json!({"case": "Q4_0 BF16", "variant": "ours", "median": 5.0, "more": {"elements": 60.0}});
-    let results = serde_json::json!({"run": run, "rows": [row("ours 1.0", 2e7), row("b", 4.46e7), speed]});
+    let speed = |variant: &str, samples: [f64; 3]| {
+        serde_json::json!({"case": "Q4_0 BF16", "variant": variant, "median": samples[1], "samples": samples,
+            "more": {"elements": 60.0}})
+    };
+    let speeds = [speed("ours", [4.0, 5.0, 6.0]), speed("peer", [12.0, 10.0, 9.0])];
+    let rows = [row("ours 1.0", 2e7), row("b", 4.46e7)].into_iter().chain(speeds).collect::<Vec<_>>();
+    let results = serde_json::json!({"run": run, "rows": rows});
     let block = |cells: &str| {
         format!(
             "2026-11-21T01:02:03Z, X 9\n\n### a.pth\n| variant | median | n | against |\n|---|---|---|---|\n{cells}\n"
@@ -179,11 +194,12 @@ fn a_number_that_is_not_in_the_results_is_found() {
         let wrong = check(&results, &block(cells));
         assert!(wrong.iter().any(|wrong| wrong.starts_with(what)), "{cells}: {wrong:?}");
     }
-    let matrix = |speed: &str| {
-        format!("| type | output | ours | ours / best |\n|---|---|---|---|\n| Q4_0 | BF16 | {speed} | – |\n")
+    let matrix = |speed: &str, times: &str| {
+        format!("| type | output | ours | ours / best |\n|---|---|---|---|\n| Q4_0 | BF16 | {speed} | {times}× |\n")
     };
-    assert_eq!(check(&results, &matrix("12.00")), Vec::<String>::new());
-    assert_eq!(check(&results, &matrix("12.10")).len(), 1);
+    assert_eq!(check(&results, &matrix("12.00", "2.00")), Vec::<String>::new());
+    assert_eq!(check(&results, &matrix("12.10", "2.00")).len(), 1);
+    assert_eq!(check(&results, &matrix("12.00", "1.80")).len(), 1, "of medians");
     let builds = |cells: &str| format!("| type | baseline | avx2 |\n|---|---|---|\n{cells}\n");
     let all = |case: &str, variant: &str, ns: [f64; 3]| {
         let row = |(output, ns): (&str, f64)| {
