@@ -90,12 +90,23 @@ struct Piece {
 #[inline(always)]
 fn columns<S: Lanes, O: Element>(s: S, columns: &Columns, parts: &[&[u8]], out: &mut [u8]) {
     // what the conversions to 16 bits may then leave out: see `Lanes::put_plain_bf16`
-    let plain = columns.scales.iter().all(|scale| scale.is_normal() || *scale == 0.0);
-    if O::PARTICULAR && !plain {
+    if O::PARTICULAR && !plain(&columns.scales) {
         tile::<S, O, false>(s, columns, parts[0], O::cells(out));
     } else {
         tile::<S, O, true>(s, columns, parts[0], O::cells(out));
     }
+}
+
+/// Whether all are normal or zero.
+#[inline(always)]
+fn plain(scales: &[f32]) -> bool {
+    let mut all = true;
+    // one by one without a way out, so that it is done many at a time
+    for scale in scales {
+        let magnitude = scale.abs();
+        all &= (f32::MIN_POSITIVE..f32::INFINITY).contains(&magnitude) | (magnitude == 0.0);
+    }
+    all
 }
 
 #[inline(always)]
