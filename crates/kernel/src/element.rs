@@ -23,7 +23,7 @@ pub(crate) trait Element: 'static {
     fn pick_scaled<S: Lanes, const PLAIN: bool>(
         s: S,
         table: S::Floats,
-        factors: [S::Floats; 2],
+        factors: [f32; 2],
         codes: S::Bytes,
         out: &mut [Self::Cell; 32],
     );
@@ -75,7 +75,7 @@ impl Element for F32 {
     fn pick_scaled<S: Lanes, const PLAIN: bool>(
         s: S,
         table: S::Floats,
-        factors: [S::Floats; 2],
+        factors: [f32; 2],
         codes: S::Bytes,
         out: &mut [[u8; 4]; 32],
     ) {
@@ -126,11 +126,12 @@ macro_rules! half {
             fn pick_scaled<S: Lanes, const PLAIN: bool>(
                 s: S,
                 table: S::Floats,
-                factors: [S::Floats; 2],
+                factors: [f32; 2],
                 codes: S::Bytes,
                 out: &mut [[u8; 2]; 32],
             ) {
-                let tables = Self::tables::<S, PLAIN>(s, [s.mul(table, factors[0]), s.mul(table, factors[1])]);
+                let [first, second] = [s.splat(factors[0]), s.splat(factors[1])];
+                let tables = Self::tables::<S, PLAIN>(s, [s.mul(table, first), s.mul(table, second)]);
                 Self::pick(s, tables, [0, 1], codes, out);
             }
 

@@ -121,14 +121,9 @@ pub(crate) trait Lanes: Copy + 'static {
     fn pick_16(self, tables: Self::Cells, which: [usize; 2], codes: Self::Bytes, out: &mut [[u8; 2]; 32]);
     /// As [`Lanes::pick_f32`] of the table times each factor.
     #[inline(always)]
-    fn pick_scaled_f32(
-        self,
-        table: Self::Floats,
-        factors: [Self::Floats; 2],
-        codes: Self::Bytes,
-        out: &mut [[u8; 4]; 32],
-    ) {
-        self.pick_f32([self.mul(table, factors[0]), self.mul(table, factors[1])], codes, out);
+    fn pick_scaled_f32(self, table: Self::Floats, factors: [f32; 2], codes: Self::Bytes, out: &mut [[u8; 4]; 32]) {
+        let [first, second] = [self.splat(factors[0]), self.splat(factors[1])];
+        self.pick_f32([self.mul(table, first), self.mul(table, second)], codes, out);
     }
     /// As [`Lanes::pick_f32`] of one table, the codes being all low nibbles, then all high ones.
     #[inline(always)]

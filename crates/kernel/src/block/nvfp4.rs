@@ -20,8 +20,8 @@ fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         for ((block, d), out) in blocks.as_flattened().iter().zip(d).zip(out.as_flattened_mut()) {
             for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
                 // scales are never subnormal, infinite or NaN
-                let factors = [s.splat(d[2 * g]), s.splat(d[2 * g + 1])];
-                O::pick_scaled::<S, true>(s, values, factors, s.nibbles_by_eight(part(block, 4 + 16 * g)), out);
+                let codes = s.nibbles_by_eight(part(block, 4 + 16 * g));
+                O::pick_scaled::<S, true>(s, values, [d[2 * g], d[2 * g + 1]], codes, out);
             }
         }
     }

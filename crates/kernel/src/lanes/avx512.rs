@@ -158,10 +158,11 @@ macro_rules! lanes {
                     *out = must_cast(_mm512_permutexvar_epi16(_mm512_or_si512(codes, join(table)), tables));
                 }
                 // picked, then multiplied: where a table is used once, the compiler would shuffle both of its factors
-                fn pick_scaled_f32(table: __m512, factors: [__m512; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
+                fn pick_scaled_f32(table: __m512, factors: [f32; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
                     let low = _mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes));
                     let high = _mm512_cvtepu8_epi32(_mm256_extracti128_si256::<1>(codes));
                     let picked = [_mm512_permutexvar_ps(low, table), _mm512_permutexvar_ps(high, table)];
+                    let factors = each!(factor in [factors[0], factors[1]] => _mm512_set1_ps(factor));
                     *out = must_cast([_mm512_mul_ps(picked[0], factors[0]), _mm512_mul_ps(picked[1], factors[1])]);
                 }
                 fn pick_nibbles_f32(table: __m512, codes: &[u8; 16], out: &mut [[u8; 4]; 32]) {

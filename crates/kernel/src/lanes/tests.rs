@@ -11,7 +11,7 @@ kernel!(operations);
 /// Bytes that one call takes: numbers, four rows of bytes, halves, a word.
 const INPUT: usize = 128 + 128 + 32 + 4;
 /// Room for all results.
-const RESULTS: usize = 4096;
+const RESULTS: usize = 8192;
 
 /// Results, one behind another.
 struct Results<'a>(&'a mut [u8]);
@@ -61,6 +61,10 @@ fn operations<S: Lanes, O: Element>(s: S, input: &[u8], out: &mut [u8]) {
     out.floats(s, s.mul(a, b));
     s.quarters(anything[0]).into_iter().for_each(|x| out.floats(s, x));
     out.floats(s, s.widen_f16(&halves));
+    let window = |at: usize| -> &[u8; 64] { input[at..].first_chunk().expect("a whole input") };
+    for apart in [1, 9, 10] {
+        out.floats(s, s.widen_f16_apart([window(0), window(130), window(66), window(192)], apart));
+    }
 
     let [x, y, ..] = rows;
     out.bytes(s, x);
@@ -94,7 +98,10 @@ fn operations<S: Lanes, O: Element>(s: S, input: &[u8], out: &mut [u8]) {
         for which in [[0, 1], [1, 0], [1, 1]] {
             out.cells::<O>(|cells| O::pick(s, tables, which, x, cells));
         }
+        out.cells::<O>(|cells| O::pick_nibbles(s, tables, 0, high, cells));
+        out.cells::<O>(|cells| O::pick_nibbles(s, tables, 1, low, cells));
     }
+    out.cells::<O>(|cells| O::pick_scaled::<S, false>(s, a, [raw[1][0], raw[1][1]], x, cells));
 }
 
 /// All tokens give the bits of the baseline, in every operation and for numbers of every kind.

@@ -36,7 +36,7 @@ pub(super) fn entries<S: Lanes, O: Element, const PLAIN: bool>(
     } else if rows.group == 16 && rows.form == Form::Scale {
         let scales = scales[start / 16..].as_chunks::<2>().0;
         for ((codes, scales), out) in codes.iter().zip(scales).zip(out) {
-            let factors = [s.splat(f32::from_ne_bytes(scales[0])), s.splat(f32::from_ne_bytes(scales[1]))];
+            let factors = [f32::from_ne_bytes(scales[0]), f32::from_ne_bytes(scales[1])];
             O::pick_scaled::<S, PLAIN>(s, values, factors, s.bytes(codes), out);
         }
     } else {
