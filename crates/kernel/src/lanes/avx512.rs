@@ -54,8 +54,7 @@ macro_rules! lanes {
                     })
                 }
                 fn widen_f16(x: &[[u8; 2]; 16]) -> __m512 {
-                    let x = _mm512_cvtph_ps(must_cast(*x));
-                    _mm512_mask_mov_ps(x, nan(x), _mm512_set1_ps(half::NAN))
+                    widened(must_cast(*x))
                 }
 
                 fn widen_f16_apart(windows: [&[u8; 64]; 4], apart: u16) -> __m512 {
@@ -66,8 +65,7 @@ macro_rules! lanes {
                     let low = _mm512_permutex2var_epi16(must_cast(*windows[0]), places, must_cast(*windows[1]));
                     let high = _mm512_permutex2var_epi16(must_cast(*windows[2]), places, must_cast(*windows[3]));
                     let [low, high] = each!(x in [low, high] => _mm512_castsi512_si256(x));
-                    let x = _mm512_cvtph_ps(_mm256_blend_epi32::<0b1111_0000>(low, high));
-                    _mm512_mask_mov_ps(x, nan(x), _mm512_set1_ps(half::NAN))
+                    widened(_mm256_blend_epi32::<0b1111_0000>(low, high))
                 }
 
                 fn bytes(x: &[u8; 32]) -> __m256i { must_cast(*x) }
@@ -148,8 +146,7 @@ macro_rules! lanes {
                 fn cells_bf16(tables: [__m512; 2]) -> __m512i { bf16(tables) }
                 fn cells_plain_bf16(tables: [__m512; 2]) -> __m512i { $plain_bf16(tables) }
                 fn pick_f32(tables: [__m512; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
-                    let low = _mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes));
-                    let high = _mm512_cvtepu8_epi32(_mm256_extracti128_si256::<1>(codes));
+                    let [low, high] = indices(codes);
                     *out = must_cast([_mm512_permutexvar_ps(low, tables[0]), _mm512_permutexvar_ps(high, tables[1])]);
                 }
                 fn pick_16(tables: __m512i, which: [usize; 2], codes: __m256i, out: &mut [[u8; 2]; 32]) {
@@ -159,8 +156,7 @@ macro_rules! lanes {
                 }
                 // picked, then multiplied: where a table is used once, the compiler would shuffle both of its factors
                 fn pick_scaled_f32(table: __m512, factors: [f32; 2], codes: __m256i, out: &mut [[u8; 4]; 32]) {
-                    let low = _mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes));
-                    let high = _mm512_cvtepu8_epi32(_mm256_extracti128_si256::<1>(codes));
+                    let [low, high] = indices(codes);
                     let picked = [_mm512_permutexvar_ps(low, table), _mm512_permutexvar_ps(high, table)];
                     let factors = each!(factor in [factors[0], factors[1]] => _mm512_set1_ps(factor));
                     *out = must_cast([_mm512_mul_ps(picked[0], factors[0]), _mm512_mul_ps(picked[1], factors[1])]);
@@ -194,6 +190,22 @@ fn join([low, high]: [__m256i; 2]) -> __m512i {
 #[target_feature(enable = "avx512f")]
 fn nan(x: __m512) -> __mmask16 {
     _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x)
+}
+
+/// F32 from F16, every NaN the one of [`half::NAN`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn widened(x: __m256i) -> __m512 {
+    let x = _mm512_cvtph_ps(x);
+    _mm512_mask_mov_ps(x, nan(x), _mm512_set1_ps(half::NAN))
+}
+
+/// Thirty-two bytes as places in a table.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn indices(codes: __m256i) -> [__m512i; 2] {
+    let [low, high] = [_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes)];
+    [_mm512_cvtepu8_epi32(low), _mm512_cvtepu8_epi32(high)]
 }
 
 #[inline]
