@@ -13,17 +13,23 @@ const ELEMENTS: usize = 1 << 16;
 
 fn kernels(c: &mut Criterion) {
     for format in BlockFormat::all() {
-        let Ok(builds) = kernel::builds(format) else { continue };
+        let Ok(builds) = kernel::builds(format) else {
+            continue;
+        };
         let count = ELEMENTS / format.block_len as usize;
         // scales of up to one: neither NaN nor subnormal, as in real weights
-        let blocks: Vec<u8> = (0..count * format.block_bytes as usize).map(|i| (0x20 + i * 131 % 0x1c) as u8).collect();
+        let blocks: Vec<u8> = (0..count * format.block_bytes as usize)
+            .map(|i| (0x20 + i * 131 % 0x1c) as u8)
+            .collect();
         let mut group = c.benchmark_group(format!("{} ({})", format.name, builds[0]));
         group.throughput(Throughput::Elements(ELEMENTS as u64));
         for dtype in [Dtype::BF16, Dtype::F16, Dtype::F32] {
             let mut out = vec![0; dtype.nbytes(ELEMENTS as u64).map_or(0, |n| n as usize)];
             kernel::dequantize(format, &blocks, dtype, &mut out).expect("whole blocks");
             group.bench_function(dtype.name(), |b| {
-                b.iter(|| kernel::dequantize(format, black_box(&blocks), dtype, black_box(&mut out)))
+                b.iter(|| {
+                    kernel::dequantize(format, black_box(&blocks), dtype, black_box(&mut out))
+                })
             });
         }
         group.finish();

@@ -12,7 +12,9 @@ use anamnesis::{Checkpoint, OpenOptions};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures")
+        .join(name)
 }
 
 /// A header of 20 000 tensors of one element each.
@@ -47,7 +49,9 @@ fn large_tokenizer() -> Vec<u8> {
         file.extend(string(&format!("token{i}")));
     }
     file.extend(string("t"));
-    file.extend([1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    file.extend([
+        1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ]);
     file.resize(file.len().next_multiple_of(32) + 32, 0);
     file
 }
@@ -60,23 +64,51 @@ fn open(c: &mut Criterion) {
         path
     };
     let files = [
-        ("safetensors, 20 000 tensors", made("many.safetensors", many_tensors()), 20_000),
-        ("gguf, 150 000 tokens", made("tokens.gguf", large_tokenizer()), 1),
+        (
+            "safetensors, 20 000 tensors",
+            made("many.safetensors", many_tensors()),
+            20_000,
+        ),
+        (
+            "gguf, 150 000 tokens",
+            made("tokens.gguf", large_tokenizer()),
+            1,
+        ),
         ("gguf, small", fixture("model/scribe-Q8_0.gguf"), 20),
         ("npz, 14 arrays", fixture("npz/all_le.npz"), 14),
-        ("npz, 14 deflated arrays", fixture("npz/all_le_compressed.npz"), 14),
+        (
+            "npz, 14 deflated arrays",
+            fixture("npz/all_le_compressed.npz"),
+            14,
+        ),
         ("pth, 120 tensors", fixture("pth/many.pth"), 120),
-        ("pth, legacy, 120 tensors", fixture("pth/many.legacy.pth"), 120),
+        (
+            "pth, legacy, 120 tensors",
+            fixture("pth/many.legacy.pth"),
+            120,
+        ),
     ];
     for (name, path, tensors) in files {
         let count = |checkpoint: Checkpoint| checkpoint.catalog().tensors().len();
-        assert_eq!(count(Checkpoint::open(&path).expect(name)), tensors, "{name}");
+        assert_eq!(
+            count(Checkpoint::open(&path).expect(name)),
+            tensors,
+            "{name}"
+        );
         let mut group = c.benchmark_group(name);
-        group.bench_function("mapped", |b| b.iter(|| count(Checkpoint::open(black_box(&path)).expect(name))));
+        group.bench_function("mapped", |b| {
+            b.iter(|| count(Checkpoint::open(black_box(&path)).expect(name)))
+        });
         let read = OpenOptions::new().map(false);
-        group.bench_function("read", |b| b.iter(|| count(read.open(black_box(&path)).expect(name))));
+        group.bench_function("read", |b| {
+            b.iter(|| count(read.open(black_box(&path)).expect(name)))
+        });
         group.bench_function("reader", |b| {
-            b.iter(|| count(Checkpoint::from_reader(File::open(black_box(&path)).expect(name)).expect(name)))
+            b.iter(|| {
+                count(
+                    Checkpoint::from_reader(File::open(black_box(&path)).expect(name)).expect(name),
+                )
+            })
         });
         group.finish();
     }

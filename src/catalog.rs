@@ -64,7 +64,12 @@ pub struct TensorInfo {
 
 impl TensorInfo {
     /// A plain row-major little-endian tensor.
-    pub fn new(name: impl Into<Box<str>>, shape: Shape, encoding: Encoding, bytes: ByteRange) -> Self {
+    pub fn new(
+        name: impl Into<Box<str>>,
+        shape: Shape,
+        encoding: Encoding,
+        bytes: ByteRange,
+    ) -> Self {
         Self {
             name: name.into(),
             shape,
@@ -91,7 +96,11 @@ impl TensorInfo {
     pub fn nbytes(&self) -> u64 {
         match &self.layout {
             Layout::Absent => 0,
-            Layout::Sparse(sparse) => sparse.parts.iter().map(Self::nbytes).fold(0, u64::saturating_add),
+            Layout::Sparse(sparse) => sparse
+                .parts
+                .iter()
+                .map(Self::nbytes)
+                .fold(0, u64::saturating_add),
             _ => self.encoding.nbytes(self.elements()).unwrap_or(u64::MAX),
         }
     }
@@ -160,7 +169,10 @@ pub struct Catalog {
 impl Catalog {
     /// An empty catalog of this format.
     pub fn new(format: &'static str) -> Self {
-        Self { format, ..Self::default() }
+        Self {
+            format,
+            ..Self::default()
+        }
     }
 
     /// The tensors, in file order.
@@ -180,7 +192,10 @@ impl Catalog {
 
     /// Sum of the tensors' logical bytes.
     pub fn nbytes(&self) -> u64 {
-        self.tensors.iter().map(TensorInfo::nbytes).fold(0, u64::saturating_add)
+        self.tensors
+            .iter()
+            .map(TensorInfo::nbytes)
+            .fold(0, u64::saturating_add)
     }
 
     pub(crate) fn detail(&mut self, key: &str, value: Value) {

@@ -39,7 +39,13 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { limits: Limits::default(), map: true, single: false, format: None, void_as: Vec::new() }
+        Self {
+            limits: Limits::default(),
+            map: true,
+            single: false,
+            format: None,
+            void_as: Vec::new(),
+        }
     }
 }
 
@@ -181,7 +187,10 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`from_source`](Self::from_source).
-    pub fn from_reader_with(reader: impl Read + Seek + Send + 'static, options: &OpenOptions) -> Result<Self> {
+    pub fn from_reader_with(
+        reader: impl Read + Seek + Send + 'static,
+        options: &OpenOptions,
+    ) -> Result<Self> {
         Self::from_source_with(Seekable::new(reader)?, options)
     }
 
@@ -209,12 +218,17 @@ impl Checkpoint {
     /// # Errors
     /// I/O, or an array over [`Limits::memory`].
     pub fn metadata(&self, key: &str) -> Result<Option<Value>> {
-        let Some(value) = self.catalog.metadata.get(key) else { return Ok(None) };
-        let Value::Array(array) = value else { return Ok(Some(value.clone())) };
+        let Some(value) = self.catalog.metadata.get(key) else {
+            return Ok(None);
+        };
+        let Value::Array(array) = value else {
+            return Ok(Some(value.clone()));
+        };
         let budget = Budget::new(self.limits);
         let mut cursor = Cursor::new(self.source(array.bytes.file), &budget);
         let list = format::gguf::read_array(&mut cursor, array);
-        list.map(Some).map_err(|e| self.place(e.in_format(self.catalog.format), array.bytes.file))
+        list.map(Some)
+            .map_err(|e| self.place(e.in_format(self.catalog.format), array.bytes.file))
     }
 
     /// Everything `anamnesis inspect` prints, as data. Reads nothing but the configuration beside the
@@ -223,7 +237,9 @@ impl Checkpoint {
         let mut summary = Summary::new(self.path(), &self.catalog);
         match crate::remember(self).plan() {
             Ok(plan) => summary.add_weights(&plan, &self.catalog),
-            Err(error) => summary.warnings.push(format!("quantised weights are not listed: {error}")),
+            Err(error) => summary
+                .warnings
+                .push(format!("quantised weights are not listed: {error}")),
         }
         summary
     }
@@ -252,7 +268,9 @@ impl Checkpoint {
 
 impl std::fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Checkpoint").field("catalog", &self.catalog).finish_non_exhaustive()
+        f.debug_struct("Checkpoint")
+            .field("catalog", &self.catalog)
+            .finish_non_exhaustive()
     }
 }
 
@@ -281,7 +299,9 @@ fn find(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Found> {
     let keep = len <= SMALL && budget.memory(len, "a small file").is_ok();
     #[cfg(feature = "mmap")]
     if options.map {
-        return Ok(Found::File(Box::new(crate::source::Mapped::sized(file, len, keep))));
+        return Ok(Found::File(Box::new(crate::source::Mapped::sized(
+            file, len, keep,
+        ))));
     }
     let _ = options;
     Ok(Found::File(Box::new(FileSource::sized(file, len, keep))))
@@ -290,13 +310,20 @@ fn find(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Found> {
 /// Opens a file and reads its header.
 fn read_path(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Part> {
     let read = || match find(path, options, budget)? {
-        Found::Directory => Err(Error::from(std::io::Error::from(std::io::ErrorKind::IsADirectory))),
+        Found::Directory => Err(Error::from(std::io::Error::from(
+            std::io::ErrorKind::IsADirectory,
+        ))),
         Found::File(source) => read_part(source, Some(path), options, budget),
     };
     read().map_err(|e| e.in_file(path))
 }
 
-fn read_part(source: Box<dyn Source>, path: Option<&Path>, options: &OpenOptions, budget: &Budget) -> Result<Part> {
+fn read_part(
+    source: Box<dyn Source>,
+    path: Option<&Path>,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Part> {
     let mut cursor = Cursor::new(&*source, budget);
     let catalog = format::read_file(&mut cursor, path, options.format)?;
     Ok(Part { source, catalog })

@@ -94,7 +94,12 @@ impl ErrorKind {
 impl Error {
     /// An error of this kind whose place is not known yet.
     pub fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(Inner { kind, path: None, format: None, offset: None }))
+        Self(Box::new(Inner {
+            kind,
+            path: None,
+            format: None,
+            offset: None,
+        }))
     }
 
     pub(crate) fn malformed(what: impl Into<String>) -> Self {
@@ -167,19 +172,27 @@ impl Error {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 Some("name another file, or replace it (--overwrite, or `Remember::overwrite`)")
             }
-            ErrorKind::Io(e) if e.kind() == io::ErrorKind::StorageFull => Some("free space, or write elsewhere"),
-            ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => Some("check the file's permissions"),
-            ErrorKind::UnknownFormat { .. } => Some("safetensors, GGUF, NPY, NPZ and PyTorch files are read"),
+            ErrorKind::Io(e) if e.kind() == io::ErrorKind::StorageFull => {
+                Some("free space, or write elsewhere")
+            }
+            ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                Some("check the file's permissions")
+            }
+            ErrorKind::UnknownFormat { .. } => {
+                Some("safetensors, GGUF, NPY, NPZ and PyTorch files are read")
+            }
             ErrorKind::Malformed(_) => {
                 Some("the file is damaged or was written wrongly; fetch it again or re-export it")
             }
-            ErrorKind::Limit { knob: "budget", .. } => {
-                Some("give the pool a larger budget, load fewer tensors, or let them be lent (--lend, or `Load::own`)")
+            ErrorKind::Limit { knob: "budget", .. } => Some(
+                "give the pool a larger budget, load fewer tensors, or let them be lent (--lend, or `Load::own`)",
+            ),
+            ErrorKind::Limit { .. } => {
+                Some("raise the limit if you trust the file (--no-limits, or `Limits`)")
             }
-            ErrorKind::Limit { .. } => Some("raise the limit if you trust the file (--no-limits, or `Limits`)"),
-            ErrorKind::RefusedGlobal { .. } => {
-                Some("do not load this file elsewhere unless you trust its author; ask for safetensors")
-            }
+            ErrorKind::RefusedGlobal { .. } => Some(
+                "do not load this file elsewhere unless you trust its author; ask for safetensors",
+            ),
             ErrorKind::MissingPart(_) => Some("fetch the missing file into the same directory"),
             _ => None,
         }

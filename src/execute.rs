@@ -75,10 +75,22 @@ fn run(
 ) -> Result<()> {
     let threads = threads_for(threads, plan.nbytes());
     if sink.lend().is_some() {
-        let crew = Crew::new(checkpoint, plan, Queue::new(plan, sink.lend()), course, None);
+        let crew = Crew::new(
+            checkpoint,
+            plan,
+            Queue::new(plan, sink.lend()),
+            course,
+            None,
+        );
         return crew.run(loader, threads);
     }
-    let crew = Crew::new(checkpoint, plan, Queue::new(plan, None), course, Some(&*sink));
+    let crew = Crew::new(
+        checkpoint,
+        plan,
+        Queue::new(plan, None),
+        course,
+        Some(&*sink),
+    );
     crew.run(loader, threads)
 }
 
@@ -103,20 +115,44 @@ impl<'r, 'w> Crew<'r, 'w> {
         course: &'r Course<'w>,
         sink: Option<&'r dyn Sink>,
     ) -> Self {
-        Self { checkpoint, plan, slots: Slots::new(plan), queue: Mutex::new(queue), sink, course }
+        Self {
+            checkpoint,
+            plan,
+            slots: Slots::new(plan),
+            queue: Mutex::new(queue),
+            sink,
+            course,
+        }
     }
 
     fn run(&self, loader: Option<&dyn Loader>, threads: usize) -> Result<()> {
-        let Some(loader) = loader else { return self.work(threads, None) };
-        let reading = Reading { checkpoint: self.checkpoint, pool: BufferPool::new(), ahead: AHEAD, gap: GAP };
+        let Some(loader) = loader else {
+            return self.work(threads, None);
+        };
+        let reading = Reading {
+            checkpoint: self.checkpoint,
+            pool: BufferPool::new(),
+            ahead: AHEAD,
+            gap: GAP,
+        };
         let mut start = 0;
         while start < self.plan.jobs.len() {
             let reads = Reads::of(self.plan, self.checkpoint.catalog(), start);
             start = reads.jobs().end;
-            self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).until(start);
+            self.queue
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .until(start);
             let flow = || self.course.flow();
             reading.bring(loader, &reads.list, &mut |feed| {
-                self.work(threads, Some(Route { reads: &reads, feed, flow: &flow }))
+                self.work(
+                    threads,
+                    Some(Route {
+                        reads: &reads,
+                        feed,
+                        flow: &flow,
+                    }),
+                )
             })?;
         }
         Ok(())
@@ -128,7 +164,9 @@ impl<'r, 'w> Crew<'r, 'w> {
         } else {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let pool = pool.map_err(|e| Error::from(std::io::Error::other(e)))?;
-            pool.in_place_scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| self.worker(route))));
+            pool.in_place_scope(|scope| {
+                (0..threads).for_each(|_| scope.spawn(|_| self.worker(route)))
+            });
         }
         self.course.failure.outcome()
     }
@@ -137,54 +175,97 @@ impl<'r, 'w> Crew<'r, 'w> {
     fn worker(&self, route: Option<Route<'_, 'r>>) {
         let mut buffers = Buffers::default();
         while !self.course.failure.is_seen() {
-            let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else { break };
+            let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else {
+                break;
+            };
             if let Err(error) = self.item(item, &mut buffers, route) {
                 self.course.failure.tell(error);
             }
         }
     }
 
-    fn item(&self, item: Item<'r>, buffers: &mut Buffers, route: Option<Route<'_, 'r>>) -> Result<()> {
+    fn item(
+        &self,
+        item: Item<'r>,
+        buffers: &mut Buffers,
+        route: Option<Route<'_, 'r>>,
+    ) -> Result<()> {
         let job = &self.plan.jobs[item.job];
         let out = item.out;
         match (&job.work, item.piece) {
-            (Work::Tiles { decoder, .. }, Piece::Tile { tile, number, start, nbytes }) => {
-                let ready = self.slots.get(self.checkpoint, job, item.job, route, self.course)?;
+            (
+                Work::Tiles { decoder, .. },
+                Piece::Tile {
+                    tile,
+                    number,
+                    start,
+                    nbytes,
+                },
+            ) => {
+                let ready = self
+                    .slots
+                    .get(self.checkpoint, job, item.job, route, self.course)?;
                 let Buffers { output, input } = buffers;
                 let brought = ready.brought(route, &tile, number)?;
                 let inputs = ready.inputs(self.checkpoint, &tile, &brought, input)?;
-                let about = |e: Error| e.about(&format!("weight {}", crate::catalog::quote(&job.output.name)));
+                let about = |e: Error| {
+                    e.about(&format!(
+                        "weight {}",
+                        crate::catalog::quote(&job.output.name)
+                    ))
+                };
                 let shared = ready.shared();
-                let parts = Parts { shared: &shared, inputs: &inputs, rows: tile.rows, dtype: job.output.dtype };
+                let parts = Parts {
+                    shared: &shared,
+                    inputs: &inputs,
+                    rows: tile.rows,
+                    dtype: job.output.dtype,
+                };
                 match out {
                     None => {
                         let made = room(output, nbytes)?;
                         decoder.decode(parts, made).map_err(about)?;
                         self.put(item.job, start, made)?;
                     }
-                    Some(Lent { bytes, past: false }) => decoder.decode(parts, bytes).map_err(about)?,
-                    Some(Lent { bytes, past: true }) => decoder.decode_past(parts, output, bytes).map_err(about)?,
+                    Some(Lent { bytes, past: false }) => {
+                        decoder.decode(parts, bytes).map_err(about)?
+                    }
+                    Some(Lent { bytes, past: true }) => {
+                        decoder.decode_past(parts, output, bytes).map_err(about)?
+                    }
                 }
                 self.slots.done(item.job);
                 self.course.add(nbytes as u64)
             }
             (Work::Stream { from }, _) => {
                 let info = &self.checkpoint.catalog().tensors()[job.parts[0].tensor];
-                route.iter().for_each(|route| route.whole_beside(self.checkpoint.catalog(), info));
+                route
+                    .iter()
+                    .for_each(|route| route.whole_beside(self.checkpoint.catalog(), info));
                 self.stream(item.job, *from, out.map(|lent| lent.bytes), buffers)
             }
             (Work::Tiles { .. }, Piece::Whole) => unreachable!("tiles come as tiles"),
         }
     }
 
-    fn stream(&self, number: usize, from: Dtype, out: Option<&mut [u8]>, buffers: &mut Buffers) -> Result<()> {
+    fn stream(
+        &self,
+        number: usize,
+        from: Dtype,
+        out: Option<&mut [u8]>,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
         let job = &self.plan.jobs[number];
         let tensor = self.checkpoint.tensor_at(job.parts[0].tensor);
         let to = job.output.dtype;
         let mut out = out;
         let mut start = 0u64;
         tensor.chunks(|piece| {
-            let nbytes = if from == to { piece.len() } else { piece.len() / from.width() * to.width() };
+            let nbytes = if from == to {
+                piece.len()
+            } else {
+                piece.len() / from.width() * to.width()
+            };
             match &mut out {
                 Some(out) => {
                     let now = out.split_off_mut(..nbytes).expect("as long as the output");
@@ -203,6 +284,8 @@ impl<'r, 'w> Crew<'r, 'w> {
     }
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
-        self.sink.expect("a sink that does not lend").put(output, start, bytes)
+        self.sink
+            .expect("a sink that does not lend")
+            .put(output, start, bytes)
     }
 }

@@ -144,7 +144,10 @@ impl Summary {
         let files: Vec<_> = catalog
             .files
             .iter()
-            .map(|f| FileSummary { path: f.path.as_ref().map(|p| p.display().to_string()), nbytes: f.nbytes })
+            .map(|f| FileSummary {
+                path: f.path.as_ref().map(|p| p.display().to_string()),
+                nbytes: f.nbytes,
+            })
             .collect();
         Self {
             path: path.map(|p| p.display().to_string()),
@@ -155,13 +158,23 @@ impl Summary {
             refused: catalog
                 .refused
                 .iter()
-                .map(|r| RefusedSummary { name: r.name.to_string(), reason: r.reason.to_string() })
+                .map(|r| RefusedSummary {
+                    name: r.name.to_string(),
+                    reason: r.reason.to_string(),
+                })
                 .collect(),
             weights: Vec::new(),
             remembered: None,
             totals: Totals::new(
-                catalog.tensors().iter().map(|t| (t.encoding.name(), t.elements(), t.nbytes())),
-                catalog.files.iter().map(|f| f.nbytes).fold(0, u64::saturating_add),
+                catalog
+                    .tensors()
+                    .iter()
+                    .map(|t| (t.encoding.name(), t.elements(), t.nbytes())),
+                catalog
+                    .files
+                    .iter()
+                    .map(|f| f.nbytes)
+                    .fold(0, u64::saturating_add),
             ),
             files,
             warnings: catalog.warnings.clone(),
@@ -172,7 +185,10 @@ impl Summary {
     pub fn retain(&mut self, keep: impl FnMut(&TensorSummary) -> bool) {
         self.tensors.retain(keep);
         self.retain_weights();
-        let rows = self.tensors.iter().map(|t| (t.dtype.as_str(), t.elements(), t.nbytes));
+        let rows = self
+            .tensors
+            .iter()
+            .map(|t| (t.dtype.as_str(), t.elements(), t.nbytes));
         self.totals = Totals::new(rows, self.totals.file_nbytes);
     }
 }
@@ -185,7 +201,8 @@ impl TensorSummary {
             shape: info.shape.to_vec(),
             nbytes: info.nbytes(),
             file: info.bytes.file,
-            offset: (!matches!(info.layout, Layout::Absent | Layout::Sparse(_))).then_some(info.bytes.start),
+            offset: (!matches!(info.layout, Layout::Absent | Layout::Sparse(_)))
+                .then_some(info.bytes.start),
             layout: info.layout.name(),
             strides: match &info.layout {
                 Layout::Strided(strides) => Some(strides.to_vec()),
@@ -225,7 +242,12 @@ impl Totals {
             let row = match by_dtype.iter().rposition(|row| row.dtype == dtype) {
                 Some(row) => &mut by_dtype[row],
                 None => {
-                    by_dtype.push(DtypeTotal { dtype: dtype.to_owned(), tensors: 0, elements: 0, nbytes: 0 });
+                    by_dtype.push(DtypeTotal {
+                        dtype: dtype.to_owned(),
+                        tensors: 0,
+                        elements: 0,
+                        nbytes: 0,
+                    });
                     by_dtype.last_mut().expect("just pushed")
                 }
             };
@@ -248,7 +270,10 @@ impl Totals {
 }
 
 fn object(metadata: &Metadata) -> Map<String, Json> {
-    metadata.iter().map(|(key, value)| (key.to_owned(), to_json(value))).collect()
+    metadata
+        .iter()
+        .map(|(key, value)| (key.to_owned(), to_json(value)))
+        .collect()
 }
 
 /// A value as JSON: numbers that JSON cannot hold become text, a long array its type, length and

@@ -48,7 +48,10 @@ impl<'de> Deserialize<'de> for Pairs {
                     pairs.push((key.into(), value.into()));
                 }
                 if let Some(twice) = repeated(pairs.iter().map(|(key, _)| &**key)) {
-                    return Err(A::Error::custom(format!("the name {} occurs twice", quote(twice))));
+                    return Err(A::Error::custom(format!(
+                        "the name {} occurs twice",
+                        quote(twice)
+                    )));
                 }
                 Ok(Pairs(pairs))
             }

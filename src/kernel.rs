@@ -2,8 +2,9 @@
 //! them compiles without them.
 
 pub(crate) use anamnesis_kernel::{
-    AWQ, ColumnCodes, Columns, E2M1, Form, Groups, Packing, Rows, Value, Width, cast, cast_from, code, columns, e8m0,
-    eight_codes, from_bf16, from_f16, packed_code, rows, stream, stream_made, values,
+    AWQ, ColumnCodes, Columns, E2M1, Form, Groups, Packing, Rows, Value, Width, cast, cast_from,
+    code, columns, e8m0, eight_codes, from_bf16, from_f16, packed_code, rows, stream, stream_made,
+    values,
 };
 pub use anamnesis_kernel::{builds, dequantize, dequantize_with};
 

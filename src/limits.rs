@@ -73,7 +73,12 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, memory: Cell::new(0), tensors: Cell::new(0), steps: Cell::new(0) }
+        Self {
+            limits,
+            memory: Cell::new(0),
+            tensors: Cell::new(0),
+            steps: Cell::new(0),
+        }
     }
 
     /// Charges `bytes` of memory. Call before allocating what a file asked for.
@@ -85,7 +90,13 @@ impl Budget {
     /// Charges `n` tensors and the memory that describing them takes.
     #[inline]
     pub(crate) fn tensors(&self, n: u64) -> Result<()> {
-        spend(&self.tensors, n, self.limits.tensors, "the list of tensors", "tensors")?;
+        spend(
+            &self.tensors,
+            n,
+            self.limits.tensors,
+            "the list of tensors",
+            "tensors",
+        )?;
         let row = size_of::<crate::catalog::TensorInfo>() as u64;
         self.memory(n.saturating_mul(row), "the list of tensors")
     }
@@ -120,8 +131,18 @@ fn within(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Result<(
 
 /// What is said of a thing that needs more than the limit of this name allows.
 #[cold]
-pub(crate) fn over(needed: u64, allowed: u64, what: impl Into<String>, knob: &'static str) -> Error {
-    Error::new(ErrorKind::Limit { what: what.into(), needed, allowed, knob })
+pub(crate) fn over(
+    needed: u64,
+    allowed: u64,
+    what: impl Into<String>,
+    knob: &'static str,
+) -> Error {
+    Error::new(ErrorKind::Limit {
+        what: what.into(),
+        needed,
+        allowed,
+        knob,
+    })
 }
 
 /// So many zeros, or `None` where there is no memory for them. Nobody writes them: pages that are new are zeros already.

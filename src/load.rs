@@ -116,7 +116,12 @@ impl<L: Loader + ?Sized> Loader for Arc<L> {
         (**self).name()
     }
 
-    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+    fn run<'c>(
+        &self,
+        reading: &Reading<'c>,
+        reads: &[ByteRange],
+        body: Body<'_, 'c>,
+    ) -> Result<()> {
         (**self).run(reading, reads, body)
     }
 }
@@ -137,13 +142,22 @@ pub struct Reading<'c> {
 
 impl<'c> Reading<'c> {
     /// Has a loader bring these reads; one that lends no feed is an error, or nothing would have been loaded unnoticed.
-    pub(crate) fn bring(&self, loader: &dyn Loader, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+    pub(crate) fn bring(
+        &self,
+        loader: &dyn Loader,
+        reads: &[ByteRange],
+        body: Body<'_, 'c>,
+    ) -> Result<()> {
         let mut called = false;
         loader.run(self, reads, &mut |feed| {
             called = true;
             body(feed)
         })?;
-        if called { Ok(()) } else { Err(Error::misuse("the loader did not lend a feed")) }
+        if called {
+            Ok(())
+        } else {
+            Err(Error::misuse("the loader did not lend a feed"))
+        }
     }
 }
 
@@ -177,8 +191,13 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A buffer where nothing may come back: a full pool is waited for, but not for ever.
-pub(crate) fn room(pool: &BufferPool, nbytes: u64, flow: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Buffer> {
-    let len = usize::try_from(nbytes).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
+pub(crate) fn room(
+    pool: &BufferPool,
+    nbytes: u64,
+    flow: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Buffer> {
+    let len =
+        usize::try_from(nbytes).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
     let mut waits = PATIENCE.as_millis() / TICK.as_millis();
     loop {
         match pool.get_timeout(len, TICK) {

@@ -106,7 +106,10 @@ pub struct Plan {
 impl Plan {
     /// Bytes of all outputs.
     pub fn nbytes(&self) -> u64 {
-        self.jobs.iter().map(|job| job.output.nbytes().unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+        self.jobs
+            .iter()
+            .map(|job| job.output.nbytes().unwrap_or(u64::MAX))
+            .fold(0, u64::saturating_add)
     }
 
     /// Everything that carrying it out reads, in the order in which it is first asked for. Stored bytes of
@@ -121,10 +124,17 @@ impl Job {
     pub(crate) fn decode(weight: Weight, dtype: Dtype) -> Self {
         let rows = weight.decoder.grid().rows_per_tile(dtype);
         Self {
-            output: TensorSpec { name: weight.name, shape: weight.shape, dtype },
+            output: TensorSpec {
+                name: weight.name,
+                shape: weight.shape,
+                dtype,
+            },
             scheme: weight.scheme,
             parts: weight.parts,
-            work: Work::Tiles { decoder: weight.decoder, rows },
+            work: Work::Tiles {
+                decoder: weight.decoder,
+                rows,
+            },
         }
     }
 
@@ -134,7 +144,9 @@ impl Job {
             Work::Tiles { decoder, rows } => (Some(decoder), *rows),
             Work::Stream { .. } => (None, 1),
         };
-        decoder.into_iter().flat_map(move |decoder| tile::tiles(&**decoder, rows))
+        decoder
+            .into_iter()
+            .flat_map(move |decoder| tile::tiles(&**decoder, rows))
     }
 
     /// What it reads of the files.
@@ -143,8 +155,12 @@ impl Job {
         let Work::Tiles { decoder, .. } = &self.work else {
             return Box::new((0..self.parts.len()).map(stored));
         };
-        let whole = (0..self.parts.len()).filter(move |&p| !addressable(&catalog.tensors()[self.parts[p].tensor]));
-        let spans = decoder.shared().into_iter().chain(self.tiles().flat_map(|tile| tile.inputs));
+        let whole = (0..self.parts.len())
+            .filter(move |&p| !addressable(&catalog.tensors()[self.parts[p].tensor]));
+        let spans = decoder
+            .shared()
+            .into_iter()
+            .chain(self.tiles().flat_map(|tile| tile.inputs));
         let runs = spans.flat_map(move |span| {
             let info = &catalog.tensors()[self.parts[span.part].tensor];
             let count = if addressable(info) { span.count } else { 0 };
@@ -163,7 +179,10 @@ impl Job {
 pub(crate) fn addressable(info: &TensorInfo) -> bool {
     let little = match info.endian {
         Endian::Little => true,
-        Endian::Big => matches!(info.encoding, crate::Encoding::Block(_)) || info.encoding.item_bytes() == Some(1),
+        Endian::Big => {
+            matches!(info.encoding, crate::Encoding::Block(_))
+                || info.encoding.item_bytes() == Some(1)
+        }
     };
     little
         && info.packing == Packing::Raw
@@ -174,6 +193,12 @@ pub(crate) fn addressable(info: &TensorInfo) -> bool {
 
 impl fmt::Display for TensorSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {:?}", self.name, self.dtype, self.shape.as_slice())
+        write!(
+            f,
+            "{} {} {:?}",
+            self.name,
+            self.dtype,
+            self.shape.as_slice()
+        )
     }
 }

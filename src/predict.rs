@@ -68,7 +68,12 @@ pub fn predict(checkpoint: &Checkpoint) -> Predict<'_> {
     Predict {
         checkpoint,
         rules: Rules::default(),
-        degrees: Degrees { tp: 1, pp: 1, dp: 1, ep: 1 },
+        degrees: Degrees {
+            tp: 1,
+            pp: 1,
+            dp: 1,
+            ep: 1,
+        },
         heads: None,
         kv_heads: None,
         experts: None,
@@ -191,26 +196,47 @@ impl<'c> Predict<'c> {
         let known = files.add_to(&mut builder)?;
         let budget = Budget::new(*self.checkpoint.limits());
         let charge = |accesses: usize| {
-            budget.memory((accesses as u64).saturating_mul(size_of::<anamnesis_template::Access>() as u64), "accesses")
+            budget.memory(
+                (accesses as u64).saturating_mul(size_of::<anamnesis_template::Access>() as u64),
+                "accesses",
+            )
         };
         for worker in &workers {
             builder.group(worker.rank, &self.degrees.name(*worker));
             charge(files.headers().len())?;
-            files.headers().iter().try_for_each(|header| builder.access(worker.rank, *header, None))?;
+            files
+                .headers()
+                .iter()
+                .try_for_each(|header| builder.access(worker.rank, *header, None))?;
         }
         let config = Config::of(self.checkpoint)?;
         let sizes = self.sizes(&config);
-        let wanted = catalog.tensors().iter().filter(|info| self.filter.as_ref().is_none_or(|keep| keep(&info.name)));
-        let mut tensors: Vec<(&TensorInfo, Place<'_>)> =
-            wanted.map(|info| (info, place(&self.rules, info).1)).collect();
+        let wanted = catalog
+            .tensors()
+            .iter()
+            .filter(|info| self.filter.as_ref().is_none_or(|keep| keep(&info.name)));
+        let mut tensors: Vec<(&TensorInfo, Place<'_>)> = wanted
+            .map(|info| (info, place(&self.rules, info).1))
+            .collect();
         self.order.sort(&mut tensors);
         let stages = Stages::new(self.degrees.pp, config.layers, &tensors);
         let mut seen: HashSet<(u32, u32)> = HashSet::new();
         for (info, place) in &tensors {
             let rule = self.rules.rule(&info.name);
-            for worker in workers.iter().filter(|worker| stages.has(worker.pp, place, rule)) {
+            for worker in workers
+                .iter()
+                .filter(|worker| stages.has(worker.pp, place, rule))
+            {
                 let mut reads: Vec<Runs> = Vec::new();
-                match share(catalog, &self.rules, info, rule, *worker, self.degrees, sizes)? {
+                match share(
+                    catalog,
+                    &self.rules,
+                    info,
+                    rule,
+                    *worker,
+                    self.degrees,
+                    sizes,
+                )? {
                     Some(runs) if runs.is_empty() => {}
                     Some(_) if self.whole => reads.push(info.bytes.into()),
                     Some(runs) => {
@@ -220,19 +246,26 @@ impl<'c> Predict<'c> {
                     // storages that tensors share are read for the first of them
                     None => catalog.stored(info, &mut |bytes, member| {
                         reads.extend(
-                            member.is_none_or(|member| seen.insert((worker.rank, member))).then_some(Runs::from(bytes)),
+                            member
+                                .is_none_or(|member| seen.insert((worker.rank, member)))
+                                .then_some(Runs::from(bytes)),
                         );
                     }),
                 }
                 charge(reads.len())?;
-                reads.into_iter().try_for_each(|runs| builder.access(worker.rank, runs, None))?;
+                reads
+                    .into_iter()
+                    .try_for_each(|runs| builder.access(worker.rank, runs, None))?;
             }
         }
         let parameters = self.parameters();
         for (key, value) in &parameters {
             builder.parameter(key, value);
         }
-        builder.service(service_id(&known, parameters.iter().map(|(key, value)| (&**key, &**value))));
+        builder.service(service_id(
+            &known,
+            parameters.iter().map(|(key, value)| (&**key, &**value)),
+        ));
         Ok(builder.finish())
     }
 
@@ -240,7 +273,9 @@ impl<'c> Predict<'c> {
     fn parameters(&self) -> BTreeMap<String, String> {
         let Degrees { tp, pp, dp, ep } = self.degrees;
         let named = [("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep)];
-        let named = named.into_iter().filter(|(key, degree)| *key == "tp" || *degree > 1);
+        let named = named
+            .into_iter()
+            .filter(|(key, degree)| *key == "tp" || *degree > 1);
         let own = named.map(|(key, degree)| (key.to_owned(), degree.to_string()));
         own.chain(self.parameters.clone()).collect()
     }
@@ -253,13 +288,28 @@ impl<'c> Predict<'c> {
             Experts::One(number) => number.checked_add(1),
             Experts::All => info.shape.first().copied(),
         };
-        let experts = || self.checkpoint.catalog().tensors().iter().filter_map(told).max().unwrap_or(0);
-        Sizes { heads, kv_heads, experts: self.experts.unwrap_or_else(experts) }
+        let experts = || {
+            self.checkpoint
+                .catalog()
+                .tensors()
+                .iter()
+                .filter_map(told)
+                .max()
+                .unwrap_or(0)
+        };
+        Sizes {
+            heads,
+            kv_heads,
+            experts: self.experts.unwrap_or_else(experts),
+        }
     }
 }
 
 impl fmt::Debug for Predict<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Predict").field("degrees", &self.degrees).field("order", &self.order).finish_non_exhaustive()
+        f.debug_struct("Predict")
+            .field("degrees", &self.degrees)
+            .field("order", &self.order)
+            .finish_non_exhaustive()
     }
 }

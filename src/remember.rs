@@ -158,7 +158,14 @@ impl<'c> Remember<'c> {
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<()> {
         refusal(plan)?;
-        execute(self.checkpoint, plan, self.loader.as_deref(), sink, self.threads, watch)
+        execute(
+            self.checkpoint,
+            plan,
+            self.loader.as_deref(),
+            sink,
+            self.threads,
+            watch,
+        )
     }
 
     /// One weight, or one plain tensor.
@@ -167,7 +174,12 @@ impl<'c> Remember<'c> {
     /// As [`run`](Self::run), and if there is none of this name.
     pub fn tensor(&self, name: &str) -> Result<Remembered> {
         let mut all = self.clone().filter(|found| found == name).all()?;
-        all.pop().ok_or_else(|| Error::misuse(format!("there is no weight {}", crate::catalog::quote(name))))
+        all.pop().ok_or_else(|| {
+            Error::misuse(format!(
+                "there is no weight {}",
+                crate::catalog::quote(name)
+            ))
+        })
     }
 
     /// One weight, or one plain tensor, into memory of the caller's. It must be as long as the weight is.
@@ -178,9 +190,14 @@ impl<'c> Remember<'c> {
         let one = self.clone().filter(|found| found == name);
         let mut plan = one.plan()?;
         if plan.jobs.is_empty() && plan.refused.is_empty() {
-            return Err(Error::misuse(format!("there is no weight {}", crate::catalog::quote(name))));
+            return Err(Error::misuse(format!(
+                "there is no weight {}",
+                crate::catalog::quote(name)
+            )));
         }
-        one.run(&mut plan, &mut Memory::new(vec![out]), &mut |_| ControlFlow::Continue(()))
+        one.run(&mut plan, &mut Memory::new(vec![out]), &mut |_| {
+            ControlFlow::Continue(())
+        })
     }
 
     /// All weights and plain tensors, in memory.
@@ -216,13 +233,27 @@ impl<'c> Remember<'c> {
     }
 
     /// All outputs, in memory that `room` gives for each.
-    fn gather<B: AsMut<[u8]>>(&self, room: impl Fn(&TensorSpec) -> Result<B>) -> Result<Vec<Remembered<B>>> {
+    fn gather<B: AsMut<[u8]>>(
+        &self,
+        room: impl Fn(&TensorSpec) -> Result<B>,
+    ) -> Result<Vec<Remembered<B>>> {
         let mut plan = self.plan()?;
         refusal(&mut plan)?;
-        let make = |spec: TensorSpec| Ok(Remembered { bytes: room(&spec)?, spec });
-        let mut all = plan.jobs.iter().map(|job| make(job.output.clone())).collect::<Result<Vec<_>>>()?;
+        let make = |spec: TensorSpec| {
+            Ok(Remembered {
+                bytes: room(&spec)?,
+                spec,
+            })
+        };
+        let mut all = plan
+            .jobs
+            .iter()
+            .map(|job| make(job.output.clone()))
+            .collect::<Result<Vec<_>>>()?;
         let buffers = all.iter_mut().map(|one| one.bytes.as_mut()).collect();
-        self.run(&mut plan, &mut Memory::new(buffers), &mut |_| ControlFlow::Continue(()))?;
+        self.run(&mut plan, &mut Memory::new(buffers), &mut |_| {
+            ControlFlow::Continue(())
+        })?;
         Ok(all)
     }
 
@@ -255,19 +286,27 @@ impl<'c> Remember<'c> {
     /// If the metadata cannot be read.
     pub fn safetensors(&self, path: impl AsRef<Path>, extent: Extent) -> Result<SafetensorsSink> {
         let metadata = metadata::carried(self.checkpoint)?;
-        Ok(SafetensorsSink::new(path.as_ref(), extent).overwrite(self.overwrite).metadata(metadata))
+        Ok(SafetensorsSink::new(path.as_ref(), extent)
+            .overwrite(self.overwrite)
+            .metadata(metadata))
     }
 
     /// The length of an output, within the limits.
     fn within(&self, output: &TensorSpec) -> Result<usize> {
         let allowed = self.checkpoint.limits().tensor_bytes;
-        let len = output.nbytes().filter(|len| *len <= allowed).and_then(|len| usize::try_from(len).ok());
+        let len = output
+            .nbytes()
+            .filter(|len| *len <= allowed)
+            .and_then(|len| usize::try_from(len).ok());
         len.ok_or_else(|| self.over(output))
     }
 
     #[cold]
     fn over(&self, output: &TensorSpec) -> Error {
-        let (needed, allowed) = (output.nbytes().unwrap_or(u64::MAX), self.checkpoint.limits().tensor_bytes);
+        let (needed, allowed) = (
+            output.nbytes().unwrap_or(u64::MAX),
+            self.checkpoint.limits().tensor_bytes,
+        );
         let what = format!("weight {}", crate::catalog::quote(&output.name));
         over(needed, allowed, what, "tensor_bytes")
     }
@@ -280,11 +319,18 @@ fn refusal(plan: &mut Plan) -> Result<()> {
     }
     let more = plan.refused.len() - 1;
     let first = plan.refused.swap_remove(0).error;
-    Err(if more > 0 { first.about(&format!("{} weights cannot be made", more + 1)) } else { first })
+    Err(if more > 0 {
+        first.about(&format!("{} weights cannot be made", more + 1))
+    } else {
+        first
+    })
 }
 
 impl std::fmt::Debug for Remember<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Remember").field("dtype", &self.dtype).field("threads", &self.threads).finish_non_exhaustive()
+        f.debug_struct("Remember")
+            .field("dtype", &self.dtype)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
     }
 }

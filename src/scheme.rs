@@ -69,31 +69,93 @@ pub struct Scheme {
 
 /// All schemes, in the order in which they are asked.
 pub static SCHEMES: &[Scheme] = &[
-    Scheme { name: "ggml", claim: ggml::claim },
+    Scheme {
+        name: "ggml",
+        claim: ggml::claim,
+    },
     // before `fp8`, which takes what has no scale beside it for unscaled
-    Scheme { name: "quanto", claim: quanto::claim },
-    Scheme { name: "torchao", claim: torchao::claim },
-    Scheme { name: "fp8", claim: fp8::claim },
-    Scheme { name: "bitsandbytes", claim: bitsandbytes::claim },
-    Scheme { name: "compressed-tensors", claim: packed::claim },
-    Scheme { name: "quark", claim: quark::claim },
-    Scheme { name: "modelopt", claim: modelopt::claim },
-    Scheme { name: "fp4", claim: fp4::claim },
-    Scheme { name: "int8", claim: int8::claim },
-    Scheme { name: "gpt-oss", claim: gptoss::claim },
-    Scheme { name: "hqq", claim: hqq::claim },
-    Scheme { name: "mlx", claim: mlx::claim },
-    Scheme { name: "bitnet", claim: bitnet::claim },
-    Scheme { name: "pth_quantizer", claim: pth_quantizer::claim },
-    Scheme { name: "auto-round", claim: autoround::claim },
-    Scheme { name: "gptq", claim: gptq::claim },
-    Scheme { name: "awq", claim: awq::claim },
-    Scheme { name: "eetq", claim: eetq::claim },
-    Scheme { name: "foreign", claim: foreign::claim },
+    Scheme {
+        name: "quanto",
+        claim: quanto::claim,
+    },
+    Scheme {
+        name: "torchao",
+        claim: torchao::claim,
+    },
+    Scheme {
+        name: "fp8",
+        claim: fp8::claim,
+    },
+    Scheme {
+        name: "bitsandbytes",
+        claim: bitsandbytes::claim,
+    },
+    Scheme {
+        name: "compressed-tensors",
+        claim: packed::claim,
+    },
+    Scheme {
+        name: "quark",
+        claim: quark::claim,
+    },
+    Scheme {
+        name: "modelopt",
+        claim: modelopt::claim,
+    },
+    Scheme {
+        name: "fp4",
+        claim: fp4::claim,
+    },
+    Scheme {
+        name: "int8",
+        claim: int8::claim,
+    },
+    Scheme {
+        name: "gpt-oss",
+        claim: gptoss::claim,
+    },
+    Scheme {
+        name: "hqq",
+        claim: hqq::claim,
+    },
+    Scheme {
+        name: "mlx",
+        claim: mlx::claim,
+    },
+    Scheme {
+        name: "bitnet",
+        claim: bitnet::claim,
+    },
+    Scheme {
+        name: "pth_quantizer",
+        claim: pth_quantizer::claim,
+    },
+    Scheme {
+        name: "auto-round",
+        claim: autoround::claim,
+    },
+    Scheme {
+        name: "gptq",
+        claim: gptq::claim,
+    },
+    Scheme {
+        name: "awq",
+        claim: awq::claim,
+    },
+    Scheme {
+        name: "eetq",
+        claim: eetq::claim,
+    },
+    Scheme {
+        name: "foreign",
+        claim: foreign::claim,
+    },
 ];
 
 impl std::fmt::Debug for Scheme {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scheme").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Scheme")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }

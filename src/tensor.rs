@@ -54,22 +54,34 @@ pub struct Tensor<'c> {
 impl Checkpoint {
     /// The tensor with this name, ready to be read.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        self.catalog().get(name).map(|info| Tensor { checkpoint: self, info })
+        self.catalog().get(name).map(|info| Tensor {
+            checkpoint: self,
+            info,
+        })
     }
 
     /// The tensor with this number in the catalog.
     pub(crate) fn tensor_at(&self, number: usize) -> Tensor<'_> {
-        Tensor { checkpoint: self, info: &self.catalog().tensors()[number] }
+        Tensor {
+            checkpoint: self,
+            info: &self.catalog().tensors()[number],
+        }
     }
 
     /// All tensors in file order, ready to be read.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
-        self.catalog().tensors().iter().map(|info| Tensor { checkpoint: self, info })
+        self.catalog().tensors().iter().map(|info| Tensor {
+            checkpoint: self,
+            info,
+        })
     }
 
     /// The tensor with this description: one of the catalog's, or one inside it.
     pub(crate) fn tensor_of<'c>(&'c self, info: &'c TensorInfo) -> Tensor<'c> {
-        Tensor { checkpoint: self, info }
+        Tensor {
+            checkpoint: self,
+            info,
+        }
     }
 }
 
@@ -102,7 +114,10 @@ impl<'c> Tensor<'c> {
         if let Some(bytes) = self.placed(self.as_stored())? {
             return Ok(Cow::Borrowed(bytes));
         }
-        let room = self.readable().and_then(|()| self.bounded()).and_then(|()| self.allocate(self.info.nbytes()));
+        let room = self
+            .readable()
+            .and_then(|()| self.bounded())
+            .and_then(|()| self.allocate(self.info.nbytes()));
         let mut out = self.placed(room)?;
         self.read_watched(&mut out, watch)?;
         Ok(Cow::Owned(out))
@@ -164,7 +179,9 @@ impl<'c> Tensor<'c> {
     /// # Ok::<(), anamnesis::Error>(())
     /// ```
     pub fn view<T: Element>(&self) -> Option<&'c [T]> {
-        let Encoding::Plain(dtype) = self.info.encoding else { return None };
+        let Encoding::Plain(dtype) = self.info.encoding else {
+            return None;
+        };
         if dtype != T::DTYPE || (cfg!(target_endian = "big") && size_of::<T>() > 1) {
             return None;
         }
@@ -173,7 +190,12 @@ impl<'c> Tensor<'c> {
 
     /// Names the file in an error.
     fn placed<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|e| self.checkpoint.place(e.in_format(self.checkpoint.catalog().format), self.info.bytes.file))
+        result.map_err(|e| {
+            self.checkpoint.place(
+                e.in_format(self.checkpoint.catalog().format),
+                self.info.bytes.file,
+            )
+        })
     }
 
     /// The mapped bytes, if they already are the logical values.
@@ -181,7 +203,9 @@ impl<'c> Tensor<'c> {
         if !self.lies_as_it_is() {
             return Ok(None);
         }
-        let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped() else { return Ok(None) };
+        let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped() else {
+            return Ok(None);
+        };
         guard::verify(self.checkpoint, self.info)?;
         self.slice(map).map(Some)
     }
@@ -210,7 +234,12 @@ impl<'c> Tensor<'c> {
     /// Proves stored bytes that somebody else has read: what stands in front of them, and their checksum. Bytes that
     /// were only lent are not read for it, as in [`bytes`](Self::bytes). `each` hears of so many bytes more that were
     /// checked, and may end it.
-    pub(crate) fn believe(&self, bytes: &[u8], lent: bool, each: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
+    pub(crate) fn believe(
+        &self,
+        bytes: &[u8],
+        lent: bool,
+        each: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
         let proved = guard::verify(self.checkpoint, self.info).and_then(|()| {
             if lent {
                 return Ok(());
@@ -223,10 +252,18 @@ impl<'c> Tensor<'c> {
 
     fn slice<'m>(&self, map: &'m [u8]) -> Result<&'m [u8]> {
         let bytes = self.info.bytes;
-        let range = usize::try_from(bytes.start).ok().zip(usize::try_from(bytes.end()).ok());
-        range.and_then(|(from, to)| map.get(from..to)).ok_or_else(|| {
-            Error::malformed(format!("tensor {} lies outside the file", quote(&self.info.name))).at(bytes.start)
-        })
+        let range = usize::try_from(bytes.start)
+            .ok()
+            .zip(usize::try_from(bytes.end()).ok());
+        range
+            .and_then(|(from, to)| map.get(from..to))
+            .ok_or_else(|| {
+                Error::malformed(format!(
+                    "tensor {} lies outside the file",
+                    quote(&self.info.name)
+                ))
+                .at(bytes.start)
+            })
     }
 
     fn allocate(&self, len: u64) -> Result<Vec<u8>> {
@@ -238,7 +275,11 @@ impl<'c> Tensor<'c> {
     }
 
     fn within(&self, needed: u64, allowed: u64) -> Result<()> {
-        if needed > allowed { Err(self.over(needed, allowed)) } else { Ok(()) }
+        if needed > allowed {
+            Err(self.over(needed, allowed))
+        } else {
+            Ok(())
+        }
     }
 
     #[cold]
@@ -251,7 +292,9 @@ impl<'c> Tensor<'c> {
     fn span_len(&self) -> u64 {
         match self.info.packing {
             Packing::Raw => self.info.bytes.len,
-            Packing::Deflate { .. } => gather::span(self.info).unwrap_or_else(|| self.info.nbytes()),
+            Packing::Deflate { .. } => {
+                gather::span(self.info).unwrap_or_else(|| self.info.nbytes())
+            }
         }
     }
 
@@ -277,9 +320,10 @@ impl<'c> Tensor<'c> {
     fn readable(&self) -> Result<()> {
         let name = || quote(&self.info.name);
         match &self.info.layout {
-            Layout::Absent => {
-                Err(Error::unsupported(format!("tensor {} was saved without data (PyTorch's meta device)", name())))
-            }
+            Layout::Absent => Err(Error::unsupported(format!(
+                "tensor {} was saved without data (PyTorch's meta device)",
+                name()
+            ))),
             Layout::Sparse(_) => Err(Error::unsupported(format!(
                 "tensor {} is sparse: read its parts, or make it dense before saving",
                 name()
@@ -309,13 +353,21 @@ impl<'c> Tensor<'c> {
     }
 
     fn fill(&self, content: &mut Content<'_>, out: &mut [u8]) -> Result<()> {
-        content.read_exact(out).map_err(|e| match (content, e.kind()) {
-            (Content::Deflated(_), std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidInput) => {
-                let what = format!("tensor {} does not inflate to its size: {e}", quote(&self.info.name));
-                Error::malformed(what).at(self.info.bytes.start)
-            }
-            _ => Error::from(e).at(self.info.bytes.start),
-        })
+        content
+            .read_exact(out)
+            .map_err(|e| match (content, e.kind()) {
+                (
+                    Content::Deflated(_),
+                    std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidInput,
+                ) => {
+                    let what = format!(
+                        "tensor {} does not inflate to its size: {e}",
+                        quote(&self.info.name)
+                    );
+                    Error::malformed(what).at(self.info.bytes.start)
+                }
+                _ => Error::from(e).at(self.info.bytes.start),
+            })
     }
 
     fn stream(&self, mut each: impl FnMut(Came<'_>) -> Result<()>) -> Result<()> {
@@ -339,7 +391,9 @@ impl<'c> Tensor<'c> {
         }
         let (mut content, mut checksum) = self.content()?;
         let mut left = self.info.nbytes();
-        let item = swap.as_ref().map_or(16, |units| order::item_bytes(units).max(1));
+        let item = swap
+            .as_ref()
+            .map_or(16, |units| order::item_bytes(units).max(1));
         let whole = (CHUNK / item).max(1) * item;
         let mut piece = vec![0; whole.min(usize::try_from(left).unwrap_or(usize::MAX))];
         while left > 0 {
@@ -357,8 +411,18 @@ impl<'c> Tensor<'c> {
     fn bounded(&self) -> Result<()> {
         let limits = self.checkpoint.limits();
         // 1032 is the most that deflate can expand
-        let most = self.info.bytes.len.saturating_mul(1032).max(1 << 30).min(limits.tensor_bytes);
-        let most = if limits.tensor_bytes == u64::MAX { u64::MAX } else { most };
+        let most = self
+            .info
+            .bytes
+            .len
+            .saturating_mul(1032)
+            .max(1 << 30)
+            .min(limits.tensor_bytes);
+        let most = if limits.tensor_bytes == u64::MAX {
+            u64::MAX
+        } else {
+            most
+        };
         self.within(self.info.nbytes(), most)
     }
 }

@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::schemes::{f16s, i32s, meets_oracles, noise, refusal, safetensors, same, scales, weight};
+use common::schemes::{
+    f16s, i32s, meets_oracles, noise, refusal, safetensors, same, scales, weight,
+};
 
 /// 2 to 8 bits in one checkpoint as GPTQ packs them, 4 to 7 as AWQ does, and FP4's kin.
 #[test]
@@ -25,15 +27,19 @@ fn awq(bits: u64) -> Vec<u8> {
 fn awq_of_other_widths_is_refused_with_the_reason_and_a_remedy() {
     for format in ["auto_round:auto_awq", "auto_round:awq"] {
         for bits in 2..=8 {
-            let config =
-                format!(r#"{{"quant_method":"auto-round","packing_format":"{format}","bits":{bits},"group_size":32}}"#);
+            let config = format!(
+                r#"{{"quant_method":"auto-round","packing_format":"{format}","bits":{bits},"group_size":32}}"#
+            );
             if (4..=7).contains(&bits) {
                 weight(awq(bits), &config, "m.weight");
                 continue;
             }
             let text = refusal(awq(bits), &config, "m.qweight");
             let reason = format!("{bits} bits, which AutoRound does not write");
-            assert!(text.contains(&reason) && text.contains("auto_round:auto_gptq"), "{text}");
+            assert!(
+                text.contains(&reason) && text.contains("auto_round:auto_gptq"),
+                "{text}"
+            );
         }
     }
     // with a format of GPTQ's the shapes do not go
@@ -64,11 +70,16 @@ fn the_configuration_tells_codes_of_the_same_shape() {
     };
     let fp4: Vec<f32> = (0..128).map(|i| signed(i, &|code| e2m1[code])).collect();
     #[allow(clippy::cast_precision_loss)]
-    let quarters: Vec<f32> = (0..128).map(|i| signed(i, &|code| code as f32 / 4.0)).collect();
+    let quarters: Vec<f32> = (0..128)
+        .map(|i| signed(i, &|code| code as f32 / 4.0))
+        .collect();
     // byte 127 is 1.875 with an exponent of 15 - 15
     let mantissa: Vec<f32> = fp4.iter().map(|x| x * 1.875).collect();
-    let round = |rest: &str| format!(r#"{{"quant_method":"auto-round","bits":4,"group_size":32{rest}}}"#);
-    let own = |kind: &str| format!(r#","data_type":"mx_fp","extra_config":{{"m":{{"data_type":"{kind}"}}}}"#);
+    let round =
+        |rest: &str| format!(r#"{{"quant_method":"auto-round","bits":4,"group_size":32{rest}}}"#);
+    let own = |kind: &str| {
+        format!(r#","data_type":"mx_fp","extra_config":{{"m":{{"data_type":"{kind}"}}}}"#)
+    };
     for (config, expected) in [
         ("{}".to_owned(), &fp4),
         (round(r#","data_type":"mx_fp""#), &fp4),
@@ -76,7 +87,11 @@ fn the_configuration_tells_codes_of_the_same_shape() {
         (round(&own("mx_int")), &quarters),
         (round(r#","data_type":"nvfp4_v2""#), &mantissa),
         (round(&own("nvfp4_v2")), &mantissa),
-        (r#"{"quant_method":"compressed-tensors","format":"nvfp4-e5m3-pack-quantized"}"#.to_owned(), &mantissa),
+        (
+            r#"{"quant_method":"compressed-tensors","format":"nvfp4-e5m3-pack-quantized"}"#
+                .to_owned(),
+            &mantissa,
+        ),
     ] {
         let (shape, values) = weight(file(), &config, "m.weight");
         assert_eq!(shape, [4, 32], "{config}");

@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::schemes::{bf16s, f16s, meets_oracles, noise, refusal, safetensors, same, scales, weight};
+use common::schemes::{
+    bf16s, f16s, meets_oracles, noise, refusal, safetensors, same, scales, weight,
+};
 
 #[test]
 fn reference_outputs_are_met() {
@@ -30,12 +32,22 @@ fn woven(codes: &[u8], cols: usize) -> Vec<u8> {
 
 #[test]
 fn rows_are_those_of_the_formula() {
-    for (rows, cols, group, room) in [(4, 64, 32, 2), (8, 192, 64, 8), (1200, 1024, 128, 8), (12, 320, 320, 1)] {
+    for (rows, cols, group, room) in [
+        (4, 64, 32, 2),
+        (8, 192, 64, 8),
+        (1200, 1024, 128, 8),
+        (12, 320, 320, 1),
+    ] {
         let codes: Vec<u8> = noise(1, rows * cols).into_iter().map(|b| b >> 4).collect();
         let (s, z) = (scales(2, room * rows), scales(3, room * rows));
         let shape = [room as u64, rows as u64];
         let file = safetensors(&[
-            ("a.fc.qweight", "I16", &[rows as u64 / 4, cols as u64], woven(&codes, cols)),
+            (
+                "a.fc.qweight",
+                "I16",
+                &[rows as u64 / 4, cols as u64],
+                woven(&codes, cols),
+            ),
             ("a.fc.scales", "BF16", &shape, bf16s(&s)),
             ("a.fc.scaled_zeros", "F16", &shape, f16s(&z)),
         ]);
@@ -43,7 +55,10 @@ fn rows_are_those_of_the_formula() {
         assert_eq!(found, [rows as u64, cols as u64]);
         let value = |i: usize| {
             let at = i % cols / group * rows + i / cols;
-            let (s, z) = (half::bf16::from_f32(s[at]).to_f32(), half::f16::from_f32(z[at]).to_f32());
+            let (s, z) = (
+                half::bf16::from_f32(s[at]).to_f32(),
+                half::f16::from_f32(z[at]).to_f32(),
+            );
             f32::from(codes[i]) * s + z
         };
         same(&values, &(0..rows * cols).map(value).collect::<Vec<_>>());
@@ -53,7 +68,9 @@ fn rows_are_those_of_the_formula() {
 #[test]
 fn parts_that_do_not_fit_are_refused() {
     let file = |codes: &[u64], factors: &[u64], zeros: (&str, u64)| {
-        let bytes = |shape: &[u64], item: u64| vec![0; usize::try_from(shape.iter().product::<u64>() * item).unwrap()];
+        let bytes = |shape: &[u64], item: u64| {
+            vec![0; usize::try_from(shape.iter().product::<u64>() * item).unwrap()]
+        };
         safetensors(&[
             ("a.fc.qweight", "I16", codes, bytes(codes, 2)),
             ("a.fc.scales", "F16", factors, bytes(factors, 2)),
@@ -70,5 +87,9 @@ fn parts_that_do_not_fit_are_refused() {
     ] {
         refusal(file(codes, factors, zeros), &config(32), name);
     }
-    refusal(file(&[2, 128], &[8, 8], ("F16", 2)), &config(0), "a.fc.scales");
+    refusal(
+        file(&[2, 128], &[8, 8], ("F16", 2)),
+        &config(0),
+        "a.fc.scales",
+    );
 }

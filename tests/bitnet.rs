@@ -12,7 +12,10 @@ fn reference_outputs_are_met() {
 }
 
 fn file(scale: (&str, &[u64], Vec<u8>)) -> Vec<u8> {
-    safetensors(&[(NAME, "U8", &[300, 700], noise(1, 210_000)), ("a.fc.weight_scale", scale.0, scale.1, scale.2)])
+    safetensors(&[
+        (NAME, "U8", &[300, 700], noise(1, 210_000)),
+        ("a.fc.weight_scale", scale.0, scale.1, scale.2),
+    ])
 }
 
 #[test]
@@ -22,12 +25,17 @@ fn the_class_says_whether_scales_divide() {
     let code = |i: usize| f32::from(codes[i % 210_000] >> (i / 210_000 * 2) & 3) - 1.0;
     let divided: Vec<f32> = (0..840_000).map(|i| code(i) / 0.3).collect();
     let multiplied: Vec<f32> = (0..840_000).map(|i| code(i) * 0.3).collect();
-    let config = |more: &str| format!(r#"{{"quantization_config":{{"quant_method":"bitnet"{more}}}}}"#);
+    let config =
+        |more: &str| format!(r#"{{"quantization_config":{{"quant_method":"bitnet"{more}}}}}"#);
     for (config, expected, noted) in [
         ("{}".to_owned(), &divided, 1),
         (config(""), &divided, 1),
         (config(r#","linear_class":"bitlinear""#), &divided, 0),
-        (config(r#","linear_class":"autobitlinear","quantization_mode":"offline""#), &multiplied, 0),
+        (
+            config(r#","linear_class":"autobitlinear","quantization_mode":"offline""#),
+            &multiplied,
+            0,
+        ),
     ] {
         let (shape, values) = weight(one(), &config, NAME);
         assert_eq!(shape, [1200, 700]);
@@ -39,7 +47,11 @@ fn the_class_says_whether_scales_divide() {
 #[test]
 fn scales_that_do_not_fit_are_refused() {
     let config = r#"{"quantization_config":{"quant_method":"bitnet"}}"#;
-    for scale in [("F32", &[2][..], f32s(&[1.0; 2])), ("I32", &[1], vec![0; 4]), ("F32", &[0], vec![])] {
+    for scale in [
+        ("F32", &[2][..], f32s(&[1.0; 2])),
+        ("I32", &[1], vec![0; 4]),
+        ("F32", &[0], vec![]),
+    ] {
         refusal(file(scale), config, "a.fc.weight_scale");
     }
     // other bytes under a weight's name are not taken for BitNet's

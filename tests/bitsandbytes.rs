@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::schemes::{f32s, made, meets_oracles, noise, outputs, refusal, safetensors, same, scales, weight};
+use common::schemes::{
+    f32s, made, meets_oracles, noise, outputs, refusal, safetensors, same, scales, weight,
+};
 
 use anamnesis::Dtype;
 
@@ -48,13 +50,16 @@ impl FourBit {
     }
 
     fn blocks(&self) -> usize {
-        self.elements().div_ceil(usize::try_from(self.blocksize).unwrap())
+        self.elements()
+            .div_ceil(usize::try_from(self.blocksize).unwrap())
     }
 
     fn file(&self, leave_out: &str) -> Vec<u8> {
         let dtype = self.nested_dtype;
         let nested = |block: u64| {
-            format!(r#", "nested_blocksize": {block}, "nested_dtype": "{dtype}", "nested_offset": {OFFSET}"#)
+            format!(
+                r#", "nested_blocksize": {block}, "nested_dtype": "{dtype}", "nested_offset": {OFFSET}"#
+            )
         };
         let state = self.state.clone().unwrap_or_else(|| {
             let (nested, Self { shape, blocksize, .. }) = (self.nested.map_or_else(String::new, nested), self);
@@ -65,20 +70,58 @@ impl FourBit {
         let (codes, blocks) = (self.codes(), self.blocks());
         let (storage, item) = self.storage;
         let mut tensors: Vec<(&str, &str, Vec<u64>, Vec<u8>)> = vec![
-            ("a.fc.weight", storage, vec![codes.len() as u64 / item, 1], codes),
-            ("a.fc.weight.quant_map", "F32", vec![16], f32s(&scales(2, 16))),
-            ("a.fc.weight.quant_state.bitsandbytes__nf4", "U8", vec![state.len() as u64], state.into_bytes()),
+            (
+                "a.fc.weight",
+                storage,
+                vec![codes.len() as u64 / item, 1],
+                codes,
+            ),
+            (
+                "a.fc.weight.quant_map",
+                "F32",
+                vec![16],
+                f32s(&scales(2, 16)),
+            ),
+            (
+                "a.fc.weight.quant_state.bitsandbytes__nf4",
+                "U8",
+                vec![state.len() as u64],
+                state.into_bytes(),
+            ),
         ];
         if let Some(block) = self.nested {
             let n = blocks.div_ceil(usize::try_from(block).unwrap());
-            tensors.push(("a.fc.weight.absmax", "U8", vec![blocks as u64], noise(3, blocks)));
-            tensors.push(("a.fc.weight.nested_absmax", "F32", vec![n as u64], f32s(&scales(4, n))));
-            tensors.push(("a.fc.weight.nested_quant_map", "F32", vec![256], f32s(&scales(5, 256))));
+            tensors.push((
+                "a.fc.weight.absmax",
+                "U8",
+                vec![blocks as u64],
+                noise(3, blocks),
+            ));
+            tensors.push((
+                "a.fc.weight.nested_absmax",
+                "F32",
+                vec![n as u64],
+                f32s(&scales(4, n)),
+            ));
+            tensors.push((
+                "a.fc.weight.nested_quant_map",
+                "F32",
+                vec![256],
+                f32s(&scales(5, 256)),
+            ));
         } else {
-            tensors.push(("a.fc.weight.absmax", "F32", vec![blocks as u64], f32s(&scales(3, blocks))));
+            tensors.push((
+                "a.fc.weight.absmax",
+                "F32",
+                vec![blocks as u64],
+                f32s(&scales(3, blocks)),
+            ));
         }
         tensors.retain(|(name, ..)| leave_out.is_empty() || !name.ends_with(leave_out));
-        let tensors: Vec<_> = tensors.iter().map(|(n, d, s, b)| (*n, *d, s.as_slice(), b.clone())).collect();
+        let tensors: Vec<_> = tensors
+            .iter()
+            .map(|(n, d, s, b)| (*n, *d, s.as_slice(), b.clone()))
+            .collect();
         safetensors(&tensors)
     }
 
@@ -104,12 +147,20 @@ impl FourBit {
                 let value = |(i, code): (usize, &u8)| {
                     self.sum(map[usize::from(*code)] * outer[i / usize::try_from(block).unwrap()])
                 };
-                noise(3, self.blocks()).iter().enumerate().map(value).collect()
+                noise(3, self.blocks())
+                    .iter()
+                    .enumerate()
+                    .map(value)
+                    .collect()
             }
         };
         let value = |i: usize| {
             let byte = codes[i / 2];
-            let code = if i.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
+            let code = if i.is_multiple_of(2) {
+                byte >> 4
+            } else {
+                byte & 15
+            };
             map[usize::from(code)] * absmax[i / usize::try_from(self.blocksize).unwrap()]
         };
         (0..self.elements()).map(value).collect()
@@ -132,7 +183,11 @@ fn four_bits_are_those_of_the_formula() {
     for (shape, blocksize) in shapes {
         for nested in [None, Some(256), Some(3)] {
             for storage in [("U8", 1), ("BF16", 2), ("F32", 4)] {
-                let case = FourBit { nested, storage, ..FourBit::new(shape, blocksize) };
+                let case = FourBit {
+                    nested,
+                    storage,
+                    ..FourBit::new(shape, blocksize)
+                };
                 let (found, values) = weight(case.file(""), "{}", NAME);
                 assert_eq!(found, shape);
                 same(&values, &case.expected());
@@ -146,7 +201,11 @@ fn four_bits_are_those_of_the_formula() {
 fn nested_scales_are_rounded_as_their_dtype_is() {
     for nested_dtype in ["float32", "bfloat16", "float16", "float64"] {
         for (shape, nested) in [(&[40, 64][..], 3), (&[513, 33], 256)] {
-            let case = FourBit { nested: Some(nested), nested_dtype, ..FourBit::new(shape, 64) };
+            let case = FourBit {
+                nested: Some(nested),
+                nested_dtype,
+                ..FourBit::new(shape, 64)
+            };
             same(&weight(case.file(""), "{}", NAME).1, &case.expected());
         }
     }
@@ -154,14 +213,27 @@ fn nested_scales_are_rounded_as_their_dtype_is() {
 
 #[test]
 fn nothing_but_the_weight_comes_out() {
-    let case = FourBit { nested: Some(256), ..FourBit::new(&[8, 64], 64) };
+    let case = FourBit {
+        nested: Some(256),
+        ..FourBit::new(&[8, 64], 64)
+    };
     assert_eq!(outputs(case.file(""), "{}"), [NAME]);
 }
 
 #[test]
 fn missing_parts_are_named() {
-    let case = FourBit { nested: Some(256), ..FourBit::new(&[8, 64], 64) };
-    for part in [".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", "bitsandbytes__nf4", "fc.weight"] {
+    let case = FourBit {
+        nested: Some(256),
+        ..FourBit::new(&[8, 64], 64)
+    };
+    for part in [
+        ".absmax",
+        ".quant_map",
+        ".nested_absmax",
+        ".nested_quant_map",
+        "bitsandbytes__nf4",
+        "fc.weight",
+    ] {
         let text = refusal(case.file(part), "{}", NAME);
         assert!(text.contains("missing"), "{text}");
     }
@@ -170,7 +242,9 @@ fn missing_parts_are_named() {
 #[test]
 fn a_state_that_lies_is_refused() {
     let state = |blocksize: &str, shape: &str, more: &str| {
-        Some(format!(r#"{{"quant_type":"nf4","blocksize":{blocksize},"dtype":"float32","shape":{shape}{more}}}"#))
+        Some(format!(
+            r#"{{"quant_type":"nf4","blocksize":{blocksize},"dtype":"float32","shape":{shape}{more}}}"#
+        ))
     };
     for state in [
         state("0", "[8,64]", ""),
@@ -186,20 +260,56 @@ fn a_state_that_lies_is_refused() {
         state("64", "[]", ""),
         state("64", "null", ""),
         state("64", "[8,-64]", ""),
-        state("64", "[8,64]", r#","nested_blocksize":0,"nested_offset":0.5"#),
+        state(
+            "64",
+            "[8,64]",
+            r#","nested_blocksize":0,"nested_offset":0.5"#,
+        ),
         state("64", "[8,64]", r#","nested_blocksize":256"#),
-        state("64", "[8,64]", r#","nested_blocksize":256,"nested_offset":1e999"#),
-        state("64", "[8,64]", r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"int8""#),
-        state("64", "[8,64]", r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"float8_e4m3fn""#),
+        state(
+            "64",
+            "[8,64]",
+            r#","nested_blocksize":256,"nested_offset":1e999"#,
+        ),
+        state(
+            "64",
+            "[8,64]",
+            r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"int8""#,
+        ),
+        state(
+            "64",
+            "[8,64]",
+            r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"float8_e4m3fn""#,
+        ),
         Some(r#"{"quant_type":"fp4","blocksize":64,"shape":[8,64]}"#.to_owned()),
         Some("{".to_owned()),
         Some("[".repeat(10_000)),
     ] {
-        refusal(FourBit { state, ..FourBit::new(&[8, 64], 64) }.file(""), "{}", NAME);
+        refusal(
+            FourBit {
+                state,
+                ..FourBit::new(&[8, 64], 64)
+            }
+            .file(""),
+            "{}",
+            NAME,
+        );
     }
     // longer than a descriptor may be
-    let long = format!("{}{}", " ".repeat(70_000), FourBit::new(&[8, 64], 64).state.unwrap_or_default());
-    refusal(FourBit { state: Some(long), ..FourBit::new(&[8, 64], 64) }.file(""), "{}", NAME);
+    let long = format!(
+        "{}{}",
+        " ".repeat(70_000),
+        FourBit::new(&[8, 64], 64).state.unwrap_or_default()
+    );
+    refusal(
+        FourBit {
+            state: Some(long),
+            ..FourBit::new(&[8, 64], 64)
+        }
+        .file(""),
+        "{}",
+        NAME,
+    );
 }
 
 fn int8(scb: (&str, &[u64], Vec<u8>), format: u8) -> Vec<u8> {
@@ -218,18 +328,33 @@ fn int8_is_rounded_twice() {
     let (shape, values) = weight(file, "{}", NAME);
     let codes = noise(1, 165);
     let constant: f32 = "7.874015718698502e-3".parse().unwrap();
-    let expected: Vec<f32> = (0..165).map(|i| f32::from(codes[i].cast_signed()) * scb[i / 33] * constant).collect();
+    let expected: Vec<f32> = (0..165)
+        .map(|i| f32::from(codes[i].cast_signed()) * scb[i / 33] * constant)
+        .collect();
     assert_eq!(shape, [5, 33]);
     same(&values, &expected);
 }
 
 #[test]
 fn int8_that_does_not_fit_is_refused() {
-    for scb in [("F32", &[4][..], f32s(&[1.0; 4])), ("F16", &[5], vec![0; 10]), ("F32", &[0], vec![])] {
+    for scb in [
+        ("F32", &[4][..], f32s(&[1.0; 4])),
+        ("F16", &[5], vec![0; 10]),
+        ("F32", &[0], vec![]),
+    ] {
         let text = refusal(int8(scb, 0), "{}", "a.fc.SCB");
         assert!(text.contains("5 rows"), "{text}");
     }
-    refusal(int8(("F32", &[5], f32s(&[1.0; 5])), 1), "{}", "a.fc.weight_format");
-    let none = made(int8(("F32", &[5], f32s(&[1.0; 5])), 1), "{}", NAME, Dtype::F32);
+    refusal(
+        int8(("F32", &[5], f32s(&[1.0; 5])), 1),
+        "{}",
+        "a.fc.weight_format",
+    );
+    let none = made(
+        int8(("F32", &[5], f32s(&[1.0; 5])), 1),
+        "{}",
+        NAME,
+        Dtype::F32,
+    );
     assert!(none.is_err());
 }

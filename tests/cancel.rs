@@ -27,7 +27,9 @@ const MOST: u64 = 256 << 20;
 /// One tensor of zeros that are not there.
 fn tensor(dtype: &str, width: u64) -> Sparse {
     let columns = TENSOR / 1024 / width;
-    let header = format!(r#"{{"t":{{"dtype":"{dtype}","shape":[1024,{columns}],"data_offsets":[0,{TENSOR}]}}}}"#);
+    let header = format!(
+        r#"{{"t":{{"dtype":"{dtype}","shape":[1024,{columns}],"data_offsets":[0,{TENSOR}]}}}}"#
+    );
     let mut file = Sparse::default();
     file.put([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat());
     file.zeros(TENSOR);
@@ -42,10 +44,16 @@ fn cold(scratch: &Scratch, name: &str, file: &Sparse) -> std::path::PathBuf {
 }
 
 /// Bytes of the file that the page cache holds.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // a share of 2 GiB
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss
+)] // a share of 2 GiB
 fn brought(checkpoint: &Checkpoint) -> Option<u64> {
     let facts = Facts::of(checkpoint);
-    let share = facts.resident.filter(|_| !matches!(facts.kind, Kind::Memory(_)))?;
+    let share = facts
+        .resident
+        .filter(|_| !matches!(facts.kind, Kind::Memory(_)))?;
     Some((share * facts.bytes as f64) as u64)
 }
 
@@ -68,16 +76,29 @@ fn every_loader_stops_inside_a_tensor_of_2_gib() {
     let mut measured = 0;
     for (i, (name, loader)) in loaders().into_iter().enumerate() {
         for map in [true, false] {
-            let path = cold(&scratch, &format!("{i}-{map}.safetensors"), &tensor("U8", 1));
+            let path = cold(
+                &scratch,
+                &format!("{i}-{map}.safetensors"),
+                &tensor("U8", 1),
+            );
             let checkpoint = OpenOptions::new().map(map).open(&path).unwrap();
             let pool = BufferPool::new();
             let mut no = No::default();
             let loading = load(&checkpoint).loader(loader.clone()).pool(&pool);
-            let error = loading.run_watched(&mut |progress| no.hear(progress)).unwrap_err();
+            let error = loading
+                .run_watched(&mut |progress| no.hear(progress))
+                .unwrap_err();
             let what = format!("{name}, mapped: {map}");
-            assert!(matches!(error.kind(), ErrorKind::Cancelled), "{what}: {error}");
+            assert!(
+                matches!(error.kind(), ErrorKind::Cancelled),
+                "{what}: {error}"
+            );
             assert_eq!(no.heard.len(), 1, "{what}: it is not asked again");
-            assert!(no.heard[0].done < MOST && no.heard[0].total == TENSOR, "{what}: {:?}", no.heard);
+            assert!(
+                no.heard[0].done < MOST && no.heard[0].total == TENSOR,
+                "{what}: {:?}",
+                no.heard
+            );
             assert_eq!(pool.stats().in_use, 0, "{what}");
             if let Some(brought) = brought(&checkpoint) {
                 assert!(brought < MOST, "{what}: {brought} bytes were read");
@@ -96,7 +117,8 @@ fn progress_is_told_inside_a_tensor() {
     let scratch = Scratch::new("cancel-progress");
     let nbytes = 200 << 20;
     let path = scratch.path("in.safetensors");
-    let header = format!(r#"{{"t":{{"dtype":"U8","shape":[{nbytes}],"data_offsets":[0,{nbytes}]}}}}"#);
+    let header =
+        format!(r#"{{"t":{{"dtype":"U8","shape":[{nbytes}],"data_offsets":[0,{nbytes}]}}}}"#);
     let mut file = Sparse::default();
     file.put([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat());
     file.zeros(nbytes);
@@ -112,7 +134,10 @@ fn progress_is_told_inside_a_tensor() {
                     ControlFlow::Continue(())
                 })
                 .unwrap();
-            assert!(told.is_sorted() && told.last() == Some(&nbytes), "{name}: {told:?}");
+            assert!(
+                told.is_sorted() && told.last() == Some(&nbytes),
+                "{name}: {told:?}"
+            );
             // the beginning here, the end of the tensor and of the load, and something between
             assert!(told.len() > 3, "{name}: {told:?}");
         }
@@ -161,20 +186,36 @@ fn who_waits_for_what_does_not_come_is_asked() {
 #[test]
 fn what_is_made_stops_too() {
     let scratch = Scratch::new("cancel-made");
-    let mut text = String::from("{'descr': '>f4', 'fortran_order': False, 'shape': (16384, 32768), }");
+    let mut text =
+        String::from("{'descr': '>f4', 'fortran_order': False, 'shape': (16384, 32768), }");
     for order in ["False", "True"] {
         text = text.replace("False", order);
         let padded = format!("{text}{}\n", " ".repeat(117 - text.len()));
         let mut file = Sparse::default();
-        file.put([b"\x93NUMPY\x01\0", &118u16.to_le_bytes()[..], padded.as_bytes()].concat());
+        file.put(
+            [
+                b"\x93NUMPY\x01\0",
+                &118u16.to_le_bytes()[..],
+                padded.as_bytes(),
+            ]
+            .concat(),
+        );
         file.zeros(TENSOR);
         for map in [true, false] {
             let path = cold(&scratch, &format!("{order}-{map}.npy"), &file);
             let checkpoint = OpenOptions::new().map(map).open(&path).unwrap();
             let mut no = No::default();
-            let error = load(&checkpoint).run_watched(&mut |progress| no.hear(progress)).unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::Cancelled), "{order} {map}: {error}");
-            assert!(brought(&checkpoint).is_none_or(|brought| brought < MOST), "{order} {map}");
+            let error = load(&checkpoint)
+                .run_watched(&mut |progress| no.hear(progress))
+                .unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::Cancelled),
+                "{order} {map}: {error}"
+            );
+            assert!(
+                brought(&checkpoint).is_none_or(|brought| brought < MOST),
+                "{order} {map}"
+            );
         }
     }
 }
@@ -189,11 +230,25 @@ fn remembering_stops_inside_a_weight() {
         assert_eq!(plan.nbytes(), TENSOR);
         let heard = Mutex::new(No::default());
         let mut watch = |progress| heard.lock().unwrap().hear(progress);
-        let error =
-            anamnesis::execute::execute(&checkpoint, &plan, Some(&*loader), &mut Null, 2, &mut watch).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Cancelled), "{name}: {error}");
+        let error = anamnesis::execute::execute(
+            &checkpoint,
+            &plan,
+            Some(&*loader),
+            &mut Null,
+            2,
+            &mut watch,
+        )
+        .unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Cancelled),
+            "{name}: {error}"
+        );
         assert!(heard.lock().unwrap().heard[0].done < MOST, "{name}");
-        assert!(brought(&checkpoint).is_none_or(|brought| brought < MOST), "{name}: {:?}", brought(&checkpoint));
+        assert!(
+            brought(&checkpoint).is_none_or(|brought| brought < MOST),
+            "{name}: {:?}",
+            brought(&checkpoint)
+        );
         fs::remove_file(path).unwrap();
     }
 }

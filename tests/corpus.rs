@@ -32,10 +32,24 @@ fn every_malformed_file_is_answered_in_time() {
 
 #[test]
 fn every_exception_is_of_some_file() {
-    let formats = ["safetensors", "safetensors-index", "gguf", "npy", "npz", "pth"];
-    let (Some(public), Some(real)) = (corpus("public", &formats), corpus("real", &formats)) else { return };
+    let formats = [
+        "safetensors",
+        "safetensors-index",
+        "gguf",
+        "npy",
+        "npz",
+        "pth",
+    ];
+    let (Some(public), Some(real)) = (corpus("public", &formats), corpus("real", &formats)) else {
+        return;
+    };
     for row in EXCEPTIONS {
-        assert!(public.iter().chain(&real).any(|e| e.name.contains(row.at)), "{} ({})", row.at, row.why);
+        assert!(
+            public.iter().chain(&real).any(|e| e.name.contains(row.at)),
+            "{} ({})",
+            row.at,
+            row.why
+        );
     }
 }
 
@@ -43,11 +57,17 @@ fn every_exception_is_of_some_file() {
 fn a_split_opens_whole_from_any_part() {
     let directory = common::fixture("gguf/split");
     let names: Vec<_> = (1..=3).map(|n| format!("m-{n:05}-of-00003.gguf")).collect();
-    let whole: Vec<_> = names.iter().map(|n| Checkpoint::open(directory.join(n)).unwrap()).collect();
+    let whole: Vec<_> = names
+        .iter()
+        .map(|n| Checkpoint::open(directory.join(n)).unwrap())
+        .collect();
     for checkpoint in &whole {
         assert_eq!(checkpoint.catalog(), whole[0].catalog());
         assert_eq!(checkpoint.catalog().tensors().len(), 5);
         assert_eq!(checkpoint.catalog().files.len(), 3);
     }
-    assert_eq!(sha256(&whole[0].tensors().last().unwrap()).unwrap().len(), 64);
+    assert_eq!(
+        sha256(&whole[0].tensors().last().unwrap()).unwrap().len(),
+        64
+    );
 }

@@ -35,8 +35,10 @@ fn changed_bytes_never_panic() {
 }
 
 fn config(folder: &Path) -> QuantConfig {
-    std::fs::read(folder.join("config.json"))
-        .map_or_else(|_| QuantConfig::default(), |text| QuantConfig::from_json(&text).unwrap())
+    std::fs::read(folder.join("config.json")).map_or_else(
+        |_| QuantConfig::default(),
+        |text| QuantConfig::from_json(&text).unwrap(),
+    )
 }
 
 /// One to three changes: any byte, anywhere in the first half of the changes and in the header in the second,
@@ -44,9 +46,17 @@ fn config(folder: &Path) -> QuantConfig {
 fn change(whole: &[u8], seed: u64) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-    let header = usize::try_from(header).ok().filter(|n| *n + 8 < bytes.len()).map_or(0, |n| n + 8);
+    let header = usize::try_from(header)
+        .ok()
+        .filter(|n| *n + 8 < bytes.len())
+        .map_or(0, |n| n + 8);
     let random = noise(seed + 1, 16);
-    for dice in random.as_chunks::<5>().0.iter().take(1 + usize::from(random[15] % 3)) {
+    for dice in random
+        .as_chunks::<5>()
+        .0
+        .iter()
+        .take(1 + usize::from(random[15] % 3))
+    {
         let place = usize::from(dice[0]) << 16 | usize::from(dice[1]) << 8 | usize::from(dice[2]);
         if seed >= CHANGES / 2 && header > 0 {
             let digits: Vec<usize> = (8..header).filter(|i| bytes[*i].is_ascii_digit()).collect();
@@ -60,17 +70,33 @@ fn change(whole: &[u8], seed: u64) -> Vec<u8> {
 }
 
 fn remembered(bytes: Vec<u8>, config: &QuantConfig) -> anamnesis::Result<()> {
-    let limits = Limits { tensor_bytes: 64 << 20, ..Limits::default() };
-    let checkpoint =
-        Checkpoint::from_source_with(anamnesis::source::Memory::new(bytes), &OpenOptions::new().limits(limits))?;
+    let limits = Limits {
+        tensor_bytes: 64 << 20,
+        ..Limits::default()
+    };
+    let checkpoint = Checkpoint::from_source_with(
+        anamnesis::source::Memory::new(bytes),
+        &OpenOptions::new().limits(limits),
+    )?;
     let remember = remember(&checkpoint).config(config.clone()).threads(1);
     // what is refused does not keep the rest from being made
     let plan = remember.plan()?;
-    let names: Vec<_> = plan.jobs.iter().map(|job| job.output.name.clone()).collect();
+    let names: Vec<_> = plan
+        .jobs
+        .iter()
+        .map(|job| job.output.name.clone())
+        .collect();
     for name in names {
         for (dtype, native) in [(Dtype::F32, false), (Dtype::BF16, true)] {
-            remember.clone().dtype(dtype).native_rounding(native).tensor(&name)?;
+            remember
+                .clone()
+                .dtype(dtype)
+                .native_rounding(native)
+                .tensor(&name)?;
         }
     }
-    plan.refused.into_iter().next().map_or(Ok(()), |refused| Err(refused.error))
+    plan.refused
+        .into_iter()
+        .next()
+        .map_or(Ok(()), |refused| Err(refused.error))
 }

@@ -20,7 +20,12 @@ fn inputs() -> [(&'static str, Vec<u8>); 2] {
     let blocks = |name: &str, format: &str, shape: &[u64], seed| {
         let format = BlockFormat::from_name(format).unwrap();
         let bytes = usize::try_from(format.nbytes(shape.iter().product()).unwrap()).unwrap();
-        Stored::new(name, &format.ggml_type.to_string(), shape, random(seed, bytes))
+        Stored::new(
+            name,
+            &format.ggml_type.to_string(),
+            shape,
+            random(seed, bytes),
+        )
     };
     let plain = |name: &str, dtype: &str, shape: &[u64], seed, item| {
         let elements = usize::try_from(shape.iter().product::<u64>()).unwrap();
@@ -49,16 +54,26 @@ fn inputs() -> [(&'static str, Vec<u8>); 2] {
         plain("e.weight", "F8_E5M2", &[3, 5, 7], 17, 1),
         Stored::new("one", "F32", &[], vec![1, 2, 3, 4]),
     ];
-    let keys = [("general.architecture", "llama"), ("general.name", "a \"name\"")];
+    let keys = [
+        ("general.architecture", "llama"),
+        ("general.name", "a \"name\""),
+    ];
     let metadata = [("format", "tf"), ("origin", "a test"), ("ünïcode", "ja")];
-    [("in.gguf", gguf(false, &keys, &of_blocks)), ("in.safetensors", safetensors(&of_scales, &metadata))]
+    [
+        ("in.gguf", gguf(false, &keys, &of_blocks)),
+        ("in.safetensors", safetensors(&of_scales, &metadata)),
+    ]
 }
 
 fn same(found: &[Remembered], expected: &[Remembered], what: &str) {
     let specs = |all: &[Remembered]| all.iter().map(|one| one.spec.clone()).collect::<Vec<_>>();
     assert_eq!(specs(found), specs(expected), "{what}");
     for (found, expected) in found.iter().zip(expected) {
-        assert!(found.bytes == expected.bytes, "{what}: {} differs", expected.spec);
+        assert!(
+            found.bytes == expected.bytes,
+            "{what}: {} differs",
+            expected.spec
+        );
     }
 }
 
@@ -67,11 +82,22 @@ fn read_back(path: &Path, like: &[Remembered]) -> Vec<Remembered> {
     let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(checkpoint.tensors().len(), like.len());
     let found = like.iter().map(|one| {
-        let tensor = checkpoint.tensor(&one.spec.name).unwrap_or_else(|| panic!("{} is missing", one.spec));
+        let tensor = checkpoint
+            .tensor(&one.spec.name)
+            .unwrap_or_else(|| panic!("{} is missing", one.spec));
         let info = tensor.info();
-        let Encoding::Plain(dtype) = info.encoding else { panic!("{} is {}", info.name, info.encoding) };
-        let spec = TensorSpec { name: info.name.clone(), shape: info.shape.clone(), dtype };
-        Remembered { spec, bytes: tensor.bytes().unwrap().into_owned() }
+        let Encoding::Plain(dtype) = info.encoding else {
+            panic!("{} is {}", info.name, info.encoding)
+        };
+        let spec = TensorSpec {
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            dtype,
+        };
+        Remembered {
+            spec,
+            bytes: tensor.bytes().unwrap().into_owned(),
+        }
     });
     found.collect()
 }
@@ -87,18 +113,40 @@ fn threads_sources_and_sinks_make_the_same_bytes() {
         for dtype in [Dtype::BF16, Dtype::F32] {
             let expected = remember(&memory).dtype(dtype).threads(1).all().unwrap();
             let plan = remember(&memory).dtype(dtype).plan().unwrap();
-            assert!(plan.jobs.iter().any(|job| job.tiles().count() > 2), "{name} has no weight of several tiles");
+            assert!(
+                plan.jobs.iter().any(|job| job.tiles().count() > 2),
+                "{name} has no weight of several tiles"
+            );
             let specs: Vec<_> = plan.jobs.iter().map(|job| job.output.clone()).collect();
-            assert_eq!(specs, expected.iter().map(|one| one.spec.clone()).collect::<Vec<_>>());
+            assert_eq!(
+                specs,
+                expected
+                    .iter()
+                    .map(|one| one.spec.clone())
+                    .collect::<Vec<_>>()
+            );
             for way in [Way::Mapped, Way::Read, Way::Bytes, Way::Reader] {
                 let checkpoint = way.open(&path, None).unwrap();
                 let all_threads = [2, 1, 3, 8];
-                for threads in if dtype == Dtype::BF16 { &all_threads[..] } else { &all_threads[..1] }.iter().copied() {
+                for threads in if dtype == Dtype::BF16 {
+                    &all_threads[..]
+                } else {
+                    &all_threads[..1]
+                }
+                .iter()
+                .copied()
+                {
                     let what = format!("{name} {dtype} {way:?}, {threads} threads");
-                    let remember = remember(&checkpoint).dtype(dtype).threads(threads).overwrite(true);
+                    let remember = remember(&checkpoint)
+                        .dtype(dtype)
+                        .threads(threads)
+                        .overwrite(true);
                     same(&remember.all().unwrap(), &expected, &what);
                     let pooled = remember.all_in(&pool).unwrap().into_iter();
-                    let pooled = pooled.map(|one| Remembered { spec: one.spec, bytes: one.bytes.to_vec() });
+                    let pooled = pooled.map(|one| Remembered {
+                        spec: one.spec,
+                        bytes: one.bytes.to_vec(),
+                    });
                     same(&pooled.collect::<Vec<_>>(), &expected, &what);
                     let to = scratch.path("out.safetensors");
                     remember.to_file(&to).unwrap();
@@ -109,14 +157,25 @@ fn threads_sources_and_sinks_make_the_same_bytes() {
                     let to = scratch.path("shards");
                     remember.to_dir(&to, shard).unwrap();
                     let files = std::fs::read_dir(&to).unwrap().count();
-                    assert!(files >= least && (files == 1) == (least == 1), "{files} files of {shard} bytes");
-                    same(&read_back(&to, &expected), &expected, &format!("{name} {dtype} {way:?}, shards of {shard}"));
+                    assert!(
+                        files >= least && (files == 1) == (least == 1),
+                        "{files} files of {shard} bytes"
+                    );
+                    same(
+                        &read_back(&to, &expected),
+                        &expected,
+                        &format!("{name} {dtype} {way:?}, shards of {shard}"),
+                    );
                     std::fs::remove_dir_all(&to).unwrap();
                 }
                 for one in &expected {
                     let mut into = vec![0xaa; one.bytes.len()];
                     remember.tensor_into(&one.spec.name, &mut into).unwrap();
-                    assert!(into == one.bytes && remember.tensor(&one.spec.name).unwrap() == *one, "{}", one.spec);
+                    assert!(
+                        into == one.bytes && remember.tensor(&one.spec.name).unwrap() == *one,
+                        "{}",
+                        one.spec
+                    );
                 }
             }
         }
@@ -131,18 +190,37 @@ fn every_loader_makes_the_same_bytes() {
         std::fs::write(scratch.path(name), bytes).unwrap();
         scratch.path(name)
     });
-    let types = BlockFormat::all().iter().map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
-    let types = types.map(|name| common::fixture(&name)).filter(|path| path.is_file());
+    let types = BlockFormat::all()
+        .iter()
+        .map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
+    let types = types
+        .map(|name| common::fixture(&name))
+        .filter(|path| path.is_file());
     let mut compared = 0;
-    for path in own.into_iter().chain(types).chain(common::corpus::quantised()) {
+    for path in own
+        .into_iter()
+        .chain(types)
+        .chain(common::corpus::quantised())
+    {
         let checkpoint = Checkpoint::open(&path).unwrap();
-        let passing = |plan: &Plan| plan.refused.iter().map(|refused| refused.name.clone()).collect::<Vec<_>>();
+        let passing = |plan: &Plan| {
+            plan.refused
+                .iter()
+                .map(|refused| refused.name.clone())
+                .collect::<Vec<_>>()
+        };
         let refused = passing(&remember(&checkpoint).plan().unwrap());
-        let remember = remember(&checkpoint).threads(2).filter(|name| !refused.iter().any(|r| **r == *name));
+        let remember = remember(&checkpoint)
+            .threads(2)
+            .filter(|name| !refused.iter().any(|r| **r == *name));
         let expected = remember.all().unwrap();
         for (name, loader) in loaders() {
             let what = format!("{} {name}", path.display());
-            same(&remember.clone().loader(loader).all().unwrap(), &expected, &what);
+            same(
+                &remember.clone().loader(loader).all().unwrap(),
+                &expected,
+                &what,
+            );
             compared += expected.len();
         }
     }
@@ -154,9 +232,15 @@ fn every_loader_makes_the_same_bytes() {
 fn tiles_of_any_height_make_the_same_bytes() {
     let mut weights = std::collections::BTreeMap::<&str, usize>::new();
     let own = inputs().map(|(_, bytes)| Checkpoint::from_bytes(bytes).unwrap());
-    let types = BlockFormat::all().iter().map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
-    let types = types.map(|name| common::fixture(&name)).filter(|path| path.is_file());
-    let files = types.chain(common::corpus::quantised()).map(|path| Checkpoint::open(path).unwrap());
+    let types = BlockFormat::all()
+        .iter()
+        .map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
+    let types = types
+        .map(|name| common::fixture(&name))
+        .filter(|path| path.is_file());
+    let files = types
+        .chain(common::corpus::quantised())
+        .map(|path| Checkpoint::open(path).unwrap());
     for checkpoint in own.into_iter().chain(files) {
         for dtype in [Dtype::F32, Dtype::F16] {
             let remember = remember(&checkpoint).dtype(dtype).cast(true).threads(1);
@@ -164,23 +248,35 @@ fn tiles_of_any_height_make_the_same_bytes() {
                 let mut plan = remember.plan().unwrap();
                 plan.refused.clear();
                 for job in &mut plan.jobs {
-                    let Work::Tiles { decoder, rows } = &mut job.work else { continue };
+                    let Work::Tiles { decoder, rows } = &mut job.work else {
+                        continue;
+                    };
                     let step = decoder.grid().step.max(1);
                     // a row at a time of what has very many takes long
                     let least = decoder.grid().rows / 500;
                     *rows = height.map_or(*rows, |height| height.max(least).next_multiple_of(step));
                     *weights.entry(job.scheme).or_default() += 1;
                 }
-                let nbytes = plan.jobs.iter().map(|job| usize::try_from(job.output.nbytes().unwrap()).unwrap());
+                let nbytes = plan
+                    .jobs
+                    .iter()
+                    .map(|job| usize::try_from(job.output.nbytes().unwrap()).unwrap());
                 let mut out: Vec<Vec<u8>> = nbytes.map(|n| vec![0xaa; n]).collect();
-                let mut sink = anamnesis::sink::Memory::new(out.iter_mut().map(|out| &mut **out).collect());
-                remember.run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(())).unwrap();
+                let mut sink =
+                    anamnesis::sink::Memory::new(out.iter_mut().map(|out| &mut **out).collect());
+                remember
+                    .run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(()))
+                    .unwrap();
                 out
             };
             let mut made = made;
             let expected = made(None);
             for height in [1, 2, 3, 5, 16, 1 << 40] {
-                assert!(made(Some(height)) == expected, "{:?} in tiles of {height} rows", checkpoint.path());
+                assert!(
+                    made(Some(height)) == expected,
+                    "{:?} in tiles of {height} rows",
+                    checkpoint.path()
+                );
             }
         }
     }
@@ -193,7 +289,11 @@ fn metadata_is_carried_over() {
     let scratch = Scratch::new("metadata");
     let out = scratch.path("out.safetensors");
     let wanted: [&[(&str, &str)]; 2] = [
-        &[("format", "pt"), ("gguf.general.architecture", "\"llama\""), ("gguf.general.name", "\"a \\\"name\\\"\"")],
+        &[
+            ("format", "pt"),
+            ("gguf.general.architecture", "\"llama\""),
+            ("gguf.general.name", "\"a \\\"name\\\"\""),
+        ],
         &[("format", "tf"), ("origin", "a test"), ("ünïcode", "ja")],
     ];
     for ((_, file), wanted) in inputs().into_iter().zip(wanted) {
@@ -211,26 +311,49 @@ fn metadata_is_carried_over() {
     remember(&tokens).overwrite(true).to_file(&out).unwrap();
     let found = Checkpoint::open(&out).unwrap();
     for (key, _) in tokens.catalog().metadata.iter() {
-        let text = found.catalog().metadata.text(&format!("gguf.{key}")).unwrap_or_else(|| panic!("{key} is missing"));
+        let text = found
+            .catalog()
+            .metadata
+            .text(&format!("gguf.{key}"))
+            .unwrap_or_else(|| panic!("{key} is missing"));
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         let stored = tokens.metadata(key).unwrap().unwrap();
-        assert_eq!(value, serde_json::to_value(anamnesis::inspect::to_json(&stored)).unwrap(), "{key}");
+        assert_eq!(
+            value,
+            serde_json::to_value(anamnesis::inspect::to_json(&stored)).unwrap(),
+            "{key}"
+        );
     }
-    let list = found.catalog().metadata.text("gguf.tokenizer.ggml.tokens").unwrap();
-    assert!(serde_json::from_str::<Vec<String>>(list).unwrap().len() > 10, "{list}");
+    let list = found
+        .catalog()
+        .metadata
+        .text("gguf.tokenizer.ggml.tokens")
+        .unwrap();
+    assert!(
+        serde_json::from_str::<Vec<String>>(list).unwrap().len() > 10,
+        "{list}"
+    );
 }
 
 #[test]
 fn a_plan_says_what_is_read() {
     for (name, bytes) in inputs() {
         let reads = Arc::new(Mutex::new(Vec::new()));
-        let checkpoint = Checkpoint::from_source(Recorder { bytes, reads: reads.clone() }).unwrap();
+        let checkpoint = Checkpoint::from_source(Recorder {
+            bytes,
+            reads: reads.clone(),
+        })
+        .unwrap();
         let remember = remember(&checkpoint).threads(1);
         let mut plan = remember.plan().unwrap();
-        let promised: Vec<_> =
-            plan.reads(checkpoint.catalog()).map(|ByteRange { start, len, .. }| (start, len)).collect();
+        let promised: Vec<_> = plan
+            .reads(checkpoint.catalog())
+            .map(|ByteRange { start, len, .. }| (start, len))
+            .collect();
         reads.lock().unwrap().clear();
-        remember.run(&mut plan, &mut Null, &mut |_| ControlFlow::Continue(())).unwrap();
+        remember
+            .run(&mut plan, &mut Null, &mut |_| ControlFlow::Continue(()))
+            .unwrap();
         // a tensor is streamed in pieces: those that touch are one
         assert_eq!(joined(&reads.lock().unwrap()), joined(&promised), "{name}");
         assert!(promised.len() > 10, "{name}: {promised:?}");
@@ -254,11 +377,18 @@ fn the_sink_for_files_tells_what_it_wrote() {
     let [_, (_, file)] = inputs();
     let checkpoint = Checkpoint::from_bytes(file).unwrap();
     let remember = remember(&checkpoint).threads(1);
-    let mut sink = remember.safetensors(scratch.path("of"), Extent::Shards(1 << 20)).unwrap();
+    let mut sink = remember
+        .safetensors(scratch.path("of"), Extent::Shards(1 << 20))
+        .unwrap();
     let mut plan = remember.plan().unwrap();
-    remember.run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(())).unwrap();
+    remember
+        .run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(()))
+        .unwrap();
     let files: Vec<_> = sink.files().map(Path::to_owned).collect();
     assert!(files.len() > 1 && files.iter().all(|file| file.is_file()));
     drop(sink);
-    assert!(files.iter().all(|file| file.is_file()), "files that have their name stay");
+    assert!(
+        files.iter().all(|file| file.is_file()),
+        "files that have their name stay"
+    );
 }

@@ -13,15 +13,28 @@ struct File {
 
 impl File {
     fn new(big: bool) -> Self {
-        Self { big, keys: Vec::new(), tensors: Vec::new(), offset: 0 }
+        Self {
+            big,
+            keys: Vec::new(),
+            tensors: Vec::new(),
+            offset: 0,
+        }
     }
 
     fn u32(&self, n: u32) -> Vec<u8> {
-        if self.big { n.to_be_bytes().to_vec() } else { n.to_le_bytes().to_vec() }
+        if self.big {
+            n.to_be_bytes().to_vec()
+        } else {
+            n.to_le_bytes().to_vec()
+        }
     }
 
     fn u64(&self, n: u64) -> Vec<u8> {
-        if self.big { n.to_be_bytes().to_vec() } else { n.to_le_bytes().to_vec() }
+        if self.big {
+            n.to_be_bytes().to_vec()
+        } else {
+            n.to_le_bytes().to_vec()
+        }
     }
 
     fn text(&self, text: &str) -> Vec<u8> {
@@ -30,18 +43,31 @@ impl File {
 
     /// A key with a value of this type.
     fn key(mut self, name: &str, kind: u32, value: &[u8]) -> Self {
-        self.keys.push([self.text(name), self.u32(kind), value.to_vec()].concat());
+        self.keys
+            .push([self.text(name), self.u32(kind), value.to_vec()].concat());
         self
     }
 
     /// The elements of an array behind their type and number.
     fn array(&self, kind: u32, elements: &[Vec<u8>]) -> Vec<u8> {
-        [self.u32(kind), self.u64(elements.len() as u64), elements.concat()].concat()
+        [
+            self.u32(kind),
+            self.u64(elements.len() as u64),
+            elements.concat(),
+        ]
+        .concat()
     }
 
     /// A one-dimensional tensor that takes `nbytes`.
     fn tensor(mut self, name: &str, kind: u32, elements: u64, nbytes: u64) -> Self {
-        let head = [self.text(name), self.u32(1), self.u64(elements), self.u32(kind), self.u64(self.offset)].concat();
+        let head = [
+            self.text(name),
+            self.u32(1),
+            self.u64(elements),
+            self.u32(kind),
+            self.u64(self.offset),
+        ]
+        .concat();
         self.offset += nbytes.next_multiple_of(32);
         self.tensors.push((head, nbytes));
         self
@@ -54,7 +80,10 @@ impl File {
         bytes.extend(self.u64(self.keys.len() as u64));
         bytes.extend(self.keys.concat());
         self.tensors.iter().for_each(|(head, _)| bytes.extend(head));
-        bytes.resize(bytes.len().next_multiple_of(32) + usize::try_from(self.offset).unwrap(), 0);
+        bytes.resize(
+            bytes.len().next_multiple_of(32) + usize::try_from(self.offset).unwrap(),
+            0,
+        );
         bytes
     }
 }
@@ -75,13 +104,18 @@ fn every_type_is_read_or_named() {
             Ok(checkpoint) => {
                 assert!(id <= 42, "{id}");
                 let info = &checkpoint.catalog().tensors()[0];
-                assert!(block.is_none_or(|b| b.name == info.encoding.name() && info.nbytes() == nbytes));
+                assert!(
+                    block.is_none_or(|b| b.name == info.encoding.name() && info.nbytes() == nbytes)
+                );
             }
             Err(_) => {
                 assert!(block.is_none());
                 let (kind, text) = refusal(bytes);
                 assert_eq!(kind, "unsupported", "{id}: {text}");
-                assert!(text.contains(&format!("ggml type {id} is ")) && text.contains("`t`"), "{text}");
+                assert!(
+                    text.contains(&format!("ggml type {id} is ")) && text.contains("`t`"),
+                    "{text}"
+                );
             }
         }
     }
@@ -101,7 +135,12 @@ fn every_type_is_read_or_named() {
 /// Upstream's Q2_0 has blocks of 64 elements in 18 bytes, PrismML's of 128 in 34, under the same id.
 #[test]
 fn the_fork_of_q2_0_is_told_by_its_distance() {
-    let two = |nbytes| File::new(false).tensor("a", 42, 4096, nbytes).tensor("b", 42, 4096, nbytes).bytes();
+    let two = |nbytes| {
+        File::new(false)
+            .tensor("a", 42, 4096, nbytes)
+            .tensor("b", 42, 4096, nbytes)
+            .bytes()
+    };
     let upstream = Checkpoint::from_bytes(two(4096 / 64 * 18)).unwrap();
     assert_eq!(upstream.catalog().tensors()[1].encoding.name(), "Q2_0");
     let (kind, text) = refusal(two(4096 / 128 * 34));
@@ -115,14 +154,28 @@ fn arrays_are_read_on_demand_in_either_order() {
         let file = File::new(big);
         let words: Vec<_> = (0..1000).map(|i| file.text(&format!("word {i}"))).collect();
         let numbers: Vec<_> = (0..40).map(|i| file.u32(i)).collect();
-        let inner = |from: u32| file.array(5, &(from..from + 20).map(|i| file.u32(i)).collect::<Vec<_>>());
+        let inner = |from: u32| {
+            file.array(
+                5,
+                &(from..from + 20).map(|i| file.u32(i)).collect::<Vec<_>>(),
+            )
+        };
         let (words, numbers) = (file.array(8, &words), file.array(4, &numbers));
         let nested = file.array(9, &[inner(0), inner(100), file.array(8, &[file.text("x")])]);
-        let bytes = file.key("words", 9, &words).key("numbers", 9, &numbers).key("nested", 9, &nested).bytes();
+        let bytes = file
+            .key("words", 9, &words)
+            .key("numbers", 9, &numbers)
+            .key("nested", 9, &nested)
+            .bytes();
         let checkpoint = Checkpoint::from_bytes(bytes).unwrap();
 
-        let Some(Value::Array(words)) = checkpoint.catalog().metadata.get("words") else { panic!("not kept in place") };
-        assert_eq!((words.item, words.len, words.first.len()), (Item::Text, 1000, 16));
+        let Some(Value::Array(words)) = checkpoint.catalog().metadata.get("words") else {
+            panic!("not kept in place")
+        };
+        assert_eq!(
+            (words.item, words.len, words.first.len()),
+            (Item::Text, 1000, 16)
+        );
         assert_eq!(words.first[15], Value::text("word 15"));
         let list = |key: &str| match checkpoint.metadata(key).unwrap().unwrap() {
             Value::List(list) => list,
@@ -131,7 +184,9 @@ fn arrays_are_read_on_demand_in_either_order() {
         assert_eq!(list("words")[999], Value::text("word 999"));
         assert_eq!(list("numbers")[39], Value::U64(39));
         let nested = list("nested");
-        let Value::List(second) = &nested[1] else { panic!("{nested:?}") };
+        let Value::List(second) = &nested[1] else {
+            panic!("{nested:?}")
+        };
         assert_eq!((second.len(), &second[19]), (20, &Value::I64(119)));
         assert_eq!(nested[2], Value::List([Value::text("x")].into()));
         assert!(checkpoint.metadata("none").unwrap().is_none());
@@ -147,7 +202,10 @@ fn nesting_is_bounded_with_limits_and_without() {
     }
     let bytes = file.key("deep", 9, &value).bytes();
     let error = Checkpoint::from_bytes(bytes.clone()).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "depth", .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Limit { knob: "depth", .. }),
+        "{error}"
+    );
     let options = OpenOptions::new().limits(Limits::none());
     let len = bytes.len() as u64;
     let read = move |start: u64, buf: &mut [u8]| {
@@ -164,12 +222,17 @@ fn nesting_is_bounded_with_limits_and_without() {
 fn strings_of_every_length_cross_the_window() {
     let file = File::new(false);
     let mut long = Vec::new();
-    for len in [0, 1, 7, 8, 9, 4095, 4096, 4097, 65_535, 65_536, 65_537, 200_000, 3, 0, 70_000] {
+    for len in [
+        0, 1, 7, 8, 9, 4095, 4096, 4097, 65_535, 65_536, 65_537, 200_000, 3, 0, 70_000,
+    ] {
         long.push(file.text(&"x".repeat(len)));
         long.extend((0..200).map(|i| file.text(&"y".repeat(i % 23))));
     }
     let array = file.array(8, &long);
-    let bytes = file.key("a", 9, &array).key("end", 8, &File::new(false).text("here")).bytes();
+    let bytes = file
+        .key("a", 9, &array)
+        .key("end", 8, &File::new(false).text("here"))
+        .bytes();
     for shift in 0..64 {
         // a key in front moves everything by one more byte
         let mut shifted = File::new(false);
@@ -178,7 +241,18 @@ fn strings_of_every_length_cross_the_window() {
         let end = shifted.text("here");
         let bytes = shifted.key("end", 8, &end).bytes();
         let checkpoint = Checkpoint::from_reader(std::io::Cursor::new(bytes)).unwrap();
-        assert_eq!(checkpoint.catalog().metadata.text("end"), Some("here"), "shift {shift}");
+        assert_eq!(
+            checkpoint.catalog().metadata.text("end"),
+            Some("here"),
+            "shift {shift}"
+        );
     }
-    assert_eq!(Checkpoint::from_bytes(bytes).unwrap().catalog().metadata.text("end"), Some("here"));
+    assert_eq!(
+        Checkpoint::from_bytes(bytes)
+            .unwrap()
+            .catalog()
+            .metadata
+            .text("end"),
+        Some("here")
+    );
 }

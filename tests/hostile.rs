@@ -12,7 +12,9 @@ fn every_malformed_file_is_answered_in_little_memory() {
     if peak().is_none() {
         return skip("the peak of memory is known on Linux only");
     }
-    let Some(wrong) = malformed::answers() else { return };
+    let Some(wrong) = malformed::answers() else {
+        return;
+    };
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let peak = peak().unwrap();
     println!("peak: {} MiB", peak >> 20);
@@ -22,7 +24,9 @@ fn every_malformed_file_is_answered_in_little_memory() {
 /// The most bytes that were resident in this process.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
 }

@@ -3,7 +3,8 @@
 mod common;
 
 use common::schemes::{
-    Stored, f16s, f32s, i32s, i64s, meets_oracles, noise, outputs, refusal, safetensors, same, scales, weight,
+    Stored, f16s, f32s, i32s, i64s, meets_oracles, noise, outputs, refusal, safetensors, same,
+    scales, weight,
 };
 
 const CODES: &str = "a.fc.W_q";
@@ -26,8 +27,16 @@ impl Case {
     /// Rows and columns of the matrix that is packed, rows in a word, bytes of a word.
     fn matrix(&self) -> (usize, usize, usize, usize) {
         let groups = self.shape[0] * self.shape[1] / self.group;
-        let (rows, cols) = if self.axis == 1 { (groups, self.group) } else { (self.group, groups) };
-        let (planes, word) = if self.bits == 3 { (10, 4) } else { (8 / self.bits, 1) };
+        let (rows, cols) = if self.axis == 1 {
+            (groups, self.group)
+        } else {
+            (self.group, groups)
+        };
+        let (planes, word) = if self.bits == 3 {
+            (10, 4)
+        } else {
+            (8 / self.bits, 1)
+        };
         (rows, cols, planes, word)
     }
 
@@ -43,22 +52,34 @@ impl Case {
             bits => ("U8", format!("{bits}bit_u8")),
         };
         let groups = if self.axis == 1 { rows } else { cols };
-        let per_group = if self.axis == 1 { vec![rows as u64, 1] } else { vec![1, cols as u64] };
+        let per_group = if self.axis == 1 {
+            vec![rows as u64, 1]
+        } else {
+            vec![1, cols as u64]
+        };
         let number = |n: usize| ("I32", vec![], i32s(&[i32::try_from(n).unwrap()]));
         let shape = self.shape.map(|n| i64::try_from(n).unwrap());
         let stored = (rows.div_ceil(planes) * word * cols / word / cols) as u64;
         let parts = [
             ("W_q", (dtype, vec![stored, cols as u64], self.packed())),
-            ("scale", ("F32", per_group.clone(), f32s(&scales(2, groups)))),
+            (
+                "scale",
+                ("F32", per_group.clone(), f32s(&scales(2, groups))),
+            ),
             ("zero", ("F16", per_group, f16s(&scales(3, groups)))),
             ("nbits", number(self.bits)),
             ("group_size", number(self.group)),
             ("axis", number(self.axis)),
             ("shape", ("I64", vec![2], i64s(&shape))),
-            ("packing", ("U8", vec![packing.len() as u64], packing.into_bytes())),
+            (
+                "packing",
+                ("U8", vec![packing.len() as u64], packing.into_bytes()),
+            ),
             ("view_as_float", ("U8", vec![], vec![0])),
         ];
-        parts.map(|(key, (dtype, shape, bytes))| (format!("a.fc.{key}"), dtype, shape, bytes)).into()
+        parts
+            .map(|(key, (dtype, shape, bytes))| (format!("a.fc.{key}"), dtype, shape, bytes))
+            .into()
     }
 
     fn file(&self) -> Vec<u8> {
@@ -78,7 +99,10 @@ impl Case {
         let (rows, cols, planes, word) = self.matrix();
         let (packed, stored) = (self.packed(), rows.div_ceil(planes));
         let groups = if self.axis == 1 { rows } else { cols };
-        let zeros: Vec<f32> = scales(3, groups).iter().map(|x| half::f16::from_f32(*x).to_f32()).collect();
+        let zeros: Vec<f32> = scales(3, groups)
+            .iter()
+            .map(|x| half::f16::from_f32(*x).to_f32())
+            .collect();
         let scales = scales(2, groups);
         let mut out = Vec::new();
         for row in 0..rows {
@@ -97,7 +121,10 @@ impl Case {
 }
 
 fn file(tensors: &[(String, &'static str, Vec<u64>, Vec<u8>)]) -> Vec<u8> {
-    let tensors: Vec<Stored<'_>> = tensors.iter().map(|(n, d, s, b)| (&**n, *d, &**s, b.clone())).collect();
+    let tensors: Vec<Stored<'_>> = tensors
+        .iter()
+        .map(|(n, d, s, b)| (&**n, *d, &**s, b.clone()))
+        .collect();
     safetensors(&tensors)
 }
 
@@ -106,8 +133,18 @@ fn every_size_and_axis_is_that_of_the_formula() {
     for axis in [0, 1] {
         for bits in [1, 2, 3, 4, 8] {
             // small and ragged; groups that are no multiple of 16; more than a tile
-            for (shape, group) in [([8, 24], 24), ([16, 40], 8), ([500, 640], 32), ([640, 500], 400)] {
-                let case = Case { shape, bits, group, axis };
+            for (shape, group) in [
+                ([8, 24], 24),
+                ([16, 40], 8),
+                ([500, 640], 32),
+                ([640, 500], 400),
+            ] {
+                let case = Case {
+                    shape,
+                    bits,
+                    group,
+                    axis,
+                };
                 let (found, values) = weight(case.file(), "{}", "a.fc.weight");
                 assert_eq!(found, case.shape.map(|n| n as u64));
                 same(&values, &case.expected());
@@ -118,13 +155,23 @@ fn every_size_and_axis_is_that_of_the_formula() {
 
 #[test]
 fn descriptions_do_not_come_out() {
-    let case = Case { shape: [8, 24], bits: 4, group: 8, axis: 1 };
+    let case = Case {
+        shape: [8, 24],
+        bits: 4,
+        group: 8,
+        axis: 1,
+    };
     assert_eq!(outputs(case.file(), "{}"), ["a.fc.weight"]);
 }
 
 #[test]
 fn damaged_descriptions_are_refused() {
-    let case = Case { shape: [16, 24], bits: 4, group: 8, axis: 1 };
+    let case = Case {
+        shape: [16, 24],
+        bits: 4,
+        group: 8,
+        axis: 1,
+    };
     for key in ["scale", "zero", "axis", "shape"] {
         let text = refusal_of(case.but(key, None), "missing");
         assert!(text.contains(key), "{text}");
@@ -139,23 +186,60 @@ fn damaged_descriptions_are_refused() {
     for n in [0, 3, 8, 7, -4] {
         refusal_of(case.but("nbits", number(n)), "packing");
     }
-    for shape in [vec![16, 25], vec![-1, 24], vec![0, 24], vec![i64::MAX, i64::MAX], vec![], vec![1; 9]] {
+    for shape in [
+        vec![16, 25],
+        vec![-1, 24],
+        vec![0, 24],
+        vec![i64::MAX, i64::MAX],
+        vec![],
+        vec![1; 9],
+    ] {
         let len = [shape.len() as u64];
         refusal_of(case.but("shape", Some(("I64", &len, i64s(&shape)))), "");
     }
-    refusal_of(case.but("shape", Some(("F32", &[2], f32s(&[16.0, 24.0])))), "whole numbers");
-    refusal_of(case.but("packing", Some(("U8", &[7], b"5bit_u8".to_vec()))), "packing");
-    refusal_of(case.but("packing", Some(("U8", &[7], b"2bit_u8".to_vec()))), "packing");
-    refusal_of(case.but("scale", Some(("F32", &[1, 48], f32s(&[1.0; 48])))), "belongs");
-    refusal_of(case.but("scale", Some(("F32", &[47, 1], f32s(&[1.0; 47])))), "belongs");
-    refusal_of(case.but("zero", Some(("U8", &[48, 1], vec![0; 48]))), "floats");
-    refusal_of(case.but("W_q", Some(("U8", &[24, 7], vec![0; 168]))), "do not hold");
-    refusal_of(case.but("W_q", Some(("F16", &[24, 4], vec![0; 192]))), "packed");
+    refusal_of(
+        case.but("shape", Some(("F32", &[2], f32s(&[16.0, 24.0])))),
+        "whole numbers",
+    );
+    refusal_of(
+        case.but("packing", Some(("U8", &[7], b"5bit_u8".to_vec()))),
+        "packing",
+    );
+    refusal_of(
+        case.but("packing", Some(("U8", &[7], b"2bit_u8".to_vec()))),
+        "packing",
+    );
+    refusal_of(
+        case.but("scale", Some(("F32", &[1, 48], f32s(&[1.0; 48])))),
+        "belongs",
+    );
+    refusal_of(
+        case.but("scale", Some(("F32", &[47, 1], f32s(&[1.0; 47])))),
+        "belongs",
+    );
+    refusal_of(
+        case.but("zero", Some(("U8", &[48, 1], vec![0; 48]))),
+        "floats",
+    );
+    refusal_of(
+        case.but("W_q", Some(("U8", &[24, 7], vec![0; 168]))),
+        "do not hold",
+    );
+    refusal_of(
+        case.but("W_q", Some(("F16", &[24, 4], vec![0; 192]))),
+        "packed",
+    );
     for flag in ["quant_scale", "quant_zero"] {
         refusal_of(case.but(flag, Some(("U8", &[], vec![1]))), "quantised");
     }
-    refusal_of(case.but("channel_wise", Some(("U8", &[], vec![0]))), "belongs");
-    refusal_of(case.but("axis", Some(("I32", &[2], i32s(&[1, 1])))), "one number");
+    refusal_of(
+        case.but("channel_wise", Some(("U8", &[], vec![0]))),
+        "belongs",
+    );
+    refusal_of(
+        case.but("axis", Some(("I32", &[2], i32s(&[1, 1])))),
+        "one number",
+    );
 }
 
 #[track_caller]

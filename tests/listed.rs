@@ -10,7 +10,17 @@ use common::write::{Stored, safetensors as written};
 
 /// Folders of `fixtures/quant` and what their weights are made by.
 static PROMISED: &[(&str, &[&str])] = &[
-    ("ct_written", &["fp8", "int8", "compressed-tensors", "nvfp4", "mxfp4", "mxfp6"]),
+    (
+        "ct_written",
+        &[
+            "fp8",
+            "int8",
+            "compressed-tensors",
+            "nvfp4",
+            "mxfp4",
+            "mxfp6",
+        ],
+    ),
     ("ct", &["compressed-tensors"]),
     ("deepseek_v4", &["fp8", "mxfp4"]),
     ("fbgemm", &["fp8"]),
@@ -39,17 +49,27 @@ fn every_promised_scheme_is_found_in_its_fixtures() {
         let mut found = BTreeSet::new();
         for path in common::files_below(&common::fixture(&format!("quant/{folder}"))) {
             let name = path.file_name().unwrap().to_string_lossy();
-            let model = ["safetensors", "pth", "pt"].iter().any(|end| name.ends_with(&format!(".{end}")));
+            let model = ["safetensors", "pth", "pt"]
+                .iter()
+                .any(|end| name.ends_with(&format!(".{end}")));
             if !model || name.contains("oracle") {
                 continue;
             }
             let checkpoint = Checkpoint::open(&path).unwrap();
             let plan = remember(&checkpoint).plan().unwrap();
-            assert!(plan.refused.is_empty(), "{}: {:?}", path.display(), plan.refused);
+            assert!(
+                plan.refused.is_empty(),
+                "{}: {:?}",
+                path.display(),
+                plan.refused
+            );
             found.extend(plan.jobs.iter().map(|job| job.scheme));
         }
         for scheme in *schemes {
-            assert!(found.contains(scheme), "{folder} has no {scheme}, but {found:?}");
+            assert!(
+                found.contains(scheme),
+                "{folder} has no {scheme}, but {found:?}"
+            );
         }
     }
 }
@@ -57,8 +77,21 @@ fn every_promised_scheme_is_found_in_its_fixtures() {
 /// FP8, whole numbers, packed ones, FP4 and FP6 of compressed-tensors beside each other come out as each does alone.
 #[test]
 fn schemes_mix_in_one_checkpoint() {
-    const MIXED: &[&str] = &["fp8_block", "fp8_channel_bf16", "int8_channel_asym", "w4a16_asym_g128", "w8a16_sym_g128"];
-    const FLOATS: &[&str] = &["nvfp4", "mxfp4", "mxfp6", "mxfp8", "fp8_group64", "int8_tensor"];
+    const MIXED: &[&str] = &[
+        "fp8_block",
+        "fp8_channel_bf16",
+        "int8_channel_asym",
+        "w4a16_asym_g128",
+        "w8a16_sym_g128",
+    ];
+    const FLOATS: &[&str] = &[
+        "nvfp4",
+        "mxfp4",
+        "mxfp6",
+        "mxfp8",
+        "fp8_group64",
+        "int8_tensor",
+    ];
     let (mut all, mut expected) = (Vec::new(), Vec::new());
     for &name in MIXED.iter().chain(FLOATS) {
         let path = common::fixture(&format!("quant/ct_written/{name}/model.safetensors"));
@@ -66,23 +99,41 @@ fn schemes_mix_in_one_checkpoint() {
         for tensor in alone.tensors() {
             let info = tensor.info();
             let bytes = tensor.bytes().unwrap().into_owned();
-            all.push(Stored::new(&format!("{name}.{}", info.name), info.encoding.name(), &info.shape, bytes));
+            all.push(Stored::new(
+                &format!("{name}.{}", info.name),
+                info.encoding.name(),
+                &info.shape,
+                bytes,
+            ));
         }
         for job in remember(&alone).plan().unwrap().jobs {
-            let made = remember(&alone).dtype(Dtype::F32).cast(true).tensor(&job.output.name).unwrap();
-            expected.push((format!("{name}.{}", job.output.name), job.scheme, made.bytes));
+            let made = remember(&alone)
+                .dtype(Dtype::F32)
+                .cast(true)
+                .tensor(&job.output.name)
+                .unwrap();
+            expected.push((
+                format!("{name}.{}", job.output.name),
+                job.scheme,
+                made.bytes,
+            ));
         }
     }
     let config = br#"{"quant_method":"compressed-tensors","format":"mixed-precision"}"#;
     let mixed = Checkpoint::from_bytes(written(&all, &[])).unwrap();
-    let remember =
-        remember(&mixed).dtype(Dtype::F32).cast(true).config(anamnesis::QuantConfig::from_json(config).unwrap());
+    let remember = remember(&mixed)
+        .dtype(Dtype::F32)
+        .cast(true)
+        .config(anamnesis::QuantConfig::from_json(config).unwrap());
     let plan = remember.plan().unwrap();
     assert!(plan.refused.is_empty(), "{:?}", plan.refused);
     assert_eq!(plan.jobs.len(), expected.len());
     for (name, scheme, bytes) in &expected {
-        let job =
-            plan.jobs.iter().find(|job| *job.output.name == **name).unwrap_or_else(|| panic!("{name} is missing"));
+        let job = plan
+            .jobs
+            .iter()
+            .find(|job| *job.output.name == **name)
+            .unwrap_or_else(|| panic!("{name} is missing"));
         assert_eq!(job.scheme, *scheme, "{name}");
         assert!(remember.tensor(name).unwrap().bytes == *bytes, "{name}");
     }
@@ -93,9 +144,12 @@ fn schemes_mix_in_one_checkpoint() {
 #[test]
 fn every_code_of_every_fp8_is_worth_what_its_type_says() {
     let s = scales(4, 7);
-    for (dtype, mantissa, bias, ocp) in
-        [("F8_E4M3", 3, 7, true), ("F8_E5M2", 2, 15, true), ("F8_E4M3FNUZ", 3, 8, false), ("F8_E5M2FNUZ", 2, 16, false)]
-    {
+    for (dtype, mantissa, bias, ocp) in [
+        ("F8_E4M3", 3, 7, true),
+        ("F8_E5M2", 2, 15, true),
+        ("F8_E4M3FNUZ", 3, 8, false),
+        ("F8_E5M2FNUZ", 2, 16, false),
+    ] {
         // seven rows of 256 in blocks of 3 rows by 100 columns, whose edges are ragged
         let codes: Vec<u8> = (0..7).flat_map(|_| 0..=255u8).collect();
         for (shape, high, wide) in [(vec![7, 1], 1, 256), (vec![3, 3], 3, 100), (vec![], 7, 256)] {
@@ -108,7 +162,9 @@ fn every_code_of_every_fp8_is_worth_what_its_type_says() {
             let config = format!(r#"{{"quant_method":"fp8","weight_block_size":[{high},{wide}]}}"#);
             let (_, values) = weight(file, &config, "m.weight");
             let per_row = 256usize.div_ceil(wide);
-            let value = |i: usize| fp8(codes[i], mantissa, bias, ocp) * s[i / 256 / high * per_row + i % 256 / wide];
+            let value = |i: usize| {
+                fp8(codes[i], mantissa, bias, ocp) * s[i / 256 / high * per_row + i % 256 / wide]
+            };
             same(&values, &(0..codes.len()).map(value).collect::<Vec<_>>());
         }
     }

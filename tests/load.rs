@@ -19,9 +19,17 @@ use proptest::prelude::*;
 use zeropool::BufferPool;
 
 /// Loads with this loader, and asks for all bytes.
-fn bytes(checkpoint: &Checkpoint, loader: &Arc<dyn Loader>, own: bool) -> Result<Vec<Vec<u8>>, Error> {
+fn bytes(
+    checkpoint: &Checkpoint,
+    loader: &Arc<dyn Loader>,
+    own: bool,
+) -> Result<Vec<Vec<u8>>, Error> {
     let loaded = load(checkpoint).loader(loader.clone()).own(own).run()?;
-    Ok(loaded.tensors().iter().map(|tensor| tensor.bytes().to_vec()).collect())
+    Ok(loaded
+        .tensors()
+        .iter()
+        .map(|tensor| tensor.bytes().to_vec())
+        .collect())
 }
 
 #[test]
@@ -29,17 +37,30 @@ fn every_fixture_is_loaded_as_it_is_read() {
     let loaders = loaders();
     let mut loaded = 0;
     for (path, _) in fixtures() {
-        let Ok(expected) = Way::Mapped.open(&path, None) else { continue };
-        let expected: Result<Vec<_>, _> = expected.tensors().map(|t| t.bytes().map(|b| b.into_owned())).collect();
+        let Ok(expected) = Way::Mapped.open(&path, None) else {
+            continue;
+        };
+        let expected: Result<Vec<_>, _> = expected
+            .tensors()
+            .map(|t| t.bytes().map(|b| b.into_owned()))
+            .collect();
         for way in [Way::Mapped, Way::Read, Way::Bytes] {
-            let Ok(checkpoint) = way.open(&path, None) else { continue };
+            let Ok(checkpoint) = way.open(&path, None) else {
+                continue;
+            };
             for (name, loader) in &loaders {
                 let what = format!("{} {way:?} {name}", path.display());
                 match (&expected, bytes(&checkpoint, loader, way != Way::Read)) {
                     (Ok(expected), Ok(found)) => assert!(*expected == found, "{what} differs"),
-                    (Err(expected), Err(found)) => assert_eq!(expected.kind().name(), found.kind().name(), "{what}"),
+                    (Err(expected), Err(found)) => {
+                        assert_eq!(expected.kind().name(), found.kind().name(), "{what}")
+                    }
                     (expected, found) => {
-                        panic!("{what}: {:?} and {:?}", expected.as_ref().map(drop), found.as_ref().map(drop))
+                        panic!(
+                            "{what}: {:?} and {:?}",
+                            expected.as_ref().map(drop),
+                            found.as_ref().map(drop)
+                        )
                     }
                 }
                 loaded += usize::from(expected.is_ok());
@@ -54,7 +75,12 @@ fn odd(count: usize, size: usize) -> Vec<u8> {
     let tensors: Vec<_> = (0..count)
         .map(|i| {
             let len = if i % 7 == 3 { 0 } else { size + i * 13 % 101 };
-            Stored::new(&format!("t{i:05}"), "U8", &[len as u64], random(i as u64, len))
+            Stored::new(
+                &format!("t{i:05}"),
+                "U8",
+                &[len as u64],
+                random(i as u64, len),
+            )
         })
         .collect();
     safetensors(&tensors, &[])
@@ -81,8 +107,14 @@ fn on_disk(scratch: &Scratch, bytes: &[u8]) -> Checkpoint {
 fn large_tensors_in_many_pieces() {
     let scratch = Scratch::new("load-large");
     let checkpoint = on_disk(&scratch, &large());
-    let expected: Vec<_> = checkpoint.tensors().map(|t| t.bytes().unwrap().into_owned()).collect();
-    for (name, loader) in loaders().iter().filter(|(name, _)| !name.contains("one page")) {
+    let expected: Vec<_> = checkpoint
+        .tensors()
+        .map(|t| t.bytes().unwrap().into_owned())
+        .collect();
+    for (name, loader) in loaders()
+        .iter()
+        .filter(|(name, _)| !name.contains("one page"))
+    {
         let found = bytes(&checkpoint, loader, true).unwrap();
         assert!(found == expected, "{name}");
     }
@@ -92,15 +124,33 @@ fn large_tensors_in_many_pieces() {
 fn ten_thousand_tiny_tensors_take_few_buffers() {
     let scratch = Scratch::new("load-tiny");
     let checkpoint = on_disk(&scratch, &odd(10_000, 40));
-    let expected: Vec<_> = checkpoint.tensors().map(|t| t.bytes().unwrap().into_owned()).collect();
+    let expected: Vec<_> = checkpoint
+        .tensors()
+        .map(|t| t.bytes().unwrap().into_owned())
+        .collect();
     for (name, loader) in loaders() {
         let pool = BufferPool::new();
-        let loaded = load(&checkpoint).loader(loader.clone()).pool(&pool).own(false).run().unwrap();
-        assert!(loaded.tensors().iter().map(|t| t.bytes().to_vec()).eq(expected.iter().cloned()), "{name}");
+        let loaded = load(&checkpoint)
+            .loader(loader.clone())
+            .pool(&pool)
+            .own(false)
+            .run()
+            .unwrap();
+        assert!(
+            loaded
+                .tensors()
+                .iter()
+                .map(|t| t.bytes().to_vec())
+                .eq(expected.iter().cloned()),
+            "{name}"
+        );
         let stats = pool.stats();
         // what would be lent is read one by one where nothing is mapped
         let one_by_one = name.contains("mapped") && !cfg!(feature = "mmap");
-        assert!(stats.hits + stats.misses < 10 || one_by_one, "{name}: {stats:?}");
+        assert!(
+            stats.hits + stats.misses < 10 || one_by_one,
+            "{name}: {stats:?}"
+        );
         assert_eq!(loaded.get("t00001").unwrap().bytes(), expected[1]);
         assert!(loaded.get("t").is_none());
     }
@@ -113,11 +163,18 @@ fn memory_returns_to_the_pool_and_is_used_again() {
     let pool = BufferPool::new();
     let mut misses = 0;
     for round in 0..3 {
-        let loaded = load(&checkpoint).pool(&pool).loader(Pread::new()).run().unwrap();
+        let loaded = load(&checkpoint)
+            .pool(&pool)
+            .loader(Pread::new())
+            .run()
+            .unwrap();
         assert!(pool.stats().in_use > 0);
         let one = loaded.tensors()[0].clone();
         drop(loaded);
-        assert_eq!(one.bytes(), &*checkpoint.tensor("t0").unwrap().bytes().unwrap());
+        assert_eq!(
+            one.bytes(),
+            &*checkpoint.tensor("t0").unwrap().bytes().unwrap()
+        );
         drop(one);
         assert_eq!(pool.stats().in_use, 0);
         if round == 0 {
@@ -132,7 +189,10 @@ fn what_cannot_fit_is_refused_before_it_is_read() {
     let checkpoint = Checkpoint::from_bytes(large()).unwrap();
     let pool = BufferPool::builder().budget(8 << 20).build().unwrap();
     let error = load(&checkpoint).pool(&pool).run().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "budget", .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Limit { knob: "budget", .. }),
+        "{error}"
+    );
     assert_eq!(pool.stats().hits + pool.stats().misses, 0);
     // lent, nothing is needed
     assert!(load(&checkpoint).pool(&pool).own(false).run().is_ok());
@@ -144,13 +204,24 @@ fn a_full_pool_is_waited_for() {
     let checkpoint = Checkpoint::from_bytes(odd(10, 1 << 20)).unwrap();
     let pool = BufferPool::builder().budget(16 << 20).build().unwrap();
     let held = pool.get(12 << 20);
-    let error = load(&checkpoint).pool(&pool).loader(Pread::new().threads(1)).run().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "budget", .. }), "{error}");
+    let error = load(&checkpoint)
+        .pool(&pool)
+        .loader(Pread::new().threads(1))
+        .run()
+        .unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Limit { knob: "budget", .. }),
+        "{error}"
+    );
     let later = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(300));
         drop(held);
     });
-    load(&checkpoint).pool(&pool).loader(Pread::new().threads(1)).run().unwrap();
+    load(&checkpoint)
+        .pool(&pool)
+        .loader(Pread::new().threads(1))
+        .run()
+        .unwrap();
     later.join().unwrap();
     assert_eq!(pool.stats().in_use, 0);
 }
@@ -161,7 +232,10 @@ fn a_reader_that_dies_half_way_is_an_error() {
     let (len, half) = (bytes.len() as u64, bytes.len() as u64 / 2);
     let checkpoint = Checkpoint::from_source(Func::new(len, move |start, buf: &mut [u8]| {
         if start > half {
-            return Err(io::Error::new(io::ErrorKind::ConnectionReset, "the line is dead"));
+            return Err(io::Error::new(
+                io::ErrorKind::ConnectionReset,
+                "the line is dead",
+            ));
         }
         let start = usize::try_from(start).unwrap();
         buf.copy_from_slice(&bytes[start..start + buf.len()]);
@@ -170,8 +244,15 @@ fn a_reader_that_dies_half_way_is_an_error() {
     .unwrap();
     for (name, loader) in loaders().iter().filter(|(name, _)| !name.contains("page")) {
         let pool = BufferPool::new();
-        let error = load(&checkpoint).loader(loader.clone()).pool(&pool).run().unwrap_err();
-        assert!(error.to_string().contains("the line is dead") && error.offset() > Some(half), "{name}: {error}");
+        let error = load(&checkpoint)
+            .loader(loader.clone())
+            .pool(&pool)
+            .run()
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("the line is dead") && error.offset() > Some(half),
+            "{name}: {error}"
+        );
         assert_eq!(pool.stats().in_use, 0, "{name}");
     }
 }
@@ -188,23 +269,39 @@ fn a_reader_that_panics_is_an_error_and_no_hang() {
     }))
     .unwrap();
     for threads in [1, 2] {
-        let error = load(&checkpoint).loader(Pread::new().threads(threads)).run().unwrap_err();
+        let error = load(&checkpoint)
+            .loader(Pread::new().threads(threads))
+            .run()
+            .unwrap_err();
         assert!(error.to_string().contains("died"), "{error}");
     }
 }
 
 #[test]
 fn a_file_that_shrinks_is_an_error_with_its_name() {
-    for (name, loader) in loaders().into_iter().filter(|(name, _)| !name.contains("mapped")) {
+    for (name, loader) in loaders()
+        .into_iter()
+        .filter(|(name, _)| !name.contains("mapped"))
+    {
         let scratch = Scratch::new("load-shrink");
         let path = scratch.path("in.safetensors");
         fs::write(&path, large()).unwrap();
         let checkpoint = OpenOptions::new().map(false).open(&path).unwrap();
-        fs::File::options().write(true).open(&path).unwrap().set_len((6 << 20) + 77).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len((6 << 20) + 77)
+            .unwrap();
         let error = load(&checkpoint).loader(loader).run().unwrap_err();
-        let ErrorKind::Io(io) = error.kind() else { panic!("{name}: {error}") };
+        let ErrorKind::Io(io) = error.kind() else {
+            panic!("{name}: {error}")
+        };
         assert_eq!(io.kind(), io::ErrorKind::UnexpectedEof, "{name}");
-        assert!(error.path() == Some(&*path) && error.offset().is_some(), "{name}: {error}");
+        assert!(
+            error.path() == Some(&*path) && error.offset().is_some(),
+            "{name}: {error}"
+        );
     }
 }
 
@@ -215,8 +312,13 @@ fn a_watcher_may_stop_it() {
     for (name, loader) in loaders() {
         let pool = BufferPool::new();
         let load = load(&checkpoint).loader(loader).pool(&pool);
-        let error = load.run_watched(&mut |_| ControlFlow::Break(())).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Cancelled), "{name}: {error}");
+        let error = load
+            .run_watched(&mut |_| ControlFlow::Break(()))
+            .unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Cancelled),
+            "{name}: {error}"
+        );
         assert_eq!(pool.stats().in_use, 0, "{name}");
         let mut told = Vec::new();
         load.run_watched(&mut |progress| {
@@ -224,7 +326,10 @@ fn a_watcher_may_stop_it() {
             ControlFlow::Continue(())
         })
         .unwrap();
-        assert!(told.is_sorted() && told.last() == Some(&checkpoint.catalog().nbytes()), "{name}: {told:?}");
+        assert!(
+            told.is_sorted() && told.last() == Some(&checkpoint.catalog().nbytes()),
+            "{name}: {told:?}"
+        );
     }
 }
 
@@ -239,9 +344,15 @@ fn direct_reads_of_a_file_system_in_memory() {
     fs::write(&path, large()).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
     fs::remove_file(&path).unwrap(); // it stays open
-    let expected: Vec<_> = checkpoint.tensors().map(|t| t.bytes().unwrap().into_owned()).collect();
+    let expected: Vec<_> = checkpoint
+        .tensors()
+        .map(|t| t.bytes().unwrap().into_owned())
+        .collect();
     for (name, loader) in loaders().iter().filter(|(name, _)| name.contains("direct")) {
-        assert!(bytes(&checkpoint, loader, true).unwrap() == expected, "{name}");
+        assert!(
+            bytes(&checkpoint, loader, true).unwrap() == expected,
+            "{name}"
+        );
     }
     let facts = Facts::of(&checkpoint);
     assert_eq!(facts.kind, Kind::Memory("tmpfs"));
@@ -256,24 +367,43 @@ fn one_tensor_of_8_gib() {
     let mut start = (header.len() as u64).to_le_bytes().to_vec();
     start.extend_from_slice(header);
     fs::write(&path, &start).unwrap();
-    fs::File::options().write(true).open(&path).unwrap().set_len(start.len() as u64 + (8 << 30)).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(start.len() as u64 + (8 << 30))
+        .unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
     // a budget that cannot hold it says so; lent, it needs none
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     let error = load(&checkpoint).pool(&pool).run().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "budget", needed, .. } if *needed == 8 << 30), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Limit { knob: "budget", needed, .. } if *needed == 8 << 30),
+        "{error}"
+    );
     if cfg!(feature = "mmap") {
-        let loaded = load(&checkpoint).pool(&pool).own(false).loader(Mapped::new()).run().unwrap();
+        let loaded = load(&checkpoint)
+            .pool(&pool)
+            .own(false)
+            .loader(Mapped::new())
+            .run()
+            .unwrap();
         assert_eq!(loaded.tensors()[0].bytes().len(), 8 << 30);
     }
     let free = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?.to_owned();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("MemAvailable:"))?
+            .to_owned();
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
     });
     if free.is_none_or(|kib| kib < 12 << 20) {
         return skip("8 GiB in memory: fewer than 12 GiB are free");
     }
-    let loaded = load(&checkpoint).loader(Pread::new().direct(true)).run().unwrap();
+    let loaded = load(&checkpoint)
+        .loader(Pread::new().direct(true))
+        .run()
+        .unwrap();
     let bytes = loaded.tensors()[0].bytes();
     assert!(bytes.len() == 8 << 30 && bytes.iter().step_by(4099).all(|byte| *byte == 0));
 }
@@ -307,7 +437,11 @@ fn facts_tell_warm_from_cold() {
     let choice = choose(&facts, true);
     assert!(choice.loader.name().ends_with("direct"), "{choice}");
     let loaded = load(&checkpoint).run().unwrap();
-    assert!(loaded.choice().loader.name().ends_with("direct"), "{}", loaded.choice());
+    assert!(
+        loaded.choice().loader.name().ends_with("direct"),
+        "{}",
+        loaded.choice()
+    );
     assert_eq!(loaded.tensors()[0].bytes(), random(0, 5 << 20));
     // direct reads leave the page cache as it was
     assert!(Facts::of(&checkpoint).resident.unwrap() < 0.5);

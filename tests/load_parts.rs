@@ -31,10 +31,21 @@ fn file() -> Vec<u8> {
 }
 
 /// The part of a C-order tensor, element by element.
-fn naive(bytes: &[u8], shape: &[u64], item: usize, axis: usize, part: std::ops::Range<u64>) -> Vec<u8> {
+fn naive(
+    bytes: &[u8],
+    shape: &[u64],
+    item: usize,
+    axis: usize,
+    part: std::ops::Range<u64>,
+) -> Vec<u8> {
     let inner: u64 = shape[axis + 1..].iter().product();
     let item_of = |i: usize| part.contains(&(i as u64 / inner % shape[axis]));
-    bytes.chunks(item).enumerate().filter(|(i, _)| item_of(*i)).flat_map(|(_, item)| item.to_vec()).collect()
+    bytes
+        .chunks(item)
+        .enumerate()
+        .filter(|(i, _)| item_of(*i))
+        .flat_map(|(_, item)| item.to_vec())
+        .collect()
 }
 
 #[test]
@@ -48,8 +59,13 @@ fn shares_of_every_worker_are_the_tensor() {
             let mut seen = 0;
             for rank in 0..4 {
                 let cut = Cut::Shard { axis, rank, of: 4 };
-                let load = load(&checkpoint).loader(loader.clone()).cut(move |_| cut.clone());
-                let loaded = load.filter(|name| name == "a" || name == "ffffff" || name == "bb").run().unwrap();
+                let load = load(&checkpoint)
+                    .loader(loader.clone())
+                    .cut(move |_| cut.clone());
+                let loaded = load
+                    .filter(|name| name == "a" || name == "ffffff" || name == "bb")
+                    .run()
+                    .unwrap();
                 for tensor in loaded.tensors() {
                     let whole = checkpoint.tensor(tensor.name()).unwrap();
                     let (shape, nbytes) = (&whole.info().shape, whole.info().nbytes());
@@ -58,7 +74,11 @@ fn shares_of_every_worker_are_the_tensor() {
                     let part = size * rank / 4..size * (rank + 1) / 4;
                     assert_eq!(tensor.shape()[axis], part.end - part.start);
                     let expected = naive(&whole.bytes().unwrap(), shape, item, axis, part);
-                    assert!(tensor.bytes() == expected, "{name}: {} axis {axis} rank {rank}", tensor.name());
+                    assert!(
+                        tensor.bytes() == expected,
+                        "{name}: {} axis {axis} rank {rank}",
+                        tensor.name()
+                    );
                     seen += tensor.bytes().len();
                 }
             }
@@ -71,13 +91,21 @@ fn shares_of_every_worker_are_the_tensor() {
 fn of_a_part_only_its_bytes_are_read() {
     let bytes = file();
     let reads = Arc::new(Mutex::new(Vec::new()));
-    let source = Counting { bytes: bytes.clone(), reads: reads.clone() };
+    let source = Counting {
+        bytes: bytes.clone(),
+        reads: reads.clone(),
+    };
     let checkpoint = Checkpoint::from_source(source).unwrap();
     reads.lock().unwrap().clear();
-    let load = load(&checkpoint).loader(Pread::new().threads(1)).cut(|_| Cut::Rows(100..200));
+    let load = load(&checkpoint)
+        .loader(Pread::new().threads(1))
+        .cut(|_| Cut::Rows(100..200));
     let tensor = load.tensor("ffffff").unwrap();
     assert_eq!(tensor.shape(), [100, 300]);
-    assert_eq!(tensor.bytes(), &checkpoint.tensor("ffffff").unwrap().bytes().unwrap()[60_000..120_000]);
+    assert_eq!(
+        tensor.bytes(),
+        &checkpoint.tensor("ffffff").unwrap().bytes().unwrap()[60_000..120_000]
+    );
     let read: u64 = reads.lock().unwrap()[..1].iter().sum();
     assert!((60_000..61_000).contains(&read), "{read}");
 }
@@ -105,12 +133,16 @@ impl Source for Counting {
 #[test]
 fn a_stream_hands_out_everything_with_little_ahead() {
     let scratch = Scratch::new("load-stream");
-    let tensors: Vec<_> =
-        (0..60).map(|i| Stored::new(&format!("t{i:02}"), "U8", &[1 << 20], random(i, 1 << 20))).collect();
+    let tensors: Vec<_> = (0..60)
+        .map(|i| Stored::new(&format!("t{i:02}"), "U8", &[1 << 20], random(i, 1 << 20)))
+        .collect();
     let path = scratch.path("in.safetensors");
     std::fs::write(&path, safetensors(&tensors, &[])).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
-    for (name, loader) in loaders().into_iter().filter(|(name, _)| !name.contains("page")) {
+    for (name, loader) in loaders()
+        .into_iter()
+        .filter(|(name, _)| !name.contains("page"))
+    {
         // room for a few extents, and not for all: what is dropped is used again
         let pool = BufferPool::builder().budget(48 << 20).build().unwrap();
         let load = load(&checkpoint).loader(loader).pool(&pool).ahead(4 << 20);
@@ -118,7 +150,11 @@ fn a_stream_hands_out_everything_with_little_ahead() {
         load.stream(|stream| {
             for tensor in stream {
                 let tensor = tensor?;
-                assert_eq!(tensor.bytes(), random(names.len() as u64, 1 << 20), "{name}");
+                assert_eq!(
+                    tensor.bytes(),
+                    random(names.len() as u64, 1 << 20),
+                    "{name}"
+                );
                 names.push(tensor.name().to_owned());
             }
             Ok(())
@@ -126,7 +162,8 @@ fn a_stream_hands_out_everything_with_little_ahead() {
         .unwrap();
         assert!(names.len() == 60 && names.is_sorted(), "{name}");
         // whoever has seen enough stops
-        load.stream(|stream| stream.next().unwrap().map(drop)).unwrap();
+        load.stream(|stream| stream.next().unwrap().map(drop))
+            .unwrap();
         assert_eq!(pool.stats().in_use, 0, "{name}");
     }
 }
@@ -136,25 +173,67 @@ fn order_limits_and_the_callers_memory() {
     let checkpoint = Checkpoint::from_bytes(file()).unwrap();
     let backwards = load(&checkpoint).order(|a, b| b.name.cmp(&a.name));
     let loaded = backwards.run().unwrap();
-    let names: Vec<_> = loaded.tensors().iter().map(|tensor| tensor.name()).collect();
+    let names: Vec<_> = loaded
+        .tensors()
+        .iter()
+        .map(|tensor| tensor.name())
+        .collect();
     assert_eq!(names, ["ffffff", "eeeee", "dddd", "ccc", "bb", "a"]);
-    let error = backwards.clone().limits(Limits { tensor_bytes: 1000, ..Limits::default() }).run().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "tensor_bytes", needed: 420_000, .. }), "{error}");
+    let error = backwards
+        .clone()
+        .limits(Limits {
+            tensor_bytes: 1000,
+            ..Limits::default()
+        })
+        .run()
+        .unwrap_err();
+    assert!(
+        matches!(
+            error.kind(),
+            ErrorKind::Limit {
+                knob: "tensor_bytes",
+                needed: 420_000,
+                ..
+            }
+        ),
+        "{error}"
+    );
     let mut out = vec![0; 105];
     load(&checkpoint).tensor_into("bb", &mut out).unwrap();
     assert_eq!(out, *checkpoint.tensor("bb").unwrap().bytes().unwrap());
-    assert!(load(&checkpoint).tensor_into("bb", &mut out[1..]).unwrap_err().to_string().contains("105"));
-    assert!(load(&checkpoint).tensor("nobody").unwrap_err().to_string().contains("nobody"));
+    assert!(
+        load(&checkpoint)
+            .tensor_into("bb", &mut out[1..])
+            .unwrap_err()
+            .to_string()
+            .contains("105")
+    );
+    assert!(
+        load(&checkpoint)
+            .tensor("nobody")
+            .unwrap_err()
+            .to_string()
+            .contains("nobody")
+    );
     // what is aligned in the file is aligned in memory
     let mut aligned = 0;
     for pad in 0..8 {
         let floats = Stored::new("a", "F32", &[100], random(1, 400));
-        let checkpoint = Checkpoint::from_bytes(safetensors(&[floats], &[("pad", &"x".repeat(pad))])).unwrap();
+        let checkpoint =
+            Checkpoint::from_bytes(safetensors(&[floats], &[("pad", &"x".repeat(pad))])).unwrap();
         let own = load(&checkpoint).tensor("a").unwrap();
-        assert!(own.view::<f32>().is_some(), "copied into a buffer of its own");
+        assert!(
+            own.view::<f32>().is_some(),
+            "copied into a buffer of its own"
+        );
         let floats = load(&checkpoint).loader(Pread::new()).tensor("a").unwrap();
-        assert_eq!(floats.view::<f32>().is_some(), floats.info().bytes.start.is_multiple_of(4));
-        let Some(view) = floats.view::<f32>() else { continue };
+        assert_eq!(
+            floats.view::<f32>().is_some(),
+            floats.info().bytes.start.is_multiple_of(4)
+        );
+        let Some(view) = floats.view::<f32>() else {
+            continue;
+        };
         assert!(view.len() == 100 && floats.view::<u32>().is_none());
         assert_eq!(view[1].to_le_bytes(), floats.as_ref()[4..8]);
         aligned += 1;
@@ -166,19 +245,53 @@ fn order_limits_and_the_callers_memory() {
 #[test]
 fn parts_of_what_must_be_unpacked_and_of_blocks() {
     let archive = Checkpoint::open(fixture("npz/all_le_compressed.npz")).unwrap();
-    for tensor in archive.tensors().filter(|t| t.info().shape.first().is_some_and(|n| *n >= 2)) {
+    for tensor in archive
+        .tensors()
+        .filter(|t| t.info().shape.first().is_some_and(|n| *n >= 2))
+    {
         let rows = tensor.info().shape[0];
-        let part = load(&archive).cut(move |_| Cut::Rows(1..rows)).tensor(&tensor.info().name).unwrap();
+        let part = load(&archive)
+            .cut(move |_| Cut::Rows(1..rows))
+            .tensor(&tensor.info().name)
+            .unwrap();
         let whole = tensor.bytes().unwrap();
-        assert_eq!(part.bytes(), &whole[whole.len() / usize::try_from(rows).unwrap()..]);
+        assert_eq!(
+            part.bytes(),
+            &whole[whole.len() / usize::try_from(rows).unwrap()..]
+        );
     }
     let q8: Vec<u8> = random(1, 34 * 2 * 6);
-    let blocks = Checkpoint::from_bytes(gguf(false, &[], &[Stored::new("w", "8", &[6, 64], q8.clone())])).unwrap();
-    let half = |axis| load(&blocks).cut(move |_| Cut::Shard { axis, rank: 1, of: 2 }).tensor("w");
+    let blocks = Checkpoint::from_bytes(gguf(
+        false,
+        &[],
+        &[Stored::new("w", "8", &[6, 64], q8.clone())],
+    ))
+    .unwrap();
+    let half = |axis| {
+        load(&blocks)
+            .cut(move |_| Cut::Shard {
+                axis,
+                rank: 1,
+                of: 2,
+            })
+            .tensor("w")
+    };
     assert_eq!(half(0).unwrap().bytes(), &q8[34 * 6..]);
-    let expected: Vec<u8> = q8.chunks(34).skip(1).step_by(2).flatten().copied().collect();
+    let expected: Vec<u8> = q8
+        .chunks(34)
+        .skip(1)
+        .step_by(2)
+        .flatten()
+        .copied()
+        .collect();
     assert_eq!(half(1).unwrap().bytes(), expected);
-    let third = load(&blocks).cut(|_| Cut::Shard { axis: 1, rank: 0, of: 3 }).tensor("w");
+    let third = load(&blocks)
+        .cut(|_| Cut::Shard {
+            axis: 1,
+            rank: 0,
+            of: 3,
+        })
+        .tensor("w");
     assert!(third.unwrap_err().to_string().contains("cannot be cut"));
     if cfg!(not(target_os = "linux")) {
         skip("loaders past the page cache");
@@ -192,7 +305,12 @@ fn a_damaged_archive_is_noticed_unless_it_is_only_lent() {
     let path = scratch.path("in.pth");
     let mut bytes = std::fs::read(fixture("pth/checkpoint.pth")).unwrap();
     let whole = Checkpoint::from_bytes(bytes.clone()).unwrap();
-    let info = whole.catalog().tensors().iter().max_by_key(|info| info.nbytes()).unwrap();
+    let info = whole
+        .catalog()
+        .tensors()
+        .iter()
+        .max_by_key(|info| info.nbytes())
+        .unwrap();
     let at = usize::try_from(info.bytes.start).unwrap();
     bytes[at] ^= 1;
     std::fs::write(&path, bytes).unwrap();
@@ -205,7 +323,10 @@ fn a_damaged_archive_is_noticed_unless_it_is_only_lent() {
         let error = load.tensor_into(&info.name, &mut out).unwrap_err();
         assert!(error.to_string().contains("checksum"), "{name}: {error}");
     }
-    let lent = load(&checkpoint).own(false).loader(Mapped::new()).tensor(&info.name);
+    let lent = load(&checkpoint)
+        .own(false)
+        .loader(Mapped::new())
+        .tensor(&info.name);
     // a file of a few pages is lent from memory, mapped or not
     let lends = cfg!(feature = "mmap") || checkpoint.sources()[0].in_memory().is_some();
     assert_eq!(lent.is_ok(), lends);

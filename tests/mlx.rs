@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::schemes::{bf16s, f32s, meets_oracles, noise, notes, outputs, refusal, safetensors, same, scales, weight};
+use common::schemes::{
+    bf16s, f32s, meets_oracles, noise, notes, outputs, refusal, safetensors, same, scales, weight,
+};
 
 const NAME: &str = "a.fc.weight";
 
@@ -12,7 +14,10 @@ fn reference_outputs_are_met_in_both_roundings() {
 }
 
 fn affine(rows: u64, words: u64, groups: u64) -> Vec<u8> {
-    let (n, codes) = (usize::try_from(rows * groups).unwrap(), usize::try_from(rows * words * 4).unwrap());
+    let (n, codes) = (
+        usize::try_from(rows * groups).unwrap(),
+        usize::try_from(rows * words * 4).unwrap(),
+    );
     safetensors(&[
         (NAME, "U32", &[rows, words], noise(1, codes)),
         ("a.fc.scales", "F32", &[rows, groups], f32s(&scales(2, n))),
@@ -37,14 +42,20 @@ fn every_size_is_that_of_the_formula() {
             let [rows, cols, bits, words, groups, group] =
                 [rows, cols, bits, words, groups, group].map(|n| usize::try_from(n).unwrap());
             let (codes, s) = (noise(1, rows * words * 4), scales(2, rows * groups));
-            let b: Vec<f32> = scales(3, rows * groups).iter().map(|x| half::bf16::from_f32(*x).to_f32()).collect();
+            let b: Vec<f32> = scales(3, rows * groups)
+                .iter()
+                .map(|x| half::bf16::from_f32(*x).to_f32())
+                .collect();
             let code = |row: usize, col: usize| {
                 let bit = |i: usize| codes[row * words * 4 + i / 8] >> (i % 8) & 1;
-                (0..bits).map(|k| u32::from(bit(col * bits + k)) << k).sum::<u32>()
+                (0..bits)
+                    .map(|k| u32::from(bit(col * bits + k)) << k)
+                    .sum::<u32>()
             };
             let value = |i: usize| {
                 let (row, col) = (i / cols, i % cols);
-                code(row, col) as f32 * s[row * groups + col / group] + b[row * groups + col / group]
+                code(row, col) as f32 * s[row * groups + col / group]
+                    + b[row * groups + col / group]
             };
             same(&values, &(0..rows * cols).map(value).collect::<Vec<_>>());
         }
@@ -53,13 +64,21 @@ fn every_size_is_that_of_the_formula() {
 
 #[test]
 fn the_bias_of_the_layer_stays() {
-    assert_eq!(outputs(affine(4, 32, 4), &config(4, 64)), [NAME, "a.fc.bias"]);
+    assert_eq!(
+        outputs(affine(4, 32, 4), &config(4, 64)),
+        [NAME, "a.fc.bias"]
+    );
 }
 
 /// 256 bits in a group: 4 in 64, 8 in 32, 2 in 128.
 #[test]
 fn the_configuration_decides_between_pairs_that_fit() {
-    let of = |config: &str| (weight(affine(4, 32, 4), config, NAME).0[1], notes(affine(4, 32, 4), config).len());
+    let of = |config: &str| {
+        (
+            weight(affine(4, 32, 4), config, NAME).0[1],
+            notes(affine(4, 32, 4), config).len(),
+        )
+    };
     assert_eq!(of(&config(4, 64)), (256, 0));
     assert_eq!(of(&config(8, 32)), (128, 0));
     assert_eq!(of(&config(2, 128)), (512, 0));
@@ -69,17 +88,30 @@ fn the_configuration_decides_between_pairs_that_fit() {
     // the group is believed before the bits; without a word the usual group is
     assert_eq!(of(&config(4, 32)), (128, 1));
     assert_eq!(of("{}"), (256, 1));
-    assert_eq!(of(r#"{"quantization":{"bits":2,"mode":"affine"}}"#), (512, 1));
+    assert_eq!(
+        of(r#"{"quantization":{"bits":2,"mode":"affine"}}"#),
+        (512, 1)
+    );
 }
 
 #[test]
 fn shapes_that_do_not_fit_are_refused() {
-    for (rows, words, groups) in [(4, 33, 4), (4, 4, 4), (4, 32, 0), (4, 0, 4), (0, 32, 4), (4, 7, 1), (4, 28, 4)] {
+    for (rows, words, groups) in [
+        (4, 33, 4),
+        (4, 4, 4),
+        (4, 32, 0),
+        (4, 0, 4),
+        (0, 32, 4),
+        (4, 7, 1),
+        (4, 28, 4),
+    ] {
         refusal(affine(rows, words, groups), &config(4, 64), "a.fc.");
     }
     let parts = |scales: (&str, &[u64], Vec<u8>), biases: Option<(&str, &[u64], Vec<u8>)>| {
-        let mut tensors =
-            vec![(NAME, "U32", &[4, 16][..], noise(1, 256)), ("a.fc.scales", scales.0, scales.1, scales.2)];
+        let mut tensors = vec![
+            (NAME, "U32", &[4, 16][..], noise(1, 256)),
+            ("a.fc.scales", scales.0, scales.1, scales.2),
+        ];
         tensors.extend(biases.map(|(dtype, shape, bytes)| ("a.fc.biases", dtype, shape, bytes)));
         safetensors(&tensors)
     };
@@ -89,10 +121,22 @@ fn shapes_that_do_not_fit_are_refused() {
         let text = refusal(file, "{}", "a.fc.");
         assert!(text.contains(why), "{text}");
     };
-    refused(parts(("F32", &[4, 2], f(2).2), Some(("F32", &[4, 4], f(4).2))), "shape");
-    refused(parts(("F32", &[4, 2], f(2).2), Some(("U8", &[4, 2], bytes(2)))), "floats");
-    refused(parts(("I32", &[4, 2], f(2).2), Some(("F32", &[4, 2], f(2).2))), "floats");
-    refused(parts(("F32", &[2, 4], f(2).2), Some(("F32", &[2, 4], f(2).2))), "scale");
+    refused(
+        parts(("F32", &[4, 2], f(2).2), Some(("F32", &[4, 4], f(4).2))),
+        "shape",
+    );
+    refused(
+        parts(("F32", &[4, 2], f(2).2), Some(("U8", &[4, 2], bytes(2)))),
+        "floats",
+    );
+    refused(
+        parts(("I32", &[4, 2], f(2).2), Some(("F32", &[4, 2], f(2).2))),
+        "floats",
+    );
+    refused(
+        parts(("F32", &[2, 4], f(2).2), Some(("F32", &[2, 4], f(2).2))),
+        "scale",
+    );
     refused(parts(("F32", &[4, 4], f(4).2), None), "bytes");
     refused(parts(("U8", &[4, 1], bytes(1)), None), "512 bits");
     let four = parts(("U8", &[4, 4], bytes(4)), None);

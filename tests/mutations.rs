@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anamnesis::sink::Null;
-use anamnesis::{BlockFormat, Checkpoint, Dtype, Limits, OpenOptions, QuantConfig, remember, source};
+use anamnesis::{
+    BlockFormat, Checkpoint, Dtype, Limits, OpenOptions, QuantConfig, remember, source,
+};
 use common::clock::Clock;
 use common::corpus::quantised;
 use common::scratch::random;
@@ -57,7 +59,8 @@ impl Answers {
     fn answer(&mut self, bytes: Vec<u8>, config: Option<&[u8]>, what: &dyn Fn() -> String) {
         let began = Clock::start();
         let options = OpenOptions::new().limits(LIMITS);
-        let Ok(checkpoint) = Checkpoint::from_source_with(source::Memory::new(bytes), &options) else {
+        let Ok(checkpoint) = Checkpoint::from_source_with(source::Memory::new(bytes), &options)
+        else {
             self.not_opened += 1;
             return;
         };
@@ -65,19 +68,35 @@ impl Answers {
         if let Some(config) = config.and_then(|text| QuantConfig::from_json(text).ok()) {
             remember = remember.config(config);
         }
-        let mut plan = remember.plan().unwrap_or_else(|e| panic!("{}: planning fails: {e}", what()));
-        let names: Vec<&str> = checkpoint.catalog().tensors().iter().map(|t| &*t.name).collect();
+        let mut plan = remember
+            .plan()
+            .unwrap_or_else(|e| panic!("{}: planning fails: {e}", what()));
+        let names: Vec<&str> = checkpoint
+            .catalog()
+            .tensors()
+            .iter()
+            .map(|t| &*t.name)
+            .collect();
         for refusal in &plan.refused {
             let text = refusal.error.to_string();
             let named = |name: &str| text.contains(&format!("`{name}`"));
             // of the weight, or of one of the tensors it would be made from
             let found = named(&refusal.name) || names.iter().any(|name| named(name));
-            assert!(found, "{}: {} is refused, and no tensor named: {text}", what(), refusal.name);
+            assert!(
+                found,
+                "{}: {} is refused, and no tensor named: {text}",
+                what(),
+                refusal.name
+            );
         }
         self.refused += usize::from(!plan.refused.is_empty());
         plan.refused.clear();
         for range in plan.reads(checkpoint.catalog()) {
-            assert!(range.end() <= checkpoint.catalog().files[0].nbytes, "{}: reads {range:?}", what());
+            assert!(
+                range.end() <= checkpoint.catalog().files[0].nbytes,
+                "{}: reads {range:?}",
+                what()
+            );
         }
         if plan.nbytes() <= OUTPUT {
             match remember.run(&mut plan, &mut Null, &mut |_| ControlFlow::Continue(())) {
@@ -85,7 +104,12 @@ impl Answers {
                 Err(_) => self.failed += 1,
             }
         }
-        assert!(began.elapsed() < TIME, "{} took {:?}", what(), began.elapsed());
+        assert!(
+            began.elapsed() < TIME,
+            "{} took {:?}",
+            what(),
+            began.elapsed()
+        );
     }
 }
 
@@ -102,7 +126,12 @@ fn seed(path: &Path) -> Seed {
     let checkpoint = Checkpoint::open(path).unwrap();
     let stored = |tensor: anamnesis::Tensor<'_>| {
         let info = tensor.info();
-        Stored::new(&info.name, info.encoding.name(), &info.shape, tensor.bytes().unwrap().into_owned())
+        Stored::new(
+            &info.name,
+            info.encoding.name(),
+            &info.shape,
+            tensor.bytes().unwrap().into_owned(),
+        )
     };
     let tensors = checkpoint.tensors().map(stored).collect();
     let metadata = checkpoint.catalog().metadata.iter();
@@ -124,7 +153,12 @@ fn own() -> Seed {
     let bytes = |seed, n| random(seed, n);
     let number = |name: &str, n: i32| Stored::new(name, "I32", &[], n.to_le_bytes().to_vec());
     let shape = |name: &str, shape: [i64; 2]| {
-        Stored::new(name, "I64", &[2], shape.iter().flat_map(|n| n.to_le_bytes()).collect())
+        Stored::new(
+            name,
+            "I64",
+            &[2],
+            shape.iter().flat_map(|n| n.to_le_bytes()).collect(),
+        )
     };
     let tensors = vec![
         Stored::new("a.weight", "F8_E4M3", &[10, 12], bytes(1, 120)),
@@ -156,18 +190,43 @@ fn own() -> Seed {
         Stored::new("e._weight_group_scale", "BF16", &[2, 16], bytes(16, 64)),
         Stored::new("e._weight_group_zero", "BF16", &[2, 16], bytes(17, 64)),
         Stored::new("f._weight_qdata", "I8", &[2, 16, 16], bytes(18, 512)),
-        Stored::new("f._weight_group_scale", "F8_E4M3", &[2, 2, 8, 16], bytes(19, 512)),
+        Stored::new(
+            "f._weight_group_scale",
+            "F8_E4M3",
+            &[2, 2, 8, 16],
+            bytes(19, 512),
+        ),
         Stored::new("f._weight_row_scale", "F32", &[2, 16], bytes(20, 128)),
     ];
-    let said = |block: &str| format!(r#"{{"_type":"Int4PreshuffledTensor","_data":{{"block_size":{block}}}}}"#);
-    let metadata = vec![("e.weight".to_owned(), said("[1,16]")), ("f.weight".to_owned(), said("[1,1,16]"))];
+    let said = |block: &str| {
+        format!(r#"{{"_type":"Int4PreshuffledTensor","_data":{{"block_size":{block}}}}}"#)
+    };
+    let metadata = vec![
+        ("e.weight".to_owned(), said("[1,16]")),
+        ("f.weight".to_owned(), said("[1,1,16]")),
+    ];
     let config = br#"{"quantization_config":{"quant_method":"fp8","weight_block_size":[4,4],"ignore":["x"]}}"#.to_vec();
-    Seed { path: "own".into(), tensors, metadata, config: Some(config) }
+    Seed {
+        path: "own".into(),
+        tensors,
+        metadata,
+        config: Some(config),
+    }
 }
 
 /// Sizes of a dimension that a header may claim.
 fn sizes(d: u64) -> [u64; 9] {
-    [0, 1, d.saturating_sub(1), d + 1, d / 2, d * 2, 7, 1 << 40, u64::MAX]
+    [
+        0,
+        1,
+        d.saturating_sub(1),
+        d + 1,
+        d / 2,
+        d * 2,
+        7,
+        1 << 40,
+        u64::MAX,
+    ]
 }
 
 /// A tensor with its bytes cut or lengthened to what its header says, where that is little.
@@ -213,28 +272,43 @@ fn bent(tensor: &Stored, others: &[Stored]) -> Vec<(String, Vec<Stored>)> {
                 *t = fitted(t.clone());
             });
             // what has no elements may claim anything elsewhere
-            way(format!("dimension {i} of {size}, and none elsewhere"), &|t| {
-                t.shape.fill(0);
-                t.shape[i] = size;
-                *t = fitted(t.clone());
-            });
+            way(
+                format!("dimension {i} of {size}, and none elsewhere"),
+                &|t| {
+                    t.shape.fill(0);
+                    t.shape[i] = size;
+                    *t = fitted(t.clone());
+                },
+            );
         }
     }
-    for shape in
-        [vec![], vec![1], vec![0], vec![1, 1], [&[1], &tensor.shape[..]].concat(), [&tensor.shape[..], &[1]].concat()]
-    {
+    for shape in [
+        vec![],
+        vec![1],
+        vec![0],
+        vec![1, 1],
+        [&[1], &tensor.shape[..]].concat(),
+        [&tensor.shape[..], &[1]].concat(),
+    ] {
         way(format!("shape {shape:?}"), &|t| {
             t.shape.clone_from(&shape);
             *t = fitted(t.clone());
         });
     }
     way("dimensions in reverse".into(), &|t| t.shape.reverse());
-    way("one dimension".into(), &|t| t.shape = vec![t.shape.iter().product()]);
+    way("one dimension".into(), &|t| {
+        t.shape = vec![t.shape.iter().product()]
+    });
     way("renamed".into(), &|t| t.name.push('x'));
-    way("cut from its module".into(), &|t| t.name = t.name.rsplit('.').next().unwrap().to_owned());
+    way("cut from its module".into(), &|t| {
+        t.name = t.name.rsplit('.').next().unwrap().to_owned()
+    });
     for other in others.iter().filter(|other| other.name != tensor.name) {
         way(format!("with the content of {}", other.name), &|t| {
-            *t = Stored { name: t.name.clone(), ..other.clone() };
+            *t = Stored {
+                name: t.name.clone(),
+                ..other.clone()
+            };
         });
     }
     for fill in [0, 1, 0x7f, 0x80, 0xff] {
@@ -249,7 +323,9 @@ fn bent(tensor: &Stored, others: &[Stored]) -> Vec<(String, Vec<Stored>)> {
                 t.bytes[usize::try_from(n).unwrap()] ^= 1 << (dice & 7);
             }
         });
-        way(format!("random bytes, {seed}"), &|t| t.bytes = random(seed, t.bytes.len()));
+        way(format!("random bytes, {seed}"), &|t| {
+            t.bytes = random(seed, t.bytes.len())
+        });
     }
     ways.push(("removed".into(), Vec::new()));
     ways
@@ -257,7 +333,9 @@ fn bent(tensor: &Stored, others: &[Stored]) -> Vec<(String, Vec<Stored>)> {
 
 /// Configurations with one value changed.
 fn configs(text: &[u8]) -> Vec<(String, Vec<u8>)> {
-    let Ok(whole) = serde_json::from_slice::<Value>(text) else { return Vec::new() };
+    let Ok(whole) = serde_json::from_slice::<Value>(text) else {
+        return Vec::new();
+    };
     let mut places = Vec::new();
     walk(&whole, String::new(), &mut places);
     let mut changed = Vec::new();
@@ -280,7 +358,10 @@ fn configs(text: &[u8]) -> Vec<(String, Vec<u8>)> {
         for other in others {
             let mut config = whole.clone();
             *config.pointer_mut(place).unwrap() = serde_json::from_str(other).unwrap();
-            changed.push((format!("configured {place} = {other}"), serde_json::to_vec(&config).unwrap()));
+            changed.push((
+                format!("configured {place} = {other}"),
+                serde_json::to_vec(&config).unwrap(),
+            ));
         }
     }
     changed
@@ -289,10 +370,16 @@ fn configs(text: &[u8]) -> Vec<(String, Vec<u8>)> {
 fn walk(value: &Value, place: String, places: &mut Vec<String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| {
-            walk(value, format!("{place}/{}", key.replace('~', "~0").replace('/', "~1")), places);
+            walk(
+                value,
+                format!("{place}/{}", key.replace('~', "~0").replace('/', "~1")),
+                places,
+            );
         }),
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(i, value)| walk(value, format!("{place}/{i}"), places));
+            list.iter()
+                .enumerate()
+                .for_each(|(i, value)| walk(value, format!("{place}/{i}"), places));
         }
         _ => {}
     }
@@ -304,12 +391,27 @@ fn walk(value: &Value, place: String, places: &mut Vec<String>) {
 #[test]
 fn bent_safetensors_are_answered() {
     let mut answers = Answers::default();
-    for (number, seed) in std::iter::once(own()).chain(quantised().iter().map(|path| seed(path))).enumerate() {
-        let Seed { path, tensors, metadata, config } = &seed;
-        let metadata: Vec<_> = metadata.iter().map(|(key, text)| (&**key, &**text)).collect();
+    for (number, seed) in std::iter::once(own())
+        .chain(quantised().iter().map(|path| seed(path)))
+        .enumerate()
+    {
+        let Seed {
+            path,
+            tensors,
+            metadata,
+            config,
+        } = &seed;
+        let metadata: Vec<_> = metadata
+            .iter()
+            .map(|(key, text)| (&**key, &**text))
+            .collect();
         let config = config.as_deref();
-        answers.ask(safetensors(tensors, &metadata), config, &|| path.display().to_string());
-        answers.ask(safetensors(tensors, &metadata), None, &|| format!("{} without configuration", path.display()));
+        answers.ask(safetensors(tensors, &metadata), config, &|| {
+            path.display().to_string()
+        });
+        answers.ask(safetensors(tensors, &metadata), None, &|| {
+            format!("{} without configuration", path.display())
+        });
         for (i, tensor) in tensors.iter().enumerate() {
             for (round, (what, instead)) in bent(tensor, tensors).into_iter().enumerate() {
                 // the corpus has many of a kind: each is bent in other ways
@@ -318,17 +420,29 @@ fn bent_safetensors_are_answered() {
                 }
                 let file = [&tensors[..i], &instead, &tensors[i + 1..]].concat();
                 let what = || format!("{}: {} {what}", path.display(), tensor.name);
-                answers.ask(safetensors(&file, &metadata), config.filter(|_| round % 4 != 0), &what);
+                answers.ask(
+                    safetensors(&file, &metadata),
+                    config.filter(|_| round % 4 != 0),
+                    &what,
+                );
             }
         }
         for (what, config) in config.map(configs).unwrap_or_default() {
-            answers.ask(safetensors(tensors, &metadata), Some(&config), &|| format!("{}: {what}", path.display()));
+            answers.ask(safetensors(tensors, &metadata), Some(&config), &|| {
+                format!("{}: {what}", path.display())
+            });
         }
     }
     println!("{} files: {answers:?}", answers.all());
-    assert!(answers.made > 100 && answers.refused > 50 && answers.not_opened > 50, "{answers:?}");
+    assert!(
+        answers.made > 100 && answers.refused > 50 && answers.not_opened > 50,
+        "{answers:?}"
+    );
     let peak = peak();
-    assert!(peak.is_none_or(|peak| peak < PEAK), "{peak:?} bytes at the peak");
+    assert!(
+        peak.is_none_or(|peak| peak < PEAK),
+        "{peak:?} bytes at the peak"
+    );
 }
 
 #[test]
@@ -365,7 +479,13 @@ fn bent_gguf_files_are_answered() {
             files.push(each(i, &|t| t.name = "blk.0.w.weight".into()));
             files.push(each(i, &|t| t.bytes.truncate(t.bytes.len() / 2)));
             files.push(each(i, &|t| t.bytes.fill(0xff)));
-            files.push(base.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, t)| t.clone()).collect());
+            files.push(
+                base.iter()
+                    .enumerate()
+                    .filter(|(j, _)| *j != i)
+                    .map(|(_, t)| t.clone())
+                    .collect(),
+            );
         }
         for (n, file) in files.into_iter().enumerate() {
             let what = || format!("{} {n}: {file:?}", format.name);
@@ -373,13 +493,18 @@ fn bent_gguf_files_are_answered() {
         }
     }
     println!("{} files: {answers:?}", answers.all());
-    assert!(answers.made > 100 && answers.refused > 50 && answers.not_opened > 50, "{answers:?}");
+    assert!(
+        answers.made > 100 && answers.refused > 50 && answers.not_opened > 50,
+        "{answers:?}"
+    );
 }
 
 /// The most bytes that were resident in this process.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
 }

@@ -17,20 +17,38 @@ fn threads_read_instead_and_say_so() {
     let scratch = Scratch::new("no-ring");
     let path = scratch.path("in.safetensors");
     let bytes = random(1, 3_000_001);
-    fs::write(&path, safetensors(&[Stored::new("t", "U8", &[3_000_001], bytes.clone())], &[])).unwrap();
+    fs::write(
+        &path,
+        safetensors(&[Stored::new("t", "U8", &[3_000_001], bytes.clone())], &[]),
+    )
+    .unwrap();
     let checkpoint: Checkpoint = OpenOptions::new().map(false).open(&path).unwrap();
     let before = getrlimit(Resource::Nofile);
     // one more descriptor: for the file, and none for the ring
     let next = u64::try_from(File::open(&path).unwrap().as_raw_fd()).unwrap();
-    for (most, direct) in [(Some(next + 1), false), (before.current, false), (before.current, true)] {
-        setrlimit(Resource::Nofile, Rlimit { current: most, maximum: before.maximum }).unwrap();
+    for (most, direct) in [
+        (Some(next + 1), false),
+        (before.current, false),
+        (before.current, true),
+    ] {
+        setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: most,
+                maximum: before.maximum,
+            },
+        )
+        .unwrap();
         let loaded = load(&checkpoint).loader(Uring::new().direct(direct)).run();
         setrlimit(Resource::Nofile, before).unwrap();
         let loaded = loaded.unwrap();
         assert_eq!(loaded.tensors()[0].bytes(), bytes);
         let way = loaded.way().unwrap();
         let said = way.instead.as_deref().unwrap_or_default();
-        assert!(way.by == By::Threads && said.contains("no io_uring"), "{way}");
+        assert!(
+            way.by == By::Threads && said.contains("no io_uring"),
+            "{way}"
+        );
         assert!(direct || way.direct == Direct::No, "{way}");
     }
 }

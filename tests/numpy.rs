@@ -25,7 +25,11 @@ fn hash(checkpoint: &Checkpoint, name: &str) -> String {
 
 #[test]
 fn fixtures_are_listed_and_read_as_numpy_does() {
-    check("fixtures", &entries(&fixtures().join("numpy.json"), &fixtures(), &["npy", "npz"]), 80);
+    check(
+        "fixtures",
+        &entries(&fixtures().join("numpy.json"), &fixtures(), &["npy", "npz"]),
+        80,
+    );
 }
 
 #[test]
@@ -42,16 +46,65 @@ fn real_files_are_listed_and_read_as_numpy_does() {
 fn void_items_become_the_dtype_that_the_caller_knows() {
     let path = fixtures().join("npz/ml_dtypes.npz");
     let raw = Checkpoint::open(&path).expect("opens");
-    assert_eq!(raw.catalog().get("bfloat16").expect("listed").encoding.name(), "V2");
-    assert_eq!(raw.catalog().get("float8_e5m2").expect("listed").encoding.name(), "F8_E5M2");
-    let said = |what: &str| raw.catalog().warnings.iter().filter(|w| w.contains(what)).count();
-    assert_eq!((said("void-as"), said("'f1'")), (1, 1), "{:?}", raw.catalog().warnings);
+    assert_eq!(
+        raw.catalog()
+            .get("bfloat16")
+            .expect("listed")
+            .encoding
+            .name(),
+        "V2"
+    );
+    assert_eq!(
+        raw.catalog()
+            .get("float8_e5m2")
+            .expect("listed")
+            .encoding
+            .name(),
+        "F8_E5M2"
+    );
+    let said = |what: &str| {
+        raw.catalog()
+            .warnings
+            .iter()
+            .filter(|w| w.contains(what))
+            .count()
+    };
+    assert_eq!(
+        (said("void-as"), said("'f1'")),
+        (1, 1),
+        "{:?}",
+        raw.catalog().warnings
+    );
 
-    let options = OpenOptions::new().void_as(anamnesis::Dtype::BF16).void_as(anamnesis::Dtype::F8_E4M3);
+    let options = OpenOptions::new()
+        .void_as(anamnesis::Dtype::BF16)
+        .void_as(anamnesis::Dtype::F8_E4M3);
     let known = options.open(&path).expect("opens");
-    assert_eq!(known.catalog().get("bfloat16").expect("listed").encoding.name(), "BF16");
-    assert_eq!(known.catalog().get("float8_e4m3fn").expect("listed").encoding.name(), "F8_E4M3");
-    assert!(!known.catalog().warnings.iter().any(|w| w.contains("void-as")));
+    assert_eq!(
+        known
+            .catalog()
+            .get("bfloat16")
+            .expect("listed")
+            .encoding
+            .name(),
+        "BF16"
+    );
+    assert_eq!(
+        known
+            .catalog()
+            .get("float8_e4m3fn")
+            .expect("listed")
+            .encoding
+            .name(),
+        "F8_E4M3"
+    );
+    assert!(
+        !known
+            .catalog()
+            .warnings
+            .iter()
+            .any(|w| w.contains("void-as"))
+    );
     assert_eq!(hash(&raw, "bfloat16"), hash(&known, "bfloat16"));
 }
 
@@ -59,11 +112,17 @@ fn void_items_become_the_dtype_that_the_caller_knows() {
 fn void_items_of_a_big_endian_machine_are_turned_around() {
     let bytes = npy("'>V2'", false, &[2], 4);
     let raw = Checkpoint::from_bytes(bytes.clone()).expect("opens");
-    assert_eq!(raw.tensor("").expect("the array").bytes().expect("reads")[..], [0, 1, 2, 3]);
+    assert_eq!(
+        raw.tensor("").expect("the array").bytes().expect("reads")[..],
+        [0, 1, 2, 3]
+    );
     let options = OpenOptions::new().void_as(anamnesis::Dtype::BF16);
     let source = anamnesis::source::Memory::new(bytes);
     let known = Checkpoint::from_source_with(source, &options).expect("opens");
-    assert_eq!(known.tensor("").expect("the array").bytes().expect("reads")[..], [1, 0, 3, 2]);
+    assert_eq!(
+        known.tensor("").expect("the array").bytes().expect("reads")[..],
+        [1, 0, 3, 2]
+    );
 }
 
 #[test]
@@ -78,7 +137,10 @@ fn object_arrays_are_refused_beside_their_neighbours() {
 #[test]
 fn members_that_are_not_arrays_are_named_once() {
     let checkpoint = Checkpoint::open(fixtures().join("npz/extra_members.npz")).expect("opens");
-    assert_eq!(checkpoint.catalog().warnings, ["member `README.txt` is not an array"]);
+    assert_eq!(
+        checkpoint.catalog().warnings,
+        ["member `README.txt` is not an array"]
+    );
     assert_eq!(checkpoint.catalog().details.integer("members"), Some(4));
     assert_eq!(checkpoint.catalog().details.integer("deflated"), Some(0));
     let packed = Checkpoint::open(fixtures().join("npz/all_le_compressed.npz")).expect("opens");
@@ -88,7 +150,12 @@ fn members_that_are_not_arrays_are_named_once() {
 #[test]
 fn an_array_is_listed_from_a_stream() {
     let listed = |bytes: Vec<u8>| Checkpoint::from_stream(Cursor::new(bytes));
-    for name in ["v1.npy", "v3.npy", "hdr_trailing_data.npy", "hdr_big_v2.npy"] {
+    for name in [
+        "v1.npy",
+        "v3.npy",
+        "hdr_trailing_data.npy",
+        "hdr_big_v2.npy",
+    ] {
         let bytes = std::fs::read(fixtures().join("npy").join(name)).expect("a fixture");
         let checkpoint = listed(bytes.clone()).expect("listed");
         assert_eq!(checkpoint.catalog().tensors()[0].name, "".into());
@@ -98,14 +165,18 @@ fn an_array_is_listed_from_a_stream() {
         assert!(listed(bytes[..short].to_vec()).is_err(), "{name} cut off");
     }
     let zip = std::fs::read(fixtures().join("npz/all_le.npz")).expect("a fixture");
-    assert!(matches!(listed(zip).expect_err("a zip").kind(), ErrorKind::Unsupported(_)));
+    assert!(matches!(
+        listed(zip).expect_err("a zip").kind(),
+        ErrorKind::Unsupported(_)
+    ));
 }
 
 /// An NPY file of this dtype and shape, its data counting up.
 fn npy(descr: &str, fortran: bool, shape: &[u64], nbytes: usize) -> Vec<u8> {
     let order = if fortran { "True" } else { "False" };
     let sizes: String = shape.iter().map(|d| format!("{d}, ")).collect();
-    let mut text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': ({sizes}), }}").replace(" )", ")");
+    let mut text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': ({sizes}), }}")
+        .replace(" )", ")");
     if shape.is_empty() {
         text = text.replace("(,", "(").replace("(, ", "(");
     }
@@ -131,19 +202,39 @@ struct Given {
 
 fn given() -> impl Strategy<Value = Given> {
     let shape = proptest::collection::vec(0..9u64, 0..4);
-    ("\\PC{0,12}", shape, any::<bool>(), any::<bool>(), any::<bool>())
-        .prop_map(|(name, shape, fortran, deflated, large)| Given { name, shape, fortran, deflated, large })
+    (
+        "\\PC{0,12}",
+        shape,
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(name, shape, fortran, deflated, large)| Given {
+            name,
+            shape,
+            fortran,
+            deflated,
+            large,
+        })
 }
 
 fn npz(members: &[Given]) -> Vec<u8> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     for member in members {
-        let method = if member.deflated { CompressionMethod::Deflated } else { CompressionMethod::Stored };
-        let options = SimpleFileOptions::default().compression_method(method).large_file(member.large);
-        zip.start_file(format!("{}.npy", member.name), options).expect("a member");
+        let method = if member.deflated {
+            CompressionMethod::Deflated
+        } else {
+            CompressionMethod::Stored
+        };
+        let options = SimpleFileOptions::default()
+            .compression_method(method)
+            .large_file(member.large);
+        zip.start_file(format!("{}.npy", member.name), options)
+            .expect("a member");
         let elements: u64 = member.shape.iter().product();
         let nbytes = usize::try_from(elements * 4).expect("small");
-        zip.write_all(&npy("'<u4'", member.fortran, &member.shape, nbytes)).expect("its content");
+        zip.write_all(&npy("'<u4'", member.fortran, &member.shape, nbytes))
+            .expect("its content");
     }
     zip.finish().expect("an archive").into_inner()
 }
@@ -151,7 +242,9 @@ fn npz(members: &[Given]) -> Vec<u8> {
 /// What the bytes counting up are in C order.
 fn in_c_order(member: &Given) -> Vec<u8> {
     let elements: u64 = member.shape.iter().product();
-    let stored: Vec<u8> = (0..elements * 4).map(|i| u8::try_from(i % 251).expect("below 251")).collect();
+    let stored: Vec<u8> = (0..elements * 4)
+        .map(|i| u8::try_from(i % 251).expect("below 251"))
+        .collect();
     if !member.fortran {
         return stored;
     }
@@ -225,14 +318,23 @@ fn opening_reads_little_however_large_the_members() {
     const MEMBERS: u64 = 20;
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     for i in 0..MEMBERS {
-        let method = if i % 2 == 0 { CompressionMethod::Stored } else { CompressionMethod::Deflated };
-        let options = SimpleFileOptions::default().compression_method(method).large_file(true);
-        zip.start_file(format!("layer.{i}.npy"), options).expect("a member");
+        let method = if i % 2 == 0 {
+            CompressionMethod::Stored
+        } else {
+            CompressionMethod::Deflated
+        };
+        let options = SimpleFileOptions::default()
+            .compression_method(method)
+            .large_file(true);
+        zip.start_file(format!("layer.{i}.npy"), options)
+            .expect("a member");
         let mut bytes = npy("'<f4'", false, &[512, 256], 512 * 256 * 4);
         // content that does not deflate
         let mut state = i + 1;
         bytes[128..].iter_mut().for_each(|byte| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             *byte = state.to_be_bytes()[0];
         });
         zip.write_all(&bytes).expect("its content");
@@ -266,13 +368,26 @@ fn a_truncated_array_says_so() {
 
 #[test]
 fn structured_items_keep_their_fields_and_come_out_little_endian() {
-    let bytes = npy("[('a', '>i2'), ('s', '|S3'), ('b', '>f4', (2,))]", false, &[2], 26);
+    let bytes = npy(
+        "[('a', '>i2'), ('s', '|S3'), ('b', '>f4', (2,))]",
+        false,
+        &[2],
+        26,
+    );
     let checkpoint = Checkpoint::from_bytes(bytes).expect("opens");
     let tensor = checkpoint.tensor("").expect("the array");
-    let Encoding::Opaque(item) = &tensor.info().encoding else { panic!("structured") };
+    let Encoding::Opaque(item) = &tensor.info().encoding else {
+        panic!("structured")
+    };
     assert_eq!((&*item.name, item.item_bytes), ("V13", 13));
-    assert_eq!(&*item.fields, "[('a', '>i2'), ('s', '|S3'), ('b', '>f4', (2,))]");
-    let wanted = [1, 0, 2, 3, 4, 8, 7, 6, 5, 12, 11, 10, 9, 14, 13, 15, 16, 17, 21, 20, 19, 18, 25, 24, 23, 22];
+    assert_eq!(
+        &*item.fields,
+        "[('a', '>i2'), ('s', '|S3'), ('b', '>f4', (2,))]"
+    );
+    let wanted = [
+        1, 0, 2, 3, 4, 8, 7, 6, 5, 12, 11, 10, 9, 14, 13, 15, 16, 17, 21, 20, 19, 18, 25, 24, 23,
+        22,
+    ];
     assert_eq!(tensor.bytes().expect("reads")[..], wanted);
 }
 
@@ -289,9 +404,18 @@ fn headers_longer_than_numpy_reads_are_read_and_bounded() {
     let checkpoint = Checkpoint::from_bytes(file(&text)).expect("opens");
     assert_eq!(checkpoint.catalog().tensors()[0].encoding.name(), "V36000");
     let long = format!("{text}{}", " ".repeat(1 << 20));
-    assert!(matches!(Checkpoint::from_bytes(file(&long)).expect_err("long").kind(), ErrorKind::Unsupported(_)));
-    let tight = anamnesis::Limits { memory: 1 << 14, ..Default::default() };
+    assert!(matches!(
+        Checkpoint::from_bytes(file(&long))
+            .expect_err("long")
+            .kind(),
+        ErrorKind::Unsupported(_)
+    ));
+    let tight = anamnesis::Limits {
+        memory: 1 << 14,
+        ..Default::default()
+    };
     let source = anamnesis::source::Memory::new(file(&text));
-    let error = Checkpoint::from_source_with(source, &OpenOptions::new().limits(tight)).expect_err("over");
+    let error =
+        Checkpoint::from_source_with(source, &OpenOptions::new().limits(tight)).expect_err("over");
     assert_eq!(error.kind().name(), "limit");
 }

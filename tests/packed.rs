@@ -30,8 +30,12 @@ struct Output {
 }
 
 fn entries() -> Vec<Entry> {
-    let lists = ["packed.json", "written.json"].map(|list| std::fs::read(fixture("quant").join(list)).unwrap());
-    lists.iter().flat_map(|list| serde_json::from_slice::<Vec<Entry>>(list).unwrap()).collect()
+    let lists = ["packed.json", "written.json"]
+        .map(|list| std::fs::read(fixture("quant").join(list)).unwrap());
+    lists
+        .iter()
+        .flat_map(|list| serde_json::from_slice::<Vec<Entry>>(list).unwrap())
+        .collect()
 }
 
 #[test]
@@ -43,11 +47,20 @@ fn reference_outputs_are_met() {
             let dtype = Dtype::from_name(&output.dtype).unwrap();
             weights += 1;
             if let Err(what) = met(&checkpoint, output, dtype) {
-                wrong.push(format!("{} {} {dtype}: {what}", entry.path.display(), output.name));
+                wrong.push(format!(
+                    "{} {} {dtype}: {what}",
+                    entry.path.display(),
+                    output.name
+                ));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {weights}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {weights}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     assert!(weights > 200, "only {weights} weights");
 }
 
@@ -61,15 +74,32 @@ fn met(checkpoint: &Checkpoint, output: &Output, dtype: Dtype) -> Result<(), Str
     if let Some(refused) = plan.refused.first() {
         return Err(format!("refused: {}", refused.error));
     }
-    if let Some(part) = plan.jobs.iter().find(|job| job.scheme == "plain" && leftover(&job.output.name)) {
+    if let Some(part) = plan
+        .jobs
+        .iter()
+        .find(|job| job.scheme == "plain" && leftover(&job.output.name))
+    {
         return Err(format!("{} is left over", part.output.name));
     }
-    let found = remember(checkpoint).dtype(dtype).tensor(&output.name).map_err(|e| e.to_string())?;
+    let found = remember(checkpoint)
+        .dtype(dtype)
+        .tensor(&output.name)
+        .map_err(|e| e.to_string())?;
     if found.spec.shape[..] != output.shape[..] {
-        return Err(format!("{:?} instead of {:?}", found.spec.shape, output.shape));
+        return Err(format!(
+            "{:?} instead of {:?}",
+            found.spec.shape, output.shape
+        ));
     }
-    let hash: String = Sha256::digest(&found.bytes).iter().map(|b| format!("{b:02x}")).collect();
-    if hash == output.sha256 { Ok(()) } else { Err("other bits".into()) }
+    let hash: String = Sha256::digest(&found.bytes)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    if hash == output.sha256 {
+        Ok(())
+    } else {
+        Err("other bits".into())
+    }
 }
 
 /// Names of parts, which must not come out as tensors of their own.
@@ -86,16 +116,27 @@ fn tiles_of_any_size_give_the_same_bytes() {
         for map in [true, false] {
             let checkpoint = OpenOptions::new().map(map).open(&path).unwrap();
             for output in entry.outputs.iter().filter(|o| o.dtype == "F32") {
-                let one = remember(&checkpoint).dtype(Dtype::F32).filter(|name| name == output.name);
+                let one = remember(&checkpoint)
+                    .dtype(Dtype::F32)
+                    .filter(|name| name == output.name);
                 let whole = one.tensor(&output.name).unwrap().bytes;
                 for factor in [1, 3, 5] {
                     let mut plan = one.plan().unwrap();
-                    let Work::Tiles { decoder, rows } = &mut plan.jobs[0].work else { panic!("a stream") };
+                    let Work::Tiles { decoder, rows } = &mut plan.jobs[0].work else {
+                        panic!("a stream")
+                    };
                     *rows = decoder.grid().step * factor;
                     cuts += plan.jobs[0].tiles().count();
                     let mut bytes = vec![0xaa; whole.len()];
-                    one.run(&mut plan, &mut Memory::new(vec![&mut bytes]), &mut |_| ControlFlow::Continue(())).unwrap();
-                    assert!(bytes == whole, "{} in tiles of {factor}", entry.path.display());
+                    one.run(&mut plan, &mut Memory::new(vec![&mut bytes]), &mut |_| {
+                        ControlFlow::Continue(())
+                    })
+                    .unwrap();
+                    assert!(
+                        bytes == whole,
+                        "{} in tiles of {factor}",
+                        entry.path.display()
+                    );
                 }
             }
         }
@@ -113,7 +154,12 @@ impl Parts {
         let part = |t: anamnesis::Tensor<'_>| {
             let info = t.info();
             let bytes = t.bytes().unwrap().into_owned();
-            (info.name.to_string(), info.encoding.name().to_owned(), info.shape.to_vec(), bytes)
+            (
+                info.name.to_string(),
+                info.encoding.name().to_owned(),
+                info.shape.to_vec(),
+                bytes,
+            )
         };
         Self(checkpoint.tensors().map(part).collect())
     }
@@ -123,7 +169,10 @@ impl Parts {
         for (name, dtype, shape, bytes) in &self.0 {
             let start = data.len();
             data.extend(bytes);
-            header.insert(name.clone(), json!({"dtype": dtype, "shape": shape, "data_offsets": [start, data.len()]}));
+            header.insert(
+                name.clone(),
+                json!({"dtype": dtype, "shape": shape, "data_offsets": [start, data.len()]}),
+            );
         }
         let header = serde_json::to_vec(&Value::Object(header)).unwrap();
         let mut file = (header.len() as u64).to_le_bytes().to_vec();
@@ -135,7 +184,9 @@ impl Parts {
 
 /// Names of tensors that belong to no quantised weight.
 fn plain(name: &str) -> bool {
-    ["lm_head.weight", "_bias", "input_scale"].iter().any(|end| name.ends_with(end))
+    ["lm_head.weight", "_bias", "input_scale"]
+        .iter()
+        .any(|end| name.ends_with(end))
 }
 
 /// Everything that planning and decoding say of a checkpoint: refusals name a tensor, and nothing panics.
@@ -145,8 +196,20 @@ fn tried(parts: &Parts, config: &QuantConfig, what: &str) -> usize {
     let mut plan = remember.plan().unwrap();
     for refused in &plan.refused {
         let text = refused.error.to_string();
-        assert!(matches!(refused.error.kind(), ErrorKind::Malformed(_) | ErrorKind::Unsupported(_)), "{what}: {text}");
-        assert!(parts.0.iter().any(|(name, ..)| text.contains(name.as_str())), "{what}: {text}");
+        assert!(
+            matches!(
+                refused.error.kind(),
+                ErrorKind::Malformed(_) | ErrorKind::Unsupported(_)
+            ),
+            "{what}: {text}"
+        );
+        assert!(
+            parts
+                .0
+                .iter()
+                .any(|(name, ..)| text.contains(name.as_str())),
+            "{what}: {text}"
+        );
     }
     let refused = std::mem::take(&mut plan.refused).len();
     for job in &plan.jobs {
@@ -170,40 +233,73 @@ fn damaged_weights_are_refused_by_name() {
             // gone: refused, but for what may be absent, and for what is no part of a weight
             let mut gone = whole.clone();
             gone.0.remove(i);
-            let free = ["zero_point", "g_idx", "input_scale", "pre_quant_scale", "_bias", "weight_scale_2"];
-            let heart =
-                entry.outputs.iter().any(|o| o.name == name) || name.ends_with("_packed") || name == "lm_head.weight";
+            let free = [
+                "zero_point",
+                "g_idx",
+                "input_scale",
+                "pre_quant_scale",
+                "_bias",
+                "weight_scale_2",
+            ];
+            let heart = entry.outputs.iter().any(|o| o.name == name)
+                || name.ends_with("_packed")
+                || name == "lm_head.weight";
             let refused = tried(&gone, &config, &says("gone"));
-            assert!(refused > 0 || heart || free.iter().any(|f| name.contains(f)), "{}", says("gone"));
+            assert!(
+                refused > 0 || heart || free.iter().any(|f| name.contains(f)),
+                "{}",
+                says("gone")
+            );
             // other shapes: a size more or less, 0, huge, one dimension less
             let (_, _, shape, bytes) = &whole.0[i];
-            let item =
-                if shape.is_empty() { bytes.len() } else { bytes.len() / shape.iter().product::<u64>() as usize };
+            let item = if shape.is_empty() {
+                bytes.len()
+            } else {
+                bytes.len() / shape.iter().product::<u64>() as usize
+            };
             for (d, size) in shape.iter().enumerate() {
                 for other in [0, 1, size - 1, size + 1, size * 2, size * 32] {
                     let mut damaged = whole.clone();
                     damaged.0[i].2[d] = other;
                     let n = damaged.0[i].2.iter().product::<u64>() as usize * item;
                     damaged.0[i].3.resize(n, 0x33);
-                    let refused = tried(&damaged, &config, &says(&format!("dimension {d} of {other}")));
+                    let refused = tried(
+                        &damaged,
+                        &config,
+                        &says(&format!("dimension {d} of {other}")),
+                    );
                     // one more group, word or column can be right, and so can one more row under one scale for all
                     let free = d + 1 == shape.len() && d > 0
                         || entry.path.to_string_lossy().contains("tensor")
                         || entry.path.ends_with("fp8_stack_one/model.safetensors");
                     let wrong = other == 0 || other == size + 1 && !free;
-                    assert!(!wrong || refused > 0 || plain(&name), "{}", says(&format!("dimension {d} of {other}")));
-                    tried(&damaged, &QuantConfig::default(), &says(&format!("dimension {d} of {other}, no config")));
+                    assert!(
+                        !wrong || refused > 0 || plain(&name),
+                        "{}",
+                        says(&format!("dimension {d} of {other}"))
+                    );
+                    tried(
+                        &damaged,
+                        &QuantConfig::default(),
+                        &says(&format!("dimension {d} of {other}, no config")),
+                    );
                     tries += 2;
                 }
             }
-            for flat in [vec![shape.iter().product()], vec![1, shape.iter().product()], [&[1][..], shape].concat()] {
+            for flat in [
+                vec![shape.iter().product()],
+                vec![1, shape.iter().product()],
+                [&[1][..], shape].concat(),
+            ] {
                 let mut damaged = whole.clone();
                 damaged.0[i].2 = flat;
                 tried(&damaged, &config, &says("another rank"));
             }
             // other dtypes of the same width
             let others: &[&str] = match whole.0[i].1.as_str() {
-                "U8" | "I8" | "F8_E4M3" | "F8_E8M0" => &["U8", "I8", "F8_E4M3", "F8_E8M0", "F8_E5M2", "BOOL"],
+                "U8" | "I8" | "F8_E4M3" | "F8_E8M0" => {
+                    &["U8", "I8", "F8_E4M3", "F8_E8M0", "F8_E5M2", "BOOL"]
+                }
                 "F16" | "BF16" => &["F16", "BF16", "I16"],
                 "F32" | "I32" => &["F32", "I32", "U32"],
                 _ => &["I64", "F64"],

@@ -35,9 +35,15 @@ impl Decoder for Past {
 
 fn made(checkpoint: &Checkpoint, plan: &Plan) -> Result<Vec<Vec<u8>>> {
     let room = |nbytes: u64| vec![0xaa; usize::try_from(nbytes).unwrap()];
-    let mut outputs: Vec<_> = plan.jobs.iter().map(|job| room(job.output.nbytes().unwrap())).collect();
+    let mut outputs: Vec<_> = plan
+        .jobs
+        .iter()
+        .map(|job| room(job.output.nbytes().unwrap()))
+        .collect();
     let mut sink = Memory::new(outputs.iter_mut().map(|output| &mut output[..]).collect());
-    execute(checkpoint, plan, None, &mut sink, 2, &mut |_| ControlFlow::Continue(()))?;
+    execute(checkpoint, plan, None, &mut sink, 2, &mut |_| {
+        ControlFlow::Continue(())
+    })?;
     Ok(outputs)
 }
 
@@ -46,10 +52,14 @@ fn elements_are_the_same_past_the_caches() {
     let fixtures = common::fixtures().into_iter().map(|(path, _)| path);
     let mut weights = 0;
     for path in fixtures.chain(corpus::quantised()) {
-        let Ok(checkpoint) = Checkpoint::open(&path) else { continue };
+        let Ok(checkpoint) = Checkpoint::open(&path) else {
+            continue;
+        };
         for dtype in [Dtype::BF16, Dtype::F32] {
             let plan = || remember(&checkpoint).dtype(dtype).cast(true).plan();
-            let (Ok(plan), Ok(mut past)) = (plan(), plan()) else { continue };
+            let (Ok(plan), Ok(mut past)) = (plan(), plan()) else {
+                continue;
+            };
             for job in &mut past.jobs {
                 if let Work::Tiles { decoder, .. } = &mut job.work {
                     *decoder = Arc::new(Past(Arc::clone(decoder)));
@@ -57,9 +67,16 @@ fn elements_are_the_same_past_the_caches() {
                 }
             }
             match (made(&checkpoint, &plan), made(&checkpoint, &past)) {
-                (Ok(expected), Ok(found)) => assert!(found == expected, "{} to {dtype}", path.display()),
+                (Ok(expected), Ok(found)) => {
+                    assert!(found == expected, "{} to {dtype}", path.display())
+                }
                 (Err(expected), Err(found)) => assert_eq!(found.to_string(), expected.to_string()),
-                (expected, found) => panic!("{}: {:?}, {:?}", path.display(), expected.err(), found.err()),
+                (expected, found) => panic!(
+                    "{}: {:?}, {:?}",
+                    path.display(),
+                    expected.err(),
+                    found.err()
+                ),
             }
         }
     }

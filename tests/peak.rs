@@ -27,7 +27,8 @@ fn a_file_of_four_gigabytes_takes_little_memory() {
     }
     let scratch = Scratch::new("peak");
     let path = scratch.path("big.gguf");
-    let weights = ["a.weight", "b.weight"].map(|name| Stored::new(name, "2", &[ELEMENTS], Vec::new()));
+    let weights =
+        ["a.weight", "b.weight"].map(|name| Stored::new(name, "2", &[ELEMENTS], Vec::new()));
     // the header's offsets are those of empty tensors: the second weight begins behind the first
     let mut header = gguf(false, &[], &weights);
     let second = ELEMENTS / 32 * 18;
@@ -35,7 +36,12 @@ fn a_file_of_four_gigabytes_takes_little_memory() {
     header[at..at + 8].copy_from_slice(&second.next_multiple_of(32).to_le_bytes());
     std::fs::write(&path, &header).unwrap();
     let len = header.len() as u64 + second.next_multiple_of(32) * 2;
-    if let Err(e) = std::fs::File::options().write(true).open(&path).unwrap().set_len(len) {
+    if let Err(e) = std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(len)
+    {
         return skip(&format!("no room for a sparse file: {e}"));
     }
     for map in [true, false] {
@@ -44,18 +50,30 @@ fn a_file_of_four_gigabytes_takes_little_memory() {
         let (mut plan, mut peak) = (remember.plan().unwrap(), 0);
         let stopped = remember.run(&mut plan, &mut Null, &mut |progress| {
             peak = peak.max(anonymous().unwrap());
-            if progress.done < ENOUGH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if progress.done < ENOUGH {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         });
-        assert!(matches!(stopped.unwrap_err().kind(), anamnesis::ErrorKind::Cancelled));
+        assert!(matches!(
+            stopped.unwrap_err().kind(),
+            anamnesis::ErrorKind::Cancelled
+        ));
         println!("map {map}: {} MiB", peak >> 20);
-        assert!(peak > 0 && peak < PEAK, "{peak} bytes of anonymous memory (map {map})");
+        assert!(
+            peak > 0 && peak < PEAK,
+            "{peak} bytes of anonymous memory (map {map})"
+        );
     }
 }
 
 /// Anonymous memory of this process that is resident now.
 fn anonymous() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
 }

@@ -29,8 +29,14 @@ fn fixtures_of_code_are_refused_by_name() {
     for file in std::fs::read_dir(fixtures().join("evil")).unwrap() {
         let path = file.unwrap().path();
         for way in WAYS {
-            let error = way.open(&path, Some(&pth::FORMAT)).expect_err("code is refused");
-            assert!(matches!(error.kind(), ErrorKind::RefusedGlobal { .. }), "{} ({way:?}): {error}", path.display());
+            let error = way
+                .open(&path, Some(&pth::FORMAT))
+                .expect_err("code is refused");
+            assert!(
+                matches!(error.kind(), ErrorKind::RefusedGlobal { .. }),
+                "{} ({way:?}): {error}",
+                path.display()
+            );
         }
     }
 }
@@ -50,7 +56,11 @@ fn fixtures_open_and_read_whole() {
                 match &tensor.info().layout {
                     Layout::Absent => assert!(tensor.bytes().is_err()),
                     Layout::Sparse(sparse) => assert!(sparse.parts.len() >= 2),
-                    _ => assert_eq!(tensor.bytes().unwrap().len() as u64, tensor.info().nbytes(), "{name}"),
+                    _ => assert_eq!(
+                        tensor.bytes().unwrap().len() as u64,
+                        tensor.info().nbytes(),
+                        "{name}"
+                    ),
                 }
             }
         }
@@ -72,23 +82,52 @@ fn metadata_stands_under_dotted_names() {
         let checkpoint = Checkpoint::open(fixtures().join(name)).unwrap();
         let metadata = &checkpoint.catalog().metadata;
         assert_eq!(metadata.integer("epoch"), Some(3), "{name}");
-        assert!(metadata.iter().any(|(key, _)| key.starts_with("optimizer.param_groups.0.")), "{name}");
+        assert!(
+            metadata
+                .iter()
+                .any(|(key, _)| key.starts_with("optimizer.param_groups.0.")),
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn quantisers_are_described() {
     let checkpoint = Checkpoint::open(fixtures().join("qint.pth")).unwrap();
-    let quantizer = |name: &str| checkpoint.catalog().get(name).unwrap().quantizer.as_deref().unwrap();
-    assert_eq!(*quantizer("q"), Quantizer::PerTensor { scale: 0.1, zero_point: 3 });
-    let Quantizer::PerChannel { scales, axis, .. } = quantizer("qc") else { panic!("per channel") };
+    let quantizer = |name: &str| {
+        checkpoint
+            .catalog()
+            .get(name)
+            .unwrap()
+            .quantizer
+            .as_deref()
+            .unwrap()
+    };
+    assert_eq!(
+        *quantizer("q"),
+        Quantizer::PerTensor {
+            scale: 0.1,
+            zero_point: 3
+        }
+    );
+    let Quantizer::PerChannel { scales, axis, .. } = quantizer("qc") else {
+        panic!("per channel")
+    };
     assert_eq!((scales.shape.as_slice(), *axis), (&[3][..], 0));
 }
 
 #[test]
 fn numpy_values_are_metadata() {
     let array = Checkpoint::open(fixtures().join("numpy_array.pth")).unwrap();
-    assert!(matches!(array.catalog().metadata.get("arr"), Some(anamnesis::Value::List(list)) if list.len() == 3));
+    assert!(
+        matches!(array.catalog().metadata.get("arr"), Some(anamnesis::Value::List(list)) if list.len() == 3)
+    );
     let scalar = Checkpoint::open(fixtures().join("numpy_scalar.pth")).unwrap();
-    assert!(scalar.catalog().metadata.iter().any(|(_, value)| matches!(value, anamnesis::Value::F64(_))));
+    assert!(
+        scalar
+            .catalog()
+            .metadata
+            .iter()
+            .any(|(_, value)| matches!(value, anamnesis::Value::F64(_)))
+    );
 }

@@ -29,10 +29,15 @@ fn scales_with_a_mantissa_are_read_by_their_definition() {
     let e2m1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     // groups of 16, of 32, and in a stack
     for (shape, groups) in [(&[3u64, 64][..], 8), (&[5, 32], 2), (&[2, 3, 16], 1)] {
-        let (codes, rows) = (shape.iter().product::<u64>(), shape.iter().rev().skip(1).product::<u64>());
+        let (codes, rows) = (
+            shape.iter().product::<u64>(),
+            shape.iter().rev().skip(1).product::<u64>(),
+        );
         let group = usize::try_from(codes * 2 / rows / groups).unwrap();
-        let (codes, scale) =
-            (noise(1, usize::try_from(codes).unwrap()), noise(2, usize::try_from(rows * groups).unwrap()));
+        let (codes, scale) = (
+            noise(1, usize::try_from(codes).unwrap()),
+            noise(2, usize::try_from(rows * groups).unwrap()),
+        );
         let scale_shape = [&shape[..shape.len() - 1], &[groups]].concat();
         let file = safetensors(&[
             (NAME, "U8", shape, codes.clone()),
@@ -45,7 +50,10 @@ fn scales_with_a_mantissa_are_read_by_their_definition() {
             let magnitude = e2m1[usize::from(code & 7)];
             (if code > 7 { -magnitude } else { magnitude }) * ue5m3(scale[i / group])
         };
-        same(&values, &(0..codes.len() * 2).map(value).collect::<Vec<_>>());
+        same(
+            &values,
+            &(0..codes.len() * 2).map(value).collect::<Vec<_>>(),
+        );
     }
 }
 
@@ -79,7 +87,9 @@ fn twice(number: (&str, &[u64], Vec<u8>), scale: (&str, &[u64], Vec<u8>), zero: 
 }
 
 fn two_steps(of_scales: &str) -> String {
-    config(&format!(r#"[{{"dtype":"int8","qscheme":"per_channel","symmetric":true}},{of_scales}]"#))
+    config(&format!(
+        r#"[{{"dtype":"int8","qscheme":"per_channel","symmetric":true}},{of_scales}]"#
+    ))
 }
 
 const INT8: &str = r#"{"dtype":"int8","qscheme":"per_tensor","is_scale_quant":true}"#;
@@ -87,20 +97,27 @@ const INT8: &str = r#"{"dtype":"int8","qscheme":"per_tensor","is_scale_quant":tr
 #[test]
 fn scales_that_are_quantised_are_undone_first() {
     let (codes, scale) = (noise(1, 40), noise(2, 5));
-    for (number, stored) in
-        [(0.3f32, ("F32", f32s(&[0.3]))), (0.5, ("F16", vec![0, 0x38])), (0.5, ("BF16", vec![0, 0x3f]))]
-    {
+    for (number, stored) in [
+        (0.3f32, ("F32", f32s(&[0.3]))),
+        (0.5, ("F16", vec![0, 0x38])),
+        (0.5, ("BF16", vec![0, 0x3f])),
+    ] {
         let file = twice((stored.0, &[], stored.1), ("I8", &[5], scale.clone()), 0);
         let (shape, values) = weight(file, &two_steps(INT8), NAME);
         assert_eq!(shape, [5, 8]);
-        let value = |i: usize| f32::from(codes[i].cast_signed()) * (f32::from(scale[i / 8].cast_signed()) * number);
+        let value = |i: usize| {
+            f32::from(codes[i].cast_signed()) * (f32::from(scale[i / 8].cast_signed()) * number)
+        };
         same(&values, &(0..40).map(value).collect::<Vec<_>>());
     }
 }
 
 #[test]
 fn quantised_scales_that_do_not_fit_are_refused() {
-    let (one, scale) = (|| ("F32", &[][..], f32s(&[0.3])), || ("I8", &[5][..], noise(2, 5)));
+    let (one, scale) = (
+        || ("F32", &[][..], f32s(&[0.3])),
+        || ("I8", &[5][..], noise(2, 5)),
+    );
     for file in [
         twice(("F32", &[2], f32s(&[0.3; 2])), scale(), 0),
         twice(("F32", &[0], vec![]), scale(), 0),
@@ -119,7 +136,11 @@ fn quantised_scales_that_do_not_fit_are_refused() {
         r#"{"dtype":"int8","qscheme":"per_tensor"}"#,
         "7",
     ] {
-        refusal(twice(one(), scale(), 0), &two_steps(of_scales), "a.fc.weight_scale_2");
+        refusal(
+            twice(one(), scale(), 0),
+            &two_steps(of_scales),
+            "a.fc.weight_scale_2",
+        );
     }
 }
 
@@ -147,8 +168,15 @@ fn zero_points_of_3_bits_are_a_stream() {
     same(&values, &(0..192).map(value).collect::<Vec<_>>());
     // as many as may be are 0, and otherwise one for each scale
     let plain: Vec<f32> = (0..192).map(|i| code(&codes, i) * s[i / 24]).collect();
-    same(&weight(three(("U8", &[8], vec![0; 8])), &config, NAME).1, &plain);
-    for zero in [("U8", &[4u64][..], noise(3, 4)), ("U8", &[8], noise(3, 8)), ("I8", &[3], noise(3, 3))] {
+    same(
+        &weight(three(("U8", &[8], vec![0; 8])), &config, NAME).1,
+        &plain,
+    );
+    for zero in [
+        ("U8", &[4u64][..], noise(3, 4)),
+        ("U8", &[8], noise(3, 8)),
+        ("I8", &[3], noise(3, 3)),
+    ] {
         refusal(three(zero), &config, "a.fc.weight_zero_point");
     }
 }

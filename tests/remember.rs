@@ -15,13 +15,21 @@ static TURNED: &[&str] = &["quant_slices/gptq_", "quant_slices/awq_"];
 
 /// Files whose reference outputs are several readings of one weight: the file, the reading that is ours, and the
 /// weight.
-static READINGS: &[(&str, &str, &str)] =
-    &[("gptq/4bit_v1_zero_overflow", "gptqmodel_packed_add.weight", "ambiguous.proj.weight")];
+static READINGS: &[(&str, &str, &str)] = &[(
+    "gptq/4bit_v1_zero_overflow",
+    "gptqmodel_packed_add.weight",
+    "ambiguous.proj.weight",
+)];
 
 #[test]
 fn every_reference_output_is_met() {
     let sets = ["public", "real"].map(|set| corpus::corpus(set, &["gguf", "safetensors"]));
-    let entries: Vec<_> = sets.into_iter().flatten().flatten().filter(|entry| !entry.oracle.is_empty()).collect();
+    let entries: Vec<_> = sets
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| !entry.oracle.is_empty())
+        .collect();
     if entries.is_empty() {
         return;
     }
@@ -43,29 +51,49 @@ fn every_reference_output_is_met() {
             }
         }
     }
-    println!("{} files, {outputs} weights equal, {} wrong", entries.len(), wrong.len());
+    println!(
+        "{} files, {outputs} weights equal, {} wrong",
+        entries.len(),
+        wrong.len()
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(entries.len() > 110, "only {} files with reference outputs", entries.len());
+    assert!(
+        entries.len() > 110,
+        "only {} files with reference outputs",
+        entries.len()
+    );
 }
 
 fn compare(entry: &str, path: &Path, oracle: &Path, dtype: Dtype) -> Result<usize, String> {
     let checkpoint = Checkpoint::open(path).map_err(|e| e.to_string())?;
     let oracle = Checkpoint::open(oracle).map_err(|e| e.to_string())?;
-    let plan = remember(&checkpoint).dtype(dtype).plan().map_err(|e| e.to_string())?;
+    let plan = remember(&checkpoint)
+        .dtype(dtype)
+        .plan()
+        .map_err(|e| e.to_string())?;
     if let Some(refused) = plan.refused.first() {
         return Err(format!("refused: {}", refused.error));
     }
     for expected in oracle.tensors() {
         let mut name = &*expected.info().name;
-        if let Some((_, reading, weight)) = READINGS.iter().find(|(file, ..)| entry.contains(file)) {
+        if let Some((_, reading, weight)) = READINGS.iter().find(|(file, ..)| entry.contains(file))
+        {
             if name != *reading {
                 continue;
             }
             name = weight;
         }
-        let found = remember(&checkpoint).dtype(dtype).cast(true).tensor(name).map_err(|e| e.to_string())?;
+        let found = remember(&checkpoint)
+            .dtype(dtype)
+            .cast(true)
+            .tensor(name)
+            .map_err(|e| e.to_string())?;
         if found.spec.shape != expected.info().shape {
-            return Err(format!("{name}: {:?} instead of {:?}", found.spec.shape, expected.info().shape));
+            return Err(format!(
+                "{name}: {:?} instead of {:?}",
+                found.spec.shape,
+                expected.info().shape
+            ));
         }
         let mut bytes = expected.bytes().map_err(|e| e.to_string())?.into_owned();
         if TURNED.iter().any(|file| entry.contains(file)) {
@@ -79,6 +107,12 @@ fn compare(entry: &str, path: &Path, oracle: &Path, dtype: Dtype) -> Result<usiz
 /// The transpose of a square matrix.
 fn turned(bytes: &[u8], side: u64, dtype: Dtype) -> Vec<u8> {
     let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
-    let (cells, side): (Vec<&[u8]>, _) = (bytes.chunks(width).collect(), usize::try_from(side).unwrap());
-    (0..side * side).flat_map(|i| cells[i % side * side + i / side]).copied().collect()
+    let (cells, side): (Vec<&[u8]>, _) = (
+        bytes.chunks(width).collect(),
+        usize::try_from(side).unwrap(),
+    );
+    (0..side * side)
+        .flat_map(|i| cells[i % side * side + i / side])
+        .copied()
+        .collect()
 }

@@ -13,7 +13,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shards-{name}-{}", std::process::id()));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("shards-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -35,7 +36,11 @@ impl Scratch {
     /// The sharded fixture, whole.
     fn sharded(name: &str) -> Self {
         let scratch = Self::new(name);
-        for file in ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", INDEX] {
+        for file in [
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+            INDEX,
+        ] {
             scratch.copy(&format!("safetensors/sharded/{file}"), file);
         }
         scratch
@@ -51,7 +56,12 @@ impl Drop for Scratch {
 const INDEX: &str = "model.safetensors.index.json";
 
 fn names(checkpoint: &Checkpoint) -> Vec<&str> {
-    checkpoint.catalog().tensors().iter().map(|t| &*t.name).collect()
+    checkpoint
+        .catalog()
+        .tensors()
+        .iter()
+        .map(|t| &*t.name)
+        .collect()
 }
 
 /// The refusal's kind and text.
@@ -71,7 +81,10 @@ fn a_directory_is_its_index() {
     assert!(by_index.catalog().metadata.get("total_size").is_some());
     // the numbered shards are enough
     fs::remove_file(scratch.0.join(INDEX)).unwrap();
-    assert_eq!(names(&Checkpoint::open(&scratch.0).unwrap()), names(&by_index));
+    assert_eq!(
+        names(&Checkpoint::open(&scratch.0).unwrap()),
+        names(&by_index)
+    );
 }
 
 #[test]
@@ -98,15 +111,47 @@ fn an_index_that_lies_is_refused() {
     let text = fs::read_to_string(scratch.0.join(INDEX)).unwrap();
     let name = "model-00001-of-00002.safetensors";
     for (bad, kind, what) in [
-        (text.replace(name, "../model-00001-of-00002.safetensors"), "malformed", "not a plain file name"),
-        (text.replace(name, "/etc/passwd"), "malformed", "not a plain file name"),
-        (text.replace(name, ".."), "malformed", "not a plain file name"),
-        (text.replace(name, "model-00002-of-00002.safetensors"), "malformed", "and it does not"),
-        (text.replace(name, "other.safetensors"), "missing_part", "other.safetensors"),
-        (text.replace("weight_map", "weights"), "malformed", "weight_map"),
+        (
+            text.replace(name, "../model-00001-of-00002.safetensors"),
+            "malformed",
+            "not a plain file name",
+        ),
+        (
+            text.replace(name, "/etc/passwd"),
+            "malformed",
+            "not a plain file name",
+        ),
+        (
+            text.replace(name, ".."),
+            "malformed",
+            "not a plain file name",
+        ),
+        (
+            text.replace(name, "model-00002-of-00002.safetensors"),
+            "malformed",
+            "and it does not",
+        ),
+        (
+            text.replace(name, "other.safetensors"),
+            "missing_part",
+            "other.safetensors",
+        ),
+        (
+            text.replace("weight_map", "weights"),
+            "malformed",
+            "weight_map",
+        ),
         ("{\"weight_map\":{}}".into(), "malformed", "no files"),
-        ("{\"weight_map\":{\"a\":7}}".into(), "malformed", "expected a string"),
-        ("{\"weight_map\":{\"a\":\"b\",\"a\":\"c\"}}".into(), "malformed", "occurs twice"),
+        (
+            "{\"weight_map\":{\"a\":7}}".into(),
+            "malformed",
+            "expected a string",
+        ),
+        (
+            "{\"weight_map\":{\"a\":\"b\",\"a\":\"c\"}}".into(),
+            "malformed",
+            "occurs twice",
+        ),
         ("{".into(), "malformed", "not an index"),
     ] {
         let path = scratch.write(INDEX, &bad);
@@ -128,14 +173,23 @@ fn tensors_outside_the_index_are_listed_with_a_warning() {
     scratch.write(INDEX, &index.to_string());
     let checkpoint = Checkpoint::open(&scratch.0).unwrap();
     assert!(checkpoint.tensor(&gone).is_some());
-    assert!(checkpoint.catalog().warnings.iter().any(|w| w.contains("not in the index")));
+    assert!(
+        checkpoint
+            .catalog()
+            .warnings
+            .iter()
+            .any(|w| w.contains("not in the index"))
+    );
 }
 
 #[test]
 fn a_tensor_in_two_shards_is_refused() {
     let scratch = Scratch::new("twice");
     for n in 1..=2 {
-        scratch.copy("safetensors/many.safetensors", &format!("model-0000{n}-of-00002.safetensors"));
+        scratch.copy(
+            "safetensors/many.safetensors",
+            &format!("model-0000{n}-of-00002.safetensors"),
+        );
     }
     let (kind, text) = refusal(&scratch.0);
     assert_eq!(kind, "malformed");
@@ -146,7 +200,14 @@ fn a_tensor_in_two_shards_is_refused() {
 fn a_directory_of_several_checkpoints_asks_which() {
     let scratch = Scratch::new("several");
     scratch.copy("gguf/plain_v3.gguf", "a.gguf");
-    assert_eq!(Checkpoint::open(&scratch.0).unwrap().catalog().tensors().len(), 8);
+    assert_eq!(
+        Checkpoint::open(&scratch.0)
+            .unwrap()
+            .catalog()
+            .tensors()
+            .len(),
+        8
+    );
     scratch.copy("gguf/plain_v2.gguf", "b.gguf");
     let (kind, text) = refusal(&scratch.0);
     assert_eq!(kind, "unsupported");
@@ -156,7 +217,13 @@ fn a_directory_of_several_checkpoints_asks_which() {
     scratch.copy("safetensors/many.safetensors", "adapter.safetensors");
     let checkpoint = Checkpoint::open(&scratch.0).unwrap();
     assert_eq!(checkpoint.catalog().format, "safetensors");
-    assert!(checkpoint.catalog().warnings.iter().any(|w| w.contains("adapter.safetensors")));
+    assert!(
+        checkpoint
+            .catalog()
+            .warnings
+            .iter()
+            .any(|w| w.contains("adapter.safetensors"))
+    );
 }
 
 #[test]
@@ -175,19 +242,30 @@ fn a_pytorch_index_works_alike() {
     let one = Checkpoint::open(fixture("pth/state_dict.pth")).unwrap();
     let two = Checkpoint::open(fixture("pth/tied.pth")).unwrap();
     let map = |checkpoint: &Checkpoint, file: &str| {
-        let pairs = names(checkpoint).into_iter().map(|n| format!("\"{n}\":\"{file}\"")).collect::<Vec<_>>();
+        let pairs = names(checkpoint)
+            .into_iter()
+            .map(|n| format!("\"{n}\":\"{file}\""))
+            .collect::<Vec<_>>();
         pairs.join(",")
     };
     let first = map(&one, "pytorch_model-00001-of-00002.bin");
     let second = map(&two, "pytorch_model-00002-of-00002.bin");
-    scratch.write("pytorch_model.bin.index.json", &format!("{{\"weight_map\":{{{first},{second}}}}}"));
+    scratch.write(
+        "pytorch_model.bin.index.json",
+        &format!("{{\"weight_map\":{{{first},{second}}}}}"),
+    );
     let whole = Checkpoint::open(&scratch.0).unwrap();
     assert_eq!(names(&whole).len(), names(&one).len() + names(&two).len());
     // storages are numbered through, and bytes come from the right file
     for part in [&one, &two] {
         for tensor in part.tensors() {
             let merged = whole.tensor(&tensor.info().name).unwrap();
-            assert_eq!(merged.bytes().unwrap(), tensor.bytes().unwrap(), "{}", tensor.info().name);
+            assert_eq!(
+                merged.bytes().unwrap(),
+                tensor.bytes().unwrap(),
+                "{}",
+                tensor.info().name
+            );
         }
     }
 }
@@ -196,9 +274,21 @@ fn a_pytorch_index_works_alike() {
 fn a_split_gguf_names_what_is_missing() {
     let scratch = Scratch::new("split");
     let parts: Vec<PathBuf> = (1..=3)
-        .map(|n| scratch.copy(&format!("gguf/split/m-{n:05}-of-00003.gguf"), &format!("m-{n:05}-of-00003.gguf")))
+        .map(|n| {
+            scratch.copy(
+                &format!("gguf/split/m-{n:05}-of-00003.gguf"),
+                &format!("m-{n:05}-of-00003.gguf"),
+            )
+        })
         .collect();
-    assert_eq!(Checkpoint::open(&scratch.0).unwrap().catalog().tensors().len(), 5);
+    assert_eq!(
+        Checkpoint::open(&scratch.0)
+            .unwrap()
+            .catalog()
+            .tensors()
+            .len(),
+        5
+    );
     fs::remove_file(&parts[2]).unwrap();
     for part in &parts[..2] {
         let (kind, text) = refusal(part);
@@ -206,7 +296,13 @@ fn a_split_gguf_names_what_is_missing() {
         assert!(text.contains("m-00003-of-00003.gguf"), "{text}");
         let alone = OpenOptions::new().single(true).open(part).unwrap();
         assert_eq!(alone.catalog().tensors().len(), 2);
-        assert!(alone.catalog().warnings.iter().any(|w| w.contains("one part of")));
+        assert!(
+            alone
+                .catalog()
+                .warnings
+                .iter()
+                .any(|w| w.contains("one part of"))
+        );
     }
     // a part under another's name
     fs::copy(&parts[0], &parts[2]).unwrap();
@@ -217,7 +313,10 @@ fn a_split_gguf_names_what_is_missing() {
     let renamed = scratch.copy("gguf/split/m-00001-of-00003.gguf", "renamed.gguf");
     let (kind, text) = refusal(&renamed);
     assert_eq!(kind, "missing_part");
-    assert!(text.contains("00001-of-00003") && text.contains("--single"), "{text}");
+    assert!(
+        text.contains("00001-of-00003") && text.contains("--single"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -241,7 +340,9 @@ fn what_is_no_tensor_file_is_called_by_its_name() {
         let path = scratch.0.join(name);
         fs::write(&path, bytes).unwrap();
         let error = Checkpoint::open(&path).unwrap_err();
-        let ErrorKind::UnknownFormat { looks_like } = error.kind() else { panic!("{name}: {error}") };
+        let ErrorKind::UnknownFormat { looks_like } = error.kind() else {
+            panic!("{name}: {error}")
+        };
         assert!(looks_like.contains(what), "{name}: {looks_like}");
     }
     // a header that is cut off is one, whatever its length's first bytes resemble

@@ -13,7 +13,10 @@ use common::scratch::{Scratch, random};
 use common::write::{Stored, safetensors};
 
 fn file(bytes: usize) -> Vec<u8> {
-    safetensors(&[Stored::new("a", "U8", &[bytes as u64], random(1, bytes))], &[])
+    safetensors(
+        &[Stored::new("a", "U8", &[bytes as u64], random(1, bytes))],
+        &[],
+    )
 }
 
 #[test]
@@ -30,11 +33,22 @@ fn what_is_one_piece_is_read_by_who_asks() {
         let checkpoint = Checkpoint::from_source(Func::new(len, read)).unwrap();
         let chosen = load(&checkpoint).run().unwrap();
         assert_eq!(chosen.get("a").unwrap().bytes(), random(1, bytes));
-        let alone = readers.lock().unwrap().drain(..).all(|reader| reader == thread::current().id());
+        let alone = readers
+            .lock()
+            .unwrap()
+            .drain(..)
+            .all(|reader| reader == thread::current().id());
         assert!(alone, "{bytes} bytes");
-        let pieces = load(&checkpoint).loader(anamnesis::load::Pread::new().piece(512 << 10)).run().unwrap();
+        let pieces = load(&checkpoint)
+            .loader(anamnesis::load::Pread::new().piece(512 << 10))
+            .run()
+            .unwrap();
         assert_eq!(pieces.get("a").unwrap().bytes(), random(1, bytes));
-        let others = readers.lock().unwrap().iter().any(|reader| *reader != thread::current().id());
+        let others = readers
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|reader| *reader != thread::current().id());
         assert_eq!(others, by_others, "{bytes} bytes");
     }
 }
@@ -54,7 +68,11 @@ fn a_file_of_a_few_pages_is_read_when_it_is_opened() {
                 let loaded = load(&checkpoint).own(own).run().unwrap();
                 assert_eq!(loaded.get("a").unwrap().bytes(), random(1, bytes));
             }
-            assert_eq!(checkpoint.sources()[0].in_memory().is_some(), kept, "{bytes} bytes");
+            assert_eq!(
+                checkpoint.sources()[0].in_memory().is_some(),
+                kept,
+                "{bytes} bytes"
+            );
             fs::remove_file(&path).unwrap();
             fs::write(&path, file(bytes)).unwrap();
         }
@@ -65,8 +83,15 @@ fn a_file_of_a_few_pages_is_read_when_it_is_opened() {
 fn small_weights_are_the_same_by_one_thread_and_by_many() {
     let checkpoint = Checkpoint::open(fixture("model/scribe-Q8_0.gguf")).unwrap();
     let by = |threads| {
-        let remembered = remember(&checkpoint).dtype(Dtype::BF16).threads(threads).all().unwrap();
-        remembered.into_iter().map(|tensor| tensor.bytes).collect::<Vec<_>>()
+        let remembered = remember(&checkpoint)
+            .dtype(Dtype::BF16)
+            .threads(threads)
+            .all()
+            .unwrap();
+        remembered
+            .into_iter()
+            .map(|tensor| tensor.bytes)
+            .collect::<Vec<_>>()
     };
     assert_eq!(by(0), by(3));
 }

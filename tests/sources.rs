@@ -42,7 +42,9 @@ fn through(kind: &str, path: &Path, format: &'static Format) -> Result<Checkpoin
             Checkpoint::from_source_with(Func::new(len, read), &options)
         }
         "stream" => Checkpoint::from_source_with(Stream::new(Cursor::new(bytes())), &options),
-        "trickle" => Checkpoint::from_source_with(Stream::new(Trickle(Cursor::new(bytes()), 0)), &options),
+        "trickle" => {
+            Checkpoint::from_source_with(Stream::new(Trickle(Cursor::new(bytes()), 0)), &options)
+        }
         other => panic!("{other}"),
     }
 }
@@ -75,7 +77,11 @@ fn every_source_gives_the_same_summary() {
         for kind in ["stream", "trickle"] {
             let found = outcome(kind);
             if zip {
-                assert!(found.unwrap_err().starts_with("unsupported"), "{}", path.display());
+                assert!(
+                    found.unwrap_err().starts_with("unsupported"),
+                    "{}",
+                    path.display()
+                );
             } else {
                 assert_eq!(found, expected, "{kind}: {}", path.display());
             }
@@ -87,7 +93,9 @@ fn every_source_gives_the_same_summary() {
 fn every_source_gives_the_same_bytes() {
     for (path, format) in fixtures() {
         let through = |kind| through(kind, &path, format);
-        let Ok(mapped) = through("mapped") else { continue };
+        let Ok(mapped) = through("mapped") else {
+            continue;
+        };
         let others = ["file", "memory", "reader", "func"].map(|kind| through(kind).unwrap());
         for tensor in mapped.tensors() {
             let name = &tensor.info().name;
@@ -95,8 +103,18 @@ fn every_source_gives_the_same_bytes() {
             let whole = tensor.bytes().map(|b| b.into_owned()).ok();
             for other in &others {
                 let tensor = other.tensor(name).unwrap();
-                assert_eq!(sha256(&tensor).map_err(|e| e.kind().name()), expected, "{}: {name}", path.display());
-                assert_eq!(tensor.bytes().map(|b| b.into_owned()).ok(), whole, "{}: {name}", path.display());
+                assert_eq!(
+                    sha256(&tensor).map_err(|e| e.kind().name()),
+                    expected,
+                    "{}: {name}",
+                    path.display()
+                );
+                assert_eq!(
+                    tensor.bytes().map(|b| b.into_owned()).ok(),
+                    whole,
+                    "{}: {name}",
+                    path.display()
+                );
             }
         }
     }
@@ -105,7 +123,8 @@ fn every_source_gives_the_same_bytes() {
 #[test]
 fn a_stream_cannot_give_tensor_bytes() {
     let checkpoint =
-        Checkpoint::from_stream(File::open(fixture("safetensors/all_dtypes.safetensors")).unwrap()).unwrap();
+        Checkpoint::from_stream(File::open(fixture("safetensors/all_dtypes.safetensors")).unwrap())
+            .unwrap();
     // small files stay in the window; what has left it is refused, never wrong
     for tensor in checkpoint.tensors() {
         match tensor.bytes() {

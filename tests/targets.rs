@@ -14,15 +14,26 @@ use anamnesis::execute::Progress;
 use anamnesis::plan::TensorSpec;
 use anamnesis::sink::{Extent, SafetensorsSink, Sink};
 use anamnesis::source::Func;
-use anamnesis::{Checkpoint, Dtype, Error, ErrorKind, Limits, OpenOptions, Remember, Result, remember};
+use anamnesis::{
+    Checkpoint, Dtype, Error, ErrorKind, Limits, OpenOptions, Remember, Result, remember,
+};
 use common::scratch::{Scratch, random};
 use common::skip;
 use common::write::{Stored, gguf, safetensors};
 
 /// 20 MB of output in F32: progress is told some times, and each shard of 8 MiB holds a weight.
 fn file() -> Vec<u8> {
-    let weight = |name: &str| Stored::new(name, "2", &[64, 32 << 10], random(1, (2 << 20) / 32 * 18));
-    gguf(false, &[], &[weight("a.weight"), weight("b.weight"), Stored::new("n", "0", &[2], vec![0; 8])])
+    let weight =
+        |name: &str| Stored::new(name, "2", &[64, 32 << 10], random(1, (2 << 20) / 32 * 18));
+    gguf(
+        false,
+        &[],
+        &[
+            weight("a.weight"),
+            weight("b.weight"),
+            Stored::new("n", "0", &[2], vec![0; 8]),
+        ],
+    )
 }
 
 fn open() -> Checkpoint {
@@ -51,7 +62,11 @@ fn io_kind(error: &Error) -> Option<io::ErrorKind> {
     }
 }
 
-const EXTENTS: [Extent; 3] = [Extent::File, Extent::Shards(1 << 30), Extent::Shards(8 << 20)];
+const EXTENTS: [Extent; 3] = [
+    Extent::File,
+    Extent::Shards(1 << 30),
+    Extent::Shards(8 << 20),
+];
 
 #[test]
 fn cancelling_at_any_point_leaves_nothing() {
@@ -61,13 +76,25 @@ fn cancelling_at_any_point_leaves_nothing() {
             let remember = quick(&checkpoint).threads(threads);
             for at in 0.. {
                 let mut told = 0;
-                let outcome = run(&remember, &scratch.path("new/deep/out"), extent, &mut |_| {
-                    told += 1;
-                    if told > at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                });
+                let outcome = run(
+                    &remember,
+                    &scratch.path("new/deep/out"),
+                    extent,
+                    &mut |_| {
+                        told += 1;
+                        if told > at {
+                            ControlFlow::Break(())
+                        } else {
+                            ControlFlow::Continue(())
+                        }
+                    },
+                );
                 if matches!(extent, Extent::File) {
                     // its parents are not made
-                    assert_eq!(io_kind(&outcome.unwrap_err()), Some(io::ErrorKind::NotFound));
+                    assert_eq!(
+                        io_kind(&outcome.unwrap_err()),
+                        Some(io::ErrorKind::NotFound)
+                    );
                     break;
                 }
                 if outcome.is_ok() {
@@ -76,12 +103,25 @@ fn cancelling_at_any_point_leaves_nothing() {
                     break;
                 }
                 assert!(matches!(outcome.unwrap_err().kind(), ErrorKind::Cancelled));
-                assert!(scratch.names().is_empty(), "{extent:?} after {at}: {:?}", scratch.names());
+                assert!(
+                    scratch.names().is_empty(),
+                    "{extent:?} after {at}: {:?}",
+                    scratch.names()
+                );
             }
         }
-        let outcome = run(&quick(&checkpoint).threads(threads), &scratch.path("out"), &Extent::File, &mut |p| {
-            if p.done > 9 << 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
+        let outcome = run(
+            &quick(&checkpoint).threads(threads),
+            &scratch.path("out"),
+            &Extent::File,
+            &mut |p| {
+                if p.done > 9 << 20 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            },
+        );
         assert!(matches!(outcome.unwrap_err().kind(), ErrorKind::Cancelled));
         assert!(scratch.names().is_empty(), "{:?}", scratch.names());
     }
@@ -93,16 +133,31 @@ fn a_sink_may_be_used_again_after_a_run_that_failed() {
     for extent in &EXTENTS {
         let remember = quick(&checkpoint);
         let mut plan = remember.plan().unwrap();
-        let mut sink = remember.safetensors(scratch.path("out"), extent.clone()).unwrap();
-        remember.run(&mut plan, &mut sink, &mut |_| ControlFlow::Break(())).unwrap_err();
-        remember.run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut sink = remember
+            .safetensors(scratch.path("out"), extent.clone())
+            .unwrap();
+        remember
+            .run(&mut plan, &mut sink, &mut |_| ControlFlow::Break(()))
+            .unwrap_err();
+        remember
+            .run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(()))
+            .unwrap();
         drop(sink);
         let found = Checkpoint::open(scratch.path("out")).unwrap();
         for one in remember.all().unwrap() {
-            assert!(found.tensor(&one.spec.name).unwrap().bytes().unwrap() == one.bytes, "{extent:?}: {}", one.spec);
+            assert!(
+                found.tensor(&one.spec.name).unwrap().bytes().unwrap() == one.bytes,
+                "{extent:?}: {}",
+                one.spec
+            );
         }
         let out = scratch.path("out");
-        if out.is_dir() { fs::remove_dir_all(out) } else { fs::remove_file(out) }.unwrap();
+        if out.is_dir() {
+            fs::remove_dir_all(out)
+        } else {
+            fs::remove_file(out)
+        }
+        .unwrap();
     }
 }
 
@@ -115,7 +170,11 @@ impl Sink for Failing {
     }
 
     fn put(&self, _: usize, _: u64, _: &[u8]) -> Result<()> {
-        match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+        match self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            }) {
             Ok(_) => Ok(()),
             Err(_) => Err(io::Error::other("enough").into()),
         }
@@ -134,7 +193,9 @@ fn a_sink_that_fails_is_heard() {
             let remember = quick(&checkpoint).threads(threads);
             let mut plan = remember.plan().unwrap();
             let mut sink = Failing(pieces.into());
-            let error = remember.run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(())).unwrap_err();
+            let error = remember
+                .run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(()))
+                .unwrap_err();
             assert!(error.to_string().contains("enough"), "{error}");
         }
     }
@@ -144,17 +205,28 @@ fn a_sink_that_fails_is_heard() {
 fn a_source_that_fails_leaves_nothing() {
     let (bytes, scratch) = (file(), Scratch::new("source"));
     let half = bytes.len() as u64 / 2;
-    let checkpoint = Checkpoint::from_source(Func::new(bytes.len() as u64, move |start, buf: &mut [u8]| {
-        if start > half {
-            return Err(io::Error::new(io::ErrorKind::ConnectionReset, "the line is dead"));
-        }
-        let start = usize::try_from(start).unwrap();
-        buf.copy_from_slice(&bytes[start..start + buf.len()]);
-        Ok(())
-    }))
+    let checkpoint = Checkpoint::from_source(Func::new(
+        bytes.len() as u64,
+        move |start, buf: &mut [u8]| {
+            if start > half {
+                return Err(io::Error::new(
+                    io::ErrorKind::ConnectionReset,
+                    "the line is dead",
+                ));
+            }
+            let start = usize::try_from(start).unwrap();
+            buf.copy_from_slice(&bytes[start..start + buf.len()]);
+            Ok(())
+        },
+    ))
     .unwrap();
     for extent in &EXTENTS {
-        let error = run(&quick(&checkpoint), &scratch.path("out"), extent, &mut |_| ControlFlow::Continue(()));
+        let error = run(
+            &quick(&checkpoint),
+            &scratch.path("out"),
+            extent,
+            &mut |_| ControlFlow::Continue(()),
+        );
         assert!(error.unwrap_err().to_string().contains("the line is dead"));
         assert!(scratch.names().is_empty(), "{:?}", scratch.names());
     }
@@ -166,10 +238,18 @@ fn a_file_that_shrinks_is_an_error_with_its_name() {
     let from = scratch.path("in.gguf");
     fs::write(&from, file()).unwrap();
     let checkpoint = OpenOptions::new().map(false).open(&from).unwrap();
-    fs::File::options().write(true).open(&from).unwrap().set_len(1 << 20).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&from)
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
     let error = quick(&checkpoint).to_file(scratch.path("out")).unwrap_err();
     assert_eq!(io_kind(&error), Some(io::ErrorKind::UnexpectedEof));
-    assert!(error.path() == Some(&*from) && error.offset().is_some(), "{error}");
+    assert!(
+        error.path() == Some(&*from) && error.offset().is_some(),
+        "{error}"
+    );
     assert_eq!(scratch.names(), ["in.gguf"]);
 }
 
@@ -183,7 +263,12 @@ fn what_exists_is_kept() {
     assert_eq!(io_kind(&error), Some(io::ErrorKind::AlreadyExists));
     assert_eq!(error.path(), Some(&*to));
     // nor does a run that fails take it away
-    let stop = run(&remember.clone().overwrite(true), &to, &Extent::File, &mut |_| ControlFlow::Break(()));
+    let stop = run(
+        &remember.clone().overwrite(true),
+        &to,
+        &Extent::File,
+        &mut |_| ControlFlow::Break(()),
+    );
     assert!(matches!(stop.unwrap_err().kind(), ErrorKind::Cancelled));
     assert_eq!(fs::read(&to).unwrap(), b"mine");
     assert_eq!(scratch.names(), ["out"]);
@@ -195,7 +280,10 @@ fn what_exists_is_kept() {
         fs::write(&to, "theirs").unwrap();
         ControlFlow::Continue(())
     });
-    assert_eq!(io_kind(&late.unwrap_err()), Some(io::ErrorKind::AlreadyExists));
+    assert_eq!(
+        io_kind(&late.unwrap_err()),
+        Some(io::ErrorKind::AlreadyExists)
+    );
     assert_eq!(fs::read(&to).unwrap(), b"theirs");
     assert_eq!(scratch.names(), ["out"]);
     fs::remove_file(&to).unwrap();
@@ -205,8 +293,14 @@ fn what_exists_is_kept() {
         fs::write(shards.join("model-00002-of-00003.safetensors"), "theirs").unwrap();
         ControlFlow::Continue(())
     });
-    assert_eq!(io_kind(&late.unwrap_err()), Some(io::ErrorKind::AlreadyExists));
-    let names: Vec<_> = fs::read_dir(&shards).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(
+        io_kind(&late.unwrap_err()),
+        Some(io::ErrorKind::AlreadyExists)
+    );
+    let names: Vec<_> = fs::read_dir(&shards)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     assert_eq!(names, ["model-00002-of-00003.safetensors"]);
 }
 
@@ -217,22 +311,42 @@ fn another_checkpoint_in_the_directory_is_not_mixed_with_this_one() {
     let small = safetensors(&[Stored::new("only", "U8", &[3], vec![1, 2, 3])], &[]);
     let small = Checkpoint::from_bytes(small).unwrap();
     let names = || {
-        let mut names: Vec<_> = fs::read_dir(&to).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(&to)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
         names.sort();
         names
     };
     quick(&checkpoint).to_dir(&to, 8 << 20).unwrap();
     assert_eq!(names().len(), 4);
     // a single file beside an index: readers would take the index
-    assert_eq!(io_kind(&quick(&small).to_dir(&to, 8 << 20).unwrap_err()), Some(io::ErrorKind::AlreadyExists));
+    assert_eq!(
+        io_kind(&quick(&small).to_dir(&to, 8 << 20).unwrap_err()),
+        Some(io::ErrorKind::AlreadyExists)
+    );
     quick(&small).overwrite(true).to_dir(&to, 8 << 20).unwrap();
     assert_eq!(Checkpoint::open(&to).unwrap().tensors().len(), 1);
-    assert!(!names().contains(&"model.safetensors.index.json".into()), "{:?}", names());
+    assert!(
+        !names().contains(&"model.safetensors.index.json".into()),
+        "{:?}",
+        names()
+    );
     // an index beside a single file: some readers would take the file
-    assert_eq!(io_kind(&quick(&checkpoint).to_dir(&to, 8 << 20).unwrap_err()), Some(io::ErrorKind::AlreadyExists));
-    quick(&checkpoint).overwrite(true).to_dir(&to, 8 << 20).unwrap();
+    assert_eq!(
+        io_kind(&quick(&checkpoint).to_dir(&to, 8 << 20).unwrap_err()),
+        Some(io::ErrorKind::AlreadyExists)
+    );
+    quick(&checkpoint)
+        .overwrite(true)
+        .to_dir(&to, 8 << 20)
+        .unwrap();
     assert_eq!(Checkpoint::open(&to).unwrap().tensors().len(), 3);
-    assert!(!names().contains(&"model.safetensors".into()), "{:?}", names());
+    assert!(
+        !names().contains(&"model.safetensors".into()),
+        "{:?}",
+        names()
+    );
 }
 
 #[test]
@@ -248,14 +362,29 @@ fn targets_that_cannot_be_files_are_refused() {
         fs::create_dir_all(scratch.path("folder")).unwrap();
         fails(&scratch.path("folder"), io::ErrorKind::IsADirectory);
         fails(&scratch.path("missing/out"), io::ErrorKind::NotFound);
-        fails(&scratch.path(&"x".repeat(300)), io::ErrorKind::InvalidFilename);
-        assert!(remember.to_file("").is_err() && remember.to_file("..").is_err() && remember.to_file("/").is_err());
+        fails(
+            &scratch.path(&"x".repeat(300)),
+            io::ErrorKind::InvalidFilename,
+        );
+        assert!(
+            remember.to_file("").is_err()
+                && remember.to_file("..").is_err()
+                && remember.to_file("/").is_err()
+        );
         if cfg!(unix) {
             fails(Path::new("/dev/null"), io::ErrorKind::InvalidInput);
         }
         fs::write(scratch.path("folder/file"), "").unwrap();
-        fails(&scratch.path("folder/file/out"), io::ErrorKind::NotADirectory);
-        assert!(remember.to_dir(scratch.path("folder/file"), 1 << 20).is_err(), "a directory where a file is");
+        fails(
+            &scratch.path("folder/file/out"),
+            io::ErrorKind::NotADirectory,
+        );
+        assert!(
+            remember
+                .to_dir(scratch.path("folder/file"), 1 << 20)
+                .is_err(),
+            "a directory where a file is"
+        );
     }
     assert_eq!(scratch.names(), ["folder"]);
 }
@@ -263,7 +392,11 @@ fn targets_that_cannot_be_files_are_refused() {
 #[test]
 fn two_outputs_of_one_name_are_refused() {
     let scratch = Scratch::new("twice");
-    let spec = |name: &str| TensorSpec { name: name.into(), shape: Shape::from_slice(&[2]), dtype: Dtype::U8 };
+    let spec = |name: &str| TensorSpec {
+        name: name.into(),
+        shape: Shape::from_slice(&[2]),
+        dtype: Dtype::U8,
+    };
     let mut sink = SafetensorsSink::new(scratch.path("out"), Extent::File);
     let error = sink.begin(&[spec("a"), spec("b"), spec("a")]).unwrap_err();
     assert!(error.to_string().contains("`a`"), "{error}");
@@ -277,13 +410,25 @@ fn two_outputs_of_one_name_are_refused() {
 
 #[test]
 fn limits_bound_what_is_kept_in_memory() {
-    let limits = Limits { tensor_bytes: 1 << 20, ..Limits::default() };
+    let limits = Limits {
+        tensor_bytes: 1 << 20,
+        ..Limits::default()
+    };
     let scratch = Scratch::new("limits");
     let path = scratch.path("in.gguf");
     fs::write(&path, file()).unwrap();
     let checkpoint = OpenOptions::new().limits(limits).open(&path).unwrap();
     let error = quick(&checkpoint).all().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "tensor_bytes", .. }), "{error}");
+    assert!(
+        matches!(
+            error.kind(),
+            ErrorKind::Limit {
+                knob: "tensor_bytes",
+                ..
+            }
+        ),
+        "{error}"
+    );
     assert!(error.to_string().contains("`a.weight`"), "{error}");
     assert_eq!(quick(&checkpoint).tensor("n").unwrap().bytes.len(), 8);
     // a file is written tile by tile
@@ -298,7 +443,9 @@ fn files_are_made_with_the_mode_of_new_files() {
     fs::File::create(scratch.path("like")).unwrap();
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     quick(&checkpoint).to_file(scratch.path("out")).unwrap();
-    quick(&checkpoint).to_dir(scratch.path("dir"), 8 << 20).unwrap();
+    quick(&checkpoint)
+        .to_dir(scratch.path("dir"), 8 << 20)
+        .unwrap();
     let wanted = mode(scratch.path("like"));
     assert_eq!(mode(scratch.path("out")), wanted);
     for file in fs::read_dir(scratch.path("dir")).unwrap() {
@@ -313,8 +460,10 @@ impl Mounted {
     fn new(name: &str, options: &str) -> Option<Self> {
         let scratch = Scratch::new(name);
         fs::create_dir(scratch.path("disk")).unwrap();
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(scratch.path("disk")).output();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(scratch.path("disk"))
+            .output();
         if mount.is_ok_and(|out| out.status.success()) {
             return Some(Self(scratch));
         }
@@ -336,15 +485,24 @@ impl Drop for Mounted {
 #[test]
 fn a_full_disk_is_told_before_writing() {
     let checkpoint = open();
-    let Some(disk) = Mounted::new("full", "size=1m") else { return };
+    let Some(disk) = Mounted::new("full", "size=1m") else {
+        return;
+    };
     for extent in &EXTENTS {
-        let error = run(&quick(&checkpoint), &disk.path().join("out"), extent, &mut |_| panic!("it was begun"));
+        let error = run(
+            &quick(&checkpoint),
+            &disk.path().join("out"),
+            extent,
+            &mut |_| panic!("it was begun"),
+        );
         let error = error.unwrap_err();
         assert_eq!(io_kind(&error), Some(io::ErrorKind::StorageFull));
         assert!(error.to_string().contains("are needed"), "{error}");
         assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0);
     }
-    let Some(disk) = Mounted::new("filled", "size=24m") else { return };
+    let Some(disk) = Mounted::new("filled", "size=24m") else {
+        return;
+    };
     for extent in &EXTENTS {
         let other = disk.path().join("other");
         // room was taken for all of it, so others that fill the disk meanwhile do not matter
@@ -366,11 +524,24 @@ fn a_full_disk_is_told_before_writing() {
 #[test]
 fn a_disk_that_cannot_be_written_is_an_error() {
     let checkpoint = open();
-    let Some(disk) = Mounted::new("read-only", "ro,size=64m") else { return };
+    let Some(disk) = Mounted::new("read-only", "ro,size=64m") else {
+        return;
+    };
     for extent in &EXTENTS {
-        let error = run(&quick(&checkpoint), &disk.path().join("out"), extent, &mut |_| panic!("it was begun"));
+        let error = run(
+            &quick(&checkpoint),
+            &disk.path().join("out"),
+            extent,
+            &mut |_| panic!("it was begun"),
+        );
         assert!(error.is_err());
     }
-    let error = quick(&checkpoint).to_file(disk.path().join("out")).unwrap_err();
-    assert_eq!(io_kind(&error), Some(io::ErrorKind::ReadOnlyFilesystem), "{error}");
+    let error = quick(&checkpoint)
+        .to_file(disk.path().join("out"))
+        .unwrap_err();
+    assert_eq!(
+        io_kind(&error),
+        Some(io::ErrorKind::ReadOnlyFilesystem),
+        "{error}"
+    );
 }

@@ -31,7 +31,9 @@ impl Decoder for Numbers {
         let Parts { rows, dtype, .. } = parts;
         let at = |row: u64| dtype.nbytes(row * self.0.cols).unwrap();
         assert_eq!(at(rows.end) - at(rows.start), out.len() as u64);
-        out.iter_mut().zip(at(rows.start)..).for_each(|(byte, i)| *byte = number(i));
+        out.iter_mut()
+            .zip(at(rows.start)..)
+            .for_each(|(byte, i)| *byte = number(i));
         Ok(())
     }
 }
@@ -50,7 +52,12 @@ impl Sink for Ledger {
     }
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
-        assert!(bytes.iter().zip(start..).all(|(byte, i)| *byte == number(i)));
+        assert!(
+            bytes
+                .iter()
+                .zip(start..)
+                .all(|(byte, i)| *byte == number(i))
+        );
         self.0.lock().unwrap()[output].push((start, bytes.len() as u64));
         Ok(())
     }
@@ -58,10 +65,17 @@ impl Sink for Ledger {
 
 fn job(grid: Grid, dtype: Dtype) -> Job {
     Job {
-        output: TensorSpec { name: "x".into(), shape: Shape::from_slice(&[grid.rows, grid.cols]), dtype },
+        output: TensorSpec {
+            name: "x".into(),
+            shape: Shape::from_slice(&[grid.rows, grid.cols]),
+            dtype,
+        },
         scheme: "numbers",
         parts: Vec::new(),
-        work: Work::Tiles { decoder: Arc::new(Numbers(grid)), rows: grid.rows_per_tile(dtype) },
+        work: Work::Tiles {
+            decoder: Arc::new(Numbers(grid)),
+            rows: grid.rows_per_tile(dtype),
+        },
     }
 }
 
@@ -106,14 +120,28 @@ proptest! {
 #[test]
 fn rows_without_elements_take_no_time() {
     for rows in [1, u64::MAX] {
-        let plan = Plan { jobs: vec![job(Grid::new(rows, 0), Dtype::BF16)], ..Plan::default() };
+        let plan = Plan {
+            jobs: vec![job(Grid::new(rows, 0), Dtype::BF16)],
+            ..Plan::default()
+        };
         assert_eq!(plan.jobs[0].tiles().count(), 0);
         let checkpoint = Checkpoint::from_bytes(safetensors(&[], &[])).unwrap();
-        execute(&checkpoint, &plan, None, &mut Null, 1, &mut |_| ControlFlow::Continue(())).unwrap();
+        execute(&checkpoint, &plan, None, &mut Null, 1, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     }
     // as a file says it
-    for shape in [&[1 << 60, 0][..], &[0, 1 << 60], &[1 << 40, 1 << 40, 0], &[1 << 40, 0, 1 << 40]] {
-        let file = safetensors(&[Stored::new("a.weight", "F8_E4M3", shape, Vec::new())], &[]);
+    for shape in [
+        &[1 << 60, 0][..],
+        &[0, 1 << 60],
+        &[1 << 40, 1 << 40, 0],
+        &[1 << 40, 0, 1 << 40],
+    ] {
+        let file = safetensors(
+            &[Stored::new("a.weight", "F8_E4M3", shape, Vec::new())],
+            &[],
+        );
         let checkpoint = Checkpoint::from_bytes(file).unwrap();
         let all = remember(&checkpoint).threads(1).all().unwrap();
         assert!(all[0].bytes.is_empty() && all[0].spec.shape[..] == *shape);
@@ -153,18 +181,46 @@ fn strided_runs_are_lent_and_read_alike() {
     let file = safetensors(&[Stored::new("x", "U8", &[48], bytes)], &[]);
     let expected: Vec<u8> = (0..8u8).flat_map(|i| [6 * i, 6 * i + 1]).collect();
     let reads = Arc::new(Mutex::new(Vec::new()));
-    let recorded = Checkpoint::from_source(Recorder { bytes: file.clone(), reads: reads.clone() }).unwrap();
+    let recorded = Checkpoint::from_source(Recorder {
+        bytes: file.clone(),
+        reads: reads.clone(),
+    })
+    .unwrap();
     for checkpoint in [&recorded, &Checkpoint::from_bytes(file).unwrap()] {
-        let output = TensorSpec { name: "x".into(), shape: Shape::from_slice(&[4, 4]), dtype: Dtype::U8 };
-        let work = Work::Tiles { decoder: Arc::new(Gaps), rows: 3 };
-        let parts = vec![anamnesis::plan::Part { role: "x", tensor: 0 }];
-        let plan = Plan { jobs: vec![Job { output, scheme: "gaps", parts, work }], ..Plan::default() };
+        let output = TensorSpec {
+            name: "x".into(),
+            shape: Shape::from_slice(&[4, 4]),
+            dtype: Dtype::U8,
+        };
+        let work = Work::Tiles {
+            decoder: Arc::new(Gaps),
+            rows: 3,
+        };
+        let parts = vec![anamnesis::plan::Part {
+            role: "x",
+            tensor: 0,
+        }];
+        let plan = Plan {
+            jobs: vec![Job {
+                output,
+                scheme: "gaps",
+                parts,
+                work,
+            }],
+            ..Plan::default()
+        };
         let mut out = vec![0; 16];
         let mut sink = anamnesis::sink::Memory::new(vec![&mut out]);
         reads.lock().unwrap().clear();
-        execute(checkpoint, &plan, None, &mut sink, 1, &mut |_| ControlFlow::Continue(())).unwrap();
+        execute(checkpoint, &plan, None, &mut sink, 1, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert_eq!(out, expected);
-        let promised: Vec<_> = plan.reads(checkpoint.catalog()).map(|r| (r.start, r.len)).collect();
+        let promised: Vec<_> = plan
+            .reads(checkpoint.catalog())
+            .map(|r| (r.start, r.len))
+            .collect();
         assert_eq!(promised.len(), 8);
         let read = reads.lock().unwrap();
         assert!(*read == promised || read.is_empty(), "{read:?}");

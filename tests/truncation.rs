@@ -14,11 +14,18 @@ const SMALL: usize = 12 << 10;
 
 fn cut_everywhere(name: &str) {
     let mut cuts = 0u64;
-    for (path, format) in fixtures().into_iter().filter(|(_, format)| format.name == name) {
+    for (path, format) in fixtures()
+        .into_iter()
+        .filter(|(_, format)| format.name == name)
+    {
         let bytes: &'static [u8] = std::fs::read(&path).unwrap().leak();
         let options = OpenOptions::new().format(format);
         let whole = Checkpoint::from_source_with(Memory::new(bytes), &options);
-        let step = if bytes.len() <= SMALL { 1 } else { bytes.len() / 1500 + 1 };
+        let step = if bytes.len() <= SMALL {
+            1
+        } else {
+            bytes.len() / 1500 + 1
+        };
         let started = Clock::start();
         for cut in (0..bytes.len()).step_by(step) {
             let opened = Checkpoint::from_source_with(Memory::new(&bytes[..cut]), &options);
@@ -32,14 +39,26 @@ fn cut_everywhere(name: &str) {
                         let _ = tensor.bytes();
                     }
                 }
-                (Ok(_), Err(e)) => panic!("{} is refused whole ({e}) and accepted cut at {cut}", path.display()),
-                (Err(e), _) => assert!(!matches!(e.kind(), ErrorKind::Io(_)), "{} at {cut}: {e}", path.display()),
+                (Ok(_), Err(e)) => panic!(
+                    "{} is refused whole ({e}) and accepted cut at {cut}",
+                    path.display()
+                ),
+                (Err(e), _) => assert!(
+                    !matches!(e.kind(), ErrorKind::Io(_)),
+                    "{} at {cut}: {e}",
+                    path.display()
+                ),
             }
             if let (Ok(a), Ok(b)) = (&opened, &streamed) {
                 assert_eq!(a.inspect(), b.inspect(), "{} at {cut}", path.display());
             }
         }
-        assert!(started.elapsed() < Duration::from_secs(20), "{} took {:?}", path.display(), started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{} took {:?}",
+            path.display(),
+            started.elapsed()
+        );
     }
     assert!(cuts > 0);
     println!("{name}: {cuts} cuts");
@@ -73,10 +92,17 @@ fn pth() {
 /// safetensors forbids bytes behind the last tensor, so every cut of it must be refused.
 #[test]
 fn no_cut_safetensors_is_accepted() {
-    for (path, _) in fixtures().iter().filter(|(_, format)| format.name == "safetensors") {
+    for (path, _) in fixtures()
+        .iter()
+        .filter(|(_, format)| format.name == "safetensors")
+    {
         let bytes = std::fs::read(path).unwrap();
         for cut in 0..bytes.len() {
-            assert!(Checkpoint::from_bytes(bytes[..cut].to_vec()).is_err(), "{} at {cut}", path.display());
+            assert!(
+                Checkpoint::from_bytes(bytes[..cut].to_vec()).is_err(),
+                "{} at {cut}",
+                path.display()
+            );
         }
     }
 }

@@ -11,7 +11,10 @@ use common::skip;
 use common::write::{Stored, safetensors};
 
 fn file() -> Vec<u8> {
-    safetensors(&[Stored::new("t", "U8", &[5_000_001], random(1, 5_000_001))], &[])
+    safetensors(
+        &[Stored::new("t", "U8", &[5_000_001], random(1, 5_000_001))],
+        &[],
+    )
 }
 
 fn way(checkpoint: &Checkpoint, loader: impl Loader + 'static) -> Way {
@@ -22,13 +25,19 @@ fn way(checkpoint: &Checkpoint, loader: impl Loader + 'static) -> Way {
 
 /// As it was asked for.
 fn as_asked(way: &Way, by: By, direct: Direct) {
-    assert!((way.by, way.direct) == (by, direct) && way.instead.is_none(), "{way}");
+    assert!(
+        (way.by, way.direct) == (by, direct) && way.instead.is_none(),
+        "{way}"
+    );
 }
 
 /// In another way, for a reason with this in it.
 fn instead(way: &Way, by: By, direct: Direct, why: &str) {
     let said = way.instead.as_deref().unwrap_or_default();
-    assert!((way.by, way.direct) == (by, direct) && said.contains(why), "{way}");
+    assert!(
+        (way.by, way.direct) == (by, direct) && said.contains(why),
+        "{way}"
+    );
 }
 
 #[test]
@@ -39,11 +48,20 @@ fn through_the_page_cache() {
     let mapped = Checkpoint::open(&path).unwrap();
     let read = OpenOptions::new().map(false).open(&path).unwrap();
     as_asked(&way(&mapped, Pread::new()), By::Threads, Direct::No);
-    as_asked(&way(&mapped, Recording::new(Pread::new())), By::Threads, Direct::No);
+    as_asked(
+        &way(&mapped, Recording::new(Pread::new())),
+        By::Threads,
+        Direct::No,
+    );
     if cfg!(feature = "mmap") {
         as_asked(&way(&mapped, Mapped::new()), By::Map, Direct::No);
     }
-    instead(&way(&read, Mapped::new()), By::Threads, Direct::No, "not mapped");
+    instead(
+        &way(&read, Mapped::new()),
+        By::Threads,
+        Direct::No,
+        "not mapped",
+    );
     let bytes = Checkpoint::from_bytes(file()).unwrap();
     as_asked(&way(&bytes, Mapped::new()), By::Map, Direct::No);
 }
@@ -64,7 +82,12 @@ fn past_it_where_the_file_system_can() {
         }
     }
     let bytes = Checkpoint::from_bytes(file()).unwrap();
-    instead(&way(&bytes, Pread::new().direct(true)), By::Threads, Direct::No, "no descriptor");
+    instead(
+        &way(&bytes, Pread::new().direct(true)),
+        By::Threads,
+        Direct::No,
+        "no descriptor",
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -79,7 +102,12 @@ fn a_file_system_in_memory_reads_nothing_directly() {
     let checkpoint = Checkpoint::open(&path).unwrap();
     fs::remove_file(&path).unwrap(); // it stays open
     assert_eq!(Facts::of(&checkpoint).kind, Kind::Memory("tmpfs"));
-    instead(&way(&checkpoint, Pread::new().direct(true)), By::Threads, Direct::No, "tmpfs");
+    instead(
+        &way(&checkpoint, Pread::new().direct(true)),
+        By::Threads,
+        Direct::No,
+        "tmpfs",
+    );
 }
 
 #[cfg(all(target_os = "linux", feature = "uring"))]
@@ -88,18 +116,33 @@ fn a_ring_or_threads() {
     use anamnesis::load::Uring;
 
     let bytes = Checkpoint::from_bytes(file()).unwrap();
-    instead(&way(&bytes, Uring::new().direct(true)), By::Threads, Direct::No, "no descriptor");
+    instead(
+        &way(&bytes, Uring::new().direct(true)),
+        By::Threads,
+        Direct::No,
+        "no descriptor",
+    );
     let scratch = Scratch::new("way-ring");
     let path = scratch.path("in.safetensors");
     fs::write(&path, file()).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
-    let (through, past) = (way(&checkpoint, Uring::new()), way(&checkpoint, Uring::new().direct(true)));
+    let (through, past) = (
+        way(&checkpoint, Uring::new()),
+        way(&checkpoint, Uring::new().direct(true)),
+    );
     if through.by == By::Threads {
         instead(&through, By::Threads, Direct::No, "io_uring");
         return skip("this machine has no io_uring");
     }
     as_asked(&through, By::Ring, Direct::No);
     // as threads do on the same files
-    assert_eq!(past.direct, way(&checkpoint, Pread::new().direct(true)).direct, "{past}");
-    assert!(past.by == By::Ring && past.instead.is_some() == (past.direct != Direct::All), "{past}");
+    assert_eq!(
+        past.direct,
+        way(&checkpoint, Pread::new().direct(true)).direct,
+        "{past}"
+    );
+    assert!(
+        past.by == By::Ring && past.instead.is_some() == (past.direct != Direct::All),
+        "{past}"
+    );
 }

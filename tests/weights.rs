@@ -6,7 +6,9 @@ use std::ops::ControlFlow;
 
 use anamnesis::plan::Work;
 use anamnesis::sink::Memory;
-use anamnesis::{BlockFormat, Checkpoint, Dtype, Encoding, QuantConfig, Remembered, kernel, remember};
+use anamnesis::{
+    BlockFormat, Checkpoint, Dtype, Encoding, QuantConfig, Remembered, kernel, remember,
+};
 use common::schemes::fp8;
 use common::scratch::random;
 use common::write::{Stored, gguf, safetensors};
@@ -36,24 +38,53 @@ static WORDS: &[(&str, Words)] = &[
 fn big_endian_blocks_are_turned_around() {
     for format in BlockFormat::all() {
         let name = format.name.to_lowercase();
-        let (_, words) = WORDS.iter().find(|(of, _)| *of == name).unwrap_or_else(|| panic!("{name} has no line"));
+        let (_, words) = WORDS
+            .iter()
+            .find(|(of, _)| *of == name)
+            .unwrap_or_else(|| panic!("{name} has no line"));
         let random = || {
-            let (bytes, cols) = (random(5, 6 * format.block_bytes as usize), 2 * u64::from(format.block_len));
-            gguf(false, &[], &[Stored::new("a.weight", &format.ggml_type.to_string(), &[3, cols], bytes)])
+            let (bytes, cols) = (
+                random(5, 6 * format.block_bytes as usize),
+                2 * u64::from(format.block_len),
+            );
+            gguf(
+                false,
+                &[],
+                &[Stored::new(
+                    "a.weight",
+                    &format.ggml_type.to_string(),
+                    &[3, cols],
+                    bytes,
+                )],
+            )
         };
         // what is not written to files has no fixture
         let file = common::fixture(&format!("gguf/types/{name}.gguf"));
-        let little = if file.exists() { Checkpoint::open(file) } else { Checkpoint::from_bytes(random()) }.unwrap();
+        let little = if file.exists() {
+            Checkpoint::open(file)
+        } else {
+            Checkpoint::from_bytes(random())
+        }
+        .unwrap();
         let mut stored = Vec::new();
         for tensor in little.tensors() {
-            let Encoding::Block(format) = tensor.info().encoding else { panic!("{name}") };
+            let Encoding::Block(format) = tensor.info().encoding else {
+                panic!("{name}")
+            };
             let mut bytes = tensor.bytes().unwrap().into_owned();
             for block in bytes.chunks_mut(format.block_bytes as usize) {
                 for &(at, width, n) in *words {
-                    block[at..at + width * n].chunks_mut(width).for_each(<[u8]>::reverse);
+                    block[at..at + width * n]
+                        .chunks_mut(width)
+                        .for_each(<[u8]>::reverse);
                 }
             }
-            stored.push(Stored::new(&tensor.info().name, &format.ggml_type.to_string(), &tensor.info().shape, bytes));
+            stored.push(Stored::new(
+                &tensor.info().name,
+                &format.ggml_type.to_string(),
+                &tensor.info().shape,
+                bytes,
+            ));
         }
         let big = Checkpoint::from_bytes(gguf(true, &[], &stored)).unwrap();
         for dtype in [Dtype::F32, Dtype::BF16] {
@@ -68,14 +99,25 @@ fn a_scale_beside_blocks_multiplies_them() {
     let (blocks, factors) = (random(77, 6 * 36), [0.37f32, -1.5, 1e-3]);
     let mut plain = vec![0; 6 * 64 * 4];
     kernel::dequantize(format, &blocks, Dtype::F32, &mut plain).unwrap();
-    let plain: Vec<f32> = plain.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+    let plain: Vec<f32> = plain
+        .as_chunks()
+        .0
+        .iter()
+        .map(|x| f32::from_le_bytes(*x))
+        .collect();
     for (shape, n, suffix, big) in [
         (&[3, 128][..], 1, ".scale", false),
         (&[3, 2, 64], 3, ".scale", false),
         (&[3, 2, 64], 1, ".weight.scale", false),
         (&[3, 2, 64], 3, ".weight.scale", true),
     ] {
-        let bytes = |x: &f32| if big { x.to_be_bytes() } else { x.to_le_bytes() };
+        let bytes = |x: &f32| {
+            if big {
+                x.to_be_bytes()
+            } else {
+                x.to_le_bytes()
+            }
+        };
         let scale = factors[..n].iter().flat_map(bytes).collect();
         let input = Stored::new("blk.0.up.input_scale", "0", &[1], vec![0; 4]);
         let stored = [
@@ -84,17 +126,27 @@ fn a_scale_beside_blocks_multiplies_them() {
             input,
         ];
         let checkpoint = Checkpoint::from_bytes(gguf(big, &[], &stored)).unwrap();
-        let made = plain.iter().enumerate().map(|(i, x)| x * factors[i / (plain.len() / n)]);
+        let made = plain
+            .iter()
+            .enumerate()
+            .map(|(i, x)| x * factors[i / (plain.len() / n)]);
         let wide: Vec<f32> = made.collect();
         for dtype in [Dtype::F32, Dtype::F16, Dtype::BF16] {
             let expected: Vec<u8> = match dtype {
                 Dtype::F32 => wide.iter().flat_map(|x| x.to_le_bytes()).collect(),
-                Dtype::F16 => wide.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect(),
-                _ => wide.iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect(),
+                Dtype::F16 => wide
+                    .iter()
+                    .flat_map(|&x| half::f16::from_f32(x).to_le_bytes())
+                    .collect(),
+                _ => wide
+                    .iter()
+                    .flat_map(|&x| half::bf16::from_f32(x).to_le_bytes())
+                    .collect(),
             };
             let all = all(&checkpoint, dtype);
             assert_eq!(all.len(), 1, "the scales are used up");
-            common::same_bits(&all[0].bytes, &expected, dtype).unwrap_or_else(|e| panic!("{shape:?} {n} {dtype}: {e}"));
+            common::same_bits(&all[0].bytes, &expected, dtype)
+                .unwrap_or_else(|e| panic!("{shape:?} {n} {dtype}: {e}"));
         }
     }
     // one that fits neither
@@ -104,21 +156,47 @@ fn a_scale_beside_blocks_multiplies_them() {
     ];
     let checkpoint = Checkpoint::from_bytes(gguf(false, &[], &stored)).unwrap();
     let plan = remember(&checkpoint).plan().unwrap();
-    assert!(plan.refused[0].error.to_string().contains("`blk.0.up.scale`"), "{:?}", plan.refused);
+    assert!(
+        plan.refused[0]
+            .error
+            .to_string()
+            .contains("`blk.0.up.scale`"),
+        "{:?}",
+        plan.refused
+    );
 }
 
 /// A scale for a whole stack of matrices, or none: the stack is like one matrix of all its rows.
 #[test]
 fn a_stack_may_share_one_scale() {
-    let codes: Vec<u8> = random(3, 400 * 3 * 5 * 70).iter().map(|b| b & 0x7e).collect();
-    for scale in [None, Some(("F32", 0.3f32.to_le_bytes().to_vec())), Some(("BF16", vec![0x40, 0x3e]))] {
+    let codes: Vec<u8> = random(3, 400 * 3 * 5 * 70)
+        .iter()
+        .map(|b| b & 0x7e)
+        .collect();
+    for scale in [
+        None,
+        Some(("F32", 0.3f32.to_le_bytes().to_vec())),
+        Some(("BF16", vec![0x40, 0x3e])),
+    ] {
         let made = |shape: &[u64]| {
             let mut stored = vec![Stored::new("a.weight", "F8_E4M3", shape, codes.clone())];
-            stored.extend(scale.clone().map(|(dtype, bytes)| Stored::new("a.weight_scale", dtype, &[1], bytes)));
-            all(&Checkpoint::from_bytes(safetensors(&stored, &[])).unwrap(), Dtype::F32).remove(0).bytes
+            stored.extend(
+                scale
+                    .clone()
+                    .map(|(dtype, bytes)| Stored::new("a.weight_scale", dtype, &[1], bytes)),
+            );
+            all(
+                &Checkpoint::from_bytes(safetensors(&stored, &[])).unwrap(),
+                Dtype::F32,
+            )
+            .remove(0)
+            .bytes
         };
         let matrix = made(&[400 * 15, 70]);
-        assert!(made(&[400 * 3, 5, 70]) == matrix && made(&[400, 3, 5, 70]) == matrix, "{scale:?}");
+        assert!(
+            made(&[400 * 3, 5, 70]) == matrix && made(&[400, 3, 5, 70]) == matrix,
+            "{scale:?}"
+        );
         assert!(matrix.iter().any(|b| *b != 0));
     }
 }
@@ -185,7 +263,9 @@ proptest! {
 fn weights_may_lie_in_archives() {
     for dtype in ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"] {
         for ending in ["pth", "legacy.pth"] {
-            let archive = Checkpoint::open(common::fixture(&format!("pth/dtype/t_f8_{dtype}.{ending}"))).unwrap();
+            let archive =
+                Checkpoint::open(common::fixture(&format!("pth/dtype/t_f8_{dtype}.{ending}")))
+                    .unwrap();
             let stored: Vec<Stored> = archive
                 .tensors()
                 .map(|tensor| {
@@ -195,9 +275,15 @@ fn weights_may_lie_in_archives() {
                 })
                 .collect();
             let copied = Checkpoint::from_bytes(safetensors(&stored, &[])).unwrap();
-            assert!(all(&archive, Dtype::BF16) == all(&copied, Dtype::BF16), "{dtype} {ending}");
+            assert!(
+                all(&archive, Dtype::BF16) == all(&copied, Dtype::BF16),
+                "{dtype} {ending}"
+            );
             let plan = remember(&archive).plan().unwrap();
-            assert!(plan.jobs.iter().any(|job| job.scheme == "fp8"), "{dtype} {ending}");
+            assert!(
+                plan.jobs.iter().any(|job| job.scheme == "fp8"),
+                "{dtype} {ending}"
+            );
         }
     }
 }

@@ -20,7 +20,10 @@ pub(crate) struct NameIndex {
 impl NameIndex {
     /// Indexes the names; returns the first name that occurs twice.
     fn build(tensors: &[TensorInfo]) -> Result<Self, &str> {
-        let mut index = Self { rows: HashTable::with_capacity(tensors.len()), ..Self::default() };
+        let mut index = Self {
+            rows: HashTable::with_capacity(tensors.len()),
+            ..Self::default()
+        };
         for (row, tensor) in tensors.iter().enumerate() {
             let row = u32::try_from(row).expect("limited in number");
             let hash = index.hasher.hash_one(&*tensor.name);
@@ -39,7 +42,9 @@ impl NameIndex {
 
     pub(crate) fn find(&self, tensors: &[TensorInfo], name: &str) -> Option<usize> {
         let hash = self.hasher.hash_one(name);
-        self.rows.find(hash, |&row| *tensors[row as usize].name == *name).map(|&row| row as usize)
+        self.rows
+            .find(hash, |&row| *tensors[row as usize].name == *name)
+            .map(|&row| row as usize)
     }
 }
 
@@ -63,7 +68,10 @@ impl Catalog {
         match NameIndex::build(&self.tensors) {
             Ok(index) => self.names = index,
             Err(name) => {
-                return Err(Error::malformed(format!("two tensors are named {}", quote(name))));
+                return Err(Error::malformed(format!(
+                    "two tensors are named {}",
+                    quote(name)
+                )));
             }
         }
         Ok(())
@@ -79,7 +87,10 @@ impl Catalog {
             && end != len
         {
             let what = if end < len {
-                format!("{} bytes follow the last tensor, and the format allows none", len - end)
+                format!(
+                    "{} bytes follow the last tensor, and the format allows none",
+                    len - end
+                )
             } else {
                 format!("the tensors end at byte {end} and the file at {len}")
             };
@@ -122,10 +133,17 @@ fn renumber(tensor: &mut TensorInfo, file: u32, first_member: u32) {
         *member += first_member;
     }
     if let Layout::Sparse(sparse) = &mut tensor.layout {
-        sparse.parts.iter_mut().for_each(|part| renumber(part, file, first_member));
+        sparse
+            .parts
+            .iter_mut()
+            .for_each(|part| renumber(part, file, first_member));
     }
     if let Some(quantizer) = &mut tensor.quantizer
-        && let Quantizer::PerChannel { scales, zero_points, .. } = &mut **quantizer
+        && let Quantizer::PerChannel {
+            scales,
+            zero_points,
+            ..
+        } = &mut **quantizer
     {
         renumber(scales, file, first_member);
         renumber(zero_points, file, first_member);
@@ -139,7 +157,11 @@ fn parts(tensor: &TensorInfo) -> impl Iterator<Item = &TensorInfo> {
         _ => &[],
     };
     let channels = match tensor.quantizer.as_deref() {
-        Some(Quantizer::PerChannel { scales, zero_points, .. }) => [Some(&**scales), Some(&**zero_points)],
+        Some(Quantizer::PerChannel {
+            scales,
+            zero_points,
+            ..
+        }) => [Some(&**scales), Some(&**zero_points)],
         _ => [None, None],
     };
     sparse.iter().chain(channels.into_iter().flatten())
@@ -149,7 +171,10 @@ fn parts(tensor: &TensorInfo) -> impl Iterator<Item = &TensorInfo> {
 pub(crate) fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
-    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    names
+        .windows(2)
+        .find(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0])
 }
 
 /// A name for a message: quoted, escaped, and not longer than a line.
@@ -161,7 +186,11 @@ pub(crate) fn quote(name: &str) -> String {
             out.push('…');
             break;
         }
-        if c.is_control() || c == '\u{202e}' { out.extend(c.escape_default()) } else { out.push(c) }
+        if c.is_control() || c == '\u{202e}' {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
     }
     out.push('`');
     out

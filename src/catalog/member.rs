@@ -24,7 +24,11 @@ impl Member {
             Guard::Count { .. } => self.bytes.start.saturating_sub(8),
         };
         let start = start.min(self.bytes.start);
-        ByteRange { start, len: self.bytes.start - start, ..self.bytes }
+        ByteRange {
+            start,
+            len: self.bytes.start - start,
+            ..self.bytes
+        }
     }
 }
 

@@ -29,7 +29,10 @@ pub fn natural(a: &str, b: &str) -> Ordering {
 
 /// Takes the digits from the front, without their leading zeros.
 fn number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
-    let end = text.iter().position(|c| !c.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|c| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     *text = rest;
     let zeros = digits.iter().take_while(|c| **c == b'0').count();

@@ -28,7 +28,10 @@ impl Format {
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
-    pub fn inspect_reader(&'static self, reader: impl Read + Seek + Send + 'static) -> Result<Summary> {
+    pub fn inspect_reader(
+        &'static self,
+        reader: impl Read + Seek + Send + 'static,
+    ) -> Result<Summary> {
         Ok(Checkpoint::from_reader_with(reader, &OpenOptions::new().format(self))?.inspect())
     }
 }

@@ -13,7 +13,14 @@ pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoin
     let mut whole: Option<Catalog> = None;
     let mut sources = Vec::with_capacity(parts.len());
     let mut keys: HashSet<Box<str>> = HashSet::new();
-    for (file, Part { source, mut catalog }) in parts.into_iter().enumerate() {
+    for (
+        file,
+        Part {
+            source,
+            mut catalog,
+        },
+    ) in parts.into_iter().enumerate()
+    {
         sources.push(source);
         let Some(whole) = &mut whole else {
             if several {
@@ -22,7 +29,8 @@ pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoin
             whole = Some(catalog);
             continue;
         };
-        let first_member = u32::try_from(whole.members.len()).map_err(|_| Error::unsupported("2³² storages"))?;
+        let first_member =
+            u32::try_from(whole.members.len()).map_err(|_| Error::unsupported("2³² storages"))?;
         catalog.move_to_file(u32::try_from(file).expect("files are few"), first_member);
         whole.files.append(&mut catalog.files);
         whole.tensors.append(&mut catalog.tensors);
@@ -41,28 +49,46 @@ pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoin
     }
     let mut catalog = whole.ok_or_else(|| Error::unsupported("a checkpoint without files"))?;
     if several {
-        catalog.index_names().map_err(|e| e.in_format(catalog.format))?;
+        catalog
+            .index_names()
+            .map_err(|e| e.in_format(catalog.format))?;
     }
     reinterpret_voids(&mut catalog, options);
-    Ok(Checkpoint { sources, catalog, limits: options.limits, path: None })
+    Ok(Checkpoint {
+        sources,
+        catalog,
+        limits: options.limits,
+        path: None,
+    })
 }
 
 /// Applies [`OpenOptions::void_as`], and warns of raw items that remain.
 fn reinterpret_voids(catalog: &mut Catalog, options: &OpenOptions) {
     let mut raw = Vec::new();
     for tensor in &mut catalog.tensors {
-        let Encoding::Opaque(opaque) = &tensor.encoding else { continue };
+        let Encoding::Opaque(opaque) = &tensor.encoding else {
+            continue;
+        };
         if !(opaque.name.starts_with('V') && opaque.fields.is_empty()) {
             continue;
         }
-        match options.void_as.iter().rev().find(|d| d.item_bytes() == Some(opaque.item_bytes)) {
+        match options
+            .void_as
+            .iter()
+            .rev()
+            .find(|d| d.item_bytes() == Some(opaque.item_bytes))
+        {
             Some(&dtype) => tensor.encoding = Encoding::Plain(dtype),
             None if opaque.item_bytes <= 2 => raw.push((quote(&tensor.name), opaque.item_bytes)),
             None => {}
         }
     }
     if let Some((name, bytes)) = raw.first() {
-        let more = if raw.len() > 1 { format!(" and {} more", raw.len() - 1) } else { String::new() };
+        let more = if raw.len() > 1 {
+            format!(" and {} more", raw.len() - 1)
+        } else {
+            String::new()
+        };
         let example = if *bytes == 2 { "BF16" } else { "F8_E4M3" };
         catalog.warnings.push(format!(
             "{name}{more}: raw {bytes}-byte items; numpy does not keep the names of ml_dtypes. \

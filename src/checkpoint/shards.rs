@@ -41,18 +41,26 @@ fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result
 }
 
 fn is_index(path: &Path) -> bool {
-    path.as_os_str().as_encoded_bytes().ends_with(INDEX.as_bytes())
+    path.as_os_str()
+        .as_encoded_bytes()
+        .ends_with(INDEX.as_bytes())
 }
 
 /// A file, and where it is a part of a split GGUF the other parts.
-fn with_the_others(path: &Path, part: Part, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+fn with_the_others(
+    path: &Path,
+    part: Part,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
     let parts = part.catalog.metadata.integer("split.count").unwrap_or(1);
     if parts <= 1 || part.catalog.format != gguf::FORMAT.name {
         return merge::merge(vec![part], options);
     }
     if options.single {
         let mut checkpoint = merge::merge(vec![part], options)?;
-        let text = format!("one part of a checkpoint of {parts} files; the other tensors are not listed");
+        let text =
+            format!("one part of a checkpoint of {parts} files; the other tensors are not listed");
         checkpoint.catalog.warnings.push(text);
         return Ok(checkpoint);
     }
@@ -60,7 +68,10 @@ fn with_the_others(path: &Path, part: Part, options: &OpenOptions, budget: &Budg
 }
 
 fn read_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Result<Vec<Part>> {
-    paths.iter().map(|path| read_path(path, options, budget)).collect()
+    paths
+        .iter()
+        .map(|path| read_path(path, options, budget))
+        .collect()
 }
 
 /// `….index.json`: which tensor lies in which file.
@@ -94,7 +105,9 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     let mut checkpoint = merge::merge(read_all(&files, options, budget)?, options)?;
     let catalog = &mut checkpoint.catalog;
     for (tensor, file) in &index.weight_map.0 {
-        let held = catalog.get(tensor).map(|t| files[t.bytes.file as usize].as_path());
+        let held = catalog
+            .get(tensor)
+            .map(|t| files[t.bytes.file as usize].as_path());
         if held != Some(directory.join(&**file).as_path()) {
             return Err(Error::malformed(format!(
                 "the index says that {} lies in {}, and it does not",
@@ -105,7 +118,9 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     }
     let unlisted = catalog.tensors.len() - index.weight_map.0.len();
     if unlisted > 0 {
-        catalog.warnings.push(format!("{unlisted} tensors are in the files and not in the index"));
+        catalog.warnings.push(format!(
+            "{unlisted} tensors are in the files and not in the index"
+        ));
     }
     for (key, value) in index.metadata {
         if catalog.metadata.get(&key).is_none() {
@@ -134,24 +149,45 @@ fn plain_name(name: &str) -> Result<&str> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
         (Some(Component::Normal(_)), None) if !name.contains(['/', '\\', '\0']) => Ok(name),
-        _ => Err(Error::malformed(format!("the index names {}, which is not a plain file name", quote(name)))),
+        _ => Err(Error::malformed(format!(
+            "the index names {}, which is not a plain file name",
+            quote(name)
+        ))),
     }
 }
 
 fn require(files: &[PathBuf]) -> Result<()> {
-    let missing: Vec<String> = files.iter().filter(|f| !f.exists()).map(|f| file_name(f)).collect();
+    let missing: Vec<String> = files
+        .iter()
+        .filter(|f| !f.exists())
+        .map(|f| file_name(f))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     const SHOWN: usize = 3;
-    let more = if missing.len() > SHOWN { format!(" and {} more", missing.len() - SHOWN) } else { String::new() };
+    let more = if missing.len() > SHOWN {
+        format!(" and {} more", missing.len() - SHOWN)
+    } else {
+        String::new()
+    };
     let shown = missing[..missing.len().min(SHOWN)].join(", ");
-    Err(Error::new(ErrorKind::MissingPart(format!("{shown}{more} ({} of {} files)", missing.len(), files.len()))))
+    Err(Error::new(ErrorKind::MissingPart(format!(
+        "{shown}{more} ({} of {} files)",
+        missing.len(),
+        files.len()
+    ))))
 }
 
 /// Opens the other parts of a split GGUF. Their names follow `{prefix}-{no:05}-of-{count:05}.gguf`
 /// (llama.cpp, `llama_split_path`).
-fn open_split(path: &Path, first: Part, count: u64, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+fn open_split(
+    path: &Path,
+    first: Part,
+    count: u64,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
     let name = file_name(path);
     let no = first.catalog.metadata.integer("split.no").unwrap_or(0);
     let prefix = match split_name(&name) {
@@ -167,8 +203,9 @@ fn open_split(path: &Path, first: Part, count: u64, options: &OpenOptions, budge
     };
     budget.memory(count.saturating_mul(256), "the parts of a split")?;
     let directory = path.parent().unwrap_or(Path::new(""));
-    let files: Vec<PathBuf> =
-        (1..=count).map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf"))).collect();
+    let files: Vec<PathBuf> = (1..=count)
+        .map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf")))
+        .collect();
     require(&files)?;
     let mut parts = Vec::with_capacity(files.len());
     let mut first = Some(first);
@@ -179,9 +216,12 @@ fn open_split(path: &Path, first: Part, count: u64, options: &OpenOptions, budge
         };
         let meta = &part.catalog.metadata;
         if (meta.integer("split.no"), meta.integer("split.count")) != (Some(n), Some(count)) {
-            return Err(Error::malformed(format!("this file is not part {} of {count}, as its name says", n + 1))
-                .in_format(gguf::FORMAT.name)
-                .in_file(file));
+            return Err(Error::malformed(format!(
+                "this file is not part {} of {count}, as its name says",
+                n + 1
+            ))
+            .in_format(gguf::FORMAT.name)
+            .in_file(file));
         }
         parts.push(part);
     }
@@ -204,7 +244,11 @@ fn split_name(name: &str) -> Option<(&str, u64, u64)> {
     let stem = name.rsplit_once('.')?.0;
     let (rest, of) = stem.rsplit_once("-of-")?;
     let (prefix, n) = rest.rsplit_once('-')?;
-    let number = |s: &str| (s.len() >= 5 && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse().ok()).flatten();
+    let number = |s: &str| {
+        (s.len() >= 5 && s.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| s.parse().ok())
+            .flatten()
+    };
     Some((prefix, number(n)?, number(of)?))
 }
 
@@ -224,14 +268,34 @@ fn choose(directory: &Path) -> Result<Choice> {
         }
     }
     names.sort();
-    let all = |with: &str| names.iter().filter(|n| n.ends_with(with)).collect::<Vec<_>>();
-    let one = |name: &String, warning| Ok(Choice { files: vec![directory.join(name)], warning });
-    let indexes: Vec<&String> =
-        all(INDEX).into_iter().filter(|n| n.contains(".safetensors") || n.contains(".bin")).collect();
-    for preferred in ["model.safetensors.index.json", "pytorch_model.bin.index.json"] {
+    let all = |with: &str| {
+        names
+            .iter()
+            .filter(|n| n.ends_with(with))
+            .collect::<Vec<_>>()
+    };
+    let one = |name: &String, warning| {
+        Ok(Choice {
+            files: vec![directory.join(name)],
+            warning,
+        })
+    };
+    let indexes: Vec<&String> = all(INDEX)
+        .into_iter()
+        .filter(|n| n.contains(".safetensors") || n.contains(".bin"))
+        .collect();
+    for preferred in [
+        "model.safetensors.index.json",
+        "pytorch_model.bin.index.json",
+    ] {
         if let Some(name) = indexes.iter().find(|n| **n == preferred) {
-            let others: Vec<&str> = indexes.iter().filter(|n| n != &name).map(|n| n.as_str()).collect();
-            let warning = (!others.is_empty()).then(|| format!("{name} was read; not read: {}", others.join(", ")));
+            let others: Vec<&str> = indexes
+                .iter()
+                .filter(|n| n != &name)
+                .map(|n| n.as_str())
+                .collect();
+            let warning = (!others.is_empty())
+                .then(|| format!("{name} was read; not read: {}", others.join(", ")));
             return one(name, warning);
         }
     }
@@ -241,41 +305,72 @@ fn choose(directory: &Path) -> Result<Choice> {
         several => return Err(ambiguous(several)),
     }
     // safer and faster formats first
-    for extension in ["safetensors", "gguf", "bin", "pth", "pt", "ckpt", "npz", "npy"] {
+    for extension in [
+        "safetensors",
+        "gguf",
+        "bin",
+        "pth",
+        "pt",
+        "ckpt",
+        "npz",
+        "npy",
+    ] {
         let found = all(&format!(".{extension}"));
-        let main = found.iter().find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
+        let main = found
+            .iter()
+            .find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
         match (found.as_slice(), main) {
             ([], _) => {}
-            ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => return one(only, None),
+            ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => {
+                return one(only, None);
+            }
             (several, Some(main)) => {
-                let others: Vec<&str> = several.iter().filter(|n| n != &main).map(|n| n.as_str()).collect();
-                return one(main, Some(format!("{main} was read; not read: {}", others.join(", "))));
+                let others: Vec<&str> = several
+                    .iter()
+                    .filter(|n| n != &main)
+                    .map(|n| n.as_str())
+                    .collect();
+                return one(
+                    main,
+                    Some(format!("{main} was read; not read: {}", others.join(", "))),
+                );
             }
             (several, None) => return shard_set(directory, several),
         }
     }
-    Err(Error::new(ErrorKind::UnknownFormat { looks_like: "the directory holds no tensor files".into() }))
+    Err(Error::new(ErrorKind::UnknownFormat {
+        looks_like: "the directory holds no tensor files".into(),
+    }))
 }
 
 /// Several files are one checkpoint if they are the numbered shards of one.
 fn shard_set(directory: &Path, names: &[&String]) -> Result<Choice> {
     let splits: Vec<_> = names.iter().filter_map(|n| split_name(n)).collect();
-    let [(prefix, _, of), ..] = splits[..] else { return Err(ambiguous(names)) };
+    let [(prefix, _, of), ..] = splits[..] else {
+        return Err(ambiguous(names));
+    };
     if splits.len() != names.len() || splits.iter().any(|s| (s.0, s.2) != (prefix, of)) {
         return Err(ambiguous(names));
     }
     let extension = names[0].rsplit_once('.').map_or("", |(_, e)| e);
     if extension == "gguf" {
         // any part brings the others
-        return Ok(Choice { files: vec![directory.join(names[0])], warning: None });
+        return Ok(Choice {
+            files: vec![directory.join(names[0])],
+            warning: None,
+        });
     }
     if of > 1_000_000 {
         return Err(ambiguous(names));
     }
-    let files: Vec<PathBuf> =
-        (1..=of).map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}"))).collect();
+    let files: Vec<PathBuf> = (1..=of)
+        .map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}")))
+        .collect();
     require(&files)?;
-    Ok(Choice { files, warning: None })
+    Ok(Choice {
+        files,
+        warning: None,
+    })
 }
 
 fn ambiguous(names: &[&String]) -> Error {
@@ -290,5 +385,7 @@ fn ambiguous(names: &[&String]) -> Error {
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+    path.file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }

@@ -24,13 +24,20 @@ pub(crate) enum Affinity {
     /// `f32(code - zero_point) * scale`, the difference in 32 bits that wrap around.
     PerTensor { scale: f32, zero_point: i32 },
     /// `f32(f64(f32(code) - zero_point) * scale)`; element `e` has those number `e / inner % len`.
-    PerChannel { scales: Vec<f64>, zero_points: Vec<f32>, inner: u64 },
+    PerChannel {
+        scales: Vec<f64>,
+        zero_points: Vec<f32>,
+        inner: u64,
+    },
 }
 
 impl Decoder for Affine {
     fn grid(&self) -> Grid {
         // elements that share a byte stay together
-        Grid { step: 8u64.div_ceil(self.dtype.bits()), ..Grid::new(self.elements, 1) }
+        Grid {
+            step: 8u64.div_ceil(self.dtype.bits()),
+            ..Grid::new(self.elements, 1)
+        }
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
@@ -39,7 +46,12 @@ impl Decoder for Affine {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { inputs, rows, dtype, .. } = parts;
+        let Parts {
+            inputs,
+            rows,
+            dtype,
+            ..
+        } = parts;
         let bytes = inputs[0].bytes;
         let codes: Box<dyn Iterator<Item = i32>> = match self.dtype {
             Dtype::QINT8 => Box::new(bytes.iter().map(|b| b.cast_signed().into())),
@@ -56,15 +68,21 @@ impl Decoder for Affine {
         };
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // as PyTorch rounds
         let values: Vec<u8> = match &self.scale {
-            Affinity::PerTensor { scale, zero_point } => {
-                codes.flat_map(|code| (code.wrapping_sub(*zero_point) as f32 * scale).to_le_bytes()).collect()
-            }
-            Affinity::PerChannel { scales, zero_points, inner } => {
+            Affinity::PerTensor { scale, zero_point } => codes
+                .flat_map(|code| (code.wrapping_sub(*zero_point) as f32 * scale).to_le_bytes())
+                .collect(),
+            Affinity::PerChannel {
+                scales,
+                zero_points,
+                inner,
+            } => {
                 let value = |(element, code): (u64, i32)| {
                     let channel = (element / inner % scales.len() as u64) as usize;
                     (f64::from(code as f32 - zero_points[channel]) * scales[channel]) as f32
                 };
-                rows.zip(codes).flat_map(|pair| value(pair).to_le_bytes()).collect()
+                rows.zip(codes)
+                    .flat_map(|pair| value(pair).to_le_bytes())
+                    .collect()
             }
         };
         cast::cast(Dtype::F32, &values, dtype, out)

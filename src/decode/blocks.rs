@@ -29,7 +29,10 @@ impl Decoder for Blocks {
     }
 
     fn shared(&self) -> Spans {
-        (self.factors > 0).then(|| Span::run(1, 0..self.factors * 4)).into_iter().collect()
+        (self.factors > 0)
+            .then(|| Span::run(1, 0..self.factors * 4))
+            .into_iter()
+            .collect()
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
@@ -38,12 +41,20 @@ impl Decoder for Blocks {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        self.make(&parts, &self.little(parts.inputs[0].bytes), parts.rows.start, out)
+        self.make(
+            &parts,
+            &self.little(parts.inputs[0].bytes),
+            parts.rows.start,
+            out,
+        )
     }
 
     fn decode_past(&self, parts: Parts<'_>, room: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
         let blocks = self.little(parts.inputs[0].bytes);
-        let (block, step) = (self.format.block_bytes as usize, self.made_of_one(parts.dtype));
+        let (block, step) = (
+            self.format.block_bytes as usize,
+            self.made_of_one(parts.dtype),
+        );
         cells::past(step, room, out, |first, made| {
             let blocks = &blocks[first * block..][..made.len() / step * block];
             self.make(&parts, blocks, parts.rows.start + first as u64, made)
@@ -74,7 +85,10 @@ impl Blocks {
         let share = self.count / self.factors;
         let mut values = vec![0; self.made_of_one(Dtype::F32)];
         let blocks = blocks.chunks(self.format.block_bytes as usize);
-        for ((block, out), row) in blocks.zip(out.chunks_mut(self.made_of_one(parts.dtype))).zip(first..) {
+        for ((block, out), row) in blocks
+            .zip(out.chunks_mut(self.made_of_one(parts.dtype)))
+            .zip(first..)
+        {
             kernel::dequantize(self.format, block, Dtype::F32, &mut values)?;
             let factor = cast::f32_at(factors.bytes, (row / share) as usize);
             for cell in values.as_chunks_mut::<4>().0 {

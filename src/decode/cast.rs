@@ -20,7 +20,10 @@ pub(crate) struct Cast {
 impl Decoder for Cast {
     fn grid(&self) -> Grid {
         // tiles are multiples of 4 elements, so that those that share bytes stay together
-        Grid { step: 4, ..Grid::new(self.elements, 1) }
+        Grid {
+            step: 4,
+            ..Grid::new(self.elements, 1)
+        }
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
@@ -57,7 +60,11 @@ pub(crate) fn casts(from: Dtype, to: Dtype) -> bool {
 pub(crate) fn cast(from: Dtype, bytes: &[u8], to: Dtype, out: &mut [u8]) -> Result<()> {
     if from == to {
         if bytes.len() != out.len() {
-            return Err(Error::misuse(format!("{} bytes do not fit in {}", bytes.len(), out.len())));
+            return Err(Error::misuse(format!(
+                "{} bytes do not fit in {}",
+                bytes.len(),
+                out.len()
+            )));
         }
         out.copy_from_slice(bytes);
         return Ok(());

@@ -45,18 +45,28 @@ pub(crate) enum GroupOf {
     /// So many consecutive elements are a group.
     Every(u64),
     /// Another part says so for each.
-    Index { part: usize, dtype: Dtype, name: Box<str> },
+    Index {
+        part: usize,
+        dtype: Dtype,
+        name: Box<str>,
+    },
 }
 
 impl Decoder for Columns {
     fn grid(&self) -> Grid {
         // 32 columns of zero points are whole words
-        Grid { step: 32, least: LEAST.min(MOST / self.cols.max(1)), ..Grid::new(self.rows, self.cols) }
+        Grid {
+            step: 32,
+            least: LEAST.min(MOST / self.cols.max(1)),
+            ..Grid::new(self.rows, self.cols)
+        }
     }
 
     fn shared(&self) -> Spans {
         match &self.group_of {
-            GroupOf::Index { part, dtype, .. } => Spans::from_iter([Span::run(*part, 0..self.cols * dtype.bits() / 8)]),
+            GroupOf::Index { part, dtype, .. } => {
+                Spans::from_iter([Span::run(*part, 0..self.cols * dtype.bits() / 8)])
+            }
             GroupOf::Every(_) => Spans::new(),
         }
     }
@@ -66,7 +76,9 @@ impl Decoder for Columns {
         let codes = match self.codes {
             ColumnCodes::Down(_) => rows.start * 4..rows.end * 4,
             ColumnCodes::Bytes => rows.clone(),
-            ColumnCodes::Across(width) | ColumnCodes::AwqStream(width) => words(&rows, width, stride),
+            ColumnCodes::Across(width) | ColumnCodes::AwqStream(width) => {
+                words(&rows, width, stride)
+            }
             ColumnCodes::Awq4 => words(&rows, Width::Stream(4), stride),
         };
         let strided = |part, bytes: Range<u64>, count, stride| Span {
@@ -80,9 +92,20 @@ impl Decoder for Columns {
         let item = dtype.bits() / 8;
         let mut spans = Spans::from_iter([
             strided(CODES, codes, count, stride),
-            strided(scale, rows.start * item..rows.end * item, self.groups, self.rows * item),
+            strided(
+                scale,
+                rows.start * item..rows.end * item,
+                self.groups,
+                self.rows * item,
+            ),
         ]);
-        if let ColumnZeros::Packed { part, words: per_group, order, .. } = self.zeros {
+        if let ColumnZeros::Packed {
+            part,
+            words: per_group,
+            order,
+            ..
+        } = self.zeros
+        {
             let bytes = words(&rows, order.width(), per_group * 4);
             spans.push(strided(part, bytes, self.groups, per_group * 4));
         }
@@ -90,7 +113,12 @@ impl Decoder for Columns {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
         let count = (rows.end - rows.start) as usize;
         let groups = self.groups as usize;
         let mut scales = Vec::with_capacity(count * groups);
@@ -122,20 +150,36 @@ impl Columns {
     fn groups_of(&self, shared: &[Strip<'_>]) -> Result<Groups> {
         let (part, name) = match &self.group_of {
             GroupOf::Every(size) => {
-                let ends =
-                    (1..=self.groups).map(|g| (size.saturating_mul(g).min(self.cols) as usize, (g - 1) as usize));
+                let ends = (1..=self.groups).map(|g| {
+                    (
+                        size.saturating_mul(g).min(self.cols) as usize,
+                        (g - 1) as usize,
+                    )
+                });
                 return Ok(Groups::Runs(ends.collect()));
             }
             GroupOf::Index { dtype, name, .. } => (dtype, name),
         };
         let bytes = shared[0].bytes;
         let index: Vec<u32> = match part {
-            Dtype::I64 => bytes.as_chunks().0.iter().map(|b| saturated(i64::from_le_bytes(*b))).collect(),
-            _ => bytes.as_chunks().0.iter().map(|b| saturated(i32::from_le_bytes(*b).into())).collect(),
+            Dtype::I64 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|b| saturated(i64::from_le_bytes(*b)))
+                .collect(),
+            _ => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|b| saturated(i32::from_le_bytes(*b).into()))
+                .collect(),
         };
         if let Some(k) = index.iter().position(|g| u64::from(*g) >= self.groups) {
             let (name, groups) = (quote(name), self.groups);
-            return Err(Error::malformed(format!("tensor {name}: element {k} is in no group of {groups}")));
+            return Err(Error::malformed(format!(
+                "tensor {name}: element {k} is in no group of {groups}"
+            )));
         }
         let mut runs = Vec::new();
         for (k, g) in index.iter().enumerate() {

@@ -52,10 +52,20 @@ pub(crate) struct Numbers {
 
 impl Derived {
     /// Over so many parts, each as it is stored but for those that are made.
-    pub(crate) fn new(inner: impl Decoder + 'static, count: usize, made: Vec<(usize, Arc<dyn View>)>) -> Self {
-        let mut parts: Vec<_> = (0..count).map(|part| Source::Stored(Place::whole(part))).collect();
-        made.into_iter().for_each(|(part, view)| parts[part] = Source::Made(view));
-        Self { inner: Arc::new(inner), parts }
+    pub(crate) fn new(
+        inner: impl Decoder + 'static,
+        count: usize,
+        made: Vec<(usize, Arc<dyn View>)>,
+    ) -> Self {
+        let mut parts: Vec<_> = (0..count)
+            .map(|part| Source::Stored(Place::whole(part)))
+            .collect();
+        made.into_iter()
+            .for_each(|(part, view)| parts[part] = Source::Made(view));
+        Self {
+            inner: Arc::new(inner),
+            parts,
+        }
     }
 }
 
@@ -67,28 +77,49 @@ impl Place {
 
     /// The span that lies so in what is at this place.
     pub(super) fn of(self, span: Span) -> Span {
-        Span { part: self.part, start: self.start.saturating_add(span.start), ..span }
+        Span {
+            part: self.part,
+            start: self.start.saturating_add(span.start),
+            ..span
+        }
     }
 }
 
 impl View for Numbers {
     fn grid(&self) -> Grid {
         let grid = self.decoder.grid();
-        Grid { cols: grid.cols.saturating_mul(4), ..grid }
+        Grid {
+            cols: grid.cols.saturating_mul(4),
+            ..grid
+        }
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
-        self.decoder.inputs(rows).into_iter().map(|span| self.places[span.part].of(span)).collect()
+        self.decoder
+            .inputs(rows)
+            .into_iter()
+            .map(|span| self.places[span.part].of(span))
+            .collect()
     }
 
     fn make(&self, rows: Range<u64>, inputs: &[Strip<'_>], out: &mut [u8]) -> Result<()> {
-        self.decoder.decode(Parts { shared: &[], inputs, rows, dtype: Dtype::F32 }, out)
+        self.decoder.decode(
+            Parts {
+                shared: &[],
+                inputs,
+                rows,
+                dtype: Dtype::F32,
+            },
+            out,
+        )
     }
 }
 
 /// The rows that have these bytes.
 fn rows_of(grid: Grid, span: &Span) -> Range<u64> {
-    let Grid { rows, cols, step, .. } = grid;
+    let Grid {
+        rows, cols, step, ..
+    } = grid;
     let row = |byte: u64| byte / cols.max(1);
     let end = row((span.start + span.len).saturating_sub(1)) + 1;
     row(span.start) / step * step..end.checked_next_multiple_of(step).unwrap_or(rows).min(rows)
@@ -134,7 +165,12 @@ impl Decoder for Derived {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
         let spans = self.inner.inputs(rows.clone());
         let (mut ready, mut left) = (Vec::with_capacity(spans.len()), inputs);
         for span in &spans {
@@ -147,7 +183,8 @@ impl Decoder for Derived {
                     let grid = view.grid();
                     let rows = rows_of(grid, span);
                     let count = view.inputs(rows.clone()).len();
-                    let mut bytes = super::scratch((rows.end - rows.start) as usize, grid.cols as usize)?;
+                    let mut bytes =
+                        super::scratch((rows.end - rows.start) as usize, grid.cols as usize)?;
                     let skipped = span.start - rows.start * grid.cols;
                     view.make(rows, &left[..count], &mut bytes)?;
                     ready.push(Ready::Made(bytes, skipped as usize));
@@ -156,7 +193,19 @@ impl Decoder for Derived {
             };
             left = &left[count..];
         }
-        let inputs: Vec<_> = ready.iter().zip(&spans).map(|(ready, span)| ready.strip(span)).collect();
-        self.inner.decode(Parts { shared, inputs: &inputs, rows, dtype }, out)
+        let inputs: Vec<_> = ready
+            .iter()
+            .zip(&spans)
+            .map(|(ready, span)| ready.strip(span))
+            .collect();
+        self.inner.decode(
+            Parts {
+                shared,
+                inputs: &inputs,
+                rows,
+                dtype,
+            },
+            out,
+        )
     }
 }

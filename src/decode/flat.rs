@@ -55,7 +55,10 @@ pub(crate) enum PerGroup {
 
 impl Decoder for Flat {
     fn grid(&self) -> Grid {
-        Grid { step: self.group, ..Grid::new(self.elements, 1) }
+        Grid {
+            step: self.group,
+            ..Grid::new(self.elements, 1)
+        }
     }
 
     fn shared(&self) -> Spans {
@@ -64,7 +67,10 @@ impl Decoder for Flat {
             PerGroup::Nested { map, .. } => Some(Span::run(map, 0..256 * 4)),
             PerGroup::Stored { .. } | PerGroup::Negated { .. } => None,
         };
-        table.into_iter().chain(self.per_group().filter_map(map)).collect()
+        table
+            .into_iter()
+            .chain(self.per_group().filter_map(map))
+            .collect()
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
@@ -76,9 +82,17 @@ impl Decoder for Flat {
                     let item = dtype.bits() / 8;
                     spans.push(Span::run(part, groups.start * item..groups.end * item));
                 }
-                PerGroup::Nested { codes, scales, block, .. } => {
+                PerGroup::Nested {
+                    codes,
+                    scales,
+                    block,
+                    ..
+                } => {
                     spans.push(Span::run(codes, groups.clone()));
-                    spans.push(Span::run(scales, groups.start / block * 4..groups.end.div_ceil(block) * 4));
+                    spans.push(Span::run(
+                        scales,
+                        groups.start / block * 4..groups.end.div_ceil(block) * 4,
+                    ));
                 }
             }
         }
@@ -91,7 +105,12 @@ impl Decoder for Flat {
 
     #[allow(clippy::cast_possible_truncation)] // sizes of what is in memory
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
         let (mut shared, mut inputs) = (shared.iter(), inputs.iter());
         let value = match (self.table, shared.as_slice()) {
             (Some(_), [table, ..]) => {
@@ -103,7 +122,12 @@ impl Decoder for Flat {
         let groups = self.groups(&rows);
         let mut numbers = |kind: &PerGroup| kind.read(&mut shared, &mut inputs, &groups);
         let scales = numbers(&self.scales)?;
-        let zeros = self.zeros.as_ref().map(&mut numbers).transpose()?.unwrap_or_default();
+        let zeros = self
+            .zeros
+            .as_ref()
+            .map(&mut numbers)
+            .transpose()?
+            .unwrap_or_default();
         let item = dtype.bits() / 8;
         let (mut out, mut first) = (out, 0);
         for (run, codes) in self.codes.runs(rows).zip(inputs) {
@@ -122,8 +146,19 @@ impl Decoder for Flat {
             };
             // planes begin where groups do
             let skipped = (first / self.group) as usize;
-            let zeros = if zeros.is_empty() { &zeros } else { &zeros[skipped..] };
-            kernel::rows(&geometry, codes.bytes, &scales[skipped..], zeros, dtype, now)?;
+            let zeros = if zeros.is_empty() {
+                &zeros
+            } else {
+                &zeros[skipped..]
+            };
+            kernel::rows(
+                &geometry,
+                codes.bytes,
+                &scales[skipped..],
+                zeros,
+                dtype,
+                now,
+            )?;
             (out, first) = (behind, first + count);
         }
         Ok(())
@@ -152,14 +187,29 @@ impl PerGroup {
         let mut next = || inputs.next().map_or(&[][..], |strip| strip.bytes);
         match *self {
             Self::Stored { dtype, .. } => to_f32(dtype, next()),
-            Self::Negated { dtype, .. } => Ok(to_f32(dtype, next())?.into_iter().map(|z| -z).collect()),
-            Self::Nested { block, offset, dtype, .. } => {
-                let map = to_f32(Dtype::F32, shared.next().map_or(&[][..], |strip| strip.bytes))?;
+            Self::Negated { dtype, .. } => {
+                Ok(to_f32(dtype, next())?.into_iter().map(|z| -z).collect())
+            }
+            Self::Nested {
+                block,
+                offset,
+                dtype,
+                ..
+            } => {
+                let map = to_f32(
+                    Dtype::F32,
+                    shared.next().map_or(&[][..], |strip| strip.bytes),
+                )?;
                 let (codes, scales) = (next(), to_f32(Dtype::F32, next())?);
                 let before = groups.start / block;
-                let product =
-                    |(group, code): (u64, &u8)| map[usize::from(*code)] * scales[(group / block - before) as usize];
-                added((groups.start..).zip(codes).map(product).collect(), offset, dtype)
+                let product = |(group, code): (u64, &u8)| {
+                    map[usize::from(*code)] * scales[(group / block - before) as usize]
+                };
+                added(
+                    (groups.start..).zip(codes).map(product).collect(),
+                    offset,
+                    dtype,
+                )
             }
         }
     }
@@ -168,10 +218,19 @@ impl PerGroup {
 /// Numbers and another, each rounded to this dtype before they are added and after, as PyTorch adds to them in place.
 fn added(numbers: Vec<f32>, other: f32, dtype: Dtype) -> Result<Vec<f32>> {
     if dtype == Dtype::F64 {
-        return Ok(numbers.into_iter().map(|x| (f64::from(x) + f64::from(other)) as f32).collect());
+        return Ok(numbers
+            .into_iter()
+            .map(|x| (f64::from(x) + f64::from(other)) as f32)
+            .collect());
     }
     let other = rounded(vec![other], dtype)?[0];
-    rounded(rounded(numbers, dtype)?.into_iter().map(|x| x + other).collect(), dtype)
+    rounded(
+        rounded(numbers, dtype)?
+            .into_iter()
+            .map(|x| x + other)
+            .collect(),
+        dtype,
+    )
 }
 
 fn rounded(numbers: Vec<f32>, dtype: Dtype) -> Result<Vec<f32>> {
@@ -186,6 +245,9 @@ fn rounded(numbers: Vec<f32>, dtype: Dtype) -> Result<Vec<f32>> {
 
 /// What 16 codes are worth.
 fn table16(bytes: &[u8]) -> Result<Value> {
-    let values: Result<Box<[f32; 16]>, _> = to_f32(Dtype::F32, bytes)?.into_boxed_slice().try_into();
-    Ok(Value::Table(values.map_err(|_| Error::malformed("a table of other than 16 values"))?))
+    let values: Result<Box<[f32; 16]>, _> =
+        to_f32(Dtype::F32, bytes)?.into_boxed_slice().try_into();
+    Ok(Value::Table(values.map_err(|_| {
+        Error::malformed("a table of other than 16 values")
+    })?))
 }

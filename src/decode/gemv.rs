@@ -30,19 +30,34 @@ impl Decoder for Gemv {
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
         let run = |part, bytes: u64| Span::run(part, rows.start * bytes..rows.end * bytes);
-        Spans::from_iter([run(CODES, self.cols / 2), run(1, self.room * self.scales.bits() / 8), run(2, self.room / 2)])
+        Spans::from_iter([
+            run(CODES, self.cols / 2),
+            run(1, self.room * self.scales.bits() / 8),
+            run(2, self.room / 2),
+        ])
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
         let Parts { inputs, dtype, .. } = parts;
         let (groups, room) = (self.cols.div_ceil(self.group) as usize, self.room as usize);
         let scales = to_f32(self.scales, inputs[1].bytes)?;
-        let scales: Vec<f32> = scales.chunks(room).flat_map(|row| &row[..groups]).copied().collect();
+        let scales: Vec<f32> = scales
+            .chunks(room)
+            .flat_map(|row| &row[..groups])
+            .copied()
+            .collect();
         let words = inputs[2].bytes.as_chunks::<4>().0;
         let codes = |row: &[[u8; 4]]| -> Vec<u8> {
-            row.iter().flat_map(|word| kernel::eight_codes(*word, false)).take(groups).collect()
+            row.iter()
+                .flat_map(|word| kernel::eight_codes(*word, false))
+                .take(groups)
+                .collect()
         };
-        let zeros: Vec<f32> = words.chunks(room / 8).flat_map(codes).map(f32::from).collect();
+        let zeros: Vec<f32> = words
+            .chunks(room / 8)
+            .flat_map(codes)
+            .map(f32::from)
+            .collect();
         let geometry = Rows {
             cols: self.cols as usize,
             stride: self.cols as usize / 2,
@@ -54,6 +69,13 @@ impl Decoder for Gemv {
             rows_per_matrix: self.rows as usize,
             first: 0,
         };
-        Ok(kernel::rows(&geometry, inputs[0].bytes, &scales, &zeros, dtype, out)?)
+        Ok(kernel::rows(
+            &geometry,
+            inputs[0].bytes,
+            &scales,
+            &zeros,
+            dtype,
+            out,
+        )?)
     }
 }

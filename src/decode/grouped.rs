@@ -100,13 +100,22 @@ impl Decoder for Grouped {
     fn grid(&self) -> Grid {
         // what each column has of its own is made ready once for several rows
         let least = if self.groups().0 == 1 { 8 } else { 1 };
-        Grid { least, ..Grid::new(self.rows, self.cols) }
+        Grid {
+            least,
+            ..Grid::new(self.rows, self.cols)
+        }
     }
 
     fn shared(&self) -> Spans {
         let mut spans = Spans::new();
-        if let Scales::Times(_, global) | Scales::Over(_, global) | Scales::TimesShare(_, global, _) = &self.scales {
-            spans.push(Span::run(global.part, 0..global.count * global.dtype.bits() / 8));
+        if let Scales::Times(_, global)
+        | Scales::Over(_, global)
+        | Scales::TimesShare(_, global, _) = &self.scales
+        {
+            spans.push(Span::run(
+                global.part,
+                0..global.count * global.dtype.bits() / 8,
+            ));
         }
         spans
     }
@@ -119,13 +128,25 @@ impl Decoder for Grouped {
         if let Zeros::Stored(factors) = &self.zeros {
             spans.push(factors.span(&rows, self.cols, self.matrix_rows));
         }
-        if let Zeros::PackedRows { part, packing, bits, words, groups } = self.zeros {
+        if let Zeros::PackedRows {
+            part,
+            packing,
+            bits,
+            words,
+            groups,
+        } = self.zeros
+        {
             let words = self.packed_rows(packing, bits, words).words(&rows);
-            spans.push(Span::run(part, words.start * groups * 4..words.end * groups * 4));
+            spans.push(Span::run(
+                part,
+                words.start * groups * 4..words.end * groups * 4,
+            ));
         }
         let bytes = self.codes.row_bytes;
         spans.extend(
-            self.codes.runs(rows).map(|run| Span::run(CODES, run.stored.start * bytes..run.stored.end * bytes)),
+            self.codes
+                .runs(rows)
+                .map(|run| Span::run(CODES, run.stored.start * bytes..run.stored.end * bytes)),
         );
         spans
     }
@@ -142,7 +163,12 @@ impl Decoder for Grouped {
 impl Grouped {
     /// Makes the rows, past the caches if there is room to make them in.
     fn make(&self, parts: Parts<'_>, mut room: Option<&mut Vec<u8>>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
         let mut inputs = inputs.iter();
         let scales = self.scales(shared, &mut inputs, &rows)?;
         let zeros = self.zeros(&mut inputs, &rows, &scales)?;
@@ -150,8 +176,17 @@ impl Grouped {
         let (group, rows_per_factor) = self.groups();
         // what a whole stack shares does not begin anew with its matrices
         let stack = rows_per_factor == u64::MAX;
-        let matrix_rows = if stack { usize::MAX } else { self.matrix_rows as usize };
-        let factors = Factors { part: 0, dtype: Dtype::F32, rows: rows_per_factor, cols: group };
+        let matrix_rows = if stack {
+            usize::MAX
+        } else {
+            self.matrix_rows as usize
+        };
+        let factors = Factors {
+            part: 0,
+            dtype: Dtype::F32,
+            rows: rows_per_factor,
+            cols: group,
+        };
         let in_front = factors.factor_rows(&rows, self.matrix_rows).start;
         let (mut out, mut first) = (out, rows.start);
         for (run, codes) in self.codes.runs(rows.clone()).zip(inputs) {
@@ -171,13 +206,31 @@ impl Grouped {
             // some of the run's rows, so many behind its first
             let mut some = |skipped: usize, made: &mut [u8]| {
                 let start = first + skipped as u64;
-                let theirs = factors.factor_rows(&(start..start + (made.len() / row_bytes) as u64), self.matrix_rows);
+                let theirs = factors.factor_rows(
+                    &(start..start + (made.len() / row_bytes) as u64),
+                    self.matrix_rows,
+                );
                 let at = |row: u64| (row - in_front) as usize * geometry.groups();
                 let theirs = at(theirs.start)..at(theirs.end);
-                let zeros = if zeros.is_empty() { &zeros[..] } else { &zeros[theirs.clone()] };
-                geometry.first = if stack { 0 } else { (start % self.matrix_rows) as usize };
+                let zeros = if zeros.is_empty() {
+                    &zeros[..]
+                } else {
+                    &zeros[theirs.clone()]
+                };
+                geometry.first = if stack {
+                    0
+                } else {
+                    (start % self.matrix_rows) as usize
+                };
                 let codes = &codes.bytes[skipped * geometry.stride..];
-                Ok(kernel::rows(&geometry, codes, &scales[theirs], zeros, dtype, made)?)
+                Ok(kernel::rows(
+                    &geometry,
+                    codes,
+                    &scales[theirs],
+                    zeros,
+                    dtype,
+                    made,
+                )?)
             };
             match &mut room {
                 None => some(0, now)?,
@@ -207,8 +260,14 @@ impl Grouped {
         let Some(factors) = self.scales.factors() else {
             let (group, rows_per_factor) = self.groups();
             // as many as there are zero points
-            let zeros = Factors { part: 0, dtype: Dtype::F32, rows: rows_per_factor, cols: group };
-            let count = zeros.factor_rows(rows, self.matrix_rows).count() as u64 * self.cols.div_ceil(group);
+            let zeros = Factors {
+                part: 0,
+                dtype: Dtype::F32,
+                rows: rows_per_factor,
+                cols: group,
+            };
+            let count = zeros.factor_rows(rows, self.matrix_rows).count() as u64
+                * self.cols.div_ceil(group);
             return Ok(vec![1.0; count as usize]);
         };
         let bytes = inputs.next().map_or(&[][..], |strip| strip.bytes);
@@ -224,8 +283,14 @@ impl Grouped {
         let per_matrix = self.matrix_rows.div_ceil(factors.rows).max(1);
         let first = factors.factor_rows(rows, self.matrix_rows).start;
         for (row, scales) in (first..).zip(scales.chunks_mut(per_row.max(1))) {
-            let global = globals[if globals.len() == 1 { 0 } else { (row / per_matrix) as usize }] / share;
-            scales.iter_mut().for_each(|s| *s = if divide { *s / global } else { *s * global });
+            let global = globals[if globals.len() == 1 {
+                0
+            } else {
+                (row / per_matrix) as usize
+            }] / share;
+            scales
+                .iter_mut()
+                .for_each(|s| *s = if divide { *s / global } else { *s * global });
         }
         Ok(scales)
     }
@@ -240,17 +305,32 @@ impl Grouped {
         match &self.zeros {
             Zeros::None => Ok(Vec::new()),
             Zeros::All(zero) => Ok(vec![*zero; scales.len()]),
-            Zeros::Stored(factors) => to_f32(factors.dtype, inputs.next().map_or(&[][..], |s| s.bytes)),
-            Zeros::PackedRows { packing, bits, groups, words, .. } => {
+            Zeros::Stored(factors) => {
+                to_f32(factors.dtype, inputs.next().map_or(&[][..], |s| s.bytes))
+            }
+            Zeros::PackedRows {
+                packing,
+                bits,
+                groups,
+                words,
+                ..
+            } => {
                 let table = inputs.next().map_or(&[][..], |s| s.bytes);
-                Ok(self.packed_rows(*packing, *bits, *words).codes(table, rows, *groups as usize))
+                Ok(self
+                    .packed_rows(*packing, *bits, *words)
+                    .codes(table, rows, *groups as usize))
             }
         }
     }
 
     fn packed_rows(&self, packing: Packing, bits: u32, words: u64) -> PackedRows {
         let matrices = (self.rows / self.matrix_rows).max(1);
-        PackedRows { packing, bits, rows: self.matrix_rows, words: words / matrices }
+        PackedRows {
+            packing,
+            bits,
+            rows: self.matrix_rows,
+            words: words / matrices,
+        }
     }
 }
 
@@ -275,20 +355,33 @@ pub(super) struct Run {
 impl Codes {
     /// Each row has its own bytes.
     pub(crate) fn new(packing: Packing, value: Value, row_bytes: u64) -> Self {
-        Self { packing, value, row_bytes, planes: None }
+        Self {
+            packing,
+            value,
+            row_bytes,
+            planes: None,
+        }
     }
 
     /// These rows, plane by plane.
     pub(super) fn runs(&self, rows: Range<u64>) -> impl Iterator<Item = Run> + '_ {
-        let stored = self.planes.as_ref().map_or(u64::MAX, |planes| planes.stored);
+        let stored = self
+            .planes
+            .as_ref()
+            .map_or(u64::MAX, |planes| planes.stored);
         let planes = rows.start / stored..rows.end.div_ceil(stored);
         planes.map(move |plane| {
             let base = plane * stored;
             let packing = match &self.planes {
-                Some(planes) => Packing::Plane(planes.word, planes.shifts[plane as usize], planes.bits),
+                Some(planes) => {
+                    Packing::Plane(planes.word, planes.shifts[plane as usize], planes.bits)
+                }
                 None => self.packing,
             };
-            Run { stored: rows.start.max(base) - base..(rows.end - base).min(stored), packing }
+            Run {
+                stored: rows.start.max(base) - base..(rows.end - base).min(stored),
+                packing,
+            }
         })
     }
 }

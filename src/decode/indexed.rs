@@ -34,19 +34,43 @@ impl Decoder for Indexed {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
-        let (index, shared) = shared.split_last().expect("the indices were asked for last");
-        let index: Vec<i32> = index.bytes.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
+        let (index, shared) = shared
+            .split_last()
+            .expect("the indices were asked for last");
+        let index: Vec<i32> = index
+            .bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| i32::from_le_bytes(*b))
+            .collect();
         if index.contains(&-1) {
-            return self.inner.decode(Parts { shared, inputs, rows, dtype }, out);
+            return self.inner.decode(
+                Parts {
+                    shared,
+                    inputs,
+                    rows,
+                    dtype,
+                },
+                out,
+            );
         }
         let (inner, mut left) = (&self.inner, inputs.iter());
         let scales = inner.scales(shared, &mut left, &rows)?;
         let zeros = inner.zeros(&mut left, &rows, &scales)?;
         let groups = inner.cols.div_ceil(inner.groups().0) as usize;
-        let index: Option<Vec<usize>> =
-            index.iter().map(|&g| usize::try_from(g).ok().filter(|&g| g < groups)).collect();
-        let index = index.ok_or_else(|| Error::malformed(format!("a group index is not one of {groups}")))?;
+        let index: Option<Vec<usize>> = index
+            .iter()
+            .map(|&g| usize::try_from(g).ok().filter(|&g| g < groups))
+            .collect();
+        let index = index
+            .ok_or_else(|| Error::malformed(format!("a group index is not one of {groups}")))?;
         let codes = left.next().expect("the codes were asked for last").bytes;
         let cols = inner.cols as usize;
         let geometry = Rows {
@@ -64,7 +88,11 @@ impl Decoder for Indexed {
         kernel::rows(&geometry, codes, &[1.0], &[], Dtype::F32, &mut values)?;
         for (r, row) in values.chunks_mut(cols * 4).enumerate() {
             let scales = &scales[r * groups..][..groups];
-            let zeros = if zeros.is_empty() { None } else { Some(&zeros[r * groups..][..groups]) };
+            let zeros = if zeros.is_empty() {
+                None
+            } else {
+                Some(&zeros[r * groups..][..groups])
+            };
             for (cell, &g) in row.as_chunks_mut::<4>().0.iter_mut().zip(&index) {
                 let value = f32::from_le_bytes(*cell) - zeros.map_or(0.0, |zeros| zeros[g]);
                 *cell = (value * scales[g]).to_le_bytes();

@@ -46,13 +46,22 @@ impl PackedRows {
         for row in rows.clone() {
             let unit = self.start(row);
             if std::mem::replace(&mut at, unit) != unit {
-                let words = words[(unit - first) as usize * groups..].chunks(groups).take(step as usize);
+                let words = words[(unit - first) as usize * groups..]
+                    .chunks(groups)
+                    .take(step as usize);
                 for (w, words) in words.enumerate() {
-                    columns.iter_mut().zip(words).for_each(|(c, word)| c[4 * w..][..4].copy_from_slice(word));
+                    columns
+                        .iter_mut()
+                        .zip(words)
+                        .for_each(|(c, word)| c[4 * w..][..4].copy_from_slice(word));
                 }
             }
             let i = (row % self.rows % per_unit) as usize;
-            codes.extend(columns.iter().map(|c| f32::from(kernel::code(self.packing, self.bits, c, i))));
+            codes.extend(
+                columns
+                    .iter()
+                    .map(|c| f32::from(kernel::code(self.packing, self.bits, c, i))),
+            );
         }
         codes
     }

@@ -16,7 +16,10 @@ pub(crate) struct Paired {
 
 impl Decoder for Paired {
     fn grid(&self) -> Grid {
-        Grid { step: 2, ..self.inner.grid() }
+        Grid {
+            step: 2,
+            ..self.inner.grid()
+        }
     }
 
     fn shared(&self) -> Spans {
@@ -26,20 +29,37 @@ impl Decoder for Paired {
     fn inputs(&self, rows: Range<u64>) -> Spans {
         let inner = &self.inner;
         let mut spans = Spans::new();
-        spans.extend(inner.scales.factors().map(|f| f.span(&rows, inner.cols, inner.matrix_rows)));
-        spans.push(Span::run(CODES, rows.start / 2 * inner.cols..rows.end.div_ceil(2) * inner.cols));
+        spans.extend(
+            inner
+                .scales
+                .factors()
+                .map(|f| f.span(&rows, inner.cols, inner.matrix_rows)),
+        );
+        spans.push(Span::run(
+            CODES,
+            rows.start / 2 * inner.cols..rows.end.div_ceil(2) * inner.cols,
+        ));
         spans
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
         let (inner, mut left) = (&self.inner, inputs.iter());
         let scales = inner.scales(shared, &mut left, &rows)?;
         let codes = left.next().expect("the codes were asked for last").bytes;
         let cols = inner.cols as usize;
         let group = inner.groups().0.min(inner.cols) as usize;
         let factor = |row: u64| match inner.scales.factors() {
-            Some(factors) => factors.factor_rows(&(row..row + 1), inner.matrix_rows).start,
+            Some(factors) => {
+                factors
+                    .factor_rows(&(row..row + 1), inner.matrix_rows)
+                    .start
+            }
             None => 0,
         };
         let row_bytes = (inner.cols * dtype.bits() / 8) as usize;

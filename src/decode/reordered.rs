@@ -31,11 +31,28 @@ impl Decoder for Reordered {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
         let (codes, factors) = inputs.split_last().expect("the codes were asked for last");
         let codes = self.order.undone(codes.bytes);
-        let inputs: Vec<_> = factors.iter().copied().chain([Strip::whole(&codes)]).collect();
-        self.inner.decode(Parts { shared, inputs: &inputs, rows, dtype }, out)
+        let inputs: Vec<_> = factors
+            .iter()
+            .copied()
+            .chain([Strip::whole(&codes)])
+            .collect();
+        self.inner.decode(
+            Parts {
+                shared,
+                inputs: &inputs,
+                rows,
+                dtype,
+            },
+            out,
+        )
     }
 }
 
@@ -54,7 +71,10 @@ pub(crate) struct PerRow {
 
 impl View for PerRow {
     fn grid(&self) -> Grid {
-        Grid { step: self.per_item, ..Grid::new(self.rows, 1) }
+        Grid {
+            step: self.per_item,
+            ..Grid::new(self.rows, 1)
+        }
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
@@ -68,7 +88,11 @@ impl View for PerRow {
         for (row, out) in out.iter_mut().enumerate() {
             let code = kernel::code(Packing::Stream(bits), bits, &codes, row);
             let negative = self.signed && code >> (bits - 1) == 1;
-            *out = if negative { code | u8::MAX << bits } else { code };
+            *out = if negative {
+                code | u8::MAX << bits
+            } else {
+                code
+            };
         }
         Ok(())
     }

@@ -31,17 +31,42 @@ impl Decoder for Rescaled {
     fn inputs(&self, rows: Range<u64>) -> Spans {
         let (part, dtype) = self.factor;
         let (item, mut spans) = (dtype.bits() / 8, self.inner.inputs(rows.clone()));
-        spans.push(Span::run(part, if self.by_row { rows.start * item..rows.end * item } else { 0..item }));
+        spans.push(Span::run(
+            part,
+            if self.by_row {
+                rows.start * item..rows.end * item
+            } else {
+                0..item
+            },
+        ));
         spans
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
-        let (factors, inputs) = inputs.split_last().expect("the factors were asked for last");
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
+        let (factors, inputs) = inputs
+            .split_last()
+            .expect("the factors were asked for last");
         let factors = to_f32(self.factor.1, factors.bytes)?;
-        let (count, row) = ((rows.end - rows.start) as usize, self.inner.grid().cols as usize * 4);
+        let (count, row) = (
+            (rows.end - rows.start) as usize,
+            self.inner.grid().cols as usize * 4,
+        );
         let mut values = scratch(count, row)?;
-        self.inner.decode(Parts { shared, inputs, rows, dtype: Dtype::F32 }, &mut values)?;
+        self.inner.decode(
+            Parts {
+                shared,
+                inputs,
+                rows,
+                dtype: Dtype::F32,
+            },
+            &mut values,
+        )?;
         for (cells, factor) in values.chunks_exact_mut(row).zip(factors.iter().cycle()) {
             for cell in cells.as_chunks_mut::<4>().0 {
                 *cell = (f32::from_le_bytes(*cell) * factor).to_le_bytes();

@@ -46,22 +46,35 @@ pub(crate) enum Nibbles {
 impl Shuffled {
     /// Columns of a tile.
     pub(crate) fn wide(made: &Nibbles) -> u64 {
-        if matches!(made, Nibbles::Kept) { 16 } else { 32 }
+        if matches!(made, Nibbles::Kept) {
+            16
+        } else {
+            32
+        }
     }
 
     /// The number of the nibble.
     fn at(&self, r: usize, c: usize) -> usize {
         match self.made {
             Nibbles::Kept => r % 8 * 32 + r / 8 + c % 2 * 4 + c / 2 % 4 * 8 + c / 8 * 2,
-            Nibbles::LookedUp { .. } => r % 8 * 64 + r / 8 * 4 + c % 4 + c / 4 % 4 * 16 + c / 16 * 8,
+            Nibbles::LookedUp { .. } => {
+                r % 8 * 64 + r / 8 * 4 + c % 4 + c / 4 % 4 * 16 + c / 16 * 8
+            }
         }
     }
 }
 
 impl View for Shuffled {
     fn grid(&self) -> Grid {
-        let row = if matches!(self.made, Nibbles::Kept) { self.cols / 2 } else { self.cols };
-        Grid { step: HIGH, ..Grid::new(self.rows, row) }
+        let row = if matches!(self.made, Nibbles::Kept) {
+            self.cols / 2
+        } else {
+            self.cols
+        };
+        Grid {
+            step: HIGH,
+            ..Grid::new(self.rows, row)
+        }
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
@@ -71,12 +84,24 @@ impl View for Shuffled {
             let (row, count) = (wide / 2, rows.end - rows.start);
             let start = matrix * self.matrix_rows * self.cols / 2 + rows.start * row;
             let (len, stride) = (count * row, self.matrix_rows * row);
-            spans.push(self.place.of(Span { part: 0, start, len, count: self.cols / wide, stride }));
+            spans.push(self.place.of(Span {
+                part: 0,
+                start,
+                len,
+                count: self.cols / wide,
+                stride,
+            }));
             if let Nibbles::LookedUp { products, group } = self.made {
                 let groups = self.cols / group;
                 let start = (matrix * groups * self.matrix_rows + rows.start) * 8;
                 let (len, stride) = (count * 8, self.matrix_rows * 8);
-                spans.push(products.of(Span { part: 0, start, len, count: groups, stride }));
+                spans.push(products.of(Span {
+                    part: 0,
+                    start,
+                    len,
+                    count: groups,
+                    stride,
+                }));
             }
         }
         spans
@@ -85,12 +110,21 @@ impl View for Shuffled {
     fn make(&self, rows: Range<u64>, inputs: &[Strip<'_>], out: &mut [u8]) -> Result<()> {
         let wide = Self::wide(&self.made) as usize;
         let (high, row) = (HIGH as usize, self.grid().cols as usize);
-        let per_piece = if matches!(self.made, Nibbles::Kept) { 1 } else { 2 };
+        let per_piece = if matches!(self.made, Nibbles::Kept) {
+            1
+        } else {
+            2
+        };
         let mut out = out;
-        for ((_, rows), strips) in pieces(rows, self.matrix_rows).zip(inputs.chunks_exact(per_piece)) {
+        for ((_, rows), strips) in
+            pieces(rows, self.matrix_rows).zip(inputs.chunks_exact(per_piece))
+        {
             let (now, behind) = out.split_at_mut((rows.end - rows.start) as usize * row);
             for (i, out) in now.chunks_exact_mut(row).enumerate() {
-                for (t, out) in out.chunks_exact_mut(row * wide / self.cols as usize).enumerate() {
+                for (t, out) in out
+                    .chunks_exact_mut(row * wide / self.cols as usize)
+                    .enumerate()
+                {
                     let tile = &strips[0].run(t)[i / high * high * wide / 2..];
                     let code = |c: usize| {
                         let at = self.at(i % high, c);
@@ -98,12 +132,17 @@ impl View for Shuffled {
                     };
                     match self.made {
                         Nibbles::Kept => {
-                            out.iter_mut().enumerate().for_each(|(c, out)| *out = code(2 * c) | code(2 * c + 1) << 4);
+                            out.iter_mut()
+                                .enumerate()
+                                .for_each(|(c, out)| *out = code(2 * c) | code(2 * c + 1) << 4);
                         }
                         Nibbles::LookedUp { group, .. } => {
                             for (c, out) in out.iter_mut().enumerate() {
                                 let products = strips[1].run((t * wide + c) / group as usize);
-                                *out = worth(code(c), products[i * 8..][..8].as_array().expect("eight bytes"));
+                                *out = worth(
+                                    code(c),
+                                    products[i * 8..][..8].as_array().expect("eight bytes"),
+                                );
                             }
                         }
                     }

@@ -32,7 +32,9 @@ impl Decoder for Smoothed {
 
     fn shared(&self) -> Spans {
         let (mut spans, cols) = (self.inner.shared(), self.inner.grid().cols);
-        let whole = |(part, dtype): (usize, Dtype), rows| Span::run(part, 0..rows * cols * dtype.bits() / 8);
+        let whole = |(part, dtype): (usize, Dtype), rows| {
+            Span::run(part, 0..rows * cols * dtype.bits() / 8)
+        };
         spans.extend(self.columns.map(|columns| whole(columns, 1)));
         spans.extend(self.low_rank.as_ref().map(|low| whole(low.a, low.rank)));
         spans
@@ -40,7 +42,12 @@ impl Decoder for Smoothed {
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
         let mut spans = self.inner.inputs(rows.clone());
-        if let Some(LowRank { rank, b: (part, dtype), .. }) = self.low_rank {
+        if let Some(LowRank {
+            rank,
+            b: (part, dtype),
+            ..
+        }) = self.low_rank
+        {
             let row = rank * dtype.bits() / 8;
             spans.push(Span::run(part, rows.start * row..rows.end * row));
         }
@@ -48,7 +55,12 @@ impl Decoder for Smoothed {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { shared, inputs, rows, dtype } = parts;
+        let Parts {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
         let cols = self.inner.grid().cols as usize;
         let own = usize::from(self.columns.is_some()) + usize::from(self.low_rank.is_some());
         let (shared, mine) = shared.split_at(shared.len() - own);
@@ -59,7 +71,15 @@ impl Decoder for Smoothed {
             (None, _) => Vec::new(),
         };
         let mut values = scratch((rows.end - rows.start) as usize, cols * 4)?;
-        self.inner.decode(Parts { shared, inputs, rows, dtype: Dtype::F32 }, &mut values)?;
+        self.inner.decode(
+            Parts {
+                shared,
+                inputs,
+                rows,
+                dtype: Dtype::F32,
+            },
+            &mut values,
+        )?;
         if let Some(low) = &self.low_rank {
             let a = to_f32(low.a.1, mine.next().map_or(&[][..], |s| s.bytes))?;
             let b = to_f32(low.b.1, b[0].bytes)?;

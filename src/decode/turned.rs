@@ -48,7 +48,8 @@ impl Order {
             Self::Natural => codes.to_vec(),
             Self::Awq => natural(codes).collect(),
             Self::HighFirst => {
-                let turned = |byte: &u8| (0..4).fold(0, |all, i| all | (byte >> (2 * i) & 3) << (6 - 2 * i));
+                let turned =
+                    |byte: &u8| (0..4).fold(0, |all, i| all | (byte >> (2 * i) & 3) << (6 - 2 * i));
                 codes.iter().map(turned).collect()
             }
         }
@@ -94,26 +95,48 @@ impl Turned {
     }
 
     fn bytes(&self, codes: u64) -> u64 {
-        self.packing.row_bytes(codes).expect("part of a stored line")
+        self.packing
+            .row_bytes(codes)
+            .expect("part of a stored line")
     }
 
     /// Numbers of `bytes` each, one for each group of these codes.
     fn factors(&self, part: usize, bytes: u64, matrix: u64, codes: &Range<u64>) -> Span {
         let (lines, stride) = (self.factor_lines(), self.along / self.group * bytes);
-        let (start, end) = (codes.start / self.group * bytes, codes.end / self.group * bytes);
-        Span { part, start: matrix * lines * stride + start, len: end - start, count: lines, stride }
+        let (start, end) = (
+            codes.start / self.group * bytes,
+            codes.end / self.group * bytes,
+        );
+        Span {
+            part,
+            start: matrix * lines * stride + start,
+            len: end - start,
+            count: lines,
+            stride,
+        }
     }
 
     fn packed(&self, part: usize, lines: u64, matrix: u64, codes: &Range<u64>) -> Span {
         let stride = self.bytes(self.along);
         let (start, end) = (self.bytes(codes.start), self.bytes(codes.end));
-        Span { part, start: matrix * lines * stride + start, len: end - start, count: lines, stride }
+        Span {
+            part,
+            start: matrix * lines * stride + start,
+            len: end - start,
+            count: lines,
+            stride,
+        }
     }
 }
 
 impl Decoder for Turned {
     fn grid(&self) -> Grid {
-        Grid { rows: self.matrices * self.along, cols: self.lines, step: self.step(), least: LEAST }
+        Grid {
+            rows: self.matrices * self.along,
+            cols: self.lines,
+            step: self.step(),
+            least: LEAST,
+        }
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
@@ -126,8 +149,12 @@ impl Decoder for Turned {
             spans.push(self.factors(part, bytes, matrix, &codes));
             match self.zeros {
                 Side::None => {}
-                Side::Packed(part) => spans.push(self.packed(part, self.factor_lines(), matrix, &codes)),
-                Side::Stored(part, dtype) => spans.push(self.factors(part, dtype.bits() / 8, matrix, &codes)),
+                Side::Packed(part) => {
+                    spans.push(self.packed(part, self.factor_lines(), matrix, &codes))
+                }
+                Side::Stored(part, dtype) => {
+                    spans.push(self.factors(part, dtype.bits() / 8, matrix, &codes))
+                }
             }
             spans.push(self.packed(CODES, self.lines, matrix, &codes));
         }
@@ -135,7 +162,12 @@ impl Decoder for Turned {
     }
 
     fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()> {
-        let Parts { inputs, rows, dtype, .. } = parts;
+        let Parts {
+            inputs,
+            rows,
+            dtype,
+            ..
+        } = parts;
         let (mut inputs, mut out) = (inputs.iter(), out);
         let mut next = || inputs.next().expect("as many as were asked for");
         let (lines, item) = (self.lines as usize, dtype.bits() as usize / 8);
@@ -146,12 +178,13 @@ impl Decoder for Turned {
             let scales = match self.scales {
                 Factor::Stored(_, dtype, over) => {
                     let mut scales = self.numbers(next(), |line| to_f32(dtype, line))?;
-                    over.into_iter().for_each(|over| scales.iter_mut().for_each(|scale| *scale *= over));
+                    over.into_iter()
+                        .for_each(|over| scales.iter_mut().for_each(|scale| *scale *= over));
                     scales
                 }
-                Factor::HalfExponents(_) => {
-                    self.numbers(next(), |line| Ok(line.iter().map(|e| half_exponent(*e)).collect()))?
-                }
+                Factor::HalfExponents(_) => self.numbers(next(), |line| {
+                    Ok(line.iter().map(|e| half_exponent(*e)).collect())
+                })?,
             };
             let zeros = match self.zeros {
                 Side::None => Vec::new(),
@@ -159,8 +192,21 @@ impl Decoder for Turned {
                 Side::Stored(_, dtype) => self.numbers(next(), |line| to_f32(dtype, line))?,
             };
             let mut made = scratch(lines, count * item)?;
-            let form = if zeros.is_empty() { Form::Scale } else { Form::ZeroScale };
-            self.lines(next(), count, form, (self.group, self.line_group), &scales, &zeros, dtype, &mut made)?;
+            let form = if zeros.is_empty() {
+                Form::Scale
+            } else {
+                Form::ZeroScale
+            };
+            self.lines(
+                next(),
+                count,
+                form,
+                (self.group, self.line_group),
+                &scales,
+                &zeros,
+                dtype,
+                &mut made,
+            )?;
             match item {
                 2 => turn::<2>(&made, count, lines, now),
                 _ => turn::<4>(&made, count, lines, now),
@@ -172,7 +218,11 @@ impl Decoder for Turned {
 
 impl Turned {
     /// Numbers that lie one by one, line behind line.
-    fn numbers(&self, strip: &Strip<'_>, read: impl Fn(&[u8]) -> Result<Vec<f32>>) -> Result<Vec<f32>> {
+    fn numbers(
+        &self,
+        strip: &Strip<'_>,
+        read: impl Fn(&[u8]) -> Result<Vec<f32>>,
+    ) -> Result<Vec<f32>> {
         let mut numbers = Vec::new();
         for line in 0..self.factor_lines() as usize {
             numbers.extend(read(strip.run(line))?);
@@ -184,8 +234,22 @@ impl Turned {
     fn unpacked(&self, strip: &Strip<'_>, count: usize) -> Result<Vec<f32>> {
         let lines = self.factor_lines() as usize;
         let mut made = scratch(lines, count * 4)?;
-        self.lines(strip, count, Form::Scale, (u64::MAX, u64::MAX), &[1.0], &[], Dtype::F32, &mut made)?;
-        Ok(made.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+        self.lines(
+            strip,
+            count,
+            Form::Scale,
+            (u64::MAX, u64::MAX),
+            &[1.0],
+            &[],
+            Dtype::F32,
+            &mut made,
+        )?;
+        Ok(made
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| f32::from_le_bytes(*b))
+            .collect())
     }
 
     /// Codes of some lines into elements.
@@ -214,11 +278,30 @@ impl Turned {
             first: 0,
         };
         if self.order == Order::Natural {
-            return Ok(kernel::rows(&geometry, strip.bytes, scales, zeros, dtype, out)?);
+            return Ok(kernel::rows(
+                &geometry,
+                strip.bytes,
+                scales,
+                zeros,
+                dtype,
+                out,
+            )?);
         }
         let lines = out.len() / (count * dtype.bits() as usize / 8).max(1);
-        let codes: Vec<u8> = (0..lines).flat_map(|line| self.order.undone(strip.run(line))).collect();
-        Ok(kernel::rows(&Rows { stride: strip.len, ..geometry }, &codes, scales, zeros, dtype, out)?)
+        let codes: Vec<u8> = (0..lines)
+            .flat_map(|line| self.order.undone(strip.run(line)))
+            .collect();
+        Ok(kernel::rows(
+            &Rows {
+                stride: strip.len,
+                ..geometry
+            },
+            &codes,
+            scales,
+            zeros,
+            dtype,
+            out,
+        )?)
     }
 }
 
@@ -233,7 +316,11 @@ fn natural(words: &[u8]) -> impl Iterator<Item = u8> + '_ {
 
 /// 2^(e - 128).
 pub(super) fn half_exponent(e: u8) -> f32 {
-    if e == 0 { f32::from_bits(0x0020_0000) } else { e8m0(e - 1) }
+    if e == 0 {
+        f32::from_bits(0x0020_0000)
+    } else {
+        e8m0(e - 1)
+    }
 }
 
 /// Lines of `count` items into rows of as many items as there are lines.
@@ -257,7 +344,10 @@ mod tests {
     #[test]
     fn half_exponents_are_exact_to_both_ends() {
         for e in 0..=255u8 {
-            assert!(f64::from(half_exponent(e)) == 2f64.powi(i32::from(e) - 128), "{e}");
+            assert!(
+                f64::from(half_exponent(e)) == 2f64.powi(i32::from(e) - 128),
+                "{e}"
+            );
         }
     }
 

@@ -22,7 +22,10 @@ impl View for Ue5m3 {
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
-        Spans::from_iter([self.place.of(Span::run(0, rows.start * self.groups..rows.end * self.groups))])
+        Spans::from_iter([self.place.of(Span::run(
+            0,
+            rows.start * self.groups..rows.end * self.groups,
+        ))])
     }
 
     fn make(&self, _: Range<u64>, inputs: &[Strip<'_>], out: &mut [u8]) -> Result<()> {
@@ -49,8 +52,11 @@ mod tests {
     fn values_are_those_of_the_definition() {
         for code in 0..255u8 {
             let (exponent, mantissa) = (i32::from(code >> 3), f64::from(code & 7) / 8.0);
-            let value =
-                if exponent == 0 { mantissa * 2f64.powi(-14) } else { (1.0 + mantissa) * 2f64.powi(exponent - 15) };
+            let value = if exponent == 0 {
+                mantissa * 2f64.powi(-14)
+            } else {
+                (1.0 + mantissa) * 2f64.powi(exponent - 15)
+            };
             assert!(f64::from(ue5m3(code)) == value, "{code}");
         }
         assert!(ue5m3(255).is_nan());

@@ -25,7 +25,10 @@ pub(crate) struct Transposed {
 
 impl View for Transposed {
     fn grid(&self) -> Grid {
-        Grid::new(self.rows, self.groups * (self.factor.end - self.factor.start))
+        Grid::new(
+            self.rows,
+            self.groups * (self.factor.end - self.factor.start),
+        )
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
@@ -34,7 +37,13 @@ impl View for Transposed {
             .map(|(matrix, rows)| {
                 let start = matrix * self.lines * line + rows.start * self.entry;
                 let len = (rows.end - rows.start) * self.entry;
-                self.place.of(Span { part: 0, start, len, count: self.groups, stride: line })
+                self.place.of(Span {
+                    part: 0,
+                    start,
+                    len,
+                    count: self.groups,
+                    stride: line,
+                })
             })
             .collect()
     }
@@ -46,7 +55,11 @@ impl View for Transposed {
         for ((_, rows), strip) in pieces(rows, self.matrix_rows).zip(inputs) {
             let (now, behind) = out.split_at_mut((rows.end - rows.start) as usize * row_bytes);
             for g in 0..groups {
-                for (entry, row) in strip.run(g).chunks_exact(entry).zip(now.chunks_exact_mut(row_bytes)) {
+                for (entry, row) in strip
+                    .run(g)
+                    .chunks_exact(entry)
+                    .zip(now.chunks_exact_mut(row_bytes))
+                {
                     row[g * factor.len()..][..factor.len()].copy_from_slice(&entry[factor.clone()]);
                 }
             }
@@ -57,10 +70,16 @@ impl View for Transposed {
 }
 
 /// The parts of some rows, one for each matrix of so many: its number, and rows from where to where.
-pub(super) fn pieces(rows: Range<u64>, matrix_rows: u64) -> impl Iterator<Item = (u64, Range<u64>)> {
+pub(super) fn pieces(
+    rows: Range<u64>,
+    matrix_rows: u64,
+) -> impl Iterator<Item = (u64, Range<u64>)> {
     (rows.start / matrix_rows..rows.end.div_ceil(matrix_rows)).map(move |m| {
         let base = m * matrix_rows;
-        (m, rows.start.max(base) - base..(rows.end - base).min(matrix_rows))
+        (
+            m,
+            rows.start.max(base) - base..(rows.end - base).min(matrix_rows),
+        )
     })
 }
 
@@ -80,7 +99,9 @@ const BLOCK: u64 = 512;
 impl Swizzled {
     /// Bytes of so many rows with so many scales; `None` if they do not fit in 64 bits.
     pub(crate) fn bytes(rows: u64, groups: u64) -> Option<u64> {
-        rows.div_ceil(128).checked_mul(groups.div_ceil(4))?.checked_mul(BLOCK)
+        rows.div_ceil(128)
+            .checked_mul(groups.div_ceil(4))?
+            .checked_mul(BLOCK)
     }
 }
 
@@ -91,7 +112,10 @@ impl View for Swizzled {
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
         let high = self.groups.div_ceil(4) * BLOCK;
-        Spans::from_iter([self.place.of(Span::run(0, rows.start / 128 * high..rows.end.div_ceil(128) * high))])
+        Spans::from_iter([self.place.of(Span::run(
+            0,
+            rows.start / 128 * high..rows.end.div_ceil(128) * high,
+        ))])
     }
 
     fn make(&self, rows: Range<u64>, inputs: &[Strip<'_>], out: &mut [u8]) -> Result<()> {
@@ -99,7 +123,10 @@ impl View for Swizzled {
         for (row, out) in rows.zip(out.chunks_exact_mut(groups)) {
             let block = (row / 128 - first) * self.groups.div_ceil(4);
             let at = (block * BLOCK + row % 32 * 16 + row % 128 / 32 * 4) as usize;
-            for (four, out) in inputs[0].bytes[at..].chunks(BLOCK as usize).zip(out.chunks_mut(4)) {
+            for (four, out) in inputs[0].bytes[at..]
+                .chunks(BLOCK as usize)
+                .zip(out.chunks_mut(4))
+            {
                 out.copy_from_slice(&four[..out.len()]);
             }
         }
@@ -134,21 +161,34 @@ impl View for Tiled {
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
         let tile = self.room * 4;
-        Spans::from_iter([self
-            .place
-            .of(Span::run(0, self.tile(rows.start) * tile..(self.tile(rows.end - 1) + 1) * tile))])
+        Spans::from_iter([self.place.of(Span::run(
+            0,
+            self.tile(rows.start) * tile..(self.tile(rows.end - 1) + 1) * tile,
+        ))])
     }
 
     fn make(&self, rows: Range<u64>, inputs: &[Strip<'_>], out: &mut [u8]) -> Result<()> {
-        let (first, tile, words) = (self.tile(rows.start), self.room as usize * 4, self.inner as usize / 2);
+        let (first, tile, words) = (
+            self.tile(rows.start),
+            self.room as usize * 4,
+            self.inner as usize / 2,
+        );
         for (row, out) in rows.zip(out.chunks_exact_mut(self.room as usize / 2)) {
             let tile = &inputs[0].bytes[(self.tile(row) - first) as usize * tile..][..tile];
             let line = (row % self.matrix_rows % 8) as usize * 4;
-            for (lines, out) in tile.chunks_exact(32 * words * 4).zip(out.chunks_exact_mut(words * 16)) {
+            for (lines, out) in tile
+                .chunks_exact(32 * words * 4)
+                .zip(out.chunks_exact_mut(words * 16))
+            {
                 for l in 0..4 {
                     let line = &lines[(line + l) * words * 4..][..words * 4];
-                    for ([a, b, c, d], out) in line.as_chunks().0.iter().zip(out.chunks_exact_mut(16)) {
-                        let (even, odd) = ([a & 15, a >> 4, b & 15, b >> 4], [c & 15, c >> 4, d & 15, d >> 4]);
+                    for ([a, b, c, d], out) in
+                        line.as_chunks().0.iter().zip(out.chunks_exact_mut(16))
+                    {
+                        let (even, odd) = (
+                            [a & 15, a >> 4, b & 15, b >> 4],
+                            [c & 15, c >> 4, d & 15, d >> 4],
+                        );
                         for (i, (even, odd)) in even.into_iter().zip(odd).enumerate() {
                             out[l + 4 * i] = even | odd << 4;
                         }
@@ -173,17 +213,26 @@ pub(crate) struct Woven {
 
 impl View for Woven {
     fn grid(&self) -> Grid {
-        Grid { step: 4, ..Grid::new(self.rows, self.cols / 2) }
+        Grid {
+            step: 4,
+            ..Grid::new(self.rows, self.cols / 2)
+        }
     }
 
     fn inputs(&self, rows: Range<u64>) -> Spans {
         let row = self.cols / 2;
-        Spans::from_iter([self.place.of(Span::run(0, rows.start * row..rows.end * row))])
+        Spans::from_iter([self
+            .place
+            .of(Span::run(0, rows.start * row..rows.end * row))])
     }
 
     fn make(&self, _: Range<u64>, inputs: &[Strip<'_>], out: &mut [u8]) -> Result<()> {
         let row = self.cols as usize / 2;
-        for (four, out) in inputs[0].bytes.chunks_exact(4 * row).zip(out.chunks_exact_mut(4 * row)) {
+        for (four, out) in inputs[0]
+            .bytes
+            .chunks_exact(4 * row)
+            .zip(out.chunks_exact_mut(4 * row))
+        {
             for (k, block) in four.as_chunks::<128>().0.iter().enumerate() {
                 for (i, half) in block.as_chunks::<16>().0.iter().enumerate() {
                     let to = i / 2 * row + k * 32 + i % 2 * 16;

@@ -21,11 +21,18 @@ impl Failure {
     /// Keeps the first; those of other threads follow from stopping.
     pub(crate) fn tell(&self, error: Error) {
         self.seen.store(true, Ordering::Relaxed);
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
     }
 
     /// The outcome of the run.
     pub(crate) fn outcome(&self) -> Result<()> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+        self.first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .map_or(Ok(()), Err)
     }
 }

@@ -11,7 +11,11 @@ pub(crate) const STEP: usize = 16 << 20;
 
 /// Whether to go on, as a result.
 pub(crate) fn unless_stopped(flow: ControlFlow<()>) -> Result<()> {
-    if flow.is_break() { Err(Error::new(ErrorKind::Cancelled)) } else { Ok(()) }
+    if flow.is_break() {
+        Err(Error::new(ErrorKind::Cancelled))
+    } else {
+        Ok(())
+    }
 }
 
 /// What the workers of a run share.
@@ -24,12 +28,21 @@ pub(crate) struct Course<'w> {
 
 impl<'w> Course<'w> {
     pub(crate) fn new(watch: Watch<'w>) -> Self {
-        Self { watch, failure: Failure::default(), done: AtomicU64::new(0) }
+        Self {
+            watch,
+            failure: Failure::default(),
+            done: AtomicU64::new(0),
+        }
     }
 
     /// One of the things that are worked at, of so many bytes.
     pub(crate) fn begin(&self, nbytes: u64) -> Pace<'_, 'w> {
-        Pace { course: self, nbytes, come: 0, worked: 0 }
+        Pace {
+            course: self,
+            nbytes,
+            come: 0,
+            worked: 0,
+        }
     }
 
     /// So many bytes more are there: tells it now and then, and stops where someone asked for it.
@@ -42,7 +55,11 @@ impl<'w> Course<'w> {
     pub(crate) fn flow(&self) -> ControlFlow<()> {
         // what others failed at ends this too
         let ask = || self.watch.ask(self.done.load(Ordering::Relaxed));
-        if self.failure.is_seen() { ControlFlow::Break(()) } else { ask() }
+        if self.failure.is_seen() {
+            ControlFlow::Break(())
+        } else {
+            ask()
+        }
     }
 
     /// All is done.
@@ -84,7 +101,11 @@ impl Pace<'_, '_> {
     /// Something was done with so many bytes more: asks after every step whether to go on.
     pub(crate) fn work(&mut self, bytes: usize) -> Result<()> {
         self.worked = self.worked.saturating_add(bytes);
-        if self.worked < STEP { Ok(()) } else { unless_stopped(self.flow()) }
+        if self.worked < STEP {
+            Ok(())
+        } else {
+            unless_stopped(self.flow())
+        }
     }
 
     /// Copies bytes of it, in front of which are so many others.

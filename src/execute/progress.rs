@@ -27,12 +27,20 @@ pub(crate) struct Watch<'w> {
 
 impl<'w> Watch<'w> {
     pub(crate) fn new(total: u64, callback: Callback<'w>) -> Self {
-        Self { total, next: AtomicU64::new(0), callback: Mutex::new(callback) }
+        Self {
+            total,
+            next: AtomicU64::new(0),
+            callback: Mutex::new(callback),
+        }
     }
 
     /// Tells that so many bytes are done, unless that was told a moment ago.
     pub(crate) fn tell(&self, done: u64) -> ControlFlow<()> {
-        if done < self.next.load(Ordering::Relaxed) { ControlFlow::Continue(()) } else { self.call(done, false) }
+        if done < self.next.load(Ordering::Relaxed) {
+            ControlFlow::Continue(())
+        } else {
+            self.call(done, false)
+        }
     }
 
     /// Tells it whatever was told: by who works at or waits for one thing for long.
@@ -42,21 +50,30 @@ impl<'w> Watch<'w> {
 
     fn call(&self, done: u64, again: bool) -> ControlFlow<()> {
         // who finds it taken goes on: another thread is telling
-        let Ok(mut callback) = self.callback.try_lock() else { return ControlFlow::Continue(()) };
+        let Ok(mut callback) = self.callback.try_lock() else {
+            return ControlFlow::Continue(());
+        };
         let next = self.next.load(Ordering::Relaxed);
         if done < next && !again {
             return ControlFlow::Continue(());
         }
         // others were faster since this was counted; what was told is not taken back
         let done = done.max(next.saturating_sub(EVERY));
-        self.next.store(done.saturating_add(EVERY), Ordering::Relaxed);
-        callback(Progress { done, total: self.total })
+        self.next
+            .store(done.saturating_add(EVERY), Ordering::Relaxed);
+        callback(Progress {
+            done,
+            total: self.total,
+        })
     }
 
     pub(crate) fn finish(&self) {
         if let Ok(mut callback) = self.callback.lock() {
             // nothing is left to stop
-            let _ = callback(Progress { done: self.total, total: self.total });
+            let _ = callback(Progress {
+                done: self.total,
+                total: self.total,
+            });
         }
     }
 }

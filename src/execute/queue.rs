@@ -25,7 +25,12 @@ const LARGE: u64 = 64 << 20;
 
 pub(super) enum Piece {
     /// These rows.
-    Tile { tile: Tile, number: u64, start: u64, nbytes: usize },
+    Tile {
+        tile: Tile,
+        number: u64,
+        start: u64,
+        nbytes: usize,
+    },
     /// A whole output, from its first element to its last.
     Whole,
 }
@@ -49,12 +54,21 @@ impl<'r> Queue<'r> {
     pub(super) fn new(plan: &'r Plan, room: Option<Vec<&'r mut [u8]>>) -> Self {
         let large = plan.nbytes() >= LARGE;
         let room = room.map(|room| {
-            let lent = |bytes: &'r mut [u8]| Lent { past: large && there::is_there(bytes), bytes };
+            let lent = |bytes: &'r mut [u8]| Lent {
+                past: large && there::is_there(bytes),
+                bytes,
+            };
             let mut room = room.into_iter().map(lent).collect::<Vec<_>>().into_iter();
             let first = room.next();
             (room, first)
         });
-        Self { plan, job: 0, end: plan.jobs.len(), tile: 0, room }
+        Self {
+            plan,
+            job: 0,
+            end: plan.jobs.len(),
+            tile: 0,
+            room,
+        }
     }
 
     /// Lets pieces of the jobs in front of this one be taken, and no others.
@@ -69,7 +83,11 @@ impl<'r> Queue<'r> {
             let Work::Tiles { decoder, rows } = &job.work else {
                 let out = self.room.as_mut().and_then(|(_, left)| left.take());
                 self.next_job();
-                return Some(Item { job: number, piece: Piece::Whole, out });
+                return Some(Item {
+                    job: number,
+                    piece: Piece::Whole,
+                    out,
+                });
             };
             let grid = decoder.grid();
             if self.tile >= grid.tiles(*rows) {
@@ -85,10 +103,22 @@ impl<'r> Queue<'r> {
             let out = self.room.as_mut().and_then(|(_, left)| {
                 let Lent { bytes, past } = left.take()?;
                 let (out, behind) = bytes.split_at_mut(nbytes);
-                *left = Some(Lent { bytes: behind, past });
+                *left = Some(Lent {
+                    bytes: behind,
+                    past,
+                });
                 Some(Lent { bytes: out, past })
             });
-            return Some(Item { job: number, piece: Piece::Tile { tile, number: tile_number, start, nbytes }, out });
+            return Some(Item {
+                job: number,
+                piece: Piece::Tile {
+                    tile,
+                    number: tile_number,
+                    start,
+                    nbytes,
+                },
+                out,
+            });
         }
     }
 

@@ -34,7 +34,10 @@ struct Place {
 impl Reads {
     /// Those of the jobs from `start` on, as many as make a list: at least one job.
     pub(super) fn of(plan: &Plan, catalog: &Catalog, start: usize) -> Self {
-        let mut reads = Self { jobs: start..start, ..Self::default() };
+        let mut reads = Self {
+            jobs: start..start,
+            ..Self::default()
+        };
         for job in &plan.jobs[start..] {
             reads.add(job, catalog);
             reads.jobs.end += 1;
@@ -52,7 +55,12 @@ impl Reads {
     fn add(&mut self, job: &Job, catalog: &Catalog) {
         let first = self.list.len();
         let Work::Tiles { decoder, rows } = &job.work else {
-            return self.places.push(Place { first, shared: 0, parts: 0, inputs: 0 });
+            return self.places.push(Place {
+                first,
+                shared: 0,
+                parts: 0,
+                inputs: 0,
+            });
         };
         let shared = decoder.shared();
         let (mut inputs, mut strided) = (0, vec![false; job.parts.len()]);
@@ -60,19 +68,39 @@ impl Reads {
         let listed = decoder.grid().tiles(*rows) <= TILES;
         for tile in job.tiles().take_while(|_| listed) {
             inputs = inputs.max(tile.inputs.len());
-            tile.inputs.iter().filter(|span| !is_run(span)).for_each(|span| strided[span.part] = true);
+            tile.inputs
+                .iter()
+                .filter(|span| !is_run(span))
+                .for_each(|span| strided[span.part] = true);
         }
-        self.list.extend(shared.iter().map(|span| range(job, catalog, span)));
-        self.list.extend(job.parts.iter().zip(strided).map(|(part, strided)| {
-            let info = &catalog.tensors()[part.tensor];
-            let whole = strided && addressable(info) && info.bytes.len <= WHOLE;
-            if whole { info.bytes } else { ByteRange { len: 0, ..info.bytes } }
-        }));
+        self.list
+            .extend(shared.iter().map(|span| range(job, catalog, span)));
+        self.list
+            .extend(job.parts.iter().zip(strided).map(|(part, strided)| {
+                let info = &catalog.tensors()[part.tensor];
+                let whole = strided && addressable(info) && info.bytes.len <= WHOLE;
+                if whole {
+                    info.bytes
+                } else {
+                    ByteRange {
+                        len: 0,
+                        ..info.bytes
+                    }
+                }
+            }));
         for tile in job.tiles().take_while(|_| listed) {
             let runs = tile.inputs.iter().map(|span| range(job, catalog, span));
-            self.list.extend(runs.chain(std::iter::repeat(ByteRange::default())).take(inputs));
+            self.list.extend(
+                runs.chain(std::iter::repeat(ByteRange::default()))
+                    .take(inputs),
+            );
         }
-        self.places.push(Place { first, shared: shared.len(), parts: job.parts.len(), inputs });
+        self.places.push(Place {
+            first,
+            shared: shared.len(),
+            parts: job.parts.len(),
+            inputs,
+        });
     }
 
     fn place(&self, job: usize) -> &Place {
@@ -88,10 +116,21 @@ fn is_run(span: &Span) -> bool {
 fn range(job: &Job, catalog: &Catalog, span: &Span) -> ByteRange {
     let info = &catalog.tensors()[job.parts[span.part].tensor];
     let len = span.nbytes().filter(|_| addressable(info) && is_run(span));
-    let inside = |len: u64| span.start.checked_add(len).is_some_and(|end| end <= info.bytes.len);
+    let inside = |len: u64| {
+        span.start
+            .checked_add(len)
+            .is_some_and(|end| end <= info.bytes.len)
+    };
     match len.filter(|&len| inside(len)) {
-        Some(len) => ByteRange { file: info.bytes.file, start: info.bytes.start + span.start, len },
-        None => ByteRange { len: 0, ..info.bytes },
+        Some(len) => ByteRange {
+            file: info.bytes.file,
+            start: info.bytes.start + span.start,
+            len,
+        },
+        None => ByteRange {
+            len: 0,
+            ..info.bytes
+        },
     }
 }
 
@@ -107,7 +146,11 @@ pub(super) struct Route<'r, 'c> {
 impl<'c> Route<'_, 'c> {
     fn take(&self, read: usize) -> crate::Result<Option<Chunk<'c>>> {
         let take = || self.feed.take_watched(read, &mut |_| (self.flow)());
-        if self.reads.list[read].len == 0 { Ok(None) } else { take().map(Some) }
+        if self.reads.list[read].len == 0 {
+            Ok(None)
+        } else {
+            take().map(Some)
+        }
     }
 
     /// What all tiles of a job share.
@@ -122,7 +165,12 @@ impl<'c> Route<'_, 'c> {
     }
 
     /// An input of a tile.
-    pub(super) fn input(&self, job: usize, tile: u64, number: usize) -> crate::Result<Option<Chunk<'c>>> {
+    pub(super) fn input(
+        &self,
+        job: usize,
+        tile: u64,
+        number: usize,
+    ) -> crate::Result<Option<Chunk<'c>>> {
         let place = self.reads.place(job);
         if number >= place.inputs {
             return Ok(None);
@@ -133,12 +181,22 @@ impl<'c> Route<'_, 'c> {
 
     /// Tells of a span that is lent or read without the loader.
     pub(super) fn beside(&self, info: &TensorInfo, span: &Span) {
-        let reach = span.reach().filter(|reach| span.start.saturating_add(*reach) <= info.bytes.len);
+        let reach = span
+            .reach()
+            .filter(|reach| span.start.saturating_add(*reach) <= info.bytes.len);
         let Some(reach) = reach else { return }; // that it is longer than its tensor is told where it is read
-        let (count, len) = if span.stride > span.len { (span.count, span.len) } else { (1, reach) };
+        let (count, len) = if span.stride > span.len {
+            (span.count, span.len)
+        } else {
+            (1, reach)
+        };
         for i in 0..count {
             let start = info.bytes.start + span.start + i * span.stride;
-            self.feed.beside(ByteRange { file: info.bytes.file, start, len });
+            self.feed.beside(ByteRange {
+                file: info.bytes.file,
+                start,
+                len,
+            });
         }
     }
 

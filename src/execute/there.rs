@@ -6,7 +6,12 @@
 #[cfg(target_os = "linux")]
 pub(super) fn is_there(memory: &[u8]) -> bool {
     let page = rustix::param::page_size();
-    let Some(middle) = memory.get(memory.len() / 2..).filter(|behind| !behind.is_empty()) else { return false };
+    let Some(middle) = memory
+        .get(memory.len() / 2..)
+        .filter(|behind| !behind.is_empty())
+    else {
+        return false;
+    };
     let at = middle.as_ptr().map_addr(|address| address / page * page);
     let mut there = 0;
     // SAFETY: a page is asked about, not touched, and what is said of it is one byte.
@@ -30,7 +35,10 @@ mod tests {
         let middle = memory.len() / 2;
         memory[middle] = 1;
         assert!(is_there(&memory));
-        assert!(!is_there(&memory[memory.len() / 4 * 3..]), "huge pages end before");
+        assert!(
+            !is_there(&memory[memory.len() / 4 * 3..]),
+            "huge pages end before"
+        );
         assert!(!is_there(&[]));
     }
 }

@@ -8,14 +8,19 @@ const SHARE: u64 = 256 << 10;
 /// So many threads; as many as there are cores for 0.
 pub(crate) fn threads(asked: usize) -> usize {
     /// Asked once: the answer takes a look into half a dozen files of the control groups, longer than a small load.
-    static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+    static CORES: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
     if asked == 0 { *CORES } else { asked }
 }
 
 /// So many threads; for 0 as many as there are cores, and as so many bytes are worth.
 pub(crate) fn threads_for(asked: usize, bytes: u64) -> usize {
     let worth = usize::try_from(bytes / SHARE).unwrap_or(usize::MAX).max(1);
-    if asked == 0 { threads(0).min(worth) } else { asked }
+    if asked == 0 {
+        threads(0).min(worth)
+    } else {
+        asked
+    }
 }
 
 #[cfg(test)]

@@ -46,7 +46,11 @@ impl Archive {
     pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
         let place = end::find(cursor)?;
         let end = place.at + place.size;
-        let mut entries = Vec::with_capacity(usize::try_from(place.count).unwrap_or(usize::MAX).min(1 << 10));
+        let mut entries = Vec::with_capacity(
+            usize::try_from(place.count)
+                .unwrap_or(usize::MAX)
+                .min(1 << 10),
+        );
         cursor.seek(place.at);
         cursor.expect(place.size);
         while cursor.pos() < end {
@@ -57,12 +61,19 @@ impl Archive {
         }
         let found = entries.len() as u64;
         if found & place.count_mask != place.count & place.count_mask {
-            let what = format!("the zip directory announces {} members and lists {found}", place.count);
+            let what = format!(
+                "the zip directory announces {} members and lists {found}",
+                place.count
+            );
             return Err(cursor.malformed(what));
         }
         unique(&entries)?;
         let ends = ends(&entries, place.at)?;
-        let mut archive = Self { entries, ends, aligned: false };
+        let mut archive = Self {
+            entries,
+            ends,
+            aligned: false,
+        };
         archive.aligned = archive.is_aligned();
         Ok(archive)
     }
@@ -107,7 +118,10 @@ impl Archive {
         let mut count = 0;
         for (row, entry) in self.entries.iter().enumerate() {
             if entry.has_descriptor() && entry.packed > 0 {
-                if !self.before_descriptor(row).is_some_and(|start| start.is_multiple_of(TORCH_ALIGNMENT)) {
+                if !self
+                    .before_descriptor(row)
+                    .is_some_and(|start| start.is_multiple_of(TORCH_ALIGNMENT))
+                {
                     return false;
                 }
                 count += 1;
@@ -142,7 +156,11 @@ impl Archive {
         Ok(Member {
             bytes: ByteRange::new(start, entry.packed),
             inflated: entry.inflated,
-            guard: Guard::ZipLocal { at: entry.header_at, name: entry.name.clone(), crc32 },
+            guard: Guard::ZipLocal {
+                at: entry.header_at,
+                name: entry.name.clone(),
+                crc32,
+            },
         })
     }
 
@@ -181,10 +199,16 @@ fn stored<'s>(cursor: &Cursor<'s>, member: &Member, what: &str) -> Result<Cow<'s
     let beyond = || Error::malformed(format!("{what} is larger than memory")).at(at);
     let [from, to] = [at, end].map(usize::try_from);
     if let Some(bytes) = cursor.in_memory() {
-        let lent = from.ok().zip(to.ok()).and_then(|(from, to)| bytes.get(from..to));
+        let lent = from
+            .ok()
+            .zip(to.ok())
+            .and_then(|(from, to)| bytes.get(from..to));
         return lent.map(Cow::Borrowed).ok_or_else(beyond);
     }
-    cursor.budget().memory(member.bytes.len, what).map_err(|e| e.at(at))?;
+    cursor
+        .budget()
+        .memory(member.bytes.len, what)
+        .map_err(|e| e.at(at))?;
     let mut out = vec![0; usize::try_from(member.bytes.len).map_err(|_| beyond())?];
     read_exact_at(cursor.source(), at, &mut out).map_err(|e| Error::from(e).at(at))?;
     Ok(Cow::Owned(out))
@@ -194,17 +218,34 @@ fn stored<'s>(cursor: &Cursor<'s>, member: &Member, what: &str) -> Result<Cow<'s
 fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> {
     let at = member.bytes.start;
     let claimed = usize::try_from(member.inflated).unwrap_or(usize::MAX);
-    let mut content = Content::new(RangeReader::new(cursor.source(), at, member.bytes.len), true);
+    let mut content = Content::new(
+        RangeReader::new(cursor.source(), at, member.bytes.len),
+        true,
+    );
     let mut out = Vec::new();
     loop {
-        let step = out.len().clamp(4 << 10, 4 << 20).min((claimed - out.len()).saturating_add(1));
-        cursor.budget().memory(step as u64, what).map_err(|e| e.at(at))?;
-        let n = (&mut content).take(step as u64).read_to_end(&mut out).map_err(|e| match e.kind() {
-            ErrorKind::InvalidInput => Error::malformed(format!("{what} does not inflate: {e}")).at(at),
-            _ => Error::from(e).at(at),
-        })?;
+        let step = out
+            .len()
+            .clamp(4 << 10, 4 << 20)
+            .min((claimed - out.len()).saturating_add(1));
+        cursor
+            .budget()
+            .memory(step as u64, what)
+            .map_err(|e| e.at(at))?;
+        let n = (&mut content)
+            .take(step as u64)
+            .read_to_end(&mut out)
+            .map_err(|e| match e.kind() {
+                ErrorKind::InvalidInput => {
+                    Error::malformed(format!("{what} does not inflate: {e}")).at(at)
+                }
+                _ => Error::from(e).at(at),
+            })?;
         if out.len() > claimed {
-            return Err(Error::malformed(format!("{what} holds more than the {claimed} bytes it claims")).at(at));
+            return Err(Error::malformed(format!(
+                "{what} holds more than the {claimed} bytes it claims"
+            ))
+            .at(at));
         }
         if n < step {
             return Ok(out);
@@ -217,7 +258,10 @@ fn unique(entries: &[Entry]) -> Result<()> {
     let mut names = HashSet::with_capacity(entries.len());
     for entry in entries {
         if !entry.name.ends_with('/') && !names.insert(&*entry.name) {
-            return Err(Error::malformed(format!("two members are named {}", quote(&entry.name))).at(entry.header_at));
+            return Err(
+                Error::malformed(format!("two members are named {}", quote(&entry.name)))
+                    .at(entry.header_at),
+            );
         }
     }
     Ok(())
@@ -231,7 +275,9 @@ fn ends(entries: &[Entry], directory_at: u64) -> Result<Vec<u64>> {
     let mut ends = vec![directory_at; entries.len()];
     for (k, &i) in order.iter().enumerate() {
         let entry = &entries[i];
-        let end = order.get(k + 1).map_or(directory_at, |&next| entries[next].header_at);
+        let end = order
+            .get(k + 1)
+            .map_or(directory_at, |&next| entries[next].header_at);
         let need = entry.earliest().checked_add(entry.packed);
         if need.is_none_or(|need| need > end) {
             return Err(Error::malformed(format!(

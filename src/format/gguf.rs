@@ -8,7 +8,9 @@ mod facts;
 
 use super::{Format, Head};
 use crate::Dtype;
-use crate::catalog::{ByteRange, Catalog, Encoding, Endian, Shape, TensorInfo, elements, quote, repeated};
+use crate::catalog::{
+    ByteRange, Catalog, Encoding, Endian, Shape, TensorInfo, elements, quote, repeated,
+};
 use crate::error::{Error, Result};
 use crate::metadata::{Item, Metadata, Value};
 use crate::source::cursor::Cursor;
@@ -17,7 +19,12 @@ use anamnesis_kernel::{BlockFormat, describe_foreign};
 pub(crate) use array::read as read_array;
 
 /// The GGUF format.
-pub static FORMAT: Format = Format { name: "gguf", extensions: &["gguf"], probe, read };
+pub static FORMAT: Format = Format {
+    name: "gguf",
+    extensions: &["gguf"],
+    probe,
+    read,
+};
 
 const MAGIC: &[u8; 4] = b"GGUF";
 const ALIGNMENT: &str = "general.alignment";
@@ -41,7 +48,10 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         catalog.metadata.push(key, value);
     }
     if let Some(twice) = repeated(catalog.metadata.iter().map(|(key, _)| key)) {
-        return Err(Error::malformed(format!("key {} occurs twice", quote(twice))));
+        return Err(Error::malformed(format!(
+            "key {} occurs twice",
+            quote(twice)
+        )));
     }
     let alignment = alignment(&catalog.metadata)?;
     for _ in 0..tensor_count {
@@ -68,12 +78,22 @@ impl<'c, 's> Reader<'c, 's> {
         let magic: [u8; 4] = cursor.array("the magic number")?;
         if magic != *MAGIC {
             let found = super::sniff::preview(&magic);
-            return Err(Error::malformed(format!("the magic number is {found}, not \"GGUF\"")).at(0));
+            return Err(
+                Error::malformed(format!("the magic number is {found}, not \"GGUF\"")).at(0),
+            );
         }
         let stored = u32::from_le_bytes(cursor.array("the version")?);
         // versions are small: a file whose low half is 0 was written in the other byte order
-        let endian = if stored & 0xffff == 0 { Endian::Big } else { Endian::Little };
-        let version = if endian == Endian::Big { stored.swap_bytes() } else { stored };
+        let endian = if stored & 0xffff == 0 {
+            Endian::Big
+        } else {
+            Endian::Little
+        };
+        let version = if endian == Endian::Big {
+            stored.swap_bytes()
+        } else {
+            stored
+        };
         match version {
             2 | 3 => Ok(Self { cursor, version, endian }),
             1 => Err(Error::unsupported(
@@ -98,7 +118,10 @@ impl<'c, 's> Reader<'c, 's> {
         let n = self.u64(what)?;
         if n > self.cursor.remaining() / least {
             let left = self.cursor.remaining();
-            return Err(Error::malformed(format!("{n} {what} are announced and {left} bytes are left")).at(at));
+            return Err(Error::malformed(format!(
+                "{n} {what} are announced and {left} bytes are left"
+            ))
+            .at(at));
         }
         Ok(n)
     }
@@ -108,7 +131,9 @@ impl<'c, 's> Reader<'c, 's> {
         let at = self.cursor.pos();
         let len = self.u64(what)?;
         if len > NAME_MAX {
-            return Err(Error::malformed(format!("{what} of {len} bytes; {NAME_MAX} are allowed")).at(at));
+            return Err(
+                Error::malformed(format!("{what} of {len} bytes; {NAME_MAX} are allowed")).at(at),
+            );
         }
         self.cursor.budget().memory(len + 16, what)?;
         let bytes = self.cursor.take_long(len, what)?;
@@ -120,7 +145,9 @@ impl<'c, 's> Reader<'c, 's> {
 
     fn key_value(&mut self) -> Result<(Box<str>, Value)> {
         let key = self.name("a key")?;
-        self.cursor.budget().memory(size_of::<Value>() as u64, "metadata")?;
+        self.cursor
+            .budget()
+            .memory(size_of::<Value>() as u64, "metadata")?;
         let at = self.cursor.pos();
         let kind = self.u32("a value's type")?;
         let value = array::value(self.cursor, kind, self.endian);
@@ -132,29 +159,42 @@ impl<'c, 's> Reader<'c, 's> {
         self.cursor.budget().tensors(1)?;
         let name = self.name("a tensor's name")?;
         let at = self.cursor.pos();
-        let bad = |what: String| Error::malformed(format!("tensor {}: {what}", quote(&name))).at(at);
+        let bad =
+            |what: String| Error::malformed(format!("tensor {}: {what}", quote(&name))).at(at);
         let rank = self.u32("a tensor's rank")?;
         if rank > DIMS_MAX {
-            return Err(bad(format!("{rank} dimensions; ggml has at most {DIMS_MAX}")));
+            return Err(bad(format!(
+                "{rank} dimensions; ggml has at most {DIMS_MAX}"
+            )));
         }
         let mut shape = Shape::new();
         for _ in 0..rank {
             let dim = self.u64("a tensor's dimension")?;
             if i64::try_from(dim).is_err() {
-                return Err(bad(format!("a dimension of {dim}, negative as ggml reads it")));
+                return Err(bad(format!(
+                    "a dimension of {dim}, negative as ggml reads it"
+                )));
             }
             shape.push(dim);
         }
         let row = shape.first().copied().unwrap_or(1);
         shape.reverse(); // ggml writes the fastest dimension first
         let kind = self.u32("a tensor's type")?;
-        let encoding = encoding(kind)
-            .ok_or_else(|| Error::unsupported(format!("tensor {}: {}", quote(&name), describe_foreign(kind))).at(at))?;
+        let encoding = encoding(kind).ok_or_else(|| {
+            Error::unsupported(format!(
+                "tensor {}: {}",
+                quote(&name),
+                describe_foreign(kind)
+            ))
+            .at(at)
+        })?;
         if let Encoding::Block(block) = encoding
             && !row.is_multiple_of(u64::from(block.block_len))
         {
             let (len, block) = (block.block_len, block.name);
-            return Err(bad(format!("rows of {row} elements; {block} needs a multiple of {len}")));
+            return Err(bad(format!(
+                "rows of {row} elements; {block} needs a multiple of {len}"
+            )));
         }
         let nbytes = elements(&shape)
             .filter(|&n| i64::try_from(n).is_ok())
@@ -189,9 +229,13 @@ fn alignment(metadata: &Metadata) -> Result<u32> {
         // the specification says 32 bits; any unsigned width that holds a sane number is understood
         Some(&Value::U64(n)) => match u32::try_from(n) {
             Ok(n) if n.is_power_of_two() => Ok(n),
-            _ => Err(Error::malformed(format!("{ALIGNMENT} is {n}, which is not a power of two below 2³²"))),
+            _ => Err(Error::malformed(format!(
+                "{ALIGNMENT} is {n}, which is not a power of two below 2³²"
+            ))),
         },
-        Some(_) => Err(Error::malformed(format!("{ALIGNMENT} is not an unsigned number"))),
+        Some(_) => Err(Error::malformed(format!(
+            "{ALIGNMENT} is not an unsigned number"
+        ))),
     }
 }
 
@@ -202,9 +246,13 @@ fn place(tensors: &mut [TensorInfo], data_at: u64, alignment: u64) -> Result<()>
         let offset = tensor.bytes.start;
         let bad = |what: &str| Error::malformed(format!("tensor {}: {what}", quote(&tensor.name)));
         if !offset.is_multiple_of(alignment) {
-            return Err(bad(&format!("offset {offset} is not a multiple of the alignment {alignment}")));
+            return Err(bad(&format!(
+                "offset {offset} is not a multiple of the alignment {alignment}"
+            )));
         }
-        let start = data_at.checked_add(offset).filter(|s| s.checked_add(tensor.bytes.len).is_some());
+        let start = data_at
+            .checked_add(offset)
+            .filter(|s| s.checked_add(tensor.bytes.len).is_some());
         tensor.bytes.start = start.ok_or_else(|| bad(&format!("offset {offset} does not fit")))?;
     }
     let mut order: Vec<&TensorInfo> = tensors.iter().filter(|t| t.bytes.len > 0).collect();

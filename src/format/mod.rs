@@ -22,7 +22,13 @@ pub(crate) use sniff::{not_tensors, resembles};
 
 /// Every format, in the order they are tried: safetensors before PyTorch, since the length of a header may begin with
 /// the two bytes that a pickle begins with (640 is `80 02`), and what follows tells them apart.
-pub static FORMATS: &[&Format] = &[&gguf::FORMAT, &npy::FORMAT, &npz::FORMAT, &safetensors::FORMAT, &pth::FORMAT];
+pub static FORMATS: &[&Format] = &[
+    &gguf::FORMAT,
+    &npy::FORMAT,
+    &npz::FORMAT,
+    &safetensors::FORMAT,
+    &pth::FORMAT,
+];
 
 /// A container format: how to recognise it and how to read its header.
 pub struct Format {
@@ -57,8 +63,13 @@ impl Format {
 
     /// Whether a file name has one of this format's extensions.
     pub(crate) fn claims(&self, path: &Path) -> bool {
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        self.extensions.iter().any(|e| e.eq_ignore_ascii_case(extension))
+        let extension = path
+            .extension()
+            .and_then(|e| e.to_str())
+            .unwrap_or_default();
+        self.extensions
+            .iter()
+            .any(|e| e.eq_ignore_ascii_case(extension))
     }
 }
 
@@ -82,19 +93,34 @@ pub(crate) fn read_file(
     // Archives are told apart by their members. One that begins with other bytes is tried by its name.
     let maybe_archive = bytes.starts_with(b"PK\x03\x04")
         || bytes.starts_with(b"PK\x05\x06")
-        || (n > 0 && asked.or(claimed).is_some_and(|f| f.name == npz::FORMAT.name));
-    let archive = if maybe_archive { Some(Archive::read(cursor).map_err(|e| e.in_format("zip"))) } else { None };
+        || (n > 0
+            && asked
+                .or(claimed)
+                .is_some_and(|f| f.name == npz::FORMAT.name));
+    let archive = if maybe_archive {
+        Some(Archive::read(cursor).map_err(|e| e.in_format("zip")))
+    } else {
+        None
+    };
     if bytes.starts_with(b"PK")
         && let Some(Err(e)) = archive
     {
         return Err(e);
     }
-    let head = Head { bytes, len: cursor.len(), archive: archive.and_then(Result::ok) };
+    let head = Head {
+        bytes,
+        len: cursor.len(),
+        archive: archive.and_then(Result::ok),
+    };
     let format = match asked.or_else(|| FORMATS.iter().copied().find(|f| (f.probe)(&head))) {
         Some(format) => format,
         None => match (not_tensors(bytes), claimed) {
             // short magic numbers are also lengths, so a header that is cut off can begin with one
-            (Some(_), Some(format)) if bytes.get(8) == Some(&b'{') && format.name == safetensors::FORMAT.name => format,
+            (Some(_), Some(format))
+                if bytes.get(8) == Some(&b'{') && format.name == safetensors::FORMAT.name =>
+            {
+                format
+            }
             (Some(what), _) => return Err(sniff::unknown(what)),
             // the name says what it should be, so that reader says what is wrong with it
             (None, Some(format)) if head.archive.is_none() => format,
@@ -104,8 +130,13 @@ pub(crate) fn read_file(
     cursor.seek(0);
     let mut catalog = (format.read)(cursor, head).map_err(|e| e.in_format(format.name))?;
     let len = cursor.source().finish().map_err(Error::from)?;
-    let checked = catalog.check_extent(len).and_then(|()| catalog.index_names());
+    let checked = catalog
+        .check_extent(len)
+        .and_then(|()| catalog.index_names());
     checked.map_err(|e| e.in_format(format.name))?;
-    catalog.files = vec![crate::catalog::FileInfo { path: path.map(Path::to_owned), nbytes: len }];
+    catalog.files = vec![crate::catalog::FileInfo {
+        path: path.map(Path::to_owned),
+        nbytes: len,
+    }];
     Ok(catalog)
 }

@@ -19,7 +19,12 @@ pub(super) use fault::Fault;
 pub(super) use header::{MAGIC, PRELUDE, Prelude};
 
 /// NPY: one array, without a name.
-pub static FORMAT: Format = Format { name: "npy", extensions: &["npy"], probe, read };
+pub static FORMAT: Format = Format {
+    name: "npy",
+    extensions: &["npy"],
+    probe,
+    read,
+};
 
 /// Said once per file that has an `f1` in it.
 pub(super) const FLOAT8_GUESSED: &str = "the dtype 'f1', which numpy cannot read, is taken to be float8_e5m2: \
@@ -34,15 +39,21 @@ fn probe(head: &Head<'_>) -> bool {
 
 fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let start = cursor.pos();
-    let at_hand = usize::try_from(cursor.remaining()).unwrap_or(PRELUDE).min(PRELUDE);
+    let at_hand = usize::try_from(cursor.remaining())
+        .unwrap_or(PRELUDE)
+        .min(PRELUDE);
     let first = cursor.take(at_hand, "an NPY header")?;
     let prelude = Prelude::read(first).map_err(|fault| fault.error(start, None))?;
     if prelude.text_len > LONG {
-        cursor.budget().memory(prelude.text_len as u64, "an NPY header")?;
+        cursor
+            .budget()
+            .memory(prelude.text_len as u64, "an NPY header")?;
     }
     cursor.seek(start.saturating_add(prelude.text_at as u64));
     let text = cursor.take_long(prelude.text_len as u64, "an NPY header")?;
-    let array = prelude.array(text).map_err(|fault| fault.error(start, None))?;
+    let array = prelude
+        .array(text)
+        .map_err(|fault| fault.error(start, None))?;
     // of a stream the length is found later, and compared then
     if cursor.len().is_some() && array.nbytes > cursor.remaining() {
         return Err(cursor.malformed(format!(
@@ -52,11 +63,19 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         )));
     }
     cursor.budget().tensors(1)?;
-    cursor.budget().memory(array.memory(), "a structured dtype")?;
+    cursor
+        .budget()
+        .memory(array.memory(), "a structured dtype")?;
 
     let mut catalog = Catalog::new(FORMAT.name);
-    catalog.detail("version", Value::Text(format!("{}.0", prelude.major).into()));
-    catalog.detail("order", Value::Text(if array.fortran { "fortran" } else { "c" }.into()));
+    catalog.detail(
+        "version",
+        Value::Text(format!("{}.0", prelude.major).into()),
+    );
+    catalog.detail(
+        "order",
+        Value::Text(if array.fortran { "fortran" } else { "c" }.into()),
+    );
     if array.guessed() {
         catalog.warnings.push(FLOAT8_GUESSED.into());
     }

@@ -16,12 +16,19 @@ use crate::source::cursor::Cursor;
 use opening::{Inflate, Opening};
 
 /// NPZ: a zip archive of arrays. A zip archive without members is one without arrays.
-pub static FORMAT: Format = Format { name: "npz", extensions: &["npz"], probe, read };
+pub static FORMAT: Format = Format {
+    name: "npz",
+    extensions: &["npz"],
+    probe,
+    read,
+};
 
 const SUFFIX: &str = ".npy";
 
 fn probe(head: &Head<'_>) -> bool {
-    let Some(archive) = &head.archive else { return false };
+    let Some(archive) = &head.archive else {
+        return false;
+    };
     let names = || archive.entries.iter().map(|entry| &*entry.name);
     // a PyTorch archive may carry arrays among its extra files
     let torch = || names().any(|name| name == "data.pkl" || name.ends_with("/data.pkl"));
@@ -33,7 +40,11 @@ fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
         Some(archive) => archive,
         None => Archive::read(cursor)?, // asked for by name, and says what is wrong
     };
-    let mut npz = Npz { catalog: Catalog::new(FORMAT.name), inflate: Inflate::default(), strangers: Vec::new() };
+    let mut npz = Npz {
+        catalog: Catalog::new(FORMAT.name),
+        inflate: Inflate::default(),
+        strangers: Vec::new(),
+    };
     for row in 0..archive.entries.len() {
         npz.member(cursor, &archive, row)?;
     }
@@ -78,7 +89,9 @@ impl Npz {
         let fault = |fault: npy::Fault| fault.error(start, Some(&quote(&entry.name)));
         let prelude = Prelude::read(first).map_err(fault)?;
         if prelude.text_len > npy::LONG {
-            cursor.budget().memory(prelude.text_len as u64, "an NPY header")?;
+            cursor
+                .budget()
+                .memory(prelude.text_len as u64, "an NPY header")?;
         }
         let header_len = prelude.text_at + prelude.text_len;
         let header = opening.upto(cursor, &entry.name, header_len)?;
@@ -105,12 +118,27 @@ impl Npz {
             .at(start));
         }
         cursor.budget().tensors(1)?;
-        cursor.budget().memory(array.memory() + (size_of_val(&place) + 2 * entry.name.len()) as u64, "an array")?;
-        if array.guessed() && !self.catalog.warnings.iter().any(|w| w == npy::FLOAT8_GUESSED) {
+        cursor.budget().memory(
+            array.memory() + (size_of_val(&place) + 2 * entry.name.len()) as u64,
+            "an array",
+        )?;
+        if array.guessed()
+            && !self
+                .catalog
+                .warnings
+                .iter()
+                .any(|w| w == npy::FLOAT8_GUESSED)
+        {
             self.catalog.warnings.push(npy::FLOAT8_GUESSED.into());
         }
         let (bytes, packing) = if entry.deflated() {
-            (place.bytes, Packing::Deflate { inflated: place.inflated, skip })
+            (
+                place.bytes,
+                Packing::Deflate {
+                    inflated: place.inflated,
+                    skip,
+                },
+            )
         } else {
             (ByteRange::new(start + skip, array.nbytes), Packing::Raw)
         };
@@ -124,8 +152,13 @@ impl Npz {
 
     fn refuse(&mut self, cursor: &Cursor<'_>, name: &str, reason: &str) -> Result<()> {
         let memory = size_of::<Refused>() + name.len() + reason.len();
-        cursor.budget().memory(memory as u64, "the list of refused members")?;
-        self.catalog.refused.push(Refused { name: name.into(), reason: reason.into() });
+        cursor
+            .budget()
+            .memory(memory as u64, "the list of refused members")?;
+        self.catalog.refused.push(Refused {
+            name: name.into(),
+            reason: reason.into(),
+        });
         Ok(())
     }
 
@@ -133,7 +166,11 @@ impl Npz {
         if self.catalog.tensors.is_empty()
             && let Some(first) = self.catalog.refused.first()
         {
-            let what = format!("no array can be read; of {}: {}", quote(&first.name), first.reason);
+            let what = format!(
+                "no array can be read; of {}: {}",
+                quote(&first.name),
+                first.reason
+            );
             return Err(Error::unsupported(what));
         }
         if let Some(&first) = self.strangers.first() {
@@ -144,8 +181,14 @@ impl Npz {
             };
             self.catalog.warnings.push(what);
         }
-        let deflated = self.catalog.tensors.iter().filter(|t| t.packing != Packing::Raw).count();
-        self.catalog.detail("members", Value::U64(archive.entries.len() as u64));
+        let deflated = self
+            .catalog
+            .tensors
+            .iter()
+            .filter(|t| t.packing != Packing::Raw)
+            .count();
+        self.catalog
+            .detail("members", Value::U64(archive.entries.len() as u64));
         self.catalog.detail("deflated", Value::U64(deflated as u64));
         Ok(self.catalog)
     }

@@ -39,7 +39,10 @@ pub(crate) struct Pickle<'b> {
 /// Reads one pickle from where the cursor stands, and leaves it behind its STOP.
 /// `script`: whether classes of a TorchScript archive (`__torch__.…`) may be named.
 pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'s>> {
-    let heap = Heap::new(cursor.budget(), cursor.len().map_or(0, |_| cursor.remaining()));
+    let heap = Heap::new(
+        cursor.budget(),
+        cursor.len().map_or(0, |_| cursor.remaining()),
+    );
     let mut machine = Machine {
         reader: Reader::new(cursor),
         heap,
@@ -55,14 +58,22 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'
         let at = machine.reader.pos();
         let opcode = machine.reader.opcode()?;
         if fuel == 0 {
-            machine.reader.budget().steps(FUEL, "the pickle's opcodes").map_err(|e| e.at(at))?;
+            machine
+                .reader
+                .budget()
+                .steps(FUEL, "the pickle's opcodes")
+                .map_err(|e| e.at(at))?;
             fuel = FUEL;
         }
         fuel -= 1;
         if opcode == op::STOP {
             let root = machine.pop().map_err(|e| e.at(at))?;
             machine.reader.settled();
-            return Ok(Pickle { heap: machine.heap, root, protocol: machine.protocol });
+            return Ok(Pickle {
+                heap: machine.heap,
+                root,
+                protocol: machine.protocol,
+            });
         }
         machine.step(opcode).map_err(|e| e.at(at))?;
     }
@@ -110,14 +121,25 @@ impl Machine<'_, '_> {
             op::NONE => self.plain(256, Value::None),
             op::NEWTRUE => self.plain(257, Value::Bool(true)),
             op::NEWFALSE => self.plain(258, Value::Bool(false)),
-            op::BININT => self.array().and_then(|b| self.value(Value::Int(i64::from(i32::from_le_bytes(b))))),
-            op::BININT1 => self.u8().and_then(|n| self.plain(usize::from(n), Value::Int(i64::from(n)))),
-            op::BININT2 => self.array().and_then(|b| self.value(Value::Int(i64::from(u16::from_le_bytes(b))))),
-            op::BINFLOAT => self.array().and_then(|b| self.value(Value::Float(f64::from_be_bytes(b)))),
+            op::BININT => self
+                .array()
+                .and_then(|b| self.value(Value::Int(i64::from(i32::from_le_bytes(b))))),
+            op::BININT1 => self
+                .u8()
+                .and_then(|n| self.plain(usize::from(n), Value::Int(i64::from(n)))),
+            op::BININT2 => self
+                .array()
+                .and_then(|b| self.value(Value::Int(i64::from(u16::from_le_bytes(b))))),
+            op::BINFLOAT => self
+                .array()
+                .and_then(|b| self.value(Value::Float(f64::from_be_bytes(b)))),
             op::LONG1 => self.u8().and_then(|n| self.long(u64::from(n))),
             op::LONG4 => {
                 let n = i32::from_le_bytes(self.array()?);
-                self.long(u64::try_from(n).map_err(|_| Error::malformed("a number of negative length"))?)
+                self.long(
+                    u64::try_from(n)
+                        .map_err(|_| Error::malformed("a number of negative length"))?,
+                )
             }
             op::INT | op::LONG => self.int_line(),
             op::FLOAT => self.float_line(),
@@ -129,7 +151,10 @@ impl Machine<'_, '_> {
             op::SHORT_BINSTRING => self.u8().and_then(|n| self.string(u64::from(n))),
             op::BINSTRING => {
                 let n = i32::from_le_bytes(self.array()?);
-                self.string(u64::try_from(n).map_err(|_| Error::malformed("a string of negative length"))?)
+                self.string(
+                    u64::try_from(n)
+                        .map_err(|_| Error::malformed("a string of negative length"))?,
+                )
             }
             op::SHORT_BINBYTES => self.u8().and_then(|n| self.bytes(u64::from(n))),
             op::BINBYTES => self.u32().and_then(|n| self.bytes(u64::from(n))),
@@ -141,16 +166,28 @@ impl Machine<'_, '_> {
             op::TUPLE3 => self.below(3).and_then(|from| self.tuple(from)),
             op::TUPLE => self.pop_mark().and_then(|from| self.tuple(from)),
             op::EMPTY_LIST => self.container(self.stack.len(), Value::List),
-            op::LIST => self.pop_mark().and_then(|from| self.container(from, Value::List)),
+            op::LIST => self
+                .pop_mark()
+                .and_then(|from| self.container(from, Value::List)),
             op::EMPTY_SET => self.container(self.stack.len(), Value::Set),
-            op::FROZENSET => self.pop_mark().and_then(|from| self.container(from, Value::Set)),
-            op::EMPTY_DICT => self.container(self.stack.len(), |items| Value::Dict { items, class: false }),
+            op::FROZENSET => self
+                .pop_mark()
+                .and_then(|from| self.container(from, Value::Set)),
+            op::EMPTY_DICT => self.container(self.stack.len(), |items| Value::Dict {
+                items,
+                class: false,
+            }),
             op::DICT => self.pop_mark().and_then(|from| {
                 self.pairs(from)?;
-                self.container(from, |items| Value::Dict { items, class: false })
+                self.container(from, |items| Value::Dict {
+                    items,
+                    class: false,
+                })
             }),
             op::APPEND => self.below(1).and_then(|from| self.append(from, "APPEND")),
-            op::APPENDS => self.pop_mark().and_then(|from| self.append(from, "APPENDS")),
+            op::APPENDS => self
+                .pop_mark()
+                .and_then(|from| self.append(from, "APPENDS")),
             op::ADDITEMS => self.pop_mark().and_then(|from| self.add_items(from)),
             op::SETITEM => self.below(2).and_then(|from| self.set_items(from)),
             op::SETITEMS => self.pop_mark().and_then(|from| self.set_items(from)),
@@ -163,23 +200,34 @@ impl Machine<'_, '_> {
             op::OBJ => self.obj(),
             op::BUILD => self.build(),
             op::EXT1 => self.u8().and_then(|n| Err(extension(u32::from(n)))),
-            op::EXT2 => self.array().and_then(|b| Err(extension(u32::from(u16::from_le_bytes(b))))),
+            op::EXT2 => self
+                .array()
+                .and_then(|b| Err(extension(u32::from(u16::from_le_bytes(b))))),
             op::EXT4 => self.u32().and_then(|n| Err(extension(n))),
             op::BINPERSID => self.persistent(),
-            op::PERSID => Err(Error::malformed("a persistent id that is text; PyTorch's are tuples")),
+            op::PERSID => Err(Error::malformed(
+                "a persistent id that is text; PyTorch's are tuples",
+            )),
             // the frame of it
             op::PROTO => self.proto(),
             // how the writer buffered: says nothing about the values
             op::FRAME => self.u64().map(drop),
-            op::NEXT_BUFFER | op::READONLY_BUFFER => Err(Error::unsupported("a pickle whose buffers lie outside it")),
-            other => Err(Error::malformed(format!("{other:#04x} is no pickle opcode"))),
+            op::NEXT_BUFFER | op::READONLY_BUFFER => {
+                Err(Error::unsupported("a pickle whose buffers lie outside it"))
+            }
+            other => Err(Error::malformed(format!(
+                "{other:#04x} is no pickle opcode"
+            ))),
         }
     }
 
     fn proto(&mut self) -> Result<()> {
         self.protocol = self.u8()?;
         if self.protocol > 5 {
-            return Err(Error::unsupported(format!("pickle protocol {}; 5 is the newest known", self.protocol)));
+            return Err(Error::unsupported(format!(
+                "pickle protocol {}; 5 is the newest known",
+                self.protocol
+            )));
         }
         Ok(())
     }
@@ -222,7 +270,11 @@ impl Machine<'_, '_> {
     #[inline]
     fn below(&self, n: usize) -> Result<usize> {
         let floor = self.marks.last().copied().unwrap_or(0);
-        let from = self.stack.len().checked_sub(n).filter(|&from| from >= floor);
+        let from = self
+            .stack
+            .len()
+            .checked_sub(n)
+            .filter(|&from| from >= floor);
         from.ok_or_else(|| Error::malformed("the pickle takes more from its stack than is there"))
     }
 
@@ -238,7 +290,9 @@ impl Machine<'_, '_> {
 
     /// Takes the last MARK away, and returns where it was.
     fn pop_mark(&mut self) -> Result<usize> {
-        self.marks.pop().ok_or_else(|| Error::malformed("the pickle goes back to a mark it never set"))
+        self.marks
+            .pop()
+            .ok_or_else(|| Error::malformed("the pickle goes back to a mark it never set"))
     }
 
     // ---- the memo
@@ -250,7 +304,11 @@ impl Machine<'_, '_> {
 
     fn fetch(&mut self, number: u32) -> Result<()> {
         let id = self.memo.get(number);
-        self.push(id.ok_or_else(|| Error::malformed(format!("the pickle's memo has no number {number}")))?)
+        self.push(
+            id.ok_or_else(|| {
+                Error::malformed(format!("the pickle's memo has no number {number}"))
+            })?,
+        )
     }
 
     // ---- arguments and plain values
@@ -273,7 +331,8 @@ impl Machine<'_, '_> {
 
     fn unicode(&mut self, len: u64) -> Result<()> {
         let bytes = self.reader.take(len, "a string of the pickle")?;
-        let text = std::str::from_utf8(bytes).map_err(|_| Error::malformed("a string that is not UTF-8"))?;
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| Error::malformed("a string that is not UTF-8"))?;
         let span = self.heap.add_text(text)?;
         self.value(Value::Text(span))
     }
@@ -299,12 +358,18 @@ impl Machine<'_, '_> {
 #[inline]
 fn grown<T>(vec: &mut Vec<T>, budget: &Budget) -> Result<()> {
     if vec.len() == vec.capacity() {
-        budget.memory(((vec.capacity() + 4) * size_of::<T>()) as u64, "the pickle's stack")?;
+        budget.memory(
+            ((vec.capacity() + 4) * size_of::<T>()) as u64,
+            "the pickle's stack",
+        )?;
     }
     Ok(())
 }
 
 /// Extension codes name globals by a number that only the writer's process knew.
 fn extension(code: u32) -> Error {
-    Error::new(ErrorKind::RefusedGlobal { module: "copyreg".into(), name: format!("extension {code}") })
+    Error::new(ErrorKind::RefusedGlobal {
+        module: "copyreg".into(),
+        name: format!("extension {code}"),
+    })
 }

@@ -25,12 +25,19 @@ use crate::metadata::Value;
 use crate::source::cursor::Cursor;
 
 /// PyTorch checkpoints and TorchScript archives.
-pub static FORMAT: Format =
-    Format { name: "pth", extensions: &["pth", "pt", "bin", "ckpt", "jit", "ptl", "th"], probe, read };
+pub static FORMAT: Format = Format {
+    name: "pth",
+    extensions: &["pth", "pt", "bin", "ckpt", "jit", "ptl", "th"],
+    probe,
+    read,
+};
 
 fn probe(head: &Head<'_>) -> bool {
     match &head.archive {
-        Some(archive) => archive.entries.iter().any(|entry| zip::root_of(&entry.name).is_some()),
+        Some(archive) => archive
+            .entries
+            .iter()
+            .any(|entry| zip::root_of(&entry.name).is_some()),
         // a safetensors header may have a length that begins like a pickle; 0 is no opcode
         None => legacy::begins(head.bytes) && head.bytes.get(2) != Some(&0),
     }
@@ -44,13 +51,20 @@ fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
         return legacy::read(cursor);
     }
     if legacy::is_tar(head.bytes) {
-        return Err(Error::unsupported("PyTorch's tar format, from before 0.1.10: save the file anew"));
+        return Err(Error::unsupported(
+            "PyTorch's tar format, from before 0.1.10: save the file anew",
+        ));
     }
     Err(Error::malformed("neither a zip archive nor a pickle, as PyTorch files are").at(0))
 }
 
 /// Facts that both containers have.
-fn details(catalog: &mut Catalog, container: &'static str, endian: Endian, pickle: &pickle::Pickle<'_>) {
+fn details(
+    catalog: &mut Catalog,
+    container: &'static str,
+    endian: Endian,
+    pickle: &pickle::Pickle<'_>,
+) {
     let byteorder = match endian {
         Endian::Little => "little",
         Endian::Big => "big",
@@ -67,9 +81,10 @@ fn in_pickle(error: Error, name: &str, base: Option<u64>) -> Error {
     let placed = match error.kind() {
         ErrorKind::Malformed(what) if base.is_some() => Error::malformed(what),
         ErrorKind::Malformed(what) => Error::malformed(format!("in {name}: {what}")),
-        ErrorKind::RefusedGlobal { module, name } => {
-            Error::new(ErrorKind::RefusedGlobal { module: module.clone(), name: name.clone() })
-        }
+        ErrorKind::RefusedGlobal { module, name } => Error::new(ErrorKind::RefusedGlobal {
+            module: module.clone(),
+            name: name.clone(),
+        }),
         _ => return error,
     };
     match error.offset() {

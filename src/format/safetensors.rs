@@ -19,7 +19,12 @@ use crate::metadata::Value;
 use crate::source::cursor::Cursor;
 
 /// The safetensors format.
-pub static FORMAT: Format = Format { name: "safetensors", extensions: &["safetensors"], probe, read };
+pub static FORMAT: Format = Format {
+    name: "safetensors",
+    extensions: &["safetensors"],
+    probe,
+    read,
+};
 
 /// The specification's bound on the header.
 const HEADER_MAX: u64 = 100_000_000;
@@ -52,7 +57,9 @@ const DTYPES: [Dtype; 22] = [
 
 /// There is no magic number: a plausible length, then an object.
 fn probe(head: &Head<'_>) -> bool {
-    let Some((len, text)) = head.bytes.split_first_chunk::<8>() else { return false };
+    let Some((len, text)) = head.bytes.split_first_chunk::<8>() else {
+        return false;
+    };
     let len = u64::from_le_bytes(*len);
     let fits = head.len.is_none_or(|file| len <= file - 8);
     len <= HEADER_MAX && fits && text.trim_ascii_start().starts_with(b"{")
@@ -62,7 +69,10 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let budget = cursor.budget();
     let len = u64::from_le_bytes(cursor.array("the header's length")?);
     if len > HEADER_MAX {
-        return Err(Error::malformed(format!("a header of {len} bytes; the format allows {HEADER_MAX}")).at(0));
+        return Err(Error::malformed(format!(
+            "a header of {len} bytes; the format allows {HEADER_MAX}"
+        ))
+        .at(0));
     }
     cursor.expect(len);
     let at = cursor.pos();
@@ -80,7 +90,13 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
 
 /// Parses the header. Offsets in errors count from the beginning of the file.
 fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
-    let mut header = Header { tensors: Vec::new(), metadata: None, data_at, budget, refusal: None };
+    let mut header = Header {
+        tensors: Vec::new(),
+        metadata: None,
+        data_at,
+        budget,
+        refusal: None,
+    };
     let mut json = serde_json::Deserializer::from_str(text);
     let parsed = header.deserialize(&mut json).and_then(|()| json.end());
     if let Some(refusal) = header.refusal {
@@ -100,10 +116,16 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     let mut end = data_at;
     for tensor in &catalog.tensors {
         if tensor.bytes.start != end {
-            let what = if tensor.bytes.start > end { "leaves a hole after" } else { "overlaps what ends at" };
-            return Err(
-                Error::malformed(format!("tensor {} {what} byte {end}", quote(&tensor.name))).at(tensor.bytes.start)
-            );
+            let what = if tensor.bytes.start > end {
+                "leaves a hole after"
+            } else {
+                "overlaps what ends at"
+            };
+            return Err(Error::malformed(format!(
+                "tensor {} {what} byte {end}",
+                quote(&tensor.name)
+            ))
+            .at(tensor.bytes.start));
         }
         end = tensor.bytes.end();
     }
@@ -113,7 +135,11 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
 
 /// Byte offset of a JSON error, which counts lines and columns.
 fn offset_of(text: &str, error: &serde_json::Error) -> u64 {
-    let line: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    let line: usize = text
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1))
+        .map(str::len)
+        .sum();
     (line + error.column().saturating_sub(1)).min(text.len()) as u64
 }
 
@@ -163,7 +189,8 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
             }
             let entry: Entry = map.next_value()?;
             let added = self.budget.tensors(1).and_then(|()| {
-                self.budget.memory(name.len() as u64 + 16, "the names of the tensors")?;
+                self.budget
+                    .memory(name.len() as u64 + 16, "the names of the tensors")?;
                 self.add(&name, entry)
             });
             if let Err(refusal) = added {
@@ -186,16 +213,30 @@ impl Header<'_> {
             return bad("the shape's product does not fit in 64 bits".into());
         };
         let Some(nbytes) = entry.dtype.nbytes(elements) else {
-            return bad(format!("{elements} elements of {} do not fill whole bytes", entry.dtype));
+            return bad(format!(
+                "{elements} elements of {} do not fill whole bytes",
+                entry.dtype
+            ));
         };
         if to.checked_sub(from) != Some(nbytes) {
-            return bad(format!("data_offsets {from}..{to} are not the {nbytes} bytes of its shape and dtype"));
+            return bad(format!(
+                "data_offsets {from}..{to} are not the {nbytes} bytes of its shape and dtype"
+            ));
         }
-        let Some(start) = self.data_at.checked_add(from).filter(|s| s.checked_add(nbytes).is_some()) else {
+        let Some(start) = self
+            .data_at
+            .checked_add(from)
+            .filter(|s| s.checked_add(nbytes).is_some())
+        else {
             return bad("data_offsets do not fit in 64 bits".into());
         };
         let bytes = ByteRange::new(start, nbytes);
-        self.tensors.push(TensorInfo::new(name, entry.shape, Encoding::Plain(entry.dtype), bytes));
+        self.tensors.push(TensorInfo::new(
+            name,
+            entry.shape,
+            Encoding::Plain(entry.dtype),
+            bytes,
+        ));
         Ok(())
     }
 }
@@ -206,7 +247,9 @@ fn dtype<'de, D: Deserializer<'de>>(d: D) -> Result<Dtype, D::Error> {
         .iter()
         .copied()
         .find(|d| d.name() == name)
-        .ok_or_else(|| D::Error::custom(format!("dtype {} is not one of the format's", quote(&name))))
+        .ok_or_else(|| {
+            D::Error::custom(format!("dtype {} is not one of the format's", quote(&name)))
+        })
 }
 
 fn shape<'de, D: Deserializer<'de>>(d: D) -> Result<Shape, D::Error> {

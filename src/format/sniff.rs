@@ -6,7 +6,10 @@ use super::Head;
 
 /// Magic numbers of files that people mistake for tensor files, and what to say of them.
 static MAGICS: &[(&[u8], &str)] = &[
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras .h5 or MATLAB v7.3); read it with h5py"),
+    (
+        b"\x89HDF\r\n\x1a\n",
+        "an HDF5 file (Keras .h5 or MATLAB v7.3); read it with h5py",
+    ),
     (b"\x1f\x8b", "gzip data; unpack it first"),
     (b"\x28\xb5\x2f\xfd", "zstd data; unpack it first"),
     (b"\xfd7zXZ\0", "xz data; unpack it first"),
@@ -21,10 +24,22 @@ static MAGICS: &[(&[u8], &str)] = &[
     (b"PAR1", "a Parquet file"),
     (b"ARROW1", "an Arrow file"),
     (b"SQLite format 3\0", "an SQLite database"),
-    (b"ggjt", "a GGJT file, the llama.cpp format before GGUF (2023); convert it again from the original"),
-    (b"tjgg", "a GGJT file, the llama.cpp format before GGUF (2023); convert it again from the original"),
-    (b"fmgg", "a GGMF file, the llama.cpp format before GGUF (2023); convert it again from the original"),
-    (b"lmgg", "a GGML file, the llama.cpp format before GGUF (2023); convert it again from the original"),
+    (
+        b"ggjt",
+        "a GGJT file, the llama.cpp format before GGUF (2023); convert it again from the original",
+    ),
+    (
+        b"tjgg",
+        "a GGJT file, the llama.cpp format before GGUF (2023); convert it again from the original",
+    ),
+    (
+        b"fmgg",
+        "a GGMF file, the llama.cpp format before GGUF (2023); convert it again from the original",
+    ),
+    (
+        b"lmgg",
+        "a GGML file, the llama.cpp format before GGUF (2023); convert it again from the original",
+    ),
     (b"MATLAB 5.0", "a MATLAB v5 file; read it with scipy.io"),
 ];
 
@@ -34,19 +49,30 @@ pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
         return Some("the file is empty; was the download interrupted?".into());
     }
     if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
-        let size = std::str::from_utf8(bytes).ok().and_then(|t| t.lines().find_map(|l| l.strip_prefix("size ")));
+        let size = std::str::from_utf8(bytes)
+            .ok()
+            .and_then(|t| t.lines().find_map(|l| l.strip_prefix("size ")));
         let size = size.map_or(String::new(), |s| format!(" for {s} bytes"));
-        return Some(format!("a Git LFS pointer{size}, not the file itself; run `git lfs pull`"));
+        return Some(format!(
+            "a Git LFS pointer{size}, not the file itself; run `git lfs pull`"
+        ));
     }
     let text = bytes.trim_ascii_start();
-    let begins = |with: &str| text.len() >= with.len() && text[..with.len()].eq_ignore_ascii_case(with.as_bytes());
+    let begins = |with: &str| {
+        text.len() >= with.len() && text[..with.len()].eq_ignore_ascii_case(with.as_bytes())
+    };
     if begins("<!doctype html") || begins("<html") || begins("<head") {
-        return Some("an HTML page, probably an error or login page that was saved under this name".into());
+        return Some(
+            "an HTML page, probably an error or login page that was saved under this name".into(),
+        );
     }
     if begins("<?xml") {
         return Some("an XML document, probably an error from an object store".into());
     }
-    MAGICS.iter().find(|(magic, _)| bytes.starts_with(magic)).map(|(_, what)| (*what).into())
+    MAGICS
+        .iter()
+        .find(|(magic, _)| bytes.starts_with(magic))
+        .map(|(_, what)| (*what).into())
 }
 
 /// The best that can be said of bytes that no reader knows.
@@ -62,7 +88,10 @@ pub(crate) fn resembles(head: &Head<'_>) -> String {
     if trimmed.starts_with(b"{") || trimmed.starts_with(b"[") {
         return format!("JSON text, {}", preview(bytes));
     }
-    if bytes.iter().all(|&b| b >= 0x20 || matches!(b, b'\n' | b'\r' | b'\t')) {
+    if bytes
+        .iter()
+        .all(|&b| b >= 0x20 || matches!(b, b'\n' | b'\r' | b'\t'))
+    {
         return format!("text, {}", preview(bytes));
     }
     format!("the first bytes are {}", preview(bytes))
@@ -77,7 +106,10 @@ pub(crate) fn preview(bytes: &[u8]) -> String {
     const MOST: usize = 16;
     let first = &bytes[..bytes.len().min(MOST)];
     let more = if bytes.len() > MOST { "…" } else { "" };
-    if first.iter().all(|&b| (0x20..0x7f).contains(&b) || matches!(b, b'\n' | b'\r' | b'\t')) {
+    if first
+        .iter()
+        .all(|&b| (0x20..0x7f).contains(&b) || matches!(b, b'\n' | b'\r' | b'\t'))
+    {
         return format!("\"{}{more}\"", first.escape_ascii());
     }
     let hex: Vec<String> = first.iter().map(|b| format!("{b:02x}")).collect();

@@ -51,19 +51,27 @@ impl Summary {
                 name: job.output.name.to_string(),
                 scheme: Some(job.scheme),
                 shape: job.output.shape.to_vec(),
-                parts: job.parts.iter().map(|p| PartSummary { role: p.role, name: tensor(p.tensor) }).collect(),
+                parts: job
+                    .parts
+                    .iter()
+                    .map(|p| PartSummary {
+                        role: p.role,
+                        name: tensor(p.tensor),
+                    })
+                    .collect(),
                 refused: None,
             })
             .collect();
         // what cannot be made of plain tensors only (texts, records) is not a matter of weights
         if !self.weights.is_empty() || plan.quantised {
-            self.weights.extend(plan.refused.iter().map(|refusal| WeightSummary {
-                name: refusal.name.to_string(),
-                scheme: None,
-                shape: Vec::new(),
-                parts: Vec::new(),
-                refused: Some(refusal.error.kind().to_string()),
-            }));
+            self.weights
+                .extend(plan.refused.iter().map(|refusal| WeightSummary {
+                    name: refusal.name.to_string(),
+                    scheme: None,
+                    shape: Vec::new(),
+                    parts: Vec::new(),
+                    refused: Some(refusal.error.kind().to_string()),
+                }));
             self.warnings.extend(plan.notes.iter().cloned());
         }
         let elements = quantised().map(|job| elements(&job.output.shape).unwrap_or(u64::MAX));
@@ -79,7 +87,9 @@ impl Summary {
     /// Keeps the weights that have a part among the tensors that are left.
     pub(super) fn retain_weights(&mut self) {
         let left: std::collections::HashSet<&str> = self.tensors.iter().map(|t| &*t.name).collect();
-        let named = |w: &WeightSummary| left.contains(&*w.name) || w.parts.iter().any(|p| left.contains(&*p.name));
+        let named = |w: &WeightSummary| {
+            left.contains(&*w.name) || w.parts.iter().any(|p| left.contains(&*p.name))
+        };
         self.weights.retain(named);
     }
 }

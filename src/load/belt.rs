@@ -76,8 +76,14 @@ struct State {
 
 enum Slot {
     Waiting,
-    Filling { left: usize, parts: Vec<Option<Part>> },
-    Whole { bytes: Shared, reads: u32 },
+    Filling {
+        left: usize,
+        parts: Vec<Option<Part>>,
+    },
+    Whole {
+        bytes: Shared,
+        reads: u32,
+    },
     Taken,
 }
 
@@ -104,7 +110,10 @@ pub(super) enum Next {
 impl<'c> Belt<'c> {
     pub(super) fn new(reading: &Reading<'c>, list: Coalesced, cut: Cut, tally: Arc<Tally>) -> Self {
         let slots = list.extents.iter().map(|_| Slot::Waiting).collect();
-        let state = State { slots, ..State::default() };
+        let state = State {
+            slots,
+            ..State::default()
+        };
         Self {
             checkpoint: reading.checkpoint,
             pool: reading.pool.clone(),
@@ -138,7 +147,9 @@ impl<'c> Belt<'c> {
             if let Some((piece, part)) = state.pieces.pop_front() {
                 return Next::Piece(piece, part);
             }
-            let Some(extent) = self.list.extents.get(state.begun) else { return Next::Over };
+            let Some(extent) = self.list.extents.get(state.begun) else {
+                return Next::Over;
+            };
             let fits = state.ahead.saturating_add(extent.bytes.len) <= self.ahead;
             if !state.beginning && (fits || state.ahead == 0 || state.begun < state.needed) {
                 let before = state.begun;
@@ -157,7 +168,9 @@ impl<'c> Belt<'c> {
     /// Takes a piece back whose wanted bytes have come.
     pub(super) fn filled(&self, piece: Piece, part: Part) {
         let mut state = self.state.lock();
-        let Slot::Filling { left, parts } = &mut state.slots[piece.extent] else { return };
+        let Slot::Filling { left, parts } = &mut state.slots[piece.extent] else {
+            return;
+        };
         parts[piece.number] = Some(part);
         *left -= 1;
         let come = (parts.len() - *left).saturating_mul(self.cut.piece);
@@ -169,16 +182,26 @@ impl<'c> Belt<'c> {
             return;
         }
         let parts: Vec<Part> = parts.iter_mut().filter_map(Option::take).collect();
-        let buffer = Part::join(parts).unwrap_or_else(|_| unreachable!("the parts of one buffer, each in its place"));
+        let buffer = Part::join(parts)
+            .unwrap_or_else(|_| unreachable!("the parts of one buffer, each in its place"));
         let reads = self.list.extents[piece.extent].reads;
-        state.slots[piece.extent] = Slot::Whole { bytes: buffer.freeze(), reads };
+        state.slots[piece.extent] = Slot::Whole {
+            bytes: buffer.freeze(),
+            reads,
+        };
         self.whole.notify_all();
     }
 
     /// Stops, since these bytes could not be read.
     pub(super) fn failed(&self, file: u32, offset: u64, error: &io::Error) {
         let (kind, os, text) = (error.kind(), error.raw_os_error(), error.to_string());
-        self.stop(Fault::Read { file, offset, kind, os, text });
+        self.stop(Fault::Read {
+            file,
+            offset,
+            kind,
+            os,
+            text,
+        });
     }
 
     fn stop(&self, fault: Fault) {
@@ -220,7 +243,8 @@ impl<'c> Feed<'c> for Belt<'c> {
                 // what lies in front was read for alignment
                 let lead = start % self.cut.align;
                 let from = usize::try_from(lead + place.start).expect("within a buffer");
-                let chunk = bytes.slice(from..from + usize::try_from(place.len).expect("within a buffer"));
+                let chunk =
+                    bytes.slice(from..from + usize::try_from(place.len).expect("within a buffer"));
                 *reads -= 1;
                 if *reads == 0 {
                     state.slots[place.extent] = Slot::Taken;

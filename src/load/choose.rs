@@ -29,12 +29,14 @@ const AT_ONCE: u64 = 256 << 10;
 /// it is mapped; and what is in memory, as files of a few pages are since they were opened, needs no loader to be copied.
 pub(super) fn choose_for(checkpoint: &Checkpoint, own: bool) -> Choice {
     match checkpoint.sources() {
-        [only] if only.in_memory().is_some() => {
-            Choice { loader: Arc::new(Mapped::new()), why: "the bytes are in memory".to_owned() }
-        }
-        [only] if only.len().is_some_and(|len| len <= AT_ONCE) => {
-            Choice { loader: Arc::new(Pread::new().threads(1)), why: "small: read at once".to_owned() }
-        }
+        [only] if only.in_memory().is_some() => Choice {
+            loader: Arc::new(Mapped::new()),
+            why: "the bytes are in memory".to_owned(),
+        },
+        [only] if only.len().is_some_and(|len| len <= AT_ONCE) => Choice {
+            loader: Arc::new(Pread::new().threads(1)),
+            why: "small: read at once".to_owned(),
+        },
         _ => choose(&Facts::of(checkpoint), own),
     }
 }
@@ -51,23 +53,41 @@ pub(super) fn choose_for(checkpoint: &Checkpoint, own: bool) -> Choice {
 /// | cold | direct reads: io_uring, or threads |
 /// | between | [`Pread`] |
 pub fn choose(facts: &Facts, own: bool) -> Choice {
-    let percent = facts.resident.map(|share| format!("{:.0} % in the page cache", share * 100.0));
+    let percent = facts
+        .resident
+        .map(|share| format!("{:.0} % in the page cache", share * 100.0));
     let seen = percent.unwrap_or_else(|| "residency unknown".to_owned());
     let pick = |loader: Arc<dyn Loader>, why: String| Choice { loader, why };
-    let warm = facts.resident.is_some_and(|share| share >= WARM) || matches!(facts.kind, Kind::Memory(_));
+    let warm =
+        facts.resident.is_some_and(|share| share >= WARM) || matches!(facts.kind, Kind::Memory(_));
     match facts.kind {
-        Kind::None if !own && facts.lent => pick(Arc::new(Mapped::new()), "the bytes are in memory".into()),
-        Kind::None => pick(Arc::new(Pread::new().threads(1)), "not a file: read as it comes".into()),
+        Kind::None if !own && facts.lent => {
+            pick(Arc::new(Mapped::new()), "the bytes are in memory".into())
+        }
+        Kind::None => pick(
+            Arc::new(Pread::new().threads(1)),
+            "not a file: read as it comes".into(),
+        ),
         Kind::Network(name) => pick(
             Arc::new(Pread::new().threads(8)),
             format!("{name}: reads in parallel, and no map that waits page by page"),
         ),
-        _ if warm && !own && facts.lent => pick(Arc::new(Mapped::new()), format!("{seen}, and nobody needs a copy")),
-        _ if warm => pick(Arc::new(Pread::new()), format!("{seen}, to be copied into memory of its own")),
-        _ if facts.bytes < SMALL => pick(Arc::new(Pread::new().threads(1)), format!("{seen}, and small")),
-        _ if facts.resident.is_some_and(|share| share < COLD) => {
-            pick(direct(), format!("{seen}: read around it, straight into memory"))
-        }
+        _ if warm && !own && facts.lent => pick(
+            Arc::new(Mapped::new()),
+            format!("{seen}, and nobody needs a copy"),
+        ),
+        _ if warm => pick(
+            Arc::new(Pread::new()),
+            format!("{seen}, to be copied into memory of its own"),
+        ),
+        _ if facts.bytes < SMALL => pick(
+            Arc::new(Pread::new().threads(1)),
+            format!("{seen}, and small"),
+        ),
+        _ if facts.resident.is_some_and(|share| share < COLD) => pick(
+            direct(),
+            format!("{seen}: read around it, straight into memory"),
+        ),
         _ => pick(Arc::new(Pread::new()), format!("{seen}: through it")),
     }
 }
@@ -90,7 +110,17 @@ mod tests {
     use super::*;
 
     fn chosen(kind: Kind, resident: Option<f64>, own: bool) -> &'static str {
-        choose(&Facts { bytes: 1 << 30, resident, kind, lent: true }, own).loader.name()
+        choose(
+            &Facts {
+                bytes: 1 << 30,
+                resident,
+                kind,
+                lent: true,
+            },
+            own,
+        )
+        .loader
+        .name()
     }
 
     #[test]

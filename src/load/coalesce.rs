@@ -55,7 +55,11 @@ pub fn coalesce(reads: &[ByteRange], gap: u64, most: u64) -> Coalesced {
     let mut open: VecDeque<usize> = VecDeque::with_capacity(OPEN);
     for read in reads {
         if read.len == 0 {
-            places.push(Place { extent: 0, start: 0, len: 0 });
+            places.push(Place {
+                extent: 0,
+                start: 0,
+                len: 0,
+            });
             continue;
         }
         let end = read.start.saturating_add(read.len);
@@ -67,18 +71,29 @@ pub fn coalesce(reads: &[ByteRange], gap: u64, most: u64) -> Coalesced {
                 && read.start <= has_end.saturating_add(gap)
                 && (end <= has_end || end - has.start <= most)
         };
-        let number = open.iter().copied().find(|&number| joins(&extents[number])).unwrap_or_else(|| {
-            extents.push(Extent { bytes: ByteRange { len: 0, ..*read }, reads: 0 });
-            if open.len() == OPEN {
-                open.pop_back();
-            }
-            open.push_front(extents.len() - 1);
-            extents.len() - 1
-        });
+        let number = open
+            .iter()
+            .copied()
+            .find(|&number| joins(&extents[number]))
+            .unwrap_or_else(|| {
+                extents.push(Extent {
+                    bytes: ByteRange { len: 0, ..*read },
+                    reads: 0,
+                });
+                if open.len() == OPEN {
+                    open.pop_back();
+                }
+                open.push_front(extents.len() - 1);
+                extents.len() - 1
+            });
         let extent = &mut extents[number];
         extent.bytes.len = extent.bytes.len.max(end - extent.bytes.start);
         extent.reads += 1;
-        places.push(Place { extent: number, start: read.start - extent.bytes.start, len: read.len });
+        places.push(Place {
+            extent: number,
+            start: read.start - extent.bytes.start,
+            len: read.len,
+        });
     }
     Coalesced { extents, places }
 }
@@ -94,10 +109,19 @@ mod tests {
 
     #[test]
     fn codes_and_scales_that_take_turns_are_two_extents() {
-        let reads: Vec<_> = (0..10).flat_map(|i| [range(0, i * 100, 100), range(0, 5000 + i * 8, 8)]).collect();
+        let reads: Vec<_> = (0..10)
+            .flat_map(|i| [range(0, i * 100, 100), range(0, 5000 + i * 8, 8)])
+            .collect();
         let found = coalesce(&reads, 0, 1 << 20);
         assert_eq!(found.extents.len(), 2);
-        assert_eq!(found.places[19], Place { extent: 1, start: 72, len: 8 });
+        assert_eq!(
+            found.places[19],
+            Place {
+                extent: 1,
+                start: 72,
+                len: 8
+            }
+        );
     }
 
     proptest! {

@@ -46,7 +46,11 @@ impl Runs {
 
     /// From the first byte to the last.
     pub(super) fn reach(&self) -> u64 {
-        if self.nbytes() == 0 { 0 } else { (self.count - 1) * self.stride + self.len }
+        if self.nbytes() == 0 {
+            0
+        } else {
+            (self.count - 1) * self.stride + self.len
+        }
     }
 
     pub(super) fn starts(&self) -> impl Iterator<Item = u64> + use<> {
@@ -59,12 +63,27 @@ impl Cut {
     /// The runs of this part of a tensor.
     pub(super) fn runs(&self, info: &TensorInfo) -> Result<Runs> {
         let total = info.nbytes();
-        let whole = Runs { shape: info.shape.clone(), start: 0, len: total, count: 1, stride: total };
+        let whole = Runs {
+            shape: info.shape.clone(),
+            start: 0,
+            len: total,
+            count: 1,
+            stride: total,
+        };
         let wrong = |what: String| Error::misuse(format!("tensor {}: {what}", quote(&info.name)));
-        let axis = if let Self::Shard { axis, .. } = self { *axis } else { 0 };
+        let axis = if let Self::Shard { axis, .. } = self {
+            *axis
+        } else {
+            0
+        };
         let size = |axis: usize| {
             let size = info.shape.get(axis).copied();
-            size.ok_or_else(|| wrong(format!("it has {} dimensions, and no axis {axis}", info.shape.len())))
+            size.ok_or_else(|| {
+                wrong(format!(
+                    "it has {} dimensions, and no axis {axis}",
+                    info.shape.len()
+                ))
+            })
         };
         let part = match self {
             Self::Whole => return Ok(whole),
@@ -83,12 +102,21 @@ impl Cut {
         };
         let size = size(axis)?;
         if part.start > part.end || part.end > size {
-            return Err(wrong(format!("{}..{} of {size} rows", part.start, part.end)));
+            return Err(wrong(format!(
+                "{}..{} of {size} rows",
+                part.start, part.end
+            )));
         }
         let mut shape = info.shape.clone();
         shape[axis] = part.end - part.start;
         if total == 0 || part.is_empty() {
-            return Ok(Runs { shape, start: 0, len: 0, count: 0, stride: 0 });
+            return Ok(Runs {
+                shape,
+                start: 0,
+                len: 0,
+                count: 0,
+                stride: 0,
+            });
         }
         // the tensor has elements, so that none of these is more than it has
         let outer: u64 = info.shape[..axis].iter().product();
@@ -97,13 +125,25 @@ impl Cut {
             let bytes = match info.encoding {
                 Encoding::Plain(dtype) => dtype.nbytes(elements),
                 Encoding::Block(format) => format.nbytes(elements),
-                Encoding::Opaque(_) => info.encoding.item_bytes().and_then(|item| item.checked_mul(elements)),
+                Encoding::Opaque(_) => info
+                    .encoding
+                    .item_bytes()
+                    .and_then(|item| item.checked_mul(elements)),
             };
             bytes.ok_or_else(|| wrong(format!("{} cannot be cut there", info.encoding.name())))
         };
-        let (start, len, stride) =
-            (bytes(part.start * inner)?, bytes((part.end - part.start) * inner)?, bytes(size * inner)?);
-        Ok(Runs { shape, start, len, count: outer, stride })
+        let (start, len, stride) = (
+            bytes(part.start * inner)?,
+            bytes((part.end - part.start) * inner)?,
+            bytes(size * inner)?,
+        );
+        Ok(Runs {
+            shape,
+            start,
+            len,
+            count: outer,
+            stride,
+        })
     }
 }
 
@@ -116,14 +156,20 @@ mod tests {
 
     fn info(shape: &[u64]) -> TensorInfo {
         let nbytes = shape.iter().product::<u64>() * 2;
-        TensorInfo::new("t", Shape::from_slice(shape), Encoding::Plain(Dtype::F16), ByteRange::new(0, nbytes))
+        TensorInfo::new(
+            "t",
+            Shape::from_slice(shape),
+            Encoding::Plain(Dtype::F16),
+            ByteRange::new(0, nbytes),
+        )
     }
 
     /// The elements of a cut, found one by one.
     fn naive(shape: &[u64], axis: usize, part: &Range<u64>) -> Vec<u64> {
         let inner: u64 = shape[axis + 1..].iter().product();
         let all = 0..shape.iter().product::<u64>();
-        all.filter(|i| part.contains(&(i / inner % shape[axis]))).collect()
+        all.filter(|i| part.contains(&(i / inner % shape[axis])))
+            .collect()
     }
 
     proptest! {
@@ -147,13 +193,37 @@ mod tests {
     fn what_cannot_be_cut_is_refused() {
         let info = info(&[4, 6]);
         assert_eq!(Cut::Rows(1..3).runs(&info).unwrap().start, 12);
-        for cut in [Cut::Rows(3..5), Cut::Shard { axis: 2, rank: 0, of: 2 }, Cut::Shard { axis: 0, rank: 2, of: 2 }] {
+        for cut in [
+            Cut::Rows(3..5),
+            Cut::Shard {
+                axis: 2,
+                rank: 0,
+                of: 2,
+            },
+            Cut::Shard {
+                axis: 0,
+                rank: 2,
+                of: 2,
+            },
+        ] {
             let error = cut.runs(&info).unwrap_err();
-            assert!(error.to_string().contains("\"t\"") || error.to_string().contains('t'), "{error}");
+            assert!(
+                error.to_string().contains("\"t\"") || error.to_string().contains('t'),
+                "{error}"
+            );
         }
         let mut nibbles = info.clone();
         nibbles.encoding = Encoding::Plain(Dtype::F4);
         nibbles.shape = Shape::from_slice(&[3, 3, 16]);
-        assert!(Cut::Shard { axis: 2, rank: 0, of: 16 }.runs(&nibbles).is_err(), "half a byte");
+        assert!(
+            Cut::Shard {
+                axis: 2,
+                rank: 0,
+                of: 16
+            }
+            .runs(&nibbles)
+            .is_err(),
+            "half a byte"
+        );
     }
 }

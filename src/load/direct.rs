@@ -47,14 +47,23 @@ impl Files {
         let mut align = PAGE;
         let mut files = Vec::with_capacity(sources.len());
         for source in sources {
-            let fd = source.as_fd().ok_or_else(|| unsupported("a source has no descriptor"))?;
+            let fd = source
+                .as_fd()
+                .ok_or_else(|| unsupported("a source has no descriptor"))?;
             // what it takes for a direct read is another copy
             if let Kind::Memory(name) = kind(fd) {
                 return Err(unsupported(&format!("{name} is in memory")));
             }
             let file = again(fd, OFlags::DIRECT)?;
-            align = align.max(alignment(fd).ok_or_else(|| unsupported("the file system says that it has none"))?);
-            files.push(Direct { file, buffered: AtomicBool::new(false), tally: Arc::clone(tally) });
+            align = align.max(
+                alignment(fd)
+                    .ok_or_else(|| unsupported("the file system says that it has none"))?,
+            );
+            files.push(Direct {
+                file,
+                buffered: AtomicBool::new(false),
+                tally: Arc::clone(tally),
+            });
         }
         Ok(Self { files, align })
     }
@@ -70,7 +79,13 @@ impl Files {
     }
 
     /// Fills `wanted` bytes or more of `out`, unless the file ends before.
-    pub(super) fn read(&self, file: u32, start: u64, out: &mut [u8], wanted: usize) -> io::Result<usize> {
+    pub(super) fn read(
+        &self,
+        file: u32,
+        start: u64,
+        out: &mut [u8],
+        wanted: usize,
+    ) -> io::Result<usize> {
         let file = &self.files[file as usize];
         let mut done = 0;
         while done < wanted {
@@ -123,7 +138,11 @@ impl Direct {
     /// What a short read leaves need not be aligned; then the rest comes through the page cache.
     fn cut_short(&self, done: usize, align: u64) -> io::Result<()> {
         let cut = || format!("a direct read was cut short, after {done} bytes");
-        if (done as u64).is_multiple_of(align) { Ok(()) } else { self.buffer(cut) }
+        if (done as u64).is_multiple_of(align) {
+            Ok(())
+        } else {
+            self.buffer(cut)
+        }
     }
 
     fn buffer(&self, why: impl FnOnce() -> String) -> io::Result<()> {
@@ -141,21 +160,34 @@ impl Direct {
 /// Opens the file behind a descriptor once more, so that flags and read-ahead of the first are left alone.
 pub(super) fn again(fd: BorrowedFd<'_>, flags: OFlags) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty())?;
+    let opened = rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::CLOEXEC | flags,
+        Mode::empty(),
+    )?;
     Ok(File::from(opened))
 }
 
 /// What the file system says it wants; `None` if it says that it cannot.
 fn alignment(fd: BorrowedFd<'_>) -> Option<u64> {
-    let Ok(stat) = rustix::fs::statx(fd, c"", rustix::fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+    let Ok(stat) = rustix::fs::statx(
+        fd,
+        c"",
+        rustix::fs::AtFlags::EMPTY_PATH,
+        StatxFlags::DIOALIGN,
+    ) else {
         return Some(PAGE);
     };
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return Some(PAGE);
     }
-    let (memory, offset) = (u64::from(stat.stx_dio_mem_align), u64::from(stat.stx_dio_offset_align));
+    let (memory, offset) = (
+        u64::from(stat.stx_dio_mem_align),
+        u64::from(stat.stx_dio_offset_align),
+    );
     // buffers of the pool are aligned to pages
-    let usable = memory > 0 && memory <= PAGE && offset > 0 && offset.is_power_of_two() && offset <= 1 << 20;
+    let usable =
+        memory > 0 && memory <= PAGE && offset > 0 && offset.is_power_of_two() && offset <= 1 << 20;
     usable.then(|| offset.max(PAGE))
 }
 

@@ -72,11 +72,22 @@ impl Facts {
     /// Looks at the files of a checkpoint: a few system calls for each.
     pub fn of(checkpoint: &Checkpoint) -> Self {
         let sources = checkpoint.sources();
-        let bytes = sources.iter().filter_map(|source| source.len()).fold(0, u64::saturating_add);
+        let bytes = sources
+            .iter()
+            .filter_map(|source| source.len())
+            .fold(0, u64::saturating_add);
         let lent = sources.iter().all(|source| source.mapped().is_some());
-        let mut facts = Self { bytes, resident: None, kind: Kind::None, lent };
+        let mut facts = Self {
+            bytes,
+            resident: None,
+            kind: Kind::None,
+            lent,
+        };
         #[cfg(not(target_os = "linux"))]
-        if sources.iter().any(|source| source.in_memory().is_none() && source.mapped().is_some()) {
+        if sources
+            .iter()
+            .any(|source| source.in_memory().is_none() && source.mapped().is_some())
+        {
             facts.kind = Kind::Other(0);
         }
         #[cfg(target_os = "linux")]
@@ -96,9 +107,18 @@ impl Facts {
         #[cfg(target_os = "linux")]
         {
             let len = |source: &dyn crate::Source| source.len().unwrap_or(0);
-            let here = |source: &dyn crate::Source| crate::source::resident(source.as_fd()?, len(source));
-            let all: Option<u64> = sources.iter().filter(|source| source.as_fd().is_some()).map(|s| here(&**s)).sum();
-            let files: u64 = sources.iter().filter(|source| source.as_fd().is_some()).map(|s| len(&**s)).sum();
+            let here =
+                |source: &dyn crate::Source| crate::source::resident(source.as_fd()?, len(source));
+            let all: Option<u64> = sources
+                .iter()
+                .filter(|source| source.as_fd().is_some())
+                .map(|s| here(&**s))
+                .sum();
+            let files: u64 = sources
+                .iter()
+                .filter(|source| source.as_fd().is_some())
+                .map(|s| len(&**s))
+                .sum();
             #[expect(clippy::cast_precision_loss, reason = "a share")]
             let share = |all: u64| (all as f64 / files.max(1) as f64).min(1.0);
             facts.resident = all.filter(|_| files > 0).map(share);
@@ -109,9 +129,14 @@ impl Facts {
 
 #[cfg(target_os = "linux")]
 pub(super) fn kind(fd: std::os::fd::BorrowedFd<'_>) -> Kind {
-    let Ok(stat) = rustix::fs::fstatfs(fd) else { return Kind::Other(0) };
+    let Ok(stat) = rustix::fs::fstatfs(fd) else {
+        return Kind::Other(0);
+    };
     #[expect(clippy::allow_attributes, reason = "the type differs between targets")]
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     let magic = stat.f_type as i64 & 0xffff_ffff;
-    KINDS.iter().find(|row| row.0 == magic).map_or(Kind::Other(magic), |row| row.1)
+    KINDS
+        .iter()
+        .find(|row| row.0 == magic)
+        .map_or(Kind::Other(magic), |row| row.1)
 }

@@ -34,10 +34,19 @@ impl Fault {
             None => io::Error::new(kind, text),
         };
         match self {
-            Self::Read { file, offset, kind, os, text } => {
-                checkpoint.place(Error::from(io(os, kind, text)).at(offset), file)
-            }
-            Self::Pool { needed, text, os: None, budget } => {
+            Self::Read {
+                file,
+                offset,
+                kind,
+                os,
+                text,
+            } => checkpoint.place(Error::from(io(os, kind, text)).at(offset), file),
+            Self::Pool {
+                needed,
+                text,
+                os: None,
+                budget,
+            } => {
                 let what = format!("a buffer of the pool ({text})");
                 over(needed, budget, what, "budget")
             }

@@ -37,7 +37,12 @@ type Next<'r, 'c> = &'r mut dyn FnMut() -> Option<Result<LoadedTensor<'c>>>;
 
 impl<'c> Loaded<'c> {
     pub(super) fn new(tensors: Vec<LoadedTensor<'c>>, choice: Choice, way: Option<Way>) -> Self {
-        Self { tensors, names: OnceLock::new(), choice, way }
+        Self {
+            tensors,
+            names: OnceLock::new(),
+            choice,
+            way,
+        }
     }
 
     /// The tensors, in the order in which they were loaded.
@@ -47,8 +52,17 @@ impl<'c> Loaded<'c> {
 
     /// The tensor with this name.
     pub fn get(&self, name: &str) -> Option<&LoadedTensor<'c>> {
-        let named = || self.tensors.iter().enumerate().map(|(i, tensor)| (tensor.name(), i)).collect();
-        self.names.get_or_init(named).get(name).map(|&i| &self.tensors[i])
+        let named = || {
+            self.tensors
+                .iter()
+                .enumerate()
+                .map(|(i, tensor)| (tensor.name(), i))
+                .collect()
+        };
+        self.names
+            .get_or_init(named)
+            .get(name)
+            .map(|&i| &self.tensors[i])
     }
 
     /// Which loader brought them, and why it was chosen.
@@ -63,7 +77,10 @@ impl<'c> Loaded<'c> {
 
     /// Bytes of all of them.
     pub fn nbytes(&self) -> u64 {
-        self.tensors.iter().map(|tensor| tensor.bytes.len() as u64).fold(0, u64::saturating_add)
+        self.tensors
+            .iter()
+            .map(|tensor| tensor.bytes.len() as u64)
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -92,7 +109,11 @@ impl<'c> Iterator for Stream<'_, 'c> {
 
 impl<'c> LoadedTensor<'c> {
     pub(super) fn new(task: &Task<'c>, bytes: Chunk<'c>) -> Self {
-        Self { info: task.tensor.info(), shape: task.runs.shape.clone(), bytes }
+        Self {
+            info: task.tensor.info(),
+            shape: task.runs.shape.clone(),
+            bytes,
+        }
     }
 
     /// Its name.
@@ -118,9 +139,15 @@ impl<'c> LoadedTensor<'c> {
 
     /// The elements as a slice: `None` if they are not plain, native-endian, aligned `T`.
     pub fn view<T: Element>(&self) -> Option<&[T]> {
-        let Encoding::Plain(dtype) = self.info.encoding else { return None };
+        let Encoding::Plain(dtype) = self.info.encoding else {
+            return None;
+        };
         let native = cfg!(target_endian = "little") || dtype == Dtype::U8 || dtype == Dtype::I8;
-        if dtype != T::DTYPE || !native { None } else { bytemuck::try_cast_slice(&self.bytes).ok() }
+        if dtype != T::DTYPE || !native {
+            None
+        } else {
+            bytemuck::try_cast_slice(&self.bytes).ok()
+        }
     }
 
     /// Its bytes, to be kept for themselves: cheap to clone, and `bytes::Bytes` without a copy where they are the

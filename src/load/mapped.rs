@@ -23,7 +23,10 @@ pub struct Mapped {
 
 impl Default for Mapped {
     fn default() -> Self {
-        Self { window: 32 << 20, drop_behind: false }
+        Self {
+            window: 32 << 20,
+            drop_behind: false,
+        }
     }
 }
 
@@ -54,11 +57,27 @@ impl Loader for Mapped {
         "mmap"
     }
 
-    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+    fn run<'c>(
+        &self,
+        reading: &Reading<'c>,
+        reads: &[ByteRange],
+        body: Body<'_, 'c>,
+    ) -> Result<()> {
         let window = self.window.min(reading.ahead.max(1 << 20));
-        let Reading { checkpoint, pool, .. } = reading;
+        let Reading {
+            checkpoint, pool, ..
+        } = reading;
         let (taken, front, read) = (AtomicU64::new(0), Mutex::default(), AtomicBool::new(false));
-        body(&Maps { checkpoint, pool, reads, window, drop_behind: self.drop_behind, taken, front, read })
+        body(&Maps {
+            checkpoint,
+            pool,
+            reads,
+            window,
+            drop_behind: self.drop_behind,
+            taken,
+            front,
+            read,
+        })
     }
 }
 
@@ -92,20 +111,32 @@ impl<'c> Feed<'c> for Maps<'_, 'c> {
     }
 
     fn take_watched(&self, read: usize, watch: Coming<'_>) -> Result<Chunk<'c>> {
-        let bytes = *self.reads.get(read).ok_or_else(|| Error::misuse(format!("there is no read {read}")))?;
+        let bytes = *self
+            .reads
+            .get(read)
+            .ok_or_else(|| Error::misuse(format!("there is no read {read}")))?;
         self.advise(read, bytes.len, watch)?;
         let source = self.checkpoint.source(bytes.file);
         let gone = || Error::new(ErrorKind::Io(super::pread::shrunk())).at(bytes.start);
-        let Some(map) = source.mapped() else { return self.read(bytes, watch) };
-        let range = usize::try_from(bytes.start).ok().zip(usize::try_from(bytes.end()).ok());
+        let Some(map) = source.mapped() else {
+            return self.read(bytes, watch);
+        };
+        let range = usize::try_from(bytes.start)
+            .ok()
+            .zip(usize::try_from(bytes.end()).ok());
         let lent = range.and_then(|(start, end)| map.get(start..end));
-        lent.map(Chunk::Lent).ok_or_else(|| self.checkpoint.place(gone(), bytes.file))
+        lent.map(Chunk::Lent)
+            .ok_or_else(|| self.checkpoint.place(gone(), bytes.file))
     }
 
     fn way(&self) -> Option<Way> {
         let read = self.read.load(Ordering::Relaxed);
         let instead = read.then(|| "not mapped: read one by one".to_owned());
-        Some(Way { by: if read { By::Threads } else { By::Map }, direct: Direct::No, instead })
+        Some(Way {
+            by: if read { By::Threads } else { By::Map },
+            direct: Direct::No,
+            instead,
+        })
     }
 }
 
@@ -128,9 +159,14 @@ impl<'c> Maps<'_, 'c> {
 
     /// Asks for what comes, half a window at a time; gives back what two windows were taken after.
     fn advise(&self, read: usize, len: u64, watch: Coming<'_>) -> Result<()> {
-        let taken = self.taken.fetch_add(len, Ordering::Relaxed).saturating_add(len);
+        let taken = self
+            .taken
+            .fetch_add(len, Ordering::Relaxed)
+            .saturating_add(len);
         // who finds it taken goes on: another thread is asking
-        let Ok(mut front) = self.front.try_lock() else { return Ok(()) };
+        let Ok(mut front) = self.front.try_lock() else {
+            return Ok(());
+        };
         if self.window > 0 && front.asked_bytes.saturating_sub(taken) <= self.window / 2 {
             while front.asked_bytes.saturating_sub(taken) < self.window
                 && let Some(next) = self.reads.get(front.asked)
@@ -144,9 +180,14 @@ impl<'c> Maps<'_, 'c> {
             }
         }
         let behind = 2 * self.window.max(1 << 20);
-        while self.drop_behind && front.passed < read && taken.saturating_sub(front.passed_bytes) > behind {
+        while self.drop_behind
+            && front.passed < read
+            && taken.saturating_sub(front.passed_bytes) > behind
+        {
             let past = self.reads[front.passed];
-            self.checkpoint.source(past.file).passed(past.start, past.len);
+            self.checkpoint
+                .source(past.file)
+                .passed(past.start, past.len);
             front.passed += 1;
             front.passed_bytes = front.passed_bytes.saturating_add(past.len);
         }
@@ -158,7 +199,9 @@ impl<'c> Maps<'_, 'c> {
         let mut asked = 0;
         while asked < bytes.len {
             let step = (STEP as u64).min(bytes.len - asked);
-            self.checkpoint.source(bytes.file).will_need(bytes.start + asked, step);
+            self.checkpoint
+                .source(bytes.file)
+                .will_need(bytes.start + asked, step);
             asked += step;
             if asked < bytes.len {
                 unless_stopped(watch(0))?;

@@ -32,7 +32,11 @@ pub(super) const LARGEST: usize = 64 << 20;
 
 impl Default for Pread {
     fn default() -> Self {
-        Self { threads: 0, piece: PIECE, direct: false }
+        Self {
+            threads: 0,
+            piece: PIECE,
+            direct: false,
+        }
     }
 }
 
@@ -95,7 +99,9 @@ impl<'c> Files<'c> {
 
     fn read(&self, piece: Piece, part: &mut Part) -> io::Result<usize> {
         match self {
-            Self::Sources(files) => files[piece.file as usize].read_at(piece.start, &mut part[..piece.wanted]),
+            Self::Sources(files) => {
+                files[piece.file as usize].read_at(piece.start, &mut part[..piece.wanted])
+            }
             #[cfg(target_os = "linux")]
             Self::Direct(files) => files.read(piece.file, piece.start, part, piece.wanted),
         }
@@ -104,15 +110,27 @@ impl<'c> Files<'c> {
 
 /// An end that came too early.
 pub(super) fn shrunk() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here, and was longer when it was opened")
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "the file ends here, and was longer when it was opened",
+    )
 }
 
 impl Loader for Pread {
     fn name(&self) -> &'static str {
-        if self.direct { "pread, direct" } else { "pread" }
+        if self.direct {
+            "pread, direct"
+        } else {
+            "pread"
+        }
     }
 
-    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+    fn run<'c>(
+        &self,
+        reading: &Reading<'c>,
+        reads: &[ByteRange],
+        body: Body<'_, 'c>,
+    ) -> Result<()> {
         self.run_instead(reading, reads, body, None)
     }
 }
@@ -130,7 +148,9 @@ impl Pread {
         let sources = reading.checkpoint.sources();
         let files = Files::open(sources, self.direct, &tally);
         let align = files.align();
-        let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
+        let piece = self
+            .piece
+            .next_multiple_of(usize::try_from(align).unwrap_or(1));
         let list = coalesce(reads, reading.gap, EXTENT);
         let belt = Belt::new(reading, list, Cut { piece, align }, tally);
         // for one piece a thread would be started to be waited for; if there is no room yet, it waits for that as well
@@ -144,7 +164,9 @@ impl Pread {
                 let fill = || {
                     fill(&belt, &files, true);
                 };
-                thread::Builder::new().name(format!("pread-{number}")).spawn_scoped(scope, fill)
+                thread::Builder::new()
+                    .name(format!("pread-{number}"))
+                    .spawn_scoped(scope, fill)
             };
             let mut crew = vec![spawn(0).map_err(Error::from)?];
             // one is enough

@@ -59,7 +59,11 @@ enum Known {
 impl<L: Loader> Recording<L> {
     /// Records what is taken of this loader, as worker 0.
     pub fn new(loader: L) -> Self {
-        Self { loader, rank: 0, log: Arc::default() }
+        Self {
+            loader,
+            rank: 0,
+            log: Arc::default(),
+        }
     }
 
     /// As which worker of a service.
@@ -78,7 +82,11 @@ impl<L: Loader> Recording<L> {
     pub fn template(&self) -> Result<Template> {
         let log = self.log();
         let files = match &log.files {
-            Known::Nothing => return Err(Error::misuse("nothing was recorded: no load ran with this loader")),
+            Known::Nothing => {
+                return Err(Error::misuse(
+                    "nothing was recorded: no load ran with this loader",
+                ));
+            }
             Known::Unnamed(why) => return Err(Error::misuse(why.clone())),
             Known::Files(files) => files,
         };
@@ -107,7 +115,9 @@ impl<L: Loader> Recording<L> {
             (Known::Nothing, now) => now,
             (Known::Files(before), Known::Files(now)) if before == now => Known::Files(now),
             (Known::Unnamed(why), _) => Known::Unnamed(why),
-            (Known::Files(_), _) => Known::Unnamed("a recording is of one checkpoint, and there were several".into()),
+            (Known::Files(_), _) => {
+                Known::Unnamed("a recording is of one checkpoint, and there were several".into())
+            }
         };
         *log.begun.get_or_insert_with(Instant::now)
     }
@@ -118,9 +128,21 @@ impl<L: Loader> Loader for Recording<L> {
         self.loader.name()
     }
 
-    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+    fn run<'c>(
+        &self,
+        reading: &Reading<'c>,
+        reads: &[ByteRange],
+        body: Body<'_, 'c>,
+    ) -> Result<()> {
         let begun = self.begin(reading.checkpoint);
-        self.loader.run(reading, reads, &mut |feed| body(&Noted { feed, reads, begun, log: &self.log }))
+        self.loader.run(reading, reads, &mut |feed| {
+            body(&Noted {
+                feed,
+                reads,
+                begun,
+                log: &self.log,
+            })
+        })
     }
 }
 
@@ -146,7 +168,11 @@ impl Noted<'_, '_> {
     }
 
     /// Notes a read before it is waited for: this is when it was wanted. One that fails is of no bytes.
-    fn noted<'c>(&self, read: usize, take: impl FnOnce() -> Result<Chunk<'c>>) -> Result<Chunk<'c>> {
+    fn noted<'c>(
+        &self,
+        read: usize,
+        take: impl FnOnce() -> Result<Chunk<'c>>,
+    ) -> Result<Chunk<'c>> {
         let noted = self.reads.get(read).map(|bytes| self.note(*bytes));
         let taken = take();
         if let (Err(_), Some(noted)) = (&taken, noted) {

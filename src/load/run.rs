@@ -58,9 +58,15 @@ pub(super) fn tasks<'c>(
         let number = tasks.len();
         let runs = cut(&tensor).runs(tensor.info())?;
         let bytes = tensor.info().bytes;
-        let range = |start: u64, len: u64| ByteRange { start: bytes.start.saturating_add(start), len, ..bytes };
+        let range = |start: u64, len: u64| ByteRange {
+            start: bytes.start.saturating_add(start),
+            len,
+            ..bytes
+        };
         let first = reads.len();
-        let origin = if !tensor.lies_as_it_is() || tensor.is_guarded() && runs.nbytes() < tensor.info().nbytes() {
+        let origin = if !tensor.lies_as_it_is()
+            || tensor.is_guarded() && runs.nbytes() < tensor.info().nbytes()
+        {
             Origin::Made
         } else if runs.count > RUNS {
             reads.push(range(runs.start, runs.reach()));
@@ -78,7 +84,11 @@ pub(super) fn tasks<'c>(
                 }
             }
         };
-        tasks.push(Task { tensor, runs, origin });
+        tasks.push(Task {
+            tensor,
+            runs,
+            origin,
+        });
     }
     Ok((reads, tasks))
 }
@@ -94,7 +104,12 @@ pub(super) struct Run<'r, 'c> {
 }
 
 impl<'r, 'c> Run<'r, 'c> {
-    pub(super) fn new(pool: &'r BufferPool, own: bool, tasks: &'r [Task<'c>], watch: Watch<'r>) -> Self {
+    pub(super) fn new(
+        pool: &'r BufferPool,
+        own: bool,
+        tasks: &'r [Task<'c>],
+        watch: Watch<'r>,
+    ) -> Self {
         Self {
             pool,
             own,
@@ -107,17 +122,22 @@ impl<'r, 'c> Run<'r, 'c> {
 
     /// Loads every tensor; with several threads only if there is enough to do besides waiting.
     pub(super) fn all(&self, feed: &dyn Feed<'c>, threads: usize) -> Result<()> {
-        let busy =
-            |task: &&Task<'_>| task.tensor.is_guarded() || !matches!(task.origin, Origin::Read(_) | Origin::Same(_));
+        let busy = |task: &&Task<'_>| {
+            task.tensor.is_guarded() || !matches!(task.origin, Origin::Read(_) | Origin::Same(_))
+        };
         let (busy, bytes) = self
             .tasks
             .iter()
             .filter(busy)
-            .fold((0, 0u64), |(n, all), task| (n + 1, all.saturating_add(task.runs.nbytes().max(LEAST))));
+            .fold((0, 0u64), |(n, all), task| {
+                (n + 1, all.saturating_add(task.runs.nbytes().max(LEAST)))
+            });
         thread::scope(|scope| {
             for _ in 1..threads_for(threads, bytes).min(busy) {
                 // one is enough
-                let _ = thread::Builder::new().name("load".into()).spawn_scoped(scope, || self.worker(feed));
+                let _ = thread::Builder::new()
+                    .name("load".into())
+                    .spawn_scoped(scope, || self.worker(feed));
             }
             self.worker(feed);
         });
@@ -127,7 +147,13 @@ impl<'r, 'c> Run<'r, 'c> {
     fn worker(&self, feed: &dyn Feed<'c>) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = self.tasks.get(number).filter(|_| !self.course.failure.is_seen()) else { return };
+            let Some(task) = self
+                .tasks
+                .get(number)
+                .filter(|_| !self.course.failure.is_seen())
+            else {
+                return;
+            };
             match self.chunk(task, feed) {
                 Ok(Some(chunk)) => drop(self.loaded[number].set(chunk)),
                 Ok(None) => {}
@@ -139,16 +165,26 @@ impl<'r, 'c> Run<'r, 'c> {
     /// The next tensor of a stream.
     pub(super) fn next(&self, feed: &dyn Feed<'c>) -> Option<Result<LoadedTensor<'c>>> {
         let task = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed))?;
-        let chunk = self.chunk(task, feed).transpose().expect("no tensor of a stream has another's bytes");
+        let chunk = self
+            .chunk(task, feed)
+            .transpose()
+            .expect("no tensor of a stream has another's bytes");
         Some(chunk.map(|chunk| LoadedTensor::new(task, chunk)))
     }
 
     /// The bytes of a task; `None` if they are those of another.
     fn chunk(&self, task: &Task<'c>, feed: &dyn Feed<'c>) -> Result<Option<Chunk<'c>>> {
-        let Task { tensor, runs, origin } = task;
+        let Task {
+            tensor,
+            runs,
+            origin,
+        } = task;
         match *origin {
             Origin::Made => tensor.reads(&mut |bytes, _| feed.beside(bytes)),
-            Origin::Read(_) => tensor.guard_bytes().into_iter().for_each(|bytes| feed.beside(bytes)),
+            Origin::Read(_) => tensor
+                .guard_bytes()
+                .into_iter()
+                .for_each(|bytes| feed.beside(bytes)),
             _ => {}
         }
         let mut pace = self.course.begin(runs.nbytes());
@@ -189,17 +225,35 @@ impl<'r, 'c> Run<'r, 'c> {
                     pace.work(worked)
                 })?;
                 let part = runs.nbytes() < tensor.info().nbytes();
-                Some(if part { self.gather(runs, 0, &whole, &mut pace)? } else { Chunk::Pooled(whole.freeze()) })
+                Some(if part {
+                    self.gather(runs, 0, &whole, &mut pace)?
+                } else {
+                    Chunk::Pooled(whole.freeze())
+                })
             }
         };
         pace.end().map(|()| chunk)
     }
 
     /// Runs put together, from bytes that begin `base` bytes into the tensor.
-    fn gather(&self, runs: &Runs, base: u64, from: &[u8], pace: &mut Pace<'_, '_>) -> Result<Chunk<'c>> {
+    fn gather(
+        &self,
+        runs: &Runs,
+        base: u64,
+        from: &[u8],
+        pace: &mut Pace<'_, '_>,
+    ) -> Result<Chunk<'c>> {
         let mut made = self.room(runs.nbytes(), pace)?;
-        for (i, (start, out)) in runs.starts().zip(made.chunks_mut(size(runs.len).max(1))).enumerate() {
-            pace.copy(i as u64 * runs.len, &from[size(start - base)..][..out.len()], out)?;
+        for (i, (start, out)) in runs
+            .starts()
+            .zip(made.chunks_mut(size(runs.len).max(1)))
+            .enumerate()
+        {
+            pace.copy(
+                i as u64 * runs.len,
+                &from[size(start - base)..][..out.len()],
+                out,
+            )?;
         }
         Ok(Chunk::Pooled(made.freeze()))
     }
@@ -212,8 +266,14 @@ impl<'r, 'c> Run<'r, 'c> {
     pub(super) fn end(self) -> Vec<LoadedTensor<'c>> {
         let loaded: Vec<_> = self.loaded.into_iter().map(OnceLock::into_inner).collect();
         let tensor = |(number, task): (usize, &Task<'c>)| {
-            let from = if let Origin::Same(first) = task.origin { first } else { number };
-            let chunk = loaded[from].clone().expect("every tensor was loaded, or one of them failed");
+            let from = if let Origin::Same(first) = task.origin {
+                first
+            } else {
+                number
+            };
+            let chunk = loaded[from]
+                .clone()
+                .expect("every tensor was loaded, or one of them failed");
             LoadedTensor::new(task, chunk)
         };
         self.tasks.iter().enumerate().map(tensor).collect()
@@ -221,7 +281,12 @@ impl<'r, 'c> Run<'r, 'c> {
 }
 
 /// Takes a read in front of which so many of the task's bytes have come.
-fn take<'c>(feed: &dyn Feed<'c>, read: usize, before: u64, pace: &mut Pace<'_, '_>) -> Result<Chunk<'c>> {
+fn take<'c>(
+    feed: &dyn Feed<'c>,
+    read: usize,
+    before: u64,
+    pace: &mut Pace<'_, '_>,
+) -> Result<Chunk<'c>> {
     feed.take_watched(read, &mut |bytes| {
         pace.come(before.saturating_add(bytes));
         pace.flow()

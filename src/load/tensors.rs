@@ -73,7 +73,10 @@ impl<'c> Load<'c> {
     /// Uses this loader instead of the one that [`choose`](crate::load::choose) picks.
     #[must_use]
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
-        self.choice = Some(Choice { loader: Arc::new(loader), why: "as asked".into() });
+        self.choice = Some(Choice {
+            loader: Arc::new(loader),
+            why: "as asked".into(),
+        });
         self
     }
 
@@ -124,7 +127,10 @@ impl<'c> Load<'c> {
 
     /// In which order tensors are loaded; as they lie in the files if it is not given.
     #[must_use]
-    pub fn order(mut self, order: impl Fn(&TensorInfo, &TensorInfo) -> Ordering + Send + Sync + 'c) -> Self {
+    pub fn order(
+        mut self,
+        order: impl Fn(&TensorInfo, &TensorInfo) -> Ordering + Send + Sync + 'c,
+    ) -> Self {
         self.order = Some(Arc::new(order));
         self
     }
@@ -156,12 +162,17 @@ impl<'c> Load<'c> {
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so.
-    pub fn run_watched(&self, watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send)) -> Result<Loaded<'c>> {
+    pub fn run_watched(
+        &self,
+        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+    ) -> Result<Loaded<'c>> {
         let pool = self.memory();
         let (reads, tasks) = self.tasks(true)?;
         self.fits(&tasks, &pool)?;
         let run = Run::new(&pool, self.own, &tasks, Watch::new(total(&tasks), watch));
-        let (choice, way) = self.feed(&reads, &pool, u64::MAX, &mut |feed| run.all(feed, self.threads))?;
+        let (choice, way) = self.feed(&reads, &pool, u64::MAX, &mut |feed| {
+            run.all(feed, self.threads)
+        })?;
         run.course.finish();
         Ok(Loaded::new(run.end(), choice, way))
     }
@@ -185,7 +196,10 @@ impl<'c> Load<'c> {
     ///
     /// # Errors
     /// As [`run`](Self::run), and what `body` returns.
-    pub fn stream(&self, mut body: impl FnMut(&mut Stream<'_, 'c>) -> Result<()> + Send) -> Result<()> {
+    pub fn stream(
+        &self,
+        mut body: impl FnMut(&mut Stream<'_, 'c>) -> Result<()> + Send,
+    ) -> Result<()> {
         let pool = self.memory();
         let (reads, tasks) = self.tasks(false)?;
         let nobody = &mut |_| ControlFlow::Continue(());
@@ -214,8 +228,14 @@ impl<'c> Load<'c> {
     /// As [`tensor`](Self::tensor), and if the length is another.
     pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
         let tensor = self.tensor(name)?;
-        let wrong =
-            || format!("tensor {} has {} bytes, and the buffer {}", quote(name), tensor.bytes().len(), out.len());
+        let wrong = || {
+            format!(
+                "tensor {} has {} bytes, and the buffer {}",
+                quote(name),
+                tensor.bytes().len(),
+                out.len()
+            )
+        };
         if out.len() != tensor.bytes().len() {
             return Err(Error::misuse(wrong()));
         }
@@ -228,12 +248,21 @@ impl<'c> Load<'c> {
     }
 
     fn tasks(&self, keep: bool) -> Result<(Vec<ByteRange>, Vec<Task<'c>>)> {
-        let wanted = |tensor: &Tensor<'_>| self.filter.as_ref().is_none_or(|keep| keep(&tensor.info().name));
+        let wanted = |tensor: &Tensor<'_>| {
+            self.filter
+                .as_ref()
+                .is_none_or(|keep| keep(&tensor.info().name))
+        };
         let mut tensors: Vec<_> = self.checkpoint.tensors().filter(wanted).collect();
         if let Some(order) = &self.order {
             tensors.sort_by(|a, b| order(a.info(), b.info()));
         }
-        let cut = |tensor: &Tensor<'_>| self.cut.as_ref().map(|cut| cut(tensor.info())).unwrap_or_default();
+        let cut = |tensor: &Tensor<'_>| {
+            self.cut
+                .as_ref()
+                .map(|cut| cut(tensor.info()))
+                .unwrap_or_default()
+        };
         let (reads, tasks) = tasks(tensors.into_iter(), cut, keep)?;
         let allowed = self.limits.tensor_bytes;
         if let Some(task) = tasks.iter().find(|task| task.runs.nbytes() > allowed) {
@@ -245,8 +274,12 @@ impl<'c> Load<'c> {
 
     /// What could never fit is refused before anything is read.
     fn fits(&self, tasks: &[Task<'_>], pool: &BufferPool) -> Result<()> {
-        let own = tasks.iter().filter(|task| !matches!(task.origin, Origin::Same(_)));
-        let needed = own.map(|task| task.runs.nbytes()).fold(0, u64::saturating_add);
+        let own = tasks
+            .iter()
+            .filter(|task| !matches!(task.origin, Origin::Same(_)));
+        let needed = own
+            .map(|task| task.runs.nbytes())
+            .fold(0, u64::saturating_add);
         let allowed = pool.budget() as u64;
         if self.own && needed > allowed {
             let what = "all tensors in memory at once".to_owned();
@@ -263,10 +296,18 @@ impl<'c> Load<'c> {
         ahead: u64,
         body: &mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send),
     ) -> Result<(Choice, Option<Way>)> {
-        let choice = self.choice.clone().unwrap_or_else(|| choose_for(self.checkpoint, self.own));
+        let choice = self
+            .choice
+            .clone()
+            .unwrap_or_else(|| choose_for(self.checkpoint, self.own));
         // of a part no more is read than the pages that it is in
         let gap = if self.cut.is_some() { 4095 } else { super::GAP };
-        let reading = Reading { checkpoint: self.checkpoint, pool: pool.clone(), ahead, gap };
+        let reading = Reading {
+            checkpoint: self.checkpoint,
+            pool: pool.clone(),
+            ahead,
+            gap,
+        };
         let mut way = None;
         reading.bring(&*choice.loader, reads, &mut |feed| {
             body(feed)?;
@@ -279,11 +320,17 @@ impl<'c> Load<'c> {
 
 /// Bytes of all of them.
 fn total(tasks: &[Task<'_>]) -> u64 {
-    tasks.iter().map(|task| task.runs.nbytes()).fold(0, u64::saturating_add)
+    tasks
+        .iter()
+        .map(|task| task.runs.nbytes())
+        .fold(0, u64::saturating_add)
 }
 
 impl std::fmt::Debug for Load<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Load").field("choice", &self.choice).field("own", &self.own).finish_non_exhaustive()
+        f.debug_struct("Load")
+            .field("choice", &self.choice)
+            .field("own", &self.own)
+            .finish_non_exhaustive()
     }
 }

@@ -32,7 +32,11 @@ pub struct Uring {
 
 impl Default for Uring {
     fn default() -> Self {
-        Self { depth: 16, piece: PIECE, direct: false }
+        Self {
+            depth: 16,
+            piece: PIECE,
+            direct: false,
+        }
     }
 }
 
@@ -80,36 +84,73 @@ struct Files {
 impl Files {
     fn open(sources: &[Box<dyn Source>], direct: bool, tally: &Arc<Tally>) -> io::Result<Self> {
         if direct && let Some(direct) = direct::Files::open(sources, tally) {
-            let files = direct.files().iter().map(|file| file.file.try_clone()).collect::<io::Result<_>>()?;
-            return Ok(Self { align: direct.align(), direct: Some(direct), files });
+            let files = direct
+                .files()
+                .iter()
+                .map(|file| file.file.try_clone())
+                .collect::<io::Result<_>>()?;
+            return Ok(Self {
+                align: direct.align(),
+                direct: Some(direct),
+                files,
+            });
         }
         let again = |source: &dyn Source| {
-            let fd = source.as_fd().ok_or_else(|| io::Error::other("a source has no descriptor"))?;
+            let fd = source
+                .as_fd()
+                .ok_or_else(|| io::Error::other("a source has no descriptor"))?;
             direct::again(fd, rustix::fs::OFlags::empty())
         };
-        let files = sources.iter().map(|source| again(&**source)).collect::<io::Result<_>>()?;
-        Ok(Self { direct: None, files, align: ALIGN })
+        let files = sources
+            .iter()
+            .map(|source| again(&**source))
+            .collect::<io::Result<_>>()?;
+        Ok(Self {
+            direct: None,
+            files,
+            align: ALIGN,
+        })
     }
 }
 
 impl Loader for Uring {
     fn name(&self) -> &'static str {
-        if self.direct { "io_uring, direct" } else { "io_uring" }
+        if self.direct {
+            "io_uring, direct"
+        } else {
+            "io_uring"
+        }
     }
 
-    fn run<'c>(&self, reading: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()> {
+    fn run<'c>(
+        &self,
+        reading: &Reading<'c>,
+        reads: &[ByteRange],
+        body: Body<'_, 'c>,
+    ) -> Result<()> {
         // a runtime that fails to start leaks two descriptors: once is enough
         static NONE: OnceLock<String> = OnceLock::new();
         if let Some(why) = NONE.get() {
-            return self.threads().run_instead(reading, reads, body, Some(why.clone()));
+            return self
+                .threads()
+                .run_instead(reading, reads, body, Some(why.clone()));
         }
         let tally = Arc::new(Tally::new(By::Ring, None));
         let files = match Files::open(reading.checkpoint.sources(), self.direct, &tally) {
             Ok(files) => files,
-            Err(error) => return self.threads().run_instead(reading, reads, body, Some(format!("no ring: {error}"))),
+            Err(error) => {
+                return self.threads().run_instead(
+                    reading,
+                    reads,
+                    body,
+                    Some(format!("no ring: {error}")),
+                );
+            }
         };
         let align = files.align;
-        let piece = self.piece.next_multiple_of(usize::try_from(align).unwrap_or(1));
+        let piece = self
+            .piece
+            .next_multiple_of(usize::try_from(align).unwrap_or(1));
         let list = coalesce(reads, reading.gap, EXTENT);
         let belt = Belt::new(reading, list, Cut { piece, align }, Arc::clone(&tally));
         let depth = self.depth;
@@ -118,7 +159,9 @@ impl Loader for Uring {
             let (tell, told) = mpsc::channel();
             let belt = &belt;
             let ring = move || ring(belt, files, depth, tally, &tell);
-            let thread = thread::Builder::new().name("io_uring".into()).spawn_scoped(scope, ring);
+            let thread = thread::Builder::new()
+                .name("io_uring".into())
+                .spawn_scoped(scope, ring);
             let thread = thread.map_err(Error::from)?;
             let done = match told.recv() {
                 Ok(Ok(())) => body(belt).map(|()| true),
@@ -135,12 +178,23 @@ impl Loader for Uring {
             drop(thread.join());
             done
         })?;
-        if ran { Ok(()) } else { self.threads().run_instead(reading, reads, body, NONE.get().cloned()) }
+        if ran {
+            Ok(())
+        } else {
+            self.threads()
+                .run_instead(reading, reads, body, NONE.get().cloned())
+        }
     }
 }
 
 /// The ring's thread: says whether there is a ring, then keeps `depth` reads in flight until the belt ends.
-fn ring(belt: &Belt<'_>, files: Files, depth: usize, tally: Arc<Tally>, tell: &mpsc::Sender<io::Result<()>>) {
+fn ring(
+    belt: &Belt<'_>,
+    files: Files,
+    depth: usize,
+    tally: Arc<Tally>,
+    tell: &mpsc::Sender<io::Result<()>>,
+) {
     let _guard = belt.guard();
     let mut builder = tokio_uring::builder();
     builder.entries(u32::try_from(depth.next_power_of_two()).unwrap_or(64));
@@ -158,7 +212,11 @@ async fn drive(belt: &Belt<'_>, files: Files, depth: usize, tally: &Arc<Tally>) 
     let Files { direct, files, .. } = files;
     let both = |file: File| -> io::Result<Rc<Ringed>> {
         let plain = file.try_clone()?;
-        Ok(Rc::new(Ringed { plain, ring: tokio_uring::fs::File::from_std(file), tally: Arc::clone(tally) }))
+        Ok(Rc::new(Ringed {
+            plain,
+            ring: tokio_uring::fs::File::from_std(file),
+            tally: Arc::clone(tally),
+        }))
     };
     let files = match files.into_iter().map(both).collect::<io::Result<Vec<_>>>() {
         Ok(files) => files,
@@ -183,7 +241,9 @@ async fn drive(belt: &Belt<'_>, files: Files, depth: usize, tally: &Arc<Tally>) 
         }
         match flying.join_next().await {
             Some(Ok((piece, part, Ok(())))) => belt.filled(piece, part),
-            Some(Ok((piece, _, Err((done, error))))) => belt.failed(piece.file, piece.start + done as u64, &error),
+            Some(Ok((piece, _, Err((done, error))))) => {
+                belt.failed(piece.file, piece.start + done as u64, &error)
+            }
             Some(Err(died)) => std::panic::resume_unwind(died.into_panic()),
             None if over => return,
             None => {}
@@ -202,7 +262,9 @@ struct Ringed {
 fn unknown(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let unknown = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
-    error.raw_os_error().is_some_and(|code| unknown.iter().any(|errno| errno.raw_os_error() == code))
+    error
+        .raw_os_error()
+        .is_some_and(|code| unknown.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 /// Fills a part, as far as bytes are wanted; else says how far it came.
@@ -215,10 +277,19 @@ async fn read(
     let mut done = 0;
     while done < piece.wanted {
         // read directly, a part is asked for whole: its end is aligned, and that of the file need not be
-        let end = if direct.is_some() { part.len() } else { piece.wanted };
-        let direct_file = direct.as_ref().map(|files| &files.files()[piece.file as usize]);
+        let end = if direct.is_some() {
+            part.len()
+        } else {
+            piece.wanted
+        };
+        let direct_file = direct
+            .as_ref()
+            .map(|files| &files.files()[piece.file as usize]);
         let buffered = direct_file.is_none_or(direct::Direct::is_buffered);
-        let (read, slice) = file.ring.read_at(part.slice(done..end), piece.start + done as u64).await;
+        let (read, slice) = file
+            .ring
+            .read_at(part.slice(done..end), piece.start + done as u64)
+            .await;
         part = slice.into_inner();
         let outcome = match read {
             Ok(0) => Err(shrunk()),
@@ -236,8 +307,12 @@ async fn read(
             Err(e) => match direct_file {
                 Some(direct) if !buffered => direct.fall_back(buffered, e),
                 _ if unknown(&e) => {
-                    file.tally.instead(format!("one by one, since the ring does not read: {e}"));
-                    match file.plain.read_at(&mut part[done..piece.wanted], piece.start + done as u64) {
+                    file.tally
+                        .instead(format!("one by one, since the ring does not read: {e}"));
+                    match file
+                        .plain
+                        .read_at(&mut part[done..piece.wanted], piece.start + done as u64)
+                    {
                         Ok(0) => Err(shrunk()),
                         Ok(n) => {
                             done += n;

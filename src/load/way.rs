@@ -74,7 +74,9 @@ impl fmt::Display for Direct {
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", self.by.name(), self.direct)?;
-        self.instead.as_ref().map_or(Ok(()), |why| write!(f, " ({why})"))
+        self.instead
+            .as_ref()
+            .map_or(Ok(()), |why| write!(f, " ({why})"))
     }
 }
 
@@ -90,7 +92,12 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new(by: By, instead: Option<String>) -> Self {
         let no = || AtomicBool::new(false);
-        Self { by, direct: no(), buffered: no(), instead: Mutex::new(instead) }
+        Self {
+            by,
+            direct: no(),
+            buffered: no(),
+            instead: Mutex::new(instead),
+        }
     }
 
     /// Something was read past the page cache.
@@ -107,16 +114,30 @@ impl Tally {
 
     /// Something is done in another way. The first reason explains the others.
     pub(super) fn instead(&self, why: String) {
-        self.instead.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.instead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(why);
     }
 
     pub(super) fn way(&self) -> Way {
-        let direct = match (self.direct.load(Ordering::Relaxed), self.buffered.load(Ordering::Relaxed)) {
+        let direct = match (
+            self.direct.load(Ordering::Relaxed),
+            self.buffered.load(Ordering::Relaxed),
+        ) {
             (false, _) => Direct::No,
             (true, true) => Direct::Partly,
             (true, false) => Direct::All,
         };
-        let instead = self.instead.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Way { by: self.by, direct, instead }
+        let instead = self
+            .instead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Way {
+            by: self.by,
+            direct,
+            instead,
+        }
     }
 }

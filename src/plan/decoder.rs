@@ -34,7 +34,13 @@ impl Span {
     /// One run.
     pub fn run(part: usize, bytes: Range<u64>) -> Self {
         let len = bytes.end.saturating_sub(bytes.start);
-        Self { part, start: bytes.start, len, count: 1, stride: len }
+        Self {
+            part,
+            start: bytes.start,
+            len,
+            count: 1,
+            stride: len,
+        }
     }
 
     /// Bytes from the start of the first run to the end of the last.
@@ -65,7 +71,11 @@ pub struct Strip<'b> {
 impl<'b> Strip<'b> {
     /// One run.
     pub fn whole(bytes: &'b [u8]) -> Self {
-        Self { bytes, len: bytes.len(), stride: bytes.len() }
+        Self {
+            bytes,
+            len: bytes.len(),
+            stride: bytes.len(),
+        }
     }
 
     /// The run with this number.
@@ -104,19 +114,29 @@ pub struct Grid {
 impl Grid {
     /// Rows that can be cut anywhere.
     pub fn new(rows: u64, cols: u64) -> Self {
-        Self { rows, cols, step: 1, least: 1 }
+        Self {
+            rows,
+            cols,
+            step: 1,
+            least: 1,
+        }
     }
 
     /// Rows of a tile for outputs of this dtype.
     pub fn rows_per_tile(&self, dtype: Dtype) -> u64 {
         let row = self.cols.saturating_mul(dtype.bits()).div_ceil(8).max(1);
         let rows = (TILE_BYTES / row).max(self.least).max(1);
-        rows.div_ceil(self.step.max(1)).saturating_mul(self.step.max(1))
+        rows.div_ceil(self.step.max(1))
+            .saturating_mul(self.step.max(1))
     }
 
     /// Number of tiles of so many rows: none where rows have no elements.
     pub(crate) fn tiles(&self, rows: u64) -> u64 {
-        if self.cols == 0 { 0 } else { self.rows.div_ceil(rows.max(1)) }
+        if self.cols == 0 {
+            0
+        } else {
+            self.rows.div_ceil(rows.max(1))
+        }
     }
 }
 

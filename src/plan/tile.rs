@@ -20,6 +20,13 @@ pub(super) fn tiles(decoder: &dyn Decoder, per_tile: u64) -> impl Iterator<Item 
 /// The tile with this number.
 pub(crate) fn tile(decoder: &dyn Decoder, per_tile: u64, i: u64) -> Tile {
     let start = i * per_tile.max(1);
-    let rows = start..decoder.grid().rows.min(start.saturating_add(per_tile.max(1)));
-    Tile { inputs: decoder.inputs(rows.clone()), rows }
+    let rows = start
+        ..decoder
+            .grid()
+            .rows
+            .min(start.saturating_add(per_tile.max(1)));
+    Tile {
+        inputs: decoder.inputs(rows.clone()),
+        rows,
+    }
 }

@@ -43,7 +43,12 @@ const GAP: u64 = 32 << 20;
 pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template> {
     let files = Files::of(checkpoint)?;
     let catalog = checkpoint.catalog();
-    let mut tensors: Vec<ByteRange> = catalog.tensors.iter().map(|tensor| tensor.bytes).filter(|t| t.len > 0).collect();
+    let mut tensors: Vec<ByteRange> = catalog
+        .tensors
+        .iter()
+        .map(|tensor| tensor.bytes)
+        .filter(|t| t.len > 0)
+        .collect();
     tensors.sort_unstable_by_key(|bytes| (bytes.file, bytes.start));
     tensors.dedup(); // tied
     let mut builder = Builder::new().gap(PAGE - 1).lookback(8).once(true);
@@ -57,24 +62,42 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
         builder.file(file.clone())?;
     }
     // the catalog's number of each of the template's files
-    let known: Vec<Option<u32>> = recorded.files().iter().map(|file| files.position(&file.path)).collect();
+    let known: Vec<Option<u32>> = recorded
+        .files()
+        .iter()
+        .map(|file| files.position(&file.path))
+        .collect();
     for group in recorded.groups() {
         builder.group(group.rank(), group.name());
-        let mut seen = Seen { tensors: &tensors, touched: HashMap::new(), order: Vec::new() };
+        let mut seen = Seen {
+            tensors: &tensors,
+            touched: HashMap::new(),
+            order: Vec::new(),
+        };
         for Access { runs, at } in group.accesses().iter().copied() {
             match known[runs.file as usize].filter(|_| runs.count == 1) {
                 Some(file) => seen.range(file, runs, at),
                 None => seen.order.push((What::Other(runs), at)),
             }
         }
-        let Seen { mut touched, order, .. } = seen;
+        let Seen {
+            mut touched, order, ..
+        } = seen;
         for (what, at) in order {
             match what {
                 What::Other(runs) => builder.access(group.rank(), runs, at)?,
                 What::Tensor { number, file } => {
                     let pieces = touched.remove(&number).unwrap_or_default();
                     for (start, end) in read(tensors[number], pieces) {
-                        builder.access(group.rank(), ByteRange { file, start, len: end - start }, at)?;
+                        builder.access(
+                            group.rank(),
+                            ByteRange {
+                                file,
+                                start,
+                                len: end - start,
+                            },
+                            at,
+                        )?;
                     }
                 }
             }
@@ -104,12 +127,21 @@ impl Seen<'_> {
     /// One range, which is of the catalog's file with this number: what of it is whose.
     fn range(&mut self, file: u32, runs: Runs, time: Option<u64>) {
         let (mut at, end) = (runs.start, runs.start + runs.len);
-        let mut next = self.tensors.partition_point(|t| (t.file, t.start.saturating_add(t.len)) <= (file, at));
+        let mut next = self
+            .tensors
+            .partition_point(|t| (t.file, t.start.saturating_add(t.len)) <= (file, at));
         while at < end {
-            let tensor = self.tensors.get(next).filter(|t| t.file == file && t.start < end);
+            let tensor = self
+                .tensors
+                .get(next)
+                .filter(|t| t.file == file && t.start < end);
             let begin = tensor.map_or(end, |t| t.start.max(at));
             if begin > at {
-                let between = ByteRange { file: runs.file, start: at, len: begin - at };
+                let between = ByteRange {
+                    file: runs.file,
+                    start: at,
+                    len: begin - at,
+                };
                 self.order.push((What::Other(between.into()), time));
             }
             let Some(tensor) = tensor else { break };
@@ -118,11 +150,18 @@ impl Seen<'_> {
                 next += 1; // one within another
                 continue;
             }
-            let came_along = begin == tensor.start && stop - begin < PAGE && at > runs.start && stop == end;
+            let came_along =
+                begin == tensor.start && stop - begin < PAGE && at > runs.start && stop == end;
             if !came_along || tensor.len < PAGE {
                 let pieces = self.touched.entry(next).or_default();
                 if pieces.is_empty() {
-                    self.order.push((What::Tensor { number: next, file: runs.file }, time));
+                    self.order.push((
+                        What::Tensor {
+                            number: next,
+                            file: runs.file,
+                        },
+                        time,
+                    ));
                 }
                 pieces.push((begin, stop));
             }
@@ -144,7 +183,10 @@ fn read(tensor: ByteRange, mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
         }
     }
     let end = tensor.start + tensor.len;
-    if let Some(first) = all.first_mut().filter(|first| first.0 - tensor.start < PIECE) {
+    if let Some(first) = all
+        .first_mut()
+        .filter(|first| first.0 - tensor.start < PIECE)
+    {
         first.0 = tensor.start;
     }
     if let Some(last) = all.last_mut().filter(|last| end - last.1 < PIECE) {

@@ -21,14 +21,31 @@ impl Config {
             let heads = size("attention.head_count");
             // said where they are fewer; a list where they differ between layers, which are then split evenly
             let kv_heads = size("attention.head_count_kv");
-            return Ok(Self { heads, kv_heads, layers: size("block_count") });
+            return Ok(Self {
+                heads,
+                kv_heads,
+                layers: size("block_count"),
+            });
         }
         // the other formats lie beside anyone's configuration
-        let path = checkpoint.path().filter(|_| matches!(checkpoint.catalog().format, "safetensors" | "pth"));
-        let Some(path) = path else { return Ok(Self::default()) };
+        let path = checkpoint
+            .path()
+            .filter(|_| matches!(checkpoint.catalog().format, "safetensors" | "pth"));
+        let Some(path) = path else {
+            return Ok(Self::default());
+        };
         let config = QuantConfig::beside(path)?;
         let heads = config.size(&["num_attention_heads", "n_head", "n_heads"]);
-        let kv_heads = config.size(&["num_key_value_heads", "multi_query_group_num", "n_head_kv", "num_kv_heads"]);
-        Ok(Self { heads, kv_heads, layers: config.size(&["num_hidden_layers", "n_layer", "n_layers"]) })
+        let kv_heads = config.size(&[
+            "num_key_value_heads",
+            "multi_query_group_num",
+            "n_head_kv",
+            "num_kv_heads",
+        ]);
+        Ok(Self {
+            heads,
+            kv_heads,
+            layers: config.size(&["num_hidden_layers", "n_layer", "n_layers"]),
+        })
     }
 }

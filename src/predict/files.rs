@@ -24,17 +24,34 @@ impl Files {
     /// The root is the directory that was opened, or the one that the file or index is in.
     pub(crate) fn of(checkpoint: &Checkpoint) -> Result<Self> {
         let Some(opened) = checkpoint.path() else {
-            return Err(Error::misuse("a template names files, and this checkpoint was opened from none: open a path"));
+            return Err(Error::misuse(
+                "a template names files, and this checkpoint was opened from none: open a path",
+            ));
         };
-        let root = if opened.is_dir() { opened } else { opened.parent().unwrap_or(Path::new("")) };
+        let root = if opened.is_dir() {
+            opened
+        } else {
+            opened.parent().unwrap_or(Path::new(""))
+        };
         let catalog = checkpoint.catalog();
-        let files = catalog.files.iter().map(|file| Ok((below(root, file)?, file.nbytes))).collect::<Result<_>>()?;
-        Ok(Self { root: root.to_owned(), files, headers: headers(checkpoint) })
+        let files = catalog
+            .files
+            .iter()
+            .map(|file| Ok((below(root, file)?, file.nbytes)))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            root: root.to_owned(),
+            files,
+            headers: headers(checkpoint),
+        })
     }
 
     /// The catalog's number of the file with this path.
     pub(crate) fn position(&self, path: &str) -> Option<u32> {
-        self.files.iter().position(|(known, _)| known == path).and_then(|number| u32::try_from(number).ok())
+        self.files
+            .iter()
+            .position(|(known, _)| known == path)
+            .and_then(|number| u32::try_from(number).ok())
     }
 
     /// What a reader of the headers reads, file after file.
@@ -49,11 +66,16 @@ impl Files {
         for (number, (path, nbytes)) in (0u32..).zip(&self.files) {
             let file = File::probe(&self.root, path)?;
             if file.nbytes != *nbytes {
-                let what = format!("has {} bytes, and had {nbytes} when it was opened", file.nbytes);
+                let what = format!(
+                    "has {} bytes, and had {nbytes} when it was opened",
+                    file.nbytes
+                );
                 return Err(Error::misuse(what).in_file(&self.root.join(path)));
             }
             if builder.file(file.clone())? != number {
-                return Err(Error::misuse("is two files of one checkpoint").in_file(&self.root.join(path)));
+                return Err(
+                    Error::misuse("is two files of one checkpoint").in_file(&self.root.join(path))
+                );
             }
             known.push(file);
         }
@@ -63,13 +85,23 @@ impl Files {
 
 /// The path of a file relative to the root, with `/` between its parts.
 fn below(root: &Path, file: &FileInfo) -> Result<String> {
-    let path = file.path.as_deref().ok_or_else(|| Error::misuse("a file of this checkpoint has no path"))?;
-    let wrong = |what: &str| Error::misuse(format!("{what} {}", quote(&root.display().to_string()))).in_file(path);
-    let inner =
-        path.strip_prefix(root).map_err(|_| wrong("a template names files below the model's root, which is"))?;
+    let path = file
+        .path
+        .as_deref()
+        .ok_or_else(|| Error::misuse("a file of this checkpoint has no path"))?;
+    let wrong = |what: &str| {
+        Error::misuse(format!("{what} {}", quote(&root.display().to_string()))).in_file(path)
+    };
+    let inner = path
+        .strip_prefix(root)
+        .map_err(|_| wrong("a template names files below the model's root, which is"))?;
     let parts = inner.components().map(|part| match part {
-        Component::Normal(name) => name.to_str().ok_or_else(|| wrong("a template's paths are UTF-8, below")),
-        _ => Err(wrong("a template names files below the model's root, which is")),
+        Component::Normal(name) => name
+            .to_str()
+            .ok_or_else(|| wrong("a template's paths are UTF-8, below")),
+        _ => Err(wrong(
+            "a template names files below the model's root, which is",
+        )),
     });
     Ok(parts.collect::<Result<Vec<_>>>()?.join("/"))
 }
@@ -91,7 +123,9 @@ fn headers(checkpoint: &Checkpoint) -> Vec<ByteRange> {
         archive[index(member.bytes.file)] = true;
     }
     let mut headers = Vec::new();
-    for (((file, info), (first, end)), archive) in (0u32..).zip(&catalog.files).zip(bounds).zip(archive) {
+    for (((file, info), (first, end)), archive) in
+        (0u32..).zip(&catalog.files).zip(bounds).zip(archive)
+    {
         let mut add = |start: u64, end: u64| {
             let len = end.saturating_sub(start);
             headers.extend((len > 0).then_some(ByteRange { file, start, len }));
@@ -112,12 +146,23 @@ impl From<anamnesis_template::Error> for Error {
             Kind::Io(e) => std::io::Error::new(e.kind(), e.to_string()).into(),
             Kind::Malformed(what) | Kind::Conflict(what) => Self::malformed(what.clone()),
             Kind::Unsupported(what) => Self::unsupported(what.clone()),
-            Kind::Limit { what, needed, allowed, knob } => {
-                Self::new(ErrorKind::Limit { what: what.clone(), needed: *needed, allowed: *allowed, knob })
-            }
+            Kind::Limit {
+                what,
+                needed,
+                allowed,
+                knob,
+            } => Self::new(ErrorKind::Limit {
+                what: what.clone(),
+                needed: *needed,
+                allowed: *allowed,
+                knob,
+            }),
             other => Self::misuse(other.to_string()),
         };
         let own = error.offset().into_iter().fold(own, Self::at);
-        error.path().into_iter().fold(own, |own, path| own.in_file(path))
+        error
+            .path()
+            .into_iter()
+            .fold(own, |own, path| own.in_file(path))
     }
 }

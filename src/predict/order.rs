@@ -20,7 +20,11 @@ pub enum Order {
     Name,
 }
 
-const NAMES: [(&str, Order); 3] = [("file", Order::File), ("layer", Order::Layer), ("name", Order::Name)];
+const NAMES: [(&str, Order); 3] = [
+    ("file", Order::File),
+    ("layer", Order::Layer),
+    ("name", Order::Name),
+];
 
 impl Order {
     /// Sorts what is read.
@@ -29,23 +33,34 @@ impl Order {
             // what lies at one place stays as the catalog has it
             Self::File => list.sort_by_key(|(info, _)| (info.bytes.file, info.bytes.start)),
             Self::Name => list.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name)),
-            Self::Layer => list.sort_by(|(a, x), (b, y)| layers(x, y).then_with(|| natural(&a.name, &b.name))),
+            Self::Layer => {
+                list.sort_by(|(a, x), (b, y)| layers(x, y).then_with(|| natural(&a.name, &b.name)))
+            }
         }
     }
 }
 
 fn layers(a: &Place<'_>, b: &Place<'_>) -> Ordering {
     match (a, b) {
-        (Place::Layer { stack, number }, Place::Layer { stack: other, number: another }) => {
-            natural(stack, other).then_with(|| number.cmp(another))
-        }
+        (
+            Place::Layer { stack, number },
+            Place::Layer {
+                stack: other,
+                number: another,
+            },
+        ) => natural(stack, other).then_with(|| number.cmp(another)),
         _ => a.rank().cmp(&b.rank()),
     }
 }
 
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(NAMES.iter().find(|(_, order)| order == self).map_or("", |(name, _)| name))
+        f.pad(
+            NAMES
+                .iter()
+                .find(|(_, order)| order == self)
+                .map_or("", |(name, _)| name),
+        )
     }
 }
 
@@ -54,7 +69,15 @@ impl FromStr for Order {
 
     /// `file`, `layer` or `name`.
     fn from_str(name: &str) -> Result<Self> {
-        let found = NAMES.iter().find(|(known, _)| *known == name).map(|&(_, order)| order);
-        found.ok_or_else(|| Error::misuse(format!("{} is no order; there are file, layer and name", quote(name))))
+        let found = NAMES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|&(_, order)| order);
+        found.ok_or_else(|| {
+            Error::misuse(format!(
+                "{} is no order; there are file, layer and name",
+                quote(name)
+            ))
+        })
     }
 }

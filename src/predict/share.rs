@@ -41,20 +41,39 @@ impl Degrees {
         if let Some((name, _)) = named.iter().find(|(_, degree)| *degree == 0) {
             return Err(Error::misuse(format!("{name} is 0; it is at least 1")));
         }
-        let count = [pp, dp].iter().try_fold(tp, |count, degree| count.checked_mul(*degree));
+        let count = [pp, dp]
+            .iter()
+            .try_fold(tp, |count, degree| count.checked_mul(*degree));
         let Some(count) = count.filter(|count| *count <= WORKERS) else {
-            return Err(Error::misuse(format!("tp {tp}, pp {pp} and dp {dp} are more than {WORKERS} workers")));
+            return Err(Error::misuse(format!(
+                "tp {tp}, pp {pp} and dp {dp} are more than {WORKERS} workers"
+            )));
         };
         if !(tp * dp).is_multiple_of(ep) {
-            return Err(Error::misuse(format!("ep {ep} does not divide the {} workers of a stage (tp × dp)", tp * dp)));
+            return Err(Error::misuse(format!(
+                "ep {ep} does not divide the {} workers of a stage (tp × dp)",
+                tp * dp
+            )));
         }
-        Ok((0..count).map(move |rank| Worker { rank, tp: rank % tp, pp: rank / tp % pp, dp: rank / tp / pp }))
+        Ok((0..count).map(move |rank| Worker {
+            rank,
+            tp: rank % tp,
+            pp: rank / tp % pp,
+            dp: rank / tp / pp,
+        }))
     }
 
     /// What a worker is called.
     pub(super) fn name(self, worker: Worker) -> String {
-        let parts = [("dp", worker.dp, self.dp), ("pp", worker.pp, self.pp), ("tp", worker.tp, self.tp)];
-        let parts = parts.iter().filter(|(.., degree)| *degree > 1).map(|(name, number, _)| format!("{name} {number}"));
+        let parts = [
+            ("dp", worker.dp, self.dp),
+            ("pp", worker.pp, self.pp),
+            ("tp", worker.tp, self.tp),
+        ];
+        let parts = parts
+            .iter()
+            .filter(|(.., degree)| *degree > 1)
+            .map(|(name, number, _)| format!("{name} {number}"));
         parts.collect::<Vec<_>>().join(", ")
     }
 }
@@ -80,24 +99,61 @@ pub(super) fn share(
     degrees: Degrees,
     sizes: Sizes,
 ) -> Result<Option<Vec<Runs>>> {
-    let Some((shape, item)) = items(info) else { return Ok(None) };
-    let rule = if shape.len() < 2 && info.bytes.len <= PAGE { Rule::Replicated } else { rule };
+    let Some((shape, item)) = items(info) else {
+        return Ok(None);
+    };
+    let rule = if shape.len() < 2 && info.bytes.len <= PAGE {
+        Rule::Replicated
+    } else {
+        rule
+    };
     let Degrees { tp, dp, ep, .. } = degrees;
-    let Sizes { heads, kv_heads, experts } = sizes;
-    let wrong = |e: anamnesis_template::Error| Error::from(e).about(&format!("tensor {}", quote(&info.name)));
+    let Sizes {
+        heads,
+        kv_heads,
+        experts,
+    } = sizes;
+    let wrong = |e: anamnesis_template::Error| {
+        Error::from(e).about(&format!("tensor {}", quote(&info.name)))
+    };
     if Experts::of(&info.name).is_none() {
-        let split = Split { rank: worker.tp, world: tp, heads, kv_heads, experts: 0 };
-        return cut(catalog, info, rule, &shape, item, &split).map(Some).map_err(wrong);
+        let split = Split {
+            rank: worker.tp,
+            world: tp,
+            heads,
+            kv_heads,
+            experts: 0,
+        };
+        return cut(catalog, info, rule, &shape, item, &split)
+            .map(Some)
+            .map_err(wrong);
     }
     // experts are shared by the copies too: by whole ones among `ep` workers, and each by the workers of such a group
     let (rank, group) = (worker.dp * tp + worker.tp, tp * dp / ep);
-    let within = Split { rank: rank % group, world: group, heads, kv_heads, experts: 0 };
+    let within = Split {
+        rank: rank % group,
+        world: group,
+        heads,
+        kv_heads,
+        experts: 0,
+    };
     if ep == 1 {
-        return cut(catalog, info, rule, &shape, item, &within).map(Some).map_err(wrong);
+        return cut(catalog, info, rule, &shape, item, &within)
+            .map(Some)
+            .map_err(wrong);
     }
-    let among = Split { rank: rank / group, world: ep, experts, ..Split::default() };
-    let own = rules.slices(&info.name, &shape, item, &among).map_err(wrong)?;
-    let [whole] = own[..] else { return Ok(Some(own)) };
+    let among = Split {
+        rank: rank / group,
+        world: ep,
+        experts,
+        ..Split::default()
+    };
+    let own = rules
+        .slices(&info.name, &shape, item, &among)
+        .map_err(wrong)?;
+    let [whole] = own[..] else {
+        return Ok(Some(own));
+    };
     if group == 1 || whole.count != 1 {
         return Ok(Some(vec![whole]));
     }
@@ -109,7 +165,11 @@ pub(super) fn share(
         *first = whole.len / rest.iter().product::<u64>().saturating_mul(item).max(1);
     }
     let runs = cut(catalog, info, rule, &part, item, &within).map_err(wrong)?;
-    Ok(Some(runs.into_iter().filter_map(|runs| runs.placed(0, whole.start)).collect()))
+    Ok(Some(
+        runs.into_iter()
+            .filter_map(|runs| runs.placed(0, whole.start))
+            .collect(),
+    ))
 }
 
 /// As [`slice()`], of tensors that are stored the other way round too.
@@ -141,7 +201,9 @@ fn items(info: &TensorInfo) -> Option<(Vec<u64>, u64)> {
         Some(bytes)
     };
     let item = match &info.encoding {
-        Encoding::Block(format) => inner(u64::from(format.block_len), u64::from(format.block_bytes)),
+        Encoding::Block(format) => {
+            inner(u64::from(format.block_len), u64::from(format.block_bytes))
+        }
         Encoding::Plain(dtype) if dtype.item_bytes().is_none() => {
             // less than a byte each: as many as fill whole bytes
             let bits = dtype.bits();
@@ -150,6 +212,8 @@ fn items(info: &TensorInfo) -> Option<(Vec<u64>, u64)> {
         }
         encoding => encoding.item_bytes(),
     }?;
-    let nbytes = shape.iter().try_fold(item, |n, size| n.checked_mul(*size))?;
+    let nbytes = shape
+        .iter()
+        .try_fold(item, |n, size| n.checked_mul(*size))?;
     (nbytes == info.bytes.len).then_some((shape, item))
 }

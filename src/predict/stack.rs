@@ -26,7 +26,10 @@ impl<'n> Place<'n> {
         for part in name.split('.') {
             let digits = !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
             if let Some(number) = part.parse().ok().filter(|_| digits) {
-                return Self::Layer { stack: name[..start].trim_end_matches('.'), number };
+                return Self::Layer {
+                    stack: name[..start].trim_end_matches('.'),
+                    number,
+                };
             }
             start += part.len() + 1;
         }
@@ -63,7 +66,11 @@ pub(super) struct Stages<'n> {
 
 impl<'n> Stages<'n> {
     /// `layers`: how many the model's configuration says there are.
-    pub(super) fn new(count: u32, layers: Option<u64>, tensors: &[(&TensorInfo, Place<'n>)]) -> Self {
+    pub(super) fn new(
+        count: u32,
+        layers: Option<u64>,
+        tensors: &[(&TensorInfo, Place<'n>)],
+    ) -> Self {
         let mut stacks: HashMap<&str, (u64, u64)> = HashMap::new();
         for (info, place) in tensors {
             if let Place::Layer { stack, number } = place {
@@ -73,10 +80,17 @@ impl<'n> Stages<'n> {
             }
         }
         // of two that are as large, the same one on every machine
-        let largest = stacks.into_iter().max_by(|(a, (m, _)), (b, (n, _))| m.cmp(n).then_with(|| b.cmp(a)));
+        let largest = stacks
+            .into_iter()
+            .max_by(|(a, (m, _)), (b, (n, _))| m.cmp(n).then_with(|| b.cmp(a)));
         let head = tensors.iter().any(|(_, place)| *place == Place::Head);
         let named = largest.map_or(0, |(_, (_, most))| most);
-        Self { count, layers: layers.unwrap_or(named).max(1), stack: largest.map(|(stack, _)| stack), tied: !head }
+        Self {
+            count,
+            layers: layers.unwrap_or(named).max(1),
+            stack: largest.map(|(stack, _)| stack),
+            tied: !head,
+        }
     }
 
     /// Whether a stage reads what belongs there. Embeddings are with the first, the head with the last; of other
@@ -84,7 +98,9 @@ impl<'n> Stages<'n> {
     pub(super) fn has(&self, stage: u32, place: &Place<'_>, rule: Rule) -> bool {
         let last = self.count.saturating_sub(1);
         match place {
-            Place::Layer { stack, number } if Some(*stack) == self.stack => stage == self.stage(*number),
+            Place::Layer { stack, number } if Some(*stack) == self.stack => {
+                stage == self.stage(*number)
+            }
             Place::Layer { .. } => stage == 0,
             Place::Embedding => stage == 0 || stage == last && self.tied && rule == Rule::Vocab,
             Place::Norm | Place::Head => stage == last,
@@ -116,7 +132,12 @@ mod tests {
     use super::*;
 
     fn stages(count: u32, layers: u64) -> Vec<u32> {
-        let stages = Stages { count, layers, stack: None, tied: false };
+        let stages = Stages {
+            count,
+            layers,
+            stack: None,
+            tied: false,
+        };
         (0..layers).map(|layer| stages.stage(layer)).collect()
     }
 
@@ -127,7 +148,16 @@ mod tests {
         assert_eq!(stages(3, 5), [0, 0, 1, 1, 2]);
         assert_eq!(stages(4, 2), [1, 2]);
         assert_eq!(stages(1, 3), [0, 0, 0]);
-        assert_eq!(Stages { count: 4, layers: 61, stack: None, tied: false }.stage(u64::MAX), 3);
+        assert_eq!(
+            Stages {
+                count: 4,
+                layers: 61,
+                stack: None,
+                tied: false
+            }
+            .stage(u64::MAX),
+            3
+        );
     }
 
     #[test]
@@ -137,7 +167,10 @@ mod tests {
         assert_eq!(of("model.embed_tokens.weight"), Place::Embedding);
         assert_eq!(of("token_embd.weight"), Place::Embedding);
         let layer = |stack, number| Place::Layer { stack, number };
-        assert_eq!(of("model.layers.12.mlp.experts.7.up_proj.weight"), layer("model.layers", 12));
+        assert_eq!(
+            of("model.layers.12.mlp.experts.7.up_proj.weight"),
+            layer("model.layers", 12)
+        );
         assert_eq!(of("blk.3.attn_q.weight"), layer("blk", 3));
         assert_eq!(of("0.weight"), layer("", 0));
         assert_eq!(of("model.norm.weight"), Place::Norm);

@@ -24,7 +24,10 @@ pub(super) fn carried(checkpoint: &Checkpoint) -> Result<Vec<(String, String)>> 
             ("safetensors", Value::Text(text)) => (key.to_owned(), text.to_string()),
             ("gguf", _) => {
                 let whole = checkpoint.metadata(key)?.unwrap_or(Value::Null);
-                (format!("gguf.{key}"), serde_json::to_string(&Whole(&whole)).expect("texts and numbers"))
+                (
+                    format!("gguf.{key}"),
+                    serde_json::to_string(&Whole(&whole)).expect("texts and numbers"),
+                )
             }
             _ => (key.to_owned(), to_json(value).to_string()),
         };

@@ -14,7 +14,10 @@ use super::Remember;
 
 pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
     if !matches!(what.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
-        return Err(Error::misuse(format!("weights become BF16, F16 or F32, not {}", what.dtype)));
+        return Err(Error::misuse(format!(
+            "weights become BF16, F16 or F32, not {}",
+            what.dtype
+        )));
     }
     let checkpoint = what.checkpoint;
     let config = match (&what.config, checkpoint.path()) {
@@ -25,7 +28,12 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         }
         (None, _) => QuantConfig::default(),
     };
-    let read = |info: &TensorInfo| checkpoint.tensor_of(info).bytes().map(std::borrow::Cow::into_owned);
+    let read = |info: &TensorInfo| {
+        checkpoint
+            .tensor_of(info)
+            .bytes()
+            .map(std::borrow::Cow::into_owned)
+    };
     let cx = Context {
         catalog: checkpoint.catalog(),
         config: &config,
@@ -46,22 +54,39 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
                     let job = Job::decode(*weight, what.dtype);
                     match fits(&cx, &job, checkpoint.limits().tile_bytes) {
                         Ok(()) => plan.jobs.push(job),
-                        Err(error) => plan.refused.push(Refusal { name: job.output.name, error }),
+                        Err(error) => plan.refused.push(Refusal {
+                            name: job.output.name,
+                            error,
+                        }),
                     }
                 }
-                Err(error) => plan.refused.push(Refusal { name: weight.name, error }),
+                Err(error) => plan.refused.push(Refusal {
+                    name: weight.name,
+                    error,
+                }),
             },
             Slot::Free if wanted(&cx.info(tensor).name) => match left_over(&cx, tensor) {
                 Ok(Leftover::Plain(dtype)) => plan.jobs.push(plain(&cx, tensor, dtype, what)),
                 Ok(Leftover::Dropped) => {}
-                Err(error) => plan.refused.push(Refusal { name: cx.info(tensor).name.clone(), error }),
+                Err(error) => plan.refused.push(Refusal {
+                    name: cx.info(tensor).name.clone(),
+                    error,
+                }),
             },
             Slot::Free | Slot::Weight(_) | Slot::Taken => {}
         }
     }
-    for listed in cx.catalog.refused.iter().filter(|listed| wanted(&listed.name)) {
+    for listed in cx
+        .catalog
+        .refused
+        .iter()
+        .filter(|listed| wanted(&listed.name))
+    {
         let what = format!("{}: {}; leave it out", quote(&listed.name), listed.reason);
-        plan.refused.push(Refusal { name: listed.name.clone(), error: Error::unsupported(what) });
+        plan.refused.push(Refusal {
+            name: listed.name.clone(),
+            error: Error::unsupported(what),
+        });
     }
     twice(&mut plan);
     plan.quantised = cx.quantised();
@@ -95,14 +120,18 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
                     match take(cx, &mut slots, &weight) {
                         Ok(()) => slots[tensor] = Slot::Weight(Box::new(weight)),
                         Err(error) => {
-                            plan.refused.extend(wanted(&weight.name).then_some(Refusal { name: weight.name, error }));
+                            plan.refused.extend(wanted(&weight.name).then_some(Refusal {
+                                name: weight.name,
+                                error,
+                            }));
                             slots[tensor] = Slot::Taken;
                         }
                     }
                 }
                 Err(error) => {
                     let name = cx.info(tensor).name.clone();
-                    plan.refused.extend(wanted(&name).then_some(Refusal { name, error }));
+                    plan.refused
+                        .extend(wanted(&name).then_some(Refusal { name, error }));
                     slots[tensor] = Slot::Taken;
                 }
             }
@@ -121,27 +150,46 @@ fn take(cx: &Context<'_>, slots: &mut [Slot], weight: &Weight) -> Result<()> {
             Slot::Weight(other) => other.parts.len() == 1,
             Slot::Taken => false,
         };
-        if !free || weight.parts[..i].iter().any(|earlier| earlier.tensor == part.tensor) {
+        if !free
+            || weight.parts[..i]
+                .iter()
+                .any(|earlier| earlier.tensor == part.tensor)
+        {
             let (name, part) = (quote(&weight.name), quote(&cx.info(part.tensor).name));
-            return Err(Error::malformed(format!("weight {name}: its part {part} belongs to another weight too")));
+            return Err(Error::malformed(format!(
+                "weight {name}: its part {part} belongs to another weight too"
+            )));
         }
     }
-    weight.parts[1..].iter().for_each(|part| slots[part.tensor] = Slot::Taken);
+    weight.parts[1..]
+        .iter()
+        .for_each(|part| slots[part.tensor] = Slot::Taken);
     Ok(())
 }
 
 /// A tile, what it reads, and what all of them share must fit in memory, once per thread.
 fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
-    let Work::Tiles { decoder, rows } = &job.work else { return Ok(()) };
+    let Work::Tiles { decoder, rows } = &job.work else {
+        return Ok(());
+    };
     let grid = decoder.grid();
     let rows = (*rows).min(grid.rows);
     if rows == 0 {
         return Ok(());
     }
-    let output = rows.saturating_mul(grid.cols).saturating_mul(job.output.dtype.bits()) / 8;
+    let output = rows
+        .saturating_mul(grid.cols)
+        .saturating_mul(job.output.dtype.bits())
+        / 8;
     let spans = decoder.inputs(0..rows).into_iter().chain(decoder.shared());
-    let inputs = spans.map(|span| span.nbytes().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
-    let whole = job.parts.iter().map(|part| cx.info(part.tensor)).filter(|info| !addressable(info));
+    let inputs = spans
+        .map(|span| span.nbytes().unwrap_or(u64::MAX))
+        .fold(0, u64::saturating_add);
+    let whole = job
+        .parts
+        .iter()
+        .map(|part| cx.info(part.tensor))
+        .filter(|info| !addressable(info));
     let whole = whole.map(|info| info.nbytes()).fold(0, u64::saturating_add);
     let needed = output.saturating_add(inputs).saturating_add(whole);
     // sizes of what fits are sizes of memory
@@ -159,8 +207,13 @@ fn weigh(weight: &Weight, dtype: Dtype) -> Result<()> {
     let made = grid.rows.checked_mul(grid.cols);
     let shaped = elements(&weight.shape).filter(|&n| dtype.nbytes(n).is_some());
     if made.is_none() || made != shaped {
-        let what =
-            format!("weight {}: {} rows of {} are not {:?}", quote(&weight.name), grid.rows, grid.cols, weight.shape);
+        let what = format!(
+            "weight {}: {} rows of {} are not {:?}",
+            quote(&weight.name),
+            grid.rows,
+            grid.cols,
+            weight.shape
+        );
         return Err(Error::malformed(what));
     }
     Ok(())
@@ -168,17 +221,34 @@ fn weigh(weight: &Weight, dtype: Dtype) -> Result<()> {
 
 fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, what: &Remember<'_>) -> Job {
     let info = cx.info(tensor);
-    let to = if what.cast && casts(from, what.dtype) { what.dtype } else { from };
+    let to = if what.cast && casts(from, what.dtype) {
+        what.dtype
+    } else {
+        from
+    };
     let work = if addressable(info) {
-        let decoder = Cast { from, elements: info.elements() };
+        let decoder = Cast {
+            from,
+            elements: info.elements(),
+        };
         let rows = crate::plan::Decoder::grid(&decoder).rows_per_tile(to);
-        Work::Tiles { decoder: std::sync::Arc::new(decoder), rows }
+        Work::Tiles {
+            decoder: std::sync::Arc::new(decoder),
+            rows,
+        }
     } else {
         Work::Stream { from }
     };
-    let parts = vec![Part { role: "values", tensor }];
+    let parts = vec![Part {
+        role: "values",
+        tensor,
+    }];
     Job {
-        output: TensorSpec { name: info.name.clone(), shape: info.shape.clone(), dtype: to },
+        output: TensorSpec {
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            dtype: to,
+        },
         scheme: PLAIN,
         parts,
         work,
@@ -192,8 +262,14 @@ fn twice(plan: &mut Plan) {
     plan.jobs.retain(|job| {
         let first = seen.insert(job.output.name.clone());
         if !first {
-            let error = Error::malformed(format!("two weights would be called {}", quote(&job.output.name)));
-            refused.push(Refusal { name: job.output.name.clone(), error });
+            let error = Error::malformed(format!(
+                "two weights would be called {}",
+                quote(&job.output.name)
+            ));
+            refused.push(Refusal {
+                name: job.output.name.clone(),
+                error,
+            });
         }
         first
     });

@@ -26,12 +26,14 @@ use super::{awq, gptq};
 const NAME: &str = "auto-round";
 
 fn configured(cx: &Context<'_>) -> bool {
-    cx.config.is(&["auto-round", "auto_round", "intel/auto-round"])
+    cx.config
+        .is(&["auto-round", "auto_round", "intel/auto-round"])
 }
 
 /// What MXINT4's codes are worth: a sign, and quarters.
-pub(super) static MXINT4: [f32; 16] =
-    [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, -0.0, -0.25, -0.5, -0.75, -1.0, -1.25, -1.5, -1.75];
+pub(super) static MXINT4: [f32; 16] = [
+    0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, -0.0, -0.25, -0.5, -0.75, -1.0, -1.25, -1.5, -1.75,
+];
 
 /// Codes of 4 bits in the shapes of FP4's.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,10 @@ pub(super) fn four(cx: &Context<'_>, name: &str) -> Option<Four> {
         return None;
     }
     let module = name.strip_suffix(".weight").unwrap_or(name);
-    let own = cx.config.get("extra_config").and_then(|all| all.get(module)?.get("data_type")?.as_str());
+    let own = cx
+        .config
+        .get("extra_config")
+        .and_then(|all| all.get(module)?.get("data_type")?.as_str());
     match own.or_else(|| cx.config.text("data_type"))? {
         "nvfp4_v2" => Some(Four::E5m3),
         other if other.starts_with("mx_int") => Some(Four::Int),
@@ -64,8 +69,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if !configured(cx) {
         return Ok(None);
     }
-    let Some(packed) = Packed::find(cx, tensor)? else { return Ok(None) };
-    let format = cx.config.text("packing_format").or_else(|| cx.config.text("backend")).unwrap_or("auto");
+    let Some(packed) = Packed::find(cx, tensor)? else {
+        return Ok(None);
+    };
+    let format = cx
+        .config
+        .text("packing_format")
+        .or_else(|| cx.config.text("backend"))
+        .unwrap_or("auto");
     let kind = packed.kind(cx)?;
     if kind == Kind::Across {
         return awq::gemm(cx, NAME, &packed, true).map(Some);
@@ -87,7 +98,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         }
     };
     if kind != Kind::Down {
-        return Err(unsupported(packed.codes, format!("AutoRound's packing {format:?} with tensors of these shapes")));
+        return Err(unsupported(
+            packed.codes,
+            format!("AutoRound's packing {format:?} with tensors of these shapes"),
+        ));
     }
     gptq::weight(cx, NAME, &packed, version).map(Some)
 }

@@ -18,24 +18,46 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if cx.dtype(tensor) != Some(Dtype::U8) || !(cx.config.is(&["bitnet"]) || cx.config.is_empty()) {
         return Ok(None);
     }
-    let Some(scale) = stem(info, ".weight").and_then(|stem| cx.beside(stem, ".weight_scale")) else {
+    let Some(scale) = stem(info, ".weight").and_then(|stem| cx.beside(stem, ".weight_scale"))
+    else {
         return Ok(None);
     };
     let found = cx.info(scale);
     let float = plain(found).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
     let (Some(dtype), 1, [stored, cols]) = (float, found.elements(), &info.shape[..]) else {
-        let what = format!("{} {:?} and {:?} of U8", found.encoding, found.shape.as_slice(), info.shape.as_slice());
-        return if cx.config.is_empty() { Ok(None) } else { Err(malformed(found, what)) };
+        let what = format!(
+            "{} {:?} and {:?} of U8",
+            found.encoding,
+            found.shape.as_slice(),
+            info.shape.as_slice()
+        );
+        return if cx.config.is_empty() {
+            Ok(None)
+        } else {
+            Err(malformed(found, what))
+        };
     };
     let auto = cx.config.text("linear_class") == Some("autobitlinear");
     if cx.config.text("linear_class").is_none() {
-        cx.note("BitNet scales divide, as BitLinear has them: the configuration names no linear_class");
+        cx.note(
+            "BitNet scales divide, as BitLinear has them: the configuration names no linear_class",
+        );
     }
-    let rows = stored.checked_mul(4).ok_or_else(|| malformed(info, "too many rows"))?;
+    let rows = stored
+        .checked_mul(4)
+        .ok_or_else(|| malformed(info, "too many rows"))?;
     let mut ternary = [0.0; 16];
     ternary[..4].copy_from_slice(&[-1.0, 0.0, 1.0, 2.0]);
-    let planes = Planes { stored: *stored, word: 1, bits: 2, shifts: vec![0, 2, 4, 6] };
-    let codes = Codes { planes: Some(planes), ..Codes::new(Packing::Bytes, Value::Table(Box::new(ternary)), *cols) };
+    let planes = Planes {
+        stored: *stored,
+        word: 1,
+        bits: 2,
+        shifts: vec![0, 2, 4, 6],
+    };
+    let codes = Codes {
+        planes: Some(planes),
+        ..Codes::new(Packing::Bytes, Value::Table(Box::new(ternary)), *cols)
+    };
     let decoder = Grouped {
         rows,
         cols: *cols,
@@ -46,5 +68,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         zeros: Zeros::None,
     };
     let parts = [("codes", tensor), ("scale", scale)];
-    Ok(Some(cx.weight("bitnet", &*info.name, &[rows, *cols], &parts, decoder)))
+    Ok(Some(cx.weight(
+        "bitnet",
+        &*info.name,
+        &[rows, *cols],
+        &parts,
+        decoder,
+    )))
 }

@@ -22,7 +22,10 @@ use super::context::{Context, malformed, plain, stem, unsupported};
 use super::grain::stack;
 use super::plain::missing;
 
-const STATES: &[&str] = &[".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4"];
+const STATES: &[&str] = &[
+    ".quant_state.bitsandbytes__nf4",
+    ".quant_state.bitsandbytes__fp4",
+];
 
 /// Blocks that bitsandbytes makes have 32 to 4096 elements.
 const LARGEST_BLOCK: u64 = 1 << 20;
@@ -34,7 +37,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     }
     if let Some(weight) = STATES.iter().find_map(|suffix| stem(info, suffix)) {
         let there = cx.catalog.position(weight).is_some();
-        return if there { Ok(None) } else { Err(missing(info, weight)) };
+        return if there {
+            Ok(None)
+        } else {
+            Err(missing(info, weight))
+        };
     }
     if info.name.ends_with("weight") && cx.beside(&info.name, ".absmax").is_some() {
         return Err(missing(info, "quant_state"));
@@ -58,30 +65,54 @@ struct State {
 
 fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
     let info = cx.info(tensor);
-    let State { quant_type, blocksize, shape, nested_blocksize, nested_offset, nested_dtype } =
-        serde_json::from_slice(&cx.peek(state)?)
-            .map_err(|e| malformed(cx.info(state), format!("this is no quant_state: {e}")))?;
+    let State {
+        quant_type,
+        blocksize,
+        shape,
+        nested_blocksize,
+        nested_offset,
+        nested_dtype,
+    } = serde_json::from_slice(&cx.peek(state)?)
+        .map_err(|e| malformed(cx.info(state), format!("this is no quant_state: {e}")))?;
     let wrong = |what: String| malformed(info, what);
     if !cx.info(state).name.ends_with(&*quant_type) {
-        return Err(malformed(cx.info(state), format!("its quant_type is {quant_type:?}")));
+        return Err(malformed(
+            cx.info(state),
+            format!("its quant_type is {quant_type:?}"),
+        ));
     }
-    if !matches!(cx.dtype(tensor), Some(Dtype::U8 | Dtype::I8 | Dtype::BF16 | Dtype::F16 | Dtype::F32)) {
-        return Err(wrong(format!("{} where codes of 4 bits belong", info.encoding)));
+    if !matches!(
+        cx.dtype(tensor),
+        Some(Dtype::U8 | Dtype::I8 | Dtype::BF16 | Dtype::F16 | Dtype::F32)
+    ) {
+        return Err(wrong(format!(
+            "{} where codes of 4 bits belong",
+            info.encoding
+        )));
     }
     if !blocksize.is_power_of_two() || !(2..=LARGEST_BLOCK).contains(&blocksize) {
         return Err(wrong(format!("blocks of {blocksize} elements")));
     }
     let item = info.encoding.item_bytes().unwrap_or(1);
-    let count = elements(&shape).filter(|n| n.div_ceil(2).checked_next_multiple_of(item) == Some(info.nbytes()));
+    let count = elements(&shape)
+        .filter(|n| n.div_ceil(2).checked_next_multiple_of(item) == Some(info.nbytes()));
     let Some(count) = count else {
-        return Err(wrong(format!("{} bytes of codes do not make {shape:?}, 2 in a byte", info.nbytes())));
+        return Err(wrong(format!(
+            "{} bytes of codes do not make {shape:?}, 2 in a byte",
+            info.nbytes()
+        )));
     };
     let mut parts = vec![("codes", tensor), ("quant_state", state)];
     let mut part = |role: &'static str, suffix: &str, count: u64, dtype: Dtype| {
-        let found = cx.beside(&info.name, suffix).ok_or_else(|| missing(info, suffix))?;
+        let found = cx
+            .beside(&info.name, suffix)
+            .ok_or_else(|| missing(info, suffix))?;
         let there = cx.info(found);
         if plain(there) != Some(dtype) || there.elements() != count {
-            return Err(malformed(there, format!("{} where {count} of {dtype} belong", described(there))));
+            return Err(malformed(
+                there,
+                format!("{} where {count} of {dtype} belong", described(there)),
+            ));
         }
         parts.push((role, found));
         Ok(parts.len() - 1)
@@ -91,15 +122,20 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
     let nested = cx.beside(&info.name, ".nested_absmax").is_some() || nested_blocksize.is_some();
     let scales = if nested {
         let block = nested_blocksize.filter(|&n| n > 0);
-        let block = block.ok_or_else(|| wrong("its quant_state names no nested_blocksize".to_owned()))?;
-        let offset = nested_offset.ok_or_else(|| wrong("its quant_state names no nested_offset".to_owned()))?;
+        let block =
+            block.ok_or_else(|| wrong("its quant_state names no nested_blocksize".to_owned()))?;
+        let offset = nested_offset
+            .ok_or_else(|| wrong("its quant_state names no nested_offset".to_owned()))?;
         let dtype = match nested_dtype.as_deref() {
             None | Some("float32") => Dtype::F32,
             Some("bfloat16") => Dtype::BF16,
             Some("float16") => Dtype::F16,
             Some("float64") => Dtype::F64,
             Some(other) => {
-                let what = format!("a nested_dtype of {}, which is no float that scales are made of", quote(other));
+                let what = format!(
+                    "a nested_dtype of {}, which is no float that scales are made of",
+                    quote(other)
+                );
                 return Err(unsupported(info, what));
             }
         };
@@ -108,13 +144,21 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
         PerGroup::Nested {
             codes: part("absmax", ".absmax", blocks, Dtype::U8)?,
             map: part("nested_quant_map", ".nested_quant_map", 256, Dtype::F32)?,
-            scales: part("nested_absmax", ".nested_absmax", blocks.div_ceil(block), Dtype::F32)?,
+            scales: part(
+                "nested_absmax",
+                ".nested_absmax",
+                blocks.div_ceil(block),
+                Dtype::F32,
+            )?,
             block,
             offset,
             dtype,
         }
     } else {
-        PerGroup::Stored { part: part("absmax", ".absmax", blocks, Dtype::F32)?, dtype: Dtype::F32 }
+        PerGroup::Stored {
+            part: part("absmax", ".absmax", blocks, Dtype::F32)?,
+            dtype: Dtype::F32,
+        }
     };
     let decoder = Flat {
         elements: count,
@@ -132,12 +176,21 @@ fn int8(cx: &Context<'_>, tensor: usize, scales: usize) -> Result<Weight> {
     let (info, found) = (cx.info(tensor), cx.info(scales));
     let (rows, cols, _) = stack(&info.shape);
     if plain(found) != Some(Dtype::F32) || found.elements() != rows {
-        return Err(malformed(found, format!("{} where an F32 for each of {rows} rows belongs", described(found))));
+        return Err(malformed(
+            found,
+            format!(
+                "{} where an F32 for each of {rows} rows belongs",
+                described(found)
+            ),
+        ));
     }
     let mut parts = vec![("codes", tensor), ("scale", scales)];
     if let Some(format) = stem(info, ".weight").and_then(|stem| cx.beside(stem, ".weight_format")) {
         if cx.peek_integers(format)? != [0] {
-            return Err(unsupported(cx.info(format), "codes in another order than row by row"));
+            return Err(unsupported(
+                cx.info(format),
+                "codes in another order than row by row",
+            ));
         }
         parts.push(("weight_format", format));
     }

@@ -13,7 +13,15 @@ const MOST: u64 = 16 << 20;
 
 /// Where a quantisation's configuration stands: the file, and the key in it (none: the whole file).
 static PLACES: &[(&str, &[&str])] = &[
-    ("config.json", &["quantization_config", "text_config.quantization_config", "quantization", "compression_config"]),
+    (
+        "config.json",
+        &[
+            "quantization_config",
+            "text_config.quantization_config",
+            "quantization",
+            "compression_config",
+        ],
+    ),
     ("hf_quant_config.json", &["quantization"]),
     ("quantize_config.json", &[""]),
     ("quant_config.json", &[""]),
@@ -43,36 +51,71 @@ impl QuantConfig {
     pub fn from_json(text: &[u8]) -> Result<Self> {
         let whole = parse(text)?;
         let (file, keys) = PLACES[0];
-        let found = keys.iter().find_map(|key| Some((key, inside(&whole, key)?.clone())));
+        let found = keys
+            .iter()
+            .find_map(|key| Some((key, inside(&whole, key)?.clone())));
         let sizes = numbers(&whole);
         Ok(match found {
-            Some((key, map)) => Self { map, sizes, origin: Some(format!("{key} of {file}")) },
-            None => Self { map: whole, sizes, origin: Some("the given configuration".to_owned()) },
+            Some((key, map)) => Self {
+                map,
+                sizes,
+                origin: Some(format!("{key} of {file}")),
+            },
+            None => Self {
+                map: whole,
+                sizes,
+                origin: Some("the given configuration".to_owned()),
+            },
         })
     }
 
     /// What stands in the files beside a checkpoint's first file, or in its directory.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         let mut sizes = Map::new();
-        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+        let folder = if path.is_dir() {
+            path
+        } else {
+            path.parent().unwrap_or(path)
+        };
         for (file, keys) in PLACES {
             let at = folder.join(file);
-            let Ok(opened) = File::open(&at) else { continue };
+            let Ok(opened) = File::open(&at) else {
+                continue;
+            };
             let mut text = Vec::new();
-            opened.take(MOST + 1).read_to_end(&mut text).map_err(|e| Error::from(e).in_file(&at))?;
+            opened
+                .take(MOST + 1)
+                .read_to_end(&mut text)
+                .map_err(|e| Error::from(e).in_file(&at))?;
             if text.len() as u64 > MOST {
-                return Err(Error::unsupported("a configuration file of more than 16 MiB").in_file(&at));
+                return Err(
+                    Error::unsupported("a configuration file of more than 16 MiB").in_file(&at),
+                );
             }
             let whole = parse(&text).map_err(|e| e.in_file(&at))?;
             if *file == PLACES[0].0 {
                 sizes = numbers(&whole);
             }
-            if let Some((key, map)) = keys.iter().find_map(|key| Some((key, inside(&whole, key)?))) {
-                let place = if key.is_empty() { (*file).to_owned() } else { format!("{key} of {file}") };
-                return Ok(Self { map: map.clone(), sizes, origin: Some(place) });
+            if let Some((key, map)) = keys
+                .iter()
+                .find_map(|key| Some((key, inside(&whole, key)?)))
+            {
+                let place = if key.is_empty() {
+                    (*file).to_owned()
+                } else {
+                    format!("{key} of {file}")
+                };
+                return Ok(Self {
+                    map: map.clone(),
+                    sizes,
+                    origin: Some(place),
+                });
             }
         }
-        Ok(Self { sizes, ..Self::default() })
+        Ok(Self {
+            sizes,
+            ..Self::default()
+        })
     }
 
     /// Whether there is none.
@@ -119,7 +162,9 @@ impl QuantConfig {
 
     /// A size of the model, by the first of these names that `config.json` has.
     pub(crate) fn size(&self, names: &[&str]) -> Option<u64> {
-        names.iter().find_map(|name| self.sizes.get(*name)?.as_u64())
+        names
+            .iter()
+            .find_map(|name| self.sizes.get(*name)?.as_u64())
     }
 
     /// The whole of it.
@@ -132,15 +177,21 @@ impl QuantConfig {
 fn numbers(whole: &Map<String, Value>) -> Map<String, Value> {
     let text = whole.get("text_config").and_then(Value::as_object);
     let all = whole.iter().chain(text.into_iter().flatten());
-    all.filter(|(_, value)| value.is_u64()).map(|(key, value)| (key.clone(), value.clone())).collect()
+    all.filter(|(_, value)| value.is_u64())
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
 fn parse(text: &[u8]) -> Result<Map<String, Value>> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     match serde_json::from_slice(text) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(Error::malformed("the configuration is not a JSON object").in_format("config")),
-        Err(e) => Err(Error::malformed(format!("the configuration is not JSON: {e}")).in_format("config")),
+        Ok(_) => {
+            Err(Error::malformed("the configuration is not a JSON object").in_format("config"))
+        }
+        Err(e) => {
+            Err(Error::malformed(format!("the configuration is not JSON: {e}")).in_format("config"))
+        }
     }
 }
 

@@ -52,24 +52,40 @@ impl<'c> Context<'c> {
     }
 
     /// The first of these siblings that exists, with its suffix.
-    pub(crate) fn first_beside<'s>(&self, stem: &str, suffixes: &[&'s str]) -> Option<(usize, &'s str)> {
-        suffixes.iter().find_map(|suffix| Some((self.beside(stem, suffix)?, *suffix)))
+    pub(crate) fn first_beside<'s>(
+        &self,
+        stem: &str,
+        suffixes: &[&'s str],
+    ) -> Option<(usize, &'s str)> {
+        suffixes
+            .iter()
+            .find_map(|suffix| Some((self.beside(stem, suffix)?, *suffix)))
     }
 
     /// The bytes of a small descriptor.
     pub(crate) fn peek(&self, tensor: usize) -> Result<Vec<u8>> {
         let info = self.info(tensor);
         if info.nbytes() > PEEK {
-            return Err(malformed(info, format!("a descriptor of {} bytes; at most {PEEK} are read", info.nbytes())));
+            return Err(malformed(
+                info,
+                format!(
+                    "a descriptor of {} bytes; at most {PEEK} are read",
+                    info.nbytes()
+                ),
+            ));
         }
         (self.read)(info)
     }
 
     /// The bytes of scales that are part of a tensor's description, and not tensors of the catalog.
     pub(crate) fn peek_inside(&self, info: &TensorInfo, scales: &TensorInfo) -> Result<Vec<u8>> {
-        self.scales.set(self.scales.get().saturating_add(scales.nbytes()));
+        self.scales
+            .set(self.scales.get().saturating_add(scales.nbytes()));
         if self.scales.get() > SCALES {
-            return Err(unsupported(info, format!("its scales, with those before, are more than {SCALES} bytes")));
+            return Err(unsupported(
+                info,
+                format!("its scales, with those before, are more than {SCALES} bytes"),
+            ));
         }
         (self.read)(scales)
     }
@@ -81,7 +97,9 @@ impl<'c> Context<'c> {
 
     /// A value of the catalog's metadata.
     pub(crate) fn fact(&self, name: &str) -> Option<&'c Value> {
-        let facts = self.facts.get_or_init(|| self.catalog.metadata.iter().collect());
+        let facts = self
+            .facts
+            .get_or_init(|| self.catalog.metadata.iter().collect());
         facts.get(name).copied()
     }
 
@@ -90,13 +108,38 @@ impl<'c> Context<'c> {
         let info = self.info(tensor);
         let bytes = self.peek(tensor)?;
         Ok(match plain(info) {
-            Some(Dtype::I64 | Dtype::U64) => bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect(),
-            Some(Dtype::I32) => bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b).into()).collect(),
-            Some(Dtype::U32) => bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b).into()).collect(),
-            Some(Dtype::I16) => bytes.as_chunks::<2>().0.iter().map(|b| i16::from_le_bytes(*b).into()).collect(),
+            Some(Dtype::I64 | Dtype::U64) => bytes
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|b| i64::from_le_bytes(*b))
+                .collect(),
+            Some(Dtype::I32) => bytes
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|b| i32::from_le_bytes(*b).into())
+                .collect(),
+            Some(Dtype::U32) => bytes
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|b| u32::from_le_bytes(*b).into())
+                .collect(),
+            Some(Dtype::I16) => bytes
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .map(|b| i16::from_le_bytes(*b).into())
+                .collect(),
             Some(Dtype::I8) => bytes.iter().map(|b| b.cast_signed().into()).collect(),
             Some(Dtype::U8 | Dtype::BOOL) => bytes.iter().map(|b| i64::from(*b)).collect(),
-            _ => return Err(malformed(info, format!("{} where whole numbers belong", info.encoding))),
+            _ => {
+                return Err(malformed(
+                    info,
+                    format!("{} where whole numbers belong", info.encoding),
+                ));
+            }
         })
     }
 
@@ -111,10 +154,20 @@ impl<'c> Context<'c> {
 
     /// Whether the configuration says that this module was left as it was.
     pub(crate) fn skipped(&self, name: &str) -> bool {
-        const LISTS: &[&str] =
-            &["modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "llm_int8_skip_modules"];
-        let lists = LISTS.iter().filter_map(|key| self.config.get(key)?.as_array());
-        lists.flatten().filter_map(|item| item.as_str()).any(|pattern| covers(pattern, name))
+        const LISTS: &[&str] = &[
+            "modules_to_not_convert",
+            "ignore",
+            "ignored_layers",
+            "exclude_modules",
+            "llm_int8_skip_modules",
+        ];
+        let lists = LISTS
+            .iter()
+            .filter_map(|key| self.config.get(key)?.as_array());
+        lists
+            .flatten()
+            .filter_map(|item| item.as_str())
+            .any(|pattern| covers(pattern, name))
     }
 
     /// A weight of these parts: `(role, tensor)`.
@@ -142,7 +195,10 @@ impl<'c> Context<'c> {
             name: name.into(),
             shape: Shape::from_slice(shape),
             scheme,
-            parts: parts.iter().map(|&(role, tensor)| Part { role, tensor }).collect(),
+            parts: parts
+                .iter()
+                .map(|&(role, tensor)| Part { role, tensor })
+                .collect(),
             decoder,
         }
     }
@@ -151,7 +207,9 @@ impl<'c> Context<'c> {
 /// Whether a list of skipped modules means this tensor: by a whole dotted part of its name, by its beginning,
 /// or by a pattern with `*`. (`re:` patterns are taken literally up to their first special character.)
 fn covers(pattern: &str, name: &str) -> bool {
-    let pattern = pattern.strip_prefix("re:").map_or(pattern, |re| re.trim_matches(['.', '*', '^', '$']));
+    let pattern = pattern
+        .strip_prefix("re:")
+        .map_or(pattern, |re| re.trim_matches(['.', '*', '^', '$']));
     if pattern.is_empty() {
         return false;
     }
@@ -161,7 +219,8 @@ fn covers(pattern: &str, name: &str) -> bool {
     }
     name.match_indices(pattern).any(|(at, _)| {
         let starts = at == 0 || name.as_bytes()[at - 1] == b'.';
-        let ends = name[at + pattern.len()..].is_empty() || name.as_bytes()[at + pattern.len()] == b'.';
+        let ends =
+            name[at + pattern.len()..].is_empty() || name.as_bytes()[at + pattern.len()] == b'.';
         starts && ends
     })
 }

@@ -16,10 +16,19 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if cx.dtype(tensor) != Some(Dtype::I8) || stem(info, ".weight").is_none() {
         return Ok(None);
     }
-    let Some(scales) = cx.beside(&info.name, "_scales") else { return Ok(None) };
+    let Some(scales) = cx.beside(&info.name, "_scales") else {
+        return Ok(None);
+    };
     let found = cx.info(scales);
-    let (&[depth, out], Some(dtype @ (Dtype::F16 | Dtype::BF16 | Dtype::F32))) = (&info.shape[..], plain(found)) else {
-        let what = format!("{} {:?} does not scale {:?}", found.encoding, &found.shape[..], &info.shape[..]);
+    let (&[depth, out], Some(dtype @ (Dtype::F16 | Dtype::BF16 | Dtype::F32))) =
+        (&info.shape[..], plain(found))
+    else {
+        let what = format!(
+            "{} {:?} does not scale {:?}",
+            found.encoding,
+            &found.shape[..],
+            &info.shape[..]
+        );
         return Err(malformed(found, what));
     };
     if found.shape[..] != [out] || depth == 0 || out == 0 {
@@ -38,5 +47,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         // the kernel takes signed codes as unsigned ones
         zeros: ColumnZeros::All(128.0),
     };
-    Ok(Some(cx.weight("eetq", &*info.name, &[out, depth], &[("codes", tensor), ("scale", scales)], decoder)))
+    Ok(Some(cx.weight(
+        "eetq",
+        &*info.name,
+        &[out, depth],
+        &[("codes", tensor), ("scale", scales)],
+        decoder,
+    )))
 }

@@ -26,7 +26,10 @@ impl<'c> Facts<'_, 'c> {
     /// The tensors of this name, here and beside `other`.
     pub(super) fn tensors(&self, key: &str, other: &str) -> impl Iterator<Item = usize> + use<> {
         let here = self.tensor(key);
-        let there = self.cx.position(&[other, ".", key].concat()).filter(|there| here != Some(*there));
+        let there = self
+            .cx
+            .position(&[other, ".", key].concat())
+            .filter(|there| here != Some(*there));
         here.into_iter().chain(there)
     }
 
@@ -47,7 +50,10 @@ impl<'c> Facts<'_, 'c> {
 
     /// A number.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
-        if let Some(tensor) = self.tensor(key).filter(|t| plain(self.cx.info(*t)) == Some(Dtype::F32)) {
+        if let Some(tensor) = self
+            .tensor(key)
+            .filter(|t| plain(self.cx.info(*t)) == Some(Dtype::F32))
+        {
             return match *self.cx.peek(tensor)? {
                 [a, b, c, d] => Ok(Some(f32::from_le_bytes([a, b, c, d]).into())),
                 _ => Err(malformed(self.cx.info(tensor), "not one number")),
@@ -63,7 +69,9 @@ impl<'c> Facts<'_, 'c> {
     /// A text; in a tensor, one byte per character.
     pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
         if let Some(tensor) = self.tensor(key) {
-            return Ok(Some(self.cx.peek(tensor)?.into_iter().map(char::from).collect()));
+            return Ok(Some(
+                self.cx.peek(tensor)?.into_iter().map(char::from).collect(),
+            ));
         }
         Ok(match self.value(key) {
             Some(Value::Text(text)) => Some(text.to_string()),

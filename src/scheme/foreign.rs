@@ -23,15 +23,22 @@ static KNOWN: &[(&str, &str, &str)] = &[
     (".qweight", ".forward_hadamard_matrix", "FP-Quant"),
     (".dqweight", ".forward_hadamard_matrix", "FP-Quant"),
     (".W_q", ".meta", "SINQ"),
-    (".compressed", ".bitmask", "compressed-tensors' sparse bitmask"),
+    (
+        ".compressed",
+        ".bitmask",
+        "compressed-tensors' sparse bitmask",
+    ),
 ];
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
     for &(codes, beside, name) in KNOWN {
-        let Some(stem) = stem(info, codes) else { continue };
+        let Some(stem) = stem(info, codes) else {
+            continue;
+        };
         if cx.beside(stem, beside).is_some() {
-            let what = format!("this is {name}, which is not undone here; use the library that wrote it");
+            let what =
+                format!("this is {name}, which is not undone here; use the library that wrote it");
             return Err(unsupported(info, what));
         }
     }

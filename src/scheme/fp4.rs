@@ -22,7 +22,9 @@ use std::sync::Arc;
 
 use crate::Dtype;
 use crate::catalog::TensorInfo;
-use crate::decode::{Codes, Derived, Factors, Global, Grouped, Paired, Place, Scales, Ue5m3, Zeros};
+use crate::decode::{
+    Codes, Derived, Factors, Global, Grouped, Paired, Place, Scales, Ue5m3, Zeros,
+};
 use crate::error::{Error, Result};
 use crate::kernel::{E2M1, Form, Packing, Value};
 
@@ -54,16 +56,22 @@ enum Kind {
 }
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
-    let Some(found) = find(cx, tensor) else { return Ok(None) };
+    let Some(found) = find(cx, tensor) else {
+        return Ok(None);
+    };
     let (info, scale) = (found.info, cx.info(found.scale));
     filled(info, &info.shape)?;
     filled(scale, &scale.shape)?;
     let mut parts = vec![("codes", tensor), ("scale", found.scale)];
-    if info.shape.len() == 3 && plain(scale) == Some(Dtype::F8_E4M3) && !packed_along_rows(info, scale) {
+    if info.shape.len() == 3
+        && plain(scale) == Some(Dtype::F8_E4M3)
+        && !packed_along_rows(info, scale)
+    {
         return transposed(cx, &found, parts).map(Some);
     }
     let four = autoround::four(cx, &found.name);
-    let e5m3 = four == Some(autoround::Four::E5m3) || quark::scale_format(cx, &found.name) == Some("e5m3");
+    let e5m3 =
+        four == Some(autoround::Four::E5m3) || quark::scale_format(cx, &found.name) == Some("e5m3");
     if plain(scale) == Some(Dtype::U8) && e5m3 {
         return amdfp4(cx, &found, &parts).map(Some);
     }
@@ -72,12 +80,17 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let (packing, value) = match kind {
         Kind::Mx6 => (Packing::Stream(6), quark_or_e2m3(cx, &found)?),
         Kind::Nv4 => (Packing::LowNibbles, nvfp4_codes(cx, &found)),
-        Kind::Mx4 => (Packing::LowNibbles, Value::Table(Box::new(if whole { autoround::MXINT4 } else { E2M1 }))),
+        Kind::Mx4 => (
+            Packing::LowNibbles,
+            Value::Table(Box::new(if whole { autoround::MXINT4 } else { E2M1 })),
+        ),
     };
     let mut shape = info.shape.clone();
     *shape.last_mut().expect("at least two sizes") = cols;
     let (rows, _, matrix_rows) = stack(&shape);
-    let row_bytes = packing.row_bytes(cols).ok_or_else(|| malformed(info, "too long"))?;
+    let row_bytes = packing
+        .row_bytes(cols)
+        .ok_or_else(|| malformed(info, "too long"))?;
     let (dtype, group) = match kind {
         Kind::Nv4 => (Dtype::F8_E4M3, 16),
         Kind::Mx4 | Kind::Mx6 => (Dtype::F8_E8M0, 32),
@@ -91,7 +104,15 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         }
     };
     let codes = Codes::new(packing, value, row_bytes);
-    let decoder = Grouped { rows, cols, matrix_rows, codes, form: Form::Scale, scales, zeros: Zeros::None };
+    let decoder = Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes,
+        form: Form::Scale,
+        scales,
+        zeros: Zeros::None,
+    };
     let scheme = match kind {
         Kind::Nv4 => "nvfp4",
         Kind::Mx4 if whole => "mxint4",
@@ -111,7 +132,14 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Found<'c>> {
         let scale = cx.beside(stem, ".weight_scale").filter(known)?;
         let global = cx.beside(stem, ".weight_global_scale");
         let name = [stem, ".weight"].concat();
-        return Some(Found { name, scale, global, global_name: "weight_global_scale", divide: true, info });
+        return Some(Found {
+            name,
+            scale,
+            global,
+            global_name: "weight_global_scale",
+            divide: true,
+            info,
+        });
     }
     // other bytes may have scales as well
     if !info.name.ends_with("weight") && info.shape.len() != 3 {
@@ -119,12 +147,21 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Found<'c>> {
     }
     let found = |scale, global| {
         let name = info.name.to_string();
-        Found { name, scale, global, global_name: "weight_scale_2", divide: false, info }
+        Found {
+            name,
+            scale,
+            global,
+            global_name: "weight_scale_2",
+            divide: false,
+            info,
+        }
     };
-    let of_codes = ["_scale", "_weight_scale", "_scale_inv"].iter().find_map(|suffix| {
-        let scale = cx.beside(&info.name, suffix)?;
-        Some((scale, cx.beside(&info.name, &[*suffix, "_2"].concat())))
-    });
+    let of_codes = ["_scale", "_weight_scale", "_scale_inv"]
+        .iter()
+        .find_map(|suffix| {
+            let scale = cx.beside(&info.name, suffix)?;
+            Some((scale, cx.beside(&info.name, &[*suffix, "_2"].concat())))
+        });
     match dtype {
         Dtype::U8 | Dtype::F4 => {
             let (scale, global) = of_codes.filter(|(scale, _)| known(scale))?;
@@ -132,7 +169,9 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Found<'c>> {
         }
         Dtype::I8 => {
             let of_module = || Some((cx.beside(stem(info, ".weight")?, ".scale")?, None));
-            let (scale, global) = of_codes.or_else(of_module).filter(|(scale, _)| exponent(scale))?;
+            let (scale, global) = of_codes
+                .or_else(of_module)
+                .filter(|(scale, _)| exponent(scale))?;
             Some(found(scale, global))
         }
         _ => None,
@@ -147,7 +186,12 @@ fn packed_along_rows(info: &TensorInfo, scale: &TensorInfo) -> bool {
 /// Which codes these are, and how many columns they make.
 fn kind(info: &TensorInfo, scale: &TensorInfo) -> Result<(Kind, u64)> {
     let mismatch = || mismatch(info, scale);
-    let last = info.shape.len().checked_sub(1).filter(|&last| last >= 1).ok_or_else(mismatch)?;
+    let last = info
+        .shape
+        .len()
+        .checked_sub(1)
+        .filter(|&last| last >= 1)
+        .ok_or_else(mismatch)?;
     if scale.shape.len() != info.shape.len() || scale.shape[..last] != info.shape[..last] {
         return Err(mismatch());
     }
@@ -157,7 +201,9 @@ fn kind(info: &TensorInfo, scale: &TensorInfo) -> Result<(Kind, u64)> {
     let found = match plain(scale) {
         Some(Dtype::F8_E4M3) if cols4 == groups * 16 => Some((Kind::Nv4, cols4)),
         Some(Dtype::F8_E8M0 | Dtype::U8) if cols4 == groups * 32 => Some((Kind::Mx4, cols4)),
-        Some(Dtype::F8_E8M0 | Dtype::U8) if codes * 4 == groups * 96 && plain(info) == Some(Dtype::U8) => {
+        Some(Dtype::F8_E8M0 | Dtype::U8)
+            if codes * 4 == groups * 96 && plain(info) == Some(Dtype::U8) =>
+        {
             Some((Kind::Mx6, cols6))
         }
         _ => None,
@@ -167,7 +213,10 @@ fn kind(info: &TensorInfo, scale: &TensorInfo) -> Result<(Kind, u64)> {
 }
 
 fn mismatch(info: &TensorInfo, scale: &TensorInfo) -> Error {
-    let what = format!("{} {:?} does not scale {} {:?}", scale.encoding, scale.shape, info.encoding, info.shape);
+    let what = format!(
+        "{} {:?} does not scale {} {:?}",
+        scale.encoding, scale.shape, info.encoding, info.shape
+    );
     malformed(scale, what)
 }
 
@@ -179,18 +228,30 @@ fn global(
     factors: Factors,
     parts: &mut Vec<(&'static str, usize)>,
 ) -> Result<Scales> {
-    let tensor = found.global.ok_or_else(|| missing(found.info, found.global_name))?;
+    let tensor = found
+        .global
+        .ok_or_else(|| missing(found.info, found.global_name))?;
     let info = cx.info(tensor);
     let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
     let count = info.elements();
     let (Some(dtype), true) = (dtype, count == 1 || count == matrices) else {
-        let what =
-            format!("{} {:?} is not one scale, nor one for each of {matrices} matrices", info.encoding, info.shape);
+        let what = format!(
+            "{} {:?} is not one scale, nor one for each of {matrices} matrices",
+            info.encoding, info.shape
+        );
         return Err(malformed(info, what));
     };
     parts.push(("global_scale", tensor));
-    let global = Global { part: parts.len() - 1, dtype, count };
-    Ok(if found.divide { Scales::Over(factors, global) } else { Scales::Times(factors, global) })
+    let global = Global {
+        part: parts.len() - 1,
+        dtype,
+        count,
+    };
+    Ok(if found.divide {
+        Scales::Over(factors, global)
+    } else {
+        Scales::Times(factors, global)
+    })
 }
 
 /// Quark's FP4 with scales that have a mantissa, for groups of 16 or 32.
@@ -200,7 +261,9 @@ fn amdfp4(cx: &Context<'_>, found: &Found<'_>, parts: &[(&'static str, usize)]) 
     let group = sides.filter(|((_, outer), (_, same))| outer == same && !outer.is_empty());
     let group = group.and_then(|((bytes, _), (groups, _))| {
         let cols = bytes.checked_mul(2)?;
-        let group = [16, 32].into_iter().find(|group| groups.checked_mul(*group) == Some(cols))?;
+        let group = [16, 32]
+            .into_iter()
+            .find(|group| groups.checked_mul(*group) == Some(cols))?;
         Some((cols, *groups, group))
     });
     let Some((cols, groups, group)) = group.filter(|_| plain(info) == Some(Dtype::U8)) else {
@@ -218,17 +281,28 @@ fn amdfp4(cx: &Context<'_>, found: &Found<'_>, parts: &[(&'static str, usize)]) 
         scales: Scales::Stored(Factors::per_group(1, Dtype::F32, group)),
         zeros: Zeros::None,
     };
-    let scales = Ue5m3 { place: Place::whole(1), rows, groups };
+    let scales = Ue5m3 {
+        place: Place::whole(1),
+        rows,
+        groups,
+    };
     let decoder = Derived::new(inner, parts.len(), vec![(1, Arc::new(scales))]);
     smooth::weight(cx, "amdfp4", &found.name, &shape, parts, decoder)
 }
 
 /// ModelOpt's NVFP4 experts of `[experts, in, out]`: packed and scaled along `in`, their second dimension.
-fn transposed(cx: &Context<'_>, found: &Found<'_>, mut parts: Vec<(&'static str, usize)>) -> Result<Weight> {
+fn transposed(
+    cx: &Context<'_>,
+    found: &Found<'_>,
+    mut parts: Vec<(&'static str, usize)>,
+) -> Result<Weight> {
     let (info, scale) = (found.info, cx.info(found.scale));
     let (experts, half, cols) = (info.shape[0], info.shape[1], info.shape[2]);
     let per_group = half / 8;
-    if !half.is_multiple_of(8) || scale.shape[..] != [experts, per_group, cols] || plain(info) != Some(Dtype::U8) {
+    if !half.is_multiple_of(8)
+        || scale.shape[..] != [experts, per_group, cols]
+        || plain(info) != Some(Dtype::U8)
+    {
         return Err(mismatch(info, scale));
     }
     let matrix_rows = half * 2;
@@ -236,7 +310,15 @@ fn transposed(cx: &Context<'_>, found: &Found<'_>, mut parts: Vec<(&'static str,
     let scales = global(cx, found, experts, factors, &mut parts)?;
     let codes = Codes::new(Packing::LowNibbles, nvfp4_codes(cx, found), cols);
     let rows = experts * matrix_rows;
-    let inner = Grouped { rows, cols, matrix_rows, codes, form: Form::Scale, scales, zeros: Zeros::None };
+    let inner = Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes,
+        form: Form::Scale,
+        scales,
+        zeros: Zeros::None,
+    };
     let shape = [experts, matrix_rows, cols];
     Ok(cx.weight("nvfp4", &*found.name, &shape, &parts, Paired { inner }))
 }
@@ -258,6 +340,9 @@ fn quark_or_e2m3(cx: &Context<'_>, found: &Found<'_>) -> Result<Value> {
     match quark::dtype(cx, &found.name) {
         Some("fp6_e2m3") => Ok(Value::E2m3),
         Some("fp6_e3m2") => Ok(Value::E3m2),
-        _ => Err(unsupported(found.info, "FP6, and the configuration does not say whether E2M3 or E3M2")),
+        _ => Err(unsupported(
+            found.info,
+            "FP6, and the configuration does not say whether E2M3 or E3M2",
+        )),
     }
 }

@@ -19,17 +19,29 @@ use super::plain::missing;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
-    let (Some(stem), Some(Dtype::U8)) = (stem(info, "_blocks"), cx.dtype(tensor)) else { return Ok(None) };
-    let [experts, rows, groups, 16] = info.shape[..] else { return Ok(None) };
-    let scale = cx.beside(stem, "_scales").ok_or_else(|| missing(info, "scales"))?;
+    let (Some(stem), Some(Dtype::U8)) = (stem(info, "_blocks"), cx.dtype(tensor)) else {
+        return Ok(None);
+    };
+    let [experts, rows, groups, 16] = info.shape[..] else {
+        return Ok(None);
+    };
+    let scale = cx
+        .beside(stem, "_scales")
+        .ok_or_else(|| missing(info, "scales"))?;
     let scales = cx.info(scale);
     filled(info, &info.shape)?;
     if cx.dtype(scale) != Some(Dtype::U8) || scales.shape[..] != [experts, rows, groups] {
-        let what =
-            format!("{} {} does not scale blocks of {}", scales.encoding, shown(&scales.shape), shown(&info.shape));
+        let what = format!(
+            "{} {} does not scale blocks of {}",
+            scales.encoding,
+            shown(&scales.shape),
+            shown(&info.shape)
+        );
         return Err(malformed(scales, what));
     }
-    let along = groups.checked_mul(32).ok_or_else(|| malformed(info, "too long"))?;
+    let along = groups
+        .checked_mul(32)
+        .ok_or_else(|| malformed(info, "too long"))?;
     let decoder = Turned {
         matrices: experts,
         lines: rows,
@@ -43,5 +55,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         scales: Factor::HalfExponents(1),
         zeros: Side::None,
     };
-    Ok(Some(cx.weight("mxfp4", stem, &[experts, along, rows], &[("codes", tensor), ("scale", scale)], decoder)))
+    Ok(Some(cx.weight(
+        "mxfp4",
+        stem,
+        &[experts, along, rows],
+        &[("codes", tensor), ("scale", scale)],
+        decoder,
+    )))
 }

@@ -31,16 +31,26 @@ pub(super) enum Version {
 }
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
-    let Some(packed) = Packed::find(cx, tensor)? else { return Ok(None) };
+    let Some(packed) = Packed::find(cx, tensor)? else {
+        return Ok(None);
+    };
     if packed.kind(cx)? != Kind::Down {
         return Ok(None);
     }
-    let format = cx.config.text("checkpoint_format").or_else(|| cx.config.text("format"));
+    let format = cx
+        .config
+        .text("checkpoint_format")
+        .or_else(|| cx.config.text("format"));
     let version = match format {
         Some("gptq" | "gemm") => Version::One,
         Some("gptq_v2") => Version::Two,
         Some("gptq_p") => Version::Planar,
-        Some(other) => return Err(unsupported(packed.codes, format!("the GPTQ format {other:?}"))),
+        Some(other) => {
+            return Err(unsupported(
+                packed.codes,
+                format!("the GPTQ format {other:?}"),
+            ));
+        }
         None => {
             if !cx.config.is(&["gptq"]) {
                 cx.note("no configured format for tensors as GPTQ has them: read as version 1, zero points less one");
@@ -52,21 +62,36 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 }
 
 /// The weight, in this version's reading.
-pub(super) fn weight(cx: &Context<'_>, scheme: &'static str, packed: &Packed<'_>, version: Version) -> Result<Weight> {
+pub(super) fn weight(
+    cx: &Context<'_>,
+    scheme: &'static str,
+    packed: &Packed<'_>,
+    version: Version,
+) -> Result<Weight> {
     let [groups, out] = packed.scale_shape;
     let (bits, depth) = bits(cx, packed)?;
     // in GPTQ these have no other form; AutoRound's are streams
     let planar = version == Version::Planar || (matches!(bits, 5..=7) && scheme == "gptq");
-    let width = if planar { Width::Planar(bits) } else { Width::Stream(bits) };
+    let width = if planar {
+        Width::Planar(bits)
+    } else {
+        Width::Stream(bits)
+    };
     if groups > depth {
-        return Err(malformed(cx.info(packed.scales), format!("{groups} groups of {depth} inputs")));
+        return Err(malformed(
+            cx.info(packed.scales),
+            format!("{groups} groups of {depth} inputs"),
+        ));
     }
     let mut parts = packed.parts();
     let zeros = match packed.zeros {
         Some(zeros) => {
             let words = cx.info(zeros).shape[1];
             if cx.info(zeros).shape[0] != groups {
-                let what = format!("{:?} zero points for {groups} groups", &cx.info(zeros).shape[..]);
+                let what = format!(
+                    "{:?} zero points for {groups} groups",
+                    &cx.info(zeros).shape[..]
+                );
                 return Err(malformed(cx.info(zeros), what));
             }
             let less = match version {
@@ -81,9 +106,16 @@ pub(super) fn weight(cx: &Context<'_>, scheme: &'static str, packed: &Packed<'_>
                      the next, as GPTQModel reads it",
                 );
             }
-            ColumnZeros::Packed { part: 2, words, order: ZeroOrder::Natural(width), less }
+            ColumnZeros::Packed {
+                part: 2,
+                words,
+                order: ZeroOrder::Natural(width),
+                less,
+            }
         }
-        None if cx.config.flag("sym") == Some(false) => return Err(missing(packed.codes, "qzeros")),
+        None if cx.config.flag("sym") == Some(false) => {
+            return Err(missing(packed.codes, "qzeros"));
+        }
         None => {
             cx.note("GPTQ without zero points: symmetric, half of the codes are negative");
             ColumnZeros::All(f32::from(1u8 << (bits - 1)))
@@ -93,9 +125,15 @@ pub(super) fn weight(cx: &Context<'_>, scheme: &'static str, packed: &Packed<'_>
         Some(index) => {
             let part = parts.len() - 1;
             let dtype = plain(cx.info(index)).unwrap_or(Dtype::I32);
-            GroupOf::Index { part, dtype, name: cx.info(index).name.clone() }
+            GroupOf::Index {
+                part,
+                dtype,
+                name: cx.info(index).name.clone(),
+            }
         }
-        None if cx.config.flag("desc_act") == Some(true) && groups > 1 => return Err(missing(packed.codes, "g_idx")),
+        None if cx.config.flag("desc_act") == Some(true) && groups > 1 => {
+            return Err(missing(packed.codes, "g_idx"));
+        }
         None => GroupOf::Every(packed.group_size(cx, depth, groups)?),
     };
     let [rows, _] = packed.words();
@@ -122,7 +160,14 @@ fn bits(cx: &Context<'_>, packed: &Packed<'_>) -> Result<(u32, u64)> {
         Some(index) => match (plain(index), &index.shape[..]) {
             (Some(Dtype::I32 | Dtype::I64), &[depth]) => Some(depth),
             _ => {
-                return Err(malformed(index, format!("{} {:?} where groups belong", index.encoding, &index.shape[..])));
+                return Err(malformed(
+                    index,
+                    format!(
+                        "{} {:?} where groups belong",
+                        index.encoding,
+                        &index.shape[..]
+                    ),
+                ));
             }
         },
         None => None,
@@ -133,22 +178,34 @@ fn bits(cx: &Context<'_>, packed: &Packed<'_>) -> Result<(u32, u64)> {
         let needed = codes.checked_mul(bits).map(|n| n.div_ceil(32));
         needed == Some(words) || codes.div_ceil(32).checked_mul(bits) == Some(words)
     };
-    let exact = |bits: u64| rows.checked_mul(32).filter(|n| n.is_multiple_of(bits)).map(|n| n / bits);
+    let exact = |bits: u64| {
+        rows.checked_mul(32)
+            .filter(|n| n.is_multiple_of(bits))
+            .map(|n| n / bits)
+    };
     let possible = |bits: u64| -> Option<u64> {
         let depth = depth.or_else(|| exact(bits))?;
-        let fits = fits(depth, rows, bits) && zeros.is_none_or(|words| fits(out, words, bits)) && groups <= depth;
+        let fits = fits(depth, rows, bits)
+            && zeros.is_none_or(|words| fits(out, words, bits))
+            && groups <= depth;
         fits.then_some(depth)
     };
-    let mut found: Vec<(u64, u64)> = (2..=8).filter_map(|bits| Some((bits, possible(bits)?))).collect();
+    let mut found: Vec<(u64, u64)> = (2..=8)
+        .filter_map(|bits| Some((bits, possible(bits)?)))
+        .collect();
     if found.len() > 1
-        && let Some(configured) = found.iter().copied().find(|(bits, _)| Some(*bits) == configured)
+        && let Some(configured) = found
+            .iter()
+            .copied()
+            .find(|(bits, _)| Some(*bits) == configured)
     {
         found = vec![configured];
     }
     if found.len() > 1 {
         // words without room to spare
         found.retain(|&(bits, depth)| {
-            exact(bits) == Some(depth) && zeros.is_none_or(|words| out.checked_mul(bits) == words.checked_mul(32))
+            exact(bits) == Some(depth)
+                && zeros.is_none_or(|words| out.checked_mul(bits) == words.checked_mul(32))
         });
     }
     let [(bits, depth)] = found[..] else {

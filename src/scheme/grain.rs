@@ -13,14 +13,22 @@ pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
     let outer = &shape[..shape.len().saturating_sub(1)];
     // a shape without elements may be as large as it likes in the other dimensions
     let rows = crate::catalog::elements(outer).unwrap_or(0);
-    let matrix = if shape.len() >= 2 { shape[shape.len() - 2] } else { rows };
+    let matrix = if shape.len() >= 2 {
+        shape[shape.len() - 2]
+    } else {
+        rows
+    };
     (rows, cols, matrix)
 }
 
 /// As [`stack`], for elements that may be cut anywhere.
 pub(super) fn flat(elements: u64) -> (u64, u64, u64) {
     let cols = 1 << elements.trailing_zeros().min(12);
-    let (rows, cols) = if cols < 64 && elements < 1 << 24 { (1, elements.max(1)) } else { (elements / cols, cols) };
+    let (rows, cols) = if cols < 64 && elements < 1 << 24 {
+        (1, elements.max(1))
+    } else {
+        (elements / cols, cols)
+    };
     let rows = if elements == 0 { 0 } else { rows };
     (rows, cols, rows.max(1))
 }
@@ -42,7 +50,10 @@ pub(super) fn factors(
     let shape = &info.shape[..];
     let (rows, cols, matrix) = stack(weight);
     let mismatch = || {
-        let what = format!("{} {:?} does not scale a weight of {:?}", info.encoding, shape, weight);
+        let what = format!(
+            "{} {:?} does not scale a weight of {:?}",
+            info.encoding, shape, weight
+        );
         malformed(info, what)
     };
     if info.elements() == 1 {
@@ -72,7 +83,10 @@ pub(super) fn factors(
     if weight.len() > 2 && info.elements() == rows / matrix && shape[0] == rows / matrix {
         return Ok(Factors::per_block(part, dtype, matrix, cols));
     }
-    if shape.len() != weight.len() || shape.len() < 2 || shape[..shape.len() - 2] != weight[..weight.len() - 2] {
+    if shape.len() != weight.len()
+        || shape.len() < 2
+        || shape[..shape.len() - 2] != weight[..weight.len() - 2]
+    {
         return Err(mismatch());
     }
     let (across, along) = (shape[shape.len() - 2], shape[shape.len() - 1]);
@@ -102,10 +116,16 @@ pub(super) fn zeros_like(
     let single = info.elements() == 1 && like.elements() == 1;
     let dtype = plain(info).filter(|d| d.item_bytes().is_some_and(|bytes| bytes <= 8));
     match dtype.filter(|d| zero_dtype(*d) && (single || info.shape == like.shape)) {
-        Some(dtype) => Ok(Factors { part, dtype, ..scales.clone() }),
+        Some(dtype) => Ok(Factors {
+            part,
+            dtype,
+            ..scales.clone()
+        }),
         None => {
-            let what =
-                format!("{} {:?} where zero points like the scales {:?} belong", info.encoding, info.shape, like.shape);
+            let what = format!(
+                "{} {:?} where zero points like the scales {:?} belong",
+                info.encoding, info.shape, like.shape
+            );
             Err(malformed(info, what))
         }
     }
@@ -113,7 +133,10 @@ pub(super) fn zeros_like(
 
 fn zero_dtype(dtype: Dtype) -> bool {
     use Dtype::{BF16, F8_E4M3, F8_E5M2, F16, F32, I8, I32, I64, U8};
-    matches!(dtype, I8 | U8 | I32 | I64 | F32 | F16 | BF16 | F8_E4M3 | F8_E5M2)
+    matches!(
+        dtype,
+        I8 | U8 | I32 | I64 | F32 | F16 | BF16 | F8_E4M3 | F8_E5M2
+    )
 }
 
 /// A shape without a 0: what is empty is not quantised.
@@ -137,19 +160,32 @@ fn side(len: u64, count: u64, configured: Option<u64>) -> Option<Side> {
         return None;
     }
     // the lengths b with ceil(len / b) == count
-    let (least, most) = (len.div_ceil(count), if count == 1 { len } else { (len - 1) / (count - 1) });
+    let (least, most) = (
+        len.div_ceil(count),
+        if count == 1 {
+            len
+        } else {
+            (len - 1) / (count - 1)
+        },
+    );
     if least > most {
         return None;
     }
     if count == 1 || count == len {
-        return Some(Side { len: len.div_ceil(count), sure: true });
+        return Some(Side {
+            len: len.div_ceil(count),
+            sure: true,
+        });
     }
     if let Some(b) = configured.filter(|b| (least..=most).contains(b)) {
         return Some(Side { len: b, sure: true });
     }
     let power = least.next_power_of_two();
     let sure = least == most || (len.is_multiple_of(count) && least.is_power_of_two());
-    Some(Side { len: if power <= most { power } else { least }, sure })
+    Some(Side {
+        len: if power <= most { power } else { least },
+        sure,
+    })
 }
 
 /// The dtype of scales: whole bytes are exponents (E8M0).
@@ -157,9 +193,18 @@ pub(super) fn scale_dtype(info: &TensorInfo) -> Result<Dtype> {
     match plain(info) {
         Some(Dtype::U8) => Ok(Dtype::F8_E8M0),
         Some(
-            d @ (Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64 | Dtype::F8_E8M0 | Dtype::F8_E4M3 | Dtype::F8_E5M2),
+            d @ (Dtype::F32
+            | Dtype::F16
+            | Dtype::BF16
+            | Dtype::F64
+            | Dtype::F8_E8M0
+            | Dtype::F8_E4M3
+            | Dtype::F8_E5M2),
         ) => Ok(d),
-        _ => Err(malformed(info, format!("{} where scales belong", info.encoding))),
+        _ => Err(malformed(
+            info,
+            format!("{} where scales belong", info.encoding),
+        )),
     }
 }
 

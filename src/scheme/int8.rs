@@ -17,12 +17,20 @@ use super::smooth;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
-    if cx.dtype(tensor) != Some(Dtype::I8) || info.shape.len() < 2 || info.name.ends_with("_zero_point") {
+    if cx.dtype(tensor) != Some(Dtype::I8)
+        || info.shape.len() < 2
+        || info.name.ends_with("_zero_point")
+    {
         return Ok(None);
     }
-    let Some((scale, suffix)) = cx.first_beside(&info.name, &["_scale", "_weight_scale"]) else { return Ok(None) };
+    let Some((scale, suffix)) = cx.first_beside(&info.name, &["_scale", "_weight_scale"]) else {
+        return Ok(None);
+    };
     if matches!(cx.dtype(scale), Some(Dtype::U8 | Dtype::F8_E8M0)) {
-        return Err(unsupported(info, "I8 with scales that are exponents, and not of FP4's shape"));
+        return Err(unsupported(
+            info,
+            "I8 with scales that are exponents, and not of FP4's shape",
+        ));
     }
     filled(info, &info.shape)?;
     let scales = group_scales(cx, scale, &info.shape)?;
@@ -35,9 +43,21 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         }
         None => Zeros::None,
     };
-    let form = if zero.is_some() { Form::ZeroScale } else { Form::Scale };
+    let form = if zero.is_some() {
+        Form::ZeroScale
+    } else {
+        Form::Scale
+    };
     let (rows, cols, matrix_rows) = stack(&info.shape);
     let codes = Codes::new(Packing::Bytes, Value::Signed, cols);
-    let decoder = Grouped { rows, cols, matrix_rows, codes, form, scales: Scales::Stored(scales), zeros };
+    let decoder = Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes,
+        form,
+        scales: Scales::Stored(scales),
+        zeros,
+    };
     smooth::weight(cx, "int8", &info.name, &info.shape, &parts, decoder).map(Some)
 }

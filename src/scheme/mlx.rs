@@ -29,20 +29,36 @@ const FULL: f32 = 6.0 * 448.0;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
-    let Some(module) = stem(info, ".weight") else { return Ok(None) };
-    let Some(scales) = cx.beside(module, ".scales") else { return Ok(None) };
+    let Some(module) = stem(info, ".weight") else {
+        return Ok(None);
+    };
+    let Some(scales) = cx.beside(module, ".scales") else {
+        return Ok(None);
+    };
     if cx.dtype(tensor) != Some(Dtype::U32) {
         return Ok(None);
     }
     let found = cx.info(scales);
     let (rows, words, _) = stack(&info.shape);
-    let (leading, groups) = (found.shape.split_last(), found.shape.last().copied().unwrap_or(0));
-    let same = leading.map(|(_, leading)| leading) == info.shape.split_last().map(|(_, leading)| leading);
+    let (leading, groups) = (
+        found.shape.split_last(),
+        found.shape.last().copied().unwrap_or(0),
+    );
+    let same =
+        leading.map(|(_, leading)| leading) == info.shape.split_last().map(|(_, leading)| leading);
     // bits of a group
-    let together = words.checked_mul(32).filter(|_| same && rows > 0).and_then(|bits| bits.checked_div(groups));
-    let together = together.filter(|bits| *bits > 0 && Some(words * 32) == bits.checked_mul(groups));
+    let together = words
+        .checked_mul(32)
+        .filter(|_| same && rows > 0)
+        .and_then(|bits| bits.checked_div(groups));
+    let together =
+        together.filter(|bits| *bits > 0 && Some(words * 32) == bits.checked_mul(groups));
     let together = together.ok_or_else(|| {
-        let what = format!("{:?} do not scale {:?} of U32", found.shape.as_slice(), info.shape.as_slice());
+        let what = format!(
+            "{:?} do not scale {:?} of U32",
+            found.shape.as_slice(),
+            info.shape.as_slice()
+        );
         malformed(found, what)
     })?;
     let mut parts = vec![("codes", tensor), ("scales", scales)];
@@ -71,17 +87,39 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             128 => ("mxfp4", 32, Dtype::F8_E8M0),
             256 => ("mxfp8", 32, Dtype::F8_E8M0),
             64 => ("nvfp4", 16, Dtype::F8_E4M3),
-            bits => return Err(malformed(info, format!("groups of {bits} bits, and no biases"))),
+            bits => {
+                return Err(malformed(
+                    info,
+                    format!("groups of {bits} bits, and no biases"),
+                ));
+            }
         };
         if plain(found) != Some(Dtype::U8) {
-            return Err(malformed(found, format!("{} where bytes belong", found.encoding)));
+            return Err(malformed(
+                found,
+                format!("{} where bytes belong", found.encoding),
+            ));
         }
-        if let Some(said) = setting(cx, module, "mode").and_then(Json::as_str).filter(|said| *said != mode) {
-            return Err(malformed(info, format!("configured as {said:?}, and stored as {mode}")));
+        if let Some(said) = setting(cx, module, "mode")
+            .and_then(Json::as_str)
+            .filter(|said| *said != mode)
+        {
+            return Err(malformed(
+                info,
+                format!("configured as {said:?}, and stored as {mode}"),
+            ));
         }
         let fp8 = mode == "mxfp8";
-        packing = if fp8 { Packing::Bytes } else { Packing::LowNibbles };
-        value = if fp8 { Value::E4m3 } else { Value::Table(Box::new(E2M1)) };
+        packing = if fp8 {
+            Packing::Bytes
+        } else {
+            Packing::LowNibbles
+        };
+        value = if fp8 {
+            Value::E4m3
+        } else {
+            Value::Table(Box::new(E2M1))
+        };
         form = Form::Scale;
         let factors = Factors::per_group(1, dtype, group);
         scales = match cx.beside(module, ".global_scale") {
@@ -91,9 +129,22 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                     return Err(malformed(there, "not one F32"));
                 }
                 parts.push(("global_scale", global));
-                Scales::TimesShare(factors, Global { part: 2, dtype: Dtype::F32, count: 1 }, FULL)
+                Scales::TimesShare(
+                    factors,
+                    Global {
+                        part: 2,
+                        dtype: Dtype::F32,
+                        count: 1,
+                    },
+                    FULL,
+                )
             }
-            Some(global) => return Err(malformed(cx.info(global), format!("a global scale of {mode}"))),
+            Some(global) => {
+                return Err(malformed(
+                    cx.info(global),
+                    format!("a global scale of {mode}"),
+                ));
+            }
             None => Scales::Stored(factors),
         };
         zeros = Zeros::None;
@@ -102,27 +153,52 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let mut shape = info.shape.clone();
     *shape.last_mut().expect("two dimensions and more") = cols;
     let codes = Codes::new(packing, value, words * 4);
-    let decoder = Grouped { rows, cols, matrix_rows: rows, codes, form, scales, zeros };
+    let decoder = Grouped {
+        rows,
+        cols,
+        matrix_rows: rows,
+        codes,
+        form,
+        scales,
+        zeros,
+    };
     Ok(Some(cx.weight("mlx", &*info.name, &shape, &parts, decoder)))
 }
 
 /// Bits of a code and codes of a group, of which the product is known.
-fn affine_grain(cx: &Context<'_>, info: &TensorInfo, module: &str, together: u64) -> Result<(u32, u64)> {
-    let (bits, group) = (setting(cx, module, "bits"), setting(cx, module, "group_size"));
-    let bits = bits.and_then(Json::as_u64).and_then(|bits| u32::try_from(bits).ok());
+fn affine_grain(
+    cx: &Context<'_>,
+    info: &TensorInfo,
+    module: &str,
+    together: u64,
+) -> Result<(u32, u64)> {
+    let (bits, group) = (
+        setting(cx, module, "bits"),
+        setting(cx, module, "group_size"),
+    );
+    let bits = bits
+        .and_then(Json::as_u64)
+        .and_then(|bits| u32::try_from(bits).ok());
     let group = group.and_then(Json::as_u64);
     let pairs = || {
         let fits = |bits: &u32| together.is_multiple_of((*bits).into());
-        BITS.into_iter().filter(fits).map(|bits| (bits, together / u64::from(bits)))
+        BITS.into_iter()
+            .filter(fits)
+            .map(|bits| (bits, together / u64::from(bits)))
     };
     if let Some(pair) = pairs().find(|pair| Some(pair.0) == bits && Some(pair.1) == group) {
         return Ok(pair);
     }
-    let usual = || GROUPS.into_iter().flat_map(|group| pairs().filter(move |pair| pair.1 == group));
+    let usual = || {
+        GROUPS
+            .into_iter()
+            .flat_map(|group| pairs().filter(move |pair| pair.1 == group))
+    };
     let by_group = pairs().find(|pair| Some(pair.1) == group);
     let by_bits = usual().find(|pair| Some(pair.0) == bits);
     let found = by_group.or(by_bits).or_else(|| usual().next());
-    let (b, g) = found.ok_or_else(|| malformed(info, format!("groups of {together} bits are none of MLX's")))?;
+    let (b, g) = found
+        .ok_or_else(|| malformed(info, format!("groups of {together} bits are none of MLX's")))?;
     if usual().count() != 1 {
         cx.note(format!(
             "codes of {b} bits in groups of {g}: the shapes leave the choice, and the configuration does not \
@@ -136,12 +212,17 @@ fn affine_grain(cx: &Context<'_>, info: &TensorInfo, module: &str, together: u64
 /// A setting for this module: its own, or that for all.
 fn setting<'c>(cx: &Context<'c>, module: &str, key: &str) -> Option<&'c Json> {
     let map = cx.config.map();
-    map.get(module).and_then(|own| own.get(key)).or_else(|| map.get(key))
+    map.get(module)
+        .and_then(|own| own.get(key))
+        .or_else(|| map.get(key))
 }
 
 fn float(info: &TensorInfo) -> Result<Dtype> {
     match plain(info) {
         Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) => Ok(dtype),
-        _ => Err(malformed(info, format!("{} where floats belong", info.encoding))),
+        _ => Err(malformed(
+            info,
+            format!("{} where floats belong", info.encoding),
+        )),
     }
 }

@@ -19,17 +19,26 @@ use super::grain::filled;
 use super::smooth;
 
 /// Two's complement of 4 bits.
-pub(super) const SIGNED_NIBBLES: [f32; 16] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0];
+pub(super) const SIGNED_NIBBLES: [f32; 16] = [
+    0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0,
+];
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
-    let (Some(stem), Some(Dtype::U8)) = (stem(info, ".weight"), cx.dtype(tensor)) else { return Ok(None) };
-    let Some(scale) = cx.beside(stem, ".weight_scale") else { return Ok(None) };
-    let Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) = cx.dtype(scale) else { return Ok(None) };
+    let (Some(stem), Some(Dtype::U8)) = (stem(info, ".weight"), cx.dtype(tensor)) else {
+        return Ok(None);
+    };
+    let Some(scale) = cx.beside(stem, ".weight_scale") else {
+        return Ok(None);
+    };
+    let Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) = cx.dtype(scale) else {
+        return Ok(None);
+    };
     let (shape, scales) = (&info.shape[..], cx.info(scale));
     let last = shape.len().saturating_sub(1);
-    if last == 0 || scales.shape.len() != shape.len() || Some(scales.shape[last - 1]) != shape[last - 1].checked_mul(2)
+    if last == 0
+        || scales.shape.len() != shape.len()
+        || Some(scales.shape[last - 1]) != shape[last - 1].checked_mul(2)
     {
         return Ok(None);
     }
@@ -37,18 +46,28 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     filled(scales, &scales.shape)?;
     let (cols, groups) = (shape[last], scales.shape[last]);
     if scales.shape[..last - 1] != shape[..last - 1] || !cols.is_multiple_of(groups) {
-        let what = format!("{} {:?} does not scale {} {:?}", scales.encoding, scales.shape, info.encoding, info.shape);
+        let what = format!(
+            "{} {:?} does not scale {} {:?}",
+            scales.encoding, scales.shape, info.encoding, info.shape
+        );
         return Err(malformed(scales, what));
     }
     let mut parts = vec![("codes", tensor), ("scale", scale)];
-    parts.extend(cx.beside(stem, ".weight_scale_2").map(|step| ("activation_step", step)));
+    parts.extend(
+        cx.beside(stem, ".weight_scale_2")
+            .map(|step| ("activation_step", step)),
+    );
     let mut logical = info.shape.clone();
     logical[last - 1] *= 2;
     let inner = Grouped {
         rows: logical[..last].iter().product(),
         cols,
         matrix_rows: logical[last - 1],
-        codes: Codes::new(Packing::LowNibbles, Value::Table(Box::new(SIGNED_NIBBLES)), cols),
+        codes: Codes::new(
+            Packing::LowNibbles,
+            Value::Table(Box::new(SIGNED_NIBBLES)),
+            cols,
+        ),
         form: Form::Scale,
         scales: Scales::Stored(Factors::per_group(1, dtype, cols / groups)),
         zeros: Zeros::None,

@@ -26,11 +26,16 @@ const NAME: &str = "compressed-tensors";
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
-    let (Some(stem), Some(Dtype::I32)) = (stem(info, ".weight_packed"), cx.dtype(tensor)) else { return Ok(None) };
+    let (Some(stem), Some(Dtype::I32)) = (stem(info, ".weight_packed"), cx.dtype(tensor)) else {
+        return Ok(None);
+    };
     if cx.beside(stem, ".meta").is_some() {
         return Ok(None); // Marlin 2:4
     }
-    let part = |suffix: &str| cx.beside(stem, suffix).ok_or_else(|| missing(info, &suffix[1..]));
+    let part = |suffix: &str| {
+        cx.beside(stem, suffix)
+            .ok_or_else(|| missing(info, &suffix[1..]))
+    };
     let (scale, sizes) = (part(".weight_scale")?, part(".weight_shape")?);
     let shape = logical_shape(cx, info, sizes)?;
     let (rows, cols, matrix_rows) = stack(&shape);
@@ -55,46 +60,101 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             // one for the whole tensor is not packed
             role("zero_point", zero);
             let value = i16::try_from(cx.peek_integers(zero)?[0]);
-            Zeros::All(offset + f32::from(value.map_err(|_| malformed(cx.info(zero), "not a zero point"))?))
+            Zeros::All(
+                offset
+                    + f32::from(value.map_err(|_| malformed(cx.info(zero), "not a zero point"))?),
+            )
         }
         Some(zero) => {
-            let words = packed_zeros(cx, zero, &shape, cols.div_ceil(scales.cols.min(cols)), packing)?;
+            let words = packed_zeros(
+                cx,
+                zero,
+                &shape,
+                cols.div_ceil(scales.cols.min(cols)),
+                packing,
+            )?;
             if scales.rows != 1 {
                 let what = "zero points per row, and scales that rows share";
                 return Err(malformed(cx.info(zero), what));
             }
-            let (part, groups) = (role("zero_point", zero), cols.div_ceil(scales.cols.min(cols)));
-            Zeros::PackedRows { part, packing, bits, words, groups }
+            let (part, groups) = (
+                role("zero_point", zero),
+                cols.div_ceil(scales.cols.min(cols)),
+            );
+            Zeros::PackedRows {
+                part,
+                packing,
+                bits,
+                words,
+                groups,
+            }
         }
     };
     let codes = Codes::new(packing, Value::Unsigned, words * 4);
-    let grouped = |scales| Grouped { rows, cols, matrix_rows, codes, form: Form::ZeroScale, scales, zeros };
+    let grouped = |scales| Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes,
+        form: Form::ZeroScale,
+        scales,
+        zeros,
+    };
     let name = [stem, ".weight"].concat();
     let Some(index) = index else {
-        return Ok(Some(cx.weight(NAME, name, &shape, &parts, grouped(Scales::Stored(scales)))));
+        return Ok(Some(cx.weight(
+            NAME,
+            name,
+            &shape,
+            &parts,
+            grouped(Scales::Stored(scales)),
+        )));
     };
     let found = cx.info(index);
     if cx.dtype(index) != Some(Dtype::I32) || found.shape[..] != [cols] {
-        let what = format!("{} {} is not a group for each of {cols} columns", found.encoding, shown(&found.shape));
+        let what = format!(
+            "{} {} is not a group for each of {cols} columns",
+            found.encoding,
+            shown(&found.shape)
+        );
         return Err(malformed(found, what));
     }
     let part = role("group_index", index);
     if scales.rows != 1 || scales.cols >= cols {
-        return Ok(Some(cx.weight(NAME, name, &shape, &parts, grouped(Scales::Stored(scales)))));
+        return Ok(Some(cx.weight(
+            NAME,
+            name,
+            &shape,
+            &parts,
+            grouped(Scales::Stored(scales)),
+        )));
     }
-    let decoder = Indexed { inner: grouped(Scales::Stored(scales)), index: part };
+    let decoder = Indexed {
+        inner: grouped(Scales::Stored(scales)),
+        index: part,
+    };
     Ok(Some(cx.weight(NAME, name, &shape, &parts, decoder)))
 }
 
 /// The weight's sizes, which must agree with those of its codes.
 fn logical_shape(cx: &Context<'_>, info: &TensorInfo, sizes: usize) -> Result<Vec<u64>> {
     let stored = cx.info(sizes);
-    let shape: Option<Vec<u64>> = cx.peek_integers(sizes)?.iter().map(|&n| u64::try_from(n).ok()).collect();
+    let shape: Option<Vec<u64>> = cx
+        .peek_integers(sizes)?
+        .iter()
+        .map(|&n| u64::try_from(n).ok())
+        .collect();
     let shape = shape.filter(|s| s.len() >= 2 && s.len() == info.shape.len());
     let agree = |s: &Vec<u64>| s[..s.len() - 1] == info.shape[..s.len() - 1];
-    let shape = shape
-        .filter(agree)
-        .ok_or_else(|| malformed(stored, format!("not the shape of a weight packed into {}", shown(&info.shape))))?;
+    let shape = shape.filter(agree).ok_or_else(|| {
+        malformed(
+            stored,
+            format!(
+                "not the shape of a weight packed into {}",
+                shown(&info.shape)
+            ),
+        )
+    })?;
     filled(info, &info.shape)?;
     filled(stored, &shape)?;
     Ok(shape)
@@ -113,16 +173,29 @@ fn packing(cx: &Context<'_>, info: &TensorInfo, cols: u64, words: u64) -> Result
         }
     }
     let configured = configured_bits(cx);
-    let agree: Vec<_> = fit.iter().copied().filter(|(bits, _)| configured.contains(bits)).collect();
+    let agree: Vec<_> = fit
+        .iter()
+        .copied()
+        .filter(|(bits, _)| configured.contains(bits))
+        .collect();
     let candidates = if agree.is_empty() { fit } else { agree };
     match candidates[..] {
-        [] => Err(malformed(info, format!("{words} words hold no {cols} codes of 1 to 8 bits"))),
+        [] => Err(malformed(
+            info,
+            format!("{words} words hold no {cols} codes of 1 to 8 bits"),
+        )),
         [one] => Ok(one),
         // both layouts of the same codes: the version of the writer decides
-        [(bits, dense), (other, _)] if bits == other && cols <= u64::from(32 / bits) => Ok((bits, dense)),
+        [(bits, dense), (other, _)] if bits == other && cols <= u64::from(32 / bits) => {
+            Ok((bits, dense))
+        }
         [(bits, dense), (other, whole)] if bits == other => {
             let old = version(cx).is_some_and(|v| v < (0, 18));
-            let (chosen, how) = if old { (whole, "whole codes per word") } else { (dense, "a stream of bits") };
+            let (chosen, how) = if old {
+                (whole, "whole codes per word")
+            } else {
+                (dense, "a stream of bits")
+            };
             cx.note(format!("{bits}-bit codes in {words} words, as {how}: the configured version decides between the two layouts of compressed-tensors"));
             Ok((bits, chosen))
         }
@@ -137,7 +210,9 @@ fn packing(cx: &Context<'_>, info: &TensorInfo, cols: u64, words: u64) -> Result
 
 /// Bits of the weights of every configured group.
 fn configured_bits(cx: &Context<'_>) -> Vec<u32> {
-    let mut bits: Vec<u32> = weights(cx).filter_map(|w| u32::try_from(w.get("num_bits")?.as_u64()?).ok()).collect();
+    let mut bits: Vec<u32> = weights(cx)
+        .filter_map(|w| u32::try_from(w.get("num_bits")?.as_u64()?).ok())
+        .collect();
     bits.sort_unstable();
     bits.dedup();
     bits
@@ -152,43 +227,80 @@ pub(super) fn group_scales(cx: &Context<'_>, scale: usize, shape: &[u64]) -> Res
         let info = cx.info(scale);
         return Err(malformed(
             info,
-            format!("{} are not scales of whole groups of {cols} columns", shown(&info.shape)),
+            format!(
+                "{} are not scales of whole groups of {cols} columns",
+                shown(&info.shape)
+            ),
         ));
     }
-    if let Some(group) = configured.filter(|&g| scales.rows == 1 && scales.cols < cols && scales.cols != g) {
-        cx.note(format!("groups of {} columns, as the shapes of scales say: {group} are configured", scales.cols));
+    if let Some(group) =
+        configured.filter(|&g| scales.rows == 1 && scales.cols < cols && scales.cols != g)
+    {
+        cx.note(format!(
+            "groups of {} columns, as the shapes of scales say: {group} are configured",
+            scales.cols
+        ));
     }
     Ok(scales)
 }
 
 /// The configured size of a group, where all groups have the same.
 fn group_size(cx: &Context<'_>) -> Option<u64> {
-    let mut sizes: Vec<u64> = weights(cx).filter_map(|w| w.get("group_size")?.as_u64()).collect();
+    let mut sizes: Vec<u64> = weights(cx)
+        .filter_map(|w| w.get("group_size")?.as_u64())
+        .collect();
     sizes.dedup();
     (sizes.len() == 1).then(|| sizes[0])
 }
 
 /// The weights' settings of every configured group.
-pub(super) fn weights<'c>(cx: &Context<'c>) -> impl Iterator<Item = &'c serde_json::Value> + use<'c> {
-    let groups = cx.config.get("config_groups").and_then(|groups| groups.as_object());
-    groups.into_iter().flat_map(|groups| groups.values()).filter_map(|group| group.get("weights"))
+pub(super) fn weights<'c>(
+    cx: &Context<'c>,
+) -> impl Iterator<Item = &'c serde_json::Value> + use<'c> {
+    let groups = cx
+        .config
+        .get("config_groups")
+        .and_then(|groups| groups.as_object());
+    groups
+        .into_iter()
+        .flat_map(|groups| groups.values())
+        .filter_map(|group| group.get("weights"))
 }
 
 /// Major and minor version of the writer.
 fn version(cx: &Context<'_>) -> Option<(u32, u32)> {
-    let mut numbers = cx.config.text("version")?.split('.').map(|n| n.parse().ok());
+    let mut numbers = cx
+        .config
+        .text("version")?
+        .split('.')
+        .map(|n| n.parse().ok());
     Some((numbers.next()??, numbers.next()??))
 }
 
 /// Rows of words, over all matrices, in a tensor of zero points that are packed along the rows.
-fn packed_zeros(cx: &Context<'_>, zero: usize, shape: &[u64], groups: u64, packing: Packing) -> Result<u64> {
+fn packed_zeros(
+    cx: &Context<'_>,
+    zero: usize,
+    shape: &[u64],
+    groups: u64,
+    packing: Packing,
+) -> Result<u64> {
     let info = cx.info(zero);
     let last = shape.len() - 2;
     let rows = packing.row_bytes(shape[last]).map(|b| b.div_ceil(4));
-    let expected: Vec<u64> = shape[..last].iter().copied().chain(rows).chain([groups]).collect();
+    let expected: Vec<u64> = shape[..last]
+        .iter()
+        .copied()
+        .chain(rows)
+        .chain([groups])
+        .collect();
     if cx.dtype(zero) != Some(Dtype::I32) || info.shape[..] != expected[..] {
-        let what =
-            format!("{} {} where zero points in I32 {} belong", info.encoding, shown(&info.shape), shown(&expected));
+        let what = format!(
+            "{} {} where zero points in I32 {} belong",
+            info.encoding,
+            shown(&info.shape),
+            shown(&expected)
+        );
         return Err(malformed(info, what));
     }
     Ok(expected[..=last].iter().product())

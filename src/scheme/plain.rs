@@ -34,21 +34,42 @@ static ACTIVATION: &[&str] = &[
 /// Decides what becomes of a tensor that no weight was made from.
 pub(crate) fn left_over(cx: &Context<'_>, tensor: usize) -> Result<Leftover> {
     let info = cx.info(tensor);
-    if ACTIVATION.iter().any(|s| info.name.ends_with(*s)) && info.elements() <= 1 << 20 && cx.quantised() {
+    if ACTIVATION.iter().any(|s| info.name.ends_with(*s))
+        && info.elements() <= 1 << 20
+        && cx.quantised()
+    {
         return Ok(Leftover::Dropped);
     }
     match &info.layout {
-        Layout::Absent => return Err(unsupported(info, "saved without data (PyTorch's meta device): leave it out")),
-        Layout::Sparse(_) => return Err(unsupported(info, "sparse: leave it out, or make it dense before saving")),
+        Layout::Absent => {
+            return Err(unsupported(
+                info,
+                "saved without data (PyTorch's meta device): leave it out",
+            ));
+        }
+        Layout::Sparse(_) => {
+            return Err(unsupported(
+                info,
+                "sparse: leave it out, or make it dense before saving",
+            ));
+        }
         _ => {}
     }
     let Encoding::Plain(dtype) = info.encoding else {
-        return Err(unsupported(info, format!("{} has no place in a safetensors file: leave it out", info.encoding)));
+        return Err(unsupported(
+            info,
+            format!(
+                "{} has no place in a safetensors file: leave it out",
+                info.encoding
+            ),
+        ));
     };
     if integers_for_weights(cx, info) {
         return Err(unsupported(
             info,
-            format!("{dtype} under a weight's name, and no scheme here knows it: not copied as if it were a weight"),
+            format!(
+                "{dtype} under a weight's name, and no scheme here knows it: not copied as if it were a weight"
+            ),
         ));
     }
     Ok(Leftover::Plain(dtype))
@@ -56,8 +77,10 @@ pub(crate) fn left_over(cx: &Context<'_>, tensor: usize) -> Result<Leftover> {
 
 /// Whether packed integers stand where a weight belongs.
 fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
-    let integers =
-        matches!(plain(info), Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32));
+    let integers = matches!(
+        plain(info),
+        Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
+    );
     let weight = info.name.ends_with("weight") || cx.packed_name(&info.name);
     // stacked experts are parameters of their own name
     let experts = info.shape.len() > 2 && info.name.contains("experts.");
@@ -72,8 +95,17 @@ impl Context<'_> {
 
     /// Whether a name is that of packed codes.
     fn packed_name(&self, name: &str) -> bool {
-        const PACKED: &[&str] =
-            &[".qweight", ".weight_packed", ".W_q", "_blocks", ".q_weight", ".trellis", ".Qidxs", ".codes", ".indices"];
+        const PACKED: &[&str] = &[
+            ".qweight",
+            ".weight_packed",
+            ".W_q",
+            "_blocks",
+            ".q_weight",
+            ".trellis",
+            ".Qidxs",
+            ".codes",
+            ".indices",
+        ];
         PACKED.iter().any(|p| name.ends_with(p))
     }
 }
@@ -81,5 +113,10 @@ impl Context<'_> {
 /// An error for a weight whose parts are there but for one.
 #[cold]
 pub(crate) fn missing(info: &TensorInfo, part: &str) -> Error {
-    Error::malformed(format!("tensor {}: its {} is missing", quote(&info.name), quote(part))).at(info.bytes.start)
+    Error::malformed(format!(
+        "tensor {}: its {} is missing",
+        quote(&info.name),
+        quote(part)
+    ))
+    .at(info.bytes.start)
 }

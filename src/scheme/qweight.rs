@@ -34,39 +34,69 @@ impl<'c> Packed<'c> {
     /// The weight whose codes this tensor is, if it is called as those schemes call it.
     pub(super) fn find(cx: &Context<'c>, tensor: usize) -> Result<Option<Self>> {
         let codes = cx.info(tensor);
-        let Some(stem) = stem(codes, ".qweight") else { return Ok(None) };
+        let Some(stem) = stem(codes, ".qweight") else {
+            return Ok(None);
+        };
         if !matches!(plain(codes), Some(Dtype::I32 | Dtype::U32)) || codes.shape.len() != 2 {
             return Ok(None);
         }
         // schemes of other names, which keep their codes so too
-        if cx.first_beside(stem, &[".SU", ".forward_hadamard_matrix"]).is_some() {
+        if cx
+            .first_beside(stem, &[".SU", ".forward_hadamard_matrix"])
+            .is_some()
+        {
             return Ok(None);
         }
         let Some(scales) = cx.beside(stem, ".scales") else {
-            let ours = cx.first_beside(stem, &[".qzeros", ".g_idx"]).is_some() || cx.config.is(METHODS);
-            return if ours { Err(missing(codes, "scales")) } else { Ok(None) };
+            let ours =
+                cx.first_beside(stem, &[".qzeros", ".g_idx"]).is_some() || cx.config.is(METHODS);
+            return if ours {
+                Err(missing(codes, "scales"))
+            } else {
+                Ok(None)
+            };
         };
         let found = cx.info(scales);
         let (Some(scale_dtype @ (Dtype::F16 | Dtype::BF16 | Dtype::F32)), &[rows, cols]) =
             (plain(found), &found.shape[..])
         else {
-            let what = format!("{} {:?} where scales of two dimensions belong", found.encoding, &found.shape[..]);
+            let what = format!(
+                "{} {:?} where scales of two dimensions belong",
+                found.encoding,
+                &found.shape[..]
+            );
             return Err(malformed(found, what));
         };
         if codes.elements() == 0 || found.elements() == 0 {
             return Err(malformed(codes, "it or its scales are empty"));
         }
         // converters leave empty tensors where they need none
-        let full = |suffix| cx.beside(stem, suffix).filter(|&t| cx.info(t).elements() > 0);
+        let full = |suffix| {
+            cx.beside(stem, suffix)
+                .filter(|&t| cx.info(t).elements() > 0)
+        };
         let (zeros, index) = (full(".qzeros"), full(".g_idx"));
         if let Some(zeros) = zeros.map(|zeros| cx.info(zeros))
             && (!matches!(plain(zeros), Some(Dtype::I32 | Dtype::U32)) || zeros.shape.len() != 2)
         {
-            let what = format!("{} {:?} where packed zero points belong", zeros.encoding, &zeros.shape[..]);
+            let what = format!(
+                "{} {:?} where packed zero points belong",
+                zeros.encoding,
+                &zeros.shape[..]
+            );
             return Err(malformed(zeros, what));
         }
         let scale_shape = [rows, cols];
-        Ok(Some(Self { stem, codes, tensor, scales, scale_dtype, scale_shape, zeros, index }))
+        Ok(Some(Self {
+            stem,
+            codes,
+            tensor,
+            scales,
+            scale_dtype,
+            scale_shape,
+            zeros,
+            index,
+        }))
     }
 
     /// Rows and words of a row.
@@ -89,10 +119,16 @@ impl<'c> Packed<'c> {
         if by_rows {
             return Ok(Kind::Rows);
         }
-        if words < scale_cols && (2..=8).any(|bits| scale_cols.checked_mul(bits) == words.checked_mul(32)) {
+        if words < scale_cols
+            && (2..=8).any(|bits| scale_cols.checked_mul(bits) == words.checked_mul(32))
+        {
             return Ok(Kind::Across);
         }
-        let what = format!("{:?} does not go with scales of {:?}", &self.codes.shape[..], self.scale_shape);
+        let what = format!(
+            "{:?} does not go with scales of {:?}",
+            &self.codes.shape[..],
+            self.scale_shape
+        );
         Err(malformed(self.codes, what))
     }
 
@@ -112,9 +148,14 @@ impl<'c> Packed<'c> {
     /// How many consecutive elements of `depth` share one of `groups` scales: as configured where that goes
     /// with the shapes, and else as these have it.
     pub(super) fn group_size(&self, cx: &Context<'_>, depth: u64, groups: u64) -> Result<u64> {
-        let configured = ["group_size", "q_group_size"].iter().find_map(|key| cx.config.integer(key));
+        let configured = ["group_size", "q_group_size"]
+            .iter()
+            .find_map(|key| cx.config.integer(key));
         let fits = |size: &u64| *size > 0 && depth.div_ceil(*size) == groups;
-        if let Some(size) = configured.and_then(|size| u64::try_from(size).ok()).filter(fits) {
+        if let Some(size) = configured
+            .and_then(|size| u64::try_from(size).ok())
+            .filter(fits)
+        {
             return Ok(size);
         }
         if groups == 0 || !depth.is_multiple_of(groups) {
@@ -136,5 +177,8 @@ static METHODS: &[&str] = &["gptq", "awq", "auto-round", "intel/auto-round"];
 
 /// The configured number of bits.
 pub(super) fn configured_bits(cx: &Context<'_>) -> Option<u64> {
-    ["bits", "w_bit"].iter().find_map(|key| cx.config.integer(key)).and_then(|bits| u64::try_from(bits).ok())
+    ["bits", "w_bit"]
+        .iter()
+        .find_map(|key| cx.config.integer(key))
+        .and_then(|bits| u64::try_from(bits).ok())
 }

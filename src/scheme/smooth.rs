@@ -27,7 +27,10 @@ pub(super) fn weight(
     parts: &[(&'static str, usize)],
     decoder: impl Decoder + 'static,
 ) -> Result<Weight> {
-    let beside = |suffix| name.strip_suffix(".weight").and_then(|stem| cx.beside(stem, suffix));
+    let beside = |suffix| {
+        name.strip_suffix(".weight")
+            .and_then(|stem| cx.beside(stem, suffix))
+    };
     let columns = beside(".pre_quant_scale");
     let (a, b) = (beside(".svdquant_lora_a"), beside(".svdquant_lora_b"));
     if columns.is_none() && a.is_none() && b.is_none() {
@@ -36,13 +39,22 @@ pub(super) fn weight(
     let mut parts = parts.to_vec();
     let heart = cx.info(parts[0].1);
     let &[rows, cols] = shape else {
-        return Err(malformed(heart, format!("a smoothed weight of {shape:?}: only matrices are smoothed")));
+        return Err(malformed(
+            heart,
+            format!("a smoothed weight of {shape:?}: only matrices are smoothed"),
+        ));
     };
     let columns = match columns {
         Some(columns) => {
             let info = cx.info(columns);
             if info.elements() != cols || !matches!(info.shape[..], [_] | [1, _]) {
-                return Err(malformed(info, format!("{:?} is not a factor for each of {cols} columns", info.shape)));
+                return Err(malformed(
+                    info,
+                    format!(
+                        "{:?} is not a factor for each of {cols} columns",
+                        info.shape
+                    ),
+                ));
             }
             parts.push(("pre_quant_scale", columns));
             Some((parts.len() - 1, float(info)?))
@@ -54,23 +66,48 @@ pub(super) fn weight(
             let (first, second) = (cx.info(a), cx.info(b));
             let rank = first.shape.first().copied().unwrap_or_default();
             if rank == 0 || first.shape[..] != [rank, cols] {
-                return Err(malformed(first, format!("{:?} is not a low-rank part of {shape:?}", first.shape)));
+                return Err(malformed(
+                    first,
+                    format!("{:?} is not a low-rank part of {shape:?}", first.shape),
+                ));
             }
             if second.shape[..] != [rows, rank] {
-                let what = format!("{:?} is not a low-rank part of {shape:?}, of rank {rank}", second.shape);
+                let what = format!(
+                    "{:?} is not a low-rank part of {shape:?}, of rank {rank}",
+                    second.shape
+                );
                 return Err(malformed(second, what));
             }
             parts.extend([("low_rank_a", a), ("low_rank_b", b)]);
-            Some(LowRank { rank, a: (parts.len() - 2, float(first)?), b: (parts.len() - 1, float(second)?) })
+            Some(LowRank {
+                rank,
+                a: (parts.len() - 2, float(first)?),
+                b: (parts.len() - 1, float(second)?),
+            })
         }
         (None, None) => None,
         (Some(_), None) => return Err(missing(heart, "svdquant_lora_b")),
         (None, Some(_)) => return Err(missing(heart, "svdquant_lora_a")),
     };
-    Ok(cx.weight(scheme, name, shape, &parts, Smoothed { inner: Box::new(decoder), columns, low_rank }))
+    Ok(cx.weight(
+        scheme,
+        name,
+        shape,
+        &parts,
+        Smoothed {
+            inner: Box::new(decoder),
+            columns,
+            low_rank,
+        },
+    ))
 }
 
 fn float(info: &TensorInfo) -> Result<Dtype> {
     let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
-    dtype.ok_or_else(|| malformed(info, format!("{} where F32, F16 or BF16 belongs", info.encoding)))
+    dtype.ok_or_else(|| {
+        malformed(
+            info,
+            format!("{} where F32, F16 or BF16 belongs", info.encoding),
+        )
+    })
 }

@@ -21,11 +21,18 @@ impl<'b> Memory<'b> {
 impl Sink for Memory<'_> {
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
         if outputs.len() != self.buffers.len() {
-            return Err(Error::misuse(format!("{} outputs, and {} buffers", outputs.len(), self.buffers.len())));
+            return Err(Error::misuse(format!(
+                "{} outputs, and {} buffers",
+                outputs.len(),
+                self.buffers.len()
+            )));
         }
         for (output, buffer) in outputs.iter().zip(&self.buffers) {
             if output.nbytes() != Some(buffer.len() as u64) {
-                return Err(Error::misuse(format!("{output} does not fit a buffer of {} bytes", buffer.len())));
+                return Err(Error::misuse(format!(
+                    "{output} does not fit a buffer of {} bytes",
+                    buffer.len()
+                )));
             }
         }
         Ok(())

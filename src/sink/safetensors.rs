@@ -87,22 +87,28 @@ impl SafetensorsSink {
 
     fn free(&self, path: &Path) -> Result<()> {
         match fs::symlink_metadata(path) {
-            Ok(meta) if meta.is_dir() => {
-                Err(Error::from(std::io::Error::from(std::io::ErrorKind::IsADirectory)).in_file(path))
-            }
-            Ok(meta) if !meta.is_file() && !meta.is_symlink() => {
-                Err(Error::misuse("only a file is replaced, and this is a device or a pipe").in_file(path))
-            }
-            Ok(_) if !self.overwrite => {
-                Err(Error::from(std::io::Error::from(std::io::ErrorKind::AlreadyExists)).in_file(path))
-            }
+            Ok(meta) if meta.is_dir() => Err(Error::from(std::io::Error::from(
+                std::io::ErrorKind::IsADirectory,
+            ))
+            .in_file(path)),
+            Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(Error::misuse(
+                "only a file is replaced, and this is a device or a pipe",
+            )
+            .in_file(path)),
+            Ok(_) if !self.overwrite => Err(Error::from(std::io::Error::from(
+                std::io::ErrorKind::AlreadyExists,
+            ))
+            .in_file(path)),
             _ => Ok(()),
         }
     }
 
     /// Makes the target directory, and remembers what was not there.
     fn make_directory(&mut self) -> Result<()> {
-        let missing = self.target.ancestors().take_while(|a| !a.as_os_str().is_empty() && !a.exists());
+        let missing = self
+            .target
+            .ancestors()
+            .take_while(|a| !a.as_os_str().is_empty() && !a.exists());
         let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
         missing.reverse();
         self.made.extend(missing);
@@ -114,9 +120,12 @@ impl SafetensorsSink {
         match (&self.extent, count) {
             (Extent::File, _) => vec![self.target.clone()],
             (Extent::Shards(_), 1) => vec![self.target.join(NAME)],
-            (Extent::Shards(_), n) => {
-                (1..=n).map(|i| self.target.join(format!("model-{i:05}-of-{n:05}.safetensors"))).collect()
-            }
+            (Extent::Shards(_), n) => (1..=n)
+                .map(|i| {
+                    self.target
+                        .join(format!("model-{i:05}-of-{n:05}.safetensors"))
+                })
+                .collect(),
         }
     }
 }
@@ -133,29 +142,63 @@ impl Sink for SafetensorsSink {
         if matches!(self.extent, Extent::Shards(_)) {
             // readers look for either, and differ in which they look for first
             let alone = self.target.join(NAME);
-            let other = if groups.len() > 1 { self.free(&index).map(|()| alone) } else { Ok(index.clone()) }?;
+            let other = if groups.len() > 1 {
+                self.free(&index).map(|()| alone)
+            } else {
+                Ok(index.clone())
+            }?;
             self.free(&other)?;
             self.stale = Some(other);
             self.make_directory()?;
         }
         // megabytes of tokenizer are not repeated in every shard
-        let format: Vec<_> = self.metadata.iter().filter(|(key, _)| key == "format").cloned().collect();
+        let format: Vec<_> = self
+            .metadata
+            .iter()
+            .filter(|(key, _)| key == "format")
+            .cloned()
+            .collect();
         let metadata = std::iter::once(&self.metadata).chain(std::iter::repeat(&format));
-        let headers = groups.iter().zip(metadata).map(|(group, metadata)| header::header(group, outputs, metadata));
+        let headers = groups
+            .iter()
+            .zip(metadata)
+            .map(|(group, metadata)| header::header(group, outputs, metadata));
         let headers = headers.collect::<Result<Vec<_>>>()?;
         let nbytes = |(group, header): (&Group, &Vec<u8>)| group.nbytes + header.len() as u64;
-        let total = groups.iter().zip(&headers).map(nbytes).fold(0, u64::saturating_add);
-        file::check_space(names[0].parent().unwrap_or(Path::new(".")), total, &self.target)?;
+        let total = groups
+            .iter()
+            .zip(&headers)
+            .map(nbytes)
+            .fold(0, u64::saturating_add);
+        file::check_space(
+            names[0].parent().unwrap_or(Path::new(".")),
+            total,
+            &self.target,
+        )?;
         self.places = vec![(0, 0); outputs.len()];
-        for (number, ((group, header), name)) in groups.iter().zip(&headers).zip(&names).enumerate() {
-            self.shards.push(Shard::create(name, header, header.len() as u64 + group.nbytes)?);
+        for (number, ((group, header), name)) in groups.iter().zip(&headers).zip(&names).enumerate()
+        {
+            self.shards.push(Shard::create(
+                name,
+                header,
+                header.len() as u64 + group.nbytes,
+            )?);
             for &(output, start) in &group.outputs {
                 self.places[output] = (number, header.len() as u64 + start);
             }
         }
         if groups.len() > 1 {
-            let file = |shard: usize| names[shard].file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let map = outputs.iter().zip(&self.places).map(|(o, (shard, _))| (o.name.to_string(), json!(file(*shard))));
+            let file = |shard: usize| {
+                names[shard]
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned()
+            };
+            let map = outputs
+                .iter()
+                .zip(&self.places)
+                .map(|(o, (shard, _))| (o.name.to_string(), json!(file(*shard))));
             let map: serde_json::Map<_, _> = map.collect();
             let size: u64 = groups.iter().map(|g| g.nbytes).sum();
             let text = json!({"metadata": {"total_size": size}, "weight_map": map});

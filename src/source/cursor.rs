@@ -48,7 +48,11 @@ impl<'s> Cursor<'s> {
 
     /// Copies the first bytes, as many as there are, and leaves them at hand: what begins here is read from them.
     pub(crate) fn begin(&mut self, first: &mut [u8]) -> Result<usize> {
-        let there = |cursor: &Self| first.len().min(usize::try_from(cursor.remaining()).unwrap_or(usize::MAX));
+        let there = |cursor: &Self| {
+            first
+                .len()
+                .min(usize::try_from(cursor.remaining()).unwrap_or(usize::MAX))
+        };
         let mut n = there(self);
         if self.peek(n, "the first bytes").is_err() {
             // a source without a length has learned where it ends
@@ -102,7 +106,10 @@ impl<'s> Cursor<'s> {
     #[cold]
     pub(crate) fn ended(&self, needed: u64, what: &str) -> Error {
         let left = self.remaining();
-        Error::malformed(format!("{what} needs {needed} bytes and the file ends after {left}")).at(self.pos)
+        Error::malformed(format!(
+            "{what} needs {needed} bytes and the file ends after {left}"
+        ))
+        .at(self.pos)
     }
 
     /// A malformed-file error at the current position.
@@ -113,7 +120,9 @@ impl<'s> Cursor<'s> {
 
     /// Says that `len` bytes from here will be read, so that they are read in one go.
     pub(crate) fn expect(&mut self, len: u64) {
-        self.step = usize::try_from(len).unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX);
+        self.step = usize::try_from(len)
+            .unwrap_or(WINDOW_MAX)
+            .clamp(WINDOW_MIN, WINDOW_MAX);
     }
 
     /// The next bytes without moving: at least `n`, and as many more as are at hand.
@@ -149,8 +158,13 @@ impl<'s> Cursor<'s> {
         let going_on = have > 0 || self.pos == self.window_at + self.filled as u64;
         // Windows end where pages end, since half a page more is a whole page for the disk; unless
         // next to nothing would be left, since one more read is one more request for the network.
-        let past = usize::try_from((self.pos + self.step as u64) % WINDOW_MIN as u64).expect("less than a page");
-        let step = if self.step - past >= WINDOW_LEAST { self.step - past } else { self.step };
+        let past = usize::try_from((self.pos + self.step as u64) % WINDOW_MIN as u64)
+            .expect("less than a page");
+        let step = if self.step - past >= WINDOW_LEAST {
+            self.step - past
+        } else {
+            self.step
+        };
         let mut want = n.max(step);
         if going_on {
             self.step = (self.step * 2).min(WINDOW_MAX);
@@ -159,7 +173,9 @@ impl<'s> Cursor<'s> {
             want = usize::try_from(self.remaining()).expect("less than an addressable number");
         }
         if n > WINDOW_MAX {
-            self.budget.memory(n as u64, what).map_err(|e| e.at(self.pos))?;
+            self.budget
+                .memory(n as u64, what)
+                .map_err(|e| e.at(self.pos))?;
         }
         self.window.copy_within(self.filled - have..self.filled, 0);
         self.window_at = self.pos;
@@ -206,7 +222,10 @@ impl<'s> Cursor<'s> {
 
     #[inline]
     pub(crate) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
-        Ok(*self.take(N, what)?.first_chunk().expect("take gives what it was asked for"))
+        Ok(*self
+            .take(N, what)?
+            .first_chunk()
+            .expect("take gives what it was asked for"))
     }
 
     pub(crate) fn u8(&mut self, what: &str) -> Result<u8> {

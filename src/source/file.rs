@@ -21,14 +21,21 @@ impl FileSource {
     pub fn new(file: File) -> io::Result<Self> {
         let meta = file.metadata()?;
         if meta.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory"));
+            return Err(io::Error::new(
+                io::ErrorKind::IsADirectory,
+                "is a directory",
+            ));
         }
         Ok(Self::sized(file, meta.len(), false))
     }
 
     /// Takes an open file whose length was just read; reads it whole if it is to be kept.
     pub(crate) fn sized(file: File, len: u64, keep: bool) -> Self {
-        let mut source = Self { len, file, whole: None };
+        let mut source = Self {
+            len,
+            file,
+            whole: None,
+        };
         if keep {
             let mut whole = vec![0; usize::try_from(len).unwrap_or(0)];
             #[cfg(target_os = "linux")]
@@ -37,7 +44,9 @@ impl FileSource {
             let here = 0;
             // what cannot be read now says why when it is asked for
             let rest = source.read_at(here as u64, &mut whole[here..]);
-            source.whole = rest.is_ok_and(|n| here + n == whole.len()).then(|| whole.into());
+            source.whole = rest
+                .is_ok_and(|n| here + n == whole.len())
+                .then(|| whole.into());
         }
         // Headers are read in windows of our own; the system's read-ahead would bring 128 KiB more
         // for each place that is touched. A file that is no longer may as well come whole.

@@ -26,12 +26,18 @@ impl Mapped {
     /// # Errors
     /// As [`FileSource::new`].
     pub fn new(file: File) -> io::Result<Self> {
-        Ok(Self { file: FileSource::new(file)?, map: OnceLock::new() })
+        Ok(Self {
+            file: FileSource::new(file)?,
+            map: OnceLock::new(),
+        })
     }
 
     /// As [`FileSource::sized`].
     pub(crate) fn sized(file: File, len: u64, keep: bool) -> Self {
-        Self { file: FileSource::sized(file, len, keep), map: OnceLock::new() }
+        Self {
+            file: FileSource::sized(file, len, keep),
+            map: OnceLock::new(),
+        }
     }
 }
 
@@ -75,7 +81,9 @@ impl Source for Mapped {
         {
             // SAFETY: the map is read-only and shared with the file: pages that are given up are read again from the
             // file when they are touched, with the bytes that they had.
-            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len) };
+            let _ = unsafe {
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
+            };
         }
         self.file.passed(start, len);
     }

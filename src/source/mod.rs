@@ -37,7 +37,10 @@ pub use seekable::Seekable;
 pub use stream::Stream;
 
 /// Bytes at offsets: the one door to I/O.
-#[expect(clippy::len_without_is_empty, reason = "a length that may not be known yet")]
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "a length that may not be known yet"
+)]
 pub trait Source: Send + Sync {
     /// Length in bytes; `None` while it is not known (a stream whose end has not been seen).
     fn len(&self) -> Option<u64>;
@@ -79,7 +82,8 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// As [`read_at`](Source::read_at).
     fn finish(&self) -> io::Result<u64> {
-        self.len().ok_or_else(|| io::Error::other("a source without a length must implement `finish`"))
+        self.len()
+            .ok_or_else(|| io::Error::other("a source without a length must implement `finish`"))
     }
 
     /// The descriptor behind the bytes, for loaders that read by it.
@@ -98,14 +102,21 @@ pub fn read_exact_at(source: &dyn Source, start: u64, buf: &mut [u8]) -> io::Res
     if n < buf.len() {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            format!("the source ended at byte {} where {} were expected", start.saturating_add(n as u64), buf.len()),
+            format!(
+                "the source ended at byte {} where {} were expected",
+                start.saturating_add(n as u64),
+                buf.len()
+            ),
         ));
     }
     Ok(())
 }
 
 /// Calls `read` until `buf` is full or it returns 0. Retries interrupted calls.
-fn fill(mut buf: &mut [u8], mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
+fn fill(
+    mut buf: &mut [u8],
+    mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<usize> {
     let mut total = 0;
     while !buf.is_empty() {
         match read(buf) {

@@ -25,7 +25,14 @@ pub(crate) struct RangeReader<'s> {
 
 impl<'s> RangeReader<'s> {
     pub(crate) fn new(source: &'s dyn Source, start: u64, len: u64) -> Self {
-        Self { source, next: start, end: start.saturating_add(len), announced: start, buffer: Vec::new(), used: 0 }
+        Self {
+            source,
+            next: start,
+            end: start.saturating_add(len),
+            announced: start,
+            buffer: Vec::new(),
+            used: 0,
+        }
     }
 
     /// Fills `out` from the source, and announces what follows.
@@ -33,7 +40,8 @@ impl<'s> RangeReader<'s> {
         let len = out.len() as u64;
         if self.next.saturating_add(AHEAD / 2) >= self.announced && self.announced < self.end {
             let to = self.next.saturating_add(len.max(AHEAD)).min(self.end);
-            self.source.will_need(self.announced, to.saturating_sub(self.announced));
+            self.source
+                .will_need(self.announced, to.saturating_sub(self.announced));
             self.announced = self.announced.max(to);
         }
         read_exact_at(self.source, self.next, out)?;
@@ -45,7 +53,9 @@ impl<'s> RangeReader<'s> {
 impl Read for RangeReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.used == self.buffer.len() && out.len() >= BUFFER {
-            let n = usize::try_from(self.end - self.next).unwrap_or(usize::MAX).min(out.len());
+            let n = usize::try_from(self.end - self.next)
+                .unwrap_or(usize::MAX)
+                .min(out.len());
             self.pull(&mut out[..n])?;
             return Ok(n);
         }
@@ -84,7 +94,11 @@ pub(crate) enum Content<'s> {
 
 impl<'s> Content<'s> {
     pub(crate) fn new(bytes: RangeReader<'s>, deflated: bool) -> Self {
-        if deflated { Self::Deflated(Box::new(DeflateDecoder::new(bytes))) } else { Self::Stored(bytes) }
+        if deflated {
+            Self::Deflated(Box::new(DeflateDecoder::new(bytes)))
+        } else {
+            Self::Stored(bytes)
+        }
     }
 }
 

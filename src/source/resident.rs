@@ -39,7 +39,11 @@ pub(crate) fn resident(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
         return Some(0);
     }
     let pages = by_cachestat(fd, 0, len).or_else(|| by_mincore(fd, len))?;
-    Some(pages.saturating_mul(rustix::param::page_size() as u64).min(len))
+    Some(
+        pages
+            .saturating_mul(rustix::param::page_size() as u64)
+            .min(len),
+    )
 }
 
 /// Bytes between places that are looked at, and of each place.
@@ -68,7 +72,15 @@ fn by_cachestat(fd: BorrowedFd<'_>, off: u64, len: u64) -> Option<u64> {
     let range = Range { off, len };
     let mut stat = Stat::default();
     // SAFETY: the kernel reads one structure and writes the other, both of its own layout and alive during the call.
-    let done = unsafe { libc::syscall(CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
+    let done = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            fd.as_raw_fd(),
+            &raw const range,
+            &raw mut stat,
+            0u32,
+        )
+    };
     // what an overlay's file holds is held by the file below, which its maps show
     (done == 0 && (stat.cache > 0 || !is_overlay(fd))).then_some(stat.cache)
 }
@@ -80,7 +92,10 @@ fn is_overlay(fd: BorrowedFd<'_>) -> bool {
 }
 
 fn by_mincore(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
-    let size = rustix::fs::fstat(fd).ok().filter(|_| is_told_the_truth(fd))?.st_size;
+    let size = rustix::fs::fstat(fd)
+        .ok()
+        .filter(|_| is_told_the_truth(fd))?
+        .st_size;
     // behind the file's end there are no pages to be counted
     let len = len.min(u64::try_from(size).ok()?);
     let mut pages = Vec::new();
@@ -95,7 +110,8 @@ fn by_mincore(fd: BorrowedFd<'_>, len: u64) -> Option<u64> {
 
 /// Whether `mincore` says which pages of a file are there, rather than that all are.
 fn is_told_the_truth(fd: BorrowedFd<'_>) -> bool {
-    let own = rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
+    let own =
+        rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
     // of what is asked here the kernel asks no more: a file that is open to be read only may be writable all the same
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     own || rustix::fs::accessat(rustix::fs::CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
@@ -106,7 +122,16 @@ fn mincore(fd: BorrowedFd<'_>, start: u64, len: usize, pages: &mut Vec<u8>) -> O
     let offset = libc::off_t::try_from(start).ok()?;
     // SAFETY: a new mapping at an address that the kernel chooses; nothing of this process is changed. It is never
     // read through, so that a file which becomes shorter does no harm.
-    let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_SHARED, fd.as_raw_fd(), offset) };
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len,
+            libc::PROT_NONE,
+            libc::MAP_SHARED,
+            fd.as_raw_fd(),
+            offset,
+        )
+    };
     if at == libc::MAP_FAILED {
         return None;
     }
@@ -130,8 +155,14 @@ mod tests {
 
     /// A file that is open, and has no name any more.
     fn file(name: &str) -> File {
-        let path = std::env::temp_dir().join(format!("anamnesis-resident-{name}-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let path =
+            std::env::temp_dir().join(format!("anamnesis-resident-{name}-{}", std::process::id()));
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .unwrap();
         std::fs::remove_file(path).unwrap();
         file
     }
@@ -139,11 +170,21 @@ mod tests {
     #[test]
     fn both_say_the_same_of_a_file_that_is_half_there() {
         // of which the kernel takes nothing back meanwhile
-        let file = File::from(rustix::fs::memfd_create("half", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        let file =
+            File::from(rustix::fs::memfd_create("half", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
         // a hole, which nobody has read, before what was written; more than one window, and no whole page at the end
         let (hole, len) = (WINDOW + (8 << 20), WINDOW + (16 << 20) + 77);
-        file.write_all_at(&vec![1; usize::try_from(len - hole).unwrap()], hole).unwrap();
-        for len in [1, hole, hole + 4096, hole + 4097, len, len + (1 << 20), u64::MAX] {
+        file.write_all_at(&vec![1; usize::try_from(len - hole).unwrap()], hole)
+            .unwrap();
+        for len in [
+            1,
+            hole,
+            hole + 4096,
+            hole + 4097,
+            len,
+            len + (1 << 20),
+            u64::MAX,
+        ] {
             let by_mincore = by_mincore(file.as_fd(), len).expect("a file of our own");
             if let Some(by_cachestat) = by_cachestat(file.as_fd(), 0, len) {
                 assert_eq!(by_mincore, by_cachestat, "of {len} bytes");
@@ -151,11 +192,20 @@ mod tests {
         }
         let page = rustix::param::page_size() as u64;
         assert_eq!(by_mincore(file.as_fd(), hole), Some(0));
-        assert_eq!(by_mincore(file.as_fd(), len), Some((len - hole).div_ceil(page)));
-        assert_eq!(resident(file.as_fd(), len).unwrap(), ((len - hole).div_ceil(page) * page).min(len));
+        assert_eq!(
+            by_mincore(file.as_fd(), len),
+            Some((len - hole).div_ceil(page))
+        );
+        assert_eq!(
+            resident(file.as_fd(), len).unwrap(),
+            ((len - hole).div_ceil(page) * page).min(len)
+        );
         assert!(!seems_resident(file.as_fd(), 0, len), "the hole");
         if by_cachestat(file.as_fd(), 0, 1).is_some() {
-            assert!(seems_resident(file.as_fd(), hole, len - hole) && seems_resident(file.as_fd(), len - 1, 1));
+            assert!(
+                seems_resident(file.as_fd(), hole, len - hole)
+                    && seems_resident(file.as_fd(), len - 1, 1)
+            );
             assert!(!seems_resident(file.as_fd(), hole - 1, 1));
         }
     }
@@ -166,11 +216,18 @@ mod tests {
         file.write_all_at(&vec![1; 8 << 20], 0).unwrap();
         file.sync_all().unwrap();
         // a file system in memory lets go of nothing
-        rustix::fs::fadvise(&file, 0, std::num::NonZeroU64::new(4 << 20), rustix::fs::Advice::DontNeed).unwrap();
+        rustix::fs::fadvise(
+            &file,
+            0,
+            std::num::NonZeroU64::new(4 << 20),
+            rustix::fs::Advice::DontNeed,
+        )
+        .unwrap();
         // once more where the kernel took some back between the two
         let same = || {
             let left = by_mincore(file.as_fd(), 8 << 20);
-            left > Some(0) && by_cachestat(file.as_fd(), 0, 8 << 20).is_none_or(|pages| Some(pages) == left)
+            left > Some(0)
+                && by_cachestat(file.as_fd(), 0, 8 << 20).is_none_or(|pages| Some(pages) == left)
         };
         assert!((0..5).any(|_| same()));
     }
@@ -179,7 +236,8 @@ mod tests {
     fn of_the_files_of_others_nothing_is_known() {
         let mut file = file("others");
         file.write_all(&[1; 10_000]).unwrap();
-        file.set_permissions(std::fs::Permissions::from_mode(0o644)).unwrap();
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))
+            .unwrap();
         assert!(is_told_the_truth(file.as_fd()));
         if !rustix::process::geteuid().is_root() {
             let others = File::open("/etc/passwd").unwrap();

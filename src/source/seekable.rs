@@ -23,7 +23,13 @@ impl<R: Read + Seek + Send> Seekable<R> {
     /// If the reader cannot seek to its end.
     pub fn new(mut reader: R) -> io::Result<Self> {
         let len = reader.seek(SeekFrom::End(0))?;
-        Ok(Self { inner: Mutex::new(State { reader, pos: Some(len) }), len })
+        Ok(Self {
+            inner: Mutex::new(State {
+                reader,
+                pos: Some(len),
+            }),
+            len,
+        })
     }
 }
 

@@ -30,7 +30,12 @@ pub(super) fn read(file: &File, buf: &mut [u8]) -> usize {
             Err(Errno::AGAIN) => match began {
                 None => {
                     // newer systems have begun to read for the look itself
-                    let _ = rustix::fs::fadvise(file, done as u64, NonZeroU64::new(buf.len() as u64), Advice::WillNeed);
+                    let _ = rustix::fs::fadvise(
+                        file,
+                        done as u64,
+                        NonZeroU64::new(buf.len() as u64),
+                        Advice::WillNeed,
+                    );
                     began = Some(Instant::now());
                 }
                 Some(began) if began.elapsed() < LONG => (0..PAUSES).for_each(|_| spin_loop()),
@@ -51,7 +56,8 @@ mod tests {
 
     /// A file with these bytes that has no name any more.
     fn written(name: &str, bytes: &[u8]) -> File {
-        let path = std::env::temp_dir().join(format!("anamnesis-soon-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("anamnesis-soon-{name}-{}", std::process::id()));
         fs::write(&path, bytes).unwrap();
         let file = File::open(&path).unwrap();
         fs::remove_file(path).unwrap();

@@ -24,7 +24,12 @@ struct State<R> {
 impl<R: Read + Send> Stream<R> {
     /// Takes the reader from where it stands.
     pub fn new(reader: R) -> Self {
-        Self(Mutex::new(State { reader, tail: Vec::new(), tail_at: 0, ended: false }))
+        Self(Mutex::new(State {
+            reader,
+            tail: Vec::new(),
+            tail_at: 0,
+            ended: false,
+        }))
     }
 }
 
@@ -70,14 +75,17 @@ impl<R: Read + Send> Source for Stream<R> {
             }
             let have = state.end().saturating_sub(at);
             if have > 0 {
-                let from = state.tail.len() - usize::try_from(have).expect("the tail is addressable");
+                let from =
+                    state.tail.len() - usize::try_from(have).expect("the tail is addressable");
                 let n = (buf.len() - done).min(state.tail.len() - from);
                 buf[done..done + n].copy_from_slice(&state.tail[from..from + n]);
                 done += n;
             } else if state.ended {
                 break;
             } else {
-                let missing = at.saturating_sub(state.end()).saturating_add((buf.len() - done) as u64);
+                let missing = at
+                    .saturating_sub(state.end())
+                    .saturating_add((buf.len() - done) as u64);
                 state.pull(usize::try_from(missing).unwrap_or(usize::MAX))?;
             }
         }

@@ -39,9 +39,16 @@ pub(super) fn in_order(
     chunk: usize,
     emit: impl FnMut(&mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    let wrong = |what: &str| Error::malformed(format!("tensor {}: {what}", quote(&info.name))).at(info.bytes.start);
-    let item = info.encoding.item_bytes().and_then(|n| usize::try_from(n).ok());
-    let item = item.filter(|&n| n > 0).ok_or_else(|| wrong("elements without bytes of their own cannot be strided"))?;
+    let wrong = |what: &str| {
+        Error::malformed(format!("tensor {}: {what}", quote(&info.name))).at(info.bytes.start)
+    };
+    let item = info
+        .encoding
+        .item_bytes()
+        .and_then(|n| usize::try_from(n).ok());
+    let item = item
+        .filter(|&n| n > 0)
+        .ok_or_else(|| wrong("elements without bytes of their own cannot be strided"))?;
     let strides = strides(info).ok_or_else(|| wrong("no strides"))?;
     let fits = span(info).is_some_and(|n| n <= stored.len() as u64);
     if strides.len() != info.shape.len() || !fits {
@@ -71,7 +78,10 @@ fn walk<const N: usize>(
 ) -> Result<()> {
     // all offsets are below stored.len(), so they fit
     let as_len = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    let step: Vec<usize> = strides.iter().map(|&s| as_len(s).saturating_mul(item)).collect();
+    let step: Vec<usize> = strides
+        .iter()
+        .map(|&s| as_len(s).saturating_mul(item))
+        .collect();
     let (inner, inner_step) = match info.shape.last() {
         Some(&n) => (n, step[step.len() - 1]),
         None => (1, item),
@@ -108,7 +118,11 @@ fn walk<const N: usize>(
         let mut dim = outer.len();
         loop {
             if dim == 0 {
-                return if piece.is_empty() { Ok(()) } else { emit(&mut piece) };
+                return if piece.is_empty() {
+                    Ok(())
+                } else {
+                    emit(&mut piece)
+                };
             }
             dim -= 1;
             index[dim] += 1;
@@ -128,7 +142,9 @@ pub(super) fn flip_signs(piece: &mut [u8], info: &TensorInfo) {
     if !conj && !neg {
         return;
     }
-    let Encoding::Plain(dtype) = info.encoding else { return };
+    let Encoding::Plain(dtype) = info.encoding else {
+        return;
+    };
     let unit = dtype.swap_unit() as usize;
     let complex = matches!(dtype, Dtype::C32 | Dtype::C64 | Dtype::C128);
     for (i, number) in piece.chunks_exact_mut(unit).enumerate() {
@@ -187,7 +203,11 @@ mod tests {
         ];
         for (shape, strides) in cases {
             for chunk in [1, 2, 5, 1000] {
-                assert_eq!(gathered(shape, strides, &stored, chunk), naive(shape, strides, &stored), "{shape:?}");
+                assert_eq!(
+                    gathered(shape, strides, &stored, chunk),
+                    naive(shape, strides, &stored),
+                    "{shape:?}"
+                );
             }
         }
     }

@@ -18,13 +18,20 @@ fn member<'c>(checkpoint: &'c Checkpoint, info: &TensorInfo) -> Option<&'c Membe
 pub(super) fn front(checkpoint: &Checkpoint, info: &TensorInfo) -> Option<ByteRange> {
     let member = member(checkpoint, info)?;
     let front = member.front();
-    let lead = lead(member, info, info.bytes.len).filter(|_| info.packing == Packing::Raw).unwrap_or(0);
-    Some(ByteRange { len: front.len.saturating_add(lead), ..front })
+    let lead = lead(member, info, info.bytes.len)
+        .filter(|_| info.packing == Packing::Raw)
+        .unwrap_or(0);
+    Some(ByteRange {
+        len: front.len.saturating_add(lead),
+        ..front
+    })
 }
 
 /// Content in front of a tensor of `len` content bytes that its member's checksum needs; `None` if it is not checked.
 fn lead(member: &Member, info: &TensorInfo, len: u64) -> Option<u64> {
-    let Guard::ZipLocal { crc32: Some(_), .. } = &member.guard else { return None };
+    let Guard::ZipLocal { crc32: Some(_), .. } = &member.guard else {
+        return None;
+    };
     let lead = match info.packing {
         Packing::Raw => info.bytes.start.saturating_sub(member.bytes.start),
         Packing::Deflate { skip, .. } => skip,
@@ -34,7 +41,9 @@ fn lead(member: &Member, info: &TensorInfo, len: u64) -> Option<u64> {
 
 /// Checks what stands in front of the tensor's member.
 pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
-    let Some(member) = member(checkpoint, info) else { return Ok(()) };
+    let Some(member) = member(checkpoint, info) else {
+        return Ok(());
+    };
     let budget = Budget::new(*checkpoint.limits());
     let mut cursor = Cursor::new(checkpoint.source(member.bytes.file), &budget);
     match &member.guard {
@@ -74,14 +83,26 @@ impl<'c> Checksum<'c> {
     /// Starts the checksum of the tensor's member, or nothing where the tensor, of `len` content
     /// bytes, does not reach from (near) its beginning to its end.
     pub(super) fn new(checkpoint: &'c Checkpoint, info: &TensorInfo, len: u64) -> Result<Self> {
-        let Some(member) = member(checkpoint, info) else { return Ok(Self(None)) };
-        let Guard::ZipLocal { crc32: Some(expected), name, .. } = &member.guard else { return Ok(Self(None)) };
-        let Some(lead) = lead(member, info, len) else { return Ok(Self(None)) };
+        let Some(member) = member(checkpoint, info) else {
+            return Ok(Self(None));
+        };
+        let Guard::ZipLocal {
+            crc32: Some(expected),
+            name,
+            ..
+        } = &member.guard
+        else {
+            return Ok(Self(None));
+        };
+        let Some(lead) = lead(member, info, len) else {
+            return Ok(Self(None));
+        };
         let mut hasher = crc32fast::Hasher::new();
         if info.packing == Packing::Raw && lead > 0 {
             // the header in front of a stored array; that of a deflated one passes by on the way
             let source = checkpoint.source(member.bytes.file);
-            let mut before = Content::new(RangeReader::new(source, member.bytes.start, lead), false);
+            let mut before =
+                Content::new(RangeReader::new(source, member.bytes.start, lead), false);
             let mut bytes = Vec::new();
             std::io::Read::read_to_end(&mut before, &mut bytes)?;
             hasher.update(&bytes);
@@ -96,7 +117,11 @@ impl<'c> Checksum<'c> {
     }
 
     /// Takes all bytes, and finishes; `each` hears of so many more, and may end it.
-    pub(super) fn of(mut self, bytes: &[u8], each: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
+    pub(super) fn of(
+        mut self,
+        bytes: &[u8],
+        each: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
         for piece in bytes.chunks(STEP) {
             self.update(piece);
             each(piece.len())?;
@@ -105,9 +130,14 @@ impl<'c> Checksum<'c> {
     }
 
     pub(super) fn finish(self) -> Result<()> {
-        let Some((hasher, expected, name)) = self.0 else { return Ok(()) };
+        let Some((hasher, expected, name)) = self.0 else {
+            return Ok(());
+        };
         if hasher.finalize() != expected {
-            return Err(Error::malformed(format!("member {} does not match its checksum", quote(name))));
+            return Err(Error::malformed(format!(
+                "member {} does not match its checksum",
+                quote(name)
+            )));
         }
         Ok(())
     }

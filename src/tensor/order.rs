@@ -20,16 +20,37 @@ pub(super) fn swap(info: &TensorInfo) -> Option<Vec<(u32, u32)>> {
 }
 
 pub(super) fn item_bytes(units: &[(u32, u32)]) -> usize {
-    units.iter().map(|&(bytes, n)| bytes as usize * n as usize).sum()
+    units
+        .iter()
+        .map(|&(bytes, n)| bytes as usize * n as usize)
+        .sum()
 }
 
 /// Reverses the bytes of each number. `piece` holds whole items of these units.
 pub(super) fn turn_around(piece: &mut [u8], units: &[(u32, u32)]) {
     if let [(unit, _)] = *units {
         match unit {
-            2 => return piece.as_chunks_mut::<2>().0.iter_mut().for_each(|c| c.reverse()),
-            4 => return piece.as_chunks_mut::<4>().0.iter_mut().for_each(|c| c.reverse()),
-            8 => return piece.as_chunks_mut::<8>().0.iter_mut().for_each(|c| c.reverse()),
+            2 => {
+                return piece
+                    .as_chunks_mut::<2>()
+                    .0
+                    .iter_mut()
+                    .for_each(|c| c.reverse());
+            }
+            4 => {
+                return piece
+                    .as_chunks_mut::<4>()
+                    .0
+                    .iter_mut()
+                    .for_each(|c| c.reverse());
+            }
+            8 => {
+                return piece
+                    .as_chunks_mut::<8>()
+                    .0
+                    .iter_mut()
+                    .for_each(|c| c.reverse());
+            }
             _ => {}
         }
     }
@@ -37,7 +58,9 @@ pub(super) fn turn_around(piece: &mut [u8], units: &[(u32, u32)]) {
         let mut rest = item;
         for &(bytes, n) in units {
             let (numbers, behind) = rest.split_at_mut(bytes as usize * n as usize);
-            numbers.chunks_exact_mut((bytes as usize).max(1)).for_each(<[u8]>::reverse);
+            numbers
+                .chunks_exact_mut((bytes as usize).max(1))
+                .for_each(<[u8]>::reverse);
             rest = behind;
         }
     }

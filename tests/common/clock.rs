@@ -19,5 +19,6 @@ impl Clock {
 
 fn worked() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.try_into().expect("a thread has worked for no time or for some")
+    now.try_into()
+        .expect("a thread has worked for no time or for some")
 }

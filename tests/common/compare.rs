@@ -33,7 +33,13 @@ impl Entry {
     fn names(&self, checkpoint: &Checkpoint) -> Vec<String> {
         let also: Vec<&str> = self
             .exceptions()
-            .flat_map(|e| if let Instead::AlsoLists(names) = e { *names } else { &[] })
+            .flat_map(|e| {
+                if let Instead::AlsoLists(names) = e {
+                    *names
+                } else {
+                    &[]
+                }
+            })
             .copied()
             .collect();
         let listed = || checkpoint.catalog().tensors().iter().map(|t| &*t.name);
@@ -47,12 +53,18 @@ impl Entry {
         if self.exceptions().any(|e| matches!(e, Instead::ByOffset)) {
             names.sort_unstable();
             expected.sort_unstable();
-            if !checkpoint.catalog().tensors().is_sorted_by_key(|t| (t.bytes.file, t.bytes.start)) {
+            if !checkpoint
+                .catalog()
+                .tensors()
+                .is_sorted_by_key(|t| (t.bytes.file, t.bytes.start))
+            {
                 wrong.push("not in the order of the file".into());
             }
         }
         if names != expected {
-            wrong.push(format!("other names, or in another order: {names:?} instead of {expected:?}"));
+            wrong.push(format!(
+                "other names, or in another order: {names:?} instead of {expected:?}"
+            ));
         }
         wrong
     }
@@ -64,7 +76,10 @@ impl Entry {
         for exception in self.exceptions() {
             match exception {
                 Instead::Dtypes(names) => {
-                    dtype = dtype.or(names.iter().find(|(theirs, _)| *theirs == want.dtype).map(|(_, ours)| *ours));
+                    dtype = dtype.or(names
+                        .iter()
+                        .find(|(theirs, _)| *theirs == want.dtype)
+                        .map(|(_, ours)| *ours));
                 }
                 Instead::Pairs => {
                     *want.shape.last_mut().unwrap() *= 2;
@@ -74,7 +89,9 @@ impl Entry {
                 _ => {}
             }
         }
-        want.dtype = dtype.unwrap_or_else(|| dtypes::ours(&self.format, &want.dtype)).to_owned();
+        want.dtype = dtype
+            .unwrap_or_else(|| dtypes::ours(&self.format, &want.dtype))
+            .to_owned();
         want
     }
 }
@@ -82,7 +99,10 @@ impl Entry {
 /// Dtype, shape, layout and size.
 fn described(want: &Want, info: &TensorInfo, said: &mut impl FnMut(String)) {
     if info.shape[..] != want.shape[..] {
-        said(format!("shape {:?} instead of {:?}", info.shape, want.shape));
+        said(format!(
+            "shape {:?} instead of {:?}",
+            info.shape, want.shape
+        ));
     }
     if info.encoding.name() != want.dtype {
         said(format!("dtype {} instead of {}", info.encoding, want.dtype));
@@ -96,8 +116,13 @@ fn described(want: &Want, info: &TensorInfo, said: &mut impl FnMut(String)) {
         "torch.strided" => "absent", // described as dense, and without data
         other => other.strip_prefix("torch.").unwrap(),
     });
-    if want.sha256.is_none() != layout.is_some() || layout.is_some_and(|layout| info.layout.name() != layout) {
-        said(format!("laid out as {} instead of {layout:?}", info.layout.name()));
+    if want.sha256.is_none() != layout.is_some()
+        || layout.is_some_and(|layout| info.layout.name() != layout)
+    {
+        said(format!(
+            "laid out as {} instead of {layout:?}",
+            info.layout.name()
+        ));
     }
 }
 
@@ -106,27 +131,41 @@ fn placed(want: &Want, info: &TensorInfo, checkpoint: &Checkpoint, said: &mut im
     if let Some(fortran) = want.fortran_order
         && fortran != (info.layout == Layout::ColumnMajor)
     {
-        said(format!("laid out as {}, Fortran order {fortran}", info.layout.name()));
+        said(format!(
+            "laid out as {}, Fortran order {fortran}",
+            info.layout.name()
+        ));
     }
     if let Some(stride) = &want.stride
         && info.elements() > 0
     {
         // what a dimension of one element says does not matter
         let matter = |strides: &[u64]| -> Vec<u64> {
-            strides.iter().zip(&info.shape).filter(|(_, d)| **d > 1).map(|(s, _)| *s).collect()
+            strides
+                .iter()
+                .zip(&info.shape)
+                .filter(|(_, d)| **d > 1)
+                .map(|(s, _)| *s)
+                .collect()
         };
         let ours = strides(info);
         if ours.len() != stride.len() || matter(&ours) != matter(stride) {
             said(format!("strides {ours:?} instead of {stride:?}"));
         }
     }
-    let member = info.member.map(|m| &checkpoint.catalog().members[m as usize]);
+    let member = info
+        .member
+        .map(|m| &checkpoint.catalog().members[m as usize]);
     if let (Some(member), Some(nbytes)) = (member, want.storage_nbytes)
         && member.inflated != nbytes
     {
-        said(format!("a storage of {} bytes instead of {nbytes}", member.inflated));
+        said(format!(
+            "a storage of {} bytes instead of {nbytes}",
+            member.inflated
+        ));
     }
-    if let (Some(member), Some(offset), Some(item)) = (member, want.storage_offset, info.encoding.item_bytes())
+    if let (Some(member), Some(offset), Some(item)) =
+        (member, want.storage_offset, info.encoding.item_bytes())
         && info.elements() > 0
     {
         let ours = match info.packing {
@@ -134,7 +173,9 @@ fn placed(want: &Want, info: &TensorInfo, checkpoint: &Checkpoint, said: &mut im
             Packing::Raw => info.bytes.start - member.bytes.start,
         };
         if ours != offset * item {
-            said(format!("begins {ours} bytes into its storage instead of {offset} times {item}"));
+            said(format!(
+                "begins {ours} bytes into its storage instead of {offset} times {item}"
+            ));
         }
     }
 }
@@ -155,31 +196,48 @@ fn strides(info: &TensorInfo) -> Vec<u64> {
 }
 
 fn quantized(want: &Want, info: &TensorInfo, said: &mut impl FnMut(String)) {
-    let right = match (info.quantizer.as_deref(), want.qscheme.as_deref(), &want.scale) {
+    let right = match (
+        info.quantizer.as_deref(),
+        want.qscheme.as_deref(),
+        &want.scale,
+    ) {
         (None, None, None) => true,
-        (Some(Quantizer::PerTensor { scale, .. }), Some("torch.per_tensor_affine"), Some(Scale::PerTensor(wanted))) => {
-            scale == wanted
-        }
         (
-            Some(Quantizer::PerChannel { scales, zero_points, axis }),
+            Some(Quantizer::PerTensor { scale, .. }),
+            Some("torch.per_tensor_affine"),
+            Some(Scale::PerTensor(wanted)),
+        ) => scale == wanted,
+        (
+            Some(Quantizer::PerChannel {
+                scales,
+                zero_points,
+                axis,
+            }),
             Some("torch.per_channel_affine"),
             Some(Scale::PerChannel(wanted)),
         ) => {
             let channels = wanted.len() as u64;
             let axis = usize::try_from(*axis).unwrap();
-            scales.shape[..] == [channels] && zero_points.shape[..] == [channels] && info.shape[axis] == channels
+            scales.shape[..] == [channels]
+                && zero_points.shape[..] == [channels]
+                && info.shape[axis] == channels
         }
         _ => false,
     };
     if !right {
-        said(format!("quantised by {:?} instead of {:?} {:?}", info.quantizer, want.qscheme, want.scale));
+        said(format!(
+            "quantised by {:?} instead of {:?} {:?}",
+            info.quantizer, want.qscheme, want.scale
+        ));
     }
 }
 
 /// The bytes.
 fn hashed(want: &Want, tensor: &Tensor<'_>, said: &mut impl FnMut(String)) {
-    let hashes =
-        [("sha256", &want.sha256, sha256 as fn(&Tensor<'_>) -> _), ("raw_sha256", &want.raw_sha256, stored_sha256)];
+    let hashes = [
+        ("sha256", &want.sha256, sha256 as fn(&Tensor<'_>) -> _),
+        ("raw_sha256", &want.raw_sha256, stored_sha256),
+    ];
     for (name, wanted, hash) in hashes {
         let Some(wanted) = wanted else { continue };
         match hash(tensor) {
@@ -196,8 +254,12 @@ fn ties(tensors: &[Want], checkpoint: &Checkpoint) -> Vec<String> {
     let mut wrong = Vec::new();
     for want in tensors {
         // PyTorch gives all empty storages one address
-        let Some(id) = want.storage_id.filter(|_| want.nbytes != Some(0)) else { continue };
-        let Some(info) = checkpoint.catalog().get(&want.name) else { continue };
+        let Some(id) = want.storage_id.filter(|_| want.nbytes != Some(0)) else {
+            continue;
+        };
+        let Some(info) = checkpoint.catalog().get(&want.name) else {
+            continue;
+        };
         let (member, name) = (info.member, &*want.name);
         let &mut (expected, with) = ours.entry(id).or_insert((member, name));
         if expected != member {

@@ -79,7 +79,10 @@ impl Entry {
     /// Whether the manifest lets a reader list it.
     pub fn is_good(&self) -> bool {
         use Expect::{Ambiguous, MustAccept, Ok, OkOrRejectObject, OkOrUnsupported};
-        matches!(self.expect, Ok | OkOrUnsupported | OkOrRejectObject | Ambiguous | MustAccept)
+        matches!(
+            self.expect,
+            Ok | OkOrUnsupported | OkOrRejectObject | Ambiguous | MustAccept
+        )
     }
 
     /// What a reader should list.
@@ -104,7 +107,10 @@ pub fn corpus(set: &str, formats: &[&str]) -> Option<Vec<Entry>> {
     let directory = directory(set);
     let manifest = directory.join("manifest.json");
     if !manifest.is_file() {
-        super::skip(&format!("no corpus at {} (set ANAMNESIS_CORPUS)", directory.display()));
+        super::skip(&format!(
+            "no corpus at {} (set ANAMNESIS_CORPUS)",
+            directory.display()
+        ));
         return None;
     }
     Some(entries(&manifest, &directory, formats))
@@ -130,7 +136,9 @@ pub fn quantised() -> Vec<PathBuf> {
 /// Where a set of the corpus is, if it is.
 fn directory(set: &str) -> PathBuf {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
-    std::env::var_os("ANAMNESIS_CORPUS").map_or_else(beside, PathBuf::from).join(set)
+    std::env::var_os("ANAMNESIS_CORPUS")
+        .map_or_else(beside, PathBuf::from)
+        .join(set)
 }
 
 /// The entries of a manifest in these formats, their paths in this directory.
@@ -140,14 +148,22 @@ pub fn entries(manifest: &Path, directory: &Path, formats: &[&str]) -> Vec<Entry
         entries: Vec<Entry>,
     }
     let text = std::fs::read(manifest).unwrap();
-    let manifest: Manifest = serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", manifest.display()));
+    let manifest: Manifest =
+        serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", manifest.display()));
     let mut entries = manifest.entries;
     entries.retain(|entry| formats.contains(&&*entry.format));
     for entry in &mut entries {
         entry.path = directory.join(&entry.name);
-        entry.oracle.iter_mut().for_each(|oracle| oracle.path = directory.join(&oracle.path));
+        entry
+            .oracle
+            .iter_mut()
+            .for_each(|oracle| oracle.path = directory.join(&oracle.path));
         if entry.format == "gguf" {
-            entry.tensors.iter_mut().flatten().for_each(|want| want.shape.reverse()); // ggml's ne[]
+            entry
+                .tensors
+                .iter_mut()
+                .flatten()
+                .for_each(|want| want.shape.reverse()); // ggml's ne[]
         }
     }
     entries

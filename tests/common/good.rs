@@ -27,7 +27,9 @@ pub fn check(set: &str, entries: &[Entry], least: usize) {
             let began = Clock::start();
             match way.open(&entry.path, entry.format()) {
                 Err(e) => wrong.extend(refused(entry, way, &e).map(said)),
-                Ok(_) if must_refuse(entry, way) => wrong.push(said(format!("accepted ({})", entry.why))),
+                Ok(_) if must_refuse(entry, way) => {
+                    wrong.push(said(format!("accepted ({})", entry.why)))
+                }
                 Ok(checkpoint) => wrong.extend(accepted(entry, &checkpoint).into_iter().map(said)),
             }
             if began.elapsed() > TIME {
@@ -38,7 +40,11 @@ pub fn check(set: &str, entries: &[Entry], least: usize) {
             tensors += entry.tensors().len();
         }
     }
-    println!("{set}: {} entries, {tensors} tensors, {} wrong", entries.len(), wrong.len());
+    println!(
+        "{set}: {} entries, {tensors} tensors, {} wrong",
+        entries.len(),
+        wrong.len()
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(tensors >= least, "{set}: only {tensors} tensors");
 }
@@ -46,7 +52,8 @@ pub fn check(set: &str, entries: &[Entry], least: usize) {
 /// Whether this way must end in an error.
 fn must_refuse(entry: &Entry, way: Way) -> bool {
     let alone = entry.exceptions().any(|e| matches!(e, Instead::OnlyByPath));
-    let alone = alone && (matches!(way, Way::Bytes | Way::Reader) || !way.has_path() && entry.format().is_none());
+    let alone = alone
+        && (matches!(way, Way::Bytes | Way::Reader) || !way.has_path() && entry.format().is_none());
     !entry.is_good() || entry.refusal().is_some() || alone
 }
 

@@ -9,7 +9,10 @@ pub struct Random(pub u64);
 
 impl Random {
     pub fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         u32::try_from(self.0 >> 32).unwrap()
     }
 
@@ -26,14 +29,23 @@ impl Made {
     #[must_use]
     pub fn with(mut self, name: &str, dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> Self {
         let shape: Vec<u64> = shape.iter().map(|n| *n as u64).collect();
-        assert_eq!(dtype.nbytes(shape.iter().product()), Some(bytes.len() as u64), "{name}");
+        assert_eq!(
+            dtype.nbytes(shape.iter().product()),
+            Some(bytes.len() as u64),
+            "{name}"
+        );
         self.0.push((name.to_owned(), dtype, shape, bytes));
         self
     }
 
     #[must_use]
     pub fn words(self, name: &str, shape: &[usize], words: &[u32]) -> Self {
-        self.with(name, Dtype::I32, shape, words.iter().flat_map(|w| w.to_le_bytes()).collect())
+        self.with(
+            name,
+            Dtype::I32,
+            shape,
+            words.iter().flat_map(|w| w.to_le_bytes()).collect(),
+        )
     }
 
     #[must_use]

@@ -9,7 +9,13 @@ use super::corpus::{Entry, Expect, corpus};
 use super::ways::{WAYS, Way};
 
 /// The formats of the corpus, and how many hostile files of each there are at least.
-const FORMATS: [(&str, usize); 5] = [("safetensors", 90), ("gguf", 100), ("npy", 38), ("npz", 66), ("pth", 154)];
+const FORMATS: [(&str, usize); 5] = [
+    ("safetensors", 90),
+    ("gguf", 100),
+    ("npy", 38),
+    ("npz", 66),
+    ("pth", 154),
+];
 
 /// Opening a file takes no longer, nor does reading all that it lists, with or without optimisation.
 const TIME: Duration = Duration::from_secs(2);
@@ -22,7 +28,9 @@ pub fn answers() -> Option<Vec<String>> {
         let count = entries.iter().filter(|e| e.format == format).count();
         assert!(count >= least, "only {count} hostile files of {format}");
     }
-    let each = entries.iter().flat_map(|entry| WAYS.map(|way| (entry, way)));
+    let each = entries
+        .iter()
+        .flat_map(|entry| WAYS.map(|way| (entry, way)));
     Some(each.flat_map(|(entry, way)| answer(entry, way)).collect())
 }
 
@@ -40,9 +48,12 @@ fn answer(entry: &Entry, way: Way) -> Vec<String> {
         eprintln!("{:?} {}: {outcome:?}", entry.expect, entry.name);
     }
     match (entry.expect, &outcome) {
-        (Expect::MustReject | Expect::ShouldReject, Ok(_)) => wrong.push(format!("accepted ({})", entry.why)),
+        (Expect::MustReject | Expect::ShouldReject, Ok(_)) => {
+            wrong.push(format!("accepted ({})", entry.why))
+        }
         (Expect::MustAccept, Err(e)) => wrong.push(format!("refused: {e}")),
-        (Expect::MustReject | Expect::ShouldReject | Expect::MustAccept | Expect::MayAccept, _) => {}
+        (Expect::MustReject | Expect::ShouldReject | Expect::MustAccept | Expect::MayAccept, _) => {
+        }
         (other, _) => wrong.push(format!("{other:?} is not an expectation of a hostile file")),
     }
     if let Err(e) = &outcome
@@ -53,17 +64,22 @@ fn answer(entry: &Entry, way: Way) -> Vec<String> {
     if opening > TIME || both > TIME {
         wrong.push(format!("took {opening:?} to open, {both:?} with reading"));
     }
-    wrong.into_iter().map(|what| format!("{} ({way:?}): {what}", entry.name)).collect()
+    wrong
+        .into_iter()
+        .map(|what| format!("{} ({way:?}): {what}", entry.name))
+        .collect()
 }
 
 /// Reads what has bytes of its own: what is listed must also be readable, or say why not.
 fn read(checkpoint: &Checkpoint) -> Result<()> {
-    checkpoint.tensors().try_for_each(|tensor| match tensor.info().layout {
-        // no sign of a hostile file
-        Layout::Absent | Layout::Sparse(_) => {
-            assert!(tensor.bytes().is_err(), "bytes of what has none");
-            Ok(())
-        }
-        _ => tensor.chunks(|_| Ok(())),
-    })
+    checkpoint
+        .tensors()
+        .try_for_each(|tensor| match tensor.info().layout {
+            // no sign of a hostile file
+            Layout::Absent | Layout::Sparse(_) => {
+                assert!(tensor.bytes().is_err(), "bytes of what has none");
+                Ok(())
+            }
+            _ => tensor.chunks(|_| Ok(())),
+        })
 }

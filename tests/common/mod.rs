@@ -25,17 +25,29 @@ use anamnesis::{Dtype, Format, Result, Tensor};
 use sha2::{Digest, Sha256};
 
 pub fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures")
+        .join(name)
 }
 
 /// Every fixture of a format, with that format; without those of schemes, whose containers are like the others.
 pub fn fixtures() -> Vec<(PathBuf, &'static Format)> {
     let format = |path: &Path| {
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        FORMATS.iter().copied().find(|f| f.extensions.contains(&extension))
+        let extension = path
+            .extension()
+            .and_then(|e| e.to_str())
+            .unwrap_or_default();
+        FORMATS
+            .iter()
+            .copied()
+            .find(|f| f.extensions.contains(&extension))
     };
-    let all = files_below(&fixture("")).into_iter().filter(|path| !path.starts_with(fixture("quant")));
-    let all: Vec<_> = all.filter_map(|path| format(&path).map(|format| (path, format))).collect();
+    let all = files_below(&fixture(""))
+        .into_iter()
+        .filter(|path| !path.starts_with(fixture("quant")));
+    let all: Vec<_> = all
+        .filter_map(|path| format(&path).map(|format| (path, format)))
+        .collect();
     assert!(all.len() > 200, "the fixtures are gone");
     all
 }
@@ -47,7 +59,11 @@ pub fn files_below(directory: &Path) -> Vec<PathBuf> {
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(&directory).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() { open.push(path) } else { found.push(path) }
+            if path.is_dir() {
+                open.push(path)
+            } else {
+                found.push(path)
+            }
         }
     }
     found.sort();
@@ -76,7 +92,11 @@ fn hex(digest: &[u8]) -> String {
 /// Equal bits, except that a NaN equals a NaN; else which element differs.
 pub fn same_bits(found: &[u8], expected: &[u8], dtype: Dtype) -> Result<(), String> {
     if found.len() != expected.len() {
-        return Err(format!("{} bytes instead of {}", found.len(), expected.len()));
+        return Err(format!(
+            "{} bytes instead of {}",
+            found.len(),
+            expected.len()
+        ));
     }
     let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
     let nan = |bytes: &[u8]| match dtype {

@@ -7,7 +7,8 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -20,7 +21,9 @@ impl Scratch {
     /// The names of what is in it, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> = entries
+            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -41,7 +44,10 @@ pub fn random(seed: u64, n: usize) -> Vec<u8> {
         state ^= state << 17;
         state.to_be_bytes()
     };
-    let mut bytes: Vec<u8> = std::iter::repeat_with(next).take(n.div_ceil(8)).flatten().collect();
+    let mut bytes: Vec<u8> = std::iter::repeat_with(next)
+        .take(n.div_ceil(8))
+        .flatten()
+        .collect();
     bytes.truncate(n);
     bytes
 }

@@ -51,7 +51,10 @@ pub struct Counting {
 
 impl Counting {
     pub fn new(file: Sparse) -> Self {
-        Self { file, reads: Default::default() }
+        Self {
+            file,
+            reads: Default::default(),
+        }
     }
 }
 
@@ -68,7 +71,8 @@ impl Source for Counting {
             let (from, to) = (start.max(*at), end.min(at + bytes.len() as u64));
             if from < to {
                 let index = |n: u64| usize::try_from(n).unwrap();
-                buf[index(from - start)..index(to - start)].copy_from_slice(&bytes[index(from - at)..index(to - at)]);
+                buf[index(from - start)..index(to - start)]
+                    .copy_from_slice(&bytes[index(from - at)..index(to - at)]);
             }
         }
         self.reads.lock().unwrap().push((start, n as u64));
@@ -127,10 +131,16 @@ pub fn gguf() -> Sparse {
 }
 
 fn npy_header() -> Vec<u8> {
-    let mut text = String::from("{'descr': '<f4', 'fortran_order': False, 'shape': (16384, 32768), }");
+    let mut text =
+        String::from("{'descr': '<f4', 'fortran_order': False, 'shape': (16384, 32768), }");
     text += &" ".repeat(117 - text.len());
     text.push('\n');
-    [b"\x93NUMPY\x01\0", &118u16.to_le_bytes()[..], text.as_bytes()].concat()
+    [
+        b"\x93NUMPY\x01\0",
+        &118u16.to_le_bytes()[..],
+        text.as_bytes(),
+    ]
+    .concat()
 }
 
 pub fn npy() -> Sparse {
@@ -151,7 +161,12 @@ struct Zip {
 
 impl Zip {
     fn new(torch: bool) -> Self {
-        Self { file: Sparse::default(), directory: Vec::new(), count: 0, torch }
+        Self {
+            file: Sparse::default(),
+            directory: Vec::new(),
+            count: 0,
+            torch,
+        }
     }
 
     fn member(&mut self, name: &str, head: Vec<u8>, zeros: u64) {
@@ -161,9 +176,20 @@ impl Zip {
         let extra = if self.torch {
             let unpadded = at + 30 + name.len() as u64 + 4;
             let pad = usize::try_from(unpadded.next_multiple_of(64) - unpadded).unwrap();
-            [b"FB", &u16::try_from(pad).unwrap().to_le_bytes()[..], &b"Z".repeat(pad)].concat()
+            [
+                b"FB",
+                &u16::try_from(pad).unwrap().to_le_bytes()[..],
+                &b"Z".repeat(pad),
+            ]
+            .concat()
         } else {
-            [&1u16.to_le_bytes()[..], &16u16.to_le_bytes(), &len.to_le_bytes(), &len.to_le_bytes()].concat()
+            [
+                &1u16.to_le_bytes()[..],
+                &16u16.to_le_bytes(),
+                &len.to_le_bytes(),
+                &len.to_le_bytes(),
+            ]
+            .concat()
         };
         let mut local = b"PK\x03\x04\x2d\0".to_vec();
         local.extend(flags.to_le_bytes());
@@ -184,7 +210,8 @@ impl Zip {
             let counted = self.file.header;
             // miniz writes 64-bit sizes where the sizes or the offset need them
             let wide = len.max(at) >= u64::from(u32::MAX);
-            self.file.put([b"PK\x07\x08", &[0; 20][..if wide { 20 } else { 12 }]].concat());
+            self.file
+                .put([b"PK\x07\x08", &[0; 20][..if wide { 20 } else { 12 }]].concat());
             self.file.header = counted;
         }
         self.count += 1;
@@ -210,7 +237,15 @@ impl Zip {
         let mut end = b"PK\x06\x06".to_vec();
         end.extend(44u64.to_le_bytes());
         end.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        end.extend([self.count.to_le_bytes(), self.count.to_le_bytes(), size.to_le_bytes(), at.to_le_bytes()].concat());
+        end.extend(
+            [
+                self.count.to_le_bytes(),
+                self.count.to_le_bytes(),
+                size.to_le_bytes(),
+                at.to_le_bytes(),
+            ]
+            .concat(),
+        );
         end.extend(b"PK\x06\x07\0\0\0\0");
         end.extend(record_at.to_le_bytes());
         end.extend(1u32.to_le_bytes());
@@ -234,7 +269,14 @@ const NUMEL: u32 = 4096 * 2048;
 
 /// The pickle of a state dict of 300 F32 tensors, as torch writes it.
 fn state_dict() -> Vec<u8> {
-    let text = |s: &str| [&b"X"[..], &u32::try_from(s.len()).unwrap().to_le_bytes(), s.as_bytes()].concat();
+    let text = |s: &str| {
+        [
+            &b"X"[..],
+            &u32::try_from(s.len()).unwrap().to_le_bytes(),
+            s.as_bytes(),
+        ]
+        .concat()
+    };
     let int = |n: u32| [&b"J"[..], &n.to_le_bytes()].concat();
     let mut p = b"\x80\x02}(".to_vec();
     for i in 0..300 {
@@ -246,7 +288,18 @@ fn state_dict() -> Vec<u8> {
         p.extend(text("cpu"));
         p.extend(int(NUMEL));
         p.extend(b"tQ");
-        p.extend([int(0), int(4096), int(2048), b"\x86".to_vec(), int(2048), int(1), b"\x86".to_vec()].concat());
+        p.extend(
+            [
+                int(0),
+                int(4096),
+                int(2048),
+                b"\x86".to_vec(),
+                int(2048),
+                int(1),
+                b"\x86".to_vec(),
+            ]
+            .concat(),
+        );
         p.extend(b"\x89ccollections\nOrderedDict\n)RtR");
     }
     p.extend(b"u.");
@@ -258,7 +311,11 @@ pub fn pth() -> Sparse {
     zip.member("archive/data.pkl", state_dict(), 0);
     zip.member("archive/byteorder", b"little".to_vec(), 0);
     for i in 0..300 {
-        zip.member(&format!("archive/data/{i}"), Vec::new(), u64::from(NUMEL) * 4);
+        zip.member(
+            &format!("archive/data/{i}"),
+            Vec::new(),
+            u64::from(NUMEL) * 4,
+        );
     }
     zip.member("archive/version", b"3\n".to_vec(), 0);
     zip.finish()
@@ -266,8 +323,16 @@ pub fn pth() -> Sparse {
 
 pub fn pth_legacy() -> Sparse {
     let mut file = Sparse::default();
-    let mut head = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}(".to_vec();
-    let text = |s: &str| [&b"X"[..], &u32::try_from(s.len()).unwrap().to_le_bytes(), s.as_bytes()].concat();
+    let mut head =
+        b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}(".to_vec();
+    let text = |s: &str| {
+        [
+            &b"X"[..],
+            &u32::try_from(s.len()).unwrap().to_le_bytes(),
+            s.as_bytes(),
+        ]
+        .concat()
+    };
     head.extend([text("little_endian"), b"\x88u.".to_vec()].concat());
     head.extend(state_dict());
     head.extend(b"\x80\x02](");

@@ -26,7 +26,9 @@ impl Way {
 
     /// Opens this one file, even if it is a part of a split.
     pub fn open(self, path: &Path, format: Option<&'static Format>) -> Result<Checkpoint> {
-        let part = path.file_name().is_some_and(|name| name.to_string_lossy().contains("-of-000"));
+        let part = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().contains("-of-000"));
         let options = OpenOptions::new().single(part);
         let bytes = || std::fs::read(path).unwrap();
         match (self, format) {
@@ -34,9 +36,10 @@ impl Way {
             (Self::Read, _) => options.map(false).open(path),
             (Self::Bytes, _) | (Self::Told, None) => Checkpoint::from_bytes(bytes()),
             (Self::Reader, _) => Checkpoint::from_reader(Cursor::new(bytes())),
-            (Self::Told, Some(format)) => {
-                Checkpoint::from_reader_with(Cursor::new(bytes()), &OpenOptions::new().format(format))
-            }
+            (Self::Told, Some(format)) => Checkpoint::from_reader_with(
+                Cursor::new(bytes()),
+                &OpenOptions::new().format(format),
+            ),
         }
     }
 }

@@ -13,20 +13,28 @@ pub struct Stored {
 
 impl Stored {
     pub fn new(name: &str, dtype: &str, shape: &[u64], bytes: Vec<u8>) -> Self {
-        Self { name: name.to_owned(), dtype: dtype.to_owned(), shape: shape.to_vec(), bytes }
+        Self {
+            name: name.to_owned(),
+            dtype: dtype.to_owned(),
+            shape: shape.to_vec(),
+            bytes,
+        }
     }
 }
 
 pub fn safetensors(tensors: &[Stored], metadata: &[(&str, &str)]) -> Vec<u8> {
     let mut map = Map::new();
     if !metadata.is_empty() {
-        let metadata = metadata.iter().map(|(k, v)| ((*k).to_owned(), Value::from(*v)));
+        let metadata = metadata
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), Value::from(*v)));
         map.insert("__metadata__".to_owned(), Value::Object(metadata.collect()));
     }
     let mut at = 0;
     for tensor in tensors {
         let end = at + tensor.bytes.len();
-        let entry = json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [at, end]});
+        let entry =
+            json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [at, end]});
         map.insert(tensor.name.clone(), entry);
         at = end;
     }
@@ -38,8 +46,20 @@ pub fn safetensors(tensors: &[Stored], metadata: &[(&str, &str)]) -> Vec<u8> {
 
 /// A GGUF file of version 3; dtypes are ggml's type ids. `keys` are texts.
 pub fn gguf(big: bool, keys: &[(&str, &str)], tensors: &[Stored]) -> Vec<u8> {
-    let u32 = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
-    let u64 = |n: u64| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+    let u32 = |n: u32| {
+        if big {
+            n.to_be_bytes()
+        } else {
+            n.to_le_bytes()
+        }
+    };
+    let u64 = |n: u64| {
+        if big {
+            n.to_be_bytes()
+        } else {
+            n.to_le_bytes()
+        }
+    };
     let text = |s: &str| [&u64(s.len() as u64)[..], s.as_bytes()].concat();
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(u32(3));
@@ -52,7 +72,11 @@ pub fn gguf(big: bool, keys: &[(&str, &str)], tensors: &[Stored]) -> Vec<u8> {
     for tensor in tensors {
         bytes.extend(text(&tensor.name));
         bytes.extend(u32(u32::try_from(tensor.shape.len()).unwrap()));
-        tensor.shape.iter().rev().for_each(|&d| bytes.extend(u64(d)));
+        tensor
+            .shape
+            .iter()
+            .rev()
+            .for_each(|&d| bytes.extend(u64(d)));
         bytes.extend(u32(tensor.dtype.parse().unwrap()));
         bytes.extend(u64(at));
         at += (tensor.bytes.len() as u64).next_multiple_of(32);

@@ -21,7 +21,14 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    pub(crate) fn new(random: &mut Random, depth: usize, out: usize, group: usize, bits: u32, dtype: Dtype) -> Self {
+    pub(crate) fn new(
+        random: &mut Random,
+        depth: usize,
+        out: usize,
+        group: usize,
+        bits: u32,
+        dtype: Dtype,
+    ) -> Self {
         let groups = depth.div_ceil(group);
         let scales = (0..groups * out).map(|_| {
             // exact in all three dtypes
@@ -37,7 +44,9 @@ impl Plain {
             index: (0..depth).map(|k| k / group).collect(),
             codes: (0..depth * out).map(|_| random.below(1 << bits)).collect(),
             // the highest is another test's
-            zeros: (0..groups * out).map(|_| 1 + random.below((1 << bits) - 1)).collect(),
+            zeros: (0..groups * out)
+                .map(|_| 1 + random.below((1 << bits) - 1))
+                .collect(),
             scales,
             dtype,
         }
@@ -48,10 +57,14 @@ impl Plain {
         let element = |i: usize, o: usize| {
             let g = self.index[i] * self.out + o;
             #[allow(clippy::cast_precision_loss)] // eight bits
-            let difference = (i64::from(self.codes[i * self.out + o]) - i64::from(self.zeros[g])) as f32;
+            let difference =
+                (i64::from(self.codes[i * self.out + o]) - i64::from(self.zeros[g])) as f32;
             difference * self.scales[g]
         };
-        (0..self.out).flat_map(|o| (0..self.depth).map(move |i| (i, o))).map(|(i, o)| element(i, o)).collect()
+        (0..self.out)
+            .flat_map(|o| (0..self.depth).map(move |i| (i, o)))
+            .map(|(i, o)| element(i, o))
+            .collect()
     }
 
     pub(crate) fn scale_bytes(&self, scales: &[f32]) -> Vec<u8> {
@@ -67,35 +80,79 @@ impl Plain {
 
     /// Codes down the columns, zero points along the rows.
     pub(crate) fn gptq(&self, planar: bool, less: u32, index: bool) -> Made {
-        let column = |o: usize| (0..self.depth).map(|i| self.codes[i * self.out + o]).collect::<Vec<_>>();
-        let columns: Vec<Vec<u32>> = (0..self.out).map(|o| packed(&column(o), self.bits, planar)).collect();
+        let column = |o: usize| {
+            (0..self.depth)
+                .map(|i| self.codes[i * self.out + o])
+                .collect::<Vec<_>>()
+        };
+        let columns: Vec<Vec<u32>> = (0..self.out)
+            .map(|o| packed(&column(o), self.bits, planar))
+            .collect();
         let rows = columns[0].len();
-        let qweight: Vec<u32> = (0..rows).flat_map(|r| columns.iter().map(move |column| column[r])).collect();
+        let qweight: Vec<u32> = (0..rows)
+            .flat_map(|r| columns.iter().map(move |column| column[r]))
+            .collect();
         let mut qzeros = Vec::new();
         for zeros in self.zeros.chunks(self.out) {
-            let stored: Vec<u32> = zeros.iter().map(|z| z.wrapping_sub(less) & ((1 << self.bits) - 1)).collect();
+            let stored: Vec<u32> = zeros
+                .iter()
+                .map(|z| z.wrapping_sub(less) & ((1 << self.bits) - 1))
+                .collect();
             qzeros.extend(packed(&stored, self.bits, planar));
         }
         let made = Made::default()
             .words("m.qweight", &[rows, self.out], &qweight)
-            .words("m.qzeros", &[self.groups, qzeros.len() / self.groups], &qzeros)
-            .with("m.scales", self.dtype, &[self.groups, self.out], self.scale_bytes(&self.scales));
-        let groups: Vec<u32> = self.index.iter().map(|g| u32::try_from(*g).unwrap()).collect();
-        if index { made.words("m.g_idx", &[self.depth], &groups) } else { made }
+            .words(
+                "m.qzeros",
+                &[self.groups, qzeros.len() / self.groups],
+                &qzeros,
+            )
+            .with(
+                "m.scales",
+                self.dtype,
+                &[self.groups, self.out],
+                self.scale_bytes(&self.scales),
+            );
+        let groups: Vec<u32> = self
+            .index
+            .iter()
+            .map(|g| u32::try_from(*g).unwrap())
+            .collect();
+        if index {
+            made.words("m.g_idx", &[self.depth], &groups)
+        } else {
+            made
+        }
     }
 
     /// Codes and zero points along the rows, each eight of them in this order.
     pub(crate) fn awq(&self, order: [usize; 8]) -> Made {
         let row = |codes: &[u32]| {
-            let ordered: Vec<u32> = codes.chunks(8).flat_map(|eight| order.map(|i| eight[i])).collect();
+            let ordered: Vec<u32> = codes
+                .chunks(8)
+                .flat_map(|eight| order.map(|i| eight[i]))
+                .collect();
             packed(&ordered, self.bits, false)
         };
         let qweight: Vec<u32> = self.codes.chunks(self.out).flat_map(row).collect();
         let qzeros: Vec<u32> = self.zeros.chunks(self.out).flat_map(row).collect();
         Made::default()
-            .words("m.qweight", &[self.depth, qweight.len() / self.depth], &qweight)
-            .words("m.qzeros", &[self.groups, qzeros.len() / self.groups], &qzeros)
-            .with("m.scales", self.dtype, &[self.groups, self.out], self.scale_bytes(&self.scales))
+            .words(
+                "m.qweight",
+                &[self.depth, qweight.len() / self.depth],
+                &qweight,
+            )
+            .words(
+                "m.qzeros",
+                &[self.groups, qzeros.len() / self.groups],
+                &qzeros,
+            )
+            .with(
+                "m.scales",
+                self.dtype,
+                &[self.groups, self.out],
+                self.scale_bytes(&self.scales),
+            )
     }
 }
 
@@ -155,20 +212,36 @@ pub(crate) fn check(made: &Made, text: &str, plain: &Plain, scheme: &str, what: 
         }
     };
     let len = bytes.len() as u64;
-    for checkpoint in [Checkpoint::from_bytes(bytes).unwrap(), Checkpoint::from_source(Func::new(len, read)).unwrap()] {
+    for checkpoint in [
+        Checkpoint::from_bytes(bytes).unwrap(),
+        Checkpoint::from_source(Func::new(len, read)).unwrap(),
+    ] {
         for dtype in [Dtype::F32, Dtype::BF16, Dtype::F16] {
             let ours = remember(&checkpoint).config(config(text)).dtype(dtype);
             let plan = ours.plan().unwrap();
             assert!(plan.refused.is_empty(), "{what}: {:?}", plan.refused);
             assert_eq!(plan.jobs[0].scheme, scheme, "{what}");
-            let found = ours.tensor("m.weight").unwrap_or_else(|e| panic!("{what}: {e}"));
-            assert_eq!(found.spec.shape[..], [plain.out as u64, plain.depth as u64], "{what}");
+            let found = ours
+                .tensor("m.weight")
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(
+                found.spec.shape[..],
+                [plain.out as u64, plain.depth as u64],
+                "{what}"
+            );
             let bytes: Vec<u8> = match dtype {
                 Dtype::F32 => expected.iter().flat_map(|x| x.to_le_bytes()).collect(),
-                Dtype::BF16 => expected.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect(),
-                _ => expected.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect(),
+                Dtype::BF16 => expected
+                    .iter()
+                    .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes())
+                    .collect(),
+                _ => expected
+                    .iter()
+                    .flat_map(|x| half::f16::from_f32(*x).to_le_bytes())
+                    .collect(),
             };
-            common::same_bits(&found.bytes, &bytes, dtype).unwrap_or_else(|e| panic!("{what} {dtype}: {e}"));
+            common::same_bits(&found.bytes, &bytes, dtype)
+                .unwrap_or_else(|e| panic!("{what} {dtype}: {e}"));
         }
     }
 }

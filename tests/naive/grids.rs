@@ -12,8 +12,11 @@ impl Grid {
     pub fn expand(&self) -> Vec<f32> {
         let bits = if self.values.len() > 4 { 4 } else { 2 };
         let byte = |i: usize| u8::from_str_radix(&self.hex[2 * i..][..2], 16).unwrap();
-        let coordinates = (0..self.hex.len() / 2).flat_map(|i| (0..8).step_by(bits).map(move |shift| (i, shift)));
-        coordinates.map(|(i, shift)| self.values[usize::from(byte(i) >> shift & ((1 << bits) - 1))].into()).collect()
+        let coordinates =
+            (0..self.hex.len() / 2).flat_map(|i| (0..8).step_by(bits).map(move |shift| (i, shift)));
+        coordinates
+            .map(|(i, shift)| self.values[usize::from(byte(i) >> shift & ((1 << bits) - 1))].into())
+            .collect()
     }
 }
 

@@ -127,9 +127,14 @@ fn q2_k(b: &[u8], i: usize) -> f32 {
 
 fn q3_k(b: &[u8], i: usize) -> f32 {
     let group = i / 16;
-    let scale = bits(b, 96 + group % 8, group / 8 * 4, 4) | bits(b, 104 + group % 4, group / 4 * 2, 2) << 4;
+    let scale =
+        bits(b, 96 + group % 8, group / 8 * 4, 4) | bits(b, 104 + group % 4, group / 4 * 2, 2) << 4;
     // the offset is taken away where the bit is not set
-    let offset = if bits(b, i % 32, i / 32, 1) == 1 { 0 } else { 4 };
+    let offset = if bits(b, i % 32, i / 32, 1) == 1 {
+        0
+    } else {
+        4
+    };
     half(b, 108) * less(scale, 32) * less(pair(b, 32, i), offset)
 }
 
@@ -153,7 +158,8 @@ fn q4_k(b: &[u8], i: usize) -> f32 {
 
 fn q5_k(b: &[u8], i: usize) -> f32 {
     let (scale, min) = scale_min(b, i);
-    let code = bits(b, 48 + i / 64 * 32 + i % 32, i % 64 / 32 * 4, 4) | bits(b, 16 + i % 32, i / 32, 1) << 4;
+    let code = bits(b, 48 + i / 64 * 32 + i % 32, i % 64 / 32 * 4, 4)
+        | bits(b, 16 + i % 32, i / 32, 1) << 4;
     scale * float(code) - min
 }
 
@@ -186,7 +192,11 @@ static E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
 fn mxfp4(b: &[u8], i: usize) -> f32 {
     // 2^(x - 128), exact: half of E8M0, since the codes are doubled
-    let scale = f32::from_bits(if b[0] < 2 { 0x0020_0000 << b[0] } else { u32::from(b[0] - 1) << 23 });
+    let scale = f32::from_bits(if b[0] < 2 {
+        0x0020_0000 << b[0]
+    } else {
+        u32::from(b[0] - 1) << 23
+    });
     scale * f32::from(E2M1[nibble(b, 1, i)])
 }
 
@@ -203,7 +213,11 @@ fn nvfp4(b: &[u8], i: usize) -> f32 {
 
 fn q1_0(b: &[u8], i: usize) -> f32 {
     let d = half(b, 0);
-    if bits(b, 2 + i / 8, i % 8, 1) == 1 { d } else { -d }
+    if bits(b, 2 + i / 8, i % 8, 1) == 1 {
+        d
+    } else {
+        -d
+    }
 }
 
 fn q2_0(b: &[u8], i: usize) -> f32 {
@@ -225,14 +239,20 @@ fn even_sign(seven: usize, i: usize) -> f32 {
 }
 
 fn sign(b: &[u8], at: usize, i: usize) -> f32 {
-    if bits(b, at + i / 8, i % 8, 1) == 1 { -1.0 } else { 1.0 }
+    if bits(b, at + i / 8, i % 8, 1) == 1 {
+        -1.0
+    } else {
+        1.0
+    }
 }
 
 fn iq2_xxs(b: &[u8], i: usize) -> f32 {
     let (at, eighth) = (2 + i / 32 * 8, i % 32 / 8);
     let packed = double(b, at + 4);
     let scale = half(b, 0) * (0.5 + float(packed >> 28)) * 0.25;
-    scale * IQ2_XXS[bits(b, at + eighth, 0, 8) * 8 + i % 8] * even_sign(packed >> (7 * eighth) & 127, i)
+    scale
+        * IQ2_XXS[bits(b, at + eighth, 0, 8) * 8 + i % 8]
+        * even_sign(packed >> (7 * eighth) & 127, i)
 }
 
 fn iq2_xs(b: &[u8], i: usize) -> f32 {
@@ -251,7 +271,9 @@ fn iq2_s(b: &[u8], i: usize) -> f32 {
 fn iq3_xxs(b: &[u8], i: usize) -> f32 {
     let packed = double(b, 66 + i / 32 * 4);
     let scale = half(b, 0) * (0.5 + float(packed >> 28)) * 0.5;
-    scale * IQ3_XXS[bits(b, 2 + i / 4, 0, 8) * 4 + i % 4] * even_sign(packed >> (7 * (i % 32 / 8)) & 127, i)
+    scale
+        * IQ3_XXS[bits(b, 2 + i / 4, 0, 8) * 4 + i % 4]
+        * even_sign(packed >> (7 * (i % 32 / 8)) & 127, i)
 }
 
 fn iq3_s(b: &[u8], i: usize) -> f32 {
@@ -272,14 +294,16 @@ fn iq1_s(b: &[u8], i: usize) -> f32 {
 fn iq1_m(b: &[u8], i: usize) -> f32 {
     let words: [usize; 4] = std::array::from_fn(|j| word(b, 48 + 2 * j));
     let d: usize = (0..4).map(|j| (words[j] >> 12) << (4 * j)).sum();
-    let scale =
-        f16::from_bits(u16::try_from(d).unwrap()).to_f32() * float(2 * (words[i / 64] >> (i / 16 % 4 * 3) & 7) + 1);
+    let scale = f16::from_bits(u16::try_from(d).unwrap()).to_f32()
+        * float(2 * (words[i / 64] >> (i / 16 % 4 * 3) & 7) + 1);
     let high = bits(b, 32 + i / 16, i / 8 % 2 * 4, 4);
     let delta = if high & 8 == 0 { 0.125 } else { -0.125 };
     scale * (IQ1_S[(bits(b, i / 8, 0, 8) | (high & 7) << 8) * 8 + i % 8] + delta)
 }
 
-static IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+static IQ4: [i8; 16] = [
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
+];
 
 fn iq4_nl(b: &[u8], i: usize) -> f32 {
     half(b, 0) * f32::from(IQ4[nibble(b, 2, i)])

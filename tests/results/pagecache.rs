@@ -6,7 +6,11 @@ use crate::text::{Block, cells, numbers, rounds_to};
 use crate::{origin, results};
 
 pub(crate) fn check(block: &Block) -> Vec<String> {
-    let name = if block.name == "overhead" { "pagecache/overhead.json" } else { "pagecache/results.json" };
+    let name = if block.name == "overhead" {
+        "pagecache/overhead.json"
+    } else {
+        "pagecache/results.json"
+    };
     let results = results(name).unwrap_or_default();
     match (block.waits(), measured(&results, &block.name)) {
         (false, _) => compare(&results, block),
@@ -17,8 +21,11 @@ pub(crate) fn check(block: &Block) -> Vec<String> {
 
 /// Whether there is anything that a block by this name can say.
 fn measured(results: &Value, name: &str) -> bool {
-    let mut loads =
-        results.as_array().into_iter().flatten().flat_map(|of| of["loads"].as_array().into_iter().flatten());
+    let mut loads = results
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|of| of["loads"].as_array().into_iter().flatten());
     match name {
         "overhead" => !results.is_null(),
         "bars" => loads.next().is_some(),
@@ -33,12 +40,21 @@ fn compare(results: &Value, block: &Block) -> Vec<String> {
     let origins = origins(results);
     wrong.extend(origins.iter().flat_map(|run| origin(run)));
     // dates, commits and machines stand there as they do here; of `overhead` also its size and rounds
-    let rounds = results["rows"][0]["alone"].as_array().map(|times| times.len() as u64);
+    let rounds = results["rows"][0]["alone"]
+        .as_array()
+        .map(|times| times.len() as u64);
     let settings = [results["gib"].as_u64(), rounds];
     let texts = origins.iter().map(ToString::to_string).collect::<String>();
-    for line in block.text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    for line in block
+        .text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
         if !line.starts_with('|') {
-            let known = |text: &str| texts.contains(text) || text.parse().is_ok_and(|n| settings.contains(&Some(n)));
+            let known = |text: &str| {
+                texts.contains(text) || text.parse().is_ok_and(|n| settings.contains(&Some(n)))
+            };
             let unknown = numbers(line).into_iter().filter(|(text, ..)| !known(text));
             wrong.extend(unknown.map(|(text, ..)| format!("{text} of {line:?}")));
             continue;
@@ -58,7 +74,9 @@ fn compare(results: &Value, block: &Block) -> Vec<String> {
                     Said::Text(text) => text == *cell,
                     Said::Number(value) => {
                         let number = cell.trim_end_matches([' ', '%']);
-                        number.parse().is_ok_and(|printed| rounds_to(number, printed, value))
+                        number
+                            .parse()
+                            .is_ok_and(|printed| rounds_to(number, printed, value))
                     }
                     Said::Nothing => *cell == "–",
                 };
@@ -87,13 +105,23 @@ impl From<Option<f64>> for Said {
 /// Where and when the results are from, as far as that was noted.
 fn origins(results: &Value) -> Vec<&Value> {
     let evaluations = results.as_array().into_iter().flatten();
-    evaluations.chain(results.as_object().map(|_| results)).map(|of| &of["run"]).filter(|run| !run.is_null()).collect()
+    evaluations
+        .chain(results.as_object().map(|_| results))
+        .map(|of| &of["run"])
+        .filter(|run| !run.is_null())
+        .collect()
 }
 
 /// A figure of all runs of one scene, loader and variant, from the least on.
 fn runs(results: &Value, [scene, loader, variant]: [&str; 3], figure: &str) -> Vec<f64> {
-    let loads = results.as_array().into_iter().flatten().flat_map(|of| of["loads"].as_array().into_iter().flatten());
-    let of = loads.filter(|run| run["scene"] == scene && run["loader"] == loader && run["variant"] == variant);
+    let loads = results
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|of| of["loads"].as_array().into_iter().flatten());
+    let of = loads.filter(|run| {
+        run["scene"] == scene && run["loader"] == loader && run["variant"] == variant
+    });
     sorted(of.map(|run| run[figure].as_f64().unwrap_or(0.0)).collect())
 }
 
@@ -121,10 +149,15 @@ fn load(results: &Value, scene: &str, cells: &[&str], title: &str) -> Said {
         "least" => runs(results, of, "load").first().copied().into(),
         "÷ Native" => {
             let native = median(&runs(results, [scene, cells[0], "Native"], "load"));
-            figure("load", 1.0).zip(native).map(|(load, native)| load / native).into()
+            figure("load", 1.0)
+                .zip(native)
+                .map(|(load, native)| load / native)
+                .into()
         }
         // with too little memory PreCache is no bound
-        "of the possible gain" => gain(results, of).filter(|_| !scene.contains("limited")).into(),
+        "of the possible gain" => gain(results, of)
+            .filter(|_| !scene.contains("limited"))
+            .into(),
         "start to end, s" => figure("start", 1.0).into(),
         "from the device, GB" => figure("device_bytes", 1e9).into(),
         "peak memory, GB" => figure("peak_memory", 1e9).into(),
@@ -141,9 +174,14 @@ fn recorded(results: &Value, cells: &[&str], title: &str) -> Said {
         "scene" | "loader" => Said::Text(cells[usize::from(title == "loader")].to_owned()),
         "start to end alone, s" => median(&alone).into(),
         "recorded, s" => median(&beside).into(),
-        "ratio" => median(&beside).zip(median(&alone)).map(|(a, b)| a / b).into(),
+        "ratio" => median(&beside)
+            .zip(median(&alone))
+            .map(|(a, b)| a / b)
+            .into(),
         "of the least" => least(&beside).zip(least(&alone)).map(|(a, b)| a / b).into(),
-        "covered, least" => least(&of("Recorded", "covered")).map(|share| share * 100.0).into(),
+        "covered, least" => least(&of("Recorded", "covered"))
+            .map(|share| share * 100.0)
+            .into(),
         "n" => Said::Text(beside.len().to_string()),
         _ => Said::Text("a column that is not known".to_owned()),
     }
@@ -151,12 +189,18 @@ fn recorded(results: &Value, cells: &[&str], title: &str) -> Said {
 
 /// The bar itself is no measurement; what stands beside it is, and whether it is met.
 fn bar(results: &Value, cells: &[&str], title: &str) -> Said {
-    let bound = numbers(cells[1]).last().map_or(f64::NAN, |(_, value, _)| *value);
-    let other = cells[1].strip_prefix("MAIO ÷ ").and_then(|rest| Some(rest.split_once(" ≤")?.0));
+    let bound = numbers(cells[1])
+        .last()
+        .map_or(f64::NAN, |(_, value, _)| *value);
+    let other = cells[1]
+        .strip_prefix("MAIO ÷ ")
+        .and_then(|rest| Some(rest.split_once(" ≤")?.0));
     let of = |loader: &str| match other {
         Some(other) => {
             let load = |variant: &str| median(&runs(results, [cells[0], loader, variant], "load"));
-            load("MAIO").zip(load(other)).map(|(maio, other)| maio / other)
+            load("MAIO")
+                .zip(load(other))
+                .map(|(maio, other)| maio / other)
         }
         None => gain(results, [cells[0], loader, "MAIO"]),
     };
@@ -164,7 +208,13 @@ fn bar(results: &Value, cells: &[&str], title: &str) -> Said {
         "scene" | "bar" => Said::Text(cells[usize::from(title == "bar")].to_owned()),
         "" => {
             let met = ["mmap", "pread"].iter().all(|loader| {
-                of(loader).is_some_and(|value| if other.is_some() { value <= bound } else { value >= bound })
+                of(loader).is_some_and(|value| {
+                    if other.is_some() {
+                        value <= bound
+                    } else {
+                        value >= bound
+                    }
+                })
             });
             Said::Text(if met { "met" } else { "not met" }.to_owned())
         }
@@ -174,21 +224,44 @@ fn bar(results: &Value, cells: &[&str], title: &str) -> Said {
 
 fn overhead(results: &Value, cells: &[&str], title: &str) -> Said {
     let rows = results["rows"].as_array().into_iter().flatten();
-    let Some(row) =
-        rows.clone().find(|row| ["reads", "on", "cache"].iter().zip(cells).all(|(name, cell)| row[*name] == *cell))
-    else {
+    let Some(row) = rows.clone().find(|row| {
+        ["reads", "on", "cache"]
+            .iter()
+            .zip(cells)
+            .all(|(name, cell)| row[*name] == *cell)
+    }) else {
         return Said::Text("no such row".to_owned());
     };
-    let runs = |name: &str| row[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
-    let (alone, beside) = (sorted(runs("alone").collect()), sorted(runs("beside").collect()));
+    let runs = |name: &str| {
+        row[name]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_f64)
+    };
+    let (alone, beside) = (
+        sorted(runs("alone").collect()),
+        sorted(runs("beside").collect()),
+    );
     match title {
         "reads" | "on" | "cache" => Said::Text(row[title].as_str().unwrap_or_default().to_owned()),
         "alone, s" => median(&alone).into(),
         "beside an empty policy, s" => median(&beside).into(),
-        "ratio" => median(&beside).zip(median(&alone)).map(|(a, b)| a / b).into(),
-        "in pairs" => median(&sorted(runs("beside").zip(runs("alone")).map(|(a, b)| a / b).collect())).into(),
+        "ratio" => median(&beside)
+            .zip(median(&alone))
+            .map(|(a, b)| a / b)
+            .into(),
+        "in pairs" => median(&sorted(
+            runs("beside")
+                .zip(runs("alone"))
+                .map(|(a, b)| a / b)
+                .collect(),
+        ))
+        .into(),
         "of the least" => beside.first().zip(alone.first()).map(|(a, b)| a / b).into(),
-        "its processor, of the time" => median(&sorted(runs("processor").collect())).map(|share| 100.0 * share).into(),
+        "its processor, of the time" => median(&sorted(runs("processor").collect()))
+            .map(|share| 100.0 * share)
+            .into(),
         "told" => row["told"].as_f64().into(),
         "lost" => row["lost"].as_f64().into(),
         "resident, MB" => row["resident"].as_f64().map(|bytes| bytes / 1e6).into(),
@@ -203,7 +276,11 @@ mod tests {
     use super::*;
 
     fn block(name: &str, text: &str) -> Block {
-        Block { kind: "pagecache", name: name.to_owned(), text: text.to_owned() }
+        Block {
+            kind: "pagecache",
+            name: name.to_owned(),
+            text: text.to_owned(),
+        }
     }
 
     #[test]
@@ -213,25 +290,63 @@ mod tests {
                 "device_bytes": 3e9, "peak_memory": 1e9, "covered": covered})
         };
         let native = [2.0, 1.0, 3.0].map(|load| run("Native", load, None));
-        let others = [run("PreCache", 0.5, None), run("MAIO", 1.0, None), run("Recorded", 2.5, Some(0.995))];
+        let others = [
+            run("PreCache", 0.5, None),
+            run("MAIO", 1.0, None),
+            run("Recorded", 2.5, Some(0.995)),
+        ];
         let loads: Vec<Value> = native.into_iter().chain(others).collect();
         let noted = json!({"date": "2026-11-21T01:02:03Z", "commit": "abc", "dirty": false, "cpu": "X 9",
             "kernel": "L", "rustc": "r"});
         let all = json!([{"run": null, "loads": loads}, {"run": noted, "loads": []}]);
         let head = "| loader | variant | load, s | least | ÷ Native | of the possible gain | n |\n|---|---|---|---|---|---|---|\n";
-        let wrong = |cells: &str| compare(&all, &block("s", &format!("2026-11-21T01:02:03Z, X 9\n{head}{cells}\n")));
-        assert_eq!(wrong("| mmap | Native | 2.00 | 1.00 | 1.00 | 0 % | 3 |"), Vec::<String>::new());
-        assert_eq!(wrong("| mmap | MAIO | 1.00 | 1.00 | 0.50 | 67 % | 1 |"), Vec::<String>::new());
-        assert_eq!(wrong("| mmap | MAIO | 1.00 | 1.00 | 0.50 | 68 % | 1 |").len(), 1);
-        assert_eq!(wrong("| mmap | MAIO | 1.01 | 0.99 | 0.51 | 67 % | 2 |").len(), 4);
-        assert_eq!(wrong("| pread | MAIO | 1.00 | 1.00 | 0.50 | 67 % | 1 |").len(), 5, "of no run");
-        assert_eq!(compare(&all, &block("s", "of 2026-11-22\n")).len(), 1, "another date");
+        let wrong = |cells: &str| {
+            compare(
+                &all,
+                &block("s", &format!("2026-11-21T01:02:03Z, X 9\n{head}{cells}\n")),
+            )
+        };
+        assert_eq!(
+            wrong("| mmap | Native | 2.00 | 1.00 | 1.00 | 0 % | 3 |"),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            wrong("| mmap | MAIO | 1.00 | 1.00 | 0.50 | 67 % | 1 |"),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            wrong("| mmap | MAIO | 1.00 | 1.00 | 0.50 | 68 % | 1 |").len(),
+            1
+        );
+        assert_eq!(
+            wrong("| mmap | MAIO | 1.01 | 0.99 | 0.51 | 67 % | 2 |").len(),
+            4
+        );
+        assert_eq!(
+            wrong("| pread | MAIO | 1.00 | 1.00 | 0.50 | 67 % | 1 |").len(),
+            5,
+            "of no run"
+        );
+        assert_eq!(
+            compare(&all, &block("s", "of 2026-11-22\n")).len(),
+            1,
+            "another date"
+        );
         let bars = "| scene | bar | mmap | |\n|---|---|---|---|\n| s | MAIO ÷ Native ≤ 0.60 | 0.50 | met |\n";
-        assert!(compare(&all, &block("bars", bars)).iter().all(|wrong| wrong.starts_with("met ")), "no run by pread");
-        let table = "| scene | loader | recorded, s | ratio | covered, least |\n|---|---|---|---|---|\n";
+        assert!(
+            compare(&all, &block("bars", bars))
+                .iter()
+                .all(|wrong| wrong.starts_with("met ")),
+            "no run by pread"
+        );
+        let table =
+            "| scene | loader | recorded, s | ratio | covered, least |\n|---|---|---|---|---|\n";
         let line = "| s | mmap | 5.00 | 1.250 | 99.50 % |\n";
         assert!(measured(&all, "s") && measured(&all, "recorded") && !measured(&all, "t"));
-        assert_eq!(compare(&all, &block("recorded", &format!("{table}{line}"))), Vec::<String>::new());
+        assert_eq!(
+            compare(&all, &block("recorded", &format!("{table}{line}"))),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
@@ -245,7 +360,15 @@ mod tests {
             wrong("| read | xfs | warm | 2.000 | 1.100 | 1.100 | 1.000 | 2.00 % | 7 | 0 | 6.1 |"),
             Vec::<String>::new()
         );
-        assert_eq!(wrong("| read | xfs | warm | 2.001 | 1.110 | 1.000 | 1.000 | 2.01 % | 8 | 1 | 6.2 |").len(), 7);
-        assert_eq!(wrong("| read | xfs | cold | 2.000 | 1.100 | 1.100 | 1.000 | 2.00 % | 7 | 0 | 6.1 |").len(), 11);
+        assert_eq!(
+            wrong("| read | xfs | warm | 2.001 | 1.110 | 1.000 | 1.000 | 2.01 % | 8 | 1 | 6.2 |")
+                .len(),
+            7
+        );
+        assert_eq!(
+            wrong("| read | xfs | cold | 2.000 | 1.100 | 1.100 | 1.000 | 2.00 % | 7 | 0 | 6.1 |")
+                .len(),
+            11
+        );
     }
 }

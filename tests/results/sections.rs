@@ -11,7 +11,10 @@ use crate::{origin, results};
 const OUTPUTS: [&str; 3] = ["BF16", "F16", "F32"];
 
 pub(crate) fn check_block(block: &Block) -> Vec<String> {
-    let name = format!("results/{}.json", block.name.split(' ').next().unwrap_or_default());
+    let name = format!(
+        "results/{}.json",
+        block.name.split(' ').next().unwrap_or_default()
+    );
     match results(&name) {
         Some(results) => check(&results, &block.text),
         None if block.waits() => Vec::new(),
@@ -25,8 +28,13 @@ fn check(results: &Value, block: &str) -> Vec<String> {
     let empty = Vec::new();
     let rows = results["rows"].as_array().unwrap_or(&empty);
     // of the others every number stands there as it does here: versions, dates, what disagreed
-    let texts = results["run"].to_string() + &results["notes"].to_string() + &results["missing"].to_string();
-    let titles = rows.iter().map(|row| row["case"].as_str().unwrap_or_default()).collect::<Vec<_>>();
+    let texts = results["run"].to_string()
+        + &results["notes"].to_string()
+        + &results["missing"].to_string();
+    let titles = rows
+        .iter()
+        .map(|row| row["case"].as_str().unwrap_or_default())
+        .collect::<Vec<_>>();
     let (mut case, mut header) = ("", Vec::new());
     for line in block.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(title) = line.strip_prefix('#') {
@@ -39,8 +47,9 @@ fn check(results: &Value, block: &str) -> Vec<String> {
         }
         if !line.starts_with('|') {
             header.clear();
-            let known =
-                |text: &str| texts.contains(text) || titles.iter().any(|t| t.contains(text)) || all_n(rows, text);
+            let known = |text: &str| {
+                texts.contains(text) || titles.iter().any(|t| t.contains(text)) || all_n(rows, text)
+            };
             let plain = !line.starts_with("![");
             let unknown = numbers(line.trim_start_matches("10⁹"))
                 .into_iter()
@@ -53,14 +62,19 @@ fn check(results: &Value, block: &str) -> Vec<String> {
         if header.is_empty() {
             header = cells;
         } else if !line.starts_with("|---") {
-            wrong.extend(row(rows, case, &header, &cells).into_iter().map(|what| format!("{what} of {line:?}")));
+            wrong.extend(
+                row(rows, case, &header, &cells)
+                    .into_iter()
+                    .map(|what| format!("{what} of {line:?}")),
+            );
         }
     }
     wrong
 }
 
 fn all_n(rows: &[Value], text: &str) -> bool {
-    rows.iter().any(|row| row["n"].as_u64().is_some_and(|n| text.parse() == Ok(n)))
+    rows.iter()
+        .any(|row| row["n"].as_u64().is_some_and(|n| text.parse() == Ok(n)))
 }
 
 /// What of a line with all outputs of a type is not the speed of that variant to that output.
@@ -70,10 +84,14 @@ fn outputs(rows: &[Value], header: &[&str], cells: &[&str]) -> Vec<String> {
         for (output, text) in OUTPUTS.iter().zip(cell.split(" / ")) {
             let case = format!("{} {output}", cells[0]);
             // what bounds all is a case by its own name
-            let is_of = |variant: &str| [title, &cells[0]].contains(&&variant) || variant == format!("ours, {title}");
-            let row =
-                rows.iter().find(|row| row["case"] == case.as_str() && row["variant"].as_str().is_some_and(is_of));
-            let speed = row.and_then(|row| Some(row["more"]["elements"].as_f64()? / row["median"].as_f64()?));
+            let is_of = |variant: &str| {
+                [title, &cells[0]].contains(&&variant) || variant == format!("ours, {title}")
+            };
+            let row = rows.iter().find(|row| {
+                row["case"] == case.as_str() && row["variant"].as_str().is_some_and(is_of)
+            });
+            let speed = row
+                .and_then(|row| Some(row["more"]["elements"].as_f64()? / row["median"].as_f64()?));
             let printed = text.parse().unwrap_or(f64::NAN);
             if !speed.is_some_and(|speed| rounds_to(text, printed, speed)) {
                 wrong.push(format!("{text} ({title} to {output})"));
@@ -91,22 +109,45 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
     if header.first() == Some(&"type") && header.get(1) != Some(&"output") {
         return outputs(rows, header, cells);
     }
-    let (speeds, brief) = (header.get(1) == Some(&"output"), header.first() == Some(&"case"));
+    let (speeds, brief) = (
+        header.get(1) == Some(&"output"),
+        header.first() == Some(&"case"),
+    );
     let (name, skipped) = match (speeds, brief) {
         (true, _) => (format!("{} {}", cells[0], cells[1]), 2),
         (_, true) => (cells[0].to_owned(), 1),
         _ => (case.to_owned(), 1),
     };
-    let mine: Vec<&Value> = rows.iter().filter(|row| row["case"] == name.as_str()).collect();
+    let mine: Vec<&Value> = rows
+        .iter()
+        .filter(|row| row["case"] == name.as_str())
+        .collect();
     let of = |variant: &str| mine.iter().find(|row| row["variant"] == variant);
     let medians: BTreeMap<&str, f64> = mine
         .iter()
-        .map(|row| (row["variant"].as_str().unwrap_or_default(), row["median"].as_f64().unwrap_or(0.0)))
+        .map(|row| {
+            (
+                row["variant"].as_str().unwrap_or_default(),
+                row["median"].as_f64().unwrap_or(0.0),
+            )
+        })
         .collect();
-    let ratios: Vec<f64> = medians.values().flat_map(|a| medians.values().map(move |b| a / b)).collect();
-    let least: Vec<f64> = mine.iter().filter_map(|row| row["minimum"].as_f64()).collect();
-    let least: Vec<f64> = least.iter().flat_map(|a| least.iter().map(move |b| a / b)).collect();
-    let pairs: Vec<f64> = mine.iter().flat_map(|a| mine.iter().filter_map(|b| in_pairs(a, b))).collect();
+    let ratios: Vec<f64> = medians
+        .values()
+        .flat_map(|a| medians.values().map(move |b| a / b))
+        .collect();
+    let least: Vec<f64> = mine
+        .iter()
+        .filter_map(|row| row["minimum"].as_f64())
+        .collect();
+    let least: Vec<f64> = least
+        .iter()
+        .flat_map(|a| least.iter().map(move |b| a / b))
+        .collect();
+    let pairs: Vec<f64> = mine
+        .iter()
+        .flat_map(|a| mine.iter().filter_map(|b| in_pairs(a, b)))
+        .collect();
     let mut wrong = Vec::new();
     for (title, cell) in header.iter().zip(cells).skip(skipped) {
         let row = of(if speeds { title } else { cells[0] });
@@ -115,10 +156,19 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
         // a line of a brief table is about a whole case, and names its variants
         for row in mine.iter().filter(|_| brief) {
             values(row, &mut known);
-            known.extend(numbers(row["variant"].as_str().unwrap_or_default()).iter().map(|(_, value, _)| value));
+            known.extend(
+                numbers(row["variant"].as_str().unwrap_or_default())
+                    .iter()
+                    .map(|(_, value, _)| value),
+            );
         }
         if let Some(elements) = row.and_then(|row| row["more"]["elements"].as_f64()) {
-            known.push(elements / row.and_then(|row| row["median"].as_f64()).unwrap_or(f64::NAN));
+            known.push(
+                elements
+                    / row
+                        .and_then(|row| row["median"].as_f64())
+                        .unwrap_or(f64::NAN),
+            );
         }
         for (text, value, unit) in numbers(cell) {
             let scale = match unit {
@@ -134,7 +184,10 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
                 ("×", _) => &ratios,
                 _ => &known,
             };
-            if !known.iter().any(|known| rounds_to(text, value, known / scale)) {
+            if !known
+                .iter()
+                .any(|known| rounds_to(text, value, known / scale))
+            {
                 wrong.push(format!("{text} {unit} ({title})"));
             }
         }
@@ -144,8 +197,18 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
 
 /// The median over rounds of one row's time to another's.
 fn in_pairs(a: &Value, b: &Value) -> Option<f64> {
-    let samples = |row: &Value| row["samples"].as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
-    let mut times: Vec<f64> = samples(a)?.iter().zip(samples(b)?).map(|(a, b)| b / a).collect();
+    let samples = |row: &Value| {
+        row["samples"]
+            .as_array()?
+            .iter()
+            .map(Value::as_f64)
+            .collect::<Option<Vec<f64>>>()
+    };
+    let mut times: Vec<f64> = samples(a)?
+        .iter()
+        .zip(samples(b)?)
+        .map(|(a, b)| b / a)
+        .collect();
     times.sort_unstable_by(f64::total_cmp);
     times.get(times.len() / 2).copied()
 }
@@ -172,8 +235,14 @@ fn a_number_that_is_not_in_the_results_is_found() {
         serde_json::json!({"case": "Q4_0 BF16", "variant": variant, "median": samples[1], "samples": samples,
             "more": {"elements": 60.0}})
     };
-    let speeds = [speed("ours", [4.0, 5.0, 6.0]), speed("peer", [12.0, 10.0, 9.0])];
-    let rows = [row("ours 1.0", 2e7), row("b", 4.46e7)].into_iter().chain(speeds).collect::<Vec<_>>();
+    let speeds = [
+        speed("ours", [4.0, 5.0, 6.0]),
+        speed("peer", [12.0, 10.0, 9.0]),
+    ];
+    let rows = [row("ours 1.0", 2e7), row("b", 4.46e7)]
+        .into_iter()
+        .chain(speeds)
+        .collect::<Vec<_>>();
     let results = serde_json::json!({"run": run, "rows": rows});
     let block = |cells: &str| {
         format!(
@@ -181,7 +250,10 @@ fn a_number_that_is_not_in_the_results_is_found() {
         )
     };
     assert_eq!(
-        check(&results, &block("| ours 1.0 | 20.00 ms | 7 | 1.00× |\n| b | 44.60 ms | 7 | 2.23× |")),
+        check(
+            &results,
+            &block("| ours 1.0 | 20.00 ms | 7 | 1.00× |\n| b | 44.60 ms | 7 | 2.23× |")
+        ),
         Vec::<String>::new()
     );
     for (cells, what) in [
@@ -192,35 +264,90 @@ fn a_number_that_is_not_in_the_results_is_found() {
         ("| c | 44.60 ms | 7 | 2.23× |", "44.60 ms (median)"),
     ] {
         let wrong = check(&results, &block(cells));
-        assert!(wrong.iter().any(|wrong| wrong.starts_with(what)), "{cells}: {wrong:?}");
+        assert!(
+            wrong.iter().any(|wrong| wrong.starts_with(what)),
+            "{cells}: {wrong:?}"
+        );
     }
     let matrix = |speed: &str, times: &str| {
-        format!("| type | output | ours | ours / best |\n|---|---|---|---|\n| Q4_0 | BF16 | {speed} | {times}× |\n")
+        format!(
+            "| type | output | ours | ours / best |\n|---|---|---|---|\n| Q4_0 | BF16 | {speed} | {times}× |\n"
+        )
     };
-    assert_eq!(check(&results, &matrix("12.00", "2.00")), Vec::<String>::new());
+    assert_eq!(
+        check(&results, &matrix("12.00", "2.00")),
+        Vec::<String>::new()
+    );
     assert_eq!(check(&results, &matrix("12.10", "2.00")).len(), 1);
-    assert_eq!(check(&results, &matrix("12.00", "1.80")).len(), 1, "of medians");
+    assert_eq!(
+        check(&results, &matrix("12.00", "1.80")).len(),
+        1,
+        "of medians"
+    );
     let builds = |cells: &str| format!("| type | baseline | avx2 |\n|---|---|---|\n{cells}\n");
     let all = |case: &str, variant: &str, ns: [f64; 3]| {
         let row = |(output, ns): (&str, f64)| {
             serde_json::json!({"case": format!("{case} {output}"), "variant": variant, "median": ns,
                 "more": {"elements": 60.0}})
         };
-        ["BF16", "F16", "F32"].into_iter().zip(ns).map(row).collect::<Vec<_>>()
+        ["BF16", "F16", "F32"]
+            .into_iter()
+            .zip(ns)
+            .map(row)
+            .collect::<Vec<_>>()
     };
-    let rows = [all("memcpy", "memcpy", [2.0, 2.0, 4.0]), all("Q4_0", "ours, baseline", [30.0, 30.0, 60.0])].concat();
+    let rows = [
+        all("memcpy", "memcpy", [2.0, 2.0, 4.0]),
+        all("Q4_0", "ours, baseline", [30.0, 30.0, 60.0]),
+    ]
+    .concat();
     let rows = [rows, all("Q4_0", "ours, avx2", [5.0, 7.0, 8.0])].concat();
     let kernels = serde_json::json!({"run": run, "rows": rows});
     let wrong = |cells: &str| check(&kernels, &builds(cells));
-    assert_eq!(wrong("| Q4_0 | 2.0 / 2.0 / 1.0 | 12.0 / 8.6 / 7.5 |"), Vec::<String>::new());
-    assert_eq!(wrong("| memcpy | 30.0 / 30.0 / 15.0 | 30.0 / 30.0 / 15.0 |"), Vec::<String>::new());
-    assert_eq!(wrong("| Q4_0 | 2.0 / 2.0 / 1.0 | 8.6 / 12.0 / 7.5 |").len(), 2, "figures of other outputs");
-    assert_eq!(wrong("| Q4_0 | 12.0 / 8.6 / 7.5 | 12.0 / 8.6 / 7.5 |").len(), 3, "figures of another build");
-    assert_eq!(wrong("| Q4_1 | 2.0 / 2.0 / 1.0 | 12.0 / 8.6 |").len(), 6, "no such type, and an output too few");
+    assert_eq!(
+        wrong("| Q4_0 | 2.0 / 2.0 / 1.0 | 12.0 / 8.6 / 7.5 |"),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        wrong("| memcpy | 30.0 / 30.0 / 15.0 | 30.0 / 30.0 / 15.0 |"),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        wrong("| Q4_0 | 2.0 / 2.0 / 1.0 | 8.6 / 12.0 / 7.5 |").len(),
+        2,
+        "figures of other outputs"
+    );
+    assert_eq!(
+        wrong("| Q4_0 | 12.0 / 8.6 / 7.5 | 12.0 / 8.6 / 7.5 |").len(),
+        3,
+        "figures of another build"
+    );
+    assert_eq!(
+        wrong("| Q4_1 | 2.0 / 2.0 / 1.0 | 12.0 / 8.6 |").len(),
+        6,
+        "no such type, and an output too few"
+    );
     let brief = |line: &str| format!("| case | ours | the fastest peer |\n|---|---|---|\n{line}\n");
-    assert_eq!(check(&results, &brief("| a.pth | **20.00 ms** | b: 44.60 ms (2.23×) |")), Vec::<String>::new());
-    assert_eq!(check(&results, &brief("| a.pth | **21.00 ms** | b: 44.60 ms (2.24×) |")).len(), 2);
-    assert_eq!(check(&results, "measured 8 times\n").len(), 1, "a number of no text");
+    assert_eq!(
+        check(
+            &results,
+            &brief("| a.pth | **20.00 ms** | b: 44.60 ms (2.23×) |")
+        ),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        check(
+            &results,
+            &brief("| a.pth | **21.00 ms** | b: 44.60 ms (2.24×) |")
+        )
+        .len(),
+        2
+    );
+    assert_eq!(
+        check(&results, "measured 8 times\n").len(),
+        1,
+        "a number of no text"
+    );
     let dirty = serde_json::json!({"run": {"date": "d", "dirty": true}, "rows": []});
     assert_eq!(origin(&dirty["run"]).len(), 5);
 }

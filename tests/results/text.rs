@@ -20,12 +20,24 @@ impl Block {
 /// The text without its blocks, and the blocks.
 pub(crate) fn split(text: &str) -> Result<(String, Vec<Block>), String> {
     let (mut outside, mut blocks, mut rest) = (String::new(), Vec::new(), text);
-    while let Some((at, kind)) = KINDS.iter().filter_map(|kind| Some((rest.find(&begin(kind))?, *kind))).min() {
+    while let Some((at, kind)) = KINDS
+        .iter()
+        .filter_map(|kind| Some((rest.find(&begin(kind))?, *kind)))
+        .min()
+    {
         outside += &rest[..at];
-        let (name, after) = rest[at + begin(kind).len()..].split_once("-->").ok_or("a marker does not end")?;
+        let (name, after) = rest[at + begin(kind).len()..]
+            .split_once("-->")
+            .ok_or("a marker does not end")?;
         let end = format!("<!-- /{kind} -->");
-        let (block, next) = after.split_once(&end).ok_or_else(|| format!("{name}has no end"))?;
-        blocks.push(Block { kind, name: name.trim().to_owned(), text: block.to_owned() });
+        let (block, next) = after
+            .split_once(&end)
+            .ok_or_else(|| format!("{name}has no end"))?;
+        blocks.push(Block {
+            kind,
+            name: name.trim().to_owned(),
+            text: block.to_owned(),
+        });
         rest = next;
     }
     Ok((outside + rest, blocks))
@@ -43,7 +55,10 @@ pub(crate) fn figures(text: &str) -> Vec<(String, String)> {
             code = !code;
         } else if line.starts_with('#') && !code {
             heading = line.trim_start_matches('#').trim().to_owned();
-        } else if !code && numbers(line).iter().any(|(_, _, unit)| ["ns", "µs", "ms", "s", "×", "GB/s"].contains(unit))
+        } else if !code
+            && numbers(line)
+                .iter()
+                .any(|(_, _, unit)| ["ns", "µs", "ms", "s", "×", "GB/s"].contains(unit))
         {
             found.push((heading.clone(), line.to_owned()));
         }
@@ -53,7 +68,12 @@ pub(crate) fn figures(text: &str) -> Vec<(String, String)> {
 
 /// The cells of a table's line.
 pub(crate) fn cells(line: &str) -> Vec<&str> {
-    line.strip_prefix('|').and_then(|line| line.strip_suffix('|')).unwrap_or(line).split('|').map(str::trim).collect()
+    line.strip_prefix('|')
+        .and_then(|line| line.strip_suffix('|'))
+        .unwrap_or(line)
+        .split('|')
+        .map(str::trim)
+        .collect()
 }
 
 /// Whether a number as it is printed is that value: as many places as are there, and what rounding to them may hide.
@@ -71,13 +91,17 @@ pub(crate) fn numbers(line: &str) -> Vec<(&str, f64, &str)> {
             (at, before) = (at + c.len_utf8(), c);
             continue;
         }
-        let len = line[at..].find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(line.len() - at);
+        let len = line[at..]
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(line.len() - at);
         let text = line[at..at + len].trim_end_matches('.');
         let rest = line[at + text.len()..].trim_start_matches([' ', '\u{a0}', '*']);
         let unit = if rest.starts_with('×') {
             "×"
         } else {
-            &rest[..rest.find(|c: char| !c.is_alphabetic() && c != '/').unwrap_or(rest.len())]
+            &rest[..rest
+                .find(|c: char| !c.is_alphabetic() && c != '/')
+                .unwrap_or(rest.len())]
         };
         found.extend(text.parse().ok().map(|value| (text, value, unit)));
         (at, before) = (at + len, '0');
@@ -90,7 +114,10 @@ fn blocks_of_both_kinds_are_taken_out() {
     let text = "a 3 ms\n<!-- pagecache: x -->\n4 ms\n<!-- /pagecache -->\nb\n<!-- results: y z -->5<!-- /results -->c";
     let (outside, blocks) = split(text).unwrap();
     assert_eq!(outside, "a 3 ms\n\nb\nc");
-    let names: Vec<_> = blocks.iter().map(|block| (block.kind, block.name.as_str())).collect();
+    let names: Vec<_> = blocks
+        .iter()
+        .map(|block| (block.kind, block.name.as_str()))
+        .collect();
     assert_eq!(names, [("pagecache", "x"), ("results", "y z")]);
     assert_eq!(figures(&outside).len(), 1);
     assert!(split("<!-- pagecache: x -->").is_err());

@@ -59,7 +59,8 @@ impl Baseline {
     }
 
     pub(crate) fn read() -> Result<Self, String> {
-        let text = std::fs::read(Self::path()).map_err(|e| format!("{}: {e}", Self::path().display()))?;
+        let text =
+            std::fs::read(Self::path()).map_err(|e| format!("{}: {e}", Self::path().display()))?;
         serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", Self::path().display()))
     }
 
@@ -69,12 +70,22 @@ impl Baseline {
 
     /// All counts are such that fewer is better.
     pub(crate) fn verdict(&self, case: &str, metric: Metric, now: u64) -> Verdict {
-        let Some(count) = self.count(case, metric) else { return Verdict::New };
+        let Some(count) = self.count(case, metric) else {
+            return Verdict::New;
+        };
         let tolerance = match count {
-            Count::Plain(_) => self.tolerance.get(metric.name()).copied().unwrap_or_default(),
+            Count::Plain(_) => self
+                .tolerance
+                .get(metric.name())
+                .copied()
+                .unwrap_or_default(),
             Count::Tolerant { percent, plus, .. } => Tolerance { percent, plus },
         };
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss
+        )]
         let share = (count.is() as f64 * tolerance.percent / 100.0) as u64;
         let slack = share + tolerance.plus;
         match now {
@@ -87,10 +98,17 @@ impl Baseline {
     /// Takes a count; its tolerance stays.
     pub(crate) fn set(&mut self, case: &str, metric: Metric, now: u64) {
         let count = match self.count(case, metric) {
-            Some(Count::Tolerant { percent, plus, .. }) => Count::Tolerant { is: now, percent, plus },
+            Some(Count::Tolerant { percent, plus, .. }) => Count::Tolerant {
+                is: now,
+                percent,
+                plus,
+            },
             _ => Count::Plain(now),
         };
-        self.cases.entry(case.to_owned()).or_default().insert(metric.name().to_owned(), count);
+        self.cases
+            .entry(case.to_owned())
+            .or_default()
+            .insert(metric.name().to_owned(), count);
     }
 
     /// Writes it, a line for each case, so that a change of one is a line of a diff.
@@ -102,7 +120,9 @@ impl Baseline {
     fn text(&self) -> serde_json::Result<String> {
         let setting = serde_json::to_string_pretty(&self.setting)?.replace('\n', "\n  ");
         let (tolerance, cases) = (lines(&self.tolerance)?, lines(&self.cases)?);
-        Ok(format!("{{\n  \"setting\": {setting},\n  \"tolerance\": {tolerance},\n  \"cases\": {cases}\n}}\n"))
+        Ok(format!(
+            "{{\n  \"setting\": {setting},\n  \"tolerance\": {tolerance},\n  \"cases\": {cases}\n}}\n"
+        ))
     }
 }
 

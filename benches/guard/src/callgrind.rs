@@ -20,7 +20,12 @@ pub(crate) fn version() -> Option<String> {
 /// The process of a case, under callgrind.
 pub(crate) fn command(files: &Path, out: &str, name: &str) -> Command {
     let mut outer = process::bare("valgrind");
-    outer.args(["--tool=callgrind", "--quiet", "--collect-atstart=no", TOGGLE]);
+    outer.args([
+        "--tool=callgrind",
+        "--quiet",
+        "--collect-atstart=no",
+        TOGGLE,
+    ]);
     outer.arg(format!("--callgrind-out-file={out}"));
     process::of(files, Some(outer), Way::Callgrind, name)
 }
@@ -29,9 +34,15 @@ pub(crate) fn command(files: &Path, out: &str, name: &str) -> Command {
 pub(crate) fn count(case: &Case, files: &Path, number: usize) -> Result<Counts, String> {
     let out = format!("callgrind.{number}");
     process::output(command(files, &out, &case.name))?;
-    let text = fs::read_to_string(files.join(out)).map_err(|e| format!("callgrind's output: {e}"))?;
-    let total = text.lines().find_map(|line| line.strip_prefix("totals:").or(line.strip_prefix("summary:")));
-    let total: u64 = total.and_then(|total| total.trim().parse().ok()).ok_or("callgrind's output has no total")?;
+    let text =
+        fs::read_to_string(files.join(out)).map_err(|e| format!("callgrind's output: {e}"))?;
+    let total = text.lines().find_map(|line| {
+        line.strip_prefix("totals:")
+            .or(line.strip_prefix("summary:"))
+    });
+    let total: u64 = total
+        .and_then(|total| total.trim().parse().ok())
+        .ok_or("callgrind's output has no total")?;
     if total == 0 {
         return Err("callgrind counted nothing: it did not find the function to count".to_owned());
     }

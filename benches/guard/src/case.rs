@@ -99,7 +99,12 @@ impl Case {
         metrics: &'static [Metric],
         make: impl Fn() -> Call + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), metrics, repeat: 1, make: Box::new(make) }
+        Self {
+            name: name.into(),
+            metrics,
+            repeat: 1,
+            make: Box::new(make),
+        }
     }
 
     /// For short calls: what the C library's allocator does for one depends on those before.
@@ -114,14 +119,20 @@ impl Case {
 
 /// A process of one case.
 pub(crate) fn run(way: &str, name: &str) -> Result<(), String> {
-    let way = Way::ALL.into_iter().find(|known| known.name() == way).ok_or("no such way to count")?;
+    let way = Way::ALL
+        .into_iter()
+        .find(|known| known.name() == way)
+        .ok_or("no such way to count")?;
     if name == setting::PROBE {
         return setting::tell();
     }
     if name == setting::NOTHING {
         return steps::stepped(&mut || ());
     }
-    let case = cases::all().into_iter().find(|case| case.name == name).ok_or("no such case")?;
+    let case = cases::all()
+        .into_iter()
+        .find(|case| case.name == name)
+        .ok_or("no such case")?;
     // the pool, the allocator and the processor's features settle; maps are made
     let warm = |call: &mut Call| (0..2).for_each(|_| call());
     match way {

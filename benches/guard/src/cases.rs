@@ -11,7 +11,13 @@ use crate::case::Case;
 
 /// All of them, each with its own name.
 pub(crate) fn all() -> Vec<Case> {
-    let subjects =
-        [opening::cases(), kernels::cases(), schemes::cases(), memory::cases(), templates::cases(), loads::cases()];
+    let subjects = [
+        opening::cases(),
+        kernels::cases(),
+        schemes::cases(),
+        memory::cases(),
+        templates::cases(),
+        loads::cases(),
+    ];
     subjects.into_iter().flatten().collect()
 }

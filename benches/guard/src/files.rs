@@ -41,7 +41,9 @@ impl Files {
     pub(crate) fn make() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("anamnesis-guard-{}", std::process::id()));
         let files = Self(path);
-        files.fill().map_err(|e| format!("{}: {e}", files.0.display()))?;
+        files
+            .fill()
+            .map_err(|e| format!("{}: {e}", files.0.display()))?;
         Ok(files)
     }
 
@@ -56,7 +58,9 @@ impl Files {
             fs::write(path, bytes)
         };
         for name in FIXTURES {
-            let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+            let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../fixtures")
+                .join(name);
             write(name, &fs::read(fixture)?)?;
         }
         fs::copy(std::env::current_exe()?, self.0.join(process::SELF))?;

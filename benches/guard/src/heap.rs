@@ -25,12 +25,17 @@ pub(crate) struct Heap {
 
 /// Counts what `call` asks for, in all threads.
 pub(crate) fn counted(call: &mut dyn FnMut()) -> Heap {
-    [&CALLS, &LIVE, &PEAK].iter().for_each(|count| count.store(0, Relaxed));
+    [&CALLS, &LIVE, &PEAK]
+        .iter()
+        .for_each(|count| count.store(0, Relaxed));
     ON.store(true, Relaxed);
     call();
     ON.store(false, Relaxed);
     let count = |of: &AtomicI64| u64::try_from(of.load(Relaxed)).unwrap_or(0);
-    Heap { calls: count(&CALLS), peak: count(&PEAK) }
+    Heap {
+        calls: count(&CALLS),
+        peak: count(&PEAK),
+    }
 }
 
 fn note(calls: i64, bytes: i64) {

@@ -43,7 +43,9 @@ fn main() -> ExitCode {
         ["check", ref rest @ ..] => check::run(rest),
         ["case", way, name] => case::run(way, name).map(|()| true),
         ["list"] => {
-            cases::all().iter().for_each(|case| println!("{}", case.name));
+            cases::all()
+                .iter()
+                .for_each(|case| println!("{}", case.name));
             Ok(true)
         }
         _ => Err("usage: guard check [--update] [NAME…] | guard list".to_owned()),

@@ -38,5 +38,9 @@ pub(crate) fn output(mut command: Command) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
-    Err(format!("{program}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+    Err(format!(
+        "{program}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    ))
 }

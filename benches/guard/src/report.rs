@@ -30,7 +30,9 @@ impl Row<'_> {
         };
         let before = before.map_or(String::new(), |before| before.to_string());
         let (case, metric, now) = (self.case, self.metric.name(), self.now);
-        format!("{case:<36} {metric:<14} {before:>12} {now:>12} {change:>9} {word}").trim_end().to_owned()
+        format!("{case:<36} {metric:<14} {before:>12} {now:>12} {change:>9} {word}")
+            .trim_end()
+            .to_owned()
     }
 }
 
@@ -41,14 +43,20 @@ fn percent(before: u64, now: u64) -> String {
 
 /// The table, and what follows from it; whether all is well.
 pub(crate) fn print(rows: &[Row<'_>], gone: &[String], skipped: &[(Way, String)]) -> bool {
-    println!("{:<36} {:<14} {:>12} {:>12} {:>9}", "case", "metric", "baseline", "now", "change");
+    println!(
+        "{:<36} {:<14} {:>12} {:>12} {:>9}",
+        "case", "metric", "baseline", "now", "change"
+    );
     rows.iter().for_each(|row| println!("{}", row.line()));
     println!();
     for (way, why) in skipped {
         println!("SKIPPED: {}: {why}", way.name());
     }
     let list = |verdict: Verdict, heading: &str| {
-        let found: Vec<_> = rows.iter().filter(|row| row.held && row.verdict == verdict).collect();
+        let found: Vec<_> = rows
+            .iter()
+            .filter(|row| row.held && row.verdict == verdict)
+            .collect();
         if !found.is_empty() {
             println!("\n{heading}");
             found.iter().for_each(|row| println!("  {}", row.line()));
@@ -59,13 +67,19 @@ pub(crate) fn print(rows: &[Row<'_>], gone: &[String], skipped: &[(Way, String)]
         Verdict::Better,
         "BETTER than the baseline by more than the tolerance. Move the baseline, or the gain is lost unseen:\n  cargo run --release -p anamnesis-guard -- check --update",
     );
-    let worse = list(Verdict::Worse, "WORSE than the baseline by more than the tolerance:");
+    let worse = list(
+        Verdict::Worse,
+        "WORSE than the baseline by more than the tolerance:",
+    );
     let new = list(Verdict::New, "NOT IN THE BASELINE (check --update):");
     if !gone.is_empty() {
         println!("\nIN THE BASELINE, and counted no more (check --update):");
         gone.iter().for_each(|what| println!("  {what}"));
     }
     let held = rows.iter().filter(|row| row.held).count();
-    println!("\n{} counts, {held} held against the baseline, {worse} worse", rows.len());
+    println!(
+        "\n{} counts, {held} held against the baseline, {worse} worse",
+        rows.len()
+    );
     worse == 0 && new == 0 && gone.is_empty()
 }

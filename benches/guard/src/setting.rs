@@ -51,12 +51,31 @@ impl Setting {
         let rows = [
             ("rustc", &self.rustc, &other.rustc, way != Way::System),
             ("libc", &self.libc, &other.libc, way != Way::System),
-            ("valgrind", &self.valgrind, &other.valgrind, way == Way::Callgrind),
-            ("the instruction set under valgrind", &self.emulated, &other.emulated, way == Way::Callgrind),
-            ("the instruction set", &self.native, &other.native, way == Way::Steps),
+            (
+                "valgrind",
+                &self.valgrind,
+                &other.valgrind,
+                way == Way::Callgrind,
+            ),
+            (
+                "the instruction set under valgrind",
+                &self.emulated,
+                &other.emulated,
+                way == Way::Callgrind,
+            ),
+            (
+                "the instruction set",
+                &self.native,
+                &other.native,
+                way == Way::Steps,
+            ),
         ];
-        let differing = rows.iter().filter(|(_, here, there, counts)| *counts && here != there);
-        differing.map(|(what, here, there, _)| format!("{what} is {here:?}, the baseline's {there:?}")).collect()
+        let differing = rows
+            .iter()
+            .filter(|(_, here, there, counts)| *counts && here != there);
+        differing
+            .map(|(what, here, there, _)| format!("{what} is {here:?}, the baseline's {there:?}"))
+            .collect()
     }
 }
 

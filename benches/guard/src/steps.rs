@@ -24,7 +24,9 @@ pub(crate) fn stepped(call: &mut dyn FnMut()) -> Result<(), String> {
 
 /// Whether a process may be traced here, by taking the steps of one that does nothing.
 pub(crate) fn allowed(files: &Path) -> Result<(), String> {
-    of(files, setting::NOTHING).map(drop).map_err(|why| format!("a process cannot be stepped through here: {why}"))
+    of(files, setting::NOTHING)
+        .map(drop)
+        .map_err(|why| format!("a process cannot be stepped through here: {why}"))
 }
 
 /// The instructions of a case.
@@ -34,7 +36,9 @@ pub(crate) fn count(case: &Case, files: &Path) -> Result<Counts, String> {
 
 fn of(files: &Path, name: &str) -> Result<u64, String> {
     // a process is traced by the thread that started it: this one
-    let mut running = process::of(files, None, Way::Steps, name).spawn().map_err(|e| e.to_string())?;
+    let mut running = process::of(files, None, Way::Steps, name)
+        .spawn()
+        .map_err(|e| e.to_string())?;
     let pid = Pid::from_raw(i32::try_from(running.id()).map_err(|e| e.to_string())?);
     let counted = between(pid);
     let _ = kill(pid, Signal::SIGKILL); // it may have ended
@@ -72,7 +76,9 @@ fn between(pid: Pid) -> Result<u64, String> {
 /// Where the next instruction is.
 #[cfg(target_arch = "x86_64")]
 fn place(pid: Pid) -> Result<u64, String> {
-    ptrace::getregs(pid).map(|registers| registers.rip).map_err(|e| format!("ptrace: {e}"))
+    ptrace::getregs(pid)
+        .map(|registers| registers.rip)
+        .map_err(|e| format!("ptrace: {e}"))
 }
 
 #[cfg(not(target_arch = "x86_64"))]

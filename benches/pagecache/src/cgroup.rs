@@ -16,18 +16,31 @@ impl Group {
         let make = |controller: &str| -> Result<PathBuf, Failure> {
             let path = Path::new("/sys/fs/cgroup").join(controller);
             if !path.join("cgroup.procs").exists() {
-                return Err(format!("{} is no cgroup of version 1; the evaluation needs it", path.display()).into());
+                return Err(format!(
+                    "{} is no cgroup of version 1; the evaluation needs it",
+                    path.display()
+                )
+                .into());
             }
             let path = path.join(format!("anamnesis-evaluation-{}", std::process::id()));
             fs::create_dir_all(&path)?;
             Ok(path)
         };
-        let group = Self { memory: make("memory")?, blkio: make("blkio")? };
+        let group = Self {
+            memory: make("memory")?,
+            blkio: make("blkio")?,
+        };
         if let Some(limit) = memory {
-            fs::write(group.memory.join("memory.limit_in_bytes"), limit.to_string())?;
+            fs::write(
+                group.memory.join("memory.limit_in_bytes"),
+                limit.to_string(),
+            )?;
         }
         if let Some((device, rate)) = throttle {
-            fs::write(group.blkio.join("blkio.throttle.read_bps_device"), format!("{device} {rate}"))?;
+            fs::write(
+                group.blkio.join("blkio.throttle.read_bps_device"),
+                format!("{device} {rate}"),
+            )?;
         }
         Ok(group)
     }
@@ -40,7 +53,11 @@ impl Group {
 
     /// The most memory that the group had, page cache included.
     pub fn peak(&self) -> Option<u64> {
-        fs::read_to_string(self.memory.join("memory.max_usage_in_bytes")).ok()?.trim().parse().ok()
+        fs::read_to_string(self.memory.join("memory.max_usage_in_bytes"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     }
 }
 

@@ -18,11 +18,19 @@ pub struct Device {
 impl Device {
     pub fn under(dir: &Path) -> Result<Self, Failure> {
         let stat = rustix::fs::stat(dir)?;
-        let number = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        let number = format!(
+            "{}:{}",
+            rustix::fs::major(stat.st_dev),
+            rustix::fs::minor(stat.st_dev)
+        );
         let sys = fs::canonicalize(format!("/sys/dev/block/{number}"))
             .map_err(|_| format!("{} is on no block device", dir.display()))?;
         // a partition has its queue one level up
-        let sys = if sys.join("queue").exists() { sys } else { sys.parent().ok_or("no device")?.to_owned() };
+        let sys = if sys.join("queue").exists() {
+            sys
+        } else {
+            sys.parent().ok_or("no device")?.to_owned()
+        };
         let number = fs::read_to_string(sys.join("dev"))?.trim().to_owned();
         Ok(Self { number, sys })
     }
@@ -37,7 +45,11 @@ impl Device {
 
     fn read(sys: &Path) -> u64 {
         let stat = fs::read_to_string(sys.join("stat")).unwrap_or_default();
-        stat.split_whitespace().nth(2).and_then(|sectors| sectors.parse::<u64>().ok()).unwrap_or(0) * 512
+        stat.split_whitespace()
+            .nth(2)
+            .and_then(|sectors| sectors.parse::<u64>().ok())
+            .unwrap_or(0)
+            * 512
     }
 
     /// Looks at what was read so far every 50 ms.

@@ -9,7 +9,8 @@ use crate::results::{self, Evaluation, Overheads};
 use crate::scene::{RECORDED, SCENES};
 use crate::{Failure, Report, overhead, plot, report};
 
-const NONE: &str = "Not measured yet; `pagecache evaluate` and `pagecache overhead` fill this in.\n";
+const NONE: &str =
+    "Not measured yet; `pagecache evaluate` and `pagecache overhead` fill this in.\n";
 
 pub fn report(args: &Report) -> Result<(), Failure> {
     let all: Vec<Evaluation> = results::read(&args.results)?.unwrap_or_default();
@@ -49,8 +50,16 @@ fn plots(args: &Report, all: &[Evaluation]) -> Result<(), Failure> {
             continue;
         }
         let name = scene.name.replace([' ', ',', '/'], "-").replace("--", "-");
-        plot::bars(&args.plots.join(format!("load-{name}.svg")), scene.name, &cells)?;
-        plot::rates(&args.plots.join(format!("rate-{name}.svg")), scene.name, &cells)?;
+        plot::bars(
+            &args.plots.join(format!("load-{name}.svg")),
+            scene.name,
+            &cells,
+        )?;
+        plot::rates(
+            &args.plots.join(format!("rate-{name}.svg")),
+            scene.name,
+            &cells,
+        )?;
     }
     Ok(())
 }

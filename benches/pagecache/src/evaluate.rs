@@ -18,16 +18,33 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
     if !model.join("torch").exists() {
         eprintln!("making a model of {} GB in {}", args.gb, model.display());
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/model.py");
-        said(Command::new(&args.python).arg(script).arg(&model).arg("--gb").arg(args.gb.to_string()))?;
+        said(
+            Command::new(&args.python)
+                .arg(script)
+                .arg(&model)
+                .arg("--gb")
+                .arg(args.gb.to_string()),
+        )?;
     }
     // what a run's own group reads goes with the group: the framework is to stay
     said(Command::new(&args.python).args(["-c", "import torch, safetensors"]))?;
     let device = Device::under(&model)?;
     let mut all: Vec<Evaluation> = results::read(&args.results)?.unwrap_or_default();
-    all.push(Evaluation { run: Some(Origin::now(args.rounds, Ok(&args.python))), loads: Vec::new() });
-    let chosen = |given: &[String], name: &str| given.is_empty() || given.iter().any(|given| given == name);
-    for scene in SCENES.iter().filter(|scene| chosen(&args.scene, scene.name)) {
-        for loader in scene.loaders.iter().filter(|loader| chosen(&args.loader, loader)) {
+    all.push(Evaluation {
+        run: Some(Origin::now(args.rounds, Ok(&args.python))),
+        loads: Vec::new(),
+    });
+    let chosen =
+        |given: &[String], name: &str| given.is_empty() || given.iter().any(|given| given == name);
+    for scene in SCENES
+        .iter()
+        .filter(|scene| chosen(&args.scene, scene.name))
+    {
+        for loader in scene
+            .loaders
+            .iter()
+            .filter(|loader| chosen(&args.loader, loader))
+        {
             let variants: Vec<_> = VARIANTS
                 .iter()
                 .filter(|variant| chosen(&args.variant, variant.name))
@@ -49,26 +66,56 @@ fn cell(
     device: &Device,
     all: &mut [Evaluation],
 ) -> Result<(), Failure> {
-    let model = model.join(if loader == "torch" { "torch" } else { "safetensors" });
-    let template = args.places.dir.join(format!("{loader}-{}.iot", scene.workers));
+    let model = model.join(if loader == "torch" {
+        "torch"
+    } else {
+        "safetensors"
+    });
+    let template = args
+        .places
+        .dir
+        .join(format!("{loader}-{}.iot", scene.workers));
     predict(args, scene, &model, &template)?;
     let files = warmth::files(&model)?;
-    let nbytes = files.iter().map(|path| Ok(fs::metadata(path)?.len())).sum::<Result<u64, std::io::Error>>()?;
-    let setting = Setting { args, scene, loader, model: &model, template: &template, nbytes, device };
+    let nbytes = files
+        .iter()
+        .map(|path| Ok(fs::metadata(path)?.len()))
+        .sum::<Result<u64, std::io::Error>>()?;
+    let setting = Setting {
+        args,
+        scene,
+        loader,
+        model: &model,
+        template: &template,
+        nbytes,
+        device,
+    };
     let mut sums: HashMap<&str, u64> = HashMap::new();
     for round in 0..args.rounds {
         // ABBA: what drifts hits all alike
-        let order: Vec<_> = if round % 2 == 0 { variants.to_vec() } else { variants.iter().rev().copied().collect() };
+        let order: Vec<_> = if round % 2 == 0 {
+            variants.to_vec()
+        } else {
+            variants.iter().rev().copied().collect()
+        };
         for variant in order {
-            let mut known = all.iter().flat_map(|evaluation| &evaluation.loads).map(|run| {
-                (&*run.scene, &*run.loader, &*run.variant, run.round) == (scene.name, loader, variant.name, round)
-            });
+            let mut known = all
+                .iter()
+                .flat_map(|evaluation| &evaluation.loads)
+                .map(|run| {
+                    (&*run.scene, &*run.loader, &*run.variant, run.round)
+                        == (scene.name, loader, variant.name, round)
+                });
             if known.any(|known| known) {
                 continue;
             }
             let (run, sum) = run(&setting, variant, round)?;
             if *sums.entry(loader).or_insert(sum) != sum {
-                return Err(format!("{} of {loader} loaded other bytes than before", variant.name).into());
+                return Err(format!(
+                    "{} of {loader} loaded other bytes than before",
+                    variant.name
+                )
+                .into());
             }
             eprintln!(
                 "{:<20} {:<6} {:<24} {round}: load {:.3} s, start {:.3} s, {} MB from the device",
@@ -79,7 +126,10 @@ fn cell(
                 run.start,
                 run.device_bytes / 1_000_000
             );
-            all.last_mut().ok_or("no evaluation is under way")?.loads.push(run);
+            all.last_mut()
+                .ok_or("no evaluation is under way")?
+                .loads
+                .push(run);
             results::write(&args.results, &all)?;
         }
     }
@@ -89,7 +139,12 @@ fn cell(
 /// The template, predicted before the first run.
 fn predict(args: &Evaluate, scene: &Scene, model: &Path, template: &Path) -> Result<(), Failure> {
     let mut command = Command::new(&args.places.anamnesis);
-    command.args(["template", "predict"]).arg(model).arg("-o").arg(template).arg("--overwrite");
+    command
+        .args(["template", "predict"])
+        .arg(model)
+        .arg("-o")
+        .arg(template)
+        .arg("--overwrite");
     command.args(["--tp", &scene.workers.to_string(), "--order", "file"]);
     said(&mut command).map(drop)
 }

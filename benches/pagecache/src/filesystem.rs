@@ -10,8 +10,16 @@ use crate::program::said;
 /// Its name, as far as the evaluation meets it; its number else.
 pub fn name(dir: &Path) -> Result<String, Failure> {
     let kind = rustix::fs::statfs(dir)?.f_type as u64;
-    let known = [(0xef53, "ext4"), (0x5846_5342, "xfs"), (0x9123_683e, "btrfs"), (0x0102_1994, "tmpfs")];
-    let name = known.iter().find(|(number, _)| *number == kind).map(|(_, name)| (*name).to_owned());
+    let known = [
+        (0xef53, "ext4"),
+        (0x5846_5342, "xfs"),
+        (0x9123_683e, "btrfs"),
+        (0x0102_1994, "tmpfs"),
+    ];
+    let name = known
+        .iter()
+        .find(|(number, _)| *number == kind)
+        .map(|(_, name)| (*name).to_owned());
     Ok(name.unwrap_or_else(|| format!("{kind:#x}")))
 }
 
@@ -47,17 +55,29 @@ impl Mounted {
     pub fn new(kind: &str, kept: Kept, dir: &Path, bytes: u64) -> Result<Self, Failure> {
         let home = dir.join("mounted");
         // from here on, what there is of it goes with it
-        let mut mounted = Self { device: String::new(), dir: home.join(kind), home };
+        let mut mounted = Self {
+            device: String::new(),
+            dir: home.join(kind),
+            home,
+        };
         fs::create_dir_all(&mounted.home)?;
         if kept == Kept::InMemory {
-            run("mount", &["-t", "tmpfs", "-o", "size=90%", "none"].map(Path::new), &[&mounted.home])?;
+            run(
+                "mount",
+                &["-t", "tmpfs", "-o", "size=90%", "none"].map(Path::new),
+                &[&mounted.home],
+            )?;
         }
         let image = mounted.home.join("image");
         File::create(&image)?.set_len(bytes + (1 << 30))?;
         fs::create_dir_all(&mounted.dir)?;
         run(&format!("mkfs.{kind}"), &["-q".as_ref()], &[&image])?;
         // past the page cache below: what is measured is cached once
-        mounted.device = run("losetup", &["--find", "--show", "--direct-io=on"].map(Path::new), &[&image])?;
+        mounted.device = run(
+            "losetup",
+            &["--find", "--show", "--direct-io=on"].map(Path::new),
+            &[&image],
+        )?;
         run("mount", &[mounted.device.as_ref()], &[&mounted.dir])?;
         Ok(mounted)
     }

@@ -23,10 +23,18 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
     let dir = args.places.dir.join("overhead");
     std::fs::create_dir_all(&dir)?;
     let run = Origin::now(args.rounds, Err("no Python takes part"));
-    let mut all = Overheads { run, gib: args.gb, rows: Vec::new() };
+    let mut all = Overheads {
+        run,
+        gib: args.gb,
+        rows: Vec::new(),
+    };
     all.rows.extend(on(&dir, args, Kept::OnDevice)?);
     std::fs::remove_dir_all(dir)?;
-    for (kind, kept) in [("xfs", Kept::OnDevice), ("ext4", Kept::InMemory), ("xfs", Kept::InMemory)] {
+    for (kind, kept) in [
+        ("xfs", Kept::OnDevice),
+        ("ext4", Kept::InMemory),
+        ("xfs", Kept::InMemory),
+    ] {
         match Mounted::new(kind, kept, &args.places.dir, args.gb << 30) {
             Ok(mounted) => all.rows.extend(on(&mounted.dir, args, kept)?),
             Err(error) => eprintln!("not measured on {kind}{}: {error}", kept.words()),
@@ -41,11 +49,21 @@ fn on(dir: &Path, args: &Overhead, kept: Kept) -> Result<Vec<Reads>, Failure> {
     let path = dir.join("file");
     make(&path, args.gb << 30)?;
     let on = format!("{}{}", filesystem::name(dir)?, kept.words());
-    let caches = if kept == Kept::OnDevice { &[false, true][..] } else { &[true][..] };
+    let caches = if kept == Kept::OnDevice {
+        &[false, true][..]
+    } else {
+        &[true][..]
+    };
     let mut rows = Vec::new();
-    for way in [("read, 1 MiB", by_read as Way), ("copied out of a map, 1 MiB", by_map)] {
+    for way in [
+        ("read, 1 MiB", by_read as Way),
+        ("copied out of a map, 1 MiB", by_map),
+    ] {
         for &cold in caches {
-            rows.push(Reads { on: on.clone(), ..compare(&path, args, way, cold)? });
+            rows.push(Reads {
+                on: on.clone(),
+                ..compare(&path, args, way, cold)?
+            });
         }
     }
     Ok(rows)
@@ -55,10 +73,19 @@ fn on(dir: &Path, args: &Overhead, kept: Kept) -> Result<Vec<Reads>, Failure> {
 type Way = fn(&Path) -> Result<(), Failure>;
 
 /// One way to read a file, alone and beside an empty policy for its directory.
-fn compare(path: &Path, args: &Overhead, (name, read): (&str, Way), cold: bool) -> Result<Reads, Failure> {
+fn compare(
+    path: &Path,
+    args: &Overhead,
+    (name, read): (&str, Way),
+    cold: bool,
+) -> Result<Reads, Failure> {
     let dir = path.parent().ok_or("a file without a directory")?;
     let cache = if cold { "cold" } else { "warm" };
-    let mut row = Reads { reads: name.into(), cache: cache.into(), ..Reads::default() };
+    let mut row = Reads {
+        reads: name.into(),
+        cache: cache.into(),
+        ..Reads::default()
+    };
     if !cold {
         // once for all runs: they differ by how large the pieces are that the file lies in
         warmth::cool(dir)?;
@@ -67,7 +94,11 @@ fn compare(path: &Path, args: &Overhead, (name, read): (&str, Way), cold: bool) 
     for round in 0..2 * args.rounds {
         // ABBA
         let beside = (round + round / 2) % 2 == 1;
-        let daemon = if beside { Some(Daemon::start(&args.places.anamnesis, dir)?) } else { None };
+        let daemon = if beside {
+            Some(Daemon::start(&args.places.anamnesis, dir)?)
+        } else {
+            None
+        };
         let (mut times, mut worked) = (Vec::new(), 0.0);
         for _ in 0..PASSES {
             if cold {
@@ -79,7 +110,12 @@ fn compare(path: &Path, args: &Overhead, (name, read): (&str, Way), cold: bool) 
             worked += daemon.as_ref().map_or(0.0, Daemon::worked) - before;
         }
         let all: f64 = times.iter().sum();
-        if beside { &mut row.beside } else { &mut row.alone }.push(least(times.into_iter()));
+        if beside {
+            &mut row.beside
+        } else {
+            &mut row.alone
+        }
+        .push(least(times.into_iter()));
         if let Some(daemon) = daemon {
             let events = daemon.events(&args.places.anamnesis)?;
             row.processor.push(worked / all);
@@ -125,7 +161,10 @@ pub fn table(all: &Overheads) -> String {
 }
 
 fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
-    if path.metadata().is_ok_and(|metadata| metadata.len() == bytes) {
+    if path
+        .metadata()
+        .is_ok_and(|metadata| metadata.len() == bytes)
+    {
         return Ok(());
     }
     let mut file = File::create(path)?;
@@ -176,24 +215,40 @@ impl Daemon {
     /// Its counts of events, by their name.
     fn events(&self, anamnesis: &Path) -> Result<impl Fn(&str) -> Result<u64, Failure>, Failure> {
         let pid = self.0.id().to_string();
-        let out = Command::new(anamnesis).args(["ppc", "status", "--json", &pid]).stderr(Stdio::null()).output()?;
+        let out = Command::new(anamnesis)
+            .args(["ppc", "status", "--json", &pid])
+            .stderr(Stdio::null())
+            .output()?;
         let status: Value = serde_json::from_slice(&out.stdout)?;
         let events = status["runtimes"][0]["events"].clone();
-        Ok(move |name: &str| events[name].as_u64().ok_or_else(|| format!("no events {name} in {events}").into()))
+        Ok(move |name: &str| {
+            events[name]
+                .as_u64()
+                .ok_or_else(|| format!("no events {name} in {events}").into())
+        })
     }
 
     /// Seconds of processor time that it has had.
     fn worked(&self) -> f64 {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).into_iter().flatten().flatten();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id()))
+            .into_iter()
+            .flatten()
+            .flatten();
         let of = |text: String| text.split_whitespace().next()?.parse::<f64>().ok();
-        tasks.filter_map(|task| of(std::fs::read_to_string(task.path().join("schedstat")).ok()?)).sum::<f64>() / 1e9
+        tasks
+            .filter_map(|task| of(std::fs::read_to_string(task.path().join("schedstat")).ok()?))
+            .sum::<f64>()
+            / 1e9
     }
 
     /// Bytes of memory that are the runtime's.
     fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        peak.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+        peak.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+            .unwrap_or(0)
+            * 1024
     }
 }
 

@@ -38,11 +38,30 @@ pub fn least(values: impl Iterator<Item = f64>) -> f64 {
 /// Cells of a scene, in the order of loaders and variants.
 pub fn cells<'r>(all: &'r [Evaluation], scene: &str) -> Vec<Cell<'r>> {
     let mut by: BTreeMap<(usize, usize), Cell<'r>> = BTreeMap::new();
-    let loaders: Vec<_> = SCENES.iter().find(|known| known.name == scene).map_or(&[][..], |scene| scene.loaders).into();
-    for run in all.iter().flat_map(|of| &of.loads).filter(|run| run.scene == scene) {
-        let Some(loader) = loaders.iter().position(|loader| *loader == run.loader) else { continue };
-        let Some(variant) = VARIANTS.iter().position(|variant| variant.name == run.variant) else { continue };
-        let cell = Cell { loader: &run.loader, variant: VARIANTS[variant].name, runs: Vec::new() };
+    let loaders: Vec<_> = SCENES
+        .iter()
+        .find(|known| known.name == scene)
+        .map_or(&[][..], |scene| scene.loaders)
+        .into();
+    for run in all
+        .iter()
+        .flat_map(|of| &of.loads)
+        .filter(|run| run.scene == scene)
+    {
+        let Some(loader) = loaders.iter().position(|loader| *loader == run.loader) else {
+            continue;
+        };
+        let Some(variant) = VARIANTS
+            .iter()
+            .position(|variant| variant.name == run.variant)
+        else {
+            continue;
+        };
+        let cell = Cell {
+            loader: &run.loader,
+            variant: VARIANTS[variant].name,
+            runs: Vec::new(),
+        };
         by.entry((loader, variant)).or_insert(cell).runs.push(run);
     }
     by.into_values().collect()
@@ -50,8 +69,12 @@ pub fn cells<'r>(all: &'r [Evaluation], scene: &str) -> Vec<Cell<'r>> {
 
 /// Where and when the runs were that a table is of, one line for each evaluation.
 fn origins(all: &[Evaluation], is_of: impl Fn(&Run) -> bool) -> String {
-    let of = all.iter().filter(|evaluation| evaluation.loads.iter().any(&is_of));
-    let mut lines: Vec<String> = of.map(|evaluation| results::line(evaluation.run.as_ref())).collect();
+    let of = all
+        .iter()
+        .filter(|evaluation| evaluation.loads.iter().any(&is_of));
+    let mut lines: Vec<String> = of
+        .map(|evaluation| results::line(evaluation.run.as_ref()))
+        .collect();
     lines.dedup();
     lines.join("\n") + "\n\n"
 }
@@ -63,12 +86,15 @@ pub fn scene(all: &[Evaluation], scene: &Scene) -> Option<String> {
     if cells.is_empty() {
         return None;
     }
-    let mut text = origins(all, |run| run.scene == scene.name && run.variant != RECORDED);
+    let mut text = origins(all, |run| {
+        run.scene == scene.name && run.variant != RECORDED
+    });
     text += "| loader | variant | load, s | least | ÷ Native | of the possible gain | start to end, s | from the device, GB \
              | peak memory, GB | n |\n|---|---|---|---|---|---|---|---|---|---|\n";
     for cell in &cells {
         let load = cell.median(|run| run.load);
-        let ratio = against(&cells, cell, "Native").map_or("–".into(), |ratio| format!("{ratio:.2}"));
+        let ratio =
+            against(&cells, cell, "Native").map_or("–".into(), |ratio| format!("{ratio:.2}"));
         let gain = gain(&cells, cell).filter(|_| scene.memory.is_none());
         let gain = gain.map_or("–".into(), |gain| format!("{gain:.0} %"));
         let _ = writeln!(
@@ -88,13 +114,18 @@ pub fn scene(all: &[Evaluation], scene: &Scene) -> Option<String> {
 
 /// A cell's load against that of another variant by the same loader.
 fn against(cells: &[Cell<'_>], cell: &Cell<'_>, variant: &str) -> Option<f64> {
-    let other = cells.iter().find(|other| other.loader == cell.loader && other.variant == variant)?;
+    let other = cells
+        .iter()
+        .find(|other| other.loader == cell.loader && other.variant == variant)?;
     Some(cell.median(|run| run.load) / other.median(|run| run.load))
 }
 
 /// Of what lies between Native and PreCache, the percentage that is gained.
 fn gain(cells: &[Cell<'_>], cell: &Cell<'_>) -> Option<f64> {
-    let (native, floor) = (against(cells, cell, "Native")?.recip(), against(cells, cell, "PreCache")?.recip());
+    let (native, floor) = (
+        against(cells, cell, "Native")?.recip(),
+        against(cells, cell, "PreCache")?.recip(),
+    );
     // both in loads of this cell
     (native > floor).then(|| 100.0 * (native - 1.0) / (native - floor))
 }
@@ -127,13 +158,21 @@ pub fn bars(all: &[Evaluation]) -> Option<String> {
     for (name, bar) in BARS {
         let cells = cells(all, name);
         let of = |loader: &str| {
-            let maio = cells.iter().find(|cell| cell.loader == loader && cell.variant == "MAIO")?;
+            let maio = cells
+                .iter()
+                .find(|cell| cell.loader == loader && cell.variant == "MAIO")?;
             match bar {
-                Bar::Load(variant, most) => against(&cells, maio, variant).map(|r| (format!("{r:.2}"), r <= *most)),
-                Bar::Gain(least) => gain(&cells, maio).map(|gain| (format!("{gain:.0} %"), gain >= *least)),
+                Bar::Load(variant, most) => {
+                    against(&cells, maio, variant).map(|r| (format!("{r:.2}"), r <= *most))
+                }
+                Bar::Gain(least) => {
+                    gain(&cells, maio).map(|gain| (format!("{gain:.0} %"), gain >= *least))
+                }
             }
         };
-        let (Some((mmap, first)), Some((pread, second))) = (of("mmap"), of("pread")) else { continue };
+        let (Some((mmap, first)), Some((pread, second))) = (of("mmap"), of("pread")) else {
+            continue;
+        };
         let bar = match bar {
             Bar::Load(variant, most) => format!("MAIO ÷ {variant} ≤ {most:.2}"),
             Bar::Gain(least) => format!("MAIO, of the possible gain ≥ {least:.0} %"),
@@ -151,7 +190,9 @@ pub fn recorded(all: &[Evaluation]) -> Option<String> {
     for scene in SCENES {
         let cells = cells(all, scene.name);
         for recorded in cells.iter().filter(|cell| cell.variant == RECORDED) {
-            let native = cells.iter().find(|cell| cell.loader == recorded.loader && cell.variant == "Native");
+            let native = cells
+                .iter()
+                .find(|cell| cell.loader == recorded.loader && cell.variant == "Native");
             let Some(native) = native else { continue };
             let of = |cell: &Cell<'_>| (cell.median(|run| run.start), cell.least(|run| run.start));
             let ((alone, least_alone), (beside, least)) = (of(native), of(recorded));

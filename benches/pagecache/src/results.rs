@@ -66,11 +66,17 @@ pub fn write<T: Serialize>(path: &Path, results: &T) -> Result<(), Failure> {
 
 /// One line for people.
 pub fn line(origin: Option<&Origin>) -> String {
-    origin.map_or("When, of which commit and on which machine: not noted.".to_owned(), |run| format!("{}.", run.line()))
+    origin.map_or(
+        "When, of which commit and on which machine: not noted.".to_owned(),
+        |run| format!("{}.", run.line()),
+    )
 }
 
 /// The root of the repository that this program was built in.
 fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).expect("it is benches/pagecache").to_owned()
+    here.ancestors()
+        .nth(2)
+        .expect("it is benches/pagecache")
+        .to_owned()
 }

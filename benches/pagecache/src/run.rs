@@ -55,10 +55,21 @@ pub struct Setting<'a> {
 
 /// Runs a load once; gives it and the sum over what was loaded.
 pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Run, u64), Failure> {
-    let Setting { args, scene, loader, model, nbytes, device, .. } = setting;
+    let Setting {
+        args,
+        scene,
+        loader,
+        model,
+        nbytes,
+        device,
+        ..
+    } = setting;
     let limit = scene.memory.map(|share| (*nbytes as f64 * share) as u64);
     let group = Group::new(limit, scene.throttle.map(|rate| (&*device.number, rate)))?;
-    let _read_ahead = scene.read_ahead.map(|kilobytes| device.read_ahead(kilobytes)).transpose()?;
+    let _read_ahead = scene
+        .read_ahead
+        .map(|kilobytes| device.read_ahead(kilobytes))
+        .transpose()?;
     warmth::cool(model)?;
     warmth::heat(usize::try_from(nbytes + nbytes / 4)?);
     if matches!(variant.policy, Policy::Cached) {
@@ -82,17 +93,30 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
         }
         Policy::Recorded => {
             let out = recording.display();
-            let record = format!("{anamnesis} record --overwrite -o {out} --dir {dir} --workers env:LOCAL_RANK");
-            format!("{} && exec {record} -- sh -c '{loaders}' 2>/dev/null", group.enter())
+            let record = format!(
+                "{anamnesis} record --overwrite -o {out} --dir {dir} --workers env:LOCAL_RANK"
+            );
+            format!(
+                "{} && exec {record} -- sh -c '{loaders}' 2>/dev/null",
+                group.enter()
+            )
         }
     };
     let sampler = device.sampled();
     let begun = clock::now();
-    let out = Command::new("sh").arg("-c").arg(&line).stderr(Stdio::inherit()).output()?;
+    let out = Command::new("sh")
+        .arg("-c")
+        .arg(&line)
+        .stderr(Stdio::inherit())
+        .output()?;
     let samples = sampler.end();
     std::fs::remove_dir_all(&meet)?;
     if !out.status.success() {
-        return Err(format!("{} of {loader} ended with {}: {line}", variant.name, out.status).into());
+        return Err(format!(
+            "{} of {loader} ended with {}: {line}",
+            variant.name, out.status
+        )
+        .into());
     }
     let workers: Vec<Worker> = String::from_utf8(out.stdout)?
         .lines()
@@ -101,13 +125,21 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
         .collect::<Result<_, _>>()
         .map_err(|e| format!("{} of {loader}: {e}", variant.name))?;
     if workers.len() != scene.workers as usize {
-        return Err(format!("{} workers of {} told their times", workers.len(), scene.workers).into());
+        return Err(format!(
+            "{} workers of {} told their times",
+            workers.len(),
+            scene.workers
+        )
+        .into());
     }
     let covered = match variant.policy {
         Policy::Recorded => Some(covered(setting, &recording)?),
         _ => None,
     };
-    let ready = workers.iter().map(|worker| worker.ready).fold(f64::INFINITY, f64::min);
+    let ready = workers
+        .iter()
+        .map(|worker| worker.ready)
+        .fold(f64::INFINITY, f64::min);
     let done = workers.iter().map(|worker| worker.done).fold(0.0, f64::max);
     let run = Run {
         scene: scene.name.into(),
@@ -121,22 +153,39 @@ pub fn run(setting: &Setting<'_>, variant: &Variant, round: usize) -> Result<(Ru
         peak_memory: group.peak(),
         major_faults: workers.iter().map(|worker| worker.major_faults).sum(),
         covered,
-        samples: samples.into_iter().map(|(at, bytes)| (at - begun, bytes)).collect(),
+        samples: samples
+            .into_iter()
+            .map(|(at, bytes)| (at - begun, bytes))
+            .collect(),
     };
-    Ok((run, workers.iter().fold(0, |sum, worker| sum ^ worker.checksum)))
+    Ok((
+        run,
+        workers.iter().fold(0, |sum, worker| sum ^ worker.checksum),
+    ))
 }
 
 /// How much of what the predicted template reads a recording reads too.
 fn covered(setting: &Setting<'_>, recording: &Path) -> Result<f64, Failure> {
     let mut command = Command::new(&setting.args.places.anamnesis);
-    let out = command.args(["template", "coverage", "--json"]).args([recording, setting.template]).output()?;
+    let out = command
+        .args(["template", "coverage", "--json"])
+        .args([recording, setting.template])
+        .output()?;
     let document: serde_json::Value = serde_json::from_slice(&out.stdout)?;
-    document["share"].as_f64().ok_or_else(|| format!("no share in {document}").into())
+    document["share"]
+        .as_f64()
+        .ok_or_else(|| format!("no share in {document}").into())
 }
 
 /// The loaders of all workers, side by side, which meet in this directory when they are ready.
 fn commands(setting: &Setting<'_>, meet: &Path) -> String {
-    let Setting { args, scene, loader, model, .. } = setting;
+    let Setting {
+        args,
+        scene,
+        loader,
+        model,
+        ..
+    } = setting;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/loader.py");
     let one = |rank: u32| {
         format!(
@@ -150,6 +199,11 @@ fn commands(setting: &Setting<'_>, meet: &Path) -> String {
     };
     match scene.workers {
         1 => format!("exec env {}", one(0)),
-        workers => (0..workers).map(|rank| format!("{} & ", one(rank))).collect::<String>() + "wait",
+        workers => {
+            (0..workers)
+                .map(|rank| format!("{} & ", one(rank)))
+                .collect::<String>()
+                + "wait"
+        }
     }
 }

@@ -14,15 +14,64 @@ pub struct Scene {
 }
 
 pub const SCENES: &[Scene] = &[
-    Scene { name: "sufficient", memory: None, throttle: None, read_ahead: None, workers: 1, loaders: ALL },
-    Scene { name: "sufficient, 1 GB/s", memory: None, throttle: GB, read_ahead: None, workers: 1, loaders: ALL },
-    Scene { name: "limited", memory: HALF, throttle: None, read_ahead: None, workers: 1, loaders: FILES },
-    Scene { name: "limited, 1 GB/s", memory: HALF, throttle: GB, read_ahead: None, workers: 1, loaders: FILES },
+    Scene {
+        name: "sufficient",
+        memory: None,
+        throttle: None,
+        read_ahead: None,
+        workers: 1,
+        loaders: ALL,
+    },
+    Scene {
+        name: "sufficient, 1 GB/s",
+        memory: None,
+        throttle: GB,
+        read_ahead: None,
+        workers: 1,
+        loaders: ALL,
+    },
+    Scene {
+        name: "limited",
+        memory: HALF,
+        throttle: None,
+        read_ahead: None,
+        workers: 1,
+        loaders: FILES,
+    },
+    Scene {
+        name: "limited, 1 GB/s",
+        memory: HALF,
+        throttle: GB,
+        read_ahead: None,
+        workers: 1,
+        loaders: FILES,
+    },
     // as Linux has it where nobody changed it
-    Scene { name: "limited, 128 KiB", memory: HALF, throttle: None, read_ahead: Some(128), workers: 1, loaders: FILES },
+    Scene {
+        name: "limited, 128 KiB",
+        memory: HALF,
+        throttle: None,
+        read_ahead: Some(128),
+        workers: 1,
+        loaders: FILES,
+    },
     // what makes native loading slow in the paper: small read-ahead, several workers with slices of each tensor
-    Scene { name: "paper", memory: None, throttle: None, read_ahead: Some(128), workers: 4, loaders: FILES },
-    Scene { name: "paper, limited", memory: HALF, throttle: None, read_ahead: Some(128), workers: 4, loaders: FILES },
+    Scene {
+        name: "paper",
+        memory: None,
+        throttle: None,
+        read_ahead: Some(128),
+        workers: 4,
+        loaders: FILES,
+    },
+    Scene {
+        name: "paper, limited",
+        memory: HALF,
+        throttle: None,
+        read_ahead: Some(128),
+        workers: 4,
+        loaders: FILES,
+    },
 ];
 
 const ALL: &[&str] = &["mmap", "pread", "torch", "ours"];
@@ -54,12 +103,32 @@ pub enum Policy {
 pub const RECORDED: &str = "Recorded";
 
 pub const VARIANTS: &[Variant] = &[
-    Variant { name: "Native", policy: Policy::Native, limited_only: false },
+    Variant {
+        name: "Native",
+        policy: Policy::Native,
+        limited_only: false,
+    },
     // as the paper has it: everything at the first miss, whatever memory there is
-    Variant { name: "EagerLoad", policy: Policy::Ppc("eager --threshold off"), limited_only: false },
-    Variant { name: "PreCache", policy: Policy::Cached, limited_only: false },
-    Variant { name: "MAIO", policy: Policy::Ppc("maio:{template},start=no"), limited_only: false },
-    Variant { name: "MAIO from time zero", policy: Policy::Ppc("maio:{template}"), limited_only: false },
+    Variant {
+        name: "EagerLoad",
+        policy: Policy::Ppc("eager --threshold off"),
+        limited_only: false,
+    },
+    Variant {
+        name: "PreCache",
+        policy: Policy::Cached,
+        limited_only: false,
+    },
+    Variant {
+        name: "MAIO",
+        policy: Policy::Ppc("maio:{template},start=no"),
+        limited_only: false,
+    },
+    Variant {
+        name: "MAIO from time zero",
+        policy: Policy::Ppc("maio:{template}"),
+        limited_only: false,
+    },
     Variant {
         name: "MAIO without eviction",
         policy: Policy::Ppc("maio:{template},start=no,evict=no"),
@@ -70,6 +139,14 @@ pub const VARIANTS: &[Variant] = &[
         policy: Policy::Ppc("maio:{template},start=no,prefetch=no"),
         limited_only: true,
     },
-    Variant { name: "MAIO, misses only", policy: Policy::Ppc("maio:{template},start=no,touch=no"), limited_only: true },
-    Variant { name: RECORDED, policy: Policy::Recorded, limited_only: false },
+    Variant {
+        name: "MAIO, misses only",
+        policy: Policy::Ppc("maio:{template},start=no,touch=no"),
+        limited_only: true,
+    },
+    Variant {
+        name: RECORDED,
+        policy: Policy::Recorded,
+        limited_only: false,
+    },
 ];

@@ -8,7 +8,9 @@ use crate::Failure;
 
 /// The files of a directory, by name.
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let mut files: Vec<_> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_, Failure>>()?;
+    let mut files: Vec<_> = fs::read_dir(dir)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_, Failure>>()?;
     files.sort();
     Ok(files)
 }

@@ -31,11 +31,22 @@ pub struct Usage {
 pub fn run(command: &mut Command, watched: bool) -> Result<Usage, String> {
     let began = Instant::now();
     // a panic's last words are why, not where
-    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("RUST_BACKTRACE", "0");
+    let command = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .env("RUST_BACKTRACE", "0");
     // its name, not where it is: reasons are kept with the results
-    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let program = Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let mut child = command.spawn().map_err(|e| format!("{program}: {e}"))?;
-    let (out, err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+    let (out, err) = (
+        child.stdout.take().expect("piped"),
+        child.stderr.take().expect("piped"),
+    );
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = watched.then(|| scope.spawn(|| watch(child.id(), &ended)));
@@ -44,11 +55,15 @@ pub fn run(command: &mut Command, watched: bool) -> Result<Usage, String> {
         let (usage, succeeded) = wait(child.id())?;
         let wall = began.elapsed();
         ended.store(true, Ordering::Relaxed);
-        let (anonymous, of_files) = watcher.map_or((0, 0), |watcher| watcher.join().expect("it only reads"));
+        let (anonymous, of_files) =
+            watcher.map_or((0, 0), |watcher| watcher.join().expect("it only reads"));
         let complaint = complaint.join().expect("it only reads");
         if !succeeded {
             let text = String::from_utf8_lossy(&complaint);
-            let last = text.lines().map(str::trim).rfind(|line| !line.is_empty() && !line.starts_with("note:"));
+            let last = text
+                .lines()
+                .map(str::trim)
+                .rfind(|line| !line.is_empty() && !line.starts_with("note:"));
             return Err(last.unwrap_or("it failed without a word").to_owned());
         }
         let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
@@ -79,7 +94,11 @@ fn wait(pid: u32) -> Result<(libc::rusage, bool), String> {
     let reaped = unsafe { libc::wait4(pid as libc::pid_t, &mut status, 0, usage.as_mut_ptr()) };
     // SAFETY: all zeros is a `rusage`, whether or not the call wrote one
     let usage = unsafe { usage.assume_init() };
-    if reaped == pid as libc::pid_t { Ok((usage, status == 0)) } else { Err("it cannot be waited for".to_owned()) }
+    if reaped == pid as libc::pid_t {
+        Ok((usage, status == 0))
+    } else {
+        Err("it cannot be waited for".to_owned())
+    }
 }
 
 /// Peaks of `RssAnon` and `RssFile` until the process has ended.
@@ -97,7 +116,8 @@ fn watch(pid: u32, ended: &AtomicBool) -> (u64, u64) {
 
 fn field(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -107,7 +127,14 @@ mod tests {
     #[test]
     fn a_child_that_fails_says_why() {
         let mut shell = Command::new("sh");
-        assert_eq!(run(shell.args(["-c", "echo one >&2; echo why >&2; exit 3"]), false).unwrap_err(), "why");
+        assert_eq!(
+            run(
+                shell.args(["-c", "echo one >&2; echo why >&2; exit 3"]),
+                false
+            )
+            .unwrap_err(),
+            "why"
+        );
         let usage = run(Command::new("sh").args(["-c", "echo out"]), true).unwrap();
         assert_eq!(usage.said, b"out\n");
         assert!(usage.peak_rss > 0 && usage.minor_faults > 0);

@@ -25,18 +25,52 @@ pub struct Experiment {
 }
 
 static EXPERIMENTS: &[Experiment] = &[
-    Experiment { name: "npz-zeroing", minutes: 1.5, jobs: npz::jobs, one: npz::one },
-    Experiment { name: "fp8-chunks", minutes: 1.0, jobs: fp8::jobs, one: fp8::one },
-    Experiment { name: "gguf-output", minutes: 3.0, jobs: gguf_output::jobs, one: gguf_output::one },
-    Experiment { name: "parse-read-or-map", minutes: 1.5, jobs: parse::jobs, one: parse::one },
-    Experiment { name: "gguf-by-reader", minutes: 6.0, jobs: gguf_reader::jobs, one: gguf_reader::one },
-    Experiment { name: "pth-by-reader", minutes: 8.0, jobs: pth::jobs, one: pth::one },
+    Experiment {
+        name: "npz-zeroing",
+        minutes: 1.5,
+        jobs: npz::jobs,
+        one: npz::one,
+    },
+    Experiment {
+        name: "fp8-chunks",
+        minutes: 1.0,
+        jobs: fp8::jobs,
+        one: fp8::one,
+    },
+    Experiment {
+        name: "gguf-output",
+        minutes: 3.0,
+        jobs: gguf_output::jobs,
+        one: gguf_output::one,
+    },
+    Experiment {
+        name: "parse-read-or-map",
+        minutes: 1.5,
+        jobs: parse::jobs,
+        one: parse::one,
+    },
+    Experiment {
+        name: "gguf-by-reader",
+        minutes: 6.0,
+        jobs: gguf_reader::jobs,
+        one: gguf_reader::one,
+    },
+    Experiment {
+        name: "pth-by-reader",
+        minutes: 8.0,
+        jobs: pth::jobs,
+        one: pth::one,
+    },
 ];
 
 /// `peers experiments [NAME…] [--render] [OPTION…]`.
 pub fn command(args: &[&str]) -> ExitCode {
     let rendered = args.contains(&"--render");
-    let rest: Vec<&str> = args.iter().copied().filter(|arg| *arg != "--render").collect();
+    let rest: Vec<&str> = args
+        .iter()
+        .copied()
+        .filter(|arg| *arg != "--render")
+        .collect();
     let options = match Options::parse(&rest) {
         Ok(options) => options,
         Err(wrong) => {
@@ -44,25 +78,48 @@ pub fn command(args: &[&str]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some(unknown) = options.words.iter().find(|word| !EXPERIMENTS.iter().any(|e| e.name == *word)) {
-        let known: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+    if let Some(unknown) = options
+        .words
+        .iter()
+        .find(|word| !EXPERIMENTS.iter().any(|e| e.name == *word))
+    {
+        let known: Vec<&str> = EXPERIMENTS
+            .iter()
+            .map(|experiment| experiment.name)
+            .collect();
         eprintln!("no experiment {unknown:?}; there are {}", known.join(", "));
         return ExitCode::from(2);
     }
     let names = (!options.words.is_empty()).then_some(&options.words[..]);
-    if rendered { render(names) } else { run(&options, names) }
+    if rendered {
+        render(names)
+    } else {
+        run(&options, names)
+    }
 }
 
 fn chosen(names: Option<&[String]>) -> impl Iterator<Item = &'static Experiment> {
-    EXPERIMENTS.iter().filter(move |e| names.is_none_or(|names| names.iter().any(|name| name == e.name)))
+    EXPERIMENTS
+        .iter()
+        .filter(move |e| names.is_none_or(|names| names.iter().any(|name| name == e.name)))
 }
 
 /// All of them, or those that are named.
 pub fn run(options: &Options, names: Option<&[String]>) -> ExitCode {
-    let notes = if options.as_built { Vec::new() } else { report::python::prepare(options) };
+    let notes = if options.as_built {
+        Vec::new()
+    } else {
+        report::python::prepare(options)
+    };
     for experiment in chosen(names) {
         let name = section(experiment.name);
-        report::measure(options, &name, (experiment.jobs)(options), experiment.minutes, &notes);
+        report::measure(
+            options,
+            &name,
+            (experiment.jobs)(options),
+            experiment.minutes,
+            &notes,
+        );
     }
     ExitCode::SUCCESS
 }
@@ -72,7 +129,11 @@ fn render(names: Option<&[String]>) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for experiment in chosen(names) {
         match results::read(&section(experiment.name)) {
-            Ok(found) => println!("## {}\n\n{}", experiment.name, markdown::section(&found, None)),
+            Ok(found) => println!(
+                "## {}\n\n{}",
+                experiment.name,
+                markdown::section(&found, None)
+            ),
             Err(why) => {
                 eprintln!("{why}");
                 code = ExitCode::FAILURE;
@@ -84,7 +145,9 @@ fn render(names: Option<&[String]>) -> ExitCode {
 
 /// What one process of a variant does.
 pub fn one(name: &str, variant: &str, args: &[&str]) -> ExitCode {
-    let experiment = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
+    let experiment = EXPERIMENTS
+        .iter()
+        .find(|experiment| experiment.name == name);
     match experiment.and_then(|experiment| (experiment.one)(variant, args)) {
         Some(()) => ExitCode::SUCCESS,
         None => ExitCode::from(2),
@@ -104,7 +167,12 @@ fn case(experiment: &str, name: &str, variants: &[&str], args: &[&str], read: Re
         Contender::new(variant, &command, read)
     };
     let contenders = variants.iter().map(contender).collect();
-    Case { name: name.to_owned(), contenders, same: Some("sum"), ..Case::default() }
+    Case {
+        name: name.to_owned(),
+        contenders,
+        same: Some("sum"),
+        ..Case::default()
+    }
 }
 
 /// Repeats some work and prints what each time took, as the loads do; the figure is the median of all but the first.

@@ -30,13 +30,18 @@ pub fn compare(args: &[&str]) -> ExitCode {
         }
     };
     if let Some(unknown) = options.words.iter().find(|name| row(name).is_none()) {
-        eprintln!("no type {unknown:?}; there are {}", [names(), large()].concat().join(", "));
+        eprintln!(
+            "no type {unknown:?}; there are {}",
+            [names(), large()].concat().join(", ")
+        );
         return ExitCode::from(2);
     }
     let mut found = Outcome::default();
     for name in names().into_iter().chain(large()) {
         if options.words.is_empty() || options.words.iter().any(|word| word == name) {
-            found.extend(case(name, crate::report::python::interpreter(&options)).run(options.rounds));
+            found.extend(
+                case(name, crate::report::python::interpreter(&options)).run(options.rounds),
+            );
         }
     }
     println!("{}", markdown::outcome(&found));
@@ -49,7 +54,10 @@ pub fn compare(args: &[&str]) -> ExitCode {
 /// All types and schemes, cache-resident.
 pub fn names() -> Vec<&'static str> {
     let large = large();
-    Row::all().map(Row::name).filter(|name| !large.contains(name)).collect()
+    Row::all()
+        .map(Row::name)
+        .filter(|name| !large.contains(name))
+        .collect()
 }
 
 /// Types in the size of a weight.
@@ -64,11 +72,17 @@ pub fn case(name: &str, interpreter: Result<String, String>) -> Case {
     let mut contenders: Vec<Contender> = Vec::new();
     for variant in &variants {
         let program = variant.program.to_str().expect("a printable path");
-        let read = if row.is_fresh(&variant.name) { read_fresh } else { read };
+        let read = if row.is_fresh(&variant.name) {
+            read_fresh
+        } else {
+            read
+        };
         match can(variant, row) {
-            Ok(()) => {
-                contenders.push(Contender::new(&variant.label, &[program, "kernel", &variant.name, row.name()], read))
-            }
+            Ok(()) => contenders.push(Contender::new(
+                &variant.label,
+                &[program, "kernel", &variant.name, row.name()],
+                read,
+            )),
             Err(why) => missing.push((variant.label.clone(), why)),
         }
     }
@@ -77,10 +91,20 @@ pub fn case(name: &str, interpreter: Result<String, String>) -> Case {
         Err(why) => missing.push((python::LABEL.to_owned(), why)),
     }
     let check: Box<dyn Fn() -> Vec<String>> = Box::new({
-        let python = contenders.iter().find(|c| c.variant == python::LABEL).map(|c| c.command.clone());
+        let python = contenders
+            .iter()
+            .find(|c| c.variant == python::LABEL)
+            .map(|c| c.command.clone());
         move || disagreements(row, &variants, python.as_deref())
     });
-    Case { name: name.to_owned(), contenders, missing, limit: Some(COPY), check: Some(check), ..Case::default() }
+    Case {
+        name: name.to_owned(),
+        contenders,
+        missing,
+        limit: Some(COPY),
+        check: Some(check),
+        ..Case::default()
+    }
 }
 
 /// What one process of the comparison does: `time` or `bytes` of a variant.
@@ -99,13 +123,26 @@ fn row(name: &str) -> Option<Row> {
 
 /// Whether a variant decodes a row at all.
 fn can(variant: &Variant, row: Row) -> Result<(), String> {
-    let able = DTYPES.iter().any(|&dtype| !variant::decoders(&variant.name, row, dtype).is_empty());
-    if able { Ok(()) } else { Err("it has no decoder of this".to_owned()) }
+    let able = DTYPES
+        .iter()
+        .any(|&dtype| !variant::decoders(&variant.name, row, dtype).is_empty());
+    if able {
+        Ok(())
+    } else {
+        Err("it has no decoder of this".to_owned())
+    }
 }
 
 fn run(command: &[String]) -> Output {
-    let out = Command::new(&command[0]).args(&command[1..]).output().expect("the variant starts");
-    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    let out = Command::new(&command[0])
+        .args(&command[1..])
+        .output()
+        .expect("the variant starts");
+    assert!(
+        out.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     out
 }
 
@@ -114,16 +151,24 @@ pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
     let text = String::from_utf8_lossy(&usage.said);
     let lines = text.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let &[dtype, ns, elements] = &words[..] else { return None };
+        let &[dtype, ns, elements] = &words[..] else {
+            return None;
+        };
         let more = vec![("elements", elements.parse().ok()?)];
-        Some(Reading { of: dtype.to_owned(), ns: ns.parse().ok()?, more })
+        Some(Reading {
+            of: dtype.to_owned(),
+            ns: ns.parse().ok()?,
+            more,
+        })
     });
     lines.collect()
 }
 
 fn read_fresh(usage: &Usage) -> Option<Vec<Reading>> {
     let mut readings = read(usage)?;
-    readings.iter_mut().for_each(|reading| reading.more.push(("fresh", 1.0)));
+    readings
+        .iter_mut()
+        .for_each(|reading| reading.more.push(("fresh", 1.0)));
     Some(readings)
 }
 
@@ -133,9 +178,14 @@ fn disagreements(row: Row, variants: &[Variant], python: Option<&[String]>) -> V
     for &dtype in DTYPES {
         let decoded = |variant: &Variant| {
             let program = variant.program.to_str().expect("a printable path");
-            run(&[program, "kernel", &variant.name, row.name(), dtype.name()].map(str::to_owned)).stdout
+            run(&[program, "kernel", &variant.name, row.name(), dtype.name()].map(str::to_owned))
+                .stdout
         };
-        let ours = variants.iter().find(|v| v.name == OURS).map(decoded).unwrap_or_default();
+        let ours = variants
+            .iter()
+            .find(|v| v.name == OURS)
+            .map(decoded)
+            .unwrap_or_default();
         let mut compare = |label: &str, other: Vec<u8>| {
             if !other.is_empty() && !ours.is_empty() {
                 let difference = agree::difference(dtype, &ours, &other);

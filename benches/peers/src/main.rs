@@ -52,10 +52,12 @@ fn main() -> ExitCode {
         ["render"] => render::run(),
         ["open", files @ ..] if !files.is_empty() => inspect::open(files),
         ["kernels", types @ ..] => kernels::compare(types),
-        ["builds", types @ ..] => report::show(types, |_, name| kernels::builds::case(name).into_iter().collect()),
-        ["schemes", names @ ..] => {
-            report::show(names, |options, name| schemes::case(name, options.small).into_iter().collect())
-        }
+        ["builds", types @ ..] => report::show(types, |_, name| {
+            kernels::builds::case(name).into_iter().collect()
+        }),
+        ["schemes", names @ ..] => report::show(names, |options, name| {
+            schemes::case(name, options.small).into_iter().collect()
+        }),
         ["remember", args @ ..] => remember::compare(args),
         ["load", args @ ..] if !args.is_empty() => load::compare(args),
         ["dequantise", files @ ..] if !files.is_empty() => load::dequantise(files),

@@ -19,7 +19,10 @@ pub struct Spec {
 
 impl Spec {
     fn new(name: impl Into<String>, shape: &[u64]) -> Self {
-        Self { name: name.into(), shape: shape.to_vec() }
+        Self {
+            name: name.into(),
+            shape: shape.to_vec(),
+        }
     }
 
     fn elements(&self) -> u64 {
@@ -29,16 +32,27 @@ impl Spec {
 
 /// Names and shapes like GPT-2's: 149 tensors, 428 MB; small ones are of a hundredth.
 fn transformer(small: bool) -> Vec<Spec> {
-    if small { layers(64, 1024) } else { layers(768, 27_648) }
+    if small {
+        layers(64, 1024)
+    } else {
+        layers(768, 27_648)
+    }
 }
 
 /// As many tensors, 4.06 GB.
 fn large(small: bool) -> Vec<Spec> {
-    if small { layers(192, 1024) } else { layers(2560, 27_648) }
+    if small {
+        layers(192, 1024)
+    } else {
+        layers(2560, 27_648)
+    }
 }
 
 fn layers(width: u64, vocabulary: u64) -> Vec<Spec> {
-    let mut all = vec![Spec::new("wte.weight", &[vocabulary, width]), Spec::new("wpe.weight", &[1024, width])];
+    let mut all = vec![
+        Spec::new("wte.weight", &[vocabulary, width]),
+        Spec::new("wpe.weight", &[1024, width]),
+    ];
     for layer in 0..12 {
         let shapes: [(&str, &[u64]); 12] = [
             ("ln_1.weight", &[width]),
@@ -54,9 +68,17 @@ fn layers(width: u64, vocabulary: u64) -> Vec<Spec> {
             ("mlp.c_proj.weight", &[4 * width, width]),
             ("mlp.c_proj.bias", &[width]),
         ];
-        all.extend(shapes.iter().map(|(name, shape)| Spec::new(format!("h.{layer}.{name}"), shape)));
+        all.extend(
+            shapes
+                .iter()
+                .map(|(name, shape)| Spec::new(format!("h.{layer}.{name}"), shape)),
+        );
     }
-    let ends = [Spec::new("ln_f.weight", &[width]), Spec::new("ln_f.bias", &[width]), Spec::new("bias", &[vocabulary])];
+    let ends = [
+        Spec::new("ln_f.weight", &[width]),
+        Spec::new("ln_f.bias", &[width]),
+        Spec::new("bias", &[vocabulary]),
+    ];
     all.extend(ends);
     all
 }
@@ -80,12 +102,20 @@ pub fn file(options: &Options, name: &str) -> Result<String, String> {
     let path = folder.join(name);
     if !path.exists() {
         eprintln!("making {}", path.display());
-        let (small, shown) = (options.small, |e: io::Error| format!("{name} could not be made: {e}"));
+        let (small, shown) = (options.small, |e: io::Error| {
+            format!("{name} could not be made: {e}")
+        });
         match name {
-            "model.safetensors" => whole(&path, |to| safetensors::write(to, &transformer(small))).map_err(shown)?,
-            "large.safetensors" => whole(&path, |to| safetensors::write(to, &large(small))).map_err(shown)?,
+            "model.safetensors" => {
+                whole(&path, |to| safetensors::write(to, &transformer(small))).map_err(shown)?
+            }
+            "large.safetensors" => {
+                whole(&path, |to| safetensors::write(to, &large(small))).map_err(shown)?
+            }
             "model.npz" => whole(&path, |to| npz::write(to, &transformer(small))).map_err(shown)?,
-            "autoencoder.npz" => whole(&path, |to| npz::write(to, &autoencoder(small))).map_err(shown)?,
+            "autoencoder.npz" => {
+                whole(&path, |to| npz::write(to, &autoencoder(small))).map_err(shown)?
+            }
             "model.gguf" => whole(&path, |to| gguf::llama(small).write(to, true)).map_err(shown)?,
             "model.pth" => {
                 let from = file(options, "model.safetensors")?;
@@ -100,11 +130,16 @@ pub fn file(options: &Options, name: &str) -> Result<String, String> {
 }
 
 /// Writes to another name first, so that what has the name is whole.
-pub fn whole(path: &Path, write: impl FnOnce(&mut BufWriter<fs::File>) -> io::Result<()>) -> io::Result<()> {
+pub fn whole(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<fs::File>) -> io::Result<()>,
+) -> io::Result<()> {
     let partial: PathBuf = path.with_extension("partial");
     let mut to = BufWriter::with_capacity(1 << 20, fs::File::create(&partial)?);
     write(&mut to)?;
-    to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    to.into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .sync_all()?;
     fs::rename(partial, path)
 }
 
@@ -153,11 +188,25 @@ mod tests {
         assert_eq!(st, again, "the same bytes each time");
         let mut gg = Vec::new();
         gguf::llama(true).write(&mut gg, true).unwrap();
-        assert!(Checkpoint::from_bytes(gg).unwrap().catalog().tensors().len() > 9);
-        let bytes: u64 = transformer(false).iter().map(|spec| spec.elements() * 4).sum();
+        assert!(
+            Checkpoint::from_bytes(gg)
+                .unwrap()
+                .catalog()
+                .tensors()
+                .len()
+                > 9
+        );
+        let bytes: u64 = transformer(false)
+            .iter()
+            .map(|spec| spec.elements() * 4)
+            .sum();
         assert!((420_000_000..440_000_000).contains(&bytes), "{bytes}");
         let bytes: u64 = large(false).iter().map(|spec| spec.elements() * 4).sum();
         assert!((4_000_000_000..4_100_000_000).contains(&bytes), "{bytes}");
-        assert!((490_000_000..520_000_000).contains(&gguf::llama(false).data()), "{}", gguf::llama(false).data());
+        assert!(
+            (490_000_000..520_000_000).contains(&gguf::llama(false).data()),
+            "{}",
+            gguf::llama(false).data()
+        );
     }
 }

@@ -9,7 +9,12 @@ use crate::child::Usage;
 use crate::report::options::Options;
 use crate::results::markdown;
 
-const SIZES: [(&str, usize); 4] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20)];
+const SIZES: [(&str, usize); 4] = [
+    ("1 KiB", 1 << 10),
+    ("64 KiB", 64 << 10),
+    ("1 MiB", 1 << 20),
+    ("64 MiB", 64 << 20),
+];
 
 /// A buffer that is there and stays: what touching its pages costs by itself.
 const KEPT: &str = "limit: one buffer that is kept";
@@ -50,9 +55,20 @@ pub fn cases() -> Vec<Case> {
     for touch in ["none", "touch"] {
         for threads in ["1", "2"] {
             for (name, len) in SIZES {
-                let threaded = if threads == "1" { "1 thread".to_owned() } else { format!("{threads} threads") };
-                let touched = if touch == "touch" { "pages touched" } else { "untouched" };
-                cases.push(case(&format!("{name}, {threaded}, {touched}"), &["get", &len.to_string(), threads, touch]));
+                let threaded = if threads == "1" {
+                    "1 thread".to_owned()
+                } else {
+                    format!("{threads} threads")
+                };
+                let touched = if touch == "touch" {
+                    "pages touched"
+                } else {
+                    "untouched"
+                };
+                cases.push(case(
+                    &format!("{name}, {threaded}, {touched}"),
+                    &["get", &len.to_string(), threads, touch],
+                ));
             }
         }
     }
@@ -63,18 +79,31 @@ pub fn cases() -> Vec<Case> {
 fn case(name: &str, words: &[&str]) -> Case {
     let me = myself();
     let contender = |variant: &&str| {
-        let command: Vec<&str> = [me.as_str(), "pool-one", variant].into_iter().chain(words.iter().copied()).collect();
+        let command: Vec<&str> = [me.as_str(), "pool-one", variant]
+            .into_iter()
+            .chain(words.iter().copied())
+            .collect();
         Contender::new(variant, &command, read)
     };
     let contenders = VARIANTS.iter().map(contender).collect();
-    Case { name: name.to_owned(), contenders, limit: Some(KEPT), ..Case::default() }
+    Case {
+        name: name.to_owned(),
+        contenders,
+        limit: Some(KEPT),
+        ..Case::default()
+    }
 }
 
 /// Nanoseconds and faults a buffer.
 fn read(usage: &Usage) -> Option<Vec<Reading>> {
     let text = String::from_utf8_lossy(&usage.said);
-    let mut words = text.split_whitespace().map_while(|word| word.parse::<f64>().ok());
-    Some(vec![Reading::new(words.next()?, vec![("faults each", words.next()?)])])
+    let mut words = text
+        .split_whitespace()
+        .map_while(|word| word.parse::<f64>().ok());
+    Some(vec![Reading::new(
+        words.next()?,
+        vec![("faults each", words.next()?)],
+    )])
 }
 
 pub use measured::one;

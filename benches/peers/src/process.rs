@@ -18,7 +18,11 @@ pub fn against_nothing(command: &[&str]) -> ExitCode {
         times.sort_unstable();
         let us = |d: Duration| d.as_nanos() as f64 / 1e3;
         let median = us(times[ROUNDS / 2]);
-        println!("| {name} | {median:.0} µs | {:.0} µs | {:.0} µs |", us(times[0]), us(times[ROUNDS - 1]));
+        println!(
+            "| {name} | {median:.0} µs | {:.0} µs | {:.0} µs |",
+            us(times[0]),
+            us(times[ROUNDS - 1])
+        );
         median
     };
     println!("| process | median of {ROUNDS} | min | max |");
@@ -31,8 +35,15 @@ pub fn against_nothing(command: &[&str]) -> ExitCode {
 
 fn time(program: &str, args: &[&str]) -> Duration {
     let began = Instant::now();
-    let status = Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
     let took = began.elapsed();
-    assert!(status.expect("the command starts").success(), "{program} {args:?}");
+    assert!(
+        status.expect("the command starts").success(),
+        "{program} {args:?}"
+    );
     took
 }

@@ -16,14 +16,23 @@ pub fn run() -> ExitCode {
         let old = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let new = blocks::filled(&old, "results", &mut |marker| {
             // a section, and perhaps the beginning of its cases, or `brief`
-            let (name, prefix) = marker.split_once(' ').map_or((marker, None), |(name, prefix)| (name, Some(prefix)));
-            let up = if path.parent().is_some_and(|folder| folder.ends_with("docs")) { "../" } else { "" };
+            let (name, prefix) = marker
+                .split_once(' ')
+                .map_or((marker, None), |(name, prefix)| (name, Some(prefix)));
+            let up = if path.parent().is_some_and(|folder| folder.ends_with("docs")) {
+                "../"
+            } else {
+                ""
+            };
             let text = block(name, prefix, up);
             let shown = path.file_name().unwrap_or_default().to_string_lossy();
-            text.inspect_err(|why| eprintln!("{shown}: {name}: {why}")).unwrap_or_else(|_| NONE.to_owned())
+            text.inspect_err(|why| eprintln!("{shown}: {name}: {why}"))
+                .unwrap_or_else(|_| NONE.to_owned())
         });
         match new {
-            Ok(new) if new != old => fs::write(&path, new).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+            Ok(new) if new != old => {
+                fs::write(&path, new).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+            }
             Ok(_) => {}
             Err(wrong) => {
                 eprintln!("{}: {wrong}", path.display());
@@ -39,7 +48,9 @@ fn documents() -> Vec<PathBuf> {
     let root = results::repository();
     let docs = fs::read_dir(root.join("docs")).expect("docs is there");
     let docs = docs.filter_map(Result::ok).map(|entry| entry.path());
-    let mut all: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    let mut all: Vec<PathBuf> = docs
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .collect();
     all.push(root.join("README.md"));
     all.sort();
     all
@@ -54,7 +65,10 @@ fn block(name: &str, prefix: Option<&str>, up: &str) -> Result<String, String> {
     let mut text = format!("\n{}\n", markdown::section(&section, prefix));
     for i in 0..plot::titles(&section).len() {
         let file = plot::file(name, i);
-        text = text.replace(&format!("]({file})"), &format!("]({up}benches/results/{file})"));
+        text = text.replace(
+            &format!("]({file})"),
+            &format!("]({up}benches/results/{file})"),
+        );
     }
     // one below the heading that it stands under
     Ok(text.replace("\n### ", "\n#### "))

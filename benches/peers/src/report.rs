@@ -27,23 +27,38 @@ pub fn run(args: &[&str]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some(unknown) = options.words.iter().find(|word| !SECTIONS.iter().any(|s| s.name == *word)) {
+    if let Some(unknown) = options
+        .words
+        .iter()
+        .find(|word| !SECTIONS.iter().any(|s| s.name == *word))
+    {
         let known: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
         eprintln!("no section {unknown:?}; there are {}", known.join(", "));
         return ExitCode::from(2);
     }
     let notes = prepare(&options);
     notes.iter().for_each(|note| eprintln!("{note}"));
-    let chosen = |name: &str| options.words.is_empty() || options.words.iter().any(|word| word == name);
+    let chosen =
+        |name: &str| options.words.is_empty() || options.words.iter().any(|word| word == name);
     // a section alone has the time that it would have among all
     let all: f64 = SECTIONS.iter().map(|section| section.minutes).sum();
     for section in SECTIONS.iter().filter(|section| chosen(section.name)) {
         let minutes = section.minutes * options.minutes / all;
-        measure(&options, section.name, (section.jobs)(&options), minutes, &notes);
+        measure(
+            &options,
+            section.name,
+            (section.jobs)(&options),
+            minutes,
+            &notes,
+        );
     }
     if options.publish {
         let ran = experiments::run(&options, None);
-        return if ran == ExitCode::SUCCESS { render::run() } else { ran };
+        return if ran == ExitCode::SUCCESS {
+            render::run()
+        } else {
+            ran
+        };
     }
     ExitCode::SUCCESS
 }
@@ -68,7 +83,10 @@ enum State {
 /// takes, and so what is left for whom.
 pub fn measure(options: &Options, name: &str, jobs: Vec<Job>, minutes: f64, notes: &[String]) {
     let interpreter = python::interpreter(options).map(std::path::PathBuf::from);
-    let run = Run::now(options.rounds, interpreter.as_deref().map_err(String::as_str));
+    let run = Run::now(
+        options.rounds,
+        interpreter.as_deref().map_err(String::as_str),
+    );
     let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
     let bar = bar(2 * jobs.len() as u64);
     let mut under_way = Vec::new();
@@ -83,10 +101,20 @@ pub fn measure(options: &Options, name: &str, jobs: Vec<Job>, minutes: f64, note
         under_way.push((job.name, state));
         bar.inc(1);
     }
-    let mut found = Outcome { notes: notes.to_vec(), ..Outcome::default() };
+    let mut found = Outcome {
+        notes: notes.to_vec(),
+        ..Outcome::default()
+    };
     while !under_way.is_empty() {
-        let costs: Vec<Duration> = under_way.iter().flat_map(|(_, state)| state.costs()).collect();
-        let rounds = share::rounds(&costs, options.rounds, until.saturating_duration_since(Instant::now()));
+        let costs: Vec<Duration> = under_way
+            .iter()
+            .flat_map(|(_, state)| state.costs())
+            .collect();
+        let rounds = share::rounds(
+            &costs,
+            options.rounds,
+            until.saturating_duration_since(Instant::now()),
+        );
         let (job, state) = under_way.remove(0);
         let of = state.costs().len();
         found.extend(match state {
@@ -103,7 +131,11 @@ pub fn measure(options: &Options, name: &str, jobs: Vec<Job>, minutes: f64, note
     }
     bar.finish_and_clear();
     let took = found.seconds;
-    results::write(&Section { section: name.to_owned(), run, found });
+    results::write(&Section {
+        section: name.to_owned(),
+        run,
+        found,
+    });
     partial::forget(options, name);
     eprintln!("{name}: {took:.0} s, benches/results/{name}.md");
 }
@@ -123,16 +155,26 @@ fn prove(options: &Options, case: sections::Make, name: &str, tick: &dyn Fn(&str
     match case(options) {
         Ok(case) => State::Proved(Box::new(only(case, options).prove(tick))),
         Err(reason) => {
-            let missing = Missing { case: name.to_owned(), variant: "all".to_owned(), reason };
-            State::Done(Outcome { missing: vec![missing], ..Outcome::default() })
+            let missing = Missing {
+                case: name.to_owned(),
+                variant: "all".to_owned(),
+                reason,
+            };
+            State::Done(Outcome {
+                missing: vec![missing],
+                ..Outcome::default()
+            })
         }
     }
 }
 
 /// The contenders that `--only` names.
 fn only(mut case: Case, options: &Options) -> Case {
-    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|part| name.contains(part.as_str()));
-    case.contenders.retain(|contender| wanted(&contender.variant));
+    let wanted = |name: &str| {
+        options.only.is_empty() || options.only.iter().any(|part| name.contains(part.as_str()))
+    };
+    case.contenders
+        .retain(|contender| wanted(&contender.variant));
     case
 }
 
@@ -165,18 +207,34 @@ pub fn show(args: &[&str], cases: impl Fn(&Options, &str) -> Vec<Case>) -> ExitC
 
 /// Builds our command, the peer for this processor and ggml's decoders; says what could not be built.
 fn build() -> Vec<String> {
-    let (root, peers) = (results::repository(), results::repository().join("benches/peers"));
+    let (root, peers) = (
+        results::repository(),
+        results::repository().join("benches/peers"),
+    );
     let mut notes = Vec::new();
     let ours = ["build", "--release", "--locked", "-p", "anamnesis-cli"];
     let jobs = [
-        ("our command", Command::new("cargo").args(ours).current_dir(root).output()),
-        ("the peer for this processor", Command::new("bash").arg(peers.join("native.sh")).output()),
-        ("ggml's decoders", Command::new("bash").arg(peers.join("ggml.sh")).output()),
+        (
+            "our command",
+            Command::new("cargo").args(ours).current_dir(root).output(),
+        ),
+        (
+            "the peer for this processor",
+            Command::new("bash").arg(peers.join("native.sh")).output(),
+        ),
+        (
+            "ggml's decoders",
+            Command::new("bash").arg(peers.join("ggml.sh")).output(),
+        ),
     ];
     for (what, out) in jobs {
         let failed = match out {
             Ok(out) if out.status.success() => continue,
-            Ok(out) => String::from_utf8_lossy(&out.stderr).lines().last().unwrap_or_default().to_owned(),
+            Ok(out) => String::from_utf8_lossy(&out.stderr)
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .to_owned(),
             Err(e) => e.to_string(),
         };
         notes.push(format!("{what} could not be built: {failed}"));
@@ -186,7 +244,9 @@ fn build() -> Vec<String> {
 
 fn bar(jobs: u64) -> ProgressBar {
     let bar = ProgressBar::new(jobs);
-    let style = ProgressStyle::with_template("{bar:24} {pos}/{len}, {elapsed} gone, {eta} left · {wide_msg}");
+    let style = ProgressStyle::with_template(
+        "{bar:24} {pos}/{len}, {elapsed} gone, {eta} left · {wide_msg}",
+    );
     bar.set_style(style.expect("a template of ours"));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar

@@ -122,7 +122,11 @@ pub fn median(values: &mut [f64]) -> f64 {
 /// The root of the repository that this program was built in.
 pub fn repository() -> PathBuf {
     let peers = Path::new(env!("CARGO_MANIFEST_DIR"));
-    peers.ancestors().nth(2).expect("it is benches/peers").to_owned()
+    peers
+        .ancestors()
+        .nth(2)
+        .expect("it is benches/peers")
+        .to_owned()
 }
 
 /// Where results are kept: `benches/results`.
@@ -146,11 +150,19 @@ pub fn write(section: &Section) {
         let text = text.replace(&here, "");
         let path = folder().join(&name);
         let partial = path.with_extension("partial");
-        fs::write(&partial, text).and_then(|()| fs::rename(&partial, &path)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        fs::write(&partial, text)
+            .and_then(|()| fs::rename(&partial, &path))
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
     };
     let name = &section.section;
-    put(format!("{name}.json"), serde_json::to_string_pretty(section).expect("plain data") + "\n");
-    put(format!("{name}.md"), format!("# {name}\n\n{}", markdown::section(section, None)));
+    put(
+        format!("{name}.json"),
+        serde_json::to_string_pretty(section).expect("plain data") + "\n",
+    );
+    put(
+        format!("{name}.md"),
+        format!("# {name}\n\n{}", markdown::section(section, None)),
+    );
     for (i, svg) in plot::plots(section).into_iter().enumerate() {
         put(plot::file(name, i), svg);
     }
@@ -163,7 +175,14 @@ mod tests {
     #[test]
     fn a_row_has_the_middle_and_the_ends() {
         let row = Row::new("c".to_owned(), "ours".to_owned(), vec![3.0, 1.0, 9.0, 4.0]);
-        assert_eq!((row.minimum, row.median, row.maximum, row.n), (1.0, 4.0, 9.0, 4));
-        assert_eq!(row.samples, [3.0, 1.0, 9.0, 4.0], "in the order in which they came");
+        assert_eq!(
+            (row.minimum, row.median, row.maximum, row.n),
+            (1.0, 4.0, 9.0, 4)
+        );
+        assert_eq!(
+            row.samples,
+            [3.0, 1.0, 9.0, 4.0],
+            "in the order in which they came"
+        );
     }
 }

@@ -30,7 +30,10 @@ struct Stored {
 
 pub fn names() -> Vec<&'static str> {
     // as small as they can be: only their names are wanted
-    [COPY].into_iter().chain(all(128).iter().map(|stored| stored.name)).collect()
+    [COPY]
+        .into_iter()
+        .chain(all(128).iter().map(|stored| stored.name))
+        .collect()
 }
 
 /// A scheme to every output; none by another name.
@@ -39,12 +42,18 @@ pub fn case(name: &str, small: bool) -> Option<alternate::Case> {
     let (me, side) = (myself(), if small { SMALL } else { SIDE }.to_string());
     let variant = if name == COPY { COPY } else { "ours" };
     let contender = Contender::new(variant, &[&me, "scheme", name, &side], kernels::read);
-    Some(alternate::Case { name: name.to_owned(), contenders: vec![contender], ..alternate::Case::default() })
+    Some(alternate::Case {
+        name: name.to_owned(),
+        contenders: vec![contender],
+        ..alternate::Case::default()
+    })
 }
 
 /// What a process does: a line for each output, its dtype, nanoseconds of the best call, and how many elements that are.
 pub fn one(name: &str, side: &str) -> ExitCode {
-    let Ok(side) = side.parse::<usize>() else { return ExitCode::from(2) };
+    let Ok(side) = side.parse::<usize>() else {
+        return ExitCode::from(2);
+    };
     let stored = all(side).into_iter().find(|stored| stored.name == name);
     if stored.is_none() && name != COPY {
         return ExitCode::from(2);
@@ -65,14 +74,19 @@ pub fn one(name: &str, side: &str) -> ExitCode {
 }
 
 fn decoded(stored: &Stored, side: usize, dtype: Dtype, out: &mut [u8]) -> u128 {
-    let tensors =
-        stored.tensors.iter().map(|(name, dtype, shape, bytes)| (*name, dtype.name(), shape.clone(), &**bytes));
+    let tensors = stored
+        .tensors
+        .iter()
+        .map(|(name, dtype, shape, bytes)| (*name, dtype.name(), shape.clone(), &**bytes));
     let checkpoint = checkpoint(&tensors.collect::<Vec<_>>());
     let config = QuantConfig::from_json(stored.config.as_bytes()).expect("JSON");
     let ours = remember(&checkpoint).config(config).dtype(dtype).threads(1);
     let weight = ours.plan().expect("a plan").jobs.swap_remove(0).output;
     assert_eq!(weight.shape[..], [side as u64; 2], "{}", stored.name);
-    best(|| ours.tensor_into(&weight.name, black_box(out)).expect("it decodes"))
+    best(|| {
+        ours.tensor_into(&weight.name, black_box(out))
+            .expect("it decodes")
+    })
 }
 
 /// Nanoseconds of the best call.
@@ -91,7 +105,9 @@ fn all(n: usize) -> Vec<Stored> {
     // random, but for what would be NaN in E4M3
     let mut codes = |count: usize| -> Vec<u8> {
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let byte = state.to_be_bytes()[0];
             if byte & 0x7f == 0x7f { 0 } else { byte }
         };
@@ -103,13 +119,25 @@ fn all(n: usize) -> Vec<Stored> {
     let packed = |words: [usize; 2], zeros: [usize; 2], codes: &mut dyn FnMut(usize) -> Vec<u8>| {
         vec![
             ("w.qweight", Dtype::I32, words.to_vec(), codes(n * n / 2)),
-            ("w.qzeros", Dtype::I32, zeros.to_vec(), codes(n / 128 * n / 2)),
-            ("w.scales", Dtype::F16, vec![n / 128, n], halves(n / 128 * n)),
+            (
+                "w.qzeros",
+                Dtype::I32,
+                zeros.to_vec(),
+                codes(n / 128 * n / 2),
+            ),
+            (
+                "w.scales",
+                Dtype::F16,
+                vec![n / 128, n],
+                halves(n / 128 * n),
+            ),
         ]
     };
     let mut acted = packed([n / 8, n], [n / 128, n / 8], &mut codes);
     let groups = n as u32 / 128;
-    let order = (0..n as u32).flat_map(|i| ((i.wrapping_mul(2_654_435_761) >> 27) % groups).to_le_bytes()).collect();
+    let order = (0..n as u32)
+        .flat_map(|i| ((i.wrapping_mul(2_654_435_761) >> 27) % groups).to_le_bytes())
+        .collect();
     acted.push(("w.g_idx", Dtype::I32, vec![n], order));
     let fp8 = |shape: &[usize], codes: &mut dyn FnMut(usize) -> Vec<u8>| {
         let scales = singles(shape.iter().product());
@@ -118,15 +146,38 @@ fn all(n: usize) -> Vec<Stored> {
             ("w.weight_scale", Dtype::F32, shape.to_vec(), scales),
         ]
     };
-    let table: Vec<u8> = (0..16u8).flat_map(|i| ((f32::from(i) - 7.5) / 7.5).to_le_bytes()).collect();
+    let table: Vec<u8> = (0..16u8)
+        .flat_map(|i| ((f32::from(i) - 7.5) / 7.5).to_le_bytes())
+        .collect();
     let state_of =
-        format!(r#"{{"quant_type":"nf4","blocksize":64,"dtype":"bfloat16","shape":[{n},{n}]}}"#).into_bytes();
+        format!(r#"{{"quant_type":"nf4","blocksize":64,"dtype":"bfloat16","shape":[{n},{n}]}}"#)
+            .into_bytes();
     vec![
-        Stored { name: "fp8 block", config: "{}", tensors: fp8(&[n / 128, n / 128], &mut codes) },
-        Stored { name: "fp8 tensor", config: "{}", tensors: fp8(&[1], &mut codes) },
-        Stored { name: "fp8 channel", config: "{}", tensors: fp8(&[n, 1], &mut codes) },
-        Stored { name: "gptq4", config: gptq, tensors: packed([n / 8, n], [n / 128, n / 8], &mut codes) },
-        Stored { name: "gptq4 act", config: gptq, tensors: acted },
+        Stored {
+            name: "fp8 block",
+            config: "{}",
+            tensors: fp8(&[n / 128, n / 128], &mut codes),
+        },
+        Stored {
+            name: "fp8 tensor",
+            config: "{}",
+            tensors: fp8(&[1], &mut codes),
+        },
+        Stored {
+            name: "fp8 channel",
+            config: "{}",
+            tensors: fp8(&[n, 1], &mut codes),
+        },
+        Stored {
+            name: "gptq4",
+            config: gptq,
+            tensors: packed([n / 8, n], [n / 128, n / 8], &mut codes),
+        },
+        Stored {
+            name: "gptq4 act",
+            config: gptq,
+            tensors: acted,
+        },
         Stored {
             name: "awq",
             config: r#"{"quant_method":"awq","bits":4,"group_size":128,"version":"gemm"}"#,
@@ -137,9 +188,19 @@ fn all(n: usize) -> Vec<Stored> {
             config: r#"{"quant_method":"bitsandbytes","load_in_4bit":true}"#,
             tensors: vec![
                 ("w.weight", Dtype::U8, vec![n * n / 2, 1], codes(n * n / 2)),
-                ("w.weight.absmax", Dtype::F32, vec![n * n / 64], singles(n * n / 64)),
+                (
+                    "w.weight.absmax",
+                    Dtype::F32,
+                    vec![n * n / 64],
+                    singles(n * n / 64),
+                ),
                 ("w.weight.quant_map", Dtype::F32, vec![16], table),
-                ("w.weight.quant_state.bitsandbytes__nf4", Dtype::U8, vec![state_of.len()], state_of),
+                (
+                    "w.weight.quant_state.bitsandbytes__nf4",
+                    Dtype::U8,
+                    vec![state_of.len()],
+                    state_of,
+                ),
             ],
         },
         Stored {
@@ -155,7 +216,12 @@ fn all(n: usize) -> Vec<Stored> {
             config: r#"{"quant_method":"modelopt","quant_algo":"NVFP4"}"#,
             tensors: vec![
                 ("w.weight", Dtype::U8, vec![n, n / 2], codes(n * n / 2)),
-                ("w.weight_scale", Dtype::F8_E4M3, vec![n, n / 16], vec![0x38; n * n / 16]),
+                (
+                    "w.weight_scale",
+                    Dtype::F8_E4M3,
+                    vec![n, n / 16],
+                    vec![0x38; n * n / 16],
+                ),
                 ("w.weight_scale_2", Dtype::F32, vec![], singles(1)),
             ],
         },
@@ -163,8 +229,18 @@ fn all(n: usize) -> Vec<Stored> {
             name: "mxfp4",
             config: r#"{"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"}"#,
             tensors: vec![
-                ("w.weight_packed", Dtype::U8, vec![n, n / 2], codes(n * n / 2)),
-                ("w.weight_scale", Dtype::U8, vec![n, n / 32], vec![0x78; n * n / 32]),
+                (
+                    "w.weight_packed",
+                    Dtype::U8,
+                    vec![n, n / 2],
+                    codes(n * n / 2),
+                ),
+                (
+                    "w.weight_scale",
+                    Dtype::U8,
+                    vec![n, n / 32],
+                    vec![0x78; n * n / 32],
+                ),
             ],
         },
         Stored {
@@ -173,9 +249,24 @@ fn all(n: usize) -> Vec<Stored> {
                 {"targets":["Linear"],"weights":{"num_bits":4,"type":"int","strategy":"group","group_size":128,
                 "symmetric":true}}}}"#,
             tensors: vec![
-                ("w.weight_packed", Dtype::I32, vec![n, n / 8], codes(n * n / 2)),
-                ("w.weight_scale", Dtype::F16, vec![n, n / 128], halves(n * n / 128)),
-                ("w.weight_shape", Dtype::I64, vec![2], [(n as u64).to_le_bytes(); 2].concat()),
+                (
+                    "w.weight_packed",
+                    Dtype::I32,
+                    vec![n, n / 8],
+                    codes(n * n / 2),
+                ),
+                (
+                    "w.weight_scale",
+                    Dtype::F16,
+                    vec![n, n / 128],
+                    halves(n * n / 128),
+                ),
+                (
+                    "w.weight_shape",
+                    Dtype::I64,
+                    vec![2],
+                    [(n as u64).to_le_bytes(); 2].concat(),
+                ),
             ],
         },
     ]

@@ -13,15 +13,35 @@ type Open = fn(&str) -> usize;
 
 /// Name, the file name extensions it reads, and the function.
 pub static VARIANTS: &[(&str, &[&str], Open)] = &[
-    ("ours: path", &["safetensors", "gguf", "npz", "pth"], |path| {
-        Checkpoint::open(path).unwrap().catalog().tensors().len()
-    }),
-    ("ours: path, not mapped", &["safetensors", "gguf", "npz", "pth"], |path| {
-        OpenOptions::new().map(false).open(path).unwrap().catalog().tensors().len()
-    }),
-    ("ours: reader", &["safetensors", "gguf", "npz", "pth"], |path| {
-        Checkpoint::from_reader(File::open(path).unwrap()).unwrap().catalog().tensors().len()
-    }),
+    (
+        "ours: path",
+        &["safetensors", "gguf", "npz", "pth"],
+        |path| Checkpoint::open(path).unwrap().catalog().tensors().len(),
+    ),
+    (
+        "ours: path, not mapped",
+        &["safetensors", "gguf", "npz", "pth"],
+        |path| {
+            OpenOptions::new()
+                .map(false)
+                .open(path)
+                .unwrap()
+                .catalog()
+                .tensors()
+                .len()
+        },
+    ),
+    (
+        "ours: reader",
+        &["safetensors", "gguf", "npz", "pth"],
+        |path| {
+            Checkpoint::from_reader(File::open(path).unwrap())
+                .unwrap()
+                .catalog()
+                .tensors()
+                .len()
+        },
+    ),
     ("anamnesis 0.7.10: path", &["safetensors"], |path| {
         let parsed = peer::parse(path).unwrap();
         let _ = black_box(parsed.inspect());
@@ -36,41 +56,63 @@ pub static VARIANTS: &[(&str, &[&str], Open)] = &[
         let info = peer::inspect_gguf_from_reader(File::open(path).unwrap()).unwrap();
         info.tensor_count
     }),
-    ("anamnesis 0.7.10: path", &["npz"], |path| peer::inspect_npz(path).unwrap().tensors.len()),
+    ("anamnesis 0.7.10: path", &["npz"], |path| {
+        peer::inspect_npz(path).unwrap().tensors.len()
+    }),
     ("anamnesis 0.7.10: reader", &["npz"], |path| {
-        peer::inspect_npz_from_reader(File::open(path).unwrap()).unwrap().tensors.len()
+        peer::inspect_npz_from_reader(File::open(path).unwrap())
+            .unwrap()
+            .tensors
+            .len()
     }),
     ("anamnesis 0.7.10: path", &["pth"], |path| {
         let parsed = peer::parse_pth(path).unwrap();
         parsed.inspect().tensor_count
     }),
     ("anamnesis 0.7.10: reader", &["pth"], |path| {
-        peer::inspect_pth_from_reader(BufReader::new(File::open(path).unwrap())).unwrap().tensor_count
+        peer::inspect_pth_from_reader(BufReader::new(File::open(path).unwrap()))
+            .unwrap()
+            .tensor_count
     }),
     ("safetensors 0.8: read_metadata", &["safetensors"], |path| {
         // it wants the whole buffer, and reads the header of it
         // SAFETY: a file of the benchmark's own, which nobody truncates meanwhile
         let map = unsafe { memmap2::Mmap::map(&File::open(path).unwrap()).unwrap() };
-        let (_, metadata) = safetensors::SafeTensors::read_metadata(&map).unwrap_or_else(|e| panic!("{e}"));
+        let (_, metadata) =
+            safetensors::SafeTensors::read_metadata(&map).unwrap_or_else(|e| panic!("{e}"));
         metadata.tensors().len()
     }),
     ("npyz 0.8", &["npz"], |path| {
         let mut archive = npyz::npz::NpzArchive::open(path).unwrap();
         let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
-        names.iter().filter(|name| archive.by_name(name).unwrap().unwrap().shape().len() < 32).count()
+        names
+            .iter()
+            .filter(|name| archive.by_name(name).unwrap().unwrap().shape().len() < 32)
+            .count()
     }),
     #[cfg(feature = "candle")]
-    ("candle-core 0.9: MmapedSafetensors", &["safetensors"], |path| {
-        // SAFETY: a file of the benchmark's own, which nobody truncates meanwhile
-        let mapped = unsafe { candle_core::safetensors::MmapedSafetensors::new(path).unwrap() };
-        mapped.tensors().len()
-    }),
+    (
+        "candle-core 0.9: MmapedSafetensors",
+        &["safetensors"],
+        |path| {
+            // SAFETY: a file of the benchmark's own, which nobody truncates meanwhile
+            let mapped = unsafe { candle_core::safetensors::MmapedSafetensors::new(path).unwrap() };
+            mapped.tensors().len()
+        },
+    ),
     #[cfg(feature = "candle")]
     ("candle-core 0.9: Content::read", &["gguf"], |path| {
         let mut file = BufReader::new(File::open(path).unwrap());
-        candle_core::quantized::gguf_file::Content::read(&mut file).unwrap().tensor_infos.len()
+        candle_core::quantized::gguf_file::Content::read(&mut file)
+            .unwrap()
+            .tensor_infos
+            .len()
     }),
-    ("limit: reading the header's bytes", &["safetensors", "gguf", "npz", "pth"], header),
+    (
+        "limit: reading the header's bytes",
+        &["safetensors", "gguf", "npz", "pth"],
+        header,
+    ),
 ];
 
 /// Reads as many bytes as are no tensor's, once, into memory that is there; sees no tensors.
@@ -79,20 +121,33 @@ fn header(path: &str) -> usize {
     static BUFFER: Mutex<Vec<u8>> = Mutex::new(Vec::new());
     let bytes = *BYTES.get_or_init(|| {
         let checkpoint = Checkpoint::open(path).unwrap();
-        let tensors = checkpoint.catalog().tensors().iter().map(|tensor| tensor.bytes.len).sum();
-        let rest = std::fs::metadata(path).unwrap().len().saturating_sub(tensors);
+        let tensors = checkpoint
+            .catalog()
+            .tensors()
+            .iter()
+            .map(|tensor| tensor.bytes.len)
+            .sum();
+        let rest = std::fs::metadata(path)
+            .unwrap()
+            .len()
+            .saturating_sub(tensors);
         usize::try_from(rest).expect("a header fits into memory")
     });
     let mut buffer = BUFFER.lock().expect("nobody panics with it");
     buffer.resize(bytes, 1);
-    File::open(path).unwrap().read_exact(black_box(&mut buffer)).unwrap();
+    File::open(path)
+        .unwrap()
+        .read_exact(black_box(&mut buffer))
+        .unwrap();
     0
 }
 
 /// Runs one variant for about half a second and prints its median and minimum in nanoseconds.
 pub fn one(variant: &str, file: &str) -> ExitCode {
     let extension = file.rsplit('.').next().unwrap_or_default();
-    let Some((.., open)) = VARIANTS.iter().find(|(name, reads, _)| *name == variant && reads.contains(&extension))
+    let Some((.., open)) = VARIANTS
+        .iter()
+        .find(|(name, reads, _)| *name == variant && reads.contains(&extension))
     else {
         eprintln!("no variant {variant:?} for .{extension}");
         return ExitCode::from(2);
@@ -100,14 +155,20 @@ pub fn one(variant: &str, file: &str) -> ExitCode {
     let tensors = open(file); // warm
     let started = Instant::now();
     let mut times = Vec::new();
-    while times.len() < 7 || (started.elapsed() < Duration::from_millis(400) && times.len() < 20_000) {
+    while times.len() < 7
+        || (started.elapsed() < Duration::from_millis(400) && times.len() < 20_000)
+    {
         let began = Instant::now();
         assert_eq!(black_box(open(file)), tensors);
         times.push(began.elapsed().as_nanos());
     }
     times.sort_unstable();
     // the limit sees no tensors, and says none
-    let seen = if tensors > 0 { tensors.to_string() } else { String::new() };
+    let seen = if tensors > 0 {
+        tensors.to_string()
+    } else {
+        String::new()
+    };
     println!("{} {} {seen}", times[times.len() / 2], times[0]);
     ExitCode::SUCCESS
 }

@@ -164,10 +164,22 @@ pub(crate) struct Opening {
 
 impl Opening {
     pub(crate) fn options(&self) -> OpenOptions {
-        let limits = if self.no_limits { Limits::none() } else { Limits::default() };
-        let options = OpenOptions::new().limits(limits).map(!self.no_map).single(self.single);
-        let options = self.void_as.iter().fold(options, |options, dtype| options.void_as(*dtype));
-        self.format.iter().fold(options, |options, format| options.format(format))
+        let limits = if self.no_limits {
+            Limits::none()
+        } else {
+            Limits::default()
+        };
+        let options = OpenOptions::new()
+            .limits(limits)
+            .map(!self.no_map)
+            .single(self.single);
+        let options = self
+            .void_as
+            .iter()
+            .fold(options, |options, dtype| options.void_as(*dtype));
+        self.format
+            .iter()
+            .fold(options, |options, format| options.format(format))
     }
 }
 
@@ -176,8 +188,9 @@ impl Cli {
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let mut cli = Self::try_parse()?;
         if let Verb::Inspect(inspect) = &mut cli.verb {
-            inspect
-                .tell_key_from_path(std::env::args_os().any(|word| word.to_string_lossy().starts_with("--metadata=")));
+            inspect.tell_key_from_path(
+                std::env::args_os().any(|word| word.to_string_lossy().starts_with("--metadata=")),
+            );
             if inspect.paths.is_empty() {
                 let what = "`--metadata=KEY` needs the PATH of the file whose key is meant";
                 return Err(Self::command().error(ErrorKind::MissingRequiredArgument, what));
@@ -190,7 +203,9 @@ impl Cli {
 impl Inspect {
     /// `--metadata KEY PATH` and `--metadata PATH` look alike to a parser.
     fn tell_key_from_path(&mut self, surely_key: bool) {
-        let Some(Some(word)) = &self.metadata else { return };
+        let Some(Some(word)) = &self.metadata else {
+            return;
+        };
         if !surely_key && (self.paths.is_empty() || Path::new(word).exists()) {
             self.paths.insert(0, PathBuf::from(word));
             self.metadata = Some(None);

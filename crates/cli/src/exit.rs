@@ -56,9 +56,21 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(kind: &'static str, message: impl Into<String>, remedy: &'static str) -> Self {
+    pub(crate) fn new(
+        kind: &'static str,
+        message: impl Into<String>,
+        remedy: &'static str,
+    ) -> Self {
         let remedy = Some(remedy);
-        Self { kind, message: message.into(), path: None, format: None, offset: None, remedy, stdin: false }
+        Self {
+            kind,
+            message: message.into(),
+            path: None,
+            format: None,
+            offset: None,
+            remedy,
+            stdin: false,
+        }
     }
 
     /// Names the file, unless it is known.
@@ -77,7 +89,10 @@ impl Failure {
     pub(crate) fn report(&self) {
         let mut line = String::from("anamnesis: ");
         let stdin = self.stdin.then_some("standard input");
-        for place in [stdin, self.path.as_deref(), self.format].into_iter().flatten() {
+        for place in [stdin, self.path.as_deref(), self.format]
+            .into_iter()
+            .flatten()
+        {
             line.push_str(&text::clean(place));
             line.push_str(": ");
         }
@@ -113,7 +128,11 @@ impl From<anamnesis::template::Error> for Failure {
     fn from(error: anamnesis::template::Error) -> Self {
         let (message, remedy) = (error.kind().to_string(), error.remedy());
         // the kinds have the names of the library's
-        Self { message, remedy, ..anamnesis::Error::from(error).into() }
+        Self {
+            message,
+            remedy,
+            ..anamnesis::Error::from(error).into()
+        }
     }
 }
 
@@ -127,12 +146,20 @@ pub(crate) fn code(done: Result<Code, Stop>) -> ExitCode {
         Ok(Code::Of(status)) => {
             use std::os::unix::process::ExitStatusExt;
             // as shells tell a signal
-            let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+            let code = status
+                .code()
+                .or_else(|| status.signal().map(|signal| 128 + signal))
+                .unwrap_or(1);
             ExitCode::from(u8::try_from(code).unwrap_or(1))
         }
         Err(Stop::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Stop::Output(e)) => {
-            Failure::new("io", format!("standard output: {e}"), "check where the output goes").report();
+            Failure::new(
+                "io",
+                format!("standard output: {e}"),
+                "check where the output goes",
+            )
+            .report();
             ExitCode::from(1)
         }
         Err(Stop::Failure(failure)) => {

@@ -24,13 +24,22 @@ pub(crate) fn fill(
         .tensors()
         .enumerate()
         .filter(|(_, tensor)| wanted(&tensor.info().name))
-        .partition(|(_, tensor)| !matches!(tensor.info().layout, Layout::Absent | Layout::Sparse(_)));
+        .partition(|(_, tensor)| {
+            !matches!(tensor.info().layout, Layout::Absent | Layout::Sparse(_))
+        });
     if !without.is_empty() {
-        let text = format!("{} tensors are sparse or were saved without data and have no hash", without.len());
+        let text = format!(
+            "{} tensors are sparse or were saved without data and have no hash",
+            without.len()
+        );
         summary.warnings.push(text);
     }
-    let bar =
-        progress::bar("hashing", rows.iter().map(|(_, tensor)| tensor.info().nbytes()).fold(0, u64::saturating_add));
+    let bar = progress::bar(
+        "hashing",
+        rows.iter()
+            .map(|(_, tensor)| tensor.info().nbytes())
+            .fold(0, u64::saturating_add),
+    );
     interrupt::ends(&bar);
     let next = AtomicUsize::new(0);
     let done = Mutex::new((Vec::with_capacity(rows.len()), None));
@@ -47,7 +56,9 @@ pub(crate) fn fill(
             }
         }
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(rows.len());
+    let threads = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(rows.len());
     thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(work);
@@ -70,6 +81,10 @@ fn sha256(tensor: &Tensor<'_>, bar: &ProgressBar) -> anamnesis::Result<String> {
         bar.inc(chunk.len() as u64);
         Ok(())
     })?;
-    let digits = hash.finalize().into_iter().flat_map(|b| [b >> 4, b & 15]).map(|d| char::from(DIGITS[usize::from(d)]));
+    let digits = hash
+        .finalize()
+        .into_iter()
+        .flat_map(|b| [b >> 4, b & 15])
+        .map(|d| char::from(DIGITS[usize::from(d)]));
     Ok(digits.collect())
 }

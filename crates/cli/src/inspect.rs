@@ -44,7 +44,9 @@ pub(crate) fn run(args: &Inspect, color: Color, out: &mut Stdout) -> Result<Code
         if let Some(failure) = failure {
             out.flush()?;
             failure.report();
-            document.iter_mut().for_each(|document| document.failure(failure.clone()));
+            document
+                .iter_mut()
+                .for_each(|document| document.failure(failure.clone()));
             code = Code::Failed;
         }
     }
@@ -65,7 +67,11 @@ fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, 
     let value = match &args.metadata {
         Some(Some(key)) => Some(checkpoint.metadata(key)?.ok_or_else(|| {
             let message = format!("no metadata key `{key}`");
-            Failure::new("no_such_key", message, "`--metadata` without a key lists the keys there are")
+            Failure::new(
+                "no_such_key",
+                message,
+                "`--metadata` without a key lists the keys there are",
+            )
         })?),
         _ => None,
     };
@@ -74,7 +80,11 @@ fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, 
         summary.metadata.insert(key.clone(), to_json(value));
     }
     let wanted = |name: &str| select::passes(&args.filter, name);
-    let failure = if args.hash { hash::fill(&checkpoint, &mut summary, wanted).err() } else { None };
+    let failure = if args.hash {
+        hash::fill(&checkpoint, &mut summary, wanted).err()
+    } else {
+        None
+    };
     let listed = summary.tensors.len();
     if !args.filter.is_empty() {
         summary.retain(|tensor| wanted(&tensor.name));
@@ -83,11 +93,27 @@ fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, 
         summary.tensors.clear();
     }
     select::sort(&mut summary, args.sort, args.reverse);
-    Ok(Look { summary, listed, value, failure })
+    Ok(Look {
+        summary,
+        listed,
+        value,
+        failure,
+    })
 }
 
-fn show(look: &Look, args: &Inspect, screen: &Screen, again: bool, out: &mut Stdout) -> Result<(), Stop> {
-    let Look { summary, listed, value, .. } = look;
+fn show(
+    look: &Look,
+    args: &Inspect,
+    screen: &Screen,
+    again: bool,
+    out: &mut Stdout,
+) -> Result<(), Stop> {
+    let Look {
+        summary,
+        listed,
+        value,
+        ..
+    } = look;
     if let Some(value) = value {
         if args.paths.len() > 1 || again {
             metadata::of(summary, screen, out)?;

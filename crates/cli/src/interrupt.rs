@@ -13,7 +13,10 @@ pub(crate) fn ends(bar: &ProgressBar) {
     shown().replace(bar.clone());
     // fails for the second bar of a run: the handler is there already
     let _ = ctrlc::set_handler(|| {
-        shown().take().iter().for_each(ProgressBar::finish_and_clear);
+        shown()
+            .take()
+            .iter()
+            .for_each(ProgressBar::finish_and_clear);
         std::process::exit(130);
     });
 }
@@ -30,7 +33,11 @@ pub(crate) fn asked() -> bool {
 
 /// The same, for who watches something that may be stopped.
 pub(crate) fn flow() -> ControlFlow<()> {
-    if asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    if asked() {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
 }
 
 /// The bar that an interrupt clears.

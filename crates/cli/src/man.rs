@@ -17,7 +17,10 @@ pub(crate) fn run(args: &Man, out: &mut Stdout) -> Result<Code, Stop> {
         match &args.out {
             None => out.write_all(&text)?,
             Some(directory) => {
-                let path = directory.join(format!("{}.1", page.get_display_name().unwrap_or(page.get_name())));
+                let path = directory.join(format!(
+                    "{}.1",
+                    page.get_display_name().unwrap_or(page.get_name())
+                ));
                 std::fs::create_dir_all(directory)
                     .and_then(|()| std::fs::write(&path, text))
                     .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(&path)))?;
@@ -29,6 +32,11 @@ pub(crate) fn run(args: &Man, out: &mut Stdout) -> Result<Code, Stop> {
 
 /// The command, its verbs, and theirs.
 fn pages(command: &clap::Command) -> Vec<&clap::Command> {
-    let verbs = command.get_subcommands().flat_map(|verb| std::iter::once(verb).chain(verb.get_subcommands()));
-    std::iter::once(command).chain(verbs).filter(|verb| !verb.is_hide_set()).collect()
+    let verbs = command
+        .get_subcommands()
+        .flat_map(|verb| std::iter::once(verb).chain(verb.get_subcommands()));
+    std::iter::once(command)
+        .chain(verbs)
+        .filter(|verb| !verb.is_hide_set())
+        .collect()
 }

@@ -58,7 +58,10 @@ impl Screen {
     /// COLUMNS counts before the terminal's own width, and also where there is no terminal.
     pub(crate) fn new(color: Color) -> Self {
         let terminal = io::stdout().is_terminal();
-        let set = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).filter(|c| *c > 0);
+        let set = std::env::var("COLUMNS")
+            .ok()
+            .and_then(|c| c.parse().ok())
+            .filter(|c| *c > 0);
         let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
         Self {
             width: set.or_else(|| if terminal { measured() } else { None }),
@@ -66,14 +69,19 @@ impl Screen {
             color: match color {
                 Color::Always => true,
                 Color::Never => false,
-                Color::Auto => anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
+                Color::Auto => {
+                    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+                }
             },
         }
     }
 
     /// The text in this style, if there are colours.
     pub(crate) fn paint<T: fmt::Display>(&self, style: Style, text: T) -> Painted<T> {
-        Painted { style: if self.color { style } else { Style::new() }, text }
+        Painted {
+            style: if self.color { style } else { Style::new() },
+            text,
+        }
     }
 }
 

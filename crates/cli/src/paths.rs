@@ -41,7 +41,11 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Targe
             return vec![Ok(Target::Stdin)];
         }
         match argument.to_str() {
-            Some(text) if text.contains(['*', '?', '[']) && argument.symlink_metadata().is_err() => matches(text),
+            Some(text)
+                if text.contains(['*', '?', '[']) && argument.symlink_metadata().is_err() =>
+            {
+                matches(text)
+            }
             _ => vec![Ok(Target::Path(argument.clone()))],
         }
     })
@@ -61,12 +65,18 @@ fn matches(pattern: &str) -> Vec<Result<Target, Failure>> {
             Ok(path) => Ok(Target::Path(path)),
             Err(e) => {
                 let path = e.path().to_owned();
-                Err(Failure::from(anamnesis::Error::from(std::io::Error::from(e)).in_file(&path)))
+                Err(Failure::from(
+                    anamnesis::Error::from(std::io::Error::from(e)).in_file(&path),
+                ))
             }
         })
         .collect();
     if targets.is_empty() {
-        let failure = Failure::new("no_match", "no file matches this pattern", "check the pattern");
+        let failure = Failure::new(
+            "no_match",
+            "no file matches this pattern",
+            "check the pattern",
+        );
         return vec![Err(failure.in_file(Path::new(pattern)))];
     }
     targets

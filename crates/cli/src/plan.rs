@@ -15,18 +15,34 @@ use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
 use crate::remember::how;
 
 pub(crate) fn run(args: &Plan, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
-    let checkpoint = args.opening.options().open(&args.source).map_err(Failure::from)?;
-    let plan = how(&checkpoint, &args.weights).plan().map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    let checkpoint = args
+        .opening
+        .options()
+        .open(&args.source)
+        .map_err(Failure::from)?;
+    let plan = how(&checkpoint, &args.weights)
+        .plan()
+        .map_err(|e| Failure::from(e.in_file(&args.source)))?;
     let catalog = checkpoint.catalog();
     if args.json {
         writeln!(out, "{}", document(args, &plan, catalog))?;
     } else {
         show(args, &plan, catalog, &Screen::new(color), out)?;
     }
-    Ok(if plan.refused.is_empty() { Code::Done } else { Code::Failed })
+    Ok(if plan.refused.is_empty() {
+        Code::Done
+    } else {
+        Code::Failed
+    })
 }
 
-fn show(args: &Plan, plan: &Made, catalog: &Catalog, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
+fn show(
+    args: &Plan,
+    plan: &Made,
+    catalog: &Catalog,
+    screen: &Screen,
+    out: &mut Stdout,
+) -> Result<(), Stop> {
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let weights = plan.jobs.len() - plain;
     let read: u64 = plan.jobs.iter().map(|job| stored(job, catalog)).sum();
@@ -52,7 +68,12 @@ fn show(args: &Plan, plan: &Made, catalog: &Catalog, screen: &Screen, out: &mut 
         writeln!(out, "{} {}", screen.paint(WARNING, "note:"), clean(note))?;
     }
     for refused in &plan.refused {
-        writeln!(out, "{} {}", screen.paint(REFUSED, "refused:"), clean(&refused.error.to_string()))?;
+        writeln!(
+            out,
+            "{} {}",
+            screen.paint(REFUSED, "refused:"),
+            clean(&refused.error.to_string())
+        )?;
     }
     Ok(())
 }
@@ -80,7 +101,11 @@ fn table(args: &Plan, plan: &Made, catalog: &Catalog) -> Table {
             Work::Tiles { .. } => plural(job.tiles().count() as u64, "tile"),
             Work::Stream { .. } => "from first to last".to_owned(),
         });
-        table.cell(if args.long { clean(&decoder(job)).into_owned() } else { String::new() });
+        table.cell(if args.long {
+            clean(&decoder(job)).into_owned()
+        } else {
+            String::new()
+        });
         for part in &job.parts {
             let info = &catalog.tensors()[part.tensor];
             table.cell_after("  ", part.role);
@@ -97,12 +122,19 @@ fn table(args: &Plan, plan: &Made, catalog: &Catalog) -> Table {
 
 fn place(bytes: &ByteRange, several: bool) -> String {
     let range = format!("{}..{}", Exact(bytes.start), Exact(bytes.end()));
-    if several { format!("file {}, {range}", bytes.file) } else { range }
+    if several {
+        format!("file {}, {range}", bytes.file)
+    } else {
+        range
+    }
 }
 
 /// Bytes of the stored tensors that a job needs.
 fn stored(job: &Job, catalog: &Catalog) -> u64 {
-    job.parts.iter().map(|part| catalog.tensors()[part.tensor].bytes.len).sum()
+    job.parts
+        .iter()
+        .map(|part| catalog.tensors()[part.tensor].bytes.len)
+        .sum()
 }
 
 fn decoder(job: &Job) -> String {

@@ -25,10 +25,16 @@ pub(crate) fn failure(error: anamnesis_ppc::Error) -> Failure {
     use anamnesis_ppc::ErrorKind::{Invalid, Io, Limit, Policy, Stale, Unavailable};
     let (kind, remedy) = match error.kind() {
         Io(_) => ("io", "check the path, and whether you may read it"),
-        Unavailable(_) => ("unavailable", "run it as root, or with CAP_PERFMON; `--source` names others"),
+        Unavailable(_) => (
+            "unavailable",
+            "run it as root, or with CAP_PERFMON; `--source` names others",
+        ),
         Invalid(_) => ("invalid", "see `anamnesis ppc run --help`"),
         Stale(_) => ("stale", "start again: the files have changed"),
-        Policy(_) => ("policy", "see what the policy says; the kernel decides without it"),
+        Policy(_) => (
+            "policy",
+            "see what the policy says; the kernel decides without it",
+        ),
         Limit(_) => ("limit", "give a smaller directory"),
         _ => ("error", "see `anamnesis ppc --help`"),
     };

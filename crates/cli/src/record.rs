@@ -35,10 +35,21 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
     let dir = model(args)?;
     let kept = Recording::new()?;
     // events come in bursts, and none of them may be dropped
-    let limits = ppc::Limits { waiting: 1 << 22, ..ppc::Limits::default() };
-    let options = Options { threshold: None, limits, ..Options::default() };
+    let limits = ppc::Limits {
+        waiting: 1 << 22,
+        ..ppc::Limits::default()
+    };
+    let options = Options {
+        threshold: None,
+        limits,
+        ..Options::default()
+    };
     let runtime = Arc::new(Runtime::new(options).map_err(failure)?);
-    let parameters: String = args.parameters.iter().map(|given| format!(",param.{given}")).collect();
+    let parameters: String = args
+        .parameters
+        .iter()
+        .map(|given| format!(",param.{given}"))
+        .collect();
     // gaps are the catalog's to fill, unless it shall not
     let gap = if args.raw { "2M" } else { "0" };
     let config = format!(
@@ -46,7 +57,9 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
         kept.0.display(),
         args.workers
     );
-    let registered = runtime.reg_policy(&dir, "record", Box::new(Maio::new()), &config).map_err(failure)?;
+    let registered = runtime
+        .reg_policy(&dir, "record", Box::new(Maio::new()), &config)
+        .map_err(failure)?;
     let namespace = &registered.origin().namespace;
     if !args.command.is_empty() && !args.warm {
         cool(namespace);
@@ -68,13 +81,25 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
         code
     });
     let status = runtime.status();
-    let lost = status.events.lost + status.policies.iter().map(|policy| policy.dropped).sum::<u64>();
+    let lost = status.events.lost
+        + status
+            .policies
+            .iter()
+            .map(|policy| policy.dropped)
+            .sum::<u64>();
     runtime.rm_policy(&dir).map_err(failure)?;
     let code = code.map_err(failure)?;
     let template = kept.template(&dir)?;
-    let template = if args.raw { template } else { completed(&dir, template) };
+    let template = if args.raw {
+        template
+    } else {
+        completed(&dir, template)
+    };
     if lost > 0 {
-        eprintln!("anamnesis: {} events were lost: the template may lack what they told", Exact(lost));
+        eprintln!(
+            "anamnesis: {} events were lost: the template may lack what they told",
+            Exact(lost)
+        );
     }
     keep(&template, &args.out, args.overwrite)?.tell(args.json, out)?;
     Ok(code)
@@ -88,15 +113,36 @@ fn model(args: &Record) -> Result<PathBuf, Failure> {
     let named = args.command.iter().skip(1).map(Path::new).find_map(|path| {
         let checkpoint = Checkpoint::open(path).ok()?;
         drop(checkpoint);
-        if path.is_dir() { Some(path.to_owned()) } else { path.parent().map(Path::to_owned) }
+        if path.is_dir() {
+            Some(path.to_owned())
+        } else {
+            path.parent().map(Path::to_owned)
+        }
     });
-    let found = named.map(|dir| if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir });
-    found.ok_or_else(|| Failure::new("usage", "no model among the command's arguments", "say where it is with --dir"))
+    let found = named.map(|dir| {
+        if dir.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            dir
+        }
+    });
+    found.ok_or_else(|| {
+        Failure::new(
+            "usage",
+            "no model among the command's arguments",
+            "say where it is with --dir",
+        )
+    })
 }
 
 /// Takes the model out of memory, which tells most of what is read when it comes in.
 fn cool(namespace: &Arc<Namespace>) {
-    let all = namespace.entries().iter().map(Entry::whole).collect::<Vec<_>>().into();
+    let all = namespace
+        .entries()
+        .iter()
+        .map(Entry::whole)
+        .collect::<Vec<_>>()
+        .into();
     // what a process has mapped it uses
     let evicted = Evictor::new(namespace).mappers(Mappers::None).evict(&all);
     if evicted.left > 0 {
@@ -107,19 +153,31 @@ fn cool(namespace: &Arc<Namespace>) {
     }
 }
 
-fn listen(args: &Record, dir: &Path, namespace: &Namespace) -> Result<Box<dyn EventSource>, Failure> {
+fn listen(
+    args: &Record,
+    dir: &Path,
+    namespace: &Namespace,
+) -> Result<Box<dyn EventSource>, Failure> {
     if let Some(name) = &args.source {
         return source::by_name(name, namespace).map_err(failure);
     }
     let choice = source::best(Want::Recording, namespace).map_err(failure)?;
-    eprintln!("anamnesis: recording {} by {choice}", clean(&dir.display().to_string()));
+    eprintln!(
+        "anamnesis: recording {} by {choice}",
+        clean(&dir.display().to_string())
+    );
     Ok(choice.source)
 }
 
 /// Until the command ends, or the process that was named, or an interrupt.
 fn watch_all(child: Option<Started>, pid: Option<u32>, over: &AtomicBool) -> Code {
-    let Some(pid) = pid else { return watch(child, over) };
-    while Path::new("/proc").join(pid.to_string()).exists() && !interrupt::asked() && !over.load(Ordering::Relaxed) {
+    let Some(pid) = pid else {
+        return watch(child, over);
+    };
+    while Path::new("/proc").join(pid.to_string()).exists()
+        && !interrupt::asked()
+        && !over.load(Ordering::Relaxed)
+    {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     Code::Done
@@ -141,7 +199,9 @@ impl Recording {
     fn new() -> Result<Self, Failure> {
         let dir = std::env::temp_dir().join(format!("anamnesis-record-{}", std::process::id()));
         let made = fs::create_dir(&dir);
-        made.map_err(|e| Failure::new("io", e.to_string(), "set TMPDIR to where you may write").in_file(&dir))?;
+        made.map_err(|e| {
+            Failure::new("io", e.to_string(), "set TMPDIR to where you may write").in_file(&dir)
+        })?;
         Ok(Self(dir))
     }
 
@@ -149,7 +209,12 @@ impl Recording {
         let path = self.0.join(format!("{NAME}.iot"));
         if !path.exists() {
             let what = "nothing of the model was read";
-            return Err(Failure::new("empty", what, "is this the directory that the program reads?").in_file(dir));
+            return Err(Failure::new(
+                "empty",
+                what,
+                "is this the directory that the program reads?",
+            )
+            .in_file(dir));
         }
         Ok(Template::load(&path, &Limits::none())?)
     }

@@ -28,7 +28,11 @@ pub(crate) fn run(args: &args::Template, color: Color, out: &mut Stdout) -> Resu
     };
     if let (Err(Stop::Failure(failure)), true) = (&done, json) {
         use std::io::Write;
-        writeln!(out, "{}", json!({"version": json::VERSION, "error": failure}))?;
+        writeln!(
+            out,
+            "{}",
+            json!({"version": json::VERSION, "error": failure})
+        )?;
         out.flush()?;
     }
     done
@@ -36,7 +40,11 @@ pub(crate) fn run(args: &args::Template, color: Color, out: &mut Stdout) -> Resu
 
 /// Reads a template, in either form.
 fn read(path: &Path, reading: &Reading) -> Result<Template, Failure> {
-    let limits = if reading.no_limits { Limits::none() } else { Limits::default() };
+    let limits = if reading.no_limits {
+        Limits::none()
+    } else {
+        Limits::default()
+    };
     Ok(Template::load(path, &limits)?)
 }
 

@@ -21,7 +21,11 @@ pub(crate) fn version() -> &'static str {
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn version() -> &'static str {
-    if std::arch::is_aarch64_feature_detected!("neon") { on!("AArch64 NEON") } else { on!("AArch64") }
+    if std::arch::is_aarch64_feature_detected!("neon") {
+        on!("AArch64 NEON")
+    } else {
+        on!("AArch64")
+    }
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -31,7 +31,9 @@ fn replay(text: &str) -> (String, usize) {
             continue;
         }
         while let Some(line) = lines.next_if(|line| *line != "```") {
-            let Some(example) = line.strip_prefix("$ anamnesis ") else { continue };
+            let Some(example) = line.strip_prefix("$ anamnesis ") else {
+                continue;
+            };
             writeln!(out, "{line}").unwrap();
             let args = words(example);
             let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -56,7 +58,10 @@ fn examples_print_what_the_documents_say() {
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(path, now).unwrap();
         } else {
-            assert_eq!(text, now, "{name}: run with UPDATE=1 and look at the difference");
+            assert_eq!(
+                text, now,
+                "{name}: run with UPDATE=1 and look at the difference"
+            );
         }
     }
 }
@@ -65,8 +70,15 @@ fn examples_print_what_the_documents_say() {
 fn every_flag_is_documented() {
     let text = std::fs::read_to_string(workspace().join("docs/command.md")).unwrap();
     let help = finish(command(&["inspect", "--help"])).stdout;
-    for flag in help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
-        let flag = flag.split(['[', '=', ':', ',']).next().unwrap().trim_end_matches([']', '.', '\'', '`']);
+    for flag in help
+        .split_whitespace()
+        .filter(|word| word.starts_with("--") && word.len() > 2)
+    {
+        let flag = flag
+            .split(['[', '=', ':', ','])
+            .next()
+            .unwrap()
+            .trim_end_matches([']', '.', '\'', '`']);
         assert!(text.contains(flag), "{flag} is not in docs/command.md");
     }
 }

@@ -28,7 +28,11 @@ fn wrong_usage_is_two() {
         let run = run(args);
         assert_eq!(run.code, 2, "{args:?}");
         assert_eq!(run.stdout, "", "{args:?}");
-        assert!(run.stderr.contains("Usage") || run.stderr.contains("--help"), "{args:?}: {}", run.stderr);
+        assert!(
+            run.stderr.contains("Usage") || run.stderr.contains("--help"),
+            "{args:?}: {}",
+            run.stderr
+        );
     }
 }
 
@@ -36,8 +40,16 @@ fn wrong_usage_is_two() {
 fn a_failure_names_file_reason_and_remedy() {
     let run = run(&["inspect", "no/such/file.gguf"]);
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));
-    assert!(run.stderr.starts_with("anamnesis: no/such/file.gguf: "), "{}", run.stderr);
-    assert!(run.stderr.ends_with("\n  help: check the path\n"), "{}", run.stderr);
+    assert!(
+        run.stderr.starts_with("anamnesis: no/such/file.gguf: "),
+        "{}",
+        run.stderr
+    );
+    assert!(
+        run.stderr.ends_with("\n  help: check the path\n"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
@@ -45,7 +57,10 @@ fn the_other_files_are_still_shown() {
     let run = run(&["inspect", "missing.npy", GGUF, "nothing*here"]);
     assert_eq!(run.code, 1);
     assert!(run.stdout.starts_with(GGUF), "{}", run.stdout);
-    assert!(run.stderr.contains("missing.npy: ") && run.stderr.contains("nothing*here: no file matches"));
+    assert!(
+        run.stderr.contains("missing.npy: ")
+            && run.stderr.contains("nothing*here: no file matches")
+    );
 }
 
 #[test]
@@ -65,19 +80,41 @@ fn files_that_are_something_else_are_named() {
         std::fs::write(&path, bytes).unwrap();
         let run = run(&["inspect", path.to_str().unwrap()]);
         assert_eq!(run.code, 1, "{name}");
-        assert!(run.stderr.contains(said) && run.stderr.contains(name), "{}", run.stderr);
+        assert!(
+            run.stderr.contains(said) && run.stderr.contains(name),
+            "{}",
+            run.stderr
+        );
     }
 }
 
 #[test]
 fn a_closed_pipe_is_success() {
-    for args in [&["inspect", GGUF][..], &["inspect", "--json", GGUF], &["--help"], &["man"], &["completions", "bash"]]
-    {
-        let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    for args in [
+        &["inspect", GGUF][..],
+        &["inspect", "--json", GGUF],
+        &["--help"],
+        &["man"],
+        &["completions", "bash"],
+    ] {
+        let mut child = command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(child.stdout.take());
         let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""), "{args:?}");
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        assert_eq!(
+            (child.wait().unwrap().code(), said.as_str()),
+            (Some(0), ""),
+            "{args:?}"
+        );
     }
 }
 
@@ -85,10 +122,19 @@ fn a_closed_pipe_is_success() {
 #[test]
 fn a_full_disk_is_not() {
     let mut command = command(&["inspect", GGUF]);
-    command.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    command.stdout(
+        std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap(),
+    );
     let run = finish(command);
     assert_eq!(run.code, 1);
-    assert!(run.stderr.starts_with("anamnesis: standard output: "), "{}", run.stderr);
+    assert!(
+        run.stderr.starts_with("anamnesis: standard output: "),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
@@ -100,7 +146,11 @@ fn standard_input_is_a_file_or_a_stream() {
     assert!(from_file.stdout.starts_with("standard input\n"));
 
     let bytes = std::fs::read(common::workspace().join(GGUF)).unwrap();
-    let mut child = command(&["inspect", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command(&["inspect", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
@@ -108,13 +158,22 @@ fn standard_input_is_a_file_or_a_stream() {
 
     let nothing = run(&["inspect", "-"]);
     assert_eq!(nothing.code, 1);
-    assert!(nothing.stderr.starts_with("anamnesis: standard input: not a tensor file"), "{}", nothing.stderr);
+    assert!(
+        nothing
+            .stderr
+            .starts_with("anamnesis: standard input: not a tensor file"),
+        "{}",
+        nothing.stderr
+    );
 }
 
 #[test]
 fn version_names_the_instruction_set() {
     let text = ok(&["--version"]);
-    assert!(text.starts_with(concat!("anamnesis ", env!("CARGO_PKG_VERSION"), " (")), "{text}");
+    assert!(
+        text.starts_with(concat!("anamnesis ", env!("CARGO_PKG_VERSION"), " (")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -126,14 +185,35 @@ fn completions_and_manual_pages_are_generated() {
     let directory = tempfile::tempdir().unwrap();
     let pages = directory.path().join("man1");
     assert_eq!(ok(&["man", "--out", pages.to_str().unwrap()]), "");
-    let mut names: Vec<_> = std::fs::read_dir(pages).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let mut names: Vec<_> = std::fs::read_dir(pages)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     names.sort();
-    let verbs = ["completions", "inspect", "load", "man", "plan", "remember", "template"];
-    let of_template = ["coverage", "diff", "merge", "predict", "show"].map(|verb| format!("template-{verb}"));
+    let verbs = [
+        "completions",
+        "inspect",
+        "load",
+        "man",
+        "plan",
+        "remember",
+        "template",
+    ];
+    let of_template =
+        ["coverage", "diff", "merge", "predict", "show"].map(|verb| format!("template-{verb}"));
     let verbs = verbs.map(str::to_owned).into_iter().chain(of_template);
     let linux = ["ppc", "ppc-run", "ppc-status", "record"].map(str::to_owned);
     let verbs = verbs.chain(linux.into_iter().filter(|_| cfg!(target_os = "linux")));
-    let mut pages: Vec<_> = verbs.map(|verb| format!("anamnesis-{verb}.1")).chain(["anamnesis.1".into()]).collect();
+    let mut pages: Vec<_> = verbs
+        .map(|verb| format!("anamnesis-{verb}.1"))
+        .chain(["anamnesis.1".into()])
+        .collect();
     pages.sort();
-    assert!(names.iter().map(|name| name.to_string_lossy().into_owned()).eq(pages), "{names:?}");
+    assert!(
+        names
+            .iter()
+            .map(|name| name.to_string_lossy().into_owned())
+            .eq(pages),
+        "{names:?}"
+    );
 }

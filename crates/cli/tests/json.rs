@@ -8,7 +8,9 @@ use serde_json::Value;
 /// Checks a value against the part of JSON Schema that our schema uses.
 fn check(value: &Value, schema: &Value, root: &Value, at: &str) {
     if let Some(name) = schema["$ref"].as_str() {
-        let target = root.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("{name} is not there"));
+        let target = root
+            .pointer(name.trim_start_matches('#'))
+            .unwrap_or_else(|| panic!("{name} is not there"));
         return check(value, target, root, at);
     }
     if let Some(constant) = schema.get("const") {
@@ -31,15 +33,24 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str) {
         "object" => value.is_object(),
         other => panic!("{at}: unknown type {other}"),
     };
-    assert!(types.is_empty() || types.iter().any(is), "{at} is not {types:?}: {value}");
+    assert!(
+        types.is_empty() || types.iter().any(is),
+        "{at} is not {types:?}: {value}"
+    );
     if let Some(object) = value.as_object() {
         for key in schema["required"].as_array().into_iter().flatten() {
-            assert!(object.contains_key(key.as_str().unwrap()), "{at} lacks {key}");
+            assert!(
+                object.contains_key(key.as_str().unwrap()),
+                "{at} lacks {key}"
+            );
         }
         for (key, member) in object {
             match schema["properties"].get(key) {
                 Some(schema) => check(member, schema, root, &format!("{at}.{key}")),
-                None => assert_ne!(schema["additionalProperties"], false, "{at}.{key} is not documented"),
+                None => assert_ne!(
+                    schema["additionalProperties"], false,
+                    "{at}.{key} is not documented"
+                ),
             }
         }
     }
@@ -69,8 +80,10 @@ fn every_fixture_gives_a_documented_document() {
         .collect();
     assert!(paths.len() > 100);
     for several in paths.chunks(50) {
-        let args: Vec<&str> =
-            ["inspect", "--json", "--hash"].into_iter().chain(several.iter().map(String::as_str)).collect();
+        let args: Vec<&str> = ["inspect", "--json", "--hash"]
+            .into_iter()
+            .chain(several.iter().map(String::as_str))
+            .collect();
         let run = run(&args);
         let document = document(&run.stdout);
         let opened = document["checkpoints"].as_array().unwrap().len();
@@ -86,10 +99,19 @@ fn errors_are_in_the_document_too() {
     assert_eq!(one.code, 1);
     let one = document(&one.stdout);
     assert_eq!(one["checkpoints"], Value::Array(vec![]));
-    assert_eq!((&one["error"]["kind"], &one["error"]["path"]), (&"io".into(), &"missing.gguf".into()));
+    assert_eq!(
+        (&one["error"]["kind"], &one["error"]["path"]),
+        (&"io".into(), &"missing.gguf".into())
+    );
     assert_eq!(one["error"], one["errors"][0]);
 
-    let both = run(&["inspect", "--json", "fixtures/gguf/plain_v3.gguf", "missing.gguf", "no*match"]);
+    let both = run(&[
+        "inspect",
+        "--json",
+        "fixtures/gguf/plain_v3.gguf",
+        "missing.gguf",
+        "no*match",
+    ]);
     assert_eq!(both.code, 1);
     let both = document(&both.stdout);
     assert_eq!(both["checkpoints"][0]["format"], "gguf");
@@ -99,7 +121,9 @@ fn errors_are_in_the_document_too() {
 #[test]
 fn views_change_the_document_as_documented() {
     let path = "fixtures/gguf/plain_v3.gguf";
-    let filtered = document(&ok(&["inspect", "--json", "--filter", "*16", "--sort", "size", path]));
+    let filtered = document(&ok(&[
+        "inspect", "--json", "--filter", "*16", "--sort", "size", path,
+    ]));
     assert_eq!(filtered["filter"], Value::from(vec!["*16"]));
     assert_eq!(filtered["checkpoints"][0]["totals"]["tensors"], 3);
     assert_eq!(filtered["checkpoints"][0]["tensors"][0]["name"], "t.bf16");
@@ -107,6 +131,15 @@ fn views_change_the_document_as_documented() {
     assert_eq!(short["checkpoints"][0]["tensors"], Value::Array(vec![]));
     assert_eq!(short["checkpoints"][0]["totals"]["tensors"], 8);
     let directory = document(&ok(&["inspect", "--json", "fixtures/safetensors/sharded"]));
-    assert_eq!(directory["checkpoints"][0]["path"], "fixtures/safetensors/sharded");
-    assert_eq!(directory["checkpoints"][0]["files"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        directory["checkpoints"][0]["path"],
+        "fixtures/safetensors/sharded"
+    );
+    assert_eq!(
+        directory["checkpoints"][0]["files"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 }

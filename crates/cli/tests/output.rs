@@ -20,15 +20,31 @@ fn at(width: &str, args: &[&str]) -> String {
 fn model(directory: &std::path::Path) -> String {
     let names: Vec<String> = (0..12)
         .flat_map(|layer| {
-            ["self_attn.q_proj.weight", "self_attn.q_proj.bias", "mlp.experts.shared_expert.down_proj.weight"]
-                .map(|part| format!("model.vision_tower.transformer.encoder.layers.{layer}.{part}"))
+            [
+                "self_attn.q_proj.weight",
+                "self_attn.q_proj.bias",
+                "mlp.experts.shared_expert.down_proj.weight",
+            ]
+            .map(|part| format!("model.vision_tower.transformer.encoder.layers.{layer}.{part}"))
         })
-        .chain(["lm_head.weight".to_owned(), "norm".to_owned() + &".x".repeat(100)])
+        .chain([
+            "lm_head.weight".to_owned(),
+            "norm".to_owned() + &".x".repeat(100),
+        ])
         .collect();
     let wide: &[usize] = &[16, 8];
     let tensors: Vec<(&str, &[usize])> = names
         .iter()
-        .map(|name| (name.as_str(), if name.contains(".11.") || name.ends_with("bias") { &[16][..] } else { wide }))
+        .map(|name| {
+            (
+                name.as_str(),
+                if name.contains(".11.") || name.ends_with("bias") {
+                    &[16][..]
+                } else {
+                    wide
+                },
+            )
+        })
         .collect();
     let path = directory.join("model.safetensors");
     safetensors(&path, r#"{"format":"pt"}"#, &tensors);
@@ -42,10 +58,19 @@ fn tables_and_trees_read_well() {
     let show = |width: &str, args: &[&str]| at(width, args).replace(&model, "model.safetensors");
     for width in ["80", "200"] {
         insta::assert_snapshot!(format!("gguf_{width}"), show(width, &["inspect", GGUF]));
-        insta::assert_snapshot!(format!("sharded_{width}"), show(width, &["inspect", SHARDED]));
+        insta::assert_snapshot!(
+            format!("sharded_{width}"),
+            show(width, &["inspect", SHARDED])
+        );
         insta::assert_snapshot!(format!("model_{width}"), show(width, &["inspect", &model]));
-        insta::assert_snapshot!(format!("tree_{width}"), show(width, &["inspect", "--tree", &model]));
-        insta::assert_snapshot!(format!("metadata_{width}"), show(width, &["inspect", "--metadata", GGUF]));
+        insta::assert_snapshot!(
+            format!("tree_{width}"),
+            show(width, &["inspect", "--tree", &model])
+        );
+        insta::assert_snapshot!(
+            format!("metadata_{width}"),
+            show(width, &["inspect", "--metadata", GGUF])
+        );
     }
 }
 
@@ -54,7 +79,11 @@ fn lines_fit_the_screen() {
     let directory = tempfile::tempdir().unwrap();
     let model = model(directory.path());
     for width in [60, 80, 100, 200] {
-        for args in [&["inspect", &model][..], &["inspect", "--tree", &model], &["inspect", "--metadata", GGUF]] {
+        for args in [
+            &["inspect", &model][..],
+            &["inspect", "--tree", &model],
+            &["inspect", "--metadata", GGUF],
+        ] {
             let text = at(&width.to_string(), args);
             for line in text.lines().skip(1).filter(|line| !line.starts_with("  ")) {
                 assert!(line.chars().count() <= width, "{width}: {line}");
@@ -80,9 +109,17 @@ fn colours_are_for_those_who_want_them() {
         finish(command).stdout.contains('\u{1b}')
     };
     assert!(!run(&["inspect", GGUF]).stdout.contains('\u{1b}'));
-    assert!(run(&["inspect", "--color", "always", GGUF]).stdout.contains('\u{1b}'));
+    assert!(
+        run(&["inspect", "--color", "always", GGUF])
+            .stdout
+            .contains('\u{1b}')
+    );
     assert!(with("CLICOLOR_FORCE", "1", &["inspect", GGUF]));
-    assert!(!with("CLICOLOR_FORCE", "1", &["inspect", "--color=never", GGUF]));
+    assert!(!with(
+        "CLICOLOR_FORCE",
+        "1",
+        &["inspect", "--color=never", GGUF]
+    ));
     assert!(!with("NO_COLOR", "1", &["inspect", GGUF]));
 }
 
@@ -93,27 +130,45 @@ fn nothing_from_a_file_commands_the_terminal() {
     safetensors(
         &path,
         r#"{"key\u001b[2J":"value\u001b]0;title\u0007\u202e"}"#,
-        &[("w\u{1b}[31m\u{202e}\u{9b}1A\r\n.\u{200b}", &[2]), ("a\u{7f}", &[1])],
+        &[
+            ("w\u{1b}[31m\u{202e}\u{9b}1A\r\n.\u{200b}", &[2]),
+            ("a\u{7f}", &[1]),
+        ],
     );
     let path = path.to_str().unwrap();
     for view in ["--summary", "--tree", "--metadata", "--sort=name"] {
         let text = ok(&["inspect", view, path]);
-        let seen = |c: char| c == '\n' || !(c.is_control() || ('\u{200b}'..'\u{2070}').contains(&c));
+        let seen =
+            |c: char| c == '\n' || !(c.is_control() || ('\u{200b}'..'\u{2070}').contains(&c));
         assert!(text.chars().all(seen), "{text:?}");
     }
     assert!(ok(&["inspect", path]).contains("w\\u{1b}[31m\\u{202e}\\u{9b}1A\\r\\n.\\u{200b}"));
     let refused = run(&["inspect", "no\u{1b}[31m"]);
-    assert!(refused.stderr.contains("no\\u{1b}[31m: "), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("no\\u{1b}[31m: "),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
 fn hashes_are_those_of_the_values() {
     let text = ok(&["inspect", "--hash", "--filter", "t.f32", GGUF]);
     let bytes = std::fs::read(common::workspace().join(GGUF)).unwrap();
-    let expected: String = Sha256::digest(&bytes[1440..1440 + 28]).iter().map(|b| format!("{b:02x}")).collect();
+    let expected: String = Sha256::digest(&bytes[1440..1440 + 28])
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
     assert!(text.contains(&expected), "{text}");
     assert_eq!(
-        at("80", &["inspect", "--hash", "--no-map", "--filter", "t.f32", GGUF]).lines().last().unwrap().trim(),
+        at(
+            "80",
+            &["inspect", "--hash", "--no-map", "--filter", "t.f32", GGUF]
+        )
+        .lines()
+        .last()
+        .unwrap()
+        .trim(),
         expected
     );
 }
@@ -122,16 +177,39 @@ fn hashes_are_those_of_the_values() {
 fn filters_and_orders() {
     let rows = |args: &[&str]| -> Vec<String> {
         let text = ok(&[&["inspect", GGUF][..], args].concat());
-        let table = text.lines().skip_while(|line| !line.starts_with("name")).skip(1);
-        table.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+        let table = text
+            .lines()
+            .skip_while(|line| !line.starts_with("name"))
+            .skip(1);
+        table
+            .map(|line| line.split_whitespace().next().unwrap().to_owned())
+            .collect()
     };
-    assert_eq!(rows(&["--filter", "t.{f32,i*}", "--sort", "name"]), ["t.f32", "t.i8", "t.i16", "t.i32", "t.i64"]);
-    assert_eq!(rows(&["-f", "*16", "-f", "t.i8", "--sort", "size"]), ["t.i8", "t.bf16", "t.f16", "t.i16"]);
-    assert_eq!(rows(&["-f", "*16", "--sort", "size", "--reverse"]), ["t.i16", "t.f16", "t.bf16"]);
-    assert_eq!(rows(&["-f", "*f*", "--sort", "dtype"]), ["t.bf16", "t.f16", "t.f32", "t.f64"]);
+    assert_eq!(
+        rows(&["--filter", "t.{f32,i*}", "--sort", "name"]),
+        ["t.f32", "t.i8", "t.i16", "t.i32", "t.i64"]
+    );
+    assert_eq!(
+        rows(&["-f", "*16", "-f", "t.i8", "--sort", "size"]),
+        ["t.i8", "t.bf16", "t.f16", "t.i16"]
+    );
+    assert_eq!(
+        rows(&["-f", "*16", "--sort", "size", "--reverse"]),
+        ["t.i16", "t.f16", "t.bf16"]
+    );
+    assert_eq!(
+        rows(&["-f", "*f*", "--sort", "dtype"]),
+        ["t.bf16", "t.f16", "t.f32", "t.f64"]
+    );
     assert_eq!(rows(&["--sort", "offset"]), rows(&[]));
-    assert!(ok(&["inspect", "--filter", "*f16", GGUF]).contains("tensors       2 of 8 pass the filter, 33 weights"));
-    assert!(ok(&["inspect", "--filter", "nothing", GGUF]).contains("tensors       0 of 8 pass the filter"));
+    assert!(
+        ok(&["inspect", "--filter", "*f16", GGUF])
+            .contains("tensors       2 of 8 pass the filter, 33 weights")
+    );
+    assert!(
+        ok(&["inspect", "--filter", "nothing", GGUF])
+            .contains("tensors       0 of 8 pass the filter")
+    );
 }
 
 #[test]
@@ -147,7 +225,11 @@ fn one_value_of_metadata_is_whole_and_alone() {
     assert_eq!(run(&["inspect", "--metadata=general.architecture"]).code, 2);
     let missing = run(&["inspect", "--metadata=nope", GGUF]);
     assert_eq!(missing.code, 1);
-    assert!(missing.stderr.contains("no metadata key `nope`"), "{}", missing.stderr);
+    assert!(
+        missing.stderr.contains("no metadata key `nope`"),
+        "{}",
+        missing.stderr
+    );
     // without =KEY, what follows is a path
     assert!(ok(&["inspect", "--metadata", GGUF]).contains("general.architecture"));
 }
@@ -155,14 +237,24 @@ fn one_value_of_metadata_is_whole_and_alone() {
 #[test]
 fn paths_may_be_patterns_and_directories() {
     let text = ok(&["inspect", "--summary", "fixtures/gguf/plain_v[23].gguf"]);
-    assert!(text.contains("plain_v2.gguf\n") && text.contains("\nfixtures/gguf/plain_v3.gguf\n"), "{text}");
+    assert!(
+        text.contains("plain_v2.gguf\n") && text.contains("\nfixtures/gguf/plain_v3.gguf\n"),
+        "{text}"
+    );
     assert!(ok(&["inspect", SHARDED]).starts_with("fixtures/safetensors/sharded\n"));
     let directory = tempfile::tempdir().unwrap();
     let literal = directory.path().join("w[1].safetensors");
     safetensors(&literal, "", &[("here", &[1])]);
-    safetensors(&directory.path().join("w1.safetensors"), "", &[("not.here", &[1])]);
+    safetensors(
+        &directory.path().join("w1.safetensors"),
+        "",
+        &[("not.here", &[1])],
+    );
     let text = ok(&["inspect", literal.to_str().unwrap()]);
-    assert!(text.contains("\nhere ") && !text.contains("not.here"), "{text}");
+    assert!(
+        text.contains("\nhere ") && !text.contains("not.here"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -170,7 +262,11 @@ fn like_layers_are_one_line_unless_all_are_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let model = model(directory.path());
     let tree = ok(&["inspect", "--tree", &model]);
-    assert!(tree.contains("model.vision_tower.transformer.encoder.layers\n") || tree.contains("{0..10} ×11"), "{tree}");
+    assert!(
+        tree.contains("model.vision_tower.transformer.encoder.layers\n")
+            || tree.contains("{0..10} ×11"),
+        "{tree}"
+    );
     assert!(!tree.contains("─ 3 "), "{tree}");
     let all = ok(&["inspect", "--tree", "--all", &model]);
     assert!(all.contains("─ 3 ") && !all.contains('×'), "{all}");

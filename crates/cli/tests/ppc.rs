@@ -24,7 +24,11 @@ fn cold() -> Option<tempfile::TempDir> {
         return None;
     }
     let dir = tempfile::tempdir_in(workspace().join("target")).unwrap();
-    safetensors(&dir.path().join("model.safetensors"), "", &[("a", &[1 << 20]), ("b", &[1 << 20]), ("c", &[100])]);
+    safetensors(
+        &dir.path().join("model.safetensors"),
+        "",
+        &[("a", &[1 << 20]), ("b", &[1 << 20]), ("c", &[100])],
+    );
     chill(dir.path());
     Some(dir)
 }
@@ -58,7 +62,9 @@ impl Daemon {
 
     fn status(&self) -> Option<Value> {
         let shown = run(&["ppc", "status", "--json", &self.0.id().to_string()]);
-        let document: Value = serde_json::from_str(&shown.stdout).ok().filter(|_| shown.code == 0)?;
+        let document: Value = serde_json::from_str(&shown.stdout)
+            .ok()
+            .filter(|_| shown.code == 0)?;
         Some(document["runtimes"][0].clone())
     }
 
@@ -90,30 +96,82 @@ impl Drop for Daemon {
 fn a_command_runs_beside_it_and_says_how_it_ended() {
     let Some(dir) = cold() else { return };
     let dir = text(dir.path());
-    let done = run(&["ppc", "run", "--dir", dir, "--", "sh", "-c", "echo out; exit 7"]);
+    let done = run(&[
+        "ppc",
+        "run",
+        "--dir",
+        dir,
+        "--",
+        "sh",
+        "-c",
+        "echo out; exit 7",
+    ]);
     assert_eq!((done.code, &*done.stdout), (7, "out\n"), "{}", done.stderr);
-    assert!(done.stderr.contains("events from misses") && done.stderr.contains("0 events lost"), "{}", done.stderr);
-    let signalled = run(&["ppc", "run", "--quiet", "--dir", dir, "--", "sh", "-c", "kill -9 $$"]);
+    assert!(
+        done.stderr.contains("events from misses") && done.stderr.contains("0 events lost"),
+        "{}",
+        done.stderr
+    );
+    let signalled = run(&[
+        "ppc",
+        "run",
+        "--quiet",
+        "--dir",
+        dir,
+        "--",
+        "sh",
+        "-c",
+        "kill -9 $$",
+    ]);
     assert_eq!((signalled.code, &*signalled.stderr), (137, ""));
-    let missing = run(&["ppc", "run", "--quiet", "--dir", dir, "--", "/no/such/program"]);
-    assert!(missing.code == 1 && missing.stderr.contains("behind --"), "{}", missing.stderr);
+    let missing = run(&[
+        "ppc",
+        "run",
+        "--quiet",
+        "--dir",
+        dir,
+        "--",
+        "/no/such/program",
+    ]);
+    assert!(
+        missing.code == 1 && missing.stderr.contains("behind --"),
+        "{}",
+        missing.stderr
+    );
 }
 
 #[test]
 fn what_cannot_be_meant_is_said() {
     for (args, what) in [
         (&["--dir", "/no/such"][..], "/no/such"),
-        (&["--dir", "fixtures", "--policy", "clever"], "no policy \"clever\""),
-        (&["--dir", "fixtures", "--policy", "maio:/no/such.iot"], "/no/such.iot"),
+        (
+            &["--dir", "fixtures", "--policy", "clever"],
+            "no policy \"clever\"",
+        ),
+        (
+            &["--dir", "fixtures", "--policy", "maio:/no/such.iot"],
+            "/no/such.iot",
+        ),
         (&["--dir", "fixtures", "--policy", "./no.so"], "no.so"),
         (&["--dir", "fixtures", "--source", "rumours"], "rumours"),
     ] {
         let failed = run(&[&["ppc", "run"], args, &["--", "true"]].concat());
-        assert!(failed.code == 1 && failed.stderr.contains(what), "{args:?}: {}", failed.stderr);
+        assert!(
+            failed.code == 1 && failed.stderr.contains(what),
+            "{args:?}: {}",
+            failed.stderr
+        );
     }
-    assert_eq!(run(&["ppc", "run", "--dir", "fixtures", "--threshold", "101"]).code, 2);
+    assert_eq!(
+        run(&["ppc", "run", "--dir", "fixtures", "--threshold", "101"]).code,
+        2
+    );
     let nobody = run(&["ppc", "status", "1"]);
-    assert!(nobody.code == 1 && nobody.stderr.contains("no runtime that answers"), "{}", nobody.stderr);
+    assert!(
+        nobody.code == 1 && nobody.stderr.contains("no runtime that answers"),
+        "{}",
+        nobody.stderr
+    );
 }
 
 #[test]
@@ -125,7 +183,10 @@ fn a_template_is_followed_from_the_first_miss() {
 fn a_shared_library_follows_it_too() {
     let built = Path::new(env!("CARGO_BIN_EXE_anamnesis")).parent().unwrap();
     let name = "libanamnesis_maio.so";
-    match [built.join(name), built.join("deps").join(name)].into_iter().find(|path| path.exists()) {
+    match [built.join(name), built.join("deps").join(name)]
+        .into_iter()
+        .find(|path| path.exists())
+    {
         Some(library) => follows(text(&library)),
         None => eprintln!("SKIPPED: {name} is not built"),
     }
@@ -136,20 +197,36 @@ fn follows(name: &str) {
     let Some(dir) = cold() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let template = scratch.path().join("t.iot");
-    ok(&["template", "predict", text(dir.path()), "-o", text(&template)]);
+    ok(&[
+        "template",
+        "predict",
+        text(dir.path()),
+        "-o",
+        text(&template),
+    ]);
     chill(dir.path());
     let policy = format!("{name}:{},start=no", template.display());
     let daemon = Daemon::start(&["--dir", text(dir.path()), "--policy", &policy]);
     let mut read = std::process::Command::new("dd");
-    read.arg(format!("if={}", dir.path().join("model.safetensors").display()));
-    assert_eq!(finish_all(read.args(["of=/dev/null", "bs=4k", "count=1", "status=none"])), 0);
+    read.arg(format!(
+        "if={}",
+        dir.path().join("model.safetensors").display()
+    ));
+    assert_eq!(
+        finish_all(read.args(["of=/dev/null", "bs=4k", "count=1", "status=none"])),
+        0
+    );
     let brought = |status: &Value| {
-        status["prefetch"]["bytes_read"].as_u64().unwrap() + status["prefetch"]["bytes_skipped"].as_u64().unwrap()
+        status["prefetch"]["bytes_read"].as_u64().unwrap()
+            + status["prefetch"]["bytes_skipped"].as_u64().unwrap()
     };
     let status = daemon.until("brought", |status| brought(status) >= 8 << 20);
     assert_eq!(status["policies"][0]["name"], name);
     let shown = ok(&["ppc", "status", &daemon.0.id().to_string()]);
-    assert!(shown.contains("misses") && shown.contains("registered"), "{shown}");
+    assert!(
+        shown.contains("misses") && shown.contains("registered"),
+        "{shown}"
+    );
     let scraped = ok(&["ppc", "status", "--prometheus", &daemon.0.id().to_string()]);
     assert!(scraped.contains("anamnesis_ppc_policies 1\n"), "{scraped}");
 }
@@ -164,12 +241,34 @@ fn a_log_is_told_again_to_its_end() {
     let scratch = tempfile::tempdir().unwrap();
     let log = scratch.path().join("events.log");
     let model = dir.path().join("model.safetensors");
-    let read = format!("dd if={} of=/dev/null bs=4k count=1 status=none", model.display());
-    let told = run(&["ppc", "run", "--dir", text(dir.path()), "--log", text(&log), "--", "sh", "-c", &read]);
-    assert!(told.code == 0 && told.stderr.contains("waited 1 time for"), "{}", told.stderr);
+    let read = format!(
+        "dd if={} of=/dev/null bs=4k count=1 status=none",
+        model.display()
+    );
+    let told = run(&[
+        "ppc",
+        "run",
+        "--dir",
+        text(dir.path()),
+        "--log",
+        text(&log),
+        "--",
+        "sh",
+        "-c",
+        &read,
+    ]);
+    assert!(
+        told.code == 0 && told.stderr.contains("waited 1 time for"),
+        "{}",
+        told.stderr
+    );
     let source = format!("replay:{}", log.display());
     let again = run(&["ppc", "run", "--dir", text(dir.path()), "--source", &source]);
-    assert!(again.code == 0 && again.stderr.contains("waited 1 time for"), "{}", again.stderr);
+    assert!(
+        again.code == 0 && again.stderr.contains("waited 1 time for"),
+        "{}",
+        again.stderr
+    );
 }
 
 #[test]
@@ -182,49 +281,122 @@ fn it_ends_when_asked_and_leaves_nothing_when_killed() {
     killed.signal(rustix::process::Signal::KILL);
     killed.0.wait().unwrap();
     let document: Value = serde_json::from_str(&ok(&["ppc", "status", "--json"])).unwrap();
-    let pids: Vec<_> = document["runtimes"].as_array().unwrap().iter().map(|status| status["pid"].as_u64()).collect();
+    let pids: Vec<_> = document["runtimes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|status| status["pid"].as_u64())
+        .collect();
     assert!(!pids.contains(&Some(killed.0.id().into())), "{document}");
     // and another may start
-    drop(Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]));
+    drop(Daemon::start(&[
+        "--dir",
+        text(dir.path()),
+        "--policy",
+        "eager",
+    ]));
 }
 
 #[test]
 fn what_a_program_reads_is_recorded() {
     let Some(dir) = cold() else { return };
     let scratch = tempfile::tempdir().unwrap();
-    let (recorded, predicted) = (scratch.path().join("recorded.iot"), scratch.path().join("predicted.iot"));
+    let (recorded, predicted) = (
+        scratch.path().join("recorded.iot"),
+        scratch.path().join("predicted.iot"),
+    );
     let model = dir.path().join("model.safetensors");
     for loader in ["pread", "mmap"] {
         chill(dir.path());
-        let mut record =
-            command(&["record", "--json", "--overwrite", "-o", text(&recorded), "--dir", text(dir.path())]);
-        record.args(["--", env!("CARGO_BIN_EXE_anamnesis"), "load", text(&model), "--loader", loader, "--json"]);
+        let mut record = command(&[
+            "record",
+            "--json",
+            "--overwrite",
+            "-o",
+            text(&recorded),
+            "--dir",
+            text(dir.path()),
+        ]);
+        record.args([
+            "--",
+            env!("CARGO_BIN_EXE_anamnesis"),
+            "load",
+            text(&model),
+            "--loader",
+            loader,
+            "--json",
+        ]);
         let done = finish(record);
         assert_eq!(done.code, 0, "{}", done.stderr);
         let document: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
         assert_eq!(document["template"]["files"], 1, "{document}");
-        ok(&["template", "predict", text(dir.path()), "-o", text(&predicted), "--overwrite"]);
-        let covered = ok(&["template", "coverage", text(&recorded), text(&predicted), "--json"]);
+        ok(&[
+            "template",
+            "predict",
+            text(dir.path()),
+            "-o",
+            text(&predicted),
+            "--overwrite",
+        ]);
+        let covered = ok(&[
+            "template",
+            "coverage",
+            text(&recorded),
+            text(&predicted),
+            "--json",
+        ]);
         let covered: Value = serde_json::from_str(&covered).unwrap();
-        assert!(covered["share"].as_f64().unwrap() >= 0.99, "{loader}: {covered}");
+        assert!(
+            covered["share"].as_f64().unwrap() >= 0.99,
+            "{loader}: {covered}"
+        );
     }
     // what others read of it does not count
-    let nothing = run(&["record", "--overwrite", "-o", text(&recorded), "--dir", text(dir.path()), "--", "true"]);
-    assert!(nothing.code == 1 && nothing.stderr.contains("nothing of the model was read"), "{}", nothing.stderr);
+    let nothing = run(&[
+        "record",
+        "--overwrite",
+        "-o",
+        text(&recorded),
+        "--dir",
+        text(dir.path()),
+        "--",
+        "true",
+    ]);
+    assert!(
+        nothing.code == 1 && nothing.stderr.contains("nothing of the model was read"),
+        "{}",
+        nothing.stderr
+    );
 }
 
 #[test]
 fn files_that_nothing_is_heard_of_are_said() {
     const TMPFS: i64 = 0x0102_1994;
-    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return eprintln!("SKIPPED: no /dev/shm") };
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        return eprintln!("SKIPPED: no /dev/shm");
+    };
     if rustix::fs::statfs(dir.path()).unwrap().f_type != TMPFS {
         return eprintln!("SKIPPED: /dev/shm is no tmpfs");
     }
     fs::write(dir.path().join("model"), [0; 5000]).unwrap();
-    let done = run(&["ppc", "run", "--source", "misses", "--dir", text(dir.path()), "--", "true"]);
+    let done = run(&[
+        "ppc",
+        "run",
+        "--source",
+        "misses",
+        "--dir",
+        text(dir.path()),
+        "--",
+        "true",
+    ]);
     if done.stderr.contains("CAP_PERFMON") || done.stderr.contains("trace points are read") {
         return eprintln!("SKIPPED: {}", done.stderr);
     }
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(done.stderr.contains("nothing is heard of 1 of 1 files; model: "), "{}", done.stderr);
+    assert!(
+        done.stderr
+            .contains("nothing is heard of 1 of 1 files; model: "),
+        "{}",
+        done.stderr
+    );
 }

@@ -13,7 +13,9 @@ fn text(path: &Path) -> &str {
 }
 
 fn names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
+    let entries = fs::read_dir(directory)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
     let mut names: Vec<_> = entries.collect();
     names.sort();
     names
@@ -23,31 +25,74 @@ fn names(directory: &Path) -> Vec<String> {
 fn a_file_is_written_once_and_replaced_only_when_asked() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out.safetensors");
-    let remember = ["remember", "fixtures/gguf/types/q4_k.gguf", "-o", text(&out)];
-    assert_eq!(ok(&remember), format!("{}: 2 weights as BF16, 6.00 KiB\n", out.display()));
+    let remember = [
+        "remember",
+        "fixtures/gguf/types/q4_k.gguf",
+        "-o",
+        text(&out),
+    ];
+    assert_eq!(
+        ok(&remember),
+        format!("{}: 2 weights as BF16, 6.00 KiB\n", out.display())
+    );
     let first = fs::read(&out).unwrap();
     let again = run(&remember);
     assert_eq!(again.code, 1);
-    assert!(again.stderr.contains("exists") && again.stderr.contains("--overwrite"), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("exists") && again.stderr.contains("--overwrite"),
+        "{}",
+        again.stderr
+    );
     assert_eq!(fs::read(&out).unwrap(), first);
-    let replaced = run(&[&remember[..], &["--overwrite", "--dtype", "f32", "--threads", "1"]].concat());
+    let replaced = run(&[
+        &remember[..],
+        &["--overwrite", "--dtype", "f32", "--threads", "1"],
+    ]
+    .concat());
     assert_eq!(replaced.code, 0, "{}", replaced.stderr);
     assert_eq!(fs::read(&out).unwrap().len(), (first.len() - 6144) + 12288);
-    assert_eq!(names(dir.path()), ["out.safetensors"], "nothing else is left");
+    assert_eq!(
+        names(dir.path()),
+        ["out.safetensors"],
+        "nothing else is left"
+    );
 }
 
 #[test]
 fn shards_have_an_index() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
-    let args = ["remember", "fixtures/model/scribe-Q8_0.gguf", "-o", text(&out), "--shard-size", "60KiB", "--json"];
+    let args = [
+        "remember",
+        "fixtures/model/scribe-Q8_0.gguf",
+        "-o",
+        text(&out),
+        "--shard-size",
+        "60KiB",
+        "--json",
+    ];
     let document: Value = serde_json::from_str(&ok(&args)).unwrap();
     let count = document["files"].as_array().unwrap().len();
-    assert!(count > 2 && document["weights"] == 15 && document["plain"] == 5, "{document}");
+    assert!(
+        count > 2 && document["weights"] == 15 && document["plain"] == 5,
+        "{document}"
+    );
     assert!(names(&out).contains(&"model.safetensors.index.json".to_owned()));
     let inspected: Value = serde_json::from_str(&ok(&["inspect", "--json", text(&out)])).unwrap();
-    assert_eq!(inspected["checkpoints"][0]["tensors"].as_array().unwrap().len(), 20);
-    assert_eq!(inspected["checkpoints"][0]["files"].as_array().unwrap().len(), count);
+    assert_eq!(
+        inspected["checkpoints"][0]["tensors"]
+            .as_array()
+            .unwrap()
+            .len(),
+        20
+    );
+    assert_eq!(
+        inspected["checkpoints"][0]["files"]
+            .as_array()
+            .unwrap()
+            .len(),
+        count
+    );
 }
 
 #[test]
@@ -65,30 +110,72 @@ fn what_cannot_be_made_is_named_and_nothing_is_written() {
     assert!(refused.stderr.contains("`a.weight`"), "{}", refused.stderr);
     assert_eq!(names(dir.path()), ["in.safetensors"]);
     let plan = run(&["plan", text(&source)]);
-    assert!(plan.code == 1 && plan.stdout.contains("refused:"), "{}", plan.stdout);
-    let left_out = run(&["remember", text(&source), "-o", text(&out), "--exclude", "a.*"]);
+    assert!(
+        plan.code == 1 && plan.stdout.contains("refused:"),
+        "{}",
+        plan.stdout
+    );
+    let left_out = run(&[
+        "remember",
+        text(&source),
+        "-o",
+        text(&out),
+        "--exclude",
+        "a.*",
+    ]);
     assert_eq!((left_out.code, left_out.stderr.as_str()), (0, ""));
-    assert_eq!(run(&["remember", text(&source), "-o", text(&out), "--overwrite", "-f", "nothing"]).code, 1);
+    assert_eq!(
+        run(&[
+            "remember",
+            text(&source),
+            "-o",
+            text(&out),
+            "--overwrite",
+            "-f",
+            "nothing"
+        ])
+        .code,
+        1
+    );
 }
 
 #[test]
 fn sizes_are_read_as_people_write_them() {
-    for (size, code) in [("5GB", 0), ("1.5 MiB", 0), ("100", 0), ("0", 2), ("big", 2), ("5XB", 2)] {
+    for (size, code) in [
+        ("5GB", 0),
+        ("1.5 MiB", 0),
+        ("100", 0),
+        ("0", 2),
+        ("big", 2),
+        ("5XB", 2),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        let args = ["remember", "fixtures/gguf/types/q4_k.gguf", "-o", text(&out), "--shard-size", size];
+        let args = [
+            "remember",
+            "fixtures/gguf/types/q4_k.gguf",
+            "-o",
+            text(&out),
+            "--shard-size",
+            size,
+        ];
         assert_eq!(run(&args).code, code, "{size}");
     }
 }
 
 #[test]
 fn the_plan_names_every_byte() {
-    let document: Value = serde_json::from_str(&ok(&["plan", "--json", "fixtures/gguf/types/q4_k.gguf"])).unwrap();
+    let document: Value =
+        serde_json::from_str(&ok(&["plan", "--json", "fixtures/gguf/types/q4_k.gguf"])).unwrap();
     let jobs = document["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 2);
     for job in jobs {
         let range = &job["parts"][0]["range"];
-        assert_eq!(job["reads"], serde_json::json!([range]), "one tile reads all of its one part");
+        assert_eq!(
+            job["reads"],
+            serde_json::json!([range]),
+            "one tile reads all of its one part"
+        );
     }
 }
 
@@ -101,14 +188,31 @@ fn an_interrupted_run_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("in.safetensors");
     let nbytes = 1u64 << 29;
-    let header = format!(r#"{{"a":{{"dtype":"F8_E4M3","shape":[{}],"data_offsets":[0,{nbytes}]}}}}"#, nbytes);
+    let header = format!(
+        r#"{{"a":{{"dtype":"F8_E4M3","shape":[{}],"data_offsets":[0,{nbytes}]}}}}"#,
+        nbytes
+    );
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
     fs::write(&source, &bytes).unwrap();
-    fs::File::options().write(true).open(&source).unwrap().set_len(bytes.len() as u64 + nbytes).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&source)
+        .unwrap()
+        .set_len(bytes.len() as u64 + nbytes)
+        .unwrap();
     let out = dir.path().join("out.safetensors");
-    let mut child = common::command(&["remember", text(&source), "-o", text(&out), "--threads", "1"]);
-    child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let mut child = common::command(&[
+        "remember",
+        text(&source),
+        "-o",
+        text(&out),
+        "--threads",
+        "1",
+    ]);
+    child
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped());
     let child = child.spawn().unwrap();
     let begun = Instant::now();
     while names(dir.path()).len() < 2 && begun.elapsed() < Duration::from_secs(60) {
@@ -124,7 +228,12 @@ fn an_interrupted_run_leaves_nothing() {
         0
     );
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(130),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert_eq!(names(dir.path()), ["in.safetensors"]);
 }
 
@@ -143,5 +252,8 @@ fn the_file_mode_is_what_umask_says() {
     );
     shell.args(["-c", &line]).current_dir(common::workspace());
     assert_eq!(finish(shell).code, 0);
-    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(
+        fs::metadata(&out).unwrap().permissions().mode() & 0o777,
+        0o640
+    );
 }

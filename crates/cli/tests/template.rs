@@ -29,11 +29,30 @@ fn a_template_is_predicted_and_shown() {
         assert_eq!(run.code, 0, "{}", run.stderr);
         run.stdout.replace(text(&path), "t.iot")
     };
-    let said = at("80", &["template", "predict", MODEL, "-o", text(&path), "--tp", "2", "--order", "layer"]);
+    let said = at(
+        "80",
+        &[
+            "template",
+            "predict",
+            MODEL,
+            "-o",
+            text(&path),
+            "--tp",
+            "2",
+            "--order",
+            "layer",
+        ],
+    );
     insta::assert_snapshot!("predicted", said);
     for width in ["60", "200"] {
-        insta::assert_snapshot!(format!("shown_{width}"), at(width, &["template", "show", text(&path)]));
-        insta::assert_snapshot!(format!("group_{width}"), at(width, &["t", "show", text(&path), "--group", "1"]));
+        insta::assert_snapshot!(
+            format!("shown_{width}"),
+            at(width, &["template", "show", text(&path)])
+        );
+        insta::assert_snapshot!(
+            format!("group_{width}"),
+            at(width, &["t", "show", text(&path), "--group", "1"])
+        );
     }
 }
 
@@ -42,47 +61,106 @@ fn both_forms_hold_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let [binary, shown, other] = ["t.iot", "t.json", "u.json"].map(|name| dir.path().join(name));
     let parameters = ["--tp", "2", "--parameter", "loader=vllm"];
-    ok(&[&["template", "predict", SHARDED, "-o", text(&binary)], &parameters[..]].concat());
-    ok(&[&["template", "predict", SHARDED, "-o", text(&other)], &parameters[..]].concat());
+    ok(&[
+        &["template", "predict", SHARDED, "-o", text(&binary)],
+        &parameters[..],
+    ]
+    .concat());
+    ok(&[
+        &["template", "predict", SHARDED, "-o", text(&other)],
+        &parameters[..],
+    ]
+    .concat());
     let document = ok(&["template", "show", "--json", text(&binary)]);
     assert_eq!(document, std::fs::read_to_string(&other).unwrap() + "\n");
     std::fs::write(&shown, &document).unwrap();
     for other in [&shown, &other] {
-        assert_eq!(ok(&["template", "diff", text(&binary), text(other)]), "no difference\n");
+        assert_eq!(
+            ok(&["template", "diff", text(&binary), text(other)]),
+            "no difference\n"
+        );
     }
     let again = dir.path().join("again.iot");
     ok(&["template", "merge", text(&shown), "-o", text(&again)]);
-    assert_eq!(std::fs::read(&binary).unwrap(), std::fs::read(again).unwrap());
+    assert_eq!(
+        std::fs::read(&binary).unwrap(),
+        std::fs::read(again).unwrap()
+    );
     let document: Value = serde_json::from_str(&document).unwrap();
-    assert_eq!(document["parameters"], serde_json::json!({"loader": "vllm", "tp": "2"}));
+    assert_eq!(
+        document["parameters"],
+        serde_json::json!({"loader": "vllm", "tp": "2"})
+    );
 }
 
 #[test]
 fn templates_are_compared_and_merged() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let (one, two, layers, rest) = (at("one.iot"), at("two.iot"), at("layers.iot"), at("rest.iot"));
+    let (one, two, layers, rest) = (
+        at("one.iot"),
+        at("two.iot"),
+        at("layers.iot"),
+        at("rest.iot"),
+    );
     ok(&["template", "predict", MODEL, "-o", text(&one)]);
-    let told = json(&["template", "predict", MODEL, "-o", text(&two), "--tp", "2", "--json"]);
+    let told = json(&[
+        "template",
+        "predict",
+        MODEL,
+        "-o",
+        text(&two),
+        "--tp",
+        "2",
+        "--json",
+    ]);
     let template = &told["template"];
     assert_eq!(
-        (&template["workers"], &template["files"], &template["parameters"]["tp"]),
+        (
+            &template["workers"],
+            &template["files"],
+            &template["parameters"]["tp"]
+        ),
         (&2.into(), &1.into(), &"2".into())
     );
-    assert_eq!(template["template_nbytes"], std::fs::metadata(&two).unwrap().len());
+    assert_eq!(
+        template["template_nbytes"],
+        std::fs::metadata(&two).unwrap().len()
+    );
 
     let differ = run(&["template", "diff", text(&one), text(&two)]);
-    assert!(differ.code == 1 && differ.stderr.is_empty() && differ.stdout.contains("only in A"), "{}", differ.stdout);
+    assert!(
+        differ.code == 1 && differ.stderr.is_empty() && differ.stdout.contains("only in A"),
+        "{}",
+        differ.stdout
+    );
     let differ = run(&["template", "diff", "--json", text(&one), text(&two)]);
     let document: Value = serde_json::from_str(&differ.stdout).unwrap();
-    assert!(document["differ"] == true && document["groups"].as_array().unwrap().len() == 2, "{document}");
+    assert!(
+        document["differ"] == true && document["groups"].as_array().unwrap().len() == 2,
+        "{document}"
+    );
 
     // what two workers read is all of it
     let covered = json(&["template", "coverage", "--json", text(&two), text(&one)]);
-    assert_eq!((covered["share"].as_f64(), &covered["covered"]), (Some(1.0), &covered["nbytes"]));
-    ok(&["template", "predict", MODEL, "-o", text(&layers), "--filter", "*.layers.*"]);
+    assert_eq!(
+        (covered["share"].as_f64(), &covered["covered"]),
+        (Some(1.0), &covered["nbytes"])
+    );
+    ok(&[
+        "template",
+        "predict",
+        MODEL,
+        "-o",
+        text(&layers),
+        "--filter",
+        "*.layers.*",
+    ]);
     let some = json(&["template", "coverage", "--json", text(&layers), text(&one)]);
-    assert!(some["share"].as_f64() < Some(0.95) && some["share"].as_f64() > Some(0.9), "{some}");
+    assert!(
+        some["share"].as_f64() < Some(0.95) && some["share"].as_f64() > Some(0.9),
+        "{some}"
+    );
     assert!(ok(&["template", "coverage", text(&layers), text(&one)]).starts_with("93."));
     ok(&[
         "template",
@@ -96,7 +174,14 @@ fn templates_are_compared_and_merged() {
         "model.norm.weight",
     ]);
     let both = at("both.iot");
-    ok(&["template", "merge", text(&layers), text(&rest), "-o", text(&both)]);
+    ok(&[
+        "template",
+        "merge",
+        text(&layers),
+        text(&rest),
+        "-o",
+        text(&both),
+    ]);
     let all = json(&["template", "coverage", "--json", text(&both), text(&one)]);
     assert_eq!(all["share"].as_f64(), Some(1.0));
 }
@@ -106,16 +191,39 @@ fn rules_on_the_command_line_come_first() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.json");
     let predict = |more: &[&str]| {
-        let args = ["template", "predict", MODEL, "-o", text(&path), "--tp", "2", "--overwrite", "--json"];
-        json(&[&args[..], more].concat())["template"]["nbytes"].as_u64().unwrap()
+        let args = [
+            "template",
+            "predict",
+            MODEL,
+            "-o",
+            text(&path),
+            "--tp",
+            "2",
+            "--overwrite",
+            "--json",
+        ];
+        json(&[&args[..], more].concat())["template"]["nbytes"]
+            .as_u64()
+            .unwrap()
     };
     let split = predict(&[]);
     let matrices: u64 = (2 * 160 * 64 + 64 * 160 + 4 * 64 * 64) * 2;
-    assert_eq!(predict(&["--rule", "model.layers.0.*=replicated"]), split + matrices);
-    // the first that matches counts
-    assert_eq!(predict(&["--rule", "*.norm.*=row", "--rule", "*layers.0.*=replicated", "--rule", "*=column"]), {
+    assert_eq!(
+        predict(&["--rule", "model.layers.0.*=replicated"]),
         split + matrices
-    });
+    );
+    // the first that matches counts
+    assert_eq!(
+        predict(&[
+            "--rule",
+            "*.norm.*=row",
+            "--rule",
+            "*layers.0.*=replicated",
+            "--rule",
+            "*=column"
+        ]),
+        { split + matrices }
+    );
     assert_eq!(predict(&["--rule", "*=replicated"]), predict(&["--whole"]));
     assert_eq!(predict(&["--whole"]), 2 * 203_496);
     // rows are so short that every page has some of each worker
@@ -127,29 +235,97 @@ fn what_is_loaded_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let predicted = at("predicted.iot");
-    for (source, loader) in [(SHARDED, "pread"), (MODEL, "mmap"), ("fixtures/npz/all_le_compressed.npz", "auto")] {
-        ok(&["template", "predict", source, "-o", text(&predicted), "--overwrite"]);
+    for (source, loader) in [
+        (SHARDED, "pread"),
+        (MODEL, "mmap"),
+        ("fixtures/npz/all_le_compressed.npz", "auto"),
+    ] {
+        ok(&[
+            "template",
+            "predict",
+            source,
+            "-o",
+            text(&predicted),
+            "--overwrite",
+        ]);
         let recorded = at("recorded.iot");
-        let load = ["load", source, "--loader", loader, "--json", "--overwrite", "--record", text(&recorded)];
+        let load = [
+            "load",
+            source,
+            "--loader",
+            loader,
+            "--json",
+            "--overwrite",
+            "--record",
+            text(&recorded),
+        ];
         let document = json(&[&load[..], &["--repeat", "2"]].concat());
-        assert_eq!((&document["recorded"]["workers"], document["rounds"].as_array().unwrap().len()), (&1.into(), 2));
-        let covered = json(&["template", "coverage", "--json", text(&predicted), text(&recorded)]);
+        assert_eq!(
+            (
+                &document["recorded"]["workers"],
+                document["rounds"].as_array().unwrap().len()
+            ),
+            (&1.into(), 2)
+        );
+        let covered = json(&[
+            "template",
+            "coverage",
+            "--json",
+            text(&predicted),
+            text(&recorded),
+        ]);
         assert_eq!(covered["share"].as_f64(), Some(1.0), "{source}: {covered}");
-        assert!(covered["order"].as_f64().is_none_or(|tau| tau == 1.0), "{source}: {covered}");
+        assert!(
+            covered["order"].as_f64().is_none_or(|tau| tau == 1.0),
+            "{source}: {covered}"
+        );
     }
     // remembering reads every quantised weight
     let (recorded, made) = (at("remembered.iot"), at("out.safetensors"));
     let source = "fixtures/model/scribe-Q8_0.gguf";
-    let remember = ["remember", source, "-o", text(&made), "--record", text(&recorded)];
-    ok(&["template", "predict", source, "-o", text(&predicted), "--overwrite"]);
+    let remember = [
+        "remember",
+        source,
+        "-o",
+        text(&made),
+        "--record",
+        text(&recorded),
+    ];
+    ok(&[
+        "template",
+        "predict",
+        source,
+        "-o",
+        text(&predicted),
+        "--overwrite",
+    ]);
     assert!(ok(&remember).contains("1 worker reads"));
     // two threads want two tiles in either order: then only the bytes are certain
-    let covered = json(&["template", "coverage", "--json", text(&predicted), text(&recorded)]);
+    let covered = json(&[
+        "template",
+        "coverage",
+        "--json",
+        text(&predicted),
+        text(&recorded),
+    ]);
     assert_eq!(covered["share"].as_f64(), Some(1.0), "{covered}");
     ok(&[&remember[..], &["--threads", "1", "--overwrite"]].concat());
-    assert_eq!(json(&["template", "diff", text(&predicted), text(&recorded), "--json"])["differ"], false);
+    assert_eq!(
+        json(&[
+            "template",
+            "diff",
+            text(&predicted),
+            text(&recorded),
+            "--json"
+        ])["differ"],
+        false
+    );
     let again = run(&[&remember[..3], &["other.safetensors"], &remember[4..]].concat());
-    assert!(again.code == 1 && again.stderr.contains("exists"), "{}", again.stderr);
+    assert!(
+        again.code == 1 && again.stderr.contains("exists"),
+        "{}",
+        again.stderr
+    );
     assert!(!common::workspace().join("other.safetensors").exists());
 }
 
@@ -166,15 +342,33 @@ fn a_template_is_replaced_only_when_asked() {
         &["load", SHARDED, "--record", text(&path)],
     ] {
         let again = run(args);
-        assert!(again.code == 1 && again.stderr.contains("--overwrite"), "{}", again.stderr);
+        assert!(
+            again.code == 1 && again.stderr.contains("--overwrite"),
+            "{}",
+            again.stderr
+        );
         assert_eq!(std::fs::read(&path).unwrap(), first);
     }
     ok(&[&predict[..], &["--overwrite", "--tp", "2"]].concat());
     assert_ne!(std::fs::read(&path).unwrap(), first);
-    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(names, ["t.iot"], "nothing else is left");
-    let directory = run(&["template", "predict", SHARDED, "-o", text(dir.path()), "--overwrite"]);
-    assert!(directory.code == 1 && directory.stderr.contains("directory"), "{}", directory.stderr);
+    let directory = run(&[
+        "template",
+        "predict",
+        SHARDED,
+        "-o",
+        text(dir.path()),
+        "--overwrite",
+    ]);
+    assert!(
+        directory.code == 1 && directory.stderr.contains("directory"),
+        "{}",
+        directory.stderr
+    );
 }
 
 #[test]
@@ -184,11 +378,17 @@ fn failures_say_where_and_what_to_do() {
     let fails = |args: &[&str], code: i32, parts: &[&str]| {
         let run = run(args);
         assert_eq!(run.code, code, "{args:?}: {}", run.stderr);
-        parts.iter().for_each(|part| assert!(run.stderr.contains(part), "{part}: {}", run.stderr));
+        parts
+            .iter()
+            .for_each(|part| assert!(run.stderr.contains(part), "{part}: {}", run.stderr));
         assert!(!path.exists(), "{args:?}");
     };
     let predict = |more: &[&str], code, parts: &[&str]| {
-        fails(&[&["template", "predict", MODEL, "-o", text(&path)], more].concat(), code, parts);
+        fails(
+            &[&["template", "predict", MODEL, "-o", text(&path)], more].concat(),
+            code,
+            parts,
+        );
     };
     predict(&["--tp", "0"], 1, &["scribe.safetensors", "tp is 0"]);
     predict(&["--tp", "70000"], 1, &["65536"]);
@@ -198,17 +398,44 @@ fn failures_say_where_and_what_to_do() {
     predict(&["--rule", "column"], 2, &["PATTERN=RULE"]);
     predict(&["--parameter", "=x"], 2, &["KEY=VALUE"]);
     predict(&["--order", "random"], 2, &["layer"]);
-    fails(&["template", "show", "missing.iot"], 1, &["missing.iot", "check the path"]);
-    fails(&["template", "show", MODEL], 1, &["malformed", "record it anew"]);
+    fails(
+        &["template", "show", "missing.iot"],
+        1,
+        &["missing.iot", "check the path"],
+    );
+    fails(
+        &["template", "show", MODEL],
+        1,
+        &["malformed", "record it anew"],
+    );
     fails(&["template", "merge"], 2, &["--output"]);
     let source = dir.path().join("m.safetensors");
     safetensors(&source, "", &[("a", &[4, 4])]);
     let (good, other) = (dir.path().join("good.iot"), dir.path().join("other.iot"));
     ok(&["template", "predict", text(&source), "-o", text(&good)]);
-    fails(&["template", "show", text(&good), "--group", "7"], 1, &["no worker 7"]);
+    fails(
+        &["template", "show", text(&good), "--group", "7"],
+        1,
+        &["no worker 7"],
+    );
     safetensors(&source, "", &[("b", &[4, 4])]);
     ok(&["template", "predict", text(&source), "-o", text(&other)]);
-    fails(&["template", "merge", text(&good), text(&other), "-o", text(&path)], 1, &["conflict", "m.safetensors"]);
+    fails(
+        &[
+            "template",
+            "merge",
+            text(&good),
+            text(&other),
+            "-o",
+            text(&path),
+        ],
+        1,
+        &["conflict", "m.safetensors"],
+    );
     let differ = run(&["template", "diff", text(&good), text(&other)]);
-    assert!(differ.code == 1 && differ.stdout.contains("! file m.safetensors is another"), "{}", differ.stdout);
+    assert!(
+        differ.code == 1 && differ.stdout.contains("! file m.safetensors is another"),
+        "{}",
+        differ.stdout
+    );
 }

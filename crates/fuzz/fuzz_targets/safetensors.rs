@@ -1,3 +1,6 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| anamnesis_fuzz::read(&anamnesis::format::safetensors::FORMAT, bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| anamnesis_fuzz::read(
+    &anamnesis::format::safetensors::FORMAT,
+    bytes
+));

@@ -7,8 +7,9 @@ use super::block::part;
 use super::{Element, Lanes, each};
 
 /// What four bits stand for by themselves.
-pub(crate) static CODES: [f32; 16] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+pub(crate) static CODES: [f32; 16] = [
+    0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
+];
 
 /// Sixteens of blocks whose scales are widened before any of these blocks is decoded. From a block to the first product a
 /// scale takes some fifty cycles, and a core looks ahead some ten blocks: with sixteen at a time it waits for them each time.
@@ -33,7 +34,12 @@ impl<'b, O: Element, const N: usize, const M: usize> Pieces<'b, O, N, M> {
     pub(crate) fn new(blocks: &'b [u8], out: &'b mut [u8]) -> Self {
         let (blocks, few) = blocks.as_chunks::<N>().0.as_chunks();
         let (out, few_out) = O::cells(out).as_chunks_mut::<M>().0.as_chunks_mut();
-        Self { blocks, out, rest: (few, few_out), last: None }
+        Self {
+            blocks,
+            out,
+            rest: (few, few_out),
+            last: None,
+        }
     }
 
     /// The next ones, to be decoded before more are asked for.
@@ -54,7 +60,10 @@ impl<'b, O: Element, const N: usize, const M: usize> Pieces<'b, O, N, M> {
             }
             return None;
         }
-        let last = self.last.insert(Last { blocks: [[[0; N]; 16]], out: [[[O::cell(0.0); M]; 16]] });
+        let last = self.last.insert(Last {
+            blocks: [[[0; N]; 16]],
+            out: [[[O::cell(0.0); M]; 16]],
+        });
         last.blocks[0][..blocks.len()].copy_from_slice(blocks);
         *blocks = &[];
         Some((&last.blocks, &mut last.out))
@@ -68,12 +77,20 @@ pub(crate) fn eights<'b, O: Element, const N: usize>(
     blocks: &'b [u8],
     out: &'b mut [u8],
 ) -> Zip<Chunks<'b, [u8; N]>, ChunksMut<'b, [O::Cell; 256]>> {
-    blocks.as_chunks().0.chunks(8).zip(O::cells(out).as_chunks_mut().0.chunks_mut(8))
+    blocks
+        .as_chunks()
+        .0
+        .chunks(8)
+        .zip(O::cells(out).as_chunks_mut().0.chunks_mut(8))
 }
 
 /// The F16 at `at` of each of a piece's blocks.
 #[inline(always)]
-pub(crate) fn scales<S: Lanes, const N: usize>(s: S, blocks: &[[[u8; N]; 16]], at: usize) -> [[f32; 16]; MOST] {
+pub(crate) fn scales<S: Lanes, const N: usize>(
+    s: S,
+    blocks: &[[[u8; N]; 16]],
+    at: usize,
+) -> [[f32; 16]; MOST] {
     let mut scales = [[0.0; 16]; MOST];
     for (scales, blocks) in scales.iter_mut().zip(blocks) {
         *scales = sixteen_scales(s, blocks, at);
@@ -107,7 +124,11 @@ pub(crate) fn in_memory<T>(numbers: &[T]) -> &[T] {
 /// than spreading each once for both uses, by an instruction of its own.
 #[inline(always)]
 pub(crate) fn again<S: Lanes, T>(_: S, numbers: &[T]) -> &[T] {
-    if S::SPREADS { in_memory(numbers) } else { numbers }
+    if S::SPREADS {
+        in_memory(numbers)
+    } else {
+        numbers
+    }
 }
 
 /// Whether none is infinite or NaN.
@@ -133,11 +154,19 @@ pub(crate) fn nibbles<S: Lanes, O: Element, const PLAIN: bool, const N: usize>(
     out: &mut [[O::Cell; 32]; 16],
 ) {
     let d = d.as_chunks::<2>().0;
-    let pairs = blocks.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<2>().0).zip(d);
+    let pairs = blocks
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .zip(out.as_chunks_mut::<2>().0)
+        .zip(d);
     for (i, ((blocks, out), d)) in pairs.enumerate() {
         let (mut first, mut second) = (s.mul(values, s.splat(d[0])), s.mul(values, s.splat(d[1])));
         if let Some(m) = m {
-            (first, second) = (s.add(first, s.splat(m[2 * i])), s.add(second, s.splat(m[2 * i + 1])));
+            (first, second) = (
+                s.add(first, s.splat(m[2 * i])),
+                s.add(second, s.splat(m[2 * i + 1])),
+            );
         }
         let tables = O::tables::<S, PLAIN>(s, [first, second]);
         O::pick_nibbles(s, tables, 0, part(&blocks[0], at), &mut out[0]);

@@ -66,5 +66,7 @@ pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
 /// The `N` bytes from `at` on of a block, whose layout has them.
 #[inline(always)]
 pub(crate) fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
-    block[at..].first_chunk().expect("a part of the block's layout")
+    block[at..]
+        .first_chunk()
+        .expect("a part of the block's layout")
 }

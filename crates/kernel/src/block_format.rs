@@ -39,10 +39,15 @@ impl BlockFormat {
     /// Turns around every number of more than a byte: blocks of a big-endian file become what they are in
     /// a little-endian one. `blocks` are whole.
     pub fn turn_around(&self, blocks: &mut [u8]) {
-        let units = NUMBERS.iter().find(|row| row.0 == self.name).map_or(&[][..], |row| row.1);
+        let units = NUMBERS
+            .iter()
+            .find(|row| row.0 == self.name)
+            .map_or(&[][..], |row| row.1);
         for block in blocks.chunks_exact_mut(self.block_bytes as usize) {
             for &(start, bytes, n) in units {
-                block[start..start + bytes * n].chunks_exact_mut(bytes).for_each(<[u8]>::reverse);
+                block[start..start + bytes * n]
+                    .chunks_exact_mut(bytes)
+                    .for_each(<[u8]>::reverse);
             }
         }
     }
@@ -97,12 +102,36 @@ static NUMBERS: &[(&str, Numbers)] = &[
 /// Type ids that upstream ggml does not read: removed ones, and those that forks took.
 /// `(id, name, whose)`.
 static FOREIGN: &[(u32, &str, &str)] = &[
-    (4, "Q4_2", "removed from ggml in 2023; convert it again from the original"),
-    (5, "Q4_3", "removed from ggml in 2023; convert it again from the original"),
-    (31, "Q4_0_4_4", "removed from ggml; requantise as Q4_0, which is repacked at load time"),
-    (32, "Q4_0_4_8", "removed from ggml; requantise as Q4_0, which is repacked at load time"),
-    (33, "Q4_0_8_8", "removed from ggml; requantise as Q4_0, which is repacked at load time"),
-    (36, "IQ4_NL_4_4 (or I2_S of the BitNet fork)", "removed from ggml; BitNet.cpp uses the id for I2_S"),
+    (
+        4,
+        "Q4_2",
+        "removed from ggml in 2023; convert it again from the original",
+    ),
+    (
+        5,
+        "Q4_3",
+        "removed from ggml in 2023; convert it again from the original",
+    ),
+    (
+        31,
+        "Q4_0_4_4",
+        "removed from ggml; requantise as Q4_0, which is repacked at load time",
+    ),
+    (
+        32,
+        "Q4_0_4_8",
+        "removed from ggml; requantise as Q4_0, which is repacked at load time",
+    ),
+    (
+        33,
+        "Q4_0_8_8",
+        "removed from ggml; requantise as Q4_0, which is repacked at load time",
+    ),
+    (
+        36,
+        "IQ4_NL_4_4 (or I2_S of the BitNet fork)",
+        "removed from ggml; BitNet.cpp uses the id for I2_S",
+    ),
     (37, "IQ4_NL_4_8", "removed from ggml; requantise as IQ4_NL"),
     (38, "IQ4_NL_8_8", "removed from ggml; requantise as IQ4_NL"),
     (66, "IQ1_XXXS", "Unsloth's fork of llama.cpp"),
@@ -135,10 +164,14 @@ const FOREIGN_FROM: u32 = 42;
 pub fn describe_foreign(id: u32) -> String {
     match FOREIGN.iter().find(|f| f.0 == id) {
         Some((_, name, whose)) if id > FOREIGN_FROM => {
-            format!("ggml type {id} is {name} of {whose}: requantise it with upstream llama.cpp, or use that fork")
+            format!(
+                "ggml type {id} is {name} of {whose}: requantise it with upstream llama.cpp, or use that fork"
+            )
         }
         Some((_, name, whose)) => format!("ggml type {id} is {name}, {whose}"),
-        None => format!("ggml type {id} is not known: upstream ggml defines 0 to 42; a fork may use it"),
+        None => {
+            format!("ggml type {id} is not known: upstream ggml defines 0 to 42; a fork may use it")
+        }
     }
 }
 

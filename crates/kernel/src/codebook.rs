@@ -5,18 +5,25 @@
 use super::{Lanes, each};
 
 /// Values of the IQ4 codes.
-pub(crate) static IQ4: [f32; 16] =
-    [-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0];
+pub(crate) static IQ4: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
+    89.0, 113.0,
+];
 
 /// Twice the values of FP4 (E2M1); both zeros are +0, as in ggml's table of integers.
-pub(crate) static FP4_DOUBLED: [f32; 16] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
+pub(crate) static FP4_DOUBLED: [f32; 16] = [
+    0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0,
+];
 
 /// Half of an E8M0 scale, 2^(e - 128); ggml knows no NaN here.
 #[inline(always)]
 pub(crate) fn e8m0_half(e: u8) -> f32 {
     let e = u32::from(e);
-    f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 })
+    f32::from_bits(if e < 2 {
+        0x0020_0000 << e
+    } else {
+        (e - 1) << 23
+    })
 }
 
 /// Halves of unsigned E4M3 scales, four to a word; their NaN (0x7f) is 0, the sign bit is ignored.

@@ -110,7 +110,12 @@ fn plain(scales: &[f32]) -> bool {
 }
 
 #[inline(always)]
-fn tile<S: Lanes, O: Element, const PLAIN: bool>(s: S, columns: &Columns, codes: &[u8], out: &mut [O::Cell]) {
+fn tile<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    columns: &Columns,
+    codes: &[u8],
+    out: &mut [O::Cell],
+) {
     let depth = columns.depth;
     let mut panel = Panel::new();
     let (mut pieces, mut own) = (Vec::new(), [Vec::new(), Vec::new()]);
@@ -121,7 +126,14 @@ fn tile<S: Lanes, O: Element, const PLAIN: bool>(s: S, columns: &Columns, codes:
         }
         for first in (0..columns.count).step_by(WIDTH) {
             let width = (columns.count - first).min(WIDTH);
-            turn(s, columns, codes, first..first + width, start..end, &mut panel);
+            turn(
+                s,
+                columns,
+                codes,
+                first..first + width,
+                start..end,
+                &mut panel,
+            );
             let Groups::Each(index) = &columns.groups else {
                 let mut c = 0;
                 while c < width {
@@ -156,7 +168,11 @@ fn cut(runs: &[(usize, usize)], start: usize, end: usize, pieces: &mut Vec<Piece
             break;
         }
         let until = run_end.min(end);
-        pieces.push(Piece { start: at - start, end: until - start, group });
+        pieces.push(Piece {
+            start: at - start,
+            end: until - start,
+            group,
+        });
         at = until;
     }
 }
@@ -180,10 +196,22 @@ fn pair<S: Lanes, O: Element, const PLAIN: bool>(
     };
     let codes = s.floats(&CODES);
     for piece in pieces {
-        let factor = [piece.group * columns.count + at[0], piece.group * columns.count + at[1]];
-        let scales = [s.splat(columns.scales[factor[0]]), s.splat(columns.scales[factor[1]])];
-        let zeros = [s.splat(columns.zeros[factor[0]]), s.splat(columns.zeros[factor[1]])];
-        let values = [s.mul(s.sub(codes, zeros[0]), scales[0]), s.mul(s.sub(codes, zeros[1]), scales[1])];
+        let factor = [
+            piece.group * columns.count + at[0],
+            piece.group * columns.count + at[1],
+        ];
+        let scales = [
+            s.splat(columns.scales[factor[0]]),
+            s.splat(columns.scales[factor[1]]),
+        ];
+        let zeros = [
+            s.splat(columns.zeros[factor[0]]),
+            s.splat(columns.zeros[factor[1]]),
+        ];
+        let values = [
+            s.mul(s.sub(codes, zeros[0]), scales[0]),
+            s.mul(s.sub(codes, zeros[1]), scales[1]),
+        ];
         let tables = O::tables::<S, PLAIN>(s, values);
         for i in 0..2 {
             let codes = &rows[i][piece.start..];
@@ -199,7 +227,9 @@ fn pair<S: Lanes, O: Element, const PLAIN: bool>(
             if !rest.is_empty() {
                 // there are codes, if meaningless ones, behind the last
                 let mut cells = [O::cell(0.0); 32];
-                let codes = codes[blocks.len() * 32..].first_chunk().expect("room for a block behind a chunk");
+                let codes = codes[blocks.len() * 32..]
+                    .first_chunk()
+                    .expect("room for a block behind a chunk");
                 if narrow {
                     O::pick(s, tables, [i; 2], s.bytes(codes), &mut cells);
                 } else {
@@ -221,7 +251,14 @@ fn scaled<S: Lanes, O: Element, const PLAIN: bool>(
     out: &mut [O::Cell; 32],
 ) {
     let [low, high] = s.unsigned(s.bytes(codes));
-    O::put::<S, PLAIN>(s, [s.mul(s.sub(low, zero), scale), s.mul(s.sub(high, zero), scale)], out);
+    O::put::<S, PLAIN>(
+        s,
+        [
+            s.mul(s.sub(low, zero), scale),
+            s.mul(s.sub(high, zero), scale),
+        ],
+        out,
+    );
 }
 
 /// A column whose elements are in one group each.
@@ -237,11 +274,21 @@ fn scattered<S: Lanes, O: Element, const PLAIN: bool>(
     let (indexes, rest_index) = index.as_chunks::<32>();
     for ((out, index), codes) in outs.iter_mut().zip(indexes).zip(codes.as_chunks::<32>().0) {
         let [low, high] = s.unsigned(s.bytes(codes));
-        let low = s.mul(s.sub(low, s.floats(&chosen(zeros, &index[..16]))), s.floats(&chosen(scales, &index[..16])));
-        let high = s.mul(s.sub(high, s.floats(&chosen(zeros, &index[16..]))), s.floats(&chosen(scales, &index[16..])));
+        let low = s.mul(
+            s.sub(low, s.floats(&chosen(zeros, &index[..16]))),
+            s.floats(&chosen(scales, &index[..16])),
+        );
+        let high = s.mul(
+            s.sub(high, s.floats(&chosen(zeros, &index[16..]))),
+            s.floats(&chosen(scales, &index[16..])),
+        );
         O::put::<S, PLAIN>(s, [low, high], out);
     }
-    for ((out, group), code) in rest.iter_mut().zip(rest_index).zip(&codes[index.len() / 32 * 32..]) {
+    for ((out, group), code) in rest
+        .iter_mut()
+        .zip(rest_index)
+        .zip(&codes[index.len() / 32 * 32..])
+    {
         let group = *group as usize;
         *out = O::cell((f32::from(*code) - zeros[group]) * scales[group]);
     }

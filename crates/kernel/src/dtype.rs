@@ -112,7 +112,10 @@ impl Dtype {
 
     /// The dtype with this name (exact spelling).
     pub fn from_name(name: &str) -> Option<Self> {
-        DTYPES.iter().find(|row| row.name == name).map(|row| row.dtype)
+        DTYPES
+            .iter()
+            .find(|row| row.name == name)
+            .map(|row| row.dtype)
     }
 
     /// All dtypes, narrowest names first as declared.

@@ -18,7 +18,13 @@ pub(crate) trait Element: 'static {
     /// Tables of values, rounded, for [`Element::pick`].
     fn tables<S: Lanes, const PLAIN: bool>(s: S, values: [S::Floats; 2]) -> Self::Tables<S>;
     /// Entries by the low four bits of each code, from these tables for the first and the second sixteen codes.
-    fn pick<S: Lanes>(s: S, tables: Self::Tables<S>, which: [usize; 2], codes: S::Bytes, out: &mut [Self::Cell; 32]);
+    fn pick<S: Lanes>(
+        s: S,
+        tables: Self::Tables<S>,
+        which: [usize; 2],
+        codes: S::Bytes,
+        out: &mut [Self::Cell; 32],
+    );
     /// Entries of a table by the low four bits of each code, times a factor for the first and one for the second sixteen.
     fn pick_scaled<S: Lanes, const PLAIN: bool>(
         s: S,
@@ -67,7 +73,13 @@ impl Element for F32 {
     }
 
     #[inline(always)]
-    fn pick<S: Lanes>(s: S, tables: [S::Floats; 2], which: [usize; 2], codes: S::Bytes, out: &mut [[u8; 4]; 32]) {
+    fn pick<S: Lanes>(
+        s: S,
+        tables: [S::Floats; 2],
+        which: [usize; 2],
+        codes: S::Bytes,
+        out: &mut [[u8; 4]; 32],
+    ) {
         s.pick_f32([tables[which[0]], tables[which[1]]], codes, out);
     }
 
@@ -83,7 +95,13 @@ impl Element for F32 {
     }
 
     #[inline(always)]
-    fn pick_nibbles<S: Lanes>(s: S, tables: [S::Floats; 2], which: usize, codes: &[u8; 16], out: &mut [[u8; 4]; 32]) {
+    fn pick_nibbles<S: Lanes>(
+        s: S,
+        tables: [S::Floats; 2],
+        which: usize,
+        codes: &[u8; 16],
+        out: &mut [[u8; 4]; 32],
+    ) {
         s.pick_nibbles_f32(tables[which], codes, out);
     }
 }
@@ -108,16 +126,30 @@ macro_rules! half {
 
             #[inline(always)]
             fn put<S: Lanes, const PLAIN: bool>(s: S, x: [S::Floats; 2], out: &mut [[u8; 2]; 32]) {
-                if PLAIN { s.$put_plain(x, out) } else { s.$put(x, out) }
+                if PLAIN {
+                    s.$put_plain(x, out)
+                } else {
+                    s.$put(x, out)
+                }
             }
 
             #[inline(always)]
             fn tables<S: Lanes, const PLAIN: bool>(s: S, values: [S::Floats; 2]) -> S::Cells {
-                if PLAIN { s.$cells_plain(values) } else { s.$cells(values) }
+                if PLAIN {
+                    s.$cells_plain(values)
+                } else {
+                    s.$cells(values)
+                }
             }
 
             #[inline(always)]
-            fn pick<S: Lanes>(s: S, tables: S::Cells, which: [usize; 2], codes: S::Bytes, out: &mut [[u8; 2]; 32]) {
+            fn pick<S: Lanes>(
+                s: S,
+                tables: S::Cells,
+                which: [usize; 2],
+                codes: S::Bytes,
+                out: &mut [[u8; 2]; 32],
+            ) {
                 s.pick_16(tables, which, codes, out);
             }
 
@@ -131,17 +163,38 @@ macro_rules! half {
                 out: &mut [[u8; 2]; 32],
             ) {
                 let [first, second] = [s.splat(factors[0]), s.splat(factors[1])];
-                let tables = Self::tables::<S, PLAIN>(s, [s.mul(table, first), s.mul(table, second)]);
+                let tables =
+                    Self::tables::<S, PLAIN>(s, [s.mul(table, first), s.mul(table, second)]);
                 Self::pick(s, tables, [0, 1], codes, out);
             }
 
             #[inline(always)]
-            fn pick_nibbles<S: Lanes>(s: S, tables: S::Cells, which: usize, codes: &[u8; 16], out: &mut [[u8; 2]; 32]) {
+            fn pick_nibbles<S: Lanes>(
+                s: S,
+                tables: S::Cells,
+                which: usize,
+                codes: &[u8; 16],
+                out: &mut [[u8; 2]; 32],
+            ) {
                 s.pick_nibbles_16(tables, which, codes, out);
             }
         }
     };
 }
 
-half!(F16, half::f16, put_f16, put_plain_f16, cells_f16, cells_plain_f16);
-half!(Bf16, half::bf16, put_bf16, put_plain_bf16, cells_bf16, cells_plain_bf16);
+half!(
+    F16,
+    half::f16,
+    put_f16,
+    put_plain_f16,
+    cells_f16,
+    cells_plain_f16
+);
+half!(
+    Bf16,
+    half::bf16,
+    put_bf16,
+    put_plain_bf16,
+    cells_bf16,
+    cells_plain_bf16
+);

@@ -14,7 +14,10 @@ pub(crate) fn quarter_scales<S: Lanes>(s: S, d: f32, scales: &[u8; 8]) -> [[f32;
 
 #[inline(always)]
 fn quarter<S: Lanes>(s: S, d: f32, scales: S::Floats) -> S::Floats {
-    s.mul(s.mul(s.splat(d), s.add(s.splat(0.5), scales)), s.splat(0.25))
+    s.mul(
+        s.mul(s.splat(d), s.add(s.splat(0.5), scales)),
+        s.splat(0.25),
+    )
 }
 
 /// A group's signs from its word of four times seven bits: the eighth makes their number even.
@@ -28,7 +31,10 @@ pub(crate) fn even_signs(word: u32) -> u32 {
 
 /// The word's lower half.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the upper half is not asked for")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the upper half is not asked for"
+)]
 pub(crate) fn low(word: u64) -> u32 {
     word as u32
 }
@@ -36,7 +42,12 @@ pub(crate) fn low(word: u64) -> u32 {
 /// What stands at a bit of a word, and at those above it.
 #[inline(always)]
 pub(crate) fn index(word: u64, at: u32) -> usize {
-    usize::from(u16::from_le_bytes(*(word >> at).to_le_bytes().first_chunk().expect("eight bytes")))
+    usize::from(u16::from_le_bytes(
+        *(word >> at)
+            .to_le_bytes()
+            .first_chunk()
+            .expect("eight bytes"),
+    ))
 }
 
 /// An entry of eight elements from two of four; kept, since the compiler else gathers, which is slower.
@@ -72,7 +83,14 @@ pub(crate) fn scaled<S: Lanes, O: Element, const PLAIN: bool>(
     out: &mut [O::Cell; 32],
 ) {
     let [low, high] = s.signed(codes);
-    O::put::<S, PLAIN>(s, [s.mul(s.splat(scales[0]), low), s.mul(s.splat(scales[1]), high)], out);
+    O::put::<S, PLAIN>(
+        s,
+        [
+            s.mul(s.splat(scales[0]), low),
+            s.mul(s.splat(scales[1]), high),
+        ],
+        out,
+    );
 }
 
 /// The grid of the types of one bit in eighths, moved down by one: 8 × code - 1. Adding 2 moves it up by one.

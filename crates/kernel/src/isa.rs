@@ -41,7 +41,9 @@ impl Isa {
             Self::Baseline => true,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
-                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("f16c")
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("bmi2")
+                    && is_x86_feature_detected!("f16c")
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
@@ -72,13 +74,23 @@ pub(crate) struct Build<G: 'static> {
 
 impl<G> Build<G> {
     /// Runs it.
-    pub(crate) fn run(&self, dtype: Dtype, geometry: &G, parts: &[&[u8]], out: &mut [u8]) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        dtype: Dtype,
+        geometry: &G,
+        parts: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<()> {
         assert!(self.isa.usable(), "a build for another machine");
         let decode = match dtype {
             Dtype::F32 => self.f32,
             Dtype::F16 => self.f16,
             Dtype::BF16 => self.bf16,
-            other => return Err(Error::Misfit(format!("kernels give F32, F16 or BF16, not {other}"))),
+            other => {
+                return Err(Error::Misfit(format!(
+                    "kernels give F32, F16 or BF16, not {other}"
+                )));
+            }
         };
         // SAFETY: the function is safe but for needing its instruction set, which the assertion above
         // has seen on this machine.
@@ -202,7 +214,10 @@ macro_rules! each {
 pub(crate) use each;
 
 /// Writes a token's operations, each as a function that is compiled with the token's features.
-#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_endian = "little")
+))]
 macro_rules! primitives {
     ($features:literal; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {$(
         #[inline(always)]
@@ -216,5 +231,8 @@ macro_rules! primitives {
         }
     )*};
 }
-#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_endian = "little")
+))]
 pub(crate) use primitives;

@@ -54,7 +54,12 @@ pub(crate) trait Lanes: Copy + 'static {
         let mut halves = [[0; 2]; 16];
         for (halves, window) in halves.as_chunks_mut::<4>().0.iter_mut().zip(windows) {
             let (window, apart) = (window.as_chunks().0, usize::from(apart));
-            *halves = [window[0], window[apart], window[2 * apart], window[3 * apart]];
+            *halves = [
+                window[0],
+                window[apart],
+                window[2 * apart],
+                window[3 * apart],
+            ];
         }
         self.widen_f16(&halves)
     }
@@ -118,12 +123,28 @@ pub(crate) trait Lanes: Copy + 'static {
     /// Entries by the low four bits of each code, of the first table for the first sixteen codes.
     fn pick_f32(self, tables: [Self::Floats; 2], codes: Self::Bytes, out: &mut [[u8; 4]; 32]);
     /// Entries by the low four bits of each code, of these tables for the first and the second sixteen codes.
-    fn pick_16(self, tables: Self::Cells, which: [usize; 2], codes: Self::Bytes, out: &mut [[u8; 2]; 32]);
+    fn pick_16(
+        self,
+        tables: Self::Cells,
+        which: [usize; 2],
+        codes: Self::Bytes,
+        out: &mut [[u8; 2]; 32],
+    );
     /// As [`Lanes::pick_f32`] of the table times each factor.
     #[inline(always)]
-    fn pick_scaled_f32(self, table: Self::Floats, factors: [f32; 2], codes: Self::Bytes, out: &mut [[u8; 4]; 32]) {
+    fn pick_scaled_f32(
+        self,
+        table: Self::Floats,
+        factors: [f32; 2],
+        codes: Self::Bytes,
+        out: &mut [[u8; 4]; 32],
+    ) {
         let [first, second] = [self.splat(factors[0]), self.splat(factors[1])];
-        self.pick_f32([self.mul(table, first), self.mul(table, second)], codes, out);
+        self.pick_f32(
+            [self.mul(table, first), self.mul(table, second)],
+            codes,
+            out,
+        );
     }
     /// As [`Lanes::pick_f32`] of one table, the codes being all low nibbles, then all high ones.
     #[inline(always)]
@@ -132,7 +153,13 @@ pub(crate) trait Lanes: Copy + 'static {
     }
     /// As [`Lanes::pick_16`] of one table, the codes being all low nibbles, then all high ones.
     #[inline(always)]
-    fn pick_nibbles_16(self, tables: Self::Cells, which: usize, codes: &[u8; 16], out: &mut [[u8; 2]; 32]) {
+    fn pick_nibbles_16(
+        self,
+        tables: Self::Cells,
+        which: usize,
+        codes: &[u8; 16],
+        out: &mut [[u8; 2]; 32],
+    ) {
         self.pick_16(tables, [which; 2], self.nibbles(codes), out);
     }
 }

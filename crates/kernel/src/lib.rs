@@ -71,18 +71,29 @@ pub fn dequantize(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &mut [
 /// # Errors
 /// As [`dequantize`] for a type without a kernel.
 pub fn builds(format: &BlockFormat) -> Result<Vec<&'static str>> {
-    Ok(kernel_of(format)?.usable().map(|build| build.isa.name()).collect())
+    Ok(kernel_of(format)?
+        .usable()
+        .map(|build| build.isa.name())
+        .collect())
 }
 
 /// As [`dequantize`], with the build for this instruction set: for tests and measurements.
 ///
 /// # Errors
 /// As [`dequantize`], and if this machine has no such build.
-pub fn dequantize_with(isa: &str, format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
+pub fn dequantize_with(
+    isa: &str,
+    format: &BlockFormat,
+    blocks: &[u8],
+    dtype: Dtype,
+    out: &mut [u8],
+) -> Result<()> {
     let kernel = kernel_of(format)?;
     check(format, blocks, dtype, out)?;
     let build = kernel.usable().find(|build| build.isa.name() == isa);
-    build.ok_or_else(|| Error::Misfit(format!("no build for {isa} on this machine")))?.run(dtype, &(), &[blocks], out)
+    build
+        .ok_or_else(|| Error::Misfit(format!("no build for {isa} on this machine")))?
+        .run(dtype, &(), &[blocks], out)
 }
 
 /// Whether [`cast`] knows these elements: F64, F32, F16 and BF16.
@@ -92,16 +103,32 @@ pub fn cast_from(from: Dtype) -> bool {
 
 /// Casts plain elements to F32, F16 or BF16: through F32, with one rounding to nearest even.
 pub fn cast(from: Dtype, bytes: &[u8], to: Dtype, out: &mut [u8]) -> Result<()> {
-    let kernel = cast::kernel_from(from).ok_or_else(|| Error::Unsupported(format!("{from} is not cast to {to}")))?;
+    let kernel = cast::kernel_from(from)
+        .ok_or_else(|| Error::Unsupported(format!("{from} is not cast to {to}")))?;
     if bytes.len() as u64 * to.bits() != out.len() as u64 * from.bits() {
-        return Err(Error::Misfit(format!("{} bytes of {from} and {} of {to} do not fit", bytes.len(), out.len())));
+        return Err(Error::Misfit(format!(
+            "{} bytes of {from} and {} of {to} do not fit",
+            bytes.len(),
+            out.len()
+        )));
     }
     kernel.best().run(to, &(), &[bytes], out)
 }
 
 /// Makes rows of codes into elements: see [`Rows`].
-pub fn rows(geometry: &Rows, codes: &[u8], scales: &[f32], zeros: &[f32], dtype: Dtype, out: &mut [u8]) -> Result<()> {
-    let parts = [codes, bytemuck::cast_slice(scales), bytemuck::cast_slice(zeros)];
+pub fn rows(
+    geometry: &Rows,
+    codes: &[u8],
+    scales: &[f32],
+    zeros: &[f32],
+    dtype: Dtype,
+    out: &mut [u8],
+) -> Result<()> {
+    let parts = [
+        codes,
+        bytemuck::cast_slice(scales),
+        bytemuck::cast_slice(zeros),
+    ];
     rows::KERNEL.best().run(dtype, geometry, &parts, out)
 }
 

@@ -85,14 +85,23 @@ fn make<S: Lanes, O: Element>(s: S, rows: &Rows, parts: &[&[u8]], out: &mut [u8]
 }
 
 #[inline(always)]
-fn every<S: Lanes, O: Element, const PLAIN: bool>(s: S, rows: &Rows, parts: &[&[u8]], out: &mut [u8]) {
+fn every<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    rows: &Rows,
+    parts: &[&[u8]],
+    out: &mut [u8],
+) {
     let (codes, groups) = (parts[0], rows.groups());
     let (scales, zeros) = (parts[1].as_chunks::<4>().0, parts[2].as_chunks::<4>().0);
     let (mut in_matrix, mut factor) = (rows.first, 0);
     for (r, out) in O::cells(out).chunks_exact_mut(rows.cols.max(1)).enumerate() {
         let codes = &codes[r * rows.stride..];
         let scales = &scales[factor * groups..][..groups];
-        let zeros = if zeros.is_empty() { zeros } else { &zeros[factor * groups..][..groups] };
+        let zeros = if zeros.is_empty() {
+            zeros
+        } else {
+            &zeros[factor * groups..][..groups]
+        };
         row::<S, O, PLAIN>(s, rows, codes, scales, zeros, out);
         in_matrix += 1;
         if in_matrix == rows.rows_per_matrix {
@@ -130,7 +139,10 @@ impl Rows {
         match (&self.value, self.packing) {
             (Value::Table(_), _) => true,
             (Value::Unsigned, Packing::LowNibbles | Packing::HighNibbles) => true,
-            (Value::Unsigned, Packing::Stream(bits) | Packing::Words(bits) | Packing::Plane(_, _, bits)) => bits <= 4,
+            (
+                Value::Unsigned,
+                Packing::Stream(bits) | Packing::Words(bits) | Packing::Plane(_, _, bits),
+            ) => bits <= 4,
             _ => false,
         }
     }
@@ -173,10 +185,20 @@ fn row<S: Lanes, O: Element, const PLAIN: bool>(
         let start = i * CHUNK;
         let codes = unpack(s, rows.packing, codes, start, out.len(), &mut room);
         if group == 1 {
-            columns::<O>(rows, codes, &scales[start..], zeros.get(start..).unwrap_or_default(), out);
+            columns::<O>(
+                rows,
+                codes,
+                &scales[start..],
+                zeros.get(start..).unwrap_or_default(),
+                out,
+            );
             continue;
         }
-        let whole = if group.is_multiple_of(16) { out.len() / 32 * 32 } else { 0 };
+        let whole = if group.is_multiple_of(16) {
+            out.len() / 32 * 32
+        } else {
+            0
+        };
         let ((codes, rest_codes), (out, rest)) = (codes.split_at(whole), out.split_at_mut(whole));
         let (codes, out) = (codes.as_chunks::<32>().0, out.as_chunks_mut::<32>().0);
         if tabled {
@@ -195,10 +217,17 @@ fn row<S: Lanes, O: Element, const PLAIN: bool>(
 
 /// Each column has its own factors.
 #[inline(always)]
-fn columns<O: Element>(rows: &Rows, codes: &[u8], scales: &[[u8; 4]], zeros: &[[u8; 4]], out: &mut [O::Cell]) {
+fn columns<O: Element>(
+    rows: &Rows,
+    codes: &[u8],
+    scales: &[[u8; 4]],
+    zeros: &[[u8; 4]],
+    out: &mut [O::Cell],
+) {
     let mut values = [0.0; CHUNK];
     let (values, _) = values.split_at_mut(codes.len());
-    let ((whole, rest), (whole_values, rest_values)) = (codes.as_chunks::<16>(), values.as_chunks_mut::<16>());
+    let ((whole, rest), (whole_values, rest_values)) =
+        (codes.as_chunks::<16>(), values.as_chunks_mut::<16>());
     for (codes, values) in whole.iter().zip(whole_values) {
         value(&rows.value, codes, values);
     }
@@ -212,14 +241,21 @@ fn columns<O: Element>(rows: &Rows, codes: &[u8], scales: &[[u8; 4]], zeros: &[[
         }
     } else {
         for (((v, s), out), z) in scaled.zip(zeros) {
-            *out = O::cell(form(rows.form, *v, f32::from_ne_bytes(*s), f32::from_ne_bytes(*z)));
+            *out = O::cell(form(
+                rows.form,
+                *v,
+                f32::from_ne_bytes(*s),
+                f32::from_ne_bytes(*z),
+            ));
         }
     }
 }
 
 #[inline(always)]
 fn factor(factors: &[[u8; 4]], g: usize) -> f32 {
-    factors.get(g).map_or(0.0, |factor| f32::from_ne_bytes(*factor))
+    factors
+        .get(g)
+        .map_or(0.0, |factor| f32::from_ne_bytes(*factor))
 }
 
 #[inline(always)]

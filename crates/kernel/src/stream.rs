@@ -77,17 +77,35 @@ mod tests {
 
     #[test]
     fn every_piece_is_made_once_and_in_its_place() {
-        for (size, len) in [(1, 70), (48, 24_000), (4096, 12_288), (5000, 12_345), (7, 0)] {
+        for (size, len) in [
+            (1, 70),
+            (48, 24_000),
+            (4096, 12_288),
+            (5000, 12_345),
+            (7, 0),
+        ] {
             let (mut out, mut seen) = (vec![0; len], 0);
             let made = stream_made(&mut vec![0; size], &mut out, |at, made| {
                 assert_eq!(at, seen);
                 seen += made.len();
-                made.iter_mut().zip(at..).for_each(|(byte, at)| *byte = at as u8);
+                made.iter_mut()
+                    .zip(at..)
+                    .for_each(|(byte, at)| *byte = at as u8);
                 if at < 10_000 { Ok(()) } else { Err(at) }
             });
-            assert_eq!(made.err(), (len > 10_000).then_some(10_000usize.next_multiple_of(size)).filter(|at| *at < len));
+            assert_eq!(
+                made.err(),
+                (len > 10_000)
+                    .then_some(10_000usize.next_multiple_of(size))
+                    .filter(|at| *at < len)
+            );
             let done = made.err().unwrap_or(len);
-            assert!(out[..done].iter().enumerate().all(|(at, byte)| *byte == at as u8));
+            assert!(
+                out[..done]
+                    .iter()
+                    .enumerate()
+                    .all(|(at, byte)| *byte == at as u8)
+            );
             assert!(out[done..].iter().all(|byte| *byte == 0));
         }
     }
@@ -98,9 +116,17 @@ mod tests {
         for start in 0..33 {
             for len in [0, 1, 15, 16, 17, 63, 64, 500] {
                 let mut to = vec![0xaa; 700];
-                stream(&from[start..start + len], &mut to[3 * start..3 * start + len]);
+                stream(
+                    &from[start..start + len],
+                    &mut to[3 * start..3 * start + len],
+                );
                 assert_eq!(to[3 * start..3 * start + len], from[start..start + len]);
-                assert!(to[..3 * start].iter().chain(&to[3 * start + len..]).all(|byte| *byte == 0xaa));
+                assert!(
+                    to[..3 * start]
+                        .iter()
+                        .chain(&to[3 * start + len..])
+                        .all(|byte| *byte == 0xaa)
+                );
             }
         }
     }

@@ -51,7 +51,9 @@ pub(super) fn unpack<'r, S: Lanes>(
         Packing::Stream(8) => return &row[start..start + count],
         Packing::Stream(bits) => stream(&row[start / 8 * bits as usize..], bits, count, room),
         Packing::Words(bits) => words(row, bits, start, &mut room[..count]),
-        Packing::Plane(word, shift, bits) => plane(&row[start * word..], word, shift, bits, &mut room[..count]),
+        Packing::Plane(word, shift, bits) => {
+            plane(&row[start * word..], word, shift, bits, &mut room[..count])
+        }
     }
     &room[..count]
 }
@@ -59,11 +61,15 @@ pub(super) fn unpack<'r, S: Lanes>(
 /// The code number `i`, of `bits` bits, of a column of words.
 pub fn code(packing: Packing, bits: u32, bytes: &[u8], i: usize) -> u8 {
     let at = match packing {
-        Packing::Words(_) => i / (32 / bits) as usize * 32 + i % (32 / bits) as usize * bits as usize,
+        Packing::Words(_) => {
+            i / (32 / bits) as usize * 32 + i % (32 / bits) as usize * bits as usize
+        }
         _ => i * bits as usize,
     };
     let mut word = [0; 2];
-    word.iter_mut().zip(&bytes[at / 8..]).for_each(|(w, b)| *w = *b);
+    word.iter_mut()
+        .zip(&bytes[at / 8..])
+        .for_each(|(w, b)| *w = *b);
     (u16::from_le_bytes(word) >> (at % 8)) as u8 & ((1u16 << bits) - 1) as u8
 }
 
@@ -76,14 +82,20 @@ fn nibbles<S: Lanes>(s: S, bytes: &[u8], first: u32, count: usize, room: &mut [u
     for (bytes, out) in whole.iter().zip(room.as_chunks_mut::<64>().0) {
         let mut bytes = s.bytes(bytes);
         if first == 4 {
-            bytes = s.or(s.and(s.shr_u16(bytes, 4), low), s.and(s.shl_u16(bytes, 4), high));
+            bytes = s.or(
+                s.and(s.shr_u16(bytes, 4), low),
+                s.and(s.shl_u16(bytes, 4), high),
+            );
         }
         let halves = out.as_chunks_mut::<32>().0;
         let pairs = s.nibble_pairs(bytes);
         halves[0] = s.byte_array(pairs[0]);
         halves[1] = s.byte_array(pairs[1]);
     }
-    for (byte, pair) in rest.iter().zip(room[whole.len() * 64..].as_chunks_mut::<2>().0) {
+    for (byte, pair) in rest
+        .iter()
+        .zip(room[whole.len() * 64..].as_chunks_mut::<2>().0)
+    {
         *pair = [byte >> first & 15, byte >> (4 - first) & 15];
     }
 }
@@ -92,7 +104,10 @@ fn nibbles<S: Lanes>(s: S, bytes: &[u8], first: u32, count: usize, room: &mut [u
 #[inline(always)]
 fn stream(bytes: &[u8], bits: u32, count: usize, room: &mut [u8; CHUNK]) {
     let (n, mask) = (bits as usize, (1u64 << bits) - 1);
-    for (bytes, eight) in bytes[..(count * n).div_ceil(8)].chunks(n).zip(room.as_chunks_mut::<8>().0) {
+    for (bytes, eight) in bytes[..(count * n).div_ceil(8)]
+        .chunks(n)
+        .zip(room.as_chunks_mut::<8>().0)
+    {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         let word = u64::from_le_bytes(word);

@@ -47,14 +47,19 @@ impl Value {
 /// The values of codes of one byte each.
 pub fn values(kind: &Value, codes: &[u8]) -> Vec<f32> {
     let mut every = [0; 256];
-    every.iter_mut().zip(0..=255).for_each(|(code, i)| *code = i);
+    every
+        .iter_mut()
+        .zip(0..=255)
+        .for_each(|(code, i)| *code = i);
     let mut table = [0.0; 256];
     value(kind, &every, &mut table);
     codes.iter().map(|code| table[usize::from(*code)]).collect()
 }
 
 /// FP4, E2M1: code 8 is -0.
-pub const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+pub const E2M1: [f32; 16] = [
+    0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
+];
 
 /// The values of some codes.
 #[inline(always)]
@@ -86,7 +91,11 @@ pub(crate) fn value<const N: usize>(value: &Value, codes: &[u8; N], out: &mut [f
 pub(crate) fn e4m3(code: u8) -> f32 {
     let (sign, magnitude) = (u32::from(code & 0x80) << 24, u32::from(code & 0x7f));
     let finite = f32::from_bits(magnitude << 20) * f32::from_bits((127 + 120) << 23);
-    let bits = if magnitude == 0x7f { 0x7fc0_0000 } else { finite.to_bits() };
+    let bits = if magnitude == 0x7f {
+        0x7fc0_0000
+    } else {
+        finite.to_bits()
+    };
     f32::from_bits(sign | bits)
 }
 
@@ -96,7 +105,11 @@ fn fnuz<const M: u32>(code: u8) -> f32 {
     let (sign, magnitude) = (u32::from(code & 0x80) << 24, u32::from(code & 0x7f));
     let bias = 1 << (7 - M - 1);
     let finite = f32::from_bits(magnitude << (23 - M)) * f32::from_bits((127 + 127 - bias) << 23);
-    f32::from_bits(if code == 0x80 { 0x7fc0_0000 } else { sign | finite.to_bits() })
+    f32::from_bits(if code == 0x80 {
+        0x7fc0_0000
+    } else {
+        sign | finite.to_bits()
+    })
 }
 
 /// A float of `bits` bits with `M` of mantissa, and neither infinities nor NaN.
@@ -134,7 +147,11 @@ mod tests {
             0 => mantissa * 2f64.powi(1 - bias),
             e => (1.0 + mantissa) * 2f64.powi(e - bias),
         };
-        if code >> (exponent_bits + mantissa_bits) & 1 == 1 { -magnitude } else { magnitude }
+        if code >> (exponent_bits + mantissa_bits) & 1 == 1 {
+            -magnitude
+        } else {
+            magnitude
+        }
     }
 
     fn values(value_: &Value) -> [f32; 256] {
@@ -149,7 +166,13 @@ mod tests {
     fn floats_are_those_of_their_definition() {
         for (kind, e, m, bias, nan) in [
             (Value::E4m3, 4, 3, 7, &[0x7f, 0xff][..]),
-            (Value::E5m2, 5, 2, 15, &[0x7c, 0x7d, 0x7e, 0x7f, 0xfc, 0xfd, 0xfe, 0xff]),
+            (
+                Value::E5m2,
+                5,
+                2,
+                15,
+                &[0x7c, 0x7d, 0x7e, 0x7f, 0xfc, 0xfd, 0xfe, 0xff],
+            ),
             (Value::E4m3Fnuz, 4, 3, 8, &[0x80]),
             (Value::E5m2Fnuz, 5, 2, 16, &[0x80]),
         ] {
@@ -157,13 +180,21 @@ mod tests {
                 if nan.contains(&code) {
                     assert!(!found.is_finite(), "{kind:?} {code:#x}");
                 } else {
-                    assert_eq!(f64::from(found), defined(code, e, m, bias), "{kind:?} {code:#x}");
+                    assert_eq!(
+                        f64::from(found),
+                        defined(code, e, m, bias),
+                        "{kind:?} {code:#x}"
+                    );
                 }
             }
         }
         for (kind, e, m, bias) in [(Value::E2m3, 2, 3, 1), (Value::E3m2, 3, 2, 3)] {
             for (code, found) in (0u32..64).zip(values(&kind)) {
-                assert_eq!(f64::from(found), defined(code, e, m, bias), "{kind:?} {code:#x}");
+                assert_eq!(
+                    f64::from(found),
+                    defined(code, e, m, bias),
+                    "{kind:?} {code:#x}"
+                );
             }
         }
         for (code, found) in (0u32..).zip(E2M1) {

@@ -2,8 +2,8 @@
 //! every access of a kernel.
 
 use anamnesis_kernel::{
-    BlockFormat, ColumnCodes, Columns, Dtype, Form, Groups, Packing, Rows, Value, builds, cast, columns, dequantize,
-    dequantize_with, rows,
+    BlockFormat, ColumnCodes, Columns, Dtype, Form, Groups, Packing, Rows, Value, builds, cast,
+    columns, dequantize, dequantize_with, rows,
 };
 
 const DTYPES: [(Dtype, usize); 3] = [(Dtype::F32, 4), (Dtype::F16, 2), (Dtype::BF16, 2)];
@@ -12,7 +12,9 @@ const DTYPES: [(Dtype, usize); 3] = [(Dtype::F32, 4), (Dtype::F16, 2), (Dtype::B
 fn random(seed: u32) -> impl FnMut() -> u32 {
     let mut state = u64::from(seed) + 1;
     move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         u32::try_from(state >> 33).expect("31 bits")
     }
 }
@@ -25,12 +27,15 @@ fn bytes(seed: u32, n: usize) -> Vec<u8> {
 /// The elements, rounded to `dtype` by somebody else; NaNs are all alike.
 fn same(elements: &[f32], dtype: Dtype, found: &[u8]) -> bool {
     let item = found.len() / elements.len();
-    elements.iter().zip(found.chunks(item)).all(|(x, found)| match dtype {
-        _ if x.is_nan() => true,
-        Dtype::F32 => x.to_le_bytes() == found,
-        Dtype::F16 => half::f16::from_f32(*x).to_le_bytes() == found,
-        _ => half::bf16::from_f32(*x).to_le_bytes() == found,
-    })
+    elements
+        .iter()
+        .zip(found.chunks(item))
+        .all(|(x, found)| match dtype {
+            _ if x.is_nan() => true,
+            Dtype::F32 => x.to_le_bytes() == found,
+            Dtype::F16 => half::f16::from_f32(*x).to_le_bytes() == found,
+            _ => half::bf16::from_f32(*x).to_le_bytes() == found,
+        })
 }
 
 /// Whether these are the same elements; NaNs are all alike.
@@ -41,7 +46,10 @@ fn alike(a: &[u8], b: &[u8], dtype: Dtype) -> bool {
         [a, b] => half::bf16::from_le_bytes([a, b]).is_nan(),
         _ => f32::from_le_bytes(x.try_into().expect("four bytes")).is_nan(),
     };
-    a.len() == b.len() && a.chunks(item).zip(b.chunks(item)).all(|(a, b)| a == b || nan(a) && nan(b))
+    a.len() == b.len()
+        && a.chunks(item)
+            .zip(b.chunks(item))
+            .all(|(a, b)| a == b || nan(a) && nan(b))
 }
 
 #[test]
@@ -97,10 +105,15 @@ fn rows_are_what_each_code_is() {
         rows_per_matrix: count,
         first: 0,
     };
-    let mut factors = || (0..shape.groups() * count).map(|_| f32::from_bits(0x3c00_0000 | random() >> 9)).collect();
+    let mut factors = || {
+        (0..shape.groups() * count)
+            .map(|_| f32::from_bits(0x3c00_0000 | random() >> 9))
+            .collect()
+    };
     let (scales, zeros): (Vec<f32>, Vec<f32>) = (factors(), factors());
     let group_of = |i: usize| i / cols * shape.groups() + i % cols / group;
-    let element = |(i, code): (usize, &u8)| (f32::from(*code) - zeros[group_of(i)]) * scales[group_of(i)];
+    let element =
+        |(i, code): (usize, &u8)| (f32::from(*code) - zeros[group_of(i)]) * scales[group_of(i)];
     let expected: Vec<f32> = codes.iter().enumerate().map(element).collect();
     for (dtype, item) in DTYPES {
         let mut out = vec![0; cols * count * item];
@@ -113,7 +126,9 @@ fn rows_are_what_each_code_is() {
 fn columns_are_what_each_code_is() {
     let (count, depth, groups) = (19, 40, 5);
     let (codes, mut random) = (bytes(4, count * depth), random(5));
-    let scales: Vec<f32> = (0..count * groups).map(|_| f32::from_bits(0x3c00_0000 | random() >> 9)).collect();
+    let scales: Vec<f32> = (0..count * groups)
+        .map(|_| f32::from_bits(0x3c00_0000 | random() >> 9))
+        .collect();
     let shape = Columns {
         count,
         depth,
@@ -129,7 +144,10 @@ fn columns_are_what_each_code_is() {
         (code - 7.0) * scales[row * groups / depth * count + column]
     };
     let of = |column: usize| (0..depth).map(move |row| (column, row));
-    let expected: Vec<f32> = (0..count).flat_map(of).map(|(column, row)| element(column, row)).collect();
+    let expected: Vec<f32> = (0..count)
+        .flat_map(of)
+        .map(|(column, row)| element(column, row))
+        .collect();
     for (dtype, item) in DTYPES {
         let mut out = vec![0; count * depth * item];
         columns(&shape, &codes, dtype, &mut out).unwrap();

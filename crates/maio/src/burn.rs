@@ -16,7 +16,13 @@ pub(crate) fn burn(groups: &mut [Group], share: &Share) -> Option<Ios> {
     let mut needs: Vec<Need> = groups
         .iter()
         .zip(present)
-        .map(|(group, present)| if present { group.passed(share)..u64::MAX } else { 0..0 })
+        .map(|(group, present)| {
+            if present {
+                group.passed(share)..u64::MAX
+            } else {
+                0..0
+            }
+        })
         .collect();
     let mut ios = Vec::new();
     for g in 0..groups.len() {
@@ -49,8 +55,14 @@ fn let_go(g: usize, pieces: Range<usize>, groups: &mut [Group], needs: &[Need], 
         for bytes in unneeded(&groups[g].route.range(i), groups, needs) {
             nbytes += bytes.len();
             match ios.last_mut() {
-                Some(last) if last.path == io.path && last.start + last.len == bytes.start => last.len += bytes.len(),
-                _ => ios.push(Io { start: bytes.start, len: bytes.len(), ..io.clone() }),
+                Some(last) if last.path == io.path && last.start + last.len == bytes.start => {
+                    last.len += bytes.len()
+                }
+                _ => ios.push(Io {
+                    start: bytes.start,
+                    len: bytes.len(),
+                    ..io.clone()
+                }),
             }
         }
     }
@@ -60,18 +72,31 @@ fn let_go(g: usize, pieces: Range<usize>, groups: &mut [Group], needs: &[Need], 
 /// Which groups are there. One that nobody has read while another is through with a quarter of its own is not:
 /// a template may be for more workers than run here.
 fn present(groups: &[Group]) -> Vec<bool> {
-    let under_way = groups.iter().any(|group| group.front.at() > group.route.nbytes() / 4);
-    groups.iter().map(|group| group.pid.is_some() || !under_way).collect()
+    let under_way = groups
+        .iter()
+        .any(|group| group.front.at() > group.route.nbytes() / 4);
+    groups
+        .iter()
+        .map(|group| group.pid.is_some() || !under_way)
+        .collect()
 }
 
 /// What of a piece no group needs.
 fn unneeded(piece: &Bytes, groups: &[Group], needs: &[Need]) -> Vec<Bytes> {
     let mut left = vec![*piece];
-    for (group, need) in groups.iter().zip(needs).filter(|(_, need)| !need.is_empty()) {
-        let needed = |&i: &usize| group.route.begin(i + 1) > need.start && group.route.begin(i) < need.end;
+    for (group, need) in groups
+        .iter()
+        .zip(needs)
+        .filter(|(_, need)| !need.is_empty())
+    {
+        let needed =
+            |&i: &usize| group.route.begin(i + 1) > need.start && group.route.begin(i) < need.end;
         for i in group.route.overlaps(piece).filter(needed) {
             let needed = group.route.range(i);
-            left = left.into_iter().flat_map(|bytes| without(bytes, &needed)).collect();
+            left = left
+                .into_iter()
+                .flat_map(|bytes| without(bytes, &needed))
+                .collect();
             if left.is_empty() {
                 return left;
             }
@@ -82,7 +107,15 @@ fn unneeded(piece: &Bytes, groups: &[Group], needs: &[Need]) -> Vec<Bytes> {
 
 /// A range without another: what is left before and behind it.
 fn without(bytes: Bytes, other: &Bytes) -> impl Iterator<Item = Bytes> {
-    let before = Bytes { end: bytes.end.min(other.start), ..bytes };
-    let behind = Bytes { start: bytes.start.max(other.end), ..bytes };
-    [before, behind].into_iter().filter(|part| part.start < part.end)
+    let before = Bytes {
+        end: bytes.end.min(other.start),
+        ..bytes
+    };
+    let behind = Bytes {
+        start: bytes.start.max(other.end),
+        ..bytes
+    };
+    [before, behind]
+        .into_iter()
+        .filter(|part| part.start < part.end)
 }

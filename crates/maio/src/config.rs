@@ -153,16 +153,26 @@ impl FromStr for Config {
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut config = Self::default();
-        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        for item in text
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+        {
             let set = match item.split_once('=') {
                 Some((key, value)) => config.set(key.trim(), value.trim()),
                 None => config.path(item),
             };
-            set.map_err(|why| ConfigError { item: item.into(), why: why.to_string() })?;
+            set.map_err(|why| ConfigError {
+                item: item.into(),
+                why: why.to_string(),
+            })?;
         }
         if config.template.is_some() && config.templates.is_some() {
             let why = "give `template` or `templates`, not both".into();
-            return Err(ConfigError { item: text.into(), why });
+            return Err(ConfigError {
+                item: text.into(),
+                why,
+            });
         }
         Ok(config)
     }
@@ -171,7 +181,10 @@ impl FromStr for Config {
 impl Config {
     /// An item without a key.
     fn path(&mut self, item: &str) -> Result<(), Why> {
-        let key = if Path::new(item).extension().is_some_and(|end| end == "iot" || end == "json") {
+        let key = if Path::new(item)
+            .extension()
+            .is_some_and(|end| end == "iot" || end == "json")
+        {
             "template"
         } else {
             "templates"
@@ -265,13 +278,18 @@ fn size(text: &str) -> Result<u64, Why> {
         "T" => 40,
         _ => return Err(wrong),
     };
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or(wrong)
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(1 << shift))
+        .ok_or(wrong)
 }
 
 fn time(text: &str) -> Result<Duration, Why> {
     let seconds = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.filter(|time| !time.is_zero()).ok_or(Why("not a time in seconds, such as 60s"))
+    time.filter(|time| !time.is_zero())
+        .ok_or(Why("not a time in seconds, such as 60s"))
 }
 
 fn span(text: &str) -> Result<(u32, u32), Why> {
@@ -283,13 +301,26 @@ fn span(text: &str) -> Result<(u32, u32), Why> {
 
 /// What names a file in the directory of templates and none outside.
 fn name(text: &str) -> Result<String, Why> {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let plain = text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     let plain = plain && !text.starts_with('.') && text.len() <= 200;
-    plain.then(|| text.into()).ok_or(Why("an id is made of letters, digits, `.`, `_` and `-`"))
+    plain
+        .then(|| text.into())
+        .ok_or(Why("an id is made of letters, digits, `.`, `_` and `-`"))
 }
 
 fn beneath(text: &str) -> Result<PathBuf, Why> {
-    let path: PathBuf = Path::new(text).components().filter(|part| *part != Component::CurDir).collect();
-    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-    if plain { Ok(path) } else { Err(Why("not a directory relative to the namespace's root")) }
+    let path: PathBuf = Path::new(text)
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .collect();
+    let plain = path
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)));
+    if plain {
+        Ok(path)
+    } else {
+        Err(Why("not a directory relative to the namespace's root"))
+    }
 }

@@ -65,8 +65,16 @@ impl Convoy {
                 }
             }
         }
-        let lane = (0..=u32::MAX).rev().find(|lane| groups.iter().all(|group| group.rank != *lane))?;
-        Some(Self { ios: ios.into(), steps: steps.into(), stride, lane, asked: None })
+        let lane = (0..=u32::MAX)
+            .rev()
+            .find(|lane| groups.iter().all(|group| group.rank != *lane))?;
+        Some(Self {
+            ios: ios.into(),
+            steps: steps.into(),
+            stride,
+            lane,
+            asked: None,
+        })
     }
 
     /// The service begins.
@@ -78,9 +86,17 @@ impl Convoy {
     ///
     /// A worker that lags is brought its own way, up to where the convoy was asked for; else the convoy begins a step
     /// before that of the miss: others may be there still, and what is in memory costs nothing.
-    pub(crate) fn answer(&mut self, g: usize, first: usize, time: u64, groups: &mut [Group]) -> Option<Prefetch> {
+    pub(crate) fn answer(
+        &mut self,
+        g: usize,
+        first: usize,
+        time: u64,
+        groups: &mut [Group],
+    ) -> Option<Prefetch> {
         let step = usize::try_from(groups[g].route.begin(first) / self.stride).ok()?;
-        let Some(asked) = &mut self.asked else { return self.begin(step.saturating_sub(1), Some(time), groups) };
+        let Some(asked) = &mut self.asked else {
+            return self.begin(step.saturating_sub(1), Some(time), groups);
+        };
         let (begun, told) = (asked.step, *asked.time.get_or_insert(time));
         if step < begun {
             let until = groups[g].route.up_to(begun as u64 * self.stride);
@@ -101,7 +117,10 @@ impl Convoy {
             let begin = group.route.up_to(step as u64 * self.stride);
             group.lane.join(begin..group.route.len(), time);
         }
-        Some(Prefetch { ios: Ios::of(&self.ios, first..self.ios.len()), lane: self.lane })
+        Some(Prefetch {
+            ios: Ios::of(&self.ios, first..self.ios.len()),
+            lane: self.lane,
+        })
     }
 }
 
@@ -112,8 +131,14 @@ fn are_near(groups: &[Group], root: &Path) -> bool {
         return true;
     }
     let topology = Topology::under(root);
-    let node = |device: &Option<u32>| device.and_then(|device| topology.node_of(device)).map(|node| node.id);
-    devices.windows(2).all(|pair| node(&pair[0]) == node(&pair[1]))
+    let node = |device: &Option<u32>| {
+        device
+            .and_then(|device| topology.node_of(device))
+            .map(|node| node.id)
+    };
+    devices
+        .windows(2)
+        .all(|pair| node(&pair[0]) == node(&pair[1]))
 }
 
 #[cfg(test)]
@@ -127,12 +152,19 @@ mod tests {
     /// Groups that read these megabytes of files.
     fn groups(all: &[&[(u32, u64, u64)]]) -> Vec<Group> {
         let paths: Vec<Arc<Path>> = ["a", "b"].map(|name| Path::new(name).into()).into();
-        let range = |&(file, start, end): &(u32, u64, u64)| Range { file, start: start * M, end: end * M };
+        let range = |&(file, start, end): &(u32, u64, u64)| Range {
+            file,
+            start: start * M,
+            end: end * M,
+        };
         let route = |ranges: &[(u32, u64, u64)]| {
             let ranges: Vec<Range> = ranges.iter().map(range).collect();
             Route::new(&cut(&ranges, M), M, &paths, None)
         };
-        (0..).zip(all).map(|(rank, ranges)| Group::new(rank, "", route(ranges))).collect()
+        (0..)
+            .zip(all)
+            .map(|(rank, ranges)| Group::new(rank, "", route(ranges)))
+            .collect()
     }
 
     fn convoy(groups: &[Group]) -> Option<Convoy> {
@@ -140,18 +172,29 @@ mod tests {
     }
 
     fn list(prefetch: &Prefetch) -> Vec<(String, u64, u64)> {
-        let row = |io: &Io| (io.path.display().to_string(), io.start / M, (io.start + io.len) / M);
+        let row = |io: &Io| {
+            (
+                io.path.display().to_string(),
+                io.start / M,
+                (io.start + io.len) / M,
+            )
+        };
         prefetch.ios.iter().map(row).collect()
     }
 
     fn of(rows: &[(&str, u64, u64)]) -> Vec<(String, u64, u64)> {
-        rows.iter().map(|&(path, start, end)| (path.into(), start, end)).collect()
+        rows.iter()
+            .map(|&(path, start, end)| (path.into(), start, end))
+            .collect()
     }
 
     #[test]
     fn slices_of_a_matrix_become_the_matrix() {
         // two matrices in halves, then one that both read
-        let mut groups = groups(&[&[(0, 0, 3), (0, 6, 7), (1, 0, 4)], &[(0, 3, 6), (0, 7, 8), (1, 0, 4)]]);
+        let mut groups = groups(&[
+            &[(0, 0, 3), (0, 6, 7), (1, 0, 4)],
+            &[(0, 3, 6), (0, 7, 8), (1, 0, 4)],
+        ]);
         let mut convoy = convoy(&groups).unwrap();
         let prefetch = convoy.start(&mut groups).unwrap();
         assert_eq!(list(&prefetch), of(&[("a", 0, 8), ("b", 0, 4)]));
@@ -163,7 +206,13 @@ mod tests {
         // each has a file for itself: none waits until the other's is there
         let mut groups = groups(&[&[(0, 0, 10)], &[(1, 0, 5)]]);
         let prefetch = convoy(&groups).unwrap().start(&mut groups).unwrap();
-        let rows = [("a", 0, 4), ("b", 0, 4), ("a", 4, 8), ("b", 4, 5), ("a", 8, 10)];
+        let rows = [
+            ("a", 0, 4),
+            ("b", 0, 4),
+            ("a", 4, 8),
+            ("b", 4, 5),
+            ("a", 8, 10),
+        ];
         assert_eq!(list(&prefetch), of(&rows));
     }
 
@@ -171,21 +220,38 @@ mod tests {
     fn a_miss_ahead_takes_all_along_and_one_behind_its_worker() {
         let mut groups = groups(&[&[(0, 0, 40)], &[(1, 0, 40)]]);
         let mut convoy = convoy(&groups).unwrap();
-        assert_eq!(convoy.answer(1, 0, 5, &mut groups).unwrap().ios.len(), 20, "the first begins it for all");
+        assert_eq!(
+            convoy.answer(1, 0, 5, &mut groups).unwrap().ios.len(),
+            20,
+            "the first begins it for all"
+        );
         assert!(convoy.answer(0, 3, 9, &mut groups).is_none(), "that comes");
         assert!(convoy.answer(0, 5, 9, &mut groups).is_none(), "and that");
         let ahead = convoy.answer(0, 25, 10, &mut groups).unwrap();
         assert_eq!(list(&ahead)[..2], of(&[("a", 20, 24), ("b", 20, 24)]));
         let behind = convoy.answer(1, 3, 11, &mut groups).unwrap();
-        assert_eq!((behind.lane, list(&behind)[0].clone(), behind.ios.len()), (1, ("b".into(), 3, 4), 17));
+        assert_eq!(
+            (behind.lane, list(&behind)[0].clone(), behind.ios.len()),
+            (1, ("b".into(), 3, 4), 17)
+        );
         let again = convoy.answer(0, 25, 10 + REPEAT, &mut groups).unwrap();
-        assert_eq!(list(&again), list(&ahead), "it was not there a second later");
+        assert_eq!(
+            list(&again),
+            list(&ahead),
+            "it was not there a second later"
+        );
         assert!(convoy.answer(0, 39, 11, &mut groups).unwrap().ios.len() <= 4);
     }
 
     #[test]
     fn one_worker_is_no_convoy() {
         assert!(convoy(&groups(&[&[(0, 0, 40)]])).is_none());
-        assert!(convoy(&groups(&[&[], &[]])).unwrap().start(&mut []).is_none(), "nor is nothing");
+        assert!(
+            convoy(&groups(&[&[], &[]]))
+                .unwrap()
+                .start(&mut [])
+                .is_none(),
+            "nor is nothing"
+        );
     }
 }

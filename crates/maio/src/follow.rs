@@ -59,16 +59,44 @@ struct Place {
 impl Follow {
     /// Follows `template`, whose files are those of `model`, with `memory` bytes of page cache, on the machine below
     /// `root`.
-    pub(crate) fn new(template: &Template, model: &Model, config: &Config, memory: u64, root: &Path) -> Self {
+    pub(crate) fn new(
+        template: &Template,
+        model: &Model,
+        config: &Config,
+        memory: u64,
+        root: &Path,
+    ) -> Self {
         let accelerators = Accelerators::new(root, config.devices.as_deref());
-        let entries: Vec<_> = template.files().iter().map(|file| model.entry(&file.path)).collect();
-        let lens: Vec<u64> = entries.iter().map(|entry| entry.map_or(0, |entry| entry.len)).collect();
-        let paths: Vec<Arc<Path>> =
-            entries.iter().map(|e| e.map_or(Path::new("").into(), |e| Arc::clone(&e.path))).collect();
-        let here = |rank: u32| config.ranks.is_none_or(|(first, last)| (first..=last).contains(&rank));
-        let groups: Vec<_> = template.groups().iter().filter(|group| here(group.rank())).collect();
-        let all: Vec<Vec<Range>> = groups.iter().map(|group| ranges(group.accesses(), &lens)).collect();
-        let sums = all.iter().map(|ranges| ranges.iter().map(Range::len).fold(0, u64::saturating_add));
+        let entries: Vec<_> = template
+            .files()
+            .iter()
+            .map(|file| model.entry(&file.path))
+            .collect();
+        let lens: Vec<u64> = entries
+            .iter()
+            .map(|entry| entry.map_or(0, |entry| entry.len))
+            .collect();
+        let paths: Vec<Arc<Path>> = entries
+            .iter()
+            .map(|e| e.map_or(Path::new("").into(), |e| Arc::clone(&e.path)))
+            .collect();
+        let here = |rank: u32| {
+            config
+                .ranks
+                .is_none_or(|(first, last)| (first..=last).contains(&rank))
+        };
+        let groups: Vec<_> = template
+            .groups()
+            .iter()
+            .filter(|group| here(group.rank()))
+            .collect();
+        let all: Vec<Vec<Range>> = groups
+            .iter()
+            .map(|group| ranges(group.accesses(), &lens))
+            .collect();
+        let sums = all
+            .iter()
+            .map(|ranges| ranges.iter().map(Range::len).fold(0, u64::saturating_add));
         let sums: Vec<u64> = sums.collect();
         let piece = piece(sums.iter().copied().max().unwrap_or(0));
         let sum = sums.iter().copied().fold(0, u64::saturating_add);
@@ -79,18 +107,33 @@ impl Follow {
             .zip(&all)
             .map(|(group, ranges)| {
                 let device = accelerators.of(group.rank()).filter(|_| config.affinity);
-                Group::new(group.rank(), group.name(), Route::new(&cut(ranges, piece), piece, &paths, device))
+                Group::new(
+                    group.rank(),
+                    group.name(),
+                    Route::new(&cut(ranges, piece), piece, &paths, device),
+                )
             })
             .collect();
-        let differ = groups.windows(2).any(|pair| !pair[0].route.alike(&pair[1].route));
+        let differ = groups
+            .windows(2)
+            .any(|pair| !pair[0].route.alike(&pair[1].route));
         let numbered = (0..).zip(paths).zip(lens);
-        let folders = numbered.clone().filter_map(|((_, path), _)| path.parent().map(PathBuf::from)).collect();
+        let folders = numbered
+            .clone()
+            .filter_map(|((_, path), _)| path.parent().map(PathBuf::from))
+            .collect();
         let all = share.window.is_none() && !share.short;
         Self {
-            convoy: if all { Convoy::new(&groups, piece, root) } else { None },
+            convoy: if all {
+                Convoy::new(&groups, piece, root)
+            } else {
+                None
+            },
             ranks: groups.iter().map(|group| group.rank).collect(),
             groups,
-            files: numbered.map(|((number, path), len)| (path, (number, len))).collect(),
+            files: numbered
+                .map(|((number, path), len)| (path, (number, len)))
+                .collect(),
             folders,
             workers: Workers::new(&config.workers, differ, &root.join("proc"), &accelerators),
             accelerators,
@@ -98,7 +141,9 @@ impl Follow {
             pressure: Pressure::default(),
             least: 4 * piece,
             strays: Strays::new(footprint),
-            told: config.touch.unwrap_or(share.window.is_some() || (share.short && config.evict)),
+            told: config
+                .touch
+                .unwrap_or(share.window.is_some() || (share.short && config.evict)),
             prefetch: config.prefetch,
             affinity: config.affinity,
             asked: HashSet::new(),
@@ -120,7 +165,11 @@ impl Follow {
         let share = self.share;
         match &mut self.convoy {
             Some(convoy) => convoy.start(&mut self.groups).into_iter().collect(),
-            None => self.groups.iter_mut().filter_map(|group| group.start(&share)).collect(),
+            None => self
+                .groups
+                .iter_mut()
+                .filter_map(|group| group.start(&share))
+                .collect(),
         }
     }
 
@@ -152,8 +201,13 @@ impl Follow {
             self.wait(miss);
         }
         if self.told {
-            let at = self.groups.iter().map(|group| group.front.at()).fold(0, u64::saturating_add);
-            self.pressure.felt(at, self.groups.len(), &mut self.share, self.least);
+            let at = self
+                .groups
+                .iter()
+                .map(|group| group.front.at())
+                .fold(0, u64::saturating_add);
+            self.pressure
+                .felt(at, self.groups.len(), &mut self.share, self.least);
         }
         burn(&mut self.groups, &self.share)
     }
@@ -161,7 +215,11 @@ impl Follow {
     /// Whose access it is, and where on its way.
     fn place(&mut self, access: &Access) -> Option<Place> {
         let Some(&(file, len)) = self.files.get(&access.path) else {
-            if access.path.parent().is_some_and(|folder| self.folders.contains(folder)) {
+            if access
+                .path
+                .parent()
+                .is_some_and(|folder| self.folders.contains(folder))
+            {
                 self.strays.stray(access.len);
             }
             return None;
@@ -170,9 +228,16 @@ impl Follow {
         if access.start >= end {
             return None;
         }
-        let bytes = Range { file, start: access.start, end };
+        let bytes = Range {
+            file,
+            start: access.start,
+            end,
+        };
         // in doubt, the page that was asked for says whose it is
-        let page = Range { end: end.min(bytes.start + PAGE), ..bytes };
+        let page = Range {
+            end: end.min(bytes.start + PAGE),
+            ..bytes
+        };
         let groups = &self.groups;
         let has = |group: usize| groups[group].route.has(&page);
         let group = self.workers.group(access.pid, &self.ranks, has)?;
@@ -185,7 +250,14 @@ impl Follow {
         self.strays.expected();
         self.claim(group, access.pid);
         let head = bytes.start < HEAD && bytes.len() <= LOOK;
-        Some(Place { group, seen: Seen { spot, head, time: access.time } })
+        Some(Place {
+            group,
+            seen: Seen {
+                spot,
+                head,
+                time: access.time,
+            },
+        })
     }
 
     fn claim(&mut self, group: usize, pid: u32) {
@@ -204,7 +276,11 @@ impl Follow {
 
     /// Tells what it is doing.
     pub(crate) fn tell(&self, state: &mut State) {
-        state.phase = if self.strays.left() { Phase::Left } else { Phase::Following };
+        state.phase = if self.strays.left() {
+            Phase::Left
+        } else {
+            Phase::Following
+        };
         (state.distance, state.window) = (self.share.distance, self.share.window);
         (state.strays, state.stray_share) = (self.strays.count(), self.strays.share());
         let group = |group: &Group| GroupState {

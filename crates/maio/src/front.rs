@@ -47,19 +47,29 @@ impl Front {
 
     /// The worker accessed these positions.
     pub(crate) fn observe(&mut self, span: &Range<u64>, reach: u64) -> Moved {
-        if span.start <= self.at.saturating_add(reach) && span.start.saturating_add(reach) >= self.at {
+        if span.start <= self.at.saturating_add(reach)
+            && span.start.saturating_add(reach) >= self.at
+        {
             if span.end <= self.at {
                 return Moved::No;
             }
             self.at = span.end;
-            self.trails.iter_mut().for_each(|trail| (trail.gained, trail.steps) = (0, 0));
+            self.trails
+                .iter_mut()
+                .for_each(|trail| (trail.gained, trail.steps) = (0, 0));
             return Moved::On;
         }
         let near = |trail: &&mut Trail| {
-            trail.at > 0 && span.start <= trail.at.saturating_add(reach) && span.start.saturating_add(reach) >= trail.at
+            trail.at > 0
+                && span.start <= trail.at.saturating_add(reach)
+                && span.start.saturating_add(reach) >= trail.at
         };
         let Some(trail) = self.trails.iter_mut().find(near) else {
-            self.trails[self.next] = Trail { at: span.end, gained: span.end - span.start, steps: 1 };
+            self.trails[self.next] = Trail {
+                at: span.end,
+                gained: span.end - span.start,
+                steps: 1,
+            };
             self.next = (self.next + 1) % TRAILS;
             return Moved::No;
         };
@@ -76,7 +86,11 @@ impl Front {
 
     /// The worker is there.
     pub(crate) fn jump(&mut self, at: u64) {
-        *self = Self { at, jumps: self.jumps + 1, ..Self::default() };
+        *self = Self {
+            at,
+            jumps: self.jumps + 1,
+            ..Self::default()
+        };
     }
 }
 

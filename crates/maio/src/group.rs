@@ -84,12 +84,15 @@ impl Group {
             // it may look at any file first, and will load from the beginning
             return Some(self.route.at(self.front.at()));
         }
-        let verdict = self.lane.judge(&seen.spot, seen.head, seen.time, before, &self.route, share);
+        let verdict = self
+            .lane
+            .judge(&seen.spot, seen.head, seen.time, before, &self.route, share);
         if verdict == Verdict::Keep {
             return None;
         }
         // else a miss is all that tells of the front; what lies between was there
-        if verdict == Verdict::Back || (!told && !seen.head && seen.spot.span.end > self.front.at()) {
+        if verdict == Verdict::Back || (!told && !seen.head && seen.spot.span.end > self.front.at())
+        {
             self.front.jump(seen.spot.span.end);
             self.jumped(before, share);
         }
@@ -98,14 +101,22 @@ impl Group {
 
     /// Prefetching begins with a piece.
     pub(crate) fn begin(&mut self, first: usize, time: u64, share: &Share) -> Prefetch {
-        let pieces = self.lane.begin(first, time, self.front.at(), &self.route, share);
-        Prefetch { ios: self.route.ios(pieces), lane: self.rank }
+        let pieces = self
+            .lane
+            .begin(first, time, self.front.at(), &self.route, share);
+        Prefetch {
+            ios: self.route.ios(pieces),
+            lane: self.rank,
+        }
     }
 
     /// Prefetching begins, and ends, with these pieces.
     pub(crate) fn bring(&mut self, pieces: Range<usize>, time: u64) -> Prefetch {
         self.lane.restart(pieces.clone(), time, self.front.at());
-        Prefetch { ios: self.route.ios(pieces), lane: self.rank }
+        Prefetch {
+            ios: self.route.ios(pieces),
+            lane: self.rank,
+        }
     }
 
     /// The worker accessed bytes.
@@ -114,19 +125,32 @@ impl Group {
         let front = self.front.at();
         let pieces = match moved {
             Moved::No => return None,
-            Moved::On => self.lane.extend(Some(seen.time), front, &self.route, share)?,
-            Moved::Jumped => self.lane.begin(self.route.at(front), seen.time, front, &self.route, share),
+            Moved::On => self
+                .lane
+                .extend(Some(seen.time), front, &self.route, share)?,
+            Moved::Jumped => {
+                self.lane
+                    .begin(self.route.at(front), seen.time, front, &self.route, share)
+            }
         };
         if pieces.is_empty() {
             return None;
         }
-        Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
+        Some(Prefetch {
+            ios: self.route.ios(pieces),
+            lane: self.rank,
+        })
     }
 
     /// The service begins.
     pub(crate) fn start(&mut self, share: &Share) -> Option<Prefetch> {
-        let pieces = self.lane.extend(None, self.front.at(), &self.route, share)?;
-        Some(Prefetch { ios: self.route.ios(pieces), lane: self.rank })
+        let pieces = self
+            .lane
+            .extend(None, self.front.at(), &self.route, share)?;
+        Some(Prefetch {
+            ios: self.route.ios(pieces),
+            lane: self.rank,
+        })
     }
 
     fn observe(&mut self, seen: &Seen, share: &Share) -> Moved {
@@ -150,6 +174,8 @@ impl Group {
 
     /// Up to where bytes are brought.
     pub(crate) fn soon(&self, share: &Share) -> u64 {
-        share.window.map_or(u64::MAX, |window| self.front.at().saturating_add(window))
+        share
+            .window
+            .map_or(u64::MAX, |window| self.front.at().saturating_add(window))
     }
 }

@@ -69,7 +69,9 @@ impl Lane {
             return Verdict::Restart;
         }
         // when the service starts no time is known: the first miss tells it
-        if spot.first == self.asked.start && time.saturating_sub(*self.time.get_or_insert(time)) < REPEAT {
+        if spot.first == self.asked.start
+            && time.saturating_sub(*self.time.get_or_insert(time)) < REPEAT
+        {
             return Verdict::Keep;
         }
         if at < newest {
@@ -83,14 +85,29 @@ impl Lane {
             let goes_on = last <= at && at - last <= share.reach;
             let steps = if goes_on { steps + 1 } else { 1 };
             self.behind = Some((at, steps));
-            return if steps < STEPS { Verdict::Keep } else { Verdict::Back };
+            return if steps < STEPS {
+                Verdict::Keep
+            } else {
+                Verdict::Back
+            };
         }
         let near = at <= front.max(newest).saturating_add(share.reach);
-        if head && !near { Verdict::Keep } else { Verdict::Restart }
+        if head && !near {
+            Verdict::Keep
+        } else {
+            Verdict::Restart
+        }
     }
 
     /// Begins at a piece, and gives the pieces to ask for.
-    pub(crate) fn begin(&mut self, first: usize, time: u64, front: u64, route: &Route, share: &Share) -> Range<usize> {
+    pub(crate) fn begin(
+        &mut self,
+        first: usize,
+        time: u64,
+        front: u64,
+        route: &Route,
+        share: &Share,
+    ) -> Range<usize> {
         let ahead = route.begin(first).max(front.min(route.begin(first + 1)));
         let last = share.end(ahead).map_or(route.len(), |end| route.up_to(end));
         self.restart(first..last, time, front);
@@ -100,7 +117,14 @@ impl Lane {
     /// These pieces are asked for.
     pub(crate) fn restart(&mut self, asked: Range<usize>, time: u64, front: u64) {
         let restarts = self.restarts + u64::from(self.begun);
-        *self = Self { asked, begun: true, time: Some(time), left: front, behind: None, restarts };
+        *self = Self {
+            asked,
+            begun: true,
+            time: Some(time),
+            left: front,
+            behind: None,
+            restarts,
+        };
     }
 
     /// These pieces come with those of other workers.
@@ -131,7 +155,9 @@ impl Lane {
             let goes_on = front.saturating_sub(self.left) >= share.reach;
             return goes_on.then(|| self.begin(first, time.unwrap_or(0), front, route, share));
         }
-        let grown = route.begin(last).saturating_sub(route.begin(self.asked.end));
+        let grown = route
+            .begin(last)
+            .saturating_sub(route.begin(self.asked.end));
         let ends = last == route.len() && self.asked.end < last;
         if self.begun && grown < share.step && !ends {
             return None;

@@ -53,7 +53,15 @@ impl Maio {
     /// A policy that will be set by its registration.
     pub fn new() -> Self {
         let (config, state) = (Config::default(), State::default());
-        Self { root: "/".into(), config, namespace: None, part: Part::Idle, state, watch: Watch::default(), calls: 0 }
+        Self {
+            root: "/".into(),
+            config,
+            namespace: None,
+            part: Part::Idle,
+            state,
+            watch: Watch::default(),
+            calls: 0,
+        }
     }
 
     /// Looks for processes and accelerators below another root: `root/proc`, `root/dev`.
@@ -97,20 +105,35 @@ impl Maio {
             return match model.differs(&template) {
                 None => Ok(Found::Template(template)),
                 Some(_) if self.config.generate == Some(true) => Ok(Found::Missing(path.clone())),
-                Some(why) => Err(format!("{}: a template of another model, or stale: {why}", path.display())),
+                Some(why) => Err(format!(
+                    "{}: a template of another model, or stale: {why}",
+                    path.display()
+                )),
             };
         }
         let Some(templates) = &self.config.templates else {
             return Err("no template: give template=FILE or templates=DIR".into());
         };
-        let parameters = self.config.parameters.iter().map(|(key, value)| (&**key, &**value));
-        let id = self.config.service.clone().unwrap_or_else(|| model.service(parameters).to_string());
+        let parameters = self
+            .config
+            .parameters
+            .iter()
+            .map(|(key, value)| (&**key, &**value));
+        let id = self
+            .config
+            .service
+            .clone()
+            .unwrap_or_else(|| model.service(parameters).to_string());
         let path = templates.join(format!("{id}.iot"));
         self.state.service = Some(id);
         let generate = self.config.generate.unwrap_or(true);
         if !path.exists() {
             let why = || format!("{} is not there, and generate=no", path.display());
-            return Ok(if generate { Found::Missing(path) } else { Found::Unfit(Phase::Idle, why()) });
+            return Ok(if generate {
+                Found::Missing(path)
+            } else {
+                Found::Unfit(Phase::Idle, why())
+            });
         }
         let template = load(&path)?;
         Ok(match model.differs(&template) {
@@ -126,7 +149,10 @@ impl Maio {
 
 impl Policy for Maio {
     fn init(&mut self, context: &Context) -> Result<(), String> {
-        self.config = context.config.parse().map_err(|error: crate::ConfigError| error.to_string())?;
+        self.config = context
+            .config
+            .parse()
+            .map_err(|error: crate::ConfigError| error.to_string())?;
         (self.part, self.state) = (Part::Idle, State::default());
         self.namespace = Some(Arc::clone(&context.namespace));
         let model = Model::new(&context.namespace, &self.config.model);
@@ -141,7 +167,12 @@ impl Policy for Maio {
             Found::Missing(path) => {
                 tracing::info!("recording {}", path.display());
                 let accelerators = Accelerators::new(&self.root, self.config.devices.as_deref());
-                let workers = Workers::new(&self.config.workers, false, &self.root.join("proc"), &accelerators);
+                let workers = Workers::new(
+                    &self.config.workers,
+                    false,
+                    &self.root.join("proc"),
+                    &accelerators,
+                );
                 let id = self.state.service.as_ref().and_then(|id| id.parse().ok());
                 let record = Record::new(model, workers, path, id, &self.config);
                 (self.part, self.state.phase) = (Part::Record(Box::new(record)), Phase::Recording);
@@ -180,12 +211,24 @@ impl Policy for Maio {
         match &self.part {
             Part::Idle => Wants::default(),
             Part::Follow(follow) => {
-                let Config { prefetch, evict, .. } = self.config;
-                Wants { prefetch, evict, touch: follow.told(), recording: false }
+                let Config {
+                    prefetch, evict, ..
+                } = self.config;
+                Wants {
+                    prefetch,
+                    evict,
+                    touch: follow.told(),
+                    recording: false,
+                }
             }
             Part::Record(_) => {
                 let touch = self.config.touch != Some(false);
-                Wants { prefetch: !touch, evict: false, touch, recording: touch }
+                Wants {
+                    prefetch: !touch,
+                    evict: false,
+                    touch,
+                    recording: touch,
+                }
             }
         }
     }

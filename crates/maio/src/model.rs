@@ -9,7 +9,17 @@ use anamnesis_ppc::{Entry, Namespace};
 use anamnesis_template::{ContentKey, File, ServiceId, Template, service_id};
 
 /// Endings of files that hold weights.
-const WEIGHTS: [&str; 9] = ["safetensors", "gguf", "bin", "pt", "pth", "ckpt", "npz", "npy", "onnx"];
+const WEIGHTS: [&str; 9] = [
+    "safetensors",
+    "gguf",
+    "bin",
+    "pt",
+    "pth",
+    "ckpt",
+    "npz",
+    "npy",
+    "onnx",
+];
 /// Directories below each other.
 const DEPTH: usize = 16;
 
@@ -62,7 +72,11 @@ impl Model {
                 names.entry(path).or_insert(name);
             }
         }
-        Self { namespace: Arc::clone(namespace), under: under.into(), names }
+        Self {
+            namespace: Arc::clone(namespace),
+            under: under.into(),
+            names,
+        }
     }
 
     /// The file of a name relative to the model.
@@ -77,7 +91,11 @@ impl Model {
 
     /// Bytes of its files.
     pub(crate) fn nbytes(&self) -> u64 {
-        let lens = self.names.values().filter_map(|name| self.entry(name)).map(|entry| entry.len);
+        let lens = self
+            .names
+            .values()
+            .filter_map(|name| self.entry(name))
+            .map(|entry| entry.len);
         lens.fold(0, u64::saturating_add)
     }
 
@@ -92,7 +110,9 @@ impl Model {
     /// `None` if all are.
     pub(crate) fn differs(&self, template: &Template) -> Option<String> {
         let same = |file: &&File| {
-            let Some(now) = self.probe(&file.path) else { return false };
+            let Some(now) = self.probe(&file.path) else {
+                return false;
+            };
             let older = file.key.is_none() && file.mtime.is_some() && file.mtime != now.mtime;
             file.same(&now) && !older
         };
@@ -100,35 +120,57 @@ impl Model {
         let first = wrong.first()?;
         let found = match self.entry(&first.path) {
             None => "is not there".into(),
-            Some(entry) if entry.len != first.nbytes => format!("has {} bytes, not {}", entry.len, first.nbytes),
+            Some(entry) if entry.len != first.nbytes => {
+                format!("has {} bytes, not {}", entry.len, first.nbytes)
+            }
             Some(_) => "has another content".to_owned(),
         };
         let all = template.files().len();
-        Some(format!("{} of {all} files differ; {:?} {found}", wrong.len(), first.path))
+        Some(format!(
+            "{} of {all} files differ; {:?} {found}",
+            wrong.len(),
+            first.path
+        ))
     }
 
-    pub(crate) fn service<'p>(&self, parameters: impl IntoIterator<Item = (&'p str, &'p str)>) -> ServiceId {
+    pub(crate) fn service<'p>(
+        &self,
+        parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
+    ) -> ServiceId {
         let weights = |name: &&str| {
-            let ending = Path::new(name).extension().and_then(|ending| ending.to_str());
+            let ending = Path::new(name)
+                .extension()
+                .and_then(|ending| ending.to_str());
             ending.is_some_and(|ending| WEIGHTS.contains(&ending.to_ascii_lowercase().as_str()))
         };
         let all: Vec<&str> = self.names.values().map(|name| &**name).collect();
         let some: Vec<&str> = all.iter().copied().filter(weights).collect();
-        let files: Vec<File> =
-            if some.is_empty() { all } else { some }.iter().filter_map(|name| self.probe(name)).collect();
+        let files: Vec<File> = if some.is_empty() { all } else { some }
+            .iter()
+            .filter_map(|name| self.probe(name))
+            .collect();
         service_id(&files, parameters)
     }
 }
 
-fn walk(namespace: &Namespace, under: &Path, at: &Path, depth: usize, found: &mut BTreeMap<Box<str>, Arc<Path>>) {
-    let Ok(entries) = std::fs::read_dir(namespace.root().join(under).join(at)) else { return };
+fn walk(
+    namespace: &Namespace,
+    under: &Path,
+    at: &Path,
+    depth: usize,
+    found: &mut BTreeMap<Box<str>, Arc<Path>>,
+) {
+    let Ok(entries) = std::fs::read_dir(namespace.root().join(under).join(at)) else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = at.join(entry.file_name());
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             if depth < DEPTH {
                 walk(namespace, under, &name, depth + 1, found);
             }
-        } else if let (Some(file), Some(text)) = (namespace.get(&under.join(&name)), name.to_str()) {
+        } else if let (Some(file), Some(text)) = (namespace.get(&under.join(&name)), name.to_str())
+        {
             found.insert(text.into(), Arc::clone(&file.path));
         }
     }

@@ -34,7 +34,13 @@ pub(crate) struct Record {
 
 impl Record {
     /// For a service that is kept at `path`.
-    pub(crate) fn new(model: Model, workers: Workers, path: PathBuf, id: Option<ServiceId>, config: &Config) -> Self {
+    pub(crate) fn new(
+        model: Model,
+        workers: Workers,
+        path: PathBuf,
+        id: Option<ServiceId>,
+        config: &Config,
+    ) -> Self {
         // what was read by mapping is told in part: gaps between are filled
         let mut builder = Builder::new().gap(config.gap).lookback(LOOKBACK).once(true);
         for (key, value) in &config.parameters {
@@ -45,7 +51,18 @@ impl Record {
         }
         let idle = u64::try_from(config.idle.as_nanos()).unwrap_or(u64::MAX);
         let (files, least) = (HashMap::new(), model.nbytes() / PART);
-        Self { model, workers, builder: Some(builder), files, path, first: None, last: 0, idle, nbytes: 0, least }
+        Self {
+            model,
+            workers,
+            builder: Some(builder),
+            files,
+            path,
+            first: None,
+            last: 0,
+            idle,
+            nbytes: 0,
+            least,
+        }
     }
 
     /// Bytes that were accessed.
@@ -59,7 +76,9 @@ impl Record {
         if load && access.time.saturating_sub(self.last) > self.idle {
             self.save(); // what comes now is not the load
         }
-        let Some(builder) = &mut self.builder else { return };
+        let Some(builder) = &mut self.builder else {
+            return;
+        };
         let model = &self.model;
         let add = |builder: &mut Builder| {
             let file = model.probe(model.name(&access.path)?)?;
@@ -68,7 +87,10 @@ impl Record {
         };
         let file = match self.files.get(&access.path) {
             Some(file) => *file,
-            None => *self.files.entry(Arc::clone(&access.path)).or_insert(add(builder)),
+            None => *self
+                .files
+                .entry(Arc::clone(&access.path))
+                .or_insert(add(builder)),
         };
         let Some((file, nbytes)) = file else { return };
         let end = access.start.saturating_add(access.len.max(1)).min(nbytes);
@@ -78,15 +100,26 @@ impl Record {
         let first = *self.first.get_or_insert(access.time);
         self.last = self.last.max(access.time);
         let rank = self.workers.rank(access.pid);
-        let range = ByteRange { file, start: access.start, len: end - access.start };
-        if builder.access(rank, range, Some(access.time.saturating_sub(first) / 1000)).is_ok() {
+        let range = ByteRange {
+            file,
+            start: access.start,
+            len: end - access.start,
+        };
+        if builder
+            .access(rank, range, Some(access.time.saturating_sub(first) / 1000))
+            .is_ok()
+        {
             self.nbytes = self.nbytes.saturating_add(range.len);
         }
     }
 
     /// The model has these files now. `false` if what was recorded is of others: then it is worth nothing.
     pub(crate) fn renew(&mut self, model: Model, stayed: impl Fn(&Path) -> bool) -> bool {
-        let mut recorded = self.files.iter().filter(|(_, file)| file.is_some()).peekable();
+        let mut recorded = self
+            .files
+            .iter()
+            .filter(|(_, file)| file.is_some())
+            .peekable();
         if recorded.peek().is_none() || !recorded.all(|(path, _)| stayed(path)) {
             return false;
         }
@@ -98,7 +131,9 @@ impl Record {
 
     /// Writes the template, if anything was read and it was not written yet. The next registration follows it.
     pub(crate) fn save(&mut self) {
-        let Some(builder) = self.builder.take() else { return };
+        let Some(builder) = self.builder.take() else {
+            return;
+        };
         let template = builder.finish();
         let path = self.path.display();
         if template.groups().is_empty() {

@@ -34,11 +34,20 @@ impl Share {
     /// For each of `groups` groups, that read `sum` bytes, `footprint` of them different, when the page cache may
     /// have `memory` bytes (0: unknown). Of these, seven eighths are divided: what was read and waits for eviction has
     /// the rest. Groups that read the same bytes share what they bring.
-    pub(crate) fn new(config: &Config, memory: u64, groups: usize, sum: u64, footprint: u64, piece: u64) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        memory: u64,
+        groups: usize,
+        sum: u64,
+        footprint: u64,
+        piece: u64,
+    ) -> Self {
         let usable = memory / 8 * 7;
         let short = memory > 0 && footprint > usable;
         let groups = groups.max(1) as u64;
-        let shared = u128::from(usable) * u128::from(sum) / u128::from(footprint.max(1)) / u128::from(groups);
+        let shared = u128::from(usable) * u128::from(sum)
+            / u128::from(footprint.max(1))
+            / u128::from(groups);
         let each = u64::try_from(shared).unwrap_or(usable).min(usable);
         let least = 4 * piece;
         // what was read keeps no more than threads that lag need: until so much is read, nothing goes, and nothing comes
@@ -55,16 +64,34 @@ impl Share {
             Window::Auto if !short || config.touch == Some(false) => None,
             Window::Auto => Some(each.saturating_sub(distance).max(least)),
         };
-        let spare = if config.window == Window::Auto && window.is_some() { distance } else { 0 };
-        let reach = REACH.min(distance / 2).min(window.unwrap_or(REACH) / 2).max(2 * piece);
+        let spare = if config.window == Window::Auto && window.is_some() {
+            distance
+        } else {
+            0
+        };
+        let reach = REACH
+            .min(distance / 2)
+            .min(window.unwrap_or(REACH) / 2)
+            .max(2 * piece);
         let step = window.map_or(reach, |window| window / 8).max(piece);
-        Self { distance, window, spare, step, reach, short }
+        Self {
+            distance,
+            window,
+            spare,
+            step,
+            reach,
+            short,
+        }
     }
 
     /// Where prefetching ends for a worker at `front`: at the window's end, later while less than the distance lies behind
     /// it; `None`: at the end of what it reads.
     pub(crate) fn end(&self, front: u64) -> Option<u64> {
-        self.window.map(|window| front.saturating_add(window).saturating_add(self.spare.saturating_sub(front)))
+        self.window.map(|window| {
+            front
+                .saturating_add(window)
+                .saturating_add(self.spare.saturating_sub(front))
+        })
     }
 }
 
@@ -87,14 +114,21 @@ impl Pressure {
         let groups = groups.max(1) as u64;
         let moved = at.saturating_sub(self.at);
         self.at = at;
-        self.moved = if moved > share.step.saturating_mul(groups) / 2 { 0 } else { self.moved + moved };
+        self.moved = if moved > share.step.saturating_mul(groups) / 2 {
+            0
+        } else {
+            self.moved + moved
+        };
         if self.moved >= (window / 4).saturating_mul(groups) && window > least {
             let smaller = (window - window / 8).max(least);
             (share.window, self.moved) = (Some(smaller), 0);
             share.spare = 0;
             share.reach = share.reach.min(smaller / 2).max(least / 2);
             share.step = (smaller / 8).max(least / 4);
-            tracing::info!(window = smaller, "memory is shorter than its limit says: less is brought ahead");
+            tracing::info!(
+                window = smaller,
+                "memory is shorter than its limit says: less is brought ahead"
+            );
         }
     }
 }
@@ -113,25 +147,37 @@ mod tests {
     #[test]
     fn what_fits_is_brought_to_the_end() {
         let share = share("", 64 * G, 1, 15 * G, 15 * G);
-        assert_eq!((share.distance, share.window, share.short), (G, None, false));
+        assert_eq!(
+            (share.distance, share.window, share.short),
+            (G, None, false)
+        );
     }
 
     #[test]
     fn what_does_not_fit_leaves_room_below_the_threshold() {
-        for (groups, sum, footprint) in [(1, 16 * G, 16 * G), (4, 16 * G, 16 * G), (4, 16 * G, 4 * G)] {
+        for (groups, sum, footprint) in
+            [(1, 16 * G, 16 * G), (4, 16 * G, 16 * G), (4, 16 * G, 4 * G)]
+        {
             let memory = footprint / 2;
             let share = share("", memory, groups, sum, footprint);
-            let different = (share.distance + share.window.unwrap()) * groups as u64 / (sum / footprint);
+            let different =
+                (share.distance + share.window.unwrap()) * groups as u64 / (sum / footprint);
             assert!(different <= memory / 8 * 7 + M, "{share:?}");
             assert!(different >= memory / 8 * 6, "{share:?}");
-            assert!(share.distance <= G && share.distance >= 200 * M, "{share:?}");
+            assert!(
+                share.distance <= G && share.distance >= 200 * M,
+                "{share:?}"
+            );
             // all of it lies ahead at first
             let window = share.window.unwrap();
             assert_eq!(share.end(0), Some(window + share.distance));
             assert_eq!(share.end(share.distance), Some(window + share.distance));
             assert_eq!(share.end(2 * G), Some(2 * G + window));
         }
-        assert_eq!(share("distance=4G", 2 * G, 1, 4 * G, 4 * G).distance, 2 * G / 8 * 7 / 4 * 3);
+        assert_eq!(
+            share("distance=4G", 2 * G, 1, 4 * G, 4 * G).distance,
+            2 * G / 8 * 7 / 4 * 3
+        );
         assert_eq!(share("window=all", 2 * G, 1, 4 * G, 4 * G).window, None);
         assert_eq!(share("touch=no", 2 * G, 1, 4 * G, 4 * G).window, None);
         let told = share("window=64M", 0, 1, 4 * G, 4 * G);

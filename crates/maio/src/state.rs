@@ -75,7 +75,10 @@ pub struct Watch(Arc<Mutex<State>>);
 impl Watch {
     /// What it is doing and has done.
     pub fn state(&self) -> State {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn renew(&self, state: State) {

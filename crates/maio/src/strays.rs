@@ -18,7 +18,13 @@ pub(crate) struct Strays {
 impl Strays {
     /// For a template that reads `footprint` bytes.
     pub(crate) fn new(footprint: u64) -> Self {
-        Self { footprint, strays: 0, nbytes: 0, expected: 0, left: false }
+        Self {
+            footprint,
+            strays: 0,
+            nbytes: 0,
+            expected: 0,
+            left: false,
+        }
     }
 
     /// An access to bytes that the template has.
@@ -54,6 +60,10 @@ impl Strays {
     /// Of all accesses, from 0 to 1.
     pub(crate) fn share(&self) -> f64 {
         let all = self.strays + self.expected;
-        if all == 0 { 0.0 } else { self.strays as f64 / all as f64 }
+        if all == 0 {
+            0.0
+        } else {
+            self.strays as f64 / all as f64
+        }
     }
 }

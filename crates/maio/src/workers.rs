@@ -45,8 +45,14 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// By `choice`, for a template's groups; `differ`: they read different bytes. `proc` is where processes are seen.
-    pub(crate) fn new(choice: &Choice, differ: bool, proc: &Path, accelerators: &Accelerators) -> Self {
-        let environment = |names: &[String]| Box::new(Environment::new(proc, names)) as Box<dyn Rule>;
+    pub(crate) fn new(
+        choice: &Choice,
+        differ: bool,
+        proc: &Path,
+        accelerators: &Accelerators,
+    ) -> Self {
+        let environment =
+            |names: &[String]| Box::new(Environment::new(proc, names)) as Box<dyn Rule>;
         let accelerator = || Box::new(accelerators.clone()) as Box<dyn Rule>;
         let rules = match choice {
             Choice::Auto => vec![environment(&RANKS.map(String::from)), accelerator()],
@@ -55,12 +61,22 @@ impl Workers {
             Choice::Order | Choice::Bytes => Vec::new(),
         };
         let by_bytes = differ && matches!(choice, Choice::Auto | Choice::Bytes);
-        Self { rules, order: Order::default(), bytes: by_bytes.then(Bytes::default), known: HashMap::new() }
+        Self {
+            rules,
+            order: Order::default(),
+            bytes: by_bytes.then(Bytes::default),
+            known: HashMap::new(),
+        }
     }
 
     /// The group of a process that accesses bytes, of those with these ranks. `has` says whether a group has
     /// the bytes, and is asked only if that decides.
-    pub(crate) fn group(&mut self, pid: u32, ranks: &[u32], has: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(crate) fn group(
+        &mut self,
+        pid: u32,
+        ranks: &[u32],
+        has: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         if ranks.len() < 2 {
             return (!ranks.is_empty()).then_some(0);
         }
@@ -73,7 +89,9 @@ impl Workers {
 
     /// The rank of a process where there are no groups yet.
     pub(crate) fn rank(&mut self, pid: u32) -> u32 {
-        self.look(pid, |rank| usize::try_from(rank).unwrap_or(0)).try_into().unwrap_or(0)
+        self.look(pid, |rank| usize::try_from(rank).unwrap_or(0))
+            .try_into()
+            .unwrap_or(0)
     }
 
     fn rank_index(&mut self, pid: u32, ranks: &[u32]) -> usize {
@@ -100,7 +118,14 @@ impl Workers {
         if self.known.len() >= PROCESSES {
             self.known.clear();
         }
-        self.known.insert(pid, Known { group, firm: told.is_some(), seen });
+        self.known.insert(
+            pid,
+            Known {
+                group,
+                firm: told.is_some(),
+                seen,
+            },
+        );
         group
     }
 }
@@ -123,7 +148,12 @@ mod tests {
 
     fn workers(root: &Path, choice: &str, differ: bool) -> Workers {
         let accelerators = Accelerators::new(root, None);
-        Workers::new(&choice.parse().unwrap(), differ, &root.join("proc"), &accelerators)
+        Workers::new(
+            &choice.parse().unwrap(),
+            differ,
+            &root.join("proc"),
+            &accelerators,
+        )
     }
 
     #[test]
@@ -150,16 +180,27 @@ mod tests {
         for i in 0..4 {
             fs::write(root.path().join(format!("dev/nvidia{i}")), b"").unwrap();
         }
-        process(root.path(), 20, b"", &["/dev/nvidiactl", "/dev/nvidia3", "/dev/nvidia3"]);
+        process(
+            root.path(),
+            20,
+            b"",
+            &["/dev/nvidiactl", "/dev/nvidia3", "/dev/nvidia3"],
+        );
         process(root.path(), 21, b"", &["/dev/null", "socket:[1]"]);
         process(root.path(), 22, b"", &["/dev/nvidia0", "/dev/nvidia1"]);
         let mut workers = workers(root.path(), "accelerator", false);
         let ranks = [0, 1, 2, 3];
         assert_eq!(workers.group(20, &ranks, |_| true), Some(3));
-        assert_eq!(workers.group(22, &ranks, |_| true), Some(0), "holding all says nothing: by order");
+        assert_eq!(
+            workers.group(22, &ranks, |_| true),
+            Some(0),
+            "holding all says nothing: by order"
+        );
         assert_eq!(workers.group(21, &ranks, |_| true), Some(1));
         symlink("/dev/nvidia2", root.path().join("proc/21/fd/7")).unwrap();
-        let groups: Vec<_> = (0..4).map(|_| workers.group(21, &ranks, |_| true).unwrap()).collect();
+        let groups: Vec<_> = (0..4)
+            .map(|_| workers.group(21, &ranks, |_| true).unwrap())
+            .collect();
         assert_eq!(groups.last(), Some(&2));
     }
 
@@ -176,7 +217,8 @@ mod tests {
     fn bytes_outvote_the_order() {
         let root = tempfile::tempdir().unwrap();
         let mut workers = workers(root.path(), "auto", true);
-        let mut group = |pid, holders: [bool; 2]| workers.group(pid, &[0, 1], |group| holders[group]).unwrap();
+        let mut group =
+            |pid, holders: [bool; 2]| workers.group(pid, &[0, 1], |group| holders[group]).unwrap();
         // both read the header; the first to come is the second worker
         assert_eq!((group(1, [true, true]), group(2, [true, true])), (0, 1));
         assert_eq!((group(1, [false, true]), group(2, [true, false])), (1, 0));

@@ -17,7 +17,16 @@ const LENS: [u64; 3] = [9 << 20, (5 << 20) + 77, 40_000];
 type Piece = (usize, u64, u64, u32, u64);
 
 fn pieces() -> impl Strategy<Value = Vec<Piece>> {
-    prop::collection::vec((0..3usize, any::<u64>(), 1..3_000_000u64, 1..20u32, 1..200_000u64), 1..12)
+    prop::collection::vec(
+        (
+            0..3usize,
+            any::<u64>(),
+            1..3_000_000u64,
+            1..20u32,
+            1..200_000u64,
+        ),
+        1..12,
+    )
 }
 
 /// Accesses of one worker, in the files.
@@ -26,8 +35,15 @@ fn accesses(pieces: &[Piece]) -> Vec<Runs> {
         let start = start % LENS[file];
         let room = LENS[file] - start;
         let len = len.min(room);
-        let count = u32::try_from((room - len) / (len + gap)).unwrap().min(count - 1) + 1;
-        let first = ByteRange { file: u32::try_from(file).unwrap(), start, len };
+        let count = u32::try_from((room - len) / (len + gap))
+            .unwrap()
+            .min(count - 1)
+            + 1;
+        let first = ByteRange {
+            file: u32::try_from(file).unwrap(),
+            start,
+            len,
+        };
         Runs::strided(first, count, if count == 1 { 0 } else { len + gap }).unwrap()
     };
     pieces.iter().map(access).collect()
@@ -44,31 +60,54 @@ fn case(workers: &[Vec<Piece>]) -> Case {
     let mut builder = Builder::new();
     for (i, len) in LENS.iter().enumerate() {
         let name = format!("{i}.gguf");
-        std::fs::File::create(dir.path().join(&name)).unwrap().set_len(*len).unwrap();
+        std::fs::File::create(dir.path().join(&name))
+            .unwrap()
+            .set_len(*len)
+            .unwrap();
         builder.file(File::new(name, *len).unwrap()).unwrap();
     }
     for (rank, pieces) in (0..).zip(workers) {
-        accesses(pieces).into_iter().for_each(|runs| builder.access(rank, runs, None).unwrap());
+        accesses(pieces)
+            .into_iter()
+            .for_each(|runs| builder.access(rank, runs, None).unwrap());
     }
     let template = builder.finish();
     template.save(&dir.path().join("t.iot"), false).unwrap();
-    Case { namespace: Arc::new(Namespace::scan(dir.path()).unwrap()), dir, template }
+    Case {
+        namespace: Arc::new(Namespace::scan(dir.path()).unwrap()),
+        dir,
+        template,
+    }
 }
 
 impl Case {
     fn policy(&self, options: &str, memory: u64) -> Maio {
         let mut policy = Maio::new().root(self.dir.path());
         let config = format!("{},{options}", self.dir.path().join("t.iot").display());
-        policy.init(&Context { namespace: Arc::clone(&self.namespace), config, memory }).unwrap();
+        policy
+            .init(&Context {
+                namespace: Arc::clone(&self.namespace),
+                config,
+                memory,
+            })
+            .unwrap();
         policy
     }
 
     /// The pages that a worker reads, in order; a page that two reads share once.
     fn pages(&self, worker: u32) -> Vec<(usize, u64)> {
         let group = self.template.group(worker).unwrap();
-        let runs = group.accesses().iter().flat_map(|access| access.runs.iter().collect::<Vec<_>>());
-        let pages = |run: ByteRange| (run.start / PAGE..=(run.end() - 1) / PAGE).map(move |page| (run.file, page));
-        let mut pages: Vec<_> = runs.flat_map(pages).map(|(file, page)| (file as usize, page)).collect();
+        let runs = group
+            .accesses()
+            .iter()
+            .flat_map(|access| access.runs.iter().collect::<Vec<_>>());
+        let pages = |run: ByteRange| {
+            (run.start / PAGE..=(run.end() - 1) / PAGE).map(move |page| (run.file, page))
+        };
+        let mut pages: Vec<_> = runs
+            .flat_map(pages)
+            .map(|(file, page)| (file as usize, page))
+            .collect();
         pages.dedup();
         pages
     }
@@ -77,10 +116,14 @@ impl Case {
     fn check<'i>(&self, ios: impl IntoIterator<Item = &'i Io>) -> Vec<(usize, u64)> {
         let mut pages = Vec::new();
         for io in ios {
-            let file = (0..3).find(|i| io.path.to_str() == Some(&format!("{i}.gguf"))).expect("a file");
+            let file = (0..3)
+                .find(|i| io.path.to_str() == Some(&format!("{i}.gguf")))
+                .expect("a file");
             assert!(io.len > 0 && io.start + io.len <= LENS[file], "{io:?}");
             assert!(io.start % PAGE == 0, "{io:?}");
-            pages.extend((io.start / PAGE..(io.start + io.len).div_ceil(PAGE)).map(|page| (file, page)));
+            pages.extend(
+                (io.start / PAGE..(io.start + io.len).div_ceil(PAGE)).map(|page| (file, page)),
+            );
         }
         pages
     }
@@ -88,7 +131,15 @@ impl Case {
 
 fn access(kind: Kind, file: usize, start: u64, len: u64, pid: u32, time: u64) -> Access {
     let path: Arc<Path> = Path::new(&format!("{file}.gguf")).into();
-    Access { kind, path, start, len, pid, tid: pid, time }
+    Access {
+        kind,
+        path,
+        start,
+        len,
+        pid,
+        tid: pid,
+        time,
+    }
 }
 
 fn options() -> impl Strategy<Value = &'static str> {
@@ -120,7 +171,16 @@ fn calls() -> impl Strategy<Value = Vec<(Call, usize, u64, u64, u32)>> {
         1 => Just(Call::EvictAtMiss)
     ];
     let len = prop_oneof![Just(0), 1..300_000u64, Just(u64::MAX)];
-    prop::collection::vec((call, 0..4usize, prop_oneof![0..12_000_000u64, any::<u64>()], len, 0..5u32), 0..150)
+    prop::collection::vec(
+        (
+            call,
+            0..4usize,
+            prop_oneof![0..12_000_000u64, any::<u64>()],
+            len,
+            0..5u32,
+        ),
+        0..150,
+    )
 }
 
 proptest! {

@@ -20,13 +20,25 @@ fn init(dir: &Path, config: &str) -> Result<Maio, String> {
 fn init_below(root: &Path, dir: &Path, config: &str) -> Result<Maio, String> {
     let namespace = Arc::new(Namespace::scan(dir).unwrap());
     let mut policy = Maio::new().root(root);
-    policy.init(&Context { namespace, config: config.into(), memory: 1 << 40 })?;
+    policy.init(&Context {
+        namespace,
+        config: config.into(),
+        memory: 1 << 40,
+    })?;
     Ok(policy)
 }
 
 fn readers() -> Vec<Reader> {
     let part = |worker: u64| vec![(0, worker * 12 * M, 12 * M), (1, 0, LENS[1])];
-    (0..2).map(|w| Reader { pid: 30 + w, reads: part(w.into()), pace: 4, threads: 3, begins: u64::from(w) }).collect()
+    (0..2)
+        .map(|w| Reader {
+            pid: 30 + w,
+            reads: part(w.into()),
+            pace: 4,
+            threads: 3,
+            begins: u64::from(w),
+        })
+        .collect()
 }
 
 #[test]
@@ -36,19 +48,42 @@ fn a_missing_template_is_recorded_and_followed_the_next_time() {
     let config = format!("{},param.tp=2", templates.path().display());
     let mut first = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
     assert_eq!(first.state().phase, Phase::Recording);
-    assert_eq!(first.wants, Wants { touch: true, recording: true, ..Wants::default() });
+    assert_eq!(
+        first.wants,
+        Wants {
+            touch: true,
+            recording: true,
+            ..Wants::default()
+        }
+    );
     first.start();
     first.run(readers());
-    assert_eq!((first.answers, first.state().recorded), (0, 24 * M + 2 * LENS[1]));
+    assert_eq!(
+        (first.answers, first.state().recorded),
+        (0, 24 * M + 2 * LENS[1])
+    );
     first.policy.exit();
 
     let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
     let id = service(&namespace, Path::new(""), [("tp", "2")]);
-    let recorded = Template::load(&templates.path().join(format!("{id}.iot")), &Limits::default()).unwrap();
+    let recorded = Template::load(
+        &templates.path().join(format!("{id}.iot")),
+        &Limits::default(),
+    )
+    .unwrap();
     assert_eq!((recorded.service(), recorded.groups().len()), (Some(id), 2));
-    let workers = readers().into_iter().map(|reader| reader.reads).collect::<Vec<_>>();
+    let workers = readers()
+        .into_iter()
+        .map(|reader| reader.reads)
+        .collect::<Vec<_>>();
     let exact = template(dir.path(), &LENS, &workers);
-    assert_eq!((coverage(&exact, &recorded).share(), coverage(&recorded, &exact).share()), (1.0, 1.0));
+    assert_eq!(
+        (
+            coverage(&exact, &recorded).share(),
+            coverage(&recorded, &exact).share()
+        ),
+        (1.0, 1.0)
+    );
 
     let mut second = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
     assert_eq!(second.state().phase, Phase::Following);
@@ -59,23 +94,50 @@ fn a_missing_template_is_recorded_and_followed_the_next_time() {
     assert_eq!((second.misses, second.most_brought()), (0, 1));
     // other parameters are another service
     let other = format!("{},param.tp=4", templates.path().display());
-    assert_eq!(init(dir.path(), &other).unwrap().state().phase, Phase::Recording);
+    assert_eq!(
+        init(dir.path(), &other).unwrap().state().phase,
+        Phase::Recording
+    );
 }
 
 #[test]
 fn a_recording_ends_when_nothing_is_read_any_more() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
-    let config = format!("{},service=mine,idle=2s,workers=order", templates.path().display());
+    let config = format!(
+        "{},service=mine,idle=2s,workers=order",
+        templates.path().display()
+    );
     let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
     // a look at the model, long before it is loaded
-    world.run(vec![Reader { pid: 1, reads: vec![(0, 0, M)], pace: 4, threads: 1, begins: 0 }]);
+    world.run(vec![Reader {
+        pid: 1,
+        reads: vec![(0, 0, M)],
+        pace: 4,
+        threads: 1,
+        begins: 0,
+    }]);
     world.idle(3000);
-    world.run(vec![Reader { pid: 1, reads: vec![(0, M, 3 * M)], pace: 4, threads: 1, begins: 0 }]);
+    world.run(vec![Reader {
+        pid: 1,
+        reads: vec![(0, M, 3 * M)],
+        pace: 4,
+        threads: 1,
+        begins: 0,
+    }]);
     world.idle(3000);
-    world.run(vec![Reader { pid: 2, reads: vec![(1, 0, M)], pace: 4, threads: 1, begins: 0 }]);
+    world.run(vec![Reader {
+        pid: 2,
+        reads: vec![(1, 0, M)],
+        pace: 4,
+        threads: 1,
+        begins: 0,
+    }]);
     let kept = Template::load(&templates.path().join("mine.iot"), &Limits::default()).unwrap();
-    assert_eq!(kept.to_string(), "1 worker reads 4.2 MB of 1 file in 1 access");
+    assert_eq!(
+        kept.to_string(),
+        "1 worker reads 4.2 MB of 1 file in 1 access"
+    );
     world.policy.exit();
 }
 
@@ -93,20 +155,42 @@ fn a_template_of_another_model_is_refused_or_left_alone() {
     let (dir, other) = (model(&LENS), model(&[LENS[0], LENS[1] + 1]));
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("mine.iot");
-    template(other.path(), &[LENS[0], LENS[1] + 1], &[files_of(&LENS, |_| true)]).save(&path, false).unwrap();
+    template(
+        other.path(),
+        &[LENS[0], LENS[1] + 1],
+        &[files_of(&LENS, |_| true)],
+    )
+    .save(&path, false)
+    .unwrap();
     let error = init(dir.path(), path.to_str().unwrap()).unwrap_err();
-    assert!(error.contains("another model") && error.contains("1.safetensors") && error.contains("bytes"), "{error}");
+    assert!(
+        error.contains("another model")
+            && error.contains("1.safetensors")
+            && error.contains("bytes"),
+        "{error}"
+    );
     // found by the service's id: the kernel decides, or it is recorded anew
     let config = format!("{},service=mine", templates.path().display());
     let policy = init(dir.path(), &format!("{config},generate=no")).unwrap();
-    assert_eq!((policy.state().phase, policy.wants()), (Phase::Stale, Wants::default()));
+    assert_eq!(
+        (policy.state().phase, policy.wants()),
+        (Phase::Stale, Wants::default())
+    );
     assert!(policy.state().why.unwrap().contains("1 of 2 files differ"));
-    assert_eq!(init(dir.path(), &config).unwrap().state().phase, Phase::Recording);
+    assert_eq!(
+        init(dir.path(), &config).unwrap().state().phase,
+        Phase::Recording
+    );
     // same lengths, other content
     let same = model(&LENS);
-    template(same.path(), &LENS, &[files_of(&LENS, |_| true)]).save(&path, false).unwrap();
+    template(same.path(), &LENS, &[files_of(&LENS, |_| true)])
+        .save(&path, false)
+        .unwrap();
     init(dir.path(), path.to_str().unwrap()).unwrap();
-    let file = std::fs::OpenOptions::new().write(true).open(dir.path().join(name(0))).unwrap();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join(name(0)))
+        .unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"other", 100).unwrap();
     let error = init(dir.path(), path.to_str().unwrap()).unwrap_err();
     assert!(error.contains("another content"), "{error}");
@@ -117,21 +201,41 @@ fn a_model_that_comes_is_looked_for_again_and_one_that_stays_is_followed_on() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("mine.iot");
-    template(dir.path(), &LENS, &[files_of(&LENS, |_| true)]).save(&path, false).unwrap();
+    template(dir.path(), &LENS, &[files_of(&LENS, |_| true)])
+        .save(&path, false)
+        .unwrap();
     std::fs::rename(dir.path().join(name(1)), templates.path().join("later")).unwrap();
     let config = format!("{},service=mine,generate=no", templates.path().display());
     let context = || {
         let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
-        Context { namespace, config: config.clone(), memory: 1 << 40 }
+        Context {
+            namespace,
+            config: config.clone(),
+            memory: 1 << 40,
+        }
     };
     let mut policy = init(dir.path(), &config).unwrap();
-    assert_eq!((policy.state().phase, policy.wants()), (Phase::Stale, Wants::default()));
+    assert_eq!(
+        (policy.state().phase, policy.wants()),
+        (Phase::Stale, Wants::default())
+    );
     // it is there now
     std::fs::rename(templates.path().join("later"), dir.path().join(name(1))).unwrap();
     policy.renew(&context()).unwrap();
-    assert_eq!((policy.state().phase, policy.wants().prefetch), (Phase::Following, true));
+    assert_eq!(
+        (policy.state().phase, policy.wants().prefetch),
+        (Phase::Following, true)
+    );
     let path = Arc::clone(&context().namespace.entries()[0].path);
-    let miss = Access { kind: Kind::Miss, path, start: 8 * M, len: 4096, pid: 7, tid: 7, time: 1 };
+    let miss = Access {
+        kind: Kind::Miss,
+        path,
+        start: 8 * M,
+        len: 4096,
+        pid: 7,
+        tid: 7,
+        time: 1,
+    };
     policy.prefetch(&miss).unwrap();
     let state = policy.state();
     assert_eq!(state.groups[0].pid, Some(7));
@@ -143,11 +247,19 @@ fn a_model_that_comes_is_looked_for_again_and_one_that_stays_is_followed_on() {
     std::fs::remove_file(dir.path().join(name(0))).unwrap();
     std::fs::write(dir.path().join(name(0)), b"another").unwrap();
     policy.renew(&context()).unwrap();
-    assert_eq!((policy.state().phase, policy.wants()), (Phase::Stale, Wants::default()));
+    assert_eq!(
+        (policy.state().phase, policy.wants()),
+        (Phase::Stale, Wants::default())
+    );
     assert!(policy.state().why.unwrap().contains("1 of 2 files differ"));
     // also where the template was named, which at the beginning is refused
     let config = templates.path().join("mine.iot").display().to_string();
-    policy.renew(&Context { config, ..context() }).unwrap();
+    policy
+        .renew(&Context {
+            config,
+            ..context()
+        })
+        .unwrap();
     assert_eq!(policy.state().phase, Phase::Stale);
     assert!(policy.state().why.unwrap().contains("another model"));
 }
@@ -158,15 +270,31 @@ fn a_recording_goes_on_as_long_as_what_was_recorded_stays() {
     let templates = tempfile::tempdir().unwrap();
     let config = format!("{},service=mine", templates.path().display());
     let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    world.run(vec![Reader { pid: 1, reads: vec![(0, 0, M)], pace: 4, threads: 1, begins: 0 }]);
+    world.run(vec![Reader {
+        pid: 1,
+        reads: vec![(0, 0, M)],
+        pace: 4,
+        threads: 1,
+        begins: 0,
+    }]);
     let renew = |world: &mut World| {
         let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
-        world.policy.renew(&Context { namespace, config: config.clone(), memory: 1 << 40 }).unwrap();
+        world
+            .policy
+            .renew(&Context {
+                namespace,
+                config: config.clone(),
+                memory: 1 << 40,
+            })
+            .unwrap();
         (world.state().phase, world.state().recorded)
     };
     std::fs::write(dir.path().join("tokenizer.json"), b"{}").unwrap();
     assert_eq!(renew(&mut world), (Phase::Recording, M));
-    std::fs::File::create(dir.path().join(name(0))).unwrap().set_len(9 * M).unwrap();
+    std::fs::File::create(dir.path().join(name(0)))
+        .unwrap()
+        .set_len(9 * M)
+        .unwrap();
     assert_eq!(renew(&mut world), (Phase::Recording, 0));
 }
 
@@ -195,7 +323,10 @@ fn a_registration_that_cannot_be_meant_is_refused() {
         assert!(error.contains(part), "{config}: {error}");
     }
     let missing = format!("{},generate=no", dir.path().join("templates").display());
-    assert_eq!(init(dir.path(), &missing).unwrap().state().phase, Phase::Idle);
+    assert_eq!(
+        init(dir.path(), &missing).unwrap().state().phase,
+        Phase::Idle
+    );
 }
 
 #[test]
@@ -211,11 +342,27 @@ fn a_model_may_be_a_directory_of_links_within_the_namespace() {
     }
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("t.iot");
-    template(&root.join("snapshots/main"), &LENS, &[files_of(&LENS, |_| true)]).save(&path, false).unwrap();
+    template(
+        &root.join("snapshots/main"),
+        &LENS,
+        &[files_of(&LENS, |_| true)],
+    )
+    .save(&path, false)
+    .unwrap();
     let mut policy = init(root, &format!("{},model=./snapshots/main", path.display())).unwrap();
     let answers = policy.start();
-    let paths: std::collections::BTreeSet<_> = answers[0].ios.iter().map(|io| Arc::clone(&io.path)).collect();
-    assert_eq!(paths.iter().map(|path| path.to_str().unwrap()).collect::<Vec<_>>(), ["blobs/0", "blobs/1"]);
+    let paths: std::collections::BTreeSet<_> = answers[0]
+        .ios
+        .iter()
+        .map(|io| Arc::clone(&io.path))
+        .collect();
+    assert_eq!(
+        paths
+            .iter()
+            .map(|path| path.to_str().unwrap())
+            .collect::<Vec<_>>(),
+        ["blobs/0", "blobs/1"]
+    );
     let state = serde_json::to_value(policy.state()).unwrap();
     assert_eq!(state["phase"], "following");
     assert!(init(root, path.to_str().unwrap()).is_err());
@@ -223,7 +370,10 @@ fn a_model_may_be_a_directory_of_links_within_the_namespace() {
     let namespace = Arc::new(Namespace::scan(root).unwrap());
     let other = model(&LENS);
     let plain = Arc::new(Namespace::scan(other.path()).unwrap());
-    assert_eq!(service(&namespace, Path::new("snapshots/main"), []), service(&plain, Path::new(""), []));
+    assert_eq!(
+        service(&namespace, Path::new("snapshots/main"), []),
+        service(&plain, Path::new(""), [])
+    );
 }
 
 #[test]
@@ -231,28 +381,62 @@ fn accelerators_are_given_in_a_circle_or_as_they_are_held() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("t.iot");
-    let halves = [vec![(0, 0, 12 * M)], vec![(0, 12 * M, 12 * M)], vec![(1, 0, LENS[1])]];
-    template(dir.path(), &LENS, &halves).save(&path, false).unwrap();
+    let halves = [
+        vec![(0, 0, 12 * M)],
+        vec![(0, 12 * M, 12 * M)],
+        vec![(1, 0, LENS[1])],
+    ];
+    template(dir.path(), &LENS, &halves)
+        .save(&path, false)
+        .unwrap();
     let devices = |root: &Path, config: &str| -> Vec<_> {
-        let mut policy = init_below(root, dir.path(), &format!("{},{config}", path.display())).unwrap();
-        policy.start().iter().map(|prefetch| (prefetch.lane, prefetch.ios[0].device)).collect()
+        let mut policy =
+            init_below(root, dir.path(), &format!("{},{config}", path.display())).unwrap();
+        policy
+            .start()
+            .iter()
+            .map(|prefetch| (prefetch.lane, prefetch.ios[0].device))
+            .collect()
     };
     // two nodes of memory, with an accelerator beside each
     let two = tempfile::tempdir().unwrap();
     for node in 0..2 {
-        let accelerator = two.path().join(format!("sys/bus/pci/devices/0000:{node}7:00.0"));
-        std::fs::create_dir_all(two.path().join(format!("sys/devices/system/node/node{node}"))).unwrap();
+        let accelerator = two
+            .path()
+            .join(format!("sys/bus/pci/devices/0000:{node}7:00.0"));
+        std::fs::create_dir_all(
+            two.path()
+                .join(format!("sys/devices/system/node/node{node}")),
+        )
+        .unwrap();
         std::fs::create_dir_all(&accelerator).unwrap();
-        for (file, text) in [("class", "0x030200"), ("vendor", "0x10de"), ("numa_node", &node.to_string())] {
+        for (file, text) in [
+            ("class", "0x030200"),
+            ("vendor", "0x10de"),
+            ("numa_node", &node.to_string()),
+        ] {
             std::fs::write(accelerator.join(file), text).unwrap();
         }
     }
     let two = two.path();
-    assert_eq!(devices(two, "devices=0-1"), [(0, Some(0)), (1, Some(1)), (2, Some(0))]);
-    assert_eq!(devices(two, "devices=0-1,affinity=no"), [(u32::MAX, None)], "one list for all");
-    assert_eq!(devices(two, "devices=0-1,affinity=no,window=64M"), [(0, None), (1, None), (2, None)]);
+    assert_eq!(
+        devices(two, "devices=0-1"),
+        [(0, Some(0)), (1, Some(1)), (2, Some(0))]
+    );
+    assert_eq!(
+        devices(two, "devices=0-1,affinity=no"),
+        [(u32::MAX, None)],
+        "one list for all"
+    );
+    assert_eq!(
+        devices(two, "devices=0-1,affinity=no,window=64M"),
+        [(0, None), (1, None), (2, None)]
+    );
     assert_eq!(devices(two, "ranks=1-2,window=64M"), [(1, None), (2, None)]);
     assert_eq!(devices(two, "start=no"), []);
     // memory that is as near to all of them
-    assert_eq!(devices(&dir.path().join("nowhere"), "devices=4-5"), [(u32::MAX, Some(4))]);
+    assert_eq!(
+        devices(&dir.path().join("nowhere"), "devices=4-5"),
+        [(u32::MAX, Some(4))]
+    );
 }

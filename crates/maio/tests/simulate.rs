@@ -13,16 +13,36 @@ fn total(lens: &[u64]) -> u64 {
 }
 
 fn reader(pid: u32, reads: &[Read], pace: u64) -> Reader {
-    Reader { pid, reads: reads.into(), pace, threads: 1, begins: 0 }
+    Reader {
+        pid,
+        reads: reads.into(),
+        pace,
+        threads: 1,
+        begins: 0,
+    }
 }
 
 /// A world whose policy follows the template of these workers.
-fn world(lens: &[u64], workers: &[Vec<Read>], options: &str, memory: u64, device: u64) -> (tempfile::TempDir, World) {
+fn world(
+    lens: &[u64],
+    workers: &[Vec<Read>],
+    options: &str,
+    memory: u64,
+    device: u64,
+) -> (tempfile::TempDir, World) {
     let dir = model(lens);
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("t.iot");
-    template(dir.path(), lens, workers).save(&path, false).unwrap();
-    let world = World::new(dir.path(), lens, &format!("{},{options}", path.display()), memory, device);
+    template(dir.path(), lens, workers)
+        .save(&path, false)
+        .unwrap();
+    let world = World::new(
+        dir.path(),
+        lens,
+        &format!("{},{options}", path.display()),
+        memory,
+        device,
+    );
     (dir, world)
 }
 
@@ -54,12 +74,24 @@ fn quarters() -> Vec<Vec<Read>> {
 
 #[test]
 fn with_memory_all_is_brought_once_and_in_time() {
-    for (threads, options) in [(1, ""), (8, ""), (1, "touch=yes"), (8, "touch=yes,window=64M")] {
+    for (threads, options) in [
+        (1, ""),
+        (8, ""),
+        (1, "touch=yes"),
+        (8, "touch=yes,window=64M"),
+    ] {
         let (_dir, mut world) = world(&LENS, &[whole()], options, 1 << 40, 16);
         world.start();
         world.idle(20);
-        world.run(vec![Reader { threads, ..reader(1, &whole(), 8) }]);
-        assert_eq!((world.misses, world.most_brought(), world.brought()), (0, 1, total(&LENS)), "{options}");
+        world.run(vec![Reader {
+            threads,
+            ..reader(1, &whole(), 8)
+        }]);
+        assert_eq!(
+            (world.misses, world.most_brought(), world.brought()),
+            (0, 1, total(&LENS)),
+            "{options}"
+        );
         assert_eq!(world.state().phase, Phase::Following);
     }
 }
@@ -69,9 +101,16 @@ fn without_a_start_the_first_miss_begins_it() {
     for threads in [1, 8] {
         let (_dir, mut world) = world(&LENS, &[whole()], "start=no", 1 << 40, 16);
         world.start();
-        world.run(vec![Reader { threads, ..reader(1, &whole(), 8) }]);
+        world.run(vec![Reader {
+            threads,
+            ..reader(1, &whole(), 8)
+        }]);
         // the loader begins ahead of the first thread; the others bring the megabyte they are in themselves
-        assert!(world.misses <= 16 * threads as u64, "{} misses", world.misses);
+        assert!(
+            world.misses <= 16 * threads as u64,
+            "{} misses",
+            world.misses
+        );
         assert_eq!((world.most_brought(), world.brought()), (1, total(&LENS)));
     }
 }
@@ -92,7 +131,11 @@ fn a_reader_that_is_faster_than_the_device_loses_nothing() {
     let (_dir, mut world) = world(&LENS, &[whole()], "start=no", 1 << 40, 8);
     let steps = world.run(vec![reader(1, &whole(), 32)]);
     assert_eq!(world.brought(), total(&LENS));
-    assert!(steps <= total(&LENS) / 8 + 20, "{steps} steps for {} of the device", total(&LENS) / 8);
+    assert!(
+        steps <= total(&LENS) / 8 + 20,
+        "{steps} steps for {} of the device",
+        total(&LENS) / 8
+    );
     assert!(world.state().groups[0].restarts <= total(&LENS) / 16 + 1);
 }
 
@@ -105,8 +148,15 @@ fn with_half_the_memory_nothing_is_brought_twice() {
         let window = world.state().window;
         world.start();
         world.idle(500);
-        world.run(vec![Reader { threads, ..reader(1, &whole(), 8) }]);
-        assert_eq!((world.most_brought(), world.reread, world.reclaimed), (1, 0, 0), "{threads} threads");
+        world.run(vec![Reader {
+            threads,
+            ..reader(1, &whole(), 8)
+        }]);
+        assert_eq!(
+            (world.most_brought(), world.reread, world.reclaimed),
+            (1, 0, 0),
+            "{threads} threads"
+        );
         assert!(world.misses <= 16, "{} misses", world.misses);
         let watch = world.policy.watch();
         assert!(watch.state().groups[0].front > 0);
@@ -114,7 +164,10 @@ fn with_half_the_memory_nothing_is_brought_twice() {
         assert_eq!(watch.state(), world.state());
         let group = &world.state().groups[0];
         assert_eq!(world.state().window, window, "there was room");
-        assert!(group.front == group.nbytes && group.evicted > group.nbytes / 2, "{group:?}");
+        assert!(
+            group.front == group.nbytes && group.evicted > group.nbytes / 2,
+            "{group:?}"
+        );
     }
 }
 
@@ -122,11 +175,21 @@ fn with_half_the_memory_nothing_is_brought_twice() {
 fn without_eviction_or_window_half_the_memory_thrashes() {
     // what the two tests above would look like if the policy did nothing
     let memory = total(&LENS) / 2 * BLOCK;
-    let (_dir, mut world) = world(&LENS, &[whole()], "evict=no,window=all,touch=no", memory, 16);
+    let (_dir, mut world) = world(
+        &LENS,
+        &[whole()],
+        "evict=no,window=all,touch=no",
+        memory,
+        16,
+    );
     world.start();
     world.idle(500);
     world.run(vec![reader(1, &whole(), 8)]);
-    assert!(world.reclaimed > 0 && world.misses > 500, "{} misses", world.misses);
+    assert!(
+        world.reclaimed > 0 && world.misses > 500,
+        "{} misses",
+        world.misses
+    );
 }
 
 #[test]
@@ -138,7 +201,12 @@ fn memory_that_others_take_makes_the_window_smaller() {
     (world.memory, world.waits) = (world.memory / 10 * 7, false);
     world.run(vec![reader(1, &whole(), 8)]);
     assert!(world.state().window < window);
-    assert!(world.brought() < total(&LENS) * 11 / 10, "{} of {}", world.brought(), total(&LENS));
+    assert!(
+        world.brought() < total(&LENS) * 11 / 10,
+        "{} of {}",
+        world.brought(),
+        total(&LENS)
+    );
     assert_eq!(world.reread, 0);
 }
 
@@ -149,9 +217,10 @@ fn four_workers_share_memory() {
         let memory = total(&LENS) / 2 * BLOCK;
         let (_dir, mut world) = world(&LENS, &workers, options, memory, 32);
         world.start();
-        let readers = (0..)
-            .zip(&workers)
-            .map(|(worker, reads)| Reader { begins: u64::from(worker) * 3, ..reader(10 + worker, reads, 4) });
+        let readers = (0..).zip(&workers).map(|(worker, reads)| Reader {
+            begins: u64::from(worker) * 3,
+            ..reader(10 + worker, reads, 4)
+        });
         world.run(readers.collect());
         assert_eq!(world.reread, 0, "{options}: read again after it was let go");
         assert_eq!(world.most_brought(), 1, "{options}");
@@ -171,12 +240,24 @@ fn with_memory_the_first_look_of_one_worker_brings_all() {
     for options in ["start=no", "start=no,touch=yes"] {
         let (_dir, mut world) = world(&LENS, &workers, options, 1 << 40, 64);
         // the other three find the header there
-        assert!(!world.read(10, 1, 0) && world.misses == 0, "no time has passed");
+        assert!(
+            !world.read(10, 1, 0) && world.misses == 0,
+            "no time has passed"
+        );
         world.idle(1);
         assert!(world.read(10, 1, 0));
         world.idle(500);
-        world.run((0..).zip(&workers).map(|(worker, reads)| reader(10 + worker, reads, 4)).collect());
-        assert_eq!((world.misses, world.most_brought(), world.answers), (1, 1, 1), "{options}");
+        world.run(
+            (0..)
+                .zip(&workers)
+                .map(|(worker, reads)| reader(10 + worker, reads, 4))
+                .collect(),
+        );
+        assert_eq!(
+            (world.misses, world.most_brought(), world.answers),
+            (1, 1, 1),
+            "{options}"
+        );
         assert_eq!(world.brought(), wanted.len() as u64, "{options}");
     }
 }
@@ -186,10 +267,21 @@ fn workers_that_are_faster_than_the_device_stay_together() {
     let workers = quarters();
     let wanted: std::collections::BTreeSet<_> = workers.iter().flatten().flat_map(blocks).collect();
     let (_dir, mut world) = world(&LENS, &workers, "start=no", 1 << 40, 16);
-    let steps = world.run((0..).zip(&workers).map(|(worker, reads)| reader(10 + worker, reads, 16)).collect());
-    assert_eq!((world.most_brought(), world.brought()), (1, wanted.len() as u64));
+    let steps = world.run(
+        (0..)
+            .zip(&workers)
+            .map(|(worker, reads)| reader(10 + worker, reads, 16))
+            .collect(),
+    );
+    assert_eq!(
+        (world.most_brought(), world.brought()),
+        (1, wanted.len() as u64)
+    );
     let least = wanted.len() as u64 / 16;
-    assert!(steps <= least + least / 8, "{steps} steps for {least} of the device");
+    assert!(
+        steps <= least + least / 8,
+        "{steps} steps for {least} of the device"
+    );
 }
 
 #[test]
@@ -199,10 +291,17 @@ fn processes_of_one_worker_are_followed_as_one() {
     world.start();
     world.idle(100);
     // even and odd megabytes, by two processes
-    let half = |odd: u64| (0..LENS[0] / M / 2).map(|i| (0, (2 * i + odd) * M, M)).collect::<Vec<_>>();
+    let half = |odd: u64| {
+        (0..LENS[0] / M / 2)
+            .map(|i| (0, (2 * i + odd) * M, M))
+            .collect::<Vec<_>>()
+    };
     world.run(vec![reader(1, &half(0), 4), reader(2, &half(1), 4)]);
     world.run(vec![reader(3, &whole()[1..], 8)]);
-    assert_eq!((world.most_brought(), world.reread, world.reclaimed), (1, 0, 0));
+    assert_eq!(
+        (world.most_brought(), world.reread, world.reclaimed),
+        (1, 0, 0)
+    );
     assert_eq!(world.state().groups[0].jumps, 0);
 }
 
@@ -223,16 +322,28 @@ fn workers_are_known_by_their_bytes_in_any_order() {
 
 #[test]
 fn a_front_that_jumps_is_followed() {
-    for options in ["start=no", "start=no,touch=yes", "start=no,touch=yes,window=32M"] {
+    for options in [
+        "start=no",
+        "start=no,touch=yes",
+        "start=no,touch=yes,window=32M",
+    ] {
         let (_dir, mut world) = world(&LENS, &[whole()], options, 1 << 40, 16);
         world.run(vec![reader(1, &[(0, 0, 16 * M)], 8)]);
         let before = world.misses;
         world.run(vec![reader(1, &[(2, 16 * M, 140 * M), (3, 0, 128 * M)], 8)]);
-        assert!(world.misses - before <= 8, "{options}: {} misses", world.misses - before);
+        assert!(
+            world.misses - before <= 8,
+            "{options}: {} misses",
+            world.misses - before
+        );
         // and back again
         let before = world.misses;
         world.run(vec![reader(1, &[(1, 0, LENS[1])], 8)]);
-        assert!(world.misses - before <= 64, "{options}: {} misses", world.misses - before);
+        assert!(
+            world.misses - before <= 64,
+            "{options}: {} misses",
+            world.misses - before
+        );
         assert_eq!(world.most_brought(), 1, "{options}");
     }
 }
@@ -245,7 +356,10 @@ fn a_front_that_goes_back_where_all_is_there_is_followed() {
     world.run(vec![reader(1, &[(0, 0, LENS[0]), (1, 0, LENS[1])], 8)]);
     world.run(vec![reader(1, &[(0, 64 * M, 64 * M)], 8)]);
     let state = world.state();
-    assert_eq!((state.groups[0].front, state.groups[0].jumps, world.misses), (LENS[0], 1, 0));
+    assert_eq!(
+        (state.groups[0].front, state.groups[0].jumps, world.misses),
+        (LENS[0], 1, 0)
+    );
 }
 
 #[test]
@@ -255,7 +369,11 @@ fn a_second_load_is_followed_from_the_beginning() {
     world.run(vec![reader(1, &whole(), 8)]);
     let misses = world.misses;
     world.run(vec![reader(2, &whole(), 8)]);
-    assert!(world.misses - misses <= 40, "{} misses", world.misses - misses);
+    assert!(
+        world.misses - misses <= 40,
+        "{} misses",
+        world.misses - misses
+    );
     assert_eq!(world.most_brought(), 2);
 }
 
@@ -264,18 +382,31 @@ fn looks_at_heads_do_not_move_the_front() {
     let memory = total(&LENS) / 2 * BLOCK;
     let (_dir, mut world) = world(&LENS, &[whole()], "start=no", memory, 16);
     // every header is looked at first, as some loaders do
-    world.run(vec![reader(1, &[(0, 0, 8), (1, 0, 8), (2, 0, 8), (3, 0, 8)], 8)]);
+    world.run(vec![reader(
+        1,
+        &[(0, 0, 8), (1, 0, 8), (2, 0, 8), (3, 0, 8)],
+        8,
+    )]);
     assert_eq!(world.state().groups[0].front, BLOCK);
     world.run(vec![reader(1, &whole(), 8)]);
     assert_eq!((world.most_brought(), world.reread), (1, 0));
     // and again when all is read
     world.run(vec![reader(1, &[(0, 0, 8), (1, 0, 8)], 8)]);
-    assert_eq!(world.state().groups[0].front, world.state().groups[0].nbytes);
+    assert_eq!(
+        world.state().groups[0].front,
+        world.state().groups[0].nbytes
+    );
 }
 
 #[test]
 fn a_service_that_leaves_its_template_is_told_and_left_alone() {
-    let (_dir, mut world) = world(&LENS, &[files_of(&LENS, |file| file < 2)], "start=no", 1 << 40, 16);
+    let (_dir, mut world) = world(
+        &LENS,
+        &[files_of(&LENS, |file| file < 2)],
+        "start=no",
+        1 << 40,
+        16,
+    );
     world.run(vec![reader(1, &[(0, 0, 16 * M)], 8)]);
     assert_eq!(world.state().phase, Phase::Following);
     let answers = world.answers;
@@ -297,5 +428,10 @@ fn misses_alone_are_enough_to_follow() {
     world.start();
     world.run(vec![reader(1, &whole(), 8)]);
     assert_eq!(world.reread, 0);
-    assert!(world.brought() <= total(&LENS) * 5 / 4, "{} of {}", world.brought(), total(&LENS));
+    assert!(
+        world.brought() <= total(&LENS) * 5 / 4,
+        "{} of {}",
+        world.brought(),
+        total(&LENS)
+    );
 }

@@ -19,15 +19,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let seconds = arguments.next().map_or(Ok(10), |text| text.parse())?;
-    let files: Vec<_> = namespace.entries().iter().map(|entry| entry.inode).collect();
+    let files: Vec<_> = namespace
+        .entries()
+        .iter()
+        .map(|entry| entry.inode)
+        .collect();
     source.watch(&files)?;
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut events, mut told) = (Vec::new(), 0);
     while Instant::now() < end && source.wait(Duration::from_millis(100), &mut events)? {
         told += events.len();
         for event in events.drain(..) {
-            let Some(file) = namespace.find(event.inode) else { continue };
-            println!("{:?} {} {}+{} by {}", event.kind, file.path.display(), event.start, event.len, event.pid);
+            let Some(file) = namespace.find(event.inode) else {
+                continue;
+            };
+            println!(
+                "{:?} {} {}+{} by {}",
+                event.kind,
+                file.path.display(),
+                event.start,
+                event.len,
+                event.pid
+            );
         }
     }
     eprintln!("{told} events, {} lost", source.lost());

@@ -169,7 +169,10 @@ pub struct Abi {
     pub reserved: u32,
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "sizes of small structures, in a constant")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "sizes of small structures, in a constant"
+)]
 const fn size<T>() -> u32 {
     size_of::<T>() as u32
 }

@@ -17,7 +17,10 @@ pub struct Eager {
 
 impl Policy for Eager {
     fn wants(&self) -> Wants {
-        Wants { prefetch: true, ..Wants::default() }
+        Wants {
+            prefetch: true,
+            ..Wants::default()
+        }
     }
 
     fn init(&mut self, context: &Context) -> Result<(), String> {
@@ -26,10 +29,21 @@ impl Policy for Eager {
 
     fn renew(&mut self, context: &Context) -> Result<(), String> {
         let brought = self.brought.as_ref();
-        let old = |entry: &crate::Entry| brought.is_some_and(|then| then.get(&entry.path) == Some(entry));
-        let entries = context.namespace.entries().iter().filter(|entry| entry.len > 0 && !old(entry));
-        let all: Ios = entries.map(|entry| entry.whole()).collect::<Vec<_>>().into();
-        (self.all, self.namespace) = (Some(all).filter(|all| !all.is_empty()), Some(Arc::clone(&context.namespace)));
+        let old =
+            |entry: &crate::Entry| brought.is_some_and(|then| then.get(&entry.path) == Some(entry));
+        let entries = context
+            .namespace
+            .entries()
+            .iter()
+            .filter(|entry| entry.len > 0 && !old(entry));
+        let all: Ios = entries
+            .map(|entry| entry.whole())
+            .collect::<Vec<_>>()
+            .into();
+        (self.all, self.namespace) = (
+            Some(all).filter(|all| !all.is_empty()),
+            Some(Arc::clone(&context.namespace)),
+        );
         Ok(())
     }
 
@@ -50,6 +64,9 @@ pub struct Nothing;
 impl Policy for Nothing {
     fn wants(&self) -> Wants {
         // it is asked, and has no answer
-        Wants { prefetch: true, ..Wants::default() }
+        Wants {
+            prefetch: true,
+            ..Wants::default()
+        }
     }
 }

@@ -41,7 +41,10 @@ pub enum ErrorKind {
 impl Error {
     /// An error of this kind.
     pub fn new(kind: impl Into<ErrorKind>) -> Self {
-        Self { kind: kind.into(), path: None }
+        Self {
+            kind: kind.into(),
+            path: None,
+        }
     }
 
     /// Names the file, unless a deeper layer already did.

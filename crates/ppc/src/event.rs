@@ -20,8 +20,14 @@ pub struct Inode {
 impl Inode {
     /// Of a file, from what `stat` says of it.
     pub fn of(stat: &rustix::fs::Stat) -> Self {
-        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-        Self { dev: u64::from(major) << 20 | u64::from(minor), ino: stat.st_ino }
+        let (major, minor) = (
+            rustix::fs::major(stat.st_dev),
+            rustix::fs::minor(stat.st_dev),
+        );
+        Self {
+            dev: u64::from(major) << 20 | u64::from(minor),
+            ino: stat.st_ino,
+        }
     }
 }
 

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lists::Lists;
 
-use crate::abi::{EvictIos, MissIo, PpcContext, PrefetchIos, WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH};
+use crate::abi::{
+    EvictIos, MissIo, PpcContext, PrefetchIos, WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH,
+};
 use crate::{Access, Context, Kind, Namespace, Policy};
 
 /// Makes a shared library (`crate-type = ["cdylib"]`) of a [`Policy`]: the expression makes it, when it is registered.
@@ -120,7 +122,10 @@ impl State {
 
 impl Exported {
     pub const fn new(make: fn() -> Box<dyn Policy>) -> Self {
-        Self { make, state: Mutex::new(None) }
+        Self {
+            make,
+            state: Mutex::new(None),
+        }
     }
 
     /// # Safety
@@ -140,16 +145,27 @@ impl Exported {
             let config = String::from_utf8_lossy(unsafe { bytes(context.config) }).into_owned();
             let namespace = Namespace::scan(root).map_err(|error| error.to_string());
             let begun = namespace.and_then(|namespace| {
-                policy.init(&Context { namespace: Arc::new(namespace), config, memory: context.memory })
+                policy.init(&Context {
+                    namespace: Arc::new(namespace),
+                    config,
+                    memory: context.memory,
+                })
             });
             let begun = begun.and_then(|()| policy.failed().map_or(Ok(()), Err));
             (policy, begun)
         });
         let (state, failed) = match begun {
             Ok((policy, begun)) => (policy, begun.err()),
-            Err(panic) => (Box::new(Nothing) as Box<dyn Policy>, Some(format!("panicked: {}", said(&*panic)))),
+            Err(panic) => (
+                Box::new(Nothing) as Box<dyn Policy>,
+                Some(format!("panicked: {}", said(&*panic))),
+            ),
         };
-        let state = State { policy: state, lists: Lists::default(), fail: context.fail };
+        let state = State {
+            policy: state,
+            lists: Lists::default(),
+            fail: context.fail,
+        };
         if let Some(reason) = &failed {
             state.fail(reason);
         }
@@ -168,7 +184,9 @@ impl Exported {
         self.call(0, |state| {
             let wants = state.policy.wants();
             let bit = |there: bool, bit: u32| if there { bit } else { 0 };
-            bit(wants.prefetch, WANTS_PREFETCH) | bit(wants.evict, WANTS_EVICT) | bit(wants.touch, WANTS_TOUCH)
+            bit(wants.prefetch, WANTS_PREFETCH)
+                | bit(wants.evict, WANTS_EVICT)
+                | bit(wants.touch, WANTS_TOUCH)
         })
     }
 
@@ -185,9 +203,11 @@ impl Exported {
     pub unsafe fn prefetch(&self, miss: *const MissIo) -> *mut PrefetchIos {
         // SAFETY: it is one.
         let miss = unsafe { access(miss) };
-        self.call(std::ptr::null_mut(), |state| match state.policy.prefetch(&miss) {
-            Some(prefetch) => state.lists.prefetch(&prefetch),
-            None => std::ptr::null_mut(),
+        self.call(std::ptr::null_mut(), |state| {
+            match state.policy.prefetch(&miss) {
+                Some(prefetch) => state.lists.prefetch(&prefetch),
+                None => std::ptr::null_mut(),
+            }
         })
     }
 
@@ -197,9 +217,11 @@ impl Exported {
     pub unsafe fn evict(&self, miss: *const MissIo) -> *mut EvictIos {
         // SAFETY: it is one if it is not null.
         let miss = (!miss.is_null()).then(|| unsafe { access(miss) });
-        self.call(std::ptr::null_mut(), |state| match state.policy.evict(miss.as_ref()) {
-            Some(ios) => state.lists.evict(&ios),
-            None => std::ptr::null_mut(),
+        self.call(std::ptr::null_mut(), |state| {
+            match state.policy.evict(miss.as_ref()) {
+                Some(ios) => state.lists.evict(&ios),
+                None => std::ptr::null_mut(),
+            }
         })
     }
 
@@ -209,16 +231,20 @@ impl Exported {
     pub unsafe fn touch(&self, touched: *const MissIo) -> *mut PrefetchIos {
         // SAFETY: it is one.
         let touched = unsafe { access(touched) };
-        self.call(std::ptr::null_mut(), |state| match state.policy.touch(&touched) {
-            Some(prefetch) => state.lists.prefetch(&prefetch),
-            None => std::ptr::null_mut(),
+        self.call(std::ptr::null_mut(), |state| {
+            match state.policy.touch(&touched) {
+                Some(prefetch) => state.lists.prefetch(&prefetch),
+                None => std::ptr::null_mut(),
+            }
         })
     }
 
     /// Calls the policy; nothing unwinds out of it.
     fn call<T>(&self, otherwise: T, with: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(state) = &mut *state else { return otherwise };
+        let Some(state) = &mut *state else {
+            return otherwise;
+        };
         let returned = catch_unwind(AssertUnwindSafe(|| {
             let value = with(state);
             (value, state.policy.failed())
@@ -255,7 +281,15 @@ unsafe fn access(miss: *const MissIo) -> Access {
     };
     // SAFETY: its path ends.
     let path = Path::new(OsStr::from_bytes(unsafe { bytes(miss.path) })).into();
-    Access { kind, path, start: miss.offset, len: miss.size, pid: miss.pid, tid: miss.tid, time: miss.time_ns }
+    Access {
+        kind,
+        path,
+        start: miss.offset,
+        len: miss.size,
+        pid: miss.pid,
+        tid: miss.tid,
+        time: miss.time_ns,
+    }
 }
 
 /// # Safety
@@ -269,5 +303,6 @@ unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
 /// The words of a panic.
 pub(crate) fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without words")
 }

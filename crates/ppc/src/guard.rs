@@ -69,7 +69,10 @@ struct Inner {
 
 impl Inner {
     fn wants(&self) -> Wants {
-        self.ready.as_ref().and_then(|ready| ready.as_ref().ok().copied()).unwrap_or_default()
+        self.ready
+            .as_ref()
+            .and_then(|ready| ready.as_ref().ok().copied())
+            .unwrap_or_default()
     }
 }
 
@@ -113,7 +116,9 @@ impl Shared {
 
     /// Waits until `until` holds, for so long at most.
     fn wait(&self, timeout: Duration, until: impl Fn(&Inner) -> bool) -> MutexGuard<'_, Inner> {
-        let waited = self.state.wait_timeout_while(self.lock(), timeout, |inner| !until(inner));
+        let waited = self
+            .state
+            .wait_timeout_while(self.lock(), timeout, |inner| !until(inner));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -161,16 +166,27 @@ impl Guarded {
             sink: Mutex::new(Box::new(sink)),
         });
         let watch = Arc::clone(&shared);
-        thread::Builder::new().name("ppc-watch".into()).stack_size(128 << 10).spawn(move || turn::watch(&watch))?;
+        thread::Builder::new()
+            .name("ppc-watch".into())
+            .stack_size(128 << 10)
+            .spawn(move || turn::watch(&watch))?;
         let turns = turn::Turns::new(policy, context, Arc::clone(&shared));
-        if let Err(error) = thread::Builder::new().name("ppc-policy".into()).spawn(move || turns.run()) {
+        if let Err(error) = thread::Builder::new()
+            .name("ppc-policy".into())
+            .spawn(move || turns.run())
+        {
             shared.lock().done = true;
             shared.state.notify_all();
             return Err(error.into());
         }
         // the watch ends a late `init`; the rest is for a machine that does not run it
-        let inner = shared.wait(limits.begin.saturating_mul(4), |inner| inner.ready.is_some() || inner.lost.is_some());
-        let lost = inner.lost.as_ref().map(|error| Error::new(ErrorKind::Policy(reason(error))));
+        let inner = shared.wait(limits.begin.saturating_mul(4), |inner| {
+            inner.ready.is_some() || inner.lost.is_some()
+        });
+        let lost = inner
+            .lost
+            .as_ref()
+            .map(|error| Error::new(ErrorKind::Policy(reason(error))));
         let ready = inner.ready.clone();
         drop(inner);
         match (lost, ready) {
@@ -197,7 +213,10 @@ impl Guarded {
         self.shared.mail.notify_one();
         let Limits { begin, call, .. } = self.shared.limits;
         let told = |inner: &Inner| inner.files.is_none() || inner.done || inner.lost.is_some();
-        drop(self.shared.wait(begin.saturating_add(call).saturating_add(GRACE), told));
+        drop(
+            self.shared
+                .wait(begin.saturating_add(call).saturating_add(GRACE), told),
+        );
     }
 
     /// The service is about to start. Never blocks, as the three below.
@@ -251,8 +270,15 @@ impl Guarded {
         drop(inner);
         self.shared.mail.notify_all();
         let limits = &self.shared.limits;
-        let longest = limits.call.max(limits.begin).saturating_add(limits.exit).saturating_add(GRACE);
-        drop(self.shared.wait(longest, |inner| inner.done || inner.lost.is_some()));
+        let longest = limits
+            .call
+            .max(limits.begin)
+            .saturating_add(limits.exit)
+            .saturating_add(GRACE);
+        drop(
+            self.shared
+                .wait(longest, |inner| inner.done || inner.lost.is_some()),
+        );
         // a host process of a lost policy is ended by the policy's thread
         let inner = self.shared.wait(GRACE, |inner| inner.done);
         inner.lost.clone().map_or(Ok(()), Err)
@@ -284,7 +310,10 @@ impl Drop for Guarded {
 
 impl fmt::Debug for Guarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded").field("wants", &self.wants()).field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("Guarded")
+            .field("wants", &self.wants())
+            .field("status", &self.status())
+            .finish_non_exhaustive()
     }
 }
 

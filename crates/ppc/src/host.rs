@@ -57,7 +57,15 @@ impl Library {
     /// The deadlines are the same as those of the [`Guarded`](crate::Guarded) that it will be registered with.
     pub fn new(command: HostCommand, path: impl Into<PathBuf>, limits: Limits) -> Self {
         let path = path.into();
-        Self { command, path, limits, running: None, wants: Wants::default(), starts: false, failed: None }
+        Self {
+            command,
+            path,
+            limits,
+            running: None,
+            wants: Wants::default(),
+            starts: false,
+            failed: None,
+        }
     }
 
     /// The host process, while it runs.
@@ -67,16 +75,24 @@ impl Library {
 
     /// Asks the host, and waits until the deadline. What goes wrong ends the host, and is why the policy failed.
     fn ask(&mut self, call: Call, request: impl FnOnce(&Namespace) -> Request) -> Vec<Prefetch> {
-        let Some(running) = &mut self.running else { return Vec::new() };
+        let Some(running) = &mut self.running else {
+            return Vec::new();
+        };
         let request = request(&running.namespace);
         let until = Instant::now() + call.deadline(&self.limits);
-        let answer = running.process.exchange(&request, until).and_then(|reply| match reply {
-            Reply::Lists(lists) => {
-                lists.into_iter().map(|list: List| running.kept.take(list).map_err(Wrong::Said)).collect()
-            }
-            Reply::Failed(what) => Err(Wrong::Said(String::from_utf8_lossy(&what).into_owned())),
-            Reply::Ready { .. } => Err(Wrong::Nonsense),
-        });
+        let answer = running
+            .process
+            .exchange(&request, until)
+            .and_then(|reply| match reply {
+                Reply::Lists(lists) => lists
+                    .into_iter()
+                    .map(|list: List| running.kept.take(list).map_err(Wrong::Said))
+                    .collect(),
+                Reply::Failed(what) => {
+                    Err(Wrong::Said(String::from_utf8_lossy(&what).into_owned()))
+                }
+                Reply::Ready { .. } => Err(Wrong::Nonsense),
+            });
         answer.unwrap_or_else(|wrong| {
             self.failed = Some(self.end(call, wrong));
             Vec::new()
@@ -85,14 +101,19 @@ impl Library {
 
     /// Ends the host process and says why.
     fn end(&mut self, call: Call, wrong: Wrong) -> String {
-        let Some(running) = self.running.take() else { return "its process has ended".into() };
+        let Some(running) = self.running.take() else {
+            return "its process has ended".into();
+        };
         match wrong {
             Wrong::Said(what) => format!("{}: {what}", call.name()),
             Wrong::Nonsense => format!("{}: its process answered what is no message", call.name()),
             Wrong::Io(error) if error.kind() == io::ErrorKind::TimedOut => call.late(&self.limits),
             Wrong::Io(error) => match running.process.ended() {
                 Some(how) => format!("{}: its process ended ({how})", call.name()),
-                None => format!("{}: its process closed the connection ({error})", call.name()),
+                None => format!(
+                    "{}: its process closed the connection ({error})",
+                    call.name()
+                ),
             },
         }
     }
@@ -106,8 +127,24 @@ fn told(access: &Access, namespace: &Namespace) -> Told {
     };
     let path = access.path.as_os_str().as_bytes().to_vec();
     let file = namespace.get(&access.path).map_or(0, |entry| entry.len);
-    let Access { start, len, pid, tid, time, .. } = *access;
-    Told { path, start, len, file, pid, tid, kind, time }
+    let Access {
+        start,
+        len,
+        pid,
+        tid,
+        time,
+        ..
+    } = *access;
+    Told {
+        path,
+        start,
+        len,
+        file,
+        pid,
+        tid,
+        kind,
+        time,
+    }
 }
 
 impl Policy for Library {
@@ -118,13 +155,22 @@ impl Policy for Library {
     fn init(&mut self, context: &Context) -> Result<(), String> {
         let until = Instant::now() + self.limits.begin;
         let file = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        let path = std::path::absolute(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let path = std::path::absolute(&self.path)
+            .map_err(|error| format!("{}: {error}", self.path.display()))?;
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         // started here, on the policy's thread: the host ends with the thread that started it
         let process = self.command.start(&name)?;
         let namespace = Arc::clone(&context.namespace);
         let kept = Kept::new(Arc::clone(&namespace), self.limits.entries);
-        let running = self.running.insert(Hosted { process, namespace, kept });
+        let running = self.running.insert(Hosted {
+            process,
+            namespace,
+            kept,
+        });
         let request = Request::Init(Init {
             library: file(&path),
             config: context.config.clone().into_bytes(),
@@ -136,8 +182,14 @@ impl Policy for Library {
         let wrong = match running.process.exchange(&request, until) {
             Ok(Reply::Ready { wants, start }) => {
                 let has = |bit| wants & bit != 0;
-                let (prefetch, evict, touch) = (has(WANTS_PREFETCH), has(WANTS_EVICT), has(WANTS_TOUCH));
-                self.wants = Wants { prefetch, evict, touch, recording: false };
+                let (prefetch, evict, touch) =
+                    (has(WANTS_PREFETCH), has(WANTS_EVICT), has(WANTS_TOUCH));
+                self.wants = Wants {
+                    prefetch,
+                    evict,
+                    touch,
+                    recording: false,
+                };
                 self.starts = start;
                 return Ok(());
             }
@@ -163,20 +215,31 @@ impl Policy for Library {
     }
 
     fn start(&mut self) -> Vec<Prefetch> {
-        if self.starts { self.ask(Call::Start, |_| Request::Start) } else { Vec::new() }
+        if self.starts {
+            self.ask(Call::Start, |_| Request::Start)
+        } else {
+            Vec::new()
+        }
     }
 
     fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
-        self.ask(Call::Prefetch, |namespace| Request::Prefetch(told(miss, namespace))).pop()
+        self.ask(Call::Prefetch, |namespace| {
+            Request::Prefetch(told(miss, namespace))
+        })
+        .pop()
     }
 
     fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
-        let request = |namespace: &Namespace| Request::Evict(miss.map(|miss| told(miss, namespace)));
+        let request =
+            |namespace: &Namespace| Request::Evict(miss.map(|miss| told(miss, namespace)));
         self.ask(Call::Evict, request).pop().map(|list| list.ios)
     }
 
     fn touch(&mut self, access: &Access) -> Option<Prefetch> {
-        self.ask(Call::Touch, |namespace| Request::Touch(told(access, namespace))).pop()
+        self.ask(Call::Touch, |namespace| {
+            Request::Touch(told(access, namespace))
+        })
+        .pop()
     }
 
     fn failed(&mut self) -> Option<String> {

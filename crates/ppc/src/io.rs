@@ -29,7 +29,10 @@ impl Ios {
     /// Those of `all` in `range`, cut to what there is.
     pub fn of(all: &Arc<[Io]>, range: Range<usize>) -> Self {
         let end = range.end.min(all.len());
-        Self { all: Arc::clone(all), range: range.start.min(end)..end }
+        Self {
+            all: Arc::clone(all),
+            range: range.start.min(end)..end,
+        }
     }
 
     /// The list that this is a part of.
@@ -53,7 +56,10 @@ impl Deref for Ios {
 
 impl From<Vec<Io>> for Ios {
     fn from(ios: Vec<Io>) -> Self {
-        Self { range: 0..ios.len(), all: ios.into() }
+        Self {
+            range: 0..ios.len(),
+            all: ios.into(),
+        }
     }
 }
 

@@ -18,7 +18,10 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(namespace: Arc<Namespace>) -> Self {
-        Self { namespace, former: HashMap::new() }
+        Self {
+            namespace,
+            former: HashMap::new(),
+        }
     }
 
     /// The directory has these files now.
@@ -35,10 +38,18 @@ impl Known {
 
     /// The path of the file of a name, and how long it is or was at the most.
     pub(crate) fn get(&self, name: &Path) -> Option<(&Arc<Path>, u64)> {
-        let now = self.namespace.get(name).map(|entry| (&entry.path, entry.len));
-        let former = self.former.get_key_value(name).map(|(path, &len)| (path, len));
+        let now = self
+            .namespace
+            .get(name)
+            .map(|entry| (&entry.path, entry.len));
+        let former = self
+            .former
+            .get_key_value(name)
+            .map(|(path, &len)| (path, len));
         match (now, former) {
-            (Some((path, len)), former) => Some((path, former.map_or(len, |(_, former)| former.max(len)))),
+            (Some((path, len)), former) => {
+                Some((path, former.map_or(len, |(_, former)| former.max(len))))
+            }
             (None, former) => former,
         }
     }
@@ -63,7 +74,10 @@ mod tests {
         known.renew(scan());
         let len = |known: &Known, name: &str| known.get(Path::new(name)).map(|(_, len)| len);
         let all = ["stays", "goes", "shrinks", "comes", "never"];
-        assert_eq!(all.map(|name| len(&known, name)), [Some(5000), Some(5000), Some(5000), Some(20), None]);
+        assert_eq!(
+            all.map(|name| len(&known, name)),
+            [Some(5000), Some(5000), Some(5000), Some(20), None]
+        );
         write("goes", 7000);
         known.renew(scan());
         assert_eq!(len(&known, "goes"), Some(7000));

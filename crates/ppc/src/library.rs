@@ -19,7 +19,8 @@ pub(crate) struct Library {
 
 /// Opens a policy. It stays open as long as the process lives.
 pub(crate) fn open(path: &Path) -> Result<Library, String> {
-    let path = std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let path =
+        std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte")?;
     // deep binding: the policy's own `exit` is its `exit`, whatever this process has of that name
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
@@ -35,7 +36,8 @@ pub(crate) fn open(path: &Path) -> Result<Library, String> {
     let register = symbol(handle, c"register_policy");
     own("register_policy", register, &name)?;
     // SAFETY: the library was compiled with ppc.h, which declares `register_policy` with this type.
-    let register: unsafe extern "C" fn() -> *const c_void = unsafe { std::mem::transmute(register) };
+    let register: unsafe extern "C" fn() -> *const c_void =
+        unsafe { std::mem::transmute(register) };
     // SAFETY: as above; a library that lies ends this process.
     let operation = unsafe { register() };
     if operation.is_null() {
@@ -59,10 +61,23 @@ fn read_abi(at: *mut c_void) -> Result<Abi, String> {
         ));
     }
     let sizes = |abi: &Abi| {
-        let lists = [abi.prefetch_list, abi.prefetch_entry, abi.evict_list, abi.evict_entry];
-        [&lists[..], &[abi.size, abi.operation, abi.context, abi.miss]].concat()
+        let lists = [
+            abi.prefetch_list,
+            abi.prefetch_entry,
+            abi.evict_list,
+            abi.evict_entry,
+        ];
+        [
+            &lists[..],
+            &[abi.size, abi.operation, abi.context, abi.miss],
+        ]
+        .concat()
     };
-    if sizes(&abi).iter().zip(sizes(&Abi::FIRST)).any(|(&found, first)| found < first || found > 1 << 16) {
+    if sizes(&abi)
+        .iter()
+        .zip(sizes(&Abi::FIRST))
+        .any(|(&found, first)| found < first || found > 1 << 16)
+    {
         return Err(format!("sizes that no version of ppc.h has: {abi:?}"));
     }
     Ok(abi)
@@ -93,7 +108,10 @@ fn check(operation: &Operation, library: &CStr) -> Result<(), String> {
         ("ppc_release", operation.release.map(|f| f as *mut c_void)),
         ("ppc_wants", operation.wants.map(|f| f as *mut c_void)),
     ];
-    callbacks.into_iter().filter_map(|(name, at)| Some((name, at?))).try_for_each(|(name, at)| own(name, at, library))
+    callbacks
+        .into_iter()
+        .filter_map(|(name, at)| Some((name, at?)))
+        .try_for_each(|(name, at)| own(name, at, library))
 }
 
 /// Whether an address lies in the library. What a policy does not define itself is bound to whatever has the name.
@@ -113,7 +131,11 @@ fn own(what: &str, at: *mut c_void, library: &CStr) -> Result<(), String> {
     if file.as_c_str() == library {
         return Ok(());
     }
-    let name = if info.dli_sname.is_null() { c"something".to_owned() } else { text(info.dli_sname) };
+    let name = if info.dli_sname.is_null() {
+        c"something".to_owned()
+    } else {
+        text(info.dli_sname)
+    };
     Err(format!(
         "{what} is not in the policy but is `{}` of {}: a function that the policy does not define itself, or whose name \
          another library has too; define it, and make it static",
@@ -130,7 +152,11 @@ fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
 fn last_error() -> String {
     // SAFETY: no other thread of this process loads libraries.
     let error = unsafe { libc::dlerror() };
-    if error.is_null() { "for no known reason".into() } else { text(error).to_string_lossy().into_owned() }
+    if error.is_null() {
+        "for no known reason".into()
+    } else {
+        text(error).to_string_lossy().into_owned()
+    }
 }
 
 fn text(at: *const c_char) -> CString {

@@ -39,7 +39,12 @@ pub struct Entry {
 impl Entry {
     /// All of its bytes.
     pub fn whole(&self) -> Io {
-        Io { path: Arc::clone(&self.path), start: 0, len: self.len, device: None }
+        Io {
+            path: Arc::clone(&self.path),
+            start: 0,
+            len: self.len,
+            device: None,
+        }
     }
 }
 
@@ -85,8 +90,16 @@ impl Namespace {
         let root = std::fs::canonicalize(root).map_err(|e| in_root(e.into()))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&root, flags, Mode::empty()).map_err(|e| in_root(e.into()))?;
-        let (entries, inodes, paths, dirs) = (Vec::new(), HashMap::new(), HashMap::new(), Vec::new());
-        let mut namespace = Self { root, dir: dir.into(), entries, inodes, paths, dirs };
+        let (entries, inodes, paths, dirs) =
+            (Vec::new(), HashMap::new(), HashMap::new(), Vec::new());
+        let mut namespace = Self {
+            root,
+            dir: dir.into(),
+            entries,
+            inodes,
+            paths,
+            dirs,
+        };
         let young = namespace.fill(before)?;
         Ok((namespace, young))
     }
@@ -113,7 +126,9 @@ impl Namespace {
 
     /// Names of its files, and which they are.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&Arc<Path>, &Entry)> {
-        self.paths.iter().map(|(name, &entry)| (name, &self.entries[entry]))
+        self.paths
+            .iter()
+            .map(|(name, &entry)| (name, &self.entries[entry]))
     }
 
     /// Its directories, the root first.
@@ -127,11 +142,14 @@ impl Namespace {
     ///
     /// [`ErrorKind::Stale`] if another file has its name by now, or its length changed; the system's errors.
     pub fn open(&self, entry: &Entry) -> Result<File> {
-        let file = self.beneath(&entry.path, READ).map_err(|e| Error::from(e).in_file(&entry.path))?;
+        let file = self
+            .beneath(&entry.path, READ)
+            .map_err(|e| Error::from(e).in_file(&entry.path))?;
         let stat = rustix::fs::fstat(&file)?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         if Inode::of(&stat) != entry.inode || len != entry.len {
-            let what = "the file was replaced or changed since the directory was scanned; scan it again";
+            let what =
+                "the file was replaced or changed since the directory was scanned; scan it again";
             return Err(Error::new(ErrorKind::Stale(what.into())).in_file(&entry.path));
         }
         Ok(file)
@@ -140,7 +158,14 @@ impl Namespace {
     /// Opens what has this name, unless that leads out of the root.
     fn beneath(&self, path: &Path, flags: OFlags) -> Result<File, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        openat2(&self.dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).map(File::from)
+        openat2(
+            &self.dir,
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            resolve,
+        )
+        .map(File::from)
     }
 
     /// Whether something was left out that is new or changed since `before`, and young.
@@ -148,8 +173,14 @@ impl Namespace {
         let mut left = vec![(PathBuf::new(), 0)];
         let (mut seen, mut left_out) = (HashSet::new(), false);
         while let Some((at, depth)) = left.pop() {
-            let name = if at.as_os_str().is_empty() { Path::new(".") } else { &at };
-            let Ok(dir) = self.beneath(name, READ | OFlags::DIRECTORY) else { continue }; // gone, or closed to us
+            let name = if at.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                &at
+            };
+            let Ok(dir) = self.beneath(name, READ | OFlags::DIRECTORY) else {
+                continue;
+            }; // gone, or closed to us
             let stat = rustix::fs::fstat(&dir)?;
             if !seen.insert(Inode::of(&stat)) {
                 continue; // a link to where we have been
@@ -160,18 +191,26 @@ impl Namespace {
                 let entry = entry?;
                 let name = entry.file_name().to_bytes();
                 if name != b"." && name != b".." {
-                    names.push(at.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name)));
+                    names.push(
+                        at.join(
+                            <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name),
+                        ),
+                    );
                 }
             }
             names.sort_unstable();
             let first = left.len();
             for path in names {
                 // gone, or out of the root
-                let Ok(file) = self.beneath(&path, OFlags::PATH) else { continue };
+                let Ok(file) = self.beneath(&path, OFlags::PATH) else {
+                    continue;
+                };
                 let stat = rustix::fs::fstat(&file)?;
                 match FileType::from_raw_mode(stat.st_mode) {
                     FileType::RegularFile
-                        if before.is_some_and(|before| before.lacks(&path, &stat) && is_young(&file)) =>
+                        if before.is_some_and(|before| {
+                            before.lacks(&path, &stat) && is_young(&file)
+                        }) =>
                     {
                         left_out = true;
                     }
@@ -187,7 +226,9 @@ impl Namespace {
     }
 
     fn lacks(&self, path: &Path, stat: &Stat) -> bool {
-        let same = |entry: &Entry| entry.inode == Inode::of(stat) && u64::try_from(stat.st_size) == Ok(entry.len);
+        let same = |entry: &Entry| {
+            entry.inode == Inode::of(stat) && u64::try_from(stat.st_size) == Ok(entry.len)
+        };
         !self.get(path).is_some_and(same)
     }
 
@@ -201,7 +242,11 @@ impl Namespace {
         let entry = *self.inodes.entry(inode).or_insert(self.entries.len());
         if entry == self.entries.len() {
             let len = u64::try_from(stat.st_size).unwrap_or(0);
-            self.entries.push(Entry { path: Arc::clone(&path), inode, len });
+            self.entries.push(Entry {
+                path: Arc::clone(&path),
+                inode,
+                len,
+            });
         }
         self.paths.insert(path, entry);
         Ok(())

@@ -100,10 +100,18 @@ impl Runtime {
     ///
     /// Options that cannot be meant; no such cgroup; the system's errors.
     pub fn new(options: Options) -> Result<Self> {
-        let Options { scope, threshold, every, prefetch, limits } = options;
+        let Options {
+            scope,
+            threshold,
+            every,
+            prefetch,
+            limits,
+        } = options;
         let memory = Memory::of(&scope)?;
         let short = threshold.map(|threshold| Arc::new(Short::new(memory.clone(), threshold)));
-        let room = short.clone().map(|short| -> cache::Room { Arc::new(move || short.room()) });
+        let room = short
+            .clone()
+            .map(|short| -> cache::Room { Arc::new(move || short.room()) });
         let prefetcher = Arc::new(Prefetcher::new(cache::Options { room, ..prefetch })?);
         let evictions = Arc::new(Evictions::new()?);
         let (brings, lets) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
@@ -167,13 +175,20 @@ impl Runtime {
         let removed = removed?;
         let root = removed.origin().namespace.root();
         self.prefetcher.interrupt_namespace(root);
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).retain(|(path, _)| path != root);
+        self.names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|(path, _)| path != root);
         Ok(())
     }
 
     /// Ends the wait for events: there are other files to listen to.
     fn wake(&self) {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::wake);
+        self.waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .for_each(Waker::wake);
     }
 
     /// The policies.
@@ -183,12 +198,20 @@ impl Runtime {
 
     /// Says to all policies that the service is about to start.
     pub fn start(&self) {
-        self.policies.all().iter().for_each(|registered| registered.policy().start());
+        self.policies
+            .all()
+            .iter()
+            .for_each(|registered| registered.policy().start());
     }
 
     /// What the policies want to be told beside misses: see [`source::for_policies`](crate::source::for_policies).
     pub fn wanted(&self) -> Want {
-        let wants: Vec<_> = self.policies.all().iter().map(|registered| registered.policy().wants()).collect();
+        let wants: Vec<_> = self
+            .policies
+            .all()
+            .iter()
+            .map(|registered| registered.policy().wants())
+            .collect();
         match () {
             () if wants.iter().any(|wants| wants.recording) => Want::Recording,
             () if wants.iter().any(|wants| wants.touch) => Want::Accesses,
@@ -217,8 +240,12 @@ impl Runtime {
     /// The system's; another runtime of this process has it open.
     pub fn open_door(self: &Arc<Self>) -> Result<impl Drop + use<>> {
         let runtime = Arc::downgrade(self);
-        let answer =
-            move || runtime.upgrade().map(|runtime| runtime.status().document().to_string()).unwrap_or_default();
+        let answer = move || {
+            runtime
+                .upgrade()
+                .map(|runtime| runtime.status().document().to_string())
+                .unwrap_or_default()
+        };
         Ok(Door::open(answer)?)
     }
 
@@ -226,9 +253,21 @@ impl Runtime {
     pub fn status(&self) -> Status {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let counters = &self.counters;
-        let (source, blind) = *counters.source.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let policies = self.policies.all().iter().map(|at| PolicyStatus::of(at, &names)).collect();
+        let (source, blind) = *counters
+            .source
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let names = self
+            .names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let policies = self
+            .policies
+            .all()
+            .iter()
+            .map(|at| PolicyStatus::of(at, &names))
+            .collect();
         let usage = self.memory.used().ok();
         let (lists, bytes) = self.evictions.done();
         let evict = Let { lists, bytes };

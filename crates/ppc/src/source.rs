@@ -118,13 +118,25 @@ const TABLE: &[Row] = &[
         name: "replay",
         about: "a log of events, as fast as it was written: replay:FILE",
         wants: &[],
-        open: |namespace, path| Ok(Box::new(Replay::open(Path::new(path), namespace, Speed::Times(1.0))?)),
+        open: |namespace, path| {
+            Ok(Box::new(Replay::open(
+                Path::new(path),
+                namespace,
+                Speed::Times(1.0),
+            )?))
+        },
     },
 ];
 
 fn perf(want: Want, namespace: &Namespace) -> Result<Box<dyn EventSource>> {
     let root = Some(namespace.root().to_owned());
-    Ok(Box::new(Perf::new(want, perf::Options { root, ..perf::Options::of(want) })?))
+    Ok(Box::new(Perf::new(
+        want,
+        perf::Options {
+            root,
+            ..perf::Options::of(want)
+        },
+    )?))
 }
 
 /// Names of the sources, and a line about each.
@@ -141,7 +153,10 @@ pub fn by_name(name: &str, namespace: &Namespace) -> Result<Box<dyn EventSource>
     let (name, argument) = name.split_once(':').unwrap_or((name, ""));
     let row = TABLE.iter().find(|row| row.name == name).ok_or_else(|| {
         let known: Vec<_> = names().map(|(name, _)| name).collect();
-        Error::invalid(format!("no event source {name:?}; there are {}", known.join(", ")))
+        Error::invalid(format!(
+            "no event source {name:?}; there are {}",
+            known.join(", ")
+        ))
     })?;
     (row.open)(namespace, argument)
 }
@@ -152,7 +167,10 @@ pub fn by_name(name: &str, namespace: &Namespace) -> Result<Box<dyn EventSource>
 ///
 /// [`ErrorKind::Unavailable`] if there is none, with what each needs.
 pub fn best(want: Want, namespace: &Namespace) -> Result<Choice> {
-    first(TABLE.iter().filter(|row| row.wants.contains(&want)), namespace)
+    first(
+        TABLE.iter().filter(|row| row.wants.contains(&want)),
+        namespace,
+    )
 }
 
 /// The best source for policies: of misses, and of what they want to be told beside them.
@@ -170,7 +188,14 @@ pub fn for_policies(want: Want, namespace: &Namespace) -> Result<Choice> {
         return Ok(misses); // it tells both
     }
     let better = misses.better.into_iter().chain(accesses.better).collect();
-    Ok(Choice { source: Box::new(Both::new("misses and accesses", misses.source, accesses.source)), better })
+    Ok(Choice {
+        source: Box::new(Both::new(
+            "misses and accesses",
+            misses.source,
+            accesses.source,
+        )),
+        better,
+    })
 }
 
 fn first<'a>(rows: impl Iterator<Item = &'a Row>, namespace: &Namespace) -> Result<Choice> {
@@ -181,8 +206,14 @@ fn first<'a>(rows: impl Iterator<Item = &'a Row>, namespace: &Namespace) -> Resu
             Err(error) => better.push((row.name, error)),
         }
     }
-    let why: Vec<_> = better.iter().map(|(name, error)| format!("{name}: {error}")).collect();
-    Err(Error::new(ErrorKind::Unavailable(format!("no event source; {}", why.join("; ")))))
+    let why: Vec<_> = better
+        .iter()
+        .map(|(name, error)| format!("{name}: {error}"))
+        .collect();
+    Err(Error::new(ErrorKind::Unavailable(format!(
+        "no event source; {}",
+        why.join("; ")
+    ))))
 }
 
 /// A source, and why it was none of the better ones.
@@ -196,8 +227,15 @@ pub struct Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "events from {}, which does not see {}", self.source.name(), self.source.sight().blind)?;
-        self.better.iter().try_for_each(|(name, error)| write!(f, "\n{name}: {error}"))
+        write!(
+            f,
+            "events from {}, which does not see {}",
+            self.source.name(),
+            self.source.sight().blind
+        )?;
+        self.better
+            .iter()
+            .try_for_each(|(name, error)| write!(f, "\n{name}: {error}"))
     }
 }
 
@@ -205,16 +243,24 @@ impl fmt::Display for Choice {
 pub(crate) fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    Timespec { tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), tv_nsec: duration.subsec_nanos().into() }
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 /// Waits until one of the descriptors is readable.
 pub(crate) fn readable(fds: &[&OwnedFd], timeout: Duration) -> io::Result<()> {
-    let mut fds: Vec<_> = fds.iter().map(|&fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let mut fds: Vec<_> = fds
+        .iter()
+        .map(|&fd| PollFd::new(fd, PollFlags::IN))
+        .collect();
     match poll(&mut fds, Some(&timespec(timeout))) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
@@ -230,7 +276,10 @@ pub(crate) fn drained(wake: &OwnedFd) -> bool {
 fn pages(start: u64, len: u64) -> (u64, u64) {
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     let first = start / page * page;
-    let end = start.saturating_add(len).checked_next_multiple_of(page).unwrap_or(u64::MAX / page * page);
+    let end = start
+        .saturating_add(len)
+        .checked_next_multiple_of(page)
+        .unwrap_or(u64::MAX / page * page);
     (first, end.saturating_sub(first))
 }
 

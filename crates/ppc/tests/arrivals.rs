@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use anamnesis_ppc::runtime::Options;
 use anamnesis_ppc::source::{self, Fake};
 use anamnesis_ppc::{
-    Access, Context, Eager, Event, Inode, Io, Kind, Limits, Namespace, Policies, Policy, Prefetch, Runtime, Wants,
+    Access, Context, Eager, Event, Inode, Io, Kind, Limits, Namespace, Policies, Policy, Prefetch,
+    Runtime, Wants,
 };
 use disk::until;
 
@@ -35,12 +36,23 @@ struct Hears {
 impl Hears {
     fn new() -> (Box<Self>, Arc<Mutex<Heard>>) {
         let heard = Arc::<Mutex<Heard>>::default();
-        (Box::new(Self { heard: Arc::clone(&heard), wants: Wants::default(), first: None }), heard)
+        (
+            Box::new(Self {
+                heard: Arc::clone(&heard),
+                wants: Wants::default(),
+                first: None,
+            }),
+            heard,
+        )
     }
 }
 
 fn names(namespace: &Namespace) -> Vec<String> {
-    namespace.entries().iter().map(|entry| entry.path.to_str().unwrap().to_owned()).collect()
+    namespace
+        .entries()
+        .iter()
+        .map(|entry| entry.path.to_str().unwrap().to_owned())
+        .collect()
 }
 
 impl Policy for Hears {
@@ -64,13 +76,24 @@ impl Policy for Hears {
             return Err("a bad file".into());
         }
         self.wants.prefetch = context.namespace.get(Path::new("new/model")).is_some();
-        self.heard.lock().unwrap().files.push(names(&context.namespace));
+        self.heard
+            .lock()
+            .unwrap()
+            .files
+            .push(names(&context.namespace));
         Ok(())
     }
 
     fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
-        self.heard.lock().unwrap().misses.push(miss.path.to_str().unwrap().into());
-        self.first.clone().map(|io| Prefetch { ios: vec![io].into(), lane: 0 })
+        self.heard
+            .lock()
+            .unwrap()
+            .misses
+            .push(miss.path.to_str().unwrap().into());
+        self.first.clone().map(|io| Prefetch {
+            ios: vec![io].into(),
+            lane: 0,
+        })
     }
 
     fn exit(&mut self) {
@@ -83,7 +106,15 @@ fn inode(path: &Path) -> Inode {
 }
 
 fn miss(inode: Inode, start: u64) -> Event {
-    Event { kind: Kind::Miss, inode, start, len: 4096, pid: 1, tid: 1, time: 0 }
+    Event {
+        kind: Kind::Miss,
+        inode,
+        start,
+        len: 4096,
+        pid: 1,
+        tid: 1,
+        time: 0,
+    }
 }
 
 #[test]
@@ -97,7 +128,11 @@ fn who_decides_for_a_directory_decides_for_what_comes_into_it() {
     runtime.reg_policy(dir.path(), "hears", policy, "").unwrap();
     let (source, hand) = Fake::new().unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| runtime.run(Box::new(source), &AtomicBool::new(false)).unwrap());
+        scope.spawn(|| {
+            runtime
+                .run(Box::new(source), &AtomicBool::new(false))
+                .unwrap()
+        });
         until("it listens", || hand.watched() == [old]);
         hand.push(&[miss(old, 0)]); // does not want it yet
 
@@ -108,9 +143,13 @@ fn who_decides_for_a_directory_decides_for_what_comes_into_it() {
         drop(part);
         fs::rename(at("new/model.part"), at("new/model")).unwrap();
         let model = inode(&at("new/model"));
-        until("the file is listened to", || hand.watched().contains(&model));
+        until("the file is listened to", || {
+            hand.watched().contains(&model)
+        });
         hand.push(&[miss(model, 0), miss(old, 4096)]);
-        until("its misses are told", || heard.lock().unwrap().misses == ["new/model", "old"]);
+        until("its misses are told", || {
+            heard.lock().unwrap().misses == ["new/model", "old"]
+        });
 
         fs::remove_file(at("old")).unwrap();
         until("the file is not listened to", || hand.watched() == [model]);
@@ -125,7 +164,12 @@ fn who_decides_for_a_directory_decides_for_what_comes_into_it() {
     let heard = heard.lock().unwrap();
     assert_eq!((heard.begun, heard.ended), (1, 1), "its state was kept");
     assert_eq!(heard.files.first().unwrap(), &["old"]);
-    assert!(heard.files.contains(&vec!["old".to_owned(), "new/model".to_owned()]), "{heard:?}");
+    assert!(
+        heard
+            .files
+            .contains(&vec!["old".to_owned(), "new/model".to_owned()]),
+        "{heard:?}"
+    );
     assert_eq!(heard.files.last().unwrap(), &["new/model"]);
 }
 
@@ -135,24 +179,45 @@ fn a_registration_is_renewed_and_stays_the_same() {
     fs::write(dir.path().join("old"), [0; 10]).unwrap();
     let policies = Policies::new(1 << 30, Limits::default(), |_, _| ());
     let (policy, heard) = Hears::new();
-    let number = policies.reg_policy(dir.path(), policy, "").unwrap().origin().number;
+    let number = policies
+        .reg_policy(dir.path(), policy, "")
+        .unwrap()
+        .origin()
+        .number;
     let changes = policies.changes();
     assert!(!policies.renew(dir.path()).unwrap());
-    assert_eq!((policies.changes(), heard.lock().unwrap().files.len()), (changes, 1), "nothing came");
+    assert_eq!(
+        (policies.changes(), heard.lock().unwrap().files.len()),
+        (changes, 1),
+        "nothing came"
+    );
     let write = |name: &str| {
         let file = File::create(dir.path().join(name)).unwrap();
-        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(2)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(2))
+            .unwrap();
     };
     write("other");
     assert!(!policies.renew(dir.path()).unwrap());
     assert_eq!(policies.changes(), changes + 1);
-    assert_eq!(heard.lock().unwrap().files.last().unwrap(), &["old", "other"]);
+    assert_eq!(
+        heard.lock().unwrap().files.last().unwrap(),
+        &["old", "other"]
+    );
     let now = Arc::clone(&policies.all()[0]);
-    assert_eq!((now.origin().number, names(&now.origin().namespace)), (number, vec!["old".into(), "other".into()]));
+    assert_eq!(
+        (now.origin().number, names(&now.origin().namespace)),
+        (number, vec!["old".into(), "other".into()])
+    );
     // one that cannot go on says so
     write("bad");
     policies.renew(dir.path()).unwrap();
-    assert!(now.policy().lost().unwrap().to_string().contains("a bad file"));
+    assert!(
+        now.policy()
+            .lost()
+            .unwrap()
+            .to_string()
+            .contains("a bad file")
+    );
     assert!(policies.renew(Path::new("/proc")).is_err());
 }
 
@@ -169,10 +234,15 @@ fn the_kernel_tells_of_files_that_came() {
     };
     let brought = |path: &Path| disk::brought(path, 0, 8 << 20);
     if brought(&cold("first")) > 0 {
-        return eprintln!("SKIPPED: the file system of {} keeps its files in memory", dir.path().display());
+        return eprintln!(
+            "SKIPPED: the file system of {} keeps its files in memory",
+            dir.path().display()
+        );
     }
     let runtime = Runtime::new(Options::default()).unwrap();
-    runtime.reg_policy(dir.path(), "eager", Box::new(Eager::default()), "").unwrap();
+    runtime
+        .reg_policy(dir.path(), "eager", Box::new(Eager::default()), "")
+        .unwrap();
     let source = match source::by_name("misses", &Namespace::scan(dir.path()).unwrap()) {
         Ok(source) => source,
         Err(error) => return eprintln!("SKIPPED: {error}"),
@@ -182,12 +252,31 @@ fn the_kernel_tells_of_files_that_came() {
     let read = |path: &Path| {
         let before = runtime.status().events.misses;
         until("a miss is heard", || {
-            rustix::fs::fadvise(File::open(path).unwrap(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            rustix::fs::fadvise(
+                File::open(path).unwrap(),
+                0,
+                None,
+                rustix::fs::Advice::DontNeed,
+            )
+            .unwrap();
             let mut dd = Command::new("dd");
-            dd.args(["bs=4k", "count=1", "skip=1500", "status=none", "of=/dev/null"]);
-            assert!(dd.arg(format!("if={}", path.display())).status().unwrap().success());
+            dd.args([
+                "bs=4k",
+                "count=1",
+                "skip=1500",
+                "status=none",
+                "of=/dev/null",
+            ]);
+            assert!(
+                dd.arg(format!("if={}", path.display()))
+                    .status()
+                    .unwrap()
+                    .success()
+            );
             let asked = Instant::now();
-            while runtime.status().events.misses == before && asked.elapsed() < Duration::from_secs(2) {
+            while runtime.status().events.misses == before
+                && asked.elapsed() < Duration::from_secs(2)
+            {
                 std::thread::sleep(Duration::from_millis(10));
             }
             runtime.status().events.misses > before

@@ -28,9 +28,14 @@ fn evictor(namespace: &Arc<Namespace>) -> Evictor {
 
 #[test]
 fn large_folios_go() {
-    let Some((dir, namespace)) = disk("evict", &[128]) else { return };
+    let Some((dir, namespace)) = disk("evict", &[128]) else {
+        return;
+    };
     let path = dir.path().join("0");
-    let nothing = Evicted { asked: 128 * MIB, ..Evicted::default() };
+    let nothing = Evicted {
+        asked: 128 * MIB,
+        ..Evicted::default()
+    };
     // once more where the kernel took some back before
     until("all of it goes", || {
         read(&path, 0, 128 * MIB);
@@ -45,7 +50,9 @@ fn large_folios_go() {
 
 #[test]
 fn small_steps_take_everything_and_nothing_ahead() {
-    let Some((dir, namespace)) = disk("steps", &[128]) else { return };
+    let Some((dir, namespace)) = disk("steps", &[128]) else {
+        return;
+    };
     let path = dir.path().join("0");
     read(&path, 0, 128 * MIB);
     // where folios are split by steps of a MiB and less, and at no page's end
@@ -53,14 +60,23 @@ fn small_steps_take_everything_and_nothing_ahead() {
     let (begin, step) = (8 * MIB, MIB - 12_345);
     let page = rustix::param::page_size() as u64;
     // a folio that the kernel has taken back leaves one trace, which goes whole where a range begins or ends in it
-    let trace = |at| if brought(&path, at - page, 2 * page) > cached(&path, at - page, 2 * page) { 2 * MIB } else { 0 };
+    let trace = |at| {
+        if brought(&path, at - page, 2 * page) > cached(&path, at - page, 2 * page) {
+            2 * MIB
+        } else {
+            0
+        }
+    };
     let (mut at, mut gone, mut lost) = (begin, 0, trace(begin));
     while at < 64 * MIB {
         let ahead = (at + step).next_multiple_of(page);
         lost += trace(ahead);
         gone += evictor.evict(&vec![io("0", at, step)].into()).gone;
         at += step;
-        assert!(brought(&path, ahead, 128 * MIB - ahead) + lost >= 128 * MIB - ahead, "after {at}");
+        assert!(
+            brought(&path, ahead, 128 * MIB - ahead) + lost >= 128 * MIB - ahead,
+            "after {at}"
+        );
         // what is left shares a folio with what is ahead, or with what was never asked for
         let behind = (at - begin).saturating_sub(4 * MIB);
         if behind > 0 {
@@ -69,7 +85,9 @@ fn small_steps_take_everything_and_nothing_ahead() {
     }
     // nor what lies before the first
     assert!(brought(&path, 0, begin) + lost >= begin);
-    assert!(gone <= at - begin && cached(&path, 0, 128 * MIB) <= 128 * MIB - (at - begin) + 4 * MIB);
+    assert!(
+        gone <= at - begin && cached(&path, 0, 128 * MIB) <= 128 * MIB - (at - begin) + 4 * MIB
+    );
     // all at once, the rest goes too
     let rest = evictor.evict(&vec![io("0", 0, 100 * MIB), io("0", 100 * MIB, u64::MAX)].into());
     assert_eq!((rest.asked, rest.left), (128 * MIB, 0));
@@ -78,7 +96,9 @@ fn small_steps_take_everything_and_nothing_ahead() {
 
 #[test]
 fn what_is_dirty_stays() {
-    let Some((dir, namespace)) = disk("dirty", &[32]) else { return };
+    let Some((dir, namespace)) = disk("dirty", &[32]) else {
+        return;
+    };
     let path = dir.path().join("0");
     read(&path, 0, 32 * MIB);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -91,10 +111,19 @@ fn what_is_dirty_stays() {
     let after = Residency::of(&file, 0, 32 * MIB).unwrap();
     // nobody began to write it
     assert_eq!((after.dirty, after.writeback), (before.dirty, 0));
-    assert!(evicted.dirty == before.dirty && evicted.left >= evicted.dirty, "{evicted:?}");
-    assert!(evicted.gone >= before.cached - 2 * MIB - before.dirty, "{before:?} {evicted:?}");
+    assert!(
+        evicted.dirty == before.dirty && evicted.left >= evicted.dirty,
+        "{evicted:?}"
+    );
+    assert!(
+        evicted.gone >= before.cached - 2 * MIB - before.dirty,
+        "{before:?} {evicted:?}"
+    );
     let mut bytes = [0; 5000];
-    File::open(&path).unwrap().read_exact_at(&mut bytes, 11 * MIB + 3).unwrap();
+    File::open(&path)
+        .unwrap()
+        .read_exact_at(&mut bytes, 11 * MIB + 3)
+        .unwrap();
     assert_eq!(bytes, [7; 5000]);
     // once it is written, it goes
     file.sync_all().unwrap();
@@ -103,7 +132,9 @@ fn what_is_dirty_stays() {
 
 #[test]
 fn other_files_are_left_alone() {
-    let Some((dir, namespace)) = disk("others", &[4, 4, 4]) else { return };
+    let Some((dir, namespace)) = disk("others", &[4, 4, 4]) else {
+        return;
+    };
     for name in ["0", "1", "2"] {
         read(&dir.path().join(name), 0, 4 * MIB);
     }
@@ -111,7 +142,14 @@ fn other_files_are_left_alone() {
     write(&dir.path().join("new"), 4);
     fs::rename(dir.path().join("new"), dir.path().join("0")).unwrap();
     let whole = |name| io(name, 0, 4 * MIB);
-    let ios: Ios = vec![whole("0"), whole("../escape"), whole("1"), whole("0"), io("1", u64::MAX, 5)].into();
+    let ios: Ios = vec![
+        whole("0"),
+        whole("../escape"),
+        whole("1"),
+        whole("0"),
+        io("1", u64::MAX, 5),
+    ]
+    .into();
     until("all that is meant goes", || {
         read(&dir.path().join("1"), 0, 4 * MIB);
         let evicted = evictor(&namespace).evict(&ios);

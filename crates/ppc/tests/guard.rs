@@ -6,7 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anamnesis_ppc::{
-    Access, Answer, Context, Guarded, Io, Ios, Kind, Limits, Namespace, Policy, Prefetch, Result, Wants,
+    Access, Answer, Context, Guarded, Io, Ios, Kind, Limits, Namespace, Policy, Prefetch, Result,
+    Wants,
 };
 
 /// Longer than anything takes, also on a busy machine.
@@ -23,13 +24,21 @@ struct Odd {
 
 impl Odd {
     fn new(prefetch: impl FnMut(&Access) -> Option<Prefetch> + Send + 'static) -> Self {
-        Self { prefetch: Box::new(prefetch), init: Box::new(|| Ok(())), exit: Box::new(|| ()) }
+        Self {
+            prefetch: Box::new(prefetch),
+            init: Box::new(|| Ok(())),
+            exit: Box::new(|| ()),
+        }
     }
 }
 
 impl Policy for Odd {
     fn wants(&self) -> Wants {
-        Wants { prefetch: true, evict: true, ..Wants::default() }
+        Wants {
+            prefetch: true,
+            evict: true,
+            ..Wants::default()
+        }
     }
     fn init(&mut self, _: &Context) -> Result<(), String> {
         (self.init)()
@@ -49,21 +58,46 @@ impl Policy for Odd {
 }
 
 fn all(path: &str, start: u64, len: u64) -> Prefetch {
-    Prefetch { ios: vec![Io { path: Path::new(path).into(), start, len, device: None }].into(), lane: 0 }
+    Prefetch {
+        ios: vec![Io {
+            path: Path::new(path).into(),
+            start,
+            len,
+            device: None,
+        }]
+        .into(),
+        lane: 0,
+    }
 }
 
 fn miss(start: u64) -> Access {
-    Access { kind: Kind::Miss, path: Path::new("a").into(), start, len: 1, pid: 1, tid: 1, time: 0 }
+    Access {
+        kind: Kind::Miss,
+        path: Path::new("a").into(),
+        start,
+        len: 1,
+        pid: 1,
+        tid: 1,
+        time: 0,
+    }
 }
 
 /// Of a policy that is not lost for being late: the machine may be busy.
 fn limits() -> Limits {
-    Limits { call: SOON, begin: SOON, ..Limits::default() }
+    Limits {
+        call: SOON,
+        begin: SOON,
+        ..Limits::default()
+    }
 }
 
 /// Of one that never answers.
 fn short() -> Limits {
-    Limits { call: Duration::from_millis(200), begin: Duration::from_millis(200), ..Limits::default() }
+    Limits {
+        call: Duration::from_millis(200),
+        begin: Duration::from_millis(200),
+        ..Limits::default()
+    }
 }
 
 struct Place(tempfile::TempDir);
@@ -80,8 +114,17 @@ impl Place {
     fn register_with(&self, policy: Odd, limits: Limits) -> (Result<Guarded>, Receiver<Answer>) {
         let namespace = Arc::new(Namespace::scan(self.0.path()).unwrap());
         let (sender, receiver) = channel();
-        let context = Context { namespace, config: String::new(), memory: 1 << 30 };
-        (Guarded::register(Box::new(policy), context, limits, move |answer| drop(sender.send(answer))), receiver)
+        let context = Context {
+            namespace,
+            config: String::new(),
+            memory: 1 << 30,
+        };
+        (
+            Guarded::register(Box::new(policy), context, limits, move |answer| {
+                drop(sender.send(answer))
+            }),
+            receiver,
+        )
     }
 }
 
@@ -94,7 +137,8 @@ fn lost(answers: &Receiver<Answer>) -> String {
 
 #[test]
 fn answers_come_in_order() {
-    let (guarded, answers) = Place::new().register(Odd::new(|miss| Some(all("a", miss.start + 1, 4096))));
+    let (guarded, answers) =
+        Place::new().register(Odd::new(|miss| Some(all("a", miss.start + 1, 4096))));
     let guarded = guarded.unwrap();
     guarded.start();
     guarded.evict(Some(miss(77)));
@@ -119,12 +163,31 @@ fn who_breaks_a_rule_is_lost_and_nobody_else() {
     let (other, others) = place.register(Odd::new(|miss| Some(all("a", miss.start, 1))));
     let other = other.unwrap();
     let cases: [(Limits, Body, &str); 5] = [
-        (limits(), Box::new(|_| panic!("I do not know")), "prefetch panicked: I do not know"),
-        (limits(), Box::new(|_| Some(all("../a", 0, 1))), "no file of the namespace"),
-        (limits(), Box::new(|_| Some(all("a", 1 << 20, 1))), "begins at 1048576"),
-        (limits(), Box::new(|_| Some(all("a", 7, u64::MAX))), "the file ends at 1048576"),
         (
-            Limits { begin: SOON, ..short() },
+            limits(),
+            Box::new(|_| panic!("I do not know")),
+            "prefetch panicked: I do not know",
+        ),
+        (
+            limits(),
+            Box::new(|_| Some(all("../a", 0, 1))),
+            "no file of the namespace",
+        ),
+        (
+            limits(),
+            Box::new(|_| Some(all("a", 1 << 20, 1))),
+            "begins at 1048576",
+        ),
+        (
+            limits(),
+            Box::new(|_| Some(all("a", 7, u64::MAX))),
+            "the file ends at 1048576",
+        ),
+        (
+            Limits {
+                begin: SOON,
+                ..short()
+            },
             Box::new(|_| {
                 std::thread::sleep(Duration::from_secs(3600));
                 None
@@ -140,9 +203,15 @@ fn who_breaks_a_rule_is_lost_and_nobody_else() {
         assert!(said.contains(why), "{said}");
         guarded.prefetch(miss(0));
         assert!(guarded.remove().unwrap_err().to_string().contains(why));
-        assert!(answers.recv_timeout(Duration::from_millis(10)).is_err(), "the last answer is that it was lost");
+        assert!(
+            answers.recv_timeout(Duration::from_millis(10)).is_err(),
+            "the last answer is that it was lost"
+        );
         other.prefetch(miss(5));
-        assert!(matches!(others.recv_timeout(SOON).unwrap(), Answer::Prefetch(_)));
+        assert!(matches!(
+            others.recv_timeout(SOON).unwrap(),
+            Answer::Prefetch(_)
+        ));
     }
 }
 
@@ -163,7 +232,10 @@ fn a_beginning_that_fails_is_no_registration() {
         ),
     ];
     for (limits, init, why) in cases {
-        let odd = Odd { init: Box::new(init), ..Odd::new(|_| None) };
+        let odd = Odd {
+            init: Box::new(init),
+            ..Odd::new(|_| None)
+        };
         let (guarded, answers) = place.register_with(odd, limits);
         let said = guarded.unwrap_err().to_string();
         assert!(said.contains(why), "{said}");
@@ -178,7 +250,10 @@ fn an_end_that_never_comes_is_not_waited_for() {
     let (guarded, _answers) = Place::new().register(odd);
     let began = Instant::now();
     let error = guarded.unwrap().remove().unwrap_err();
-    assert!(error.to_string().contains("exit did not answer within 1s"), "{error}");
+    assert!(
+        error.to_string().contains("exit did not answer within 1s"),
+        "{error}"
+    );
     assert!(began.elapsed() < SOON);
 }
 

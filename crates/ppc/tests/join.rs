@@ -20,13 +20,19 @@ impl Service {
     fn start(hierarchy: &Path, settings: &[(&str, &str)]) -> std::io::Result<Self> {
         let group = hierarchy.join(format!("ppc-test-{}", std::process::id()));
         fs::create_dir(&group)?;
-        let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn();
+        let child = Command::new("sleep")
+            .arg("1000")
+            .stdin(Stdio::null())
+            .spawn();
         let child = child.inspect_err(|_| fs::remove_dir(&group).unwrap())?;
         let service = Self { child, group };
         for (file, value) in settings {
             fs::write(service.group.join(file), value)?;
         }
-        fs::write(service.group.join("cgroup.procs"), service.child.id().to_string())?;
+        fs::write(
+            service.group.join("cgroup.procs"),
+            service.child.id().to_string(),
+        )?;
         Ok(service)
     }
 }
@@ -40,7 +46,11 @@ impl Drop for Service {
             std::thread::sleep(std::time::Duration::from_millis(10));
             fs::remove_dir(&self.group).is_ok()
         });
-        assert!(gone || std::thread::panicking(), "{} is left behind", self.group.display());
+        assert!(
+            gone || std::thread::panicking(),
+            "{} is left behind",
+            self.group.display()
+        );
     }
 }
 
@@ -51,26 +61,53 @@ fn own() -> String {
 #[test]
 fn the_service_is_charged() {
     let hierarchy = Path::new("/sys/fs/cgroup/memory");
-    let Some((dir, namespace)) = disk("join", &[64]) else { return };
+    let Some((dir, namespace)) = disk("join", &[64]) else {
+        return;
+    };
     let service = match Service::start(hierarchy, &[("memory.limit_in_bytes", "268435456")]) {
         Ok(service) => service,
-        Err(error) => return eprintln!("SKIPPED: join: no group of cgroup v1 can be made: {error}"),
+        Err(error) => {
+            return eprintln!("SKIPPED: join: no group of cgroup v1 can be made: {error}");
+        }
     };
     let before = own();
     let memory = Memory::of(&Scope::Process(service.child.id())).unwrap();
     let usage = memory.usage().unwrap();
-    assert_eq!((usage.limit, &usage.source), (256 * MIB, &Source::V1(service.group.clone())));
+    assert_eq!(
+        (usage.limit, &usage.source),
+        (256 * MIB, &Source::V1(service.group.clone()))
+    );
     assert!(usage.used < 8 * MIB, "{usage:?}");
 
     let joined = join(service.child.id()).unwrap();
-    assert_eq!(joined.groups().collect::<Vec<_>>(), [service.group.as_path()]);
+    assert_eq!(
+        joined.groups().collect::<Vec<_>>(),
+        [service.group.as_path()]
+    );
     assert_ne!(own(), before);
     let prefetcher = Prefetcher::new(Options::default()).unwrap();
-    prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "0"), lane: 0 }).unwrap();
+    prefetcher
+        .submit(
+            &namespace,
+            &Prefetch {
+                ios: all(&namespace, "0"),
+                lane: 0,
+            },
+        )
+        .unwrap();
     assert!(prefetcher.wait(LONG));
-    let charged = Memory::of(&Scope::Group(service.group.clone())).unwrap().usage().unwrap();
-    assert!(charged.used >= 60 * MIB && charged.file >= 60 * MIB, "{charged:?}");
-    assert!(charged.room(0.8) < 256 * MIB * 8 / 10 - 60 * MIB && charged.share() > 0.2, "{charged:?}");
+    let charged = Memory::of(&Scope::Group(service.group.clone()))
+        .unwrap()
+        .usage()
+        .unwrap();
+    assert!(
+        charged.used >= 60 * MIB && charged.file >= 60 * MIB,
+        "{charged:?}"
+    );
+    assert!(
+        charged.room(0.8) < 256 * MIB * 8 / 10 - 60 * MIB && charged.share() > 0.2,
+        "{charged:?}"
+    );
     drop(prefetcher);
     drop(joined);
     assert_eq!(own(), before);
@@ -79,7 +116,15 @@ fn the_service_is_charged() {
     disk::drop_all(fs::File::open(dir.path().join("0")).unwrap());
     assert!(memory.usage().unwrap().file < 4 * MIB);
     let prefetcher = Prefetcher::new(Options::default()).unwrap();
-    prefetcher.submit(&namespace, &Prefetch { ios: all(&namespace, "0"), lane: 0 }).unwrap();
+    prefetcher
+        .submit(
+            &namespace,
+            &Prefetch {
+                ios: all(&namespace, "0"),
+                lane: 0,
+            },
+        )
+        .unwrap();
     assert!(prefetcher.wait(LONG));
     assert!(memory.usage().unwrap().file < 4 * MIB);
 

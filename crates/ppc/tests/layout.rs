@@ -6,7 +6,9 @@ use std::fmt::Write;
 use std::mem::offset_of;
 use std::process::Command;
 
-use anamnesis_ppc::abi::{Abi, EvictIo, EvictIos, MissIo, Operation, PpcContext, PrefetchIo, PrefetchIos};
+use anamnesis_ppc::abi::{
+    Abi, EvictIo, EvictIos, MissIo, Operation, PpcContext, PrefetchIo, PrefetchIos,
+};
 
 /// Lines of C that print sizes and offsets, and what Rust expects them to print.
 #[derive(Default)]
@@ -50,9 +52,17 @@ fn structures_are_those_of_the_header() {
         size: size, version: version, operation: operation, context: context, miss: miss, prefetch_list: prefetch_list,
         prefetch_entry: prefetch_entry, evict_list: evict_list, evict_entry: evict_entry
     });
-    let source = format!("#include <stdio.h>\n#include \"ppc.h\"\nint main(void) {{\n{}return 0;\n}}\n", all.print);
+    let source = format!(
+        "#include <stdio.h>\n#include \"ppc.h\"\nint main(void) {{\n{}return 0;\n}}\n",
+        all.print
+    );
     let dir = tempfile::tempdir().unwrap();
-    let Some(program) = cc::gcc(dir.path(), "layout", &source, &["-Wall", "-Wextra", "-Werror", "-std=c99"]) else {
+    let Some(program) = cc::gcc(
+        dir.path(),
+        "layout",
+        &source,
+        &["-Wall", "-Wextra", "-Werror", "-std=c99"],
+    ) else {
         return;
     };
     let printed = Command::new(program).output().unwrap();
@@ -62,9 +72,15 @@ fn structures_are_those_of_the_header() {
 #[test]
 fn the_header_is_also_cplusplus_and_may_be_included_twice() {
     let dir = tempfile::tempdir().unwrap();
-    let source = "#include \"ppc.h\"\n#include \"ppc.h\"\nint main() { return ppc_abi.version != 1; }\n";
-    for arguments in [&["-x", "c++", "-Wall", "-Wextra", "-Werror"][..], &["-std=c11", "-Wall", "-Wextra", "-Werror"]] {
-        let Some(program) = cc::gcc(dir.path(), "twice", source, arguments) else { return };
+    let source =
+        "#include \"ppc.h\"\n#include \"ppc.h\"\nint main() { return ppc_abi.version != 1; }\n";
+    for arguments in [
+        &["-x", "c++", "-Wall", "-Wextra", "-Werror"][..],
+        &["-std=c11", "-Wall", "-Wextra", "-Werror"],
+    ] {
+        let Some(program) = cc::gcc(dir.path(), "twice", source, arguments) else {
+            return;
+        };
         assert!(Command::new(program).status().unwrap().success());
     }
 }
@@ -73,8 +89,16 @@ fn the_header_is_also_cplusplus_and_may_be_included_twice() {
 fn structures_never_shrink() {
     let (now, first) = (format!("{:?}", Abi::CURRENT), format!("{:?}", Abi::FIRST));
     let sizes = |abi: &str| -> Vec<u32> {
-        abi.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+        abi.split(|c: char| !c.is_ascii_digit())
+            .filter_map(|number| number.parse().ok())
+            .collect()
     };
     assert_eq!(sizes(&first).len(), 10);
-    assert!(sizes(&now).iter().zip(sizes(&first)).all(|(&now, first)| now >= first), "{now} {first}");
+    assert!(
+        sizes(&now)
+            .iter()
+            .zip(sizes(&first))
+            .all(|(&now, first)| now >= first),
+        "{now} {first}"
+    );
 }

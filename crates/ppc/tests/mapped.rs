@@ -18,11 +18,23 @@ const FILE: &str = "PPC_TEST_MAPS";
 /// Not a test but the process that maps, when the tests below start it.
 #[test]
 fn mapping_process() {
-    let Some(path) = env::var_os(FILE) else { return };
+    let Some(path) = env::var_os(FILE) else {
+        return;
+    };
     let file = File::open(path).unwrap();
     let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
     // SAFETY: a new map at an address that the kernel chooses.
-    let at = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
+    let at = unsafe {
+        mmap(
+            ptr::null_mut(),
+            len,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            &file,
+            0,
+        )
+    }
+    .unwrap();
     // SAFETY: it changes no byte, and says so if the file became shorter.
     unsafe { madvise(at, len, Advice::LinuxPopulateRead) }.unwrap();
     println!("mapped");
@@ -35,11 +47,22 @@ struct Mapper(Child);
 impl Mapper {
     fn start(path: &std::path::Path) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "mapping_process", "--nocapture"]).env(FILE, path);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command
+            .args(["--exact", "mapping_process", "--nocapture"])
+            .env(FILE, path);
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut mapper = Self(child);
         let lines = BufReader::new(mapper.0.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line.contains("mapped")), "the child could not map");
+        assert!(
+            lines
+                .map_while(Result::ok)
+                .any(|line| line.contains("mapped")),
+            "the child could not map"
+        );
         mapper
     }
 }
@@ -53,16 +76,24 @@ impl Drop for Mapper {
 
 #[test]
 fn what_one_process_maps_goes() {
-    let Some((dir, namespace)) = disk("mapped", &[64]) else { return };
+    let Some((dir, namespace)) = disk("mapped", &[64]) else {
+        return;
+    };
     let path = dir.path().join("0");
     for mappers in [None, Some(Mappers::All)] {
         let child = Mapper::start(&path);
         assert!(is_here(&path, 0, 64 * MIB));
         // not asked to take it from them
-        let kept = Evictor::new(&namespace).mappers(Mappers::None).evict(&all(&namespace, "0"));
+        let kept = Evictor::new(&namespace)
+            .mappers(Mappers::None)
+            .evict(&all(&namespace, "0"));
         assert!(kept.left > 32 * MIB && kept.mapped == 0, "{kept:?}");
         let mappers = mappers.unwrap_or_else(|| Mappers::Processes(vec![child.0.id(), u32::MAX]));
-        let evict = || Evictor::new(&namespace).mappers(mappers.clone()).evict(&all(&namespace, "0"));
+        let evict = || {
+            Evictor::new(&namespace)
+                .mappers(mappers.clone())
+                .evict(&all(&namespace, "0"))
+        };
         let mut evicted = evict();
         if evicted.left > 0 && !rustix::process::geteuid().is_root() {
             return eprintln!("SKIPPED: mapped: process_madvise needs CAP_SYS_NICE");
@@ -81,7 +112,9 @@ fn what_one_process_maps_goes() {
 
 #[test]
 fn what_two_processes_map_is_reported() {
-    let Some((dir, namespace)) = disk("mapped by two", &[16]) else { return };
+    let Some((dir, namespace)) = disk("mapped by two", &[16]) else {
+        return;
+    };
     let path = dir.path().join("0");
     let two = (Mapper::start(&path), Mapper::start(&path));
     let mappers = Mappers::Processes(vec![two.0.0.id(), two.1.0.id()]);

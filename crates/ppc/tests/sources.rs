@@ -38,13 +38,25 @@ fn suite(source: &mut dyn EventSource, file: Inode, mut make: impl FnMut()) {
     let started = Instant::now();
     let mut events = Vec::new();
     assert!(source.wait(Duration::from_millis(20), &mut events).unwrap());
-    assert!(events.is_empty() && started.elapsed() >= Duration::from_millis(15), "{name}: {:?}", started.elapsed());
+    assert!(
+        events.is_empty() && started.elapsed() >= Duration::from_millis(15),
+        "{name}: {:?}",
+        started.elapsed()
+    );
 
     make();
     let events = told(source);
     assert!(!events.is_empty(), "{name}");
-    assert!(events.iter().all(|event| event.inode == file && event.time > 0 && event.pid > 0), "{name}: {events:?}");
-    assert!(events.is_sorted_by_key(|event| event.time), "{name}: {events:?}");
+    assert!(
+        events
+            .iter()
+            .all(|event| event.inode == file && event.time > 0 && event.pid > 0),
+        "{name}: {events:?}"
+    );
+    assert!(
+        events.is_sorted_by_key(|event| event.time),
+        "{name}: {events:?}"
+    );
 
     // before it waits, and while
     let waker = source.waker();
@@ -58,9 +70,17 @@ fn suite(source: &mut dyn EventSource, file: Inode, mut make: impl FnMut()) {
         });
         source.wait(LONG, &mut Vec::new()).unwrap();
     });
-    assert!(started.elapsed() < LONG / 2, "{name}: the waker does not end the wait");
+    assert!(
+        started.elapsed() < LONG / 2,
+        "{name}: the waker does not end the wait"
+    );
 
-    source.watch(&[Inode { dev: file.dev, ino: file.ino ^ 1 << 40 }]).unwrap();
+    source
+        .watch(&[Inode {
+            dev: file.dev,
+            ino: file.ino ^ 1 << 40,
+        }])
+        .unwrap();
     make();
     assert_eq!(told(source), [], "{name}: another file is watched");
     source.watch(&[]).unwrap();
@@ -76,14 +96,24 @@ fn every_source_passes_the_same_suite() {
     let mut time = 0;
     suite(&mut fake, file, || {
         time += 1;
-        hand.push(&[Event { kind: Kind::Miss, inode: file, start: 0, len: 4096, pid: 1, tid: 1, time }]);
+        hand.push(&[Event {
+            kind: Kind::Miss,
+            inode: file,
+            start: 0,
+            len: 4096,
+            pid: 1,
+            tid: 1,
+            time,
+        }]);
     });
 
     let Some(dir) = dir() else { return };
     let path = dir.path().join("model");
     cold(&path, MIB);
     for want in [Want::Misses, Want::Accesses] {
-        let Some(mut source) = perf::perf(want, |_| {}) else { continue };
+        let Some(mut source) = perf::perf(want, |_| {}) else {
+            continue;
+        };
         suite(&mut source, inode(&path), || {
             chill(&path);
             other(Do::Read(4096), &path, 0, MIB);
@@ -99,14 +129,28 @@ fn the_best_source_says_what_it_is() {
         match source::best(want, &namespace) {
             Ok(choice) => {
                 let text = choice.to_string();
-                assert!(text.contains(choice.source.name()) && text.contains("does not see"), "{text}");
-                assert!(choice.better.iter().all(|(name, _)| text.contains(name)), "{text}");
+                assert!(
+                    text.contains(choice.source.name()) && text.contains("does not see"),
+                    "{text}"
+                );
+                assert!(
+                    choice.better.iter().all(|(name, _)| text.contains(name)),
+                    "{text}"
+                );
             }
             Err(error) => {
-                assert!(error.to_string().contains("misses") || error.to_string().contains("accesses"), "{error}")
+                assert!(
+                    error.to_string().contains("misses") || error.to_string().contains("accesses"),
+                    "{error}"
+                )
             }
         }
     }
-    let error = source::by_name("tea leaves", &namespace).unwrap_err().to_string();
-    assert!(source::names().all(|(name, _)| error.contains(name)), "{error}");
+    let error = source::by_name("tea leaves", &namespace)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        source::names().all(|(name, _)| error.contains(name)),
+        "{error}"
+    );
 }

@@ -100,7 +100,11 @@ fn was_read(fd: c_int, at: At, done: ssize_t) {
         && len > 0
     {
         // the position has moved by what was read
-        let at = if let At::Position = at { At::Behind(len) } else { at };
+        let at = if let At::Position = at {
+            At::Behind(len)
+        } else {
+            at
+        };
         told(Kind::Read, fd, at, len);
     }
 }

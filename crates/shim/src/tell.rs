@@ -43,7 +43,11 @@ pub(crate) enum At {
 impl At {
     /// As `preadv2` is told: −1 for the descriptor's position.
     pub(crate) fn of(at: off_t) -> Self {
-        if at == -1 { Self::Position } else { Self::Byte(at) }
+        if at == -1 {
+            Self::Position
+        } else {
+            Self::Byte(at)
+        }
     }
 
     fn byte(self, fd: c_int) -> Option<u64> {
@@ -112,7 +116,10 @@ fn position(fd: c_int) -> Option<u64> {
 }
 
 fn send(pipe: c_int, kind: Kind, (dev, ino): (u64, u64), (at, len): (u64, u64)) {
-    let ours = (PIPE_DEV.load(Ordering::Relaxed), PIPE_INO.load(Ordering::Relaxed));
+    let ours = (
+        PIPE_DEV.load(Ordering::Relaxed),
+        PIPE_INO.load(Ordering::Relaxed),
+    );
     if stat(pipe).is_none_or(|stat| (stat.st_dev, stat.st_ino) != ours) {
         return;
     }
@@ -147,8 +154,14 @@ fn stat(fd: c_int) -> Option<libc::stat> {
 }
 
 fn monotonic() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: writes the time to `now`.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned())
+    now.tv_sec
+        .cast_unsigned()
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(now.tv_nsec.cast_unsigned())
 }

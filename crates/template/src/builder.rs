@@ -112,14 +112,18 @@ impl Builder {
         if let Some(&number) = self.paths.get(&file.path) {
             let known = &mut self.files[usize::try_from(number).expect("an index")];
             if !known.same(&file) {
-                let what = format!("{} has another length or content than before", quote(&file.path));
+                let what = format!(
+                    "{} has another length or content than before",
+                    quote(&file.path)
+                );
                 return Err(Error::new(crate::ErrorKind::Conflict(what)));
             }
             known.key = known.key.or(file.key);
             known.mtime = known.mtime.or(file.mtime);
             return Ok(number);
         }
-        let number = u32::try_from(self.files.len()).map_err(|_| Error::invalid("more than 2³² files"))?;
+        let number =
+            u32::try_from(self.files.len()).map_err(|_| Error::invalid("more than 2³² files"))?;
         self.paths.insert(file.path.clone(), number);
         self.files.push(file);
         Ok(number)
@@ -135,7 +139,11 @@ impl Builder {
     pub(crate) fn adopt(&mut self, rank: u32, accesses: Vec<Access>, more: bool) {
         let group = self.groups.entry(rank).or_default();
         for access in accesses.iter().filter(|_| more) {
-            group.seen.entry(access.runs.file).or_default().add(&access.runs);
+            group
+                .seen
+                .entry(access.runs.file)
+                .or_default()
+                .add(&access.runs);
         }
         group.accesses = accesses;
     }
@@ -147,9 +155,14 @@ impl Builder {
     /// overlap, or the time is 2⁶² or more.
     pub fn access(&mut self, rank: u32, runs: impl Into<Runs>, at: Option<u64>) -> Result<()> {
         let given: Runs = runs.into();
-        let first = ByteRange { file: given.file, start: given.start, len: given.len };
-        let runs = Runs::strided(first, given.count, given.stride)
-            .ok_or_else(|| Error::invalid(format!("runs {given} overlap or reach beyond 64 bits")))?;
+        let first = ByteRange {
+            file: given.file,
+            start: given.start,
+            len: given.len,
+        };
+        let runs = Runs::strided(first, given.count, given.stride).ok_or_else(|| {
+            Error::invalid(format!("runs {given} overlap or reach beyond 64 bits"))
+        })?;
         Template::check(&self.files, &runs)?;
         if at.is_some_and(|at| at >> 62 != 0) {
             return Err(Error::invalid("a time of 2⁶² microseconds or more"));
@@ -159,7 +172,11 @@ impl Builder {
         if runs.len == 0 {
             return Ok(());
         }
-        let runs = if runs.count > 1 && runs.stride - runs.len <= gap { runs.span().into() } else { runs };
+        let runs = if runs.count > 1 && runs.stride - runs.len <= gap {
+            runs.span().into()
+        } else {
+            runs
+        };
         if !self.once {
             group.push(Access { runs, at }, gap, lookback);
             return Ok(());
@@ -172,7 +189,11 @@ impl Builder {
 
     /// The template.
     pub fn finish(self) -> Template {
-        let group = |(rank, open): (u32, Open)| Group { rank, name: open.name, accesses: open.accesses };
+        let group = |(rank, open): (u32, Open)| Group {
+            rank,
+            name: open.name,
+            accesses: open.accesses,
+        };
         Template {
             service: self.service,
             parameters: self.parameters,
@@ -184,7 +205,12 @@ impl Builder {
 
 impl Open {
     fn push(&mut self, new: Access, gap: u64, lookback: usize) {
-        let joined = self.accesses.iter_mut().rev().take(lookback).any(|old| join(&mut old.runs, &new.runs, gap));
+        let joined = self
+            .accesses
+            .iter_mut()
+            .rev()
+            .take(lookback)
+            .any(|old| join(&mut old.runs, &new.runs, gap));
         if !joined && !fold(&mut self.accesses, &new) {
             self.accesses.push(new);
         }
@@ -213,20 +239,31 @@ fn join(old: &mut Runs, new: &Runs, gap: u64) -> bool {
 fn fold(accesses: &mut Vec<Access>, new: &Access) -> bool {
     let new = &new.runs;
     let alike = |old: &Runs| old.file == new.file && old.len == new.len;
-    let Some(last) = accesses.last_mut().map(|access| &mut access.runs).filter(|last| alike(last)) else {
+    let Some(last) = accesses
+        .last_mut()
+        .map(|access| &mut access.runs)
+        .filter(|last| alike(last))
+    else {
         return false;
     };
     if last.count > 1 {
-        let next = last.start.checked_add(u64::from(last.count).saturating_mul(last.stride));
+        let next = last
+            .start
+            .checked_add(u64::from(last.count).saturating_mul(last.stride));
         let goes_on = next == Some(new.start) && (new.count == 1 || new.stride == last.stride);
         let count = last.count.checked_add(new.count).filter(|_| goes_on);
         last.count = count.unwrap_or(last.count);
         return count.is_some();
     }
     let last = *last;
-    let [.., before, _] = &mut accesses[..] else { return false };
+    let [.., before, _] = &mut accesses[..] else {
+        return false;
+    };
     let before = &mut before.runs;
-    let stride = last.start.checked_sub(before.start).filter(|&stride| stride > new.len);
+    let stride = last
+        .start
+        .checked_sub(before.start)
+        .filter(|&stride| stride > new.len);
     let fits = stride.is_some() && new.start.checked_sub(last.start) == stride;
     if !(fits && alike(before) && before.count == 1 && new.count == 1) {
         return false;

@@ -45,7 +45,11 @@ impl FileCoverage {
 }
 
 fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        1.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 /// How much of what `of` reads, `by` reads too. Files are matched by path, and must be the
@@ -70,10 +74,19 @@ pub fn coverage(of: &Template, by: &Template) -> Coverage {
         .files()
         .iter()
         .zip(sums)
-        .map(|(file, sum)| FileCoverage { path: file.path.clone(), nbytes: sum.a, covered: sum.both })
+        .map(|(file, sum)| FileCoverage {
+            path: file.path.clone(),
+            nbytes: sum.a,
+            covered: sum.both,
+        })
         .collect();
     let sum = |part: fn(&FileCoverage) -> u64| files.iter().map(part).fold(0, u64::saturating_add);
-    Coverage { nbytes: sum(|file| file.nbytes), covered: sum(|file| file.covered), order: order(of, by), files }
+    Coverage {
+        nbytes: sum(|file| file.nbytes),
+        covered: sum(|file| file.covered),
+        order: order(of, by),
+        files,
+    }
 }
 
 /// Bytes that groups of two templates read: one row per file of `a`, and a last one for files that only `b` has.
@@ -81,23 +94,50 @@ pub(crate) fn overlaps(a: &Template, b: &Template, of: &[Group], by: &[Group]) -
     let matched = matched(a, b);
     let mut left = per_file(of, a.files().len(), |file| usize::try_from(file).ok());
     let elsewhere = a.files().len();
-    let place = |file: u32| usize::try_from(file).ok().map(|file| matched[file].unwrap_or(elsewhere + file));
+    let place = |file: u32| {
+        usize::try_from(file)
+            .ok()
+            .map(|file| matched[file].unwrap_or(elsewhere + file))
+    };
     let mut right = per_file(by, elsewhere + b.files().len(), place);
     let only = right.split_off(elsewhere);
-    let mut sums: Vec<_> = left.drain(..).zip(right).map(|(a, b)| overlap(Union::new(a), Union::new(b))).collect();
-    let alone = only.into_iter().map(|runs| overlap(Union::new(Vec::new()), Union::new(runs)).b);
-    sums.push(Overlap { b: alone.fold(0, u64::saturating_add), ..Overlap::default() });
+    let mut sums: Vec<_> = left
+        .drain(..)
+        .zip(right)
+        .map(|(a, b)| overlap(Union::new(a), Union::new(b)))
+        .collect();
+    let alone = only
+        .into_iter()
+        .map(|runs| overlap(Union::new(Vec::new()), Union::new(runs)).b);
+    sums.push(Overlap {
+        b: alone.fold(0, u64::saturating_add),
+        ..Overlap::default()
+    });
     sums
 }
 
 /// For each file of `b`, the same file of `a`.
 pub(crate) fn matched(a: &Template, b: &Template) -> Vec<Option<usize>> {
-    let paths: HashMap<_, _> = a.files().iter().enumerate().map(|(i, file)| (&*file.path, i)).collect();
-    let find = |file: &crate::File| paths.get(&*file.path).copied().filter(|&i| a.files()[i].same(file));
+    let paths: HashMap<_, _> = a
+        .files()
+        .iter()
+        .enumerate()
+        .map(|(i, file)| (&*file.path, i))
+        .collect();
+    let find = |file: &crate::File| {
+        paths
+            .get(&*file.path)
+            .copied()
+            .filter(|&i| a.files()[i].same(file))
+    };
     b.files().iter().map(find).collect()
 }
 
-fn per_file(groups: &[Group], files: usize, place: impl Fn(u32) -> Option<usize>) -> Vec<Vec<Runs>> {
+fn per_file(
+    groups: &[Group],
+    files: usize,
+    place: impl Fn(u32) -> Option<usize>,
+) -> Vec<Vec<Runs>> {
     let mut runs = vec![Vec::new(); files];
     for access in groups.iter().flat_map(Group::accesses) {
         if let Some(list) = place(access.runs.file).and_then(|i| runs.get_mut(i)) {

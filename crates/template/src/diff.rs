@@ -53,18 +53,41 @@ impl Diff {
 
 /// What differs between two templates: files, and per worker bytes and order. A file that changed counts as two.
 pub fn diff(a: &Template, b: &Template) -> Diff {
-    let paths = |t: &Template| -> BTreeSet<Box<str>> { t.files().iter().map(|file| file.path.clone()).collect() };
+    let paths = |t: &Template| -> BTreeSet<Box<str>> {
+        t.files().iter().map(|file| file.path.clone()).collect()
+    };
     let (in_a, in_b) = (paths(a), paths(b));
     let matched = matched(a, b);
-    let other = b.files().iter().zip(&matched).filter(|(_, same)| same.is_none());
-    let changed = other.map(|(file, _)| file.path.clone()).filter(|path| in_a.contains(path)).collect();
-    let ranks: BTreeSet<u32> = a.groups().iter().chain(b.groups()).map(Group::rank).collect();
+    let other = b
+        .files()
+        .iter()
+        .zip(&matched)
+        .filter(|(_, same)| same.is_none());
+    let changed = other
+        .map(|(file, _)| file.path.clone())
+        .filter(|path| in_a.contains(path))
+        .collect();
+    let ranks: BTreeSet<u32> = a
+        .groups()
+        .iter()
+        .chain(b.groups())
+        .map(Group::rank)
+        .collect();
     let unit = unit(a, b);
     let group = |rank| {
         let (of, by) = (a.group(rank), b.group(rank));
-        let sums = overlaps(a, b, of.map_or(&[], std::slice::from_ref), by.map_or(&[], std::slice::from_ref));
-        let sum = |part: fn(&crate::ranges::Overlap) -> u64| sums.iter().map(part).fold(0, u64::saturating_add);
-        let (pairs, inversions) = of.zip(by).map_or((0, 0), |(of, by)| compare(of, by, &matched, unit));
+        let sums = overlaps(
+            a,
+            b,
+            of.map_or(&[], std::slice::from_ref),
+            by.map_or(&[], std::slice::from_ref),
+        );
+        let sum = |part: fn(&crate::ranges::Overlap) -> u64| {
+            sums.iter().map(part).fold(0, u64::saturating_add)
+        };
+        let (pairs, inversions) = of
+            .zip(by)
+            .map_or((0, 0), |(of, by)| compare(of, by, &matched, unit));
         GroupDiff {
             rank,
             only_a: sum(|sum| sum.a - sum.both),
@@ -84,13 +107,30 @@ pub fn diff(a: &Template, b: &Template) -> Diff {
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quote = crate::error::quote;
-        self.only_a.iter().try_for_each(|path| writeln!(f, "- file {}", quote(path)))?;
-        self.only_b.iter().try_for_each(|path| writeln!(f, "+ file {}", quote(path)))?;
-        self.changed.iter().try_for_each(|path| writeln!(f, "! file {} is another", quote(path)))?;
+        self.only_a
+            .iter()
+            .try_for_each(|path| writeln!(f, "- file {}", quote(path)))?;
+        self.only_b
+            .iter()
+            .try_for_each(|path| writeln!(f, "+ file {}", quote(path)))?;
+        self.changed
+            .iter()
+            .try_for_each(|path| writeln!(f, "! file {} is another", quote(path)))?;
         for group in self.groups.iter().filter(|group| group.differs()) {
-            let GroupDiff { rank, only_a, only_b, both, order } = group;
-            write!(f, "worker {rank}: -{only_a} +{only_b} bytes, {both} in both")?;
-            order.iter().try_for_each(|tau| write!(f, ", order {tau:.3}"))?;
+            let GroupDiff {
+                rank,
+                only_a,
+                only_b,
+                both,
+                order,
+            } = group;
+            write!(
+                f,
+                "worker {rank}: -{only_a} +{only_b} bytes, {both} in both"
+            )?;
+            order
+                .iter()
+                .try_for_each(|tau| write!(f, ", order {tau:.3}"))?;
             writeln!(f)?;
         }
         Ok(())

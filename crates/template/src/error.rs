@@ -60,7 +60,11 @@ pub enum ErrorKind {
 impl Error {
     /// An error of this kind whose place is not known yet.
     pub fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(Inner { kind, path: None, offset: None }))
+        Self(Box::new(Inner {
+            kind,
+            path: None,
+            offset: None,
+        }))
     }
 
     pub(crate) fn malformed(what: impl Into<String>) -> Self {
@@ -116,12 +120,24 @@ impl Error {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 Some("name another file, or replace it (--overwrite, or `Template::save`)")
             }
-            ErrorKind::Io(e) if e.kind() == io::ErrorKind::StorageFull => Some("free space, or write elsewhere"),
-            ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => Some("check the file's permissions"),
-            ErrorKind::Malformed(_) => Some("the template is damaged or is none; predict or record it anew"),
-            ErrorKind::Unsupported(_) => Some("read it with the version that wrote it, or predict or record it anew"),
-            ErrorKind::Limit { .. } => Some("raise the limit if you trust the template (--no-limits, or `Limits`)"),
-            ErrorKind::Conflict(_) => Some("merge templates of one model only; predict or record the stale one anew"),
+            ErrorKind::Io(e) if e.kind() == io::ErrorKind::StorageFull => {
+                Some("free space, or write elsewhere")
+            }
+            ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                Some("check the file's permissions")
+            }
+            ErrorKind::Malformed(_) => {
+                Some("the template is damaged or is none; predict or record it anew")
+            }
+            ErrorKind::Unsupported(_) => {
+                Some("read it with the version that wrote it, or predict or record it anew")
+            }
+            ErrorKind::Limit { .. } => {
+                Some("raise the limit if you trust the template (--no-limits, or `Limits`)")
+            }
+            ErrorKind::Conflict(_) => {
+                Some("merge templates of one model only; predict or record the stale one anew")
+            }
             _ => None,
         }
     }
@@ -169,7 +185,11 @@ pub(crate) fn quote(name: &str) -> String {
             out.push('…');
             break;
         }
-        if c.is_control() || c == '\u{202e}' { out.extend(c.escape_default()) } else { out.push(c) }
+        if c.is_control() || c == '\u{202e}' {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
     }
     out.push('`');
     out

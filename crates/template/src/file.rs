@@ -33,7 +33,12 @@ impl File {
     pub fn new(path: impl Into<Box<str>>, nbytes: u64) -> Result<Self> {
         let path = path.into();
         check_path(&path)?;
-        Ok(Self { path, nbytes, mtime: None, key: None })
+        Ok(Self {
+            path,
+            nbytes,
+            mtime: None,
+            key: None,
+        })
     }
 
     /// What `root/path` is now: length, time, and the key of its first 64 KiB, which are read.
@@ -59,11 +64,18 @@ impl File {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of(path: impl Into<Box<str>>, about: &fs::Metadata, head: &[u8]) -> Result<Self> {
-        let mtime = about.modified().ok().and_then(|time| match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()).ok(),
-            Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|n| -n),
-        });
-        Ok(Self { mtime, key: Some(ContentKey::of(head)), ..Self::new(path, about.len())? })
+        let mtime = about
+            .modified()
+            .ok()
+            .and_then(|time| match time.duration_since(UNIX_EPOCH) {
+                Ok(after) => i64::try_from(after.as_nanos()).ok(),
+                Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|n| -n),
+            });
+        Ok(Self {
+            mtime,
+            key: Some(ContentKey::of(head)),
+            ..Self::new(path, about.len())?
+        })
     }
 
     /// Whether the other is the same file as far as both know: path, length and key. Times are not compared.

@@ -51,7 +51,10 @@ pub fn service_id<'f, 'p>(
     files: impl IntoIterator<Item = &'f File>,
     parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
 ) -> ServiceId {
-    let files: BTreeSet<_> = files.into_iter().map(|file| (&*file.path, file.nbytes, file.key)).collect();
+    let files: BTreeSet<_> = files
+        .into_iter()
+        .map(|file| (&*file.path, file.nbytes, file.key))
+        .collect();
     let parameters: BTreeSet<_> = parameters.into_iter().collect();
     let mut hash = Sha256::new();
     hash.update(b"anamnesis service id 1\0");
@@ -84,12 +87,20 @@ fn hex(bytes: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn unhex(text: &str) -> Result<[u8; 16]> {
-    let wrong = || Error::invalid(format!("{} is not 32 hexadecimal digits", crate::error::quote(text)));
+    let wrong = || {
+        Error::invalid(format!(
+            "{} is not 32 hexadecimal digits",
+            crate::error::quote(text)
+        ))
+    };
     let digits: Vec<u8> = text
         .chars()
         .take(33)
         .map(|c| match c {
-            '0'..='9' | 'a'..='f' => c.to_digit(16).and_then(|d| u8::try_from(d).ok()).ok_or_else(wrong),
+            '0'..='9' | 'a'..='f' => c
+                .to_digit(16)
+                .and_then(|d| u8::try_from(d).ok())
+                .ok_or_else(wrong),
             _ => Err(wrong()),
         })
         .collect::<Result<_>>()?;

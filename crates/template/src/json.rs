@@ -80,8 +80,21 @@ impl Template {
             key: file.key.map(|key| key.to_string()),
         };
         let access = |access: &Access| {
-            let Runs { file, count, start, len, stride } = access.runs;
-            AccessRow { file, start, len, count, stride, at: access.at }
+            let Runs {
+                file,
+                count,
+                start,
+                len,
+                stride,
+            } = access.runs;
+            AccessRow {
+                file,
+                start,
+                len,
+                count,
+                stride,
+                at: access.at,
+            }
         };
         let group = |group: &Group| GroupRow {
             rank: group.rank,
@@ -91,11 +104,15 @@ impl Template {
         let document = Document {
             iot: 1,
             service: self.service.map(|id| id.to_string()),
-            parameters: self.parameters().map(|(key, value)| (key.into(), value.into())).collect(),
+            parameters: self
+                .parameters()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
             files: self.files.iter().map(file).collect(),
             groups: self.groups.iter().map(group).collect(),
         };
-        serde_json::to_string(&document).expect("maps have string keys, and writing to memory does not fail")
+        serde_json::to_string(&document)
+            .expect("maps have string keys, and writing to memory does not fail")
     }
 
     /// Reads the JSON form. Nothing is merged: the template is what the document says.
@@ -107,12 +124,19 @@ impl Template {
         let mut budget = Budget::new(limits);
         budget.bytes(json.len() as u64)?;
         budget.memory((json.len() as u64).saturating_mul(GROWTH), "the document")?;
-        let document: Document = serde_json::from_slice(json).map_err(|e| Error::malformed(e.to_string()))?;
+        let document: Document =
+            serde_json::from_slice(json).map_err(|e| Error::malformed(e.to_string()))?;
         if document.iot != 1 {
-            let why = format!("version {} of the template's JSON; this reader knows 1", document.iot);
+            let why = format!(
+                "version {} of the template's JSON; this reader knows 1",
+                document.iot
+            );
             return Err(Error::new(ErrorKind::Unsupported(why)));
         }
-        let mut counts = Budget::new(&Limits { memory: u64::MAX, ..*limits }); // memory was charged
+        let mut counts = Budget::new(&Limits {
+            memory: u64::MAX,
+            ..*limits
+        }); // memory was charged
         counts.files(document.files.len() as u64)?;
         counts.groups(document.groups.len() as u64)?;
         let mut builder = Builder::new();
@@ -126,19 +150,33 @@ impl Template {
         for row in document.files {
             let mut file = File::new(row.path, row.nbytes).map_err(Error::or_malformed)?;
             file.mtime = row.mtime;
-            file.key = row.key.map(|key| key.parse()).transpose().map_err(Error::or_malformed)?;
+            file.key = row
+                .key
+                .map(|key| key.parse())
+                .transpose()
+                .map_err(Error::or_malformed)?;
             let path = quote(&file.path);
-            builder.file(file).map_err(|_| Error::malformed(format!("{path} is listed twice")))?;
+            builder
+                .file(file)
+                .map_err(|_| Error::malformed(format!("{path} is listed twice")))?;
         }
         let mut template = builder.finish();
         if template.files.len() < files {
             return Err(Error::malformed("a file is listed twice"));
         }
         for row in document.groups {
-            template.groups.push(group(row, &template.files, &mut counts)?);
+            template
+                .groups
+                .push(group(row, &template.files, &mut counts)?);
         }
-        if template.groups.windows(2).any(|pair| pair[0].rank >= pair[1].rank) {
-            return Err(Error::malformed("the groups are not in ascending order of rank"));
+        if template
+            .groups
+            .windows(2)
+            .any(|pair| pair[0].rank >= pair[1].rank)
+        {
+            return Err(Error::malformed(
+                "the groups are not in ascending order of rank",
+            ));
         }
         Ok(template)
     }
@@ -147,15 +185,39 @@ impl Template {
 fn group(row: GroupRow, files: &[File], counts: &mut Budget) -> Result<Group> {
     counts.accesses(row.accesses.len() as u64, 0)?;
     let mut accesses = Vec::with_capacity(row.accesses.len());
-    for (i, AccessRow { file, start, len, count, stride, at }) in row.accesses.into_iter().enumerate() {
-        let runs = Runs { file, count, start, len, stride };
+    for (
+        i,
+        AccessRow {
+            file,
+            start,
+            len,
+            count,
+            stride,
+            at,
+        },
+    ) in row.accesses.into_iter().enumerate()
+    {
+        let runs = Runs {
+            file,
+            count,
+            start,
+            len,
+            stride,
+        };
         let place = || format!("access {i} of worker {}", row.rank);
         if !runs.is_normal() || at.is_some_and(|at| at >> 62 != 0) {
-            return Err(Error::malformed(format!("{}: {runs} is not in the form that is kept", place())));
+            return Err(Error::malformed(format!(
+                "{}: {runs} is not in the form that is kept",
+                place()
+            )));
         }
         counts.runs(u64::from(count))?;
         Template::check(files, &runs).map_err(Error::or_malformed)?;
         accesses.push(Access { runs, at });
     }
-    Ok(Group { rank: row.rank, name: row.name.into(), accesses })
+    Ok(Group {
+        rank: row.rank,
+        name: row.name.into(),
+        accesses,
+    })
 }

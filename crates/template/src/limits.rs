@@ -29,7 +29,14 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 64 << 20, memory: 256 << 20, files: 100_000, groups: 65_536, accesses: 2_000_000, runs: 1 << 27 }
+        Self {
+            bytes: 64 << 20,
+            memory: 256 << 20,
+            files: 100_000,
+            groups: 65_536,
+            accesses: 2_000_000,
+            runs: 1 << 27,
+        }
     }
 }
 
@@ -37,7 +44,14 @@ impl Limits {
     /// No limits, for templates you made yourself. Malformed ones are still refused.
     pub const fn none() -> Self {
         let most = u64::MAX;
-        Self { bytes: most, memory: most, files: most, groups: most, accesses: most, runs: most }
+        Self {
+            bytes: most,
+            memory: most,
+            files: most,
+            groups: most,
+            accesses: most,
+            runs: most,
+        }
     }
 }
 
@@ -50,11 +64,20 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Self { limits: *limits, left: *limits }
+        Self {
+            limits: *limits,
+            left: *limits,
+        }
     }
 
     pub(crate) fn bytes(&mut self, n: u64) -> Result<()> {
-        spend(&mut self.left.bytes, n, self.limits.bytes, "the template", "bytes")
+        spend(
+            &mut self.left.bytes,
+            n,
+            self.limits.bytes,
+            "the template",
+            "bytes",
+        )
     }
 
     /// Charges `n` bytes of memory. Call before allocating what a file asked for.
@@ -63,24 +86,51 @@ impl Budget {
     }
 
     pub(crate) fn files(&mut self, n: u64) -> Result<()> {
-        spend(&mut self.left.files, n, self.limits.files, "the list of files", "files")?;
+        spend(
+            &mut self.left.files,
+            n,
+            self.limits.files,
+            "the list of files",
+            "files",
+        )?;
         // a row, and its place in the check for duplicates
         self.memory(n.saturating_mul(96), "the list of files")
     }
 
     pub(crate) fn groups(&mut self, n: u64) -> Result<()> {
-        spend(&mut self.left.groups, n, self.limits.groups, "the list of groups", "groups")?;
-        self.memory(n.saturating_mul(size_of::<crate::Group>() as u64), "the list of groups")
+        spend(
+            &mut self.left.groups,
+            n,
+            self.limits.groups,
+            "the list of groups",
+            "groups",
+        )?;
+        self.memory(
+            n.saturating_mul(size_of::<crate::Group>() as u64),
+            "the list of groups",
+        )
     }
 
     /// Charges `n` accesses, each of which takes `size` bytes of memory.
     pub(crate) fn accesses(&mut self, n: u64, size: usize) -> Result<()> {
-        spend(&mut self.left.accesses, n, self.limits.accesses, "the list of accesses", "accesses")?;
+        spend(
+            &mut self.left.accesses,
+            n,
+            self.limits.accesses,
+            "the list of accesses",
+            "accesses",
+        )?;
         self.memory(n.saturating_mul(size as u64), "the list of accesses")
     }
 
     pub(crate) fn runs(&mut self, n: u64) -> Result<()> {
-        spend(&mut self.left.runs, n, self.limits.runs, "the runs of the accesses", "runs")
+        spend(
+            &mut self.left.runs,
+            n,
+            self.limits.runs,
+            "the runs of the accesses",
+            "runs",
+        )
     }
 }
 
@@ -89,7 +139,12 @@ fn spend(left: &mut u64, n: u64, allowed: u64, what: &str, knob: &'static str) -
         Some(rest) => *left = rest,
         None => {
             let needed = (allowed - *left).saturating_add(n);
-            return Err(Error::new(ErrorKind::Limit { what: what.into(), needed, allowed, knob }));
+            return Err(Error::new(ErrorKind::Limit {
+                what: what.into(),
+                needed,
+                allowed,
+                knob,
+            }));
         }
     }
     Ok(())

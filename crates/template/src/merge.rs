@@ -32,21 +32,42 @@ pub fn merge(templates: &[Template]) -> Result<Template> {
     let mut groups: BTreeMap<u32, Vec<(&Group, usize)>> = BTreeMap::new();
     let mut numbers = Vec::new();
     for (i, template) in templates.iter().enumerate() {
-        numbers.push(template.files().iter().map(|file| builder.file(file.clone())).collect::<Result<Vec<_>>>()?);
-        template.groups().iter().for_each(|group| groups.entry(group.rank()).or_default().push((group, i)));
+        numbers.push(
+            template
+                .files()
+                .iter()
+                .map(|file| builder.file(file.clone()))
+                .collect::<Result<Vec<_>>>()?,
+        );
+        template
+            .groups()
+            .iter()
+            .for_each(|group| groups.entry(group.rank()).or_default().push((group, i)));
     }
     for (rank, groups) in groups {
-        let name = groups.iter().map(|(group, _)| group.name()).find(|name| !name.is_empty());
+        let name = groups
+            .iter()
+            .map(|(group, _)| group.name())
+            .find(|name| !name.is_empty());
         builder.group(rank, name.unwrap_or(""));
         for (nth, (group, i)) in groups.iter().enumerate() {
             let accesses = group.accesses().iter().map(|access| {
-                let file = numbers[*i][usize::try_from(access.runs.file).expect("an index of a template")];
-                Access { runs: Runs { file, ..access.runs }, ..*access }
+                let file =
+                    numbers[*i][usize::try_from(access.runs.file).expect("an index of a template")];
+                Access {
+                    runs: Runs {
+                        file,
+                        ..access.runs
+                    },
+                    ..*access
+                }
             });
             if nth == 0 {
                 builder.adopt(rank, accesses.collect(), groups.len() > 1);
             } else {
-                accesses.into_iter().try_for_each(|access| builder.access(rank, access.runs, access.at))?;
+                accesses
+                    .into_iter()
+                    .try_for_each(|access| builder.access(rank, access.runs, access.at))?;
             }
         }
     }
@@ -56,7 +77,10 @@ pub fn merge(templates: &[Template]) -> Result<Template> {
         builder.service(one);
     }
     for (key, value) in templates.iter().flat_map(Template::parameters) {
-        let mut others = templates.iter().flat_map(Template::parameters).filter(|(other, _)| *other == key);
+        let mut others = templates
+            .iter()
+            .flat_map(Template::parameters)
+            .filter(|(other, _)| *other == key);
         if others.all(|(_, other)| other == value) {
             builder.parameter(key, value);
         }

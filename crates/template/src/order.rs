@@ -18,7 +18,9 @@ pub fn order(a: &Template, b: &Template) -> Option<f64> {
     let (unit, matched) = (unit(a, b), matched(a, b));
     let (mut pairs, mut inversions) = (0, 0);
     for group in a.groups() {
-        let Some(other) = b.group(group.rank()) else { continue };
+        let Some(other) = b.group(group.rank()) else {
+            continue;
+        };
         let (p, i) = compare(group, other, &matched, unit);
         pairs += p;
         inversions += i;
@@ -34,7 +36,11 @@ pub(crate) fn tau(pairs: u128, inversions: u128) -> Option<f64> {
 /// In which units the order of two templates is compared: so large that neither has many more than [`PARTS`].
 pub(crate) fn unit(a: &Template, b: &Template) -> u64 {
     // in 128 bits: sums that stop at 64 would make the units of a hostile template too small
-    let nbytes = |t: &Template| t.accesses().map(|(_, access)| u128::from(access.runs.nbytes())).sum::<u128>();
+    let nbytes = |t: &Template| {
+        t.accesses()
+            .map(|(_, access)| u128::from(access.runs.nbytes()))
+            .sum::<u128>()
+    };
     let part = nbytes(a).max(nbytes(b)) / PARTS;
     1 << part.checked_ilog2().map_or(0, |log| log.min(63))
 }
@@ -43,8 +49,10 @@ pub(crate) fn unit(a: &Template, b: &Template) -> u64 {
 pub(crate) fn compare(a: &Group, b: &Group, matched: &[Option<usize>], unit: u64) -> (u128, u128) {
     let place = |file: u32| usize::try_from(file).ok().and_then(|file| matched[file]);
     let rank: HashMap<_, _> = firsts(b, place, unit).into_iter().zip(0u32..).collect();
-    let mut order: Vec<u32> =
-        firsts(a, |file| usize::try_from(file).ok(), unit).iter().filter_map(|unit| rank.get(unit).copied()).collect();
+    let mut order: Vec<u32> = firsts(a, |file| usize::try_from(file).ok(), unit)
+        .iter()
+        .filter_map(|unit| rank.get(unit).copied())
+        .collect();
     let n = order.len() as u128;
     let inversions = inversions(&mut order);
     (n * n.saturating_sub(1) / 2, inversions)
@@ -55,15 +63,24 @@ fn firsts(group: &Group, place: impl Fn(u32) -> Option<usize>, unit: u64) -> Vec
     let mut seen = HashSet::new();
     let mut order = Vec::new();
     for access in group.accesses() {
-        let Some(file) = place(access.runs.file) else { continue };
+        let Some(file) = place(access.runs.file) else {
+            continue;
+        };
         let mut read = |start: u64, end: u64| {
-            order.extend((start / unit..=(end - 1) / unit).map(|u| (file, u)).filter(|&u| seen.insert(u)));
+            order.extend(
+                (start / unit..=(end - 1) / unit)
+                    .map(|u| (file, u))
+                    .filter(|&u| seen.insert(u)),
+            );
         };
         if access.runs.stride <= unit {
             let span = access.runs.span(); // no unit between the first and the last is left out
             read(span.start, span.end());
         } else {
-            access.runs.iter().for_each(|run| read(run.start, run.end()));
+            access
+                .runs
+                .iter()
+                .for_each(|run| read(run.start, run.end()));
         }
     }
     order
@@ -78,7 +95,9 @@ fn inversions(list: &mut Vec<u32>) -> u128 {
         merged.clear();
         for pair in list.chunks(2 * width) {
             let (mut left, mut right) = pair.split_at(width.min(pair.len()));
-            while let (Some((&l, rest_left)), Some((&r, rest_right))) = (left.split_first(), right.split_first()) {
+            while let (Some((&l, rest_left)), Some((&r, rest_right))) =
+                (left.split_first(), right.split_first())
+            {
                 if l <= r {
                     merged.push(l);
                     left = rest_left;

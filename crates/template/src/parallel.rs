@@ -36,6 +36,12 @@ pub struct Split {
 impl Default for Split {
     /// One worker, which reads everything.
     fn default() -> Self {
-        Self { rank: 0, world: 1, heads: 0, kv_heads: 0, experts: 0 }
+        Self {
+            rank: 0,
+            world: 1,
+            heads: 0,
+            kv_heads: 0,
+            experts: 0,
+        }
     }
 }

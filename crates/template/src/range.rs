@@ -16,7 +16,11 @@ pub struct ByteRange {
 impl ByteRange {
     /// Bytes `start..start + len` of the first file.
     pub fn new(start: u64, len: u64) -> Self {
-        Self { file: 0, start, len }
+        Self {
+            file: 0,
+            start,
+            len,
+        }
     }
 
     /// Offset behind the last byte.

@@ -14,16 +14,19 @@ impl Ranges {
     pub(crate) fn take_new(&mut self, runs: &Runs) -> Vec<Runs> {
         let span = runs.span();
         let mut pieces = Vec::new();
-        if runs.count > 1 && self.missing(span.start, span.end()).len() == 1 && !self.touches(span) {
+        if runs.count > 1 && self.missing(span.start, span.end()).len() == 1 && !self.touches(span)
+        {
             pieces.push(*runs);
         } else {
             for run in runs.iter() {
                 let missing = self.missing(run.start, run.end());
-                pieces.extend(
-                    missing
-                        .into_iter()
-                        .map(|(start, end)| Runs::from(ByteRange { file: runs.file, start, len: end - start })),
-                );
+                pieces.extend(missing.into_iter().map(|(start, end)| {
+                    Runs::from(ByteRange {
+                        file: runs.file,
+                        start,
+                        len: end - start,
+                    })
+                }));
             }
         }
         self.add(runs);
@@ -32,12 +35,16 @@ impl Ranges {
 
     /// Adds all of `runs`.
     pub(crate) fn add(&mut self, runs: &Runs) {
-        runs.iter().for_each(|run| self.insert(run.start, run.end()));
+        runs.iter()
+            .for_each(|run| self.insert(run.start, run.end()));
     }
 
     /// Whether any byte of it is there.
     fn touches(&self, range: ByteRange) -> bool {
-        self.0.range(..range.end()).next_back().is_some_and(|(_, &end)| end > range.start)
+        self.0
+            .range(..range.end())
+            .next_back()
+            .is_some_and(|(_, &end)| end > range.start)
     }
 
     /// Adds `start..end`.
@@ -57,7 +64,11 @@ impl Ranges {
 
     /// What of `start..end` is not there.
     pub(crate) fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let from = self.0.range(..=start).next_back().map_or(start, |(&s, _)| s);
+        let from = self
+            .0
+            .range(..=start)
+            .next_back()
+            .map_or(start, |(&s, _)| s);
         let mut missing = Vec::new();
         let mut at = start;
         for (&s, &e) in self.0.range(from..end) {
@@ -88,7 +99,11 @@ pub(crate) struct Union {
 impl Union {
     pub(crate) fn new(mut runs: Vec<Runs>) -> Self {
         runs.sort_unstable_by_key(|runs| Reverse(runs.start));
-        let mut union = Self { waiting: runs, open: BinaryHeap::new(), held: None };
+        let mut union = Self {
+            waiting: runs,
+            open: BinaryHeap::new(),
+            held: None,
+        };
         union.held = union.run();
         union
     }
@@ -96,7 +111,11 @@ impl Union {
     /// The run that starts next.
     fn run(&mut self) -> Option<(u64, u64)> {
         while let Some(next) = self.waiting.last() {
-            if self.open.peek().is_some_and(|Reverse((start, _))| *start < next.start) {
+            if self
+                .open
+                .peek()
+                .is_some_and(|Reverse((start, _))| *start < next.start)
+            {
                 break;
             }
             self.open.push(Reverse((next.start, *next)));

@@ -33,7 +33,13 @@ pub struct Runs {
 
 impl From<ByteRange> for Runs {
     fn from(range: ByteRange) -> Self {
-        Self { file: range.file, count: 1, start: range.start, len: range.len, stride: 0 }
+        Self {
+            file: range.file,
+            count: 1,
+            start: range.start,
+            len: range.len,
+            stride: 0,
+        }
     }
 }
 
@@ -46,8 +52,15 @@ impl Runs {
             0 => Self { len: 0, ..one },
             1 => one,
             _ if stride < first.len => return None,
-            _ if stride == first.len => Self { len: first.len.checked_mul(u64::from(count))?, ..one },
-            _ => Self { count, stride, ..one },
+            _ if stride == first.len => Self {
+                len: first.len.checked_mul(u64::from(count))?,
+                ..one
+            },
+            _ => Self {
+                count,
+                stride,
+                ..one
+            },
         };
         runs.checked_end().map(|_| runs)
     }
@@ -70,13 +83,21 @@ impl Runs {
 
     /// From the first byte to the last, what lies between the runs included.
     pub fn span(&self) -> ByteRange {
-        ByteRange { file: self.file, start: self.start, len: self.end() - self.start }
+        ByteRange {
+            file: self.file,
+            start: self.start,
+            len: self.end() - self.start,
+        }
     }
 
     /// The same runs of another file, `by` bytes later: a slice of a tensor becomes a slice of the file it lies in.
     /// `None` beyond 64 bits.
     pub fn placed(self, file: u32, by: u64) -> Option<Self> {
-        let runs = Self { file, start: self.start.checked_add(by)?, ..self };
+        let runs = Self {
+            file,
+            start: self.start.checked_add(by)?,
+            ..self
+        };
         runs.checked_end().map(|_| runs)
     }
 
@@ -103,7 +124,11 @@ impl Runs {
 
     /// Whether it has the form that a template keeps.
     pub(crate) fn is_normal(&self) -> bool {
-        let apart = if self.count == 1 { self.stride == 0 } else { self.stride > self.len };
+        let apart = if self.count == 1 {
+            self.stride == 0
+        } else {
+            self.stride > self.len
+        };
         self.count > 0 && self.len > 0 && apart && self.checked_end().is_some()
     }
 }

@@ -33,8 +33,17 @@ impl Template {
         })
     }
 
-    fn put(&self, path: &Path, sync: bool, keep: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
-        let bytes = if is_json(path) { self.to_json().into_bytes() } else { self.to_bytes() };
+    fn put(
+        &self,
+        path: &Path,
+        sync: bool,
+        keep: impl FnOnce(&Path) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let bytes = if is_json(path) {
+            self.to_json().into_bytes()
+        } else {
+            self.to_bytes()
+        };
         put(path, &bytes, sync, keep).map_err(|e| Error::from(e).in_file(path))
     }
 
@@ -46,29 +55,52 @@ impl Template {
         let read = || -> std::io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
             // one byte more than allowed, so that what is longer is refused
-            fs::File::open(path)?.take(limits.bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+            fs::File::open(path)?
+                .take(limits.bytes.saturating_add(1))
+                .read_to_end(&mut bytes)?;
             Ok(bytes)
         };
         let bytes = read().map_err(|e| Error::from(e).in_file(path))?;
         let json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-        let read = if json { Self::from_json(&bytes, limits) } else { Self::from_bytes(&bytes, limits) };
+        let read = if json {
+            Self::from_json(&bytes, limits)
+        } else {
+            Self::from_bytes(&bytes, limits)
+        };
         read.map_err(|e| e.in_file(path))
     }
 }
 
 fn is_json(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
-fn put(path: &Path, bytes: &[u8], sync: bool, keep: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+fn put(
+    path: &Path,
+    bytes: &[u8],
+    sync: bool,
+    keep: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let name = path.file_name().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidFilename))?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidFilename))?;
     let mut beside = std::ffi::OsString::from(".");
     beside.push(name);
-    beside.push(format!(".{}.{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
+    beside.push(format!(
+        ".{}.{}",
+        std::process::id(),
+        NUMBER.fetch_add(1, Ordering::Relaxed)
+    ));
     let beside = path.with_file_name(beside);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&beside)?;
-    let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| if sync { file.sync_all() } else { Ok(()) });
     drop(file);
     let kept = written.and_then(|()| keep(&beside));
     if kept.is_err() {
@@ -81,7 +113,10 @@ fn put(path: &Path, bytes: &[u8], sync: bool, keep: impl FnOnce(&Path) -> std::i
 
 #[cfg(unix)]
 fn sync_directory(path: &Path) -> std::io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     fs::File::open(directory)?.sync_all()
 }
 

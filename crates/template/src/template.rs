@@ -53,7 +53,10 @@ impl Group {
 
     /// Bytes of all its accesses; what is read twice counts twice.
     pub fn nbytes(&self) -> u64 {
-        self.accesses.iter().map(|access| access.runs.nbytes()).fold(0, u64::saturating_add)
+        self.accesses
+            .iter()
+            .map(|access| access.runs.nbytes())
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -65,7 +68,9 @@ impl Template {
 
     /// The run-time parameters it was made for, ascending by key.
     pub fn parameters(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        self.parameters.iter().map(|(key, value)| (&**key, &**value))
+        self.parameters
+            .iter()
+            .map(|(key, value)| (&**key, &**value))
     }
 
     /// The files, as [`Runs::file`] numbers them. No two have the same path.
@@ -80,35 +85,53 @@ impl Template {
 
     /// The group of this worker.
     pub fn group(&self, rank: u32) -> Option<&Group> {
-        self.groups.binary_search_by_key(&rank, |group| group.rank).ok().map(|i| &self.groups[i])
+        self.groups
+            .binary_search_by_key(&rank, |group| group.rank)
+            .ok()
+            .map(|i| &self.groups[i])
     }
 
     /// All accesses with the rank of their group: group after group, in order.
     pub fn accesses(&self) -> impl Iterator<Item = (u32, &Access)> {
-        self.groups.iter().flat_map(|group| group.accesses.iter().map(|access| (group.rank, access)))
+        self.groups
+            .iter()
+            .flat_map(|group| group.accesses.iter().map(|access| (group.rank, access)))
     }
 
     /// Bytes of all accesses; what two workers read counts twice.
     pub fn nbytes(&self) -> u64 {
-        self.groups.iter().map(Group::nbytes).fold(0, u64::saturating_add)
+        self.groups
+            .iter()
+            .map(Group::nbytes)
+            .fold(0, u64::saturating_add)
     }
 
     /// The index of the file with this path. Looks through all of them.
     pub fn position(&self, path: &str) -> Option<u32> {
-        self.files.iter().position(|file| &*file.path == path).and_then(|i| u32::try_from(i).ok())
+        self.files
+            .iter()
+            .position(|file| &*file.path == path)
+            .and_then(|i| u32::try_from(i).ok())
     }
 
     /// Which of its files differ from what `now` says: changed, or not there. Empty means that the template is for
     /// these files.
     pub fn stale(&self, mut now: impl FnMut(&str) -> Option<File>) -> Vec<&File> {
-        self.files.iter().filter(|file| !now(&file.path).is_some_and(|other| other.same(file))).collect()
+        self.files
+            .iter()
+            .filter(|file| !now(&file.path).is_some_and(|other| other.same(file)))
+            .collect()
     }
 
     /// What a file holds must be what a builder allows.
     pub(crate) fn check(files: &[File], runs: &Runs) -> Result<()> {
         let file = usize::try_from(runs.file).ok().and_then(|i| files.get(i));
         let Some(file) = file else {
-            return Err(Error::invalid(format!("an access to file {} of {}", runs.file, files.len())));
+            return Err(Error::invalid(format!(
+                "an access to file {} of {}",
+                runs.file,
+                files.len()
+            )));
         };
         match runs.checked_end() {
             Some(end) if end <= file.nbytes => Ok(()),
@@ -125,7 +148,8 @@ impl Template {
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let accesses: usize = self.groups.iter().map(|group| group.accesses.len()).sum();
-        let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+        let plural =
+            |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         write!(
             f,
             "{} {} of {} in {}",
@@ -134,7 +158,9 @@ impl fmt::Display for Template {
             plural(self.files.len(), "file", "files"),
             plural(accesses, "access", "accesses")
         )?;
-        self.parameters.iter().try_for_each(|(key, value)| write!(f, " {key}={value}"))
+        self.parameters
+            .iter()
+            .try_for_each(|(key, value)| write!(f, " {key}={value}"))
     }
 }
 

@@ -81,8 +81,16 @@ fn check(template: &Template) {
         let file = &template.files()[access.runs.file as usize];
         assert!(access.runs.end() <= file.nbytes && access.runs.nbytes() > 0);
     }
-    assert!(template.groups().windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
-    template.files().iter().for_each(|file| drop(File::new(file.path.clone(), 0).unwrap()));
+    assert!(
+        template
+            .groups()
+            .windows(2)
+            .all(|pair| pair[0].rank() < pair[1].rank())
+    );
+    template
+        .files()
+        .iter()
+        .for_each(|file| drop(File::new(file.path.clone(), 0).unwrap()));
 }
 
 /// Service none, parameters none, so many files.
@@ -94,8 +102,14 @@ fn one_file(rest: &[u8]) -> Vec<u8> {
 #[test]
 fn counts_that_lie() {
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-    for before in [&[0][..], &[0, 0], &[0, 0, 0], &[0, 0, 1, 0], &[0, 0, 1, 0, 0], &[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0]]
-    {
+    for before in [
+        &[0][..],
+        &[0, 0],
+        &[0, 0, 0],
+        &[0, 0, 1, 0],
+        &[0, 0, 1, 0, 0],
+        &[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0],
+    ] {
         refused(&[before, &huge].concat());
     }
     // so many accesses, one literal, then a repeat of the rest: 2⁶⁴ − 2, or one more than allowed
@@ -106,14 +120,35 @@ fn counts_that_lie() {
         body.extend(number((n - 1) << 1 | 1));
         body.extend([1, 0]);
         let error = refused(&one_file(&body));
-        assert!(matches!(error.kind(), ErrorKind::Limit { knob: "accesses", .. }), "{error}");
+        assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::Limit {
+                    knob: "accesses",
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
     // runs
     let error = Template::from_bytes(
-        &sealed(&[&[0, 0, 1, 0, 0, 1, b'f'][..], &huge, &[1, 0, 0, 1, 4, 0, 1], &number(1 << 30), &[0, 0]].concat()),
+        &sealed(
+            &[
+                &[0, 0, 1, 0, 0, 1, b'f'][..],
+                &huge,
+                &[1, 0, 0, 1, 4, 0, 1],
+                &number(1 << 30),
+                &[0, 0],
+            ]
+            .concat(),
+        ),
         &Limits::default(),
     );
-    assert!(matches!(error.unwrap_err().kind(), ErrorKind::Limit { knob: "runs", .. }));
+    assert!(matches!(
+        error.unwrap_err().kind(),
+        ErrorKind::Limit { knob: "runs", .. }
+    ));
 }
 
 fn number(mut n: u64) -> Vec<u8> {
@@ -128,7 +163,8 @@ fn number(mut n: u64) -> Vec<u8> {
 
 #[test]
 fn each_rule() {
-    let good = Template::from_bytes(&sealed(&one_file(&[1, 0, 0, 100, 0])), &Limits::default()).unwrap();
+    let good =
+        Template::from_bytes(&sealed(&one_file(&[1, 0, 0, 100, 0])), &Limits::default()).unwrap();
     assert_eq!(good.nbytes(), 100);
     let cases: [(&[u8], &str); 13] = [
         (&[1, 0, 0, 101, 0], "behind its end"),
@@ -147,26 +183,42 @@ fn each_rule() {
     ];
     for (body, says) in cases {
         let error = refused(&one_file(body));
-        assert!(error.to_string().contains(says) && error.offset().is_some(), "{body:?}: {error}");
+        assert!(
+            error.to_string().contains(says) && error.offset().is_some(),
+            "{body:?}: {error}"
+        );
     }
     let error = Template::from_bytes(b"\x89IOT\r\n\x1a\n\x02....", &Limits::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
-    assert!(refused(&[0, 0, 2, 0, 0, 1, b'f', 1, 0, 1, 0, 1, 0]).to_string().contains("twice"));
+    assert!(
+        refused(&[0, 0, 2, 0, 0, 1, b'f', 1, 0, 1, 0, 1, 0])
+            .to_string()
+            .contains("twice")
+    );
 }
 
 #[test]
 fn paths_stay_below_the_root() {
     let long = "x".repeat(4097);
-    for path in ["", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\0b", "a\\b", "C:a", &long] {
-        assert!(matches!(File::new(path, 1).unwrap_err().kind(), ErrorKind::Invalid(_)), "{path:?}");
+    for path in [
+        "", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\0b", "a\\b", "C:a", &long,
+    ] {
+        assert!(
+            matches!(
+                File::new(path, 1).unwrap_err().kind(),
+                ErrorKind::Invalid(_)
+            ),
+            "{path:?}"
+        );
         if path.len() < 100 {
             let mut body = vec![0, 0, 1, 0, 0, u8::try_from(path.len()).unwrap()];
             body.extend(path.bytes());
             body.extend([100, 0]);
             refused(&body);
         }
-        let json = format!("{{\"iot\":1,\"files\":[{{\"path\":{path:?},\"nbytes\":1}}],\"groups\":[]}}")
-            .replace("\\0", "\\u0000");
+        let json =
+            format!("{{\"iot\":1,\"files\":[{{\"path\":{path:?},\"nbytes\":1}}],\"groups\":[]}}")
+                .replace("\\0", "\\u0000");
         let error = Template::from_json(json.as_bytes(), &Limits::default()).unwrap_err();
         assert!(error.to_string().contains("path"), "{error}");
     }
@@ -181,19 +233,45 @@ fn json_rules() {
         (r#"{"iot":2,"files":[],"groups":[]}"#, "version 2"),
         (r#"{"iot":1,"files":[],"groups":[],"x":1}"#, "unknown field"),
         (r#"{"iot":1,"files":[],"groups":[]} x"#, "trailing"),
-        (r#"{"iot":1,"files":[{"path":"a","nbytes":1},{"path":"a","nbytes":1}],"groups":[]}"#, "twice"),
-        (r#"{"iot":1,"files":[{"path":"a","nbytes":1},{"path":"a","nbytes":2}],"groups":[]}"#, "twice"),
-        (r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[]},{"rank":0,"accesses":[]}]}"#, "ascending"),
-        (r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[{"file":0,"start":0,"len":1}]}]}"#, "file 0 of 0"),
-        (r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[{"file":0,"start":0,"len":0}]}]}"#, "not in the form"),
-        (r#"{"iot":1,"service":"00","files":[],"groups":[]}"#, "32 hexadecimal"),
+        (
+            r#"{"iot":1,"files":[{"path":"a","nbytes":1},{"path":"a","nbytes":1}],"groups":[]}"#,
+            "twice",
+        ),
+        (
+            r#"{"iot":1,"files":[{"path":"a","nbytes":1},{"path":"a","nbytes":2}],"groups":[]}"#,
+            "twice",
+        ),
+        (
+            r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[]},{"rank":0,"accesses":[]}]}"#,
+            "ascending",
+        ),
+        (
+            r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[{"file":0,"start":0,"len":1}]}]}"#,
+            "file 0 of 0",
+        ),
+        (
+            r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[{"file":0,"start":0,"len":0}]}]}"#,
+            "not in the form",
+        ),
+        (
+            r#"{"iot":1,"service":"00","files":[],"groups":[]}"#,
+            "32 hexadecimal",
+        ),
     ];
     for (json, says) in cases {
         let error = Template::from_json(json.as_bytes(), &Limits::default()).unwrap_err();
         assert!(error.to_string().contains(says), "{json}: {error}");
     }
-    let little = Limits { memory: 100, ..Limits::default() };
-    assert!(Template::from_json(cases[2].0.as_bytes(), &little).unwrap_err().to_string().contains("`memory`"));
+    let little = Limits {
+        memory: 100,
+        ..Limits::default()
+    };
+    assert!(
+        Template::from_json(cases[2].0.as_bytes(), &little)
+            .unwrap_err()
+            .to_string()
+            .contains("`memory`")
+    );
 }
 
 #[test]
@@ -206,7 +284,10 @@ fn limits_hold() {
         Limits { memory: 90, ..none },
         Limits { files: 0, ..none },
         Limits { groups: 0, ..none },
-        Limits { accesses: 1, ..none },
+        Limits {
+            accesses: 1,
+            ..none
+        },
         Limits { runs: 1, ..none },
     ] {
         let error = Template::from_bytes(&bytes, &limits).unwrap_err();

@@ -6,7 +6,9 @@ use anamnesis_template::parallel::{Rules, Split};
 use anamnesis_template::{Builder, ByteRange, ContentKey, File, Limits, Template, service_id};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/template").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/template")
+        .join(name)
 }
 
 /// What `layers.iot` and `layers.json` hold: two workers, three layers, a file read back and forth, times.
@@ -16,20 +18,41 @@ fn layers() -> Template {
     first.mtime = Some(-1);
     first.key = Some(ContentKey::of(b"header"));
     let first = builder.file(first).unwrap();
-    let second = builder.file(File::new("model-00002-of-00002.safetensors", 40).unwrap()).unwrap();
+    let second = builder
+        .file(File::new("model-00002-of-00002.safetensors", 40).unwrap())
+        .unwrap();
     let rules = Rules::default();
     for layer in 0..3 {
-        for (i, name) in ["self_attn.q_proj", "self_attn.o_proj", "mlp.gate_up_proj"].iter().enumerate() {
+        for (i, name) in ["self_attn.q_proj", "self_attn.o_proj", "mlp.gate_up_proj"]
+            .iter()
+            .enumerate()
+        {
             for rank in 0..2 {
-                let split = Split { rank, world: 2, ..Split::default() };
+                let split = Split {
+                    rank,
+                    world: 2,
+                    ..Split::default()
+                };
                 let name = format!("model.layers.{layer}.{name}.weight");
                 for runs in rules.slices(&name, &[64, 64], 2, &split).unwrap() {
                     let place = 1000 + (layer * 3 + i as u64) * 8192;
-                    builder.access(rank, runs.placed(first, place).unwrap(), None).unwrap();
+                    builder
+                        .access(rank, runs.placed(first, place).unwrap(), None)
+                        .unwrap();
                 }
             }
         }
-        builder.access(0, ByteRange { file: second, start: 30 - layer * 10, len: 3 }, Some(layer * 1000)).unwrap();
+        builder
+            .access(
+                0,
+                ByteRange {
+                    file: second,
+                    start: 30 - layer * 10,
+                    len: 3,
+                },
+                Some(layer * 1000),
+            )
+            .unwrap();
     }
     builder.group(1, "worker 1").parameter("tp", "2");
     let id = service_id([], [("tp", "2")]);
@@ -40,7 +63,11 @@ fn layers() -> Template {
 #[test]
 fn old_files_are_read() {
     for name in ["layers.iot", "layers.json"] {
-        assert_eq!(Template::load(&fixture(name), &Limits::default()).unwrap(), layers(), "{name}");
+        assert_eq!(
+            Template::load(&fixture(name), &Limits::default()).unwrap(),
+            layers(),
+            "{name}"
+        );
     }
 }
 
@@ -55,8 +82,30 @@ fn as_documented() {
     let second = builder.file(second).unwrap();
     builder.group(1, "w");
     builder.access(1, ByteRange::new(10, 20), None).unwrap();
-    builder.access(1, anamnesis_template::Runs { file: 0, count: 4, start: 28, len: 5, stride: 8 }, Some(1)).unwrap();
-    builder.access(1, ByteRange { file: second, start: 0, len: 7 }, Some(0)).unwrap();
+    builder
+        .access(
+            1,
+            anamnesis_template::Runs {
+                file: 0,
+                count: 4,
+                start: 28,
+                len: 5,
+                stride: 8,
+            },
+            Some(1),
+        )
+        .unwrap();
+    builder
+        .access(
+            1,
+            ByteRange {
+                file: second,
+                start: 0,
+                len: 7,
+            },
+            Some(0),
+        )
+        .unwrap();
     builder.access(3, ByteRange::new(10, 20), None).unwrap();
     let mut bytes = b"\x89IOT\r\n\x1a\n\x01".to_vec();
     bytes.extend([0]); // no service

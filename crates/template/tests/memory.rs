@@ -5,7 +5,9 @@ use anamnesis_template::{Limits, Template};
 /// The most memory that this process had, in KiB.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
@@ -16,9 +18,15 @@ fn hostile_counts_cost_no_memory() {
     let file = [0, 0, 1, 0, 0, 1, b'f', 100, 1, 0];
     let mut bodies = Vec::new();
     for count in [&huge[..], &large] {
-        for before in
-            [&[0][..], &[0, 0], &[0, 0, 0], &[0, 0, 1, 0], &[0, 0, 1, 0, 0], &file, &[&file[..], &[0]].concat()]
-        {
+        for before in [
+            &[0][..],
+            &[0, 0],
+            &[0, 0, 0],
+            &[0, 0, 1, 0],
+            &[0, 0, 1, 0, 0],
+            &file,
+            &[&file[..], &[0]].concat(),
+        ] {
             bodies.push([before, count].concat());
             bodies.push([before, count, &[0; 40]].concat());
         }

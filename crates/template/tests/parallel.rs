@@ -7,14 +7,24 @@ use anamnesis_template::parallel::{Rule, Rules, Split, slice};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const ALL: [Rule; 7] =
-    [Rule::Replicated, Rule::Column, Rule::Row, Rule::Vocab, Rule::KeyValue, Rule::FusedQkv, Rule::FusedGateUp];
+const ALL: [Rule; 7] = [
+    Rule::Replicated,
+    Rule::Column,
+    Rule::Row,
+    Rule::Vocab,
+    Rule::KeyValue,
+    Rule::FusedQkv,
+    Rule::FusedGateUp,
+];
 
 /// How often each byte is read.
 fn reads(of: impl Fn(&Split) -> Vec<Runs>, split: &Split) -> BTreeMap<u64, u32> {
     let mut reads = BTreeMap::new();
     for rank in 0..split.world {
-        for run in of(&Split { rank, ..*split }).iter().flat_map(|runs| runs.iter().collect::<Vec<_>>()) {
+        for run in of(&Split { rank, ..*split })
+            .iter()
+            .flat_map(|runs| runs.iter().collect::<Vec<_>>())
+        {
             (run.start..run.end()).for_each(|byte| *reads.entry(byte).or_default() += 1);
         }
     }
@@ -22,7 +32,13 @@ fn reads(of: impl Fn(&Split) -> Vec<Runs>, split: &Split) -> BTreeMap<u64, u32> 
 }
 
 fn bytes(runs: &[Runs]) -> Vec<u64> {
-    runs.iter().flat_map(|runs| runs.iter().flat_map(|run| run.start..run.end()).collect::<Vec<_>>()).collect()
+    runs.iter()
+        .flat_map(|runs| {
+            runs.iter()
+                .flat_map(|run| run.start..run.end())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 proptest! {
@@ -127,9 +143,17 @@ proptest! {
 
 #[test]
 fn a_matrix_by_hand() {
-    let split = |rank| Split { rank, world: 2, ..Split::default() };
+    let split = |rank| Split {
+        rank,
+        world: 2,
+        ..Split::default()
+    };
     let text = |rule, shape: &[u64], rank| -> Vec<String> {
-        slice(rule, shape, 1, &split(rank)).unwrap().iter().map(Runs::to_string).collect()
+        slice(rule, shape, 1, &split(rank))
+            .unwrap()
+            .iter()
+            .map(Runs::to_string)
+            .collect()
     };
     assert_eq!(text(Rule::Column, &[4, 10], 1), ["0:20+20"]);
     assert_eq!(text(Rule::Row, &[4, 10], 1), ["0:5+5 ×4 every 10"]);
@@ -140,7 +164,10 @@ fn a_matrix_by_hand() {
     assert_eq!(text(Rule::FusedGateUp, &[8, 1], 1), ["0:2+2", "0:6+2"]);
     // 100 words become 128, of which the second worker has 36
     assert_eq!(
-        (text(Rule::Vocab, &[100, 2], 0), text(Rule::Vocab, &[100, 2], 1)),
+        (
+            text(Rule::Vocab, &[100, 2], 0),
+            text(Rule::Vocab, &[100, 2], 1)
+        ),
         (vec!["0:0+128".into()], vec!["0:128+72".into()])
     );
     assert!(slice(Rule::Column, &[4], 1, &split(2)).is_err());
@@ -159,8 +186,14 @@ fn names() {
         ("model.layers.0.mlp.gate_up_proj.weight", Rule::FusedGateUp),
         ("model.layers.0.mlp.gate.weight", Rule::Replicated),
         ("model.layers.3.mlp.experts.7.w2.weight", Rule::Row),
-        ("model.layers.3.mlp.shared_experts.up_proj.weight_scale_inv", Rule::Column),
-        ("model.layers.0.self_attn.kv_a_proj_with_mqa.weight", Rule::Replicated),
+        (
+            "model.layers.3.mlp.shared_experts.up_proj.weight_scale_inv",
+            Rule::Column,
+        ),
+        (
+            "model.layers.0.self_attn.kv_a_proj_with_mqa.weight",
+            Rule::Replicated,
+        ),
         ("model.embed_tokens.weight", Rule::Vocab),
         ("lm_head.weight", Rule::Vocab),
         ("layers.0.attention.wo.weight", Rule::Row),
@@ -180,6 +213,12 @@ fn names() {
     for rule in ALL {
         assert_eq!(rule.to_string().parse::<Rule>().unwrap(), rule);
     }
-    assert!("columns".parse::<Rule>().unwrap_err().to_string().contains("gate-up"));
+    assert!(
+        "columns"
+            .parse::<Rule>()
+            .unwrap_err()
+            .to_string()
+            .contains("gate-up")
+    );
     assert_eq!(Rules::none().rule("lm_head.weight"), Rule::Replicated);
 }

@@ -6,7 +6,10 @@ use anamnesis_template::{Builder, ByteRange, File, Limits, Template};
 use proptest::prelude::*;
 
 fn limits() -> Limits {
-    Limits { runs: u64::MAX, ..Limits::default() }
+    Limits {
+        runs: u64::MAX,
+        ..Limits::default()
+    }
 }
 
 proptest! {
@@ -40,8 +43,11 @@ proptest! {
 fn random_templates_are_not_empty() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let made: Vec<_> = (0..300).map(|_| common::template().new_tree(&mut runner).unwrap().current()).collect();
-    let having = |what: fn(&Template) -> bool| made.iter().filter(|template| what(template)).count();
+    let made: Vec<_> = (0..300)
+        .map(|_| common::template().new_tree(&mut runner).unwrap().current())
+        .collect();
+    let having =
+        |what: fn(&Template) -> bool| made.iter().filter(|template| what(template)).count();
     assert!(having(|t| t.accesses().count() > 3) > 80);
     assert!(having(|t| t.groups().len() > 1) > 60);
     assert!(having(|t| t.accesses().any(|(_, access)| access.runs.count > 2)) > 60);
@@ -54,22 +60,51 @@ fn saved_and_loaded() {
     let directory = tempfile::tempdir().unwrap();
     let mut builder = Builder::new();
     let file = builder.file(File::new("m.gguf", 10).unwrap()).unwrap();
-    builder.access(0, ByteRange { file, start: 2, len: 3 }, Some(7)).unwrap();
+    builder
+        .access(
+            0,
+            ByteRange {
+                file,
+                start: 2,
+                len: 3,
+            },
+            Some(7),
+        )
+        .unwrap();
     let template = builder.finish();
     for (name, sync) in [("t.iot", false), ("t.iot", true), ("t.json", true)] {
         let path = directory.path().join(name);
         template.save(&path, sync).unwrap();
         assert_eq!(Template::load(&path, &Limits::default()).unwrap(), template);
     }
-    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2, "nothing is left beside");
-    let error = template.save(&directory.path().join("no/t.iot"), false).unwrap_err();
-    assert!(error.to_string().contains("t.iot") && error.remedy().is_some(), "{error}");
+    assert_eq!(
+        std::fs::read_dir(&directory).unwrap().count(),
+        2,
+        "nothing is left beside"
+    );
+    let error = template
+        .save(&directory.path().join("no/t.iot"), false)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("t.iot") && error.remedy().is_some(),
+        "{error}"
+    );
     // a name that is taken by a directory: what was written beside goes
     std::fs::create_dir(directory.path().join("d.iot")).unwrap();
-    template.save(&directory.path().join("d.iot"), false).unwrap_err();
+    template
+        .save(&directory.path().join("d.iot"), false)
+        .unwrap_err();
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 3);
-    let long = Limits { bytes: 20, ..Limits::default() };
-    assert!(Template::load(&directory.path().join("t.iot"), &long).unwrap_err().to_string().contains("`bytes`"));
+    let long = Limits {
+        bytes: 20,
+        ..Limits::default()
+    };
+    assert!(
+        Template::load(&directory.path().join("t.iot"), &long)
+            .unwrap_err()
+            .to_string()
+            .contains("`bytes`")
+    );
 }
 
 #[test]
@@ -80,12 +115,22 @@ fn probed() {
     let file = File::probe(directory.path(), "a/m").unwrap();
     assert_eq!((file.nbytes, &*file.path), (70_000, "a/m"));
     assert!(file.mtime.unwrap() > 1_600_000_000_000_000_000);
-    assert_eq!(file.key, Some(anamnesis_template::ContentKey::of(&[7; 1 << 16])));
+    assert_eq!(
+        file.key,
+        Some(anamnesis_template::ContentKey::of(&[7; 1 << 16]))
+    );
     let mut builder = Builder::new();
     builder.file(file.clone()).unwrap();
     let template = builder.finish();
-    assert!(template.stale(|path| File::probe(directory.path(), path).ok()).is_empty());
+    assert!(
+        template
+            .stale(|path| File::probe(directory.path(), path).ok())
+            .is_empty()
+    );
     std::fs::write(directory.path().join("a/m"), vec![8; 70_000]).unwrap();
-    assert_eq!(template.stale(|path| File::probe(directory.path(), path).ok()), [&file]);
+    assert_eq!(
+        template.stale(|path| File::probe(directory.path(), path).ok()),
+        [&file]
+    );
     assert!(File::probe(directory.path(), "../a/m").is_err());
 }

@@ -7,14 +7,20 @@ use sha2::{Digest, Sha256};
 fn files() -> Vec<File> {
     let mut first = File::new("model-00001-of-00002.safetensors", 4_877_660_776).unwrap();
     first.key = Some(ContentKey::of(b"the first header"));
-    vec![first, File::new("model-00002-of-00002.safetensors", 4_932_751_008).unwrap()]
+    vec![
+        first,
+        File::new("model-00002-of-00002.safetensors", 4_932_751_008).unwrap(),
+    ]
 }
 
 #[test]
 fn pinned() {
     assert_eq!(service_id([], []).to_string(), PINNED[0]);
     assert_eq!(service_id(&files(), []).to_string(), PINNED[1]);
-    assert_eq!(service_id(&files(), [("tp", "4"), ("loader", "vllm")]).to_string(), PINNED[2]);
+    assert_eq!(
+        service_id(&files(), [("tp", "4"), ("loader", "vllm")]).to_string(),
+        PINNED[2]
+    );
     assert_eq!(ContentKey::of(b"the first header").to_string(), PINNED[3]);
 }
 
@@ -37,14 +43,24 @@ fn as_documented() {
     number(&mut bytes, 1);
     text(&mut bytes, "tp");
     text(&mut bytes, "4");
-    assert_eq!(service_id(&files(), [("tp", "4")]).0, Sha256::digest(&bytes)[..16]);
+    assert_eq!(
+        service_id(&files(), [("tp", "4")]).0,
+        Sha256::digest(&bytes)[..16]
+    );
 }
 
 #[test]
 fn text_and_back() {
     let id = service_id(&files(), []);
     assert_eq!(id.to_string().parse::<ServiceId>().unwrap(), id);
-    for wrong in ["", "0", &"0".repeat(33), &"G".repeat(32), &"A".repeat(32), &"é".repeat(16)] {
+    for wrong in [
+        "",
+        "0",
+        &"0".repeat(33),
+        &"G".repeat(32),
+        &"A".repeat(32),
+        &"é".repeat(16),
+    ] {
         assert!(wrong.parse::<ServiceId>().is_err(), "{wrong}");
     }
 }

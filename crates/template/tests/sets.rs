@@ -4,7 +4,9 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use anamnesis_template::{Builder, ByteRange, ErrorKind, File, Runs, Template, coverage, diff, merge, order};
+use anamnesis_template::{
+    Builder, ByteRange, ErrorKind, File, Runs, Template, coverage, diff, merge, order,
+};
 use common::{bytes, firsts, set, small};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,7 +16,10 @@ fn naive_order(a: &Template, b: &Template) -> Option<f64> {
     let (mut pairs, mut sum) = (0i64, 0i64);
     for group in a.groups() {
         let (in_a, in_b) = (firsts(a, group.rank()), firsts(b, group.rank()));
-        let common: Vec<_> = in_a.iter().filter_map(|(byte, at)| Some((*at, *in_b.get(byte)?))).collect();
+        let common: Vec<_> = in_a
+            .iter()
+            .filter_map(|(byte, at)| Some((*at, *in_b.get(byte)?)))
+            .collect();
         for (i, (a1, b1)) in common.iter().enumerate() {
             for (a2, b2) in &common[..i] {
                 pairs += 1;
@@ -35,7 +40,13 @@ fn built(builder: Builder, runs: &[(u64, u64, u32, u64)]) -> (Template, Vec<u64>
     let file = builder.file(File::new("f", 4096).unwrap()).unwrap();
     let mut given = Vec::new();
     for &(start, len, count, between) in runs {
-        let runs = Runs { file, start, len, count, stride: len + between };
+        let runs = Runs {
+            file,
+            start,
+            len,
+            count,
+            stride: len + between,
+        };
         if builder.access(0, runs, None).is_ok() && len > 0 {
             given.extend(runs.iter().flat_map(|run| run.start..run.end()));
         }
@@ -45,11 +56,22 @@ fn built(builder: Builder, runs: &[(u64, u64, u32, u64)]) -> (Template, Vec<u64>
 }
 
 fn plain(template: &Template) -> Vec<u64> {
-    bytes(template, 0).into_iter().map(|(_, byte)| byte).collect()
+    bytes(template, 0)
+        .into_iter()
+        .map(|(_, byte)| byte)
+        .collect()
 }
 
 fn runs() -> impl Strategy<Value = Vec<(u64, u64, u32, u64)>> {
-    vec((0..300u64, 0..30u64, prop_oneof![Just(1u32), 2..5u32], 0..9u64), 0..25)
+    vec(
+        (
+            0..300u64,
+            0..30u64,
+            prop_oneof![Just(1u32), 2..5u32],
+            0..9u64,
+        ),
+        0..25,
+    )
 }
 
 proptest! {
@@ -175,10 +197,16 @@ fn folding() {
     assert_eq!(template.groups()[0].accesses().len(), 1);
     assert_eq!(plain(&template), given);
     // tiles of rows, as a plan has them
-    let (template, _) = built(Builder::new(), &[(0, 8, 10, 32), (400, 8, 10, 32), (800, 8, 1, 0)]);
+    let (template, _) = built(
+        Builder::new(),
+        &[(0, 8, 10, 32), (400, 8, 10, 32), (800, 8, 1, 0)],
+    );
     assert_eq!(template.groups()[0].accesses()[0].runs.count, 21);
     // backwards stays backwards
-    let (template, given) = built(Builder::new(), &[(80, 8, 1, 0), (72, 8, 1, 0), (64, 8, 1, 0)]);
+    let (template, given) = built(
+        Builder::new(),
+        &[(80, 8, 1, 0), (72, 8, 1, 0), (64, 8, 1, 0)],
+    );
     assert_eq!(plain(&template), given);
 }
 
@@ -189,21 +217,53 @@ fn what_a_builder_refuses() {
     assert_eq!(builder.file(File::new("f", 100).unwrap()).unwrap(), file);
     let error = builder.file(File::new("f", 101).unwrap()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict(_)) && error.remedy().is_some());
-    let runs = Runs { file, start: 0, len: 10, count: 3, stride: 9 };
+    let runs = Runs {
+        file,
+        start: 0,
+        len: 10,
+        count: 3,
+        stride: 9,
+    };
     for runs in [
         runs,
         Runs { stride: 46, ..runs },
-        Runs { stride: u64::MAX, ..runs },
-        Runs { file: 1, stride: 10, ..runs },
-        Runs { start: 91, count: 1, ..runs },
-        Runs { start: u64::MAX, count: 1, ..runs },
+        Runs {
+            stride: u64::MAX,
+            ..runs
+        },
+        Runs {
+            file: 1,
+            stride: 10,
+            ..runs
+        },
+        Runs {
+            start: 91,
+            count: 1,
+            ..runs
+        },
+        Runs {
+            start: u64::MAX,
+            count: 1,
+            ..runs
+        },
     ] {
         let error = builder.access(0, runs, None).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Invalid(_)), "{runs}: {error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::Invalid(_)),
+            "{runs}: {error}"
+        );
     }
-    assert!(builder.access(0, Runs { stride: 45, ..runs }, Some(1 << 62)).is_err());
-    builder.access(0, Runs { stride: 45, ..runs }, None).unwrap();
-    builder.access(0, Runs { stride: 10, ..runs }, None).unwrap();
+    assert!(
+        builder
+            .access(0, Runs { stride: 45, ..runs }, Some(1 << 62))
+            .is_err()
+    );
+    builder
+        .access(0, Runs { stride: 45, ..runs }, None)
+        .unwrap();
+    builder
+        .access(0, Runs { stride: 10, ..runs }, None)
+        .unwrap();
     assert_eq!(builder.finish().nbytes(), 60);
 }
 
@@ -212,10 +272,15 @@ fn merging_other_models() {
     let of = |nbytes| {
         let mut builder = Builder::new();
         builder.file(File::new("f", nbytes).unwrap()).unwrap();
-        builder.parameter("tp", "4").parameter("nodes", &nbytes.to_string());
+        builder
+            .parameter("tp", "4")
+            .parameter("nodes", &nbytes.to_string());
         builder.finish()
     };
-    assert!(matches!(merge(&[of(1), of(2)]).unwrap_err().kind(), ErrorKind::Conflict(_)));
+    assert!(matches!(
+        merge(&[of(1), of(2)]).unwrap_err().kind(),
+        ErrorKind::Conflict(_)
+    ));
     assert_eq!(merge(&[of(1), of(1)]).unwrap().parameters().count(), 2);
     let mut other = Builder::new();
     other.parameter("tp", "4").parameter("nodes", "7");
@@ -230,13 +295,41 @@ fn merging_other_models() {
 fn files_as_large_as_numbers() {
     let mut builder = Builder::new();
     for i in 0..4 {
-        let file = builder.file(File::new(format!("f{i}"), u64::MAX).unwrap()).unwrap();
+        let file = builder
+            .file(File::new(format!("f{i}"), u64::MAX).unwrap())
+            .unwrap();
         for _ in 0..1000 {
-            builder.access(0, ByteRange { file, start: 0, len: u64::MAX }, None).unwrap();
-            builder.access(0, ByteRange { file: 0, start: 7, len: 1 << 40 }, None).unwrap();
+            builder
+                .access(
+                    0,
+                    ByteRange {
+                        file,
+                        start: 0,
+                        len: u64::MAX,
+                    },
+                    None,
+                )
+                .unwrap();
+            builder
+                .access(
+                    0,
+                    ByteRange {
+                        file: 0,
+                        start: 7,
+                        len: 1 << 40,
+                    },
+                    None,
+                )
+                .unwrap();
         }
     }
     let template = builder.finish();
-    assert_eq!((coverage(&template, &template).share(), order(&template, &template)), (1.0, Some(1.0)));
+    assert_eq!(
+        (
+            coverage(&template, &template).share(),
+            order(&template, &template)
+        ),
+        (1.0, Some(1.0))
+    );
     assert!(diff(&template, &template).is_empty());
 }

@@ -9,11 +9,19 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use zeropool::{Buffer, BufferPool};
 
-const SIZES: [(&str, usize); 4] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20)];
+const SIZES: [(&str, usize); 4] = [
+    ("1 KiB", 1 << 10),
+    ("64 KiB", 64 << 10),
+    ("1 MiB", 1 << 20),
+    ("64 MiB", 64 << 20),
+];
 
 /// One byte of every 4 KiB page.
 fn touch(buffer: &mut Buffer) {
-    buffer.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
+    buffer
+        .iter_mut()
+        .step_by(4096)
+        .for_each(|byte| *byte = byte.wrapping_add(1));
 }
 
 /// Threads that do the same `rounds` times each; the time of the slowest.
@@ -28,7 +36,10 @@ fn together(threads: usize, rounds: u64, once: impl Fn() + Sync) -> Duration {
     };
     thread::scope(|scope| {
         let all: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
-        all.into_iter().map(|thread| thread.join().expect("no panic")).max().unwrap_or_default()
+        all.into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .max()
+            .unwrap_or_default()
     })
 }
 
@@ -37,10 +48,17 @@ fn get_and_put(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("get and put, {kept}"));
         for threads in [1, 2] {
             for (name, len) in SIZES {
-                let pool = BufferPool::builder().thread_cache(cells).build().expect("fits every machine");
+                let pool = BufferPool::builder()
+                    .thread_cache(cells)
+                    .build()
+                    .expect("fits every machine");
                 assert_eq!(pool.get(len).len(), len);
                 group.bench_function(format!("{name}, {threads} threads"), |bench| {
-                    bench.iter_custom(|rounds| together(threads, rounds, || drop(black_box(pool.get(black_box(len))))));
+                    bench.iter_custom(|rounds| {
+                        together(threads, rounds, || {
+                            drop(black_box(pool.get(black_box(len))))
+                        })
+                    });
                 });
             }
         }
@@ -54,7 +72,9 @@ fn touched(criterion: &mut Criterion) {
         for (name, len) in SIZES {
             let pool = BufferPool::new();
             group.bench_function(format!("{name}, {threads} threads"), |bench| {
-                bench.iter_custom(|rounds| together(threads, rounds, || touch(black_box(&mut pool.get(len)))));
+                bench.iter_custom(|rounds| {
+                    together(threads, rounds, || touch(black_box(&mut pool.get(len))))
+                });
             });
         }
     }
@@ -66,13 +86,22 @@ fn fresh(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("first get, touch every page and give back");
     for huge in [true, false] {
         for (name, len) in SIZES {
-            let pool = BufferPool::builder().huge_pages(huge).build().expect("fits every machine");
-            group.bench_function(format!("{name}, {}", if huge { "huge pages" } else { "small pages" }), |bench| {
-                bench.iter(|| {
-                    touch(&mut pool.get(len));
-                    black_box(pool.trim())
-                });
-            });
+            let pool = BufferPool::builder()
+                .huge_pages(huge)
+                .build()
+                .expect("fits every machine");
+            group.bench_function(
+                format!(
+                    "{name}, {}",
+                    if huge { "huge pages" } else { "small pages" }
+                ),
+                |bench| {
+                    bench.iter(|| {
+                        touch(&mut pool.get(len));
+                        black_box(pool.trim())
+                    });
+                },
+            );
         }
     }
     group.finish();

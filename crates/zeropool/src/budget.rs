@@ -19,7 +19,11 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn new(limit: usize) -> Self {
         let by_class = Class::all().map(|_| AtomicUsize::new(0)).collect();
-        Self { limit, held: AtomicUsize::new(0), by_class }
+        Self {
+            limit,
+            held: AtomicUsize::new(0),
+            by_class,
+        }
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -61,7 +65,10 @@ pub(crate) struct Charge {
 
 impl Charge {
     pub(crate) fn reserve(engine: &Arc<Engine>, class: Class) -> Option<Self> {
-        engine.ledger.reserve(class).then(|| Self { engine: Arc::clone(engine), class })
+        engine.ledger.reserve(class).then(|| Self {
+            engine: Arc::clone(engine),
+            class,
+        })
     }
 
     #[inline]
@@ -87,8 +94,12 @@ pub(crate) fn of_machine() -> usize {
     let read = |path: &PathBuf| std::fs::read_to_string(path).ok();
     let machine = read(&"/proc/meminfo".into());
     // the root's groups, where the process cannot say its own
-    let groups = read(&"/proc/self/cgroup".into()).unwrap_or_else(|| "0::/\n1:memory:/\n".to_owned());
-    let limits = limit_files(&groups).iter().filter_map(read).collect::<Vec<_>>();
+    let groups =
+        read(&"/proc/self/cgroup".into()).unwrap_or_else(|| "0::/\n1:memory:/\n".to_owned());
+    let limits = limit_files(&groups)
+        .iter()
+        .filter_map(read)
+        .collect::<Vec<_>>();
     three_quarters(machine.as_deref().unwrap_or_default(), &limits)
 }
 
@@ -98,18 +109,26 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for group in groups.lines() {
         let mut fields = group.splitn(3, ':');
-        let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+        let (Some(number), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
             continue;
         };
         let (root, file) = if (number, controllers) == ("0", "") {
             ("/sys/fs/cgroup", "memory.max")
-        } else if controllers.split(',').any(|controller| controller == "memory") {
+        } else if controllers
+            .split(',')
+            .any(|controller| controller == "memory")
+        {
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
         } else {
             continue;
         };
         let path = Path::new(path.trim_start_matches('/'));
-        files.extend(path.ancestors().map(|group| Path::new(root).join(group).join(file)));
+        files.extend(
+            path.ancestors()
+                .map(|group| Path::new(root).join(group).join(file)),
+        );
     }
     files
 }
@@ -117,11 +136,23 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
 /// Of the least of `MemTotal` and the limits, which are bytes or `max`. Counted in 64 bits, as the machine may have
 /// more than this process can address.
 fn three_quarters(meminfo: &str, limits: &[String]) -> usize {
-    let machine = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let machine = machine.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024));
-    let limits = limits.iter().filter_map(|limit| limit.trim().parse::<u64>().ok());
+    let machine = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let machine = machine.and_then(|line| {
+        line.split_whitespace()
+            .next()?
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1024)
+    });
+    let limits = limits
+        .iter()
+        .filter_map(|limit| limit.trim().parse::<u64>().ok());
     let least = machine.into_iter().chain(limits).min();
-    least.map_or(usize::MAX, |bytes| usize::try_from(bytes / 4 * 3).unwrap_or(usize::MAX))
+    least.map_or(usize::MAX, |bytes| {
+        usize::try_from(bytes / 4 * 3).unwrap_or(usize::MAX)
+    })
 }
 
 #[cfg(test)]
@@ -130,8 +161,9 @@ mod tests {
 
     #[test]
     fn groups_and_their_ancestors() {
-        let files =
-            limit_files("4:cpu,memory:/old\n3:cpuset,memoryless:/x\n1:name=systemd:/y\n0::/user.slice/a:b\nbad\n");
+        let files = limit_files(
+            "4:cpu,memory:/old\n3:cpuset,memoryless:/x\n1:name=systemd:/y\n0::/user.slice/a:b\nbad\n",
+        );
         let expected = [
             "/sys/fs/cgroup/memory/old/memory.limit_in_bytes",
             "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -140,20 +172,33 @@ mod tests {
             "/sys/fs/cgroup/memory.max",
         ];
         assert_eq!(files, expected.map(PathBuf::from));
-        assert_eq!(limit_files("0::/\n"), [PathBuf::from("/sys/fs/cgroup/memory.max")]);
+        assert_eq!(
+            limit_files("0::/\n"),
+            [PathBuf::from("/sys/fs/cgroup/memory.max")]
+        );
         assert!(limit_files("").is_empty());
     }
 
     #[test]
     fn the_least_limit_counts() {
         let meminfo = "MemTotal:        8000 kB\nMemFree:         10 kB\n";
-        let least =
-            |limits: &[&str]| three_quarters(meminfo, &limits.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
+        let least = |limits: &[&str]| {
+            three_quarters(
+                meminfo,
+                &limits
+                    .iter()
+                    .map(|&text| text.to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
         assert_eq!(least(&[]), 6000 * 1024);
         assert_eq!(least(&["max\n", "9223372036854771712\n"]), 6000 * 1024);
         assert_eq!(least(&["4000\n", "max\n", "1000\n", "2000\n"]), 750);
         assert_eq!(three_quarters("", &["max\n".to_owned()]), usize::MAX);
         let more_than_32_bits = usize::try_from(3u64 << 40).unwrap_or(usize::MAX);
-        assert_eq!(three_quarters("", &[(4u64 << 40).to_string()]), more_than_32_bits);
+        assert_eq!(
+            three_quarters("", &[(4u64 << 40).to_string()]),
+            more_than_32_bits
+        );
     }
 }

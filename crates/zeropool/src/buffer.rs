@@ -28,17 +28,24 @@ impl Buffer {
     #[inline]
     pub(crate) fn new(mut block: Block, len: usize) -> Self {
         block.expose(len);
-        Self { block: Some(block), len }
+        Self {
+            block: Some(block),
+            len,
+        }
     }
 
     #[inline]
     fn block(&self) -> &Block {
-        self.block.as_ref().expect("a buffer has its block until it is dropped")
+        self.block
+            .as_ref()
+            .expect("a buffer has its block until it is dropped")
     }
 
     #[inline]
     fn block_mut(&mut self) -> &mut Block {
-        self.block.as_mut().expect("a buffer has its block until it is dropped")
+        self.block
+            .as_mut()
+            .expect("a buffer has its block until it is dropped")
     }
 
     /// Bytes in it.
@@ -75,7 +82,11 @@ impl Buffer {
     /// If `len` is more than the [`capacity`](Self::capacity).
     #[inline]
     pub fn resize(&mut self, len: usize) {
-        assert!(len <= self.capacity(), "a buffer of {} bytes cannot hold {len}", self.capacity());
+        assert!(
+            len <= self.capacity(),
+            "a buffer of {} bytes cannot hold {len}",
+            self.capacity()
+        );
         self.block_mut().expose(len);
         self.len = len;
     }
@@ -142,6 +153,9 @@ impl AsMut<[u8]> for Buffer {
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // not the bytes: they are many, and may be secret
-        f.debug_struct("Buffer").field("len", &self.len).field("capacity", &self.capacity()).finish()
+        f.debug_struct("Buffer")
+            .field("len", &self.len)
+            .field("capacity", &self.capacity())
+            .finish()
     }
 }

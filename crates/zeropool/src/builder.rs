@@ -205,7 +205,11 @@ impl Builder {
 
     /// [`Pinning::Require`] or [`Pinning::Off`].
     pub fn pinned(self, pinned: bool) -> Self {
-        self.pinning(if pinned { Pinning::Require } else { Pinning::Off })
+        self.pinning(if pinned {
+            Pinning::Require
+        } else {
+            Pinning::Off
+        })
     }
 
     /// Whether buffers are locked into memory: each by itself, those of less than a page by the page. So below 2 MiB
@@ -271,11 +275,20 @@ impl Builder {
     }
 
     fn rule(&self, class: Class) -> Rule {
-        let own = self.limits.iter().rev().find(|(len, _)| Class::of(*len) == Some(class));
+        let own = self
+            .limits
+            .iter()
+            .rev()
+            .find(|(len, _)| Class::of(*len) == Some(class));
         let limit = own.map_or(self.class_limit, |&(_, limit)| limit);
         let pooled = Class::of(self.min_pooled).is_some_and(|least| class >= least);
-        let cached = pooled && limit == usize::MAX && self.cells > 0 && class.capacity() <= self.cache_max;
-        Rule { pooled, cached, limit }
+        let cached =
+            pooled && limit == usize::MAX && self.cells > 0 && class.capacity() <= self.cache_max;
+        Rule {
+            pooled,
+            cached,
+            limit,
+        }
     }
 }
 
@@ -294,7 +307,13 @@ mod tests {
             node,
             pinning,
             huge_pages: true,
-            rules: Class::all().map(|_| Rule { pooled: false, cached: false, limit: 0 }).collect(),
+            rules: Class::all()
+                .map(|_| Rule {
+                    pooled: false,
+                    cached: false,
+                    limit: 0,
+                })
+                .collect(),
         };
         let class = Class::of(100).unwrap();
         assert!(settings(false, Pinning::Off, None).wish(class).heap);

@@ -63,7 +63,10 @@ impl Mine {
             engine.caches.0.lock().close(&self.owner);
         }
         self.owner.get(class, len).or_else(|| {
-            let block = self.stacks.pop(self.thread, class).or_else(|| engine.caches.steal(class))?;
+            let block = self
+                .stacks
+                .pop(self.thread, class)
+                .or_else(|| engine.caches.steal(class))?;
             self.owner.count(&block, len);
             Some(block)
         })
@@ -71,7 +74,11 @@ impl Mine {
 
     /// `Ok(false)` as for cells.
     fn put(&self, block: Block, keep: bool) -> bool {
-        let left = if keep { self.owner.cells().put(block) } else { Err(block) };
+        let left = if keep {
+            self.owner.cells().put(block)
+        } else {
+            Err(block)
+        };
         left.unwrap_or_else(|block| {
             self.stacks.push(self.thread, block);
             self.owner.cells().alert().is_quiet()
@@ -113,7 +120,12 @@ pub(crate) fn register(engine: &Arc<Engine>) {
         // caches of pools that are gone
         mine.retain(|mine| !mine.owner.cells().alert().is_closed());
         let stacks = Arc::clone(&engine.stacks);
-        mine.push(Mine { owner, thread, stacks, engine: Arc::downgrade(engine) });
+        mine.push(Mine {
+            owner,
+            thread,
+            stacks,
+            engine: Arc::downgrade(engine),
+        });
     });
 }
 
@@ -126,5 +138,7 @@ pub(crate) fn put(pool: u64, block: Block, keep: bool) -> Result<bool, Block> {
 
 /// The engine of a pool that this thread has cells for, unless it is gone.
 pub(crate) fn engine(pool: u64) -> Option<Arc<Engine>> {
-    mine(pool, (), |mine, ()| mine.engine.upgrade()).ok().flatten()
+    mine(pool, (), |mine, ()| mine.engine.upgrade())
+        .ok()
+        .flatten()
 }

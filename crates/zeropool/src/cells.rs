@@ -78,7 +78,9 @@ impl Cells {
 
     /// How many blocks of this class there are.
     fn blocks(&self, class: Class) -> usize {
-        self.lines.get(class.index()).map_or(0, |line| line.0.iter().filter(|cell| cell.is_full()).count())
+        self.lines.get(class.index()).map_or(0, |line| {
+            line.0.iter().filter(|cell| cell.is_full()).count()
+        })
     }
 
     /// A block of the class with this number for `len` bytes, counted.
@@ -131,7 +133,9 @@ impl Cells {
     /// closed.
     #[inline]
     pub(crate) fn put(&self, mut block: Block) -> Result<bool, Block> {
-        let Some(line) = self.lines.get(block.class().index()) else { return Err(block) };
+        let Some(line) = self.lines.get(block.class().index()) else {
+            return Err(block);
+        };
         for cell in line.0.iter().take(self.used) {
             match cell.put(block) {
                 Ok(()) => {
@@ -206,18 +210,29 @@ pub(crate) struct Members {
 
 impl Members {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { plan, all: Vec::new() }
+        Self {
+            plan,
+            all: Vec::new(),
+        }
     }
 
     /// Cells whose thread has ended, with what is in them, or new ones; and their number.
     pub(crate) fn adopt(&mut self, pool: u64) -> (Owner, usize) {
-        let number = self.all.iter().position(|cells| !cells.owned.load(Acquire)).unwrap_or_else(|| {
-            self.all.push(Arc::new(Cells::new(&self.plan)));
-            self.all.len() - 1
-        });
+        let number = self
+            .all
+            .iter()
+            .position(|cells| !cells.owned.load(Acquire))
+            .unwrap_or_else(|| {
+                self.all.push(Arc::new(Cells::new(&self.plan)));
+                self.all.len() - 1
+            });
         let cells = Arc::clone(&self.all[number]);
         cells.owned.store(true, Relaxed);
-        let owner = Owner { pool, cells, _this_thread: PhantomData };
+        let owner = Owner {
+            pool,
+            cells,
+            _this_thread: PhantomData,
+        };
         self.close(&owner);
         (owner, number)
     }
@@ -225,19 +240,36 @@ impl Members {
     /// The owner, which is not inside, has its cells for itself, unless somebody waits or the pool is closed. Who begins
     /// to wait or closes it rings the alert first and opens all gates then.
     pub(crate) fn close(&mut self, owner: &Owner) {
-        if self.all.iter().any(|cells| Arc::ptr_eq(cells, &owner.cells)) {
-            owner.cells.gate.close(self.plan.alone && self.plan.alert.is_quiet());
+        if self
+            .all
+            .iter()
+            .any(|cells| Arc::ptr_eq(cells, &owner.cells))
+        {
+            owner
+                .cells
+                .gate
+                .close(self.plan.alone && self.plan.alert.is_quiet());
         }
     }
 
     /// A block of this class out of any thread's cells, of those first that are open already. None of threads whose gate
     /// does not open because the system refuses the barrier.
     pub(crate) fn steal(&mut self, class: Class) -> Option<Block> {
-        let open = self.all.iter().filter(|cells| Self::is_open(cells)).find_map(|cells| Self::rob(cells, class));
+        let open = self
+            .all
+            .iter()
+            .filter(|cells| Self::is_open(cells))
+            .find_map(|cells| Self::rob(cells, class));
         open.or_else(|| {
             let closed = |cells: &&Arc<Cells>| !Self::is_open(cells) && cells.blocks(class) > 0;
             let mut closed = self.all.iter().filter(closed);
-            closed.find_map(|cells| if Self::open(&[cells]) { Self::rob(cells, class) } else { None })
+            closed.find_map(|cells| {
+                if Self::open(&[cells]) {
+                    Self::rob(cells, class)
+                } else {
+                    None
+                }
+            })
         })
     }
 
@@ -268,7 +300,12 @@ impl Members {
 
     /// From cells that are open.
     fn rob(cells: &Cells, class: Class) -> Option<Block> {
-        let block = cells.lines.get(class.index())?.0.iter().find_map(Slot::take)?;
+        let block = cells
+            .lines
+            .get(class.index())?
+            .0
+            .iter()
+            .find_map(Slot::take)?;
         cells.gate.robbed();
         Some(block)
     }
@@ -280,7 +317,14 @@ impl Members {
 
     /// Hits, and pages that they had in memory already.
     pub(crate) fn counted(&self) -> (u64, u64) {
-        let hits = self.all.iter().map(|cells| cells.gate.found() + cells.hits.load(Relaxed)).sum();
-        (hits, self.all.iter().map(|cells| cells.pages.load(Relaxed)).sum())
+        let hits = self
+            .all
+            .iter()
+            .map(|cells| cells.gate.found() + cells.hits.load(Relaxed))
+            .sum();
+        (
+            hits,
+            self.all.iter().map(|cells| cells.pages.load(Relaxed)).sum(),
+        )
     }
 }

@@ -20,13 +20,18 @@ const QUARTERS_INDEX: usize = PAGE_INDEX + 3;
 
 impl Class {
     /// How many classes there are: up to the largest capacity that a slice may have.
-    pub(crate) const COUNT: usize = QUARTERS_INDEX + 4 * (usize::BITS as usize - 1 - QUARTERS.ilog2() as usize);
+    pub(crate) const COUNT: usize =
+        QUARTERS_INDEX + 4 * (usize::BITS as usize - 1 - QUARTERS.ilog2() as usize);
 
     /// The smallest class that holds `len` bytes, or `None` where no slice is as long.
     #[inline]
     pub(crate) fn of(len: usize) -> Option<Self> {
         let index = Self::index_of(len);
-        if index < Self::COUNT { u8::try_from(index).ok().map(Self) } else { None }
+        if index < Self::COUNT {
+            u8::try_from(index).ok().map(Self)
+        } else {
+            None
+        }
     }
 
     /// Its position in tables that have one cell per class; [`Self::COUNT`] or more where there is no such class.
@@ -43,7 +48,9 @@ impl Class {
 
     /// How many classes have at most this capacity.
     pub(crate) fn up_to(capacity: usize) -> usize {
-        Self::all().take_while(|class| class.capacity() <= capacity).count()
+        Self::all()
+            .take_while(|class| class.capacity() <= capacity)
+            .count()
     }
 
     /// Bytes of a buffer of this class.

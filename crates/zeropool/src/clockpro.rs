@@ -36,9 +36,18 @@ enum Heat {
 
 impl ClockPro {
     /// A request of this class found no free block, and a new one is about to be made.
-    pub(crate) fn admitted(&mut self, class: Class, budget: usize, held: &dyn Fn(Class) -> usize, touched: &[Touched]) {
+    pub(crate) fn admitted(
+        &mut self,
+        class: Class,
+        budget: usize,
+        held: &dyn Fn(Class) -> usize,
+        touched: &[Touched],
+    ) {
         let Some(place) = self.ring.iter_mut().find(|place| place.class == class) else {
-            self.ring.push(Place { class, heat: Heat::Tested });
+            self.ring.push(Place {
+                class,
+                heat: Heat::Tested,
+            });
             return;
         };
         match place.heat {
@@ -46,7 +55,10 @@ impl ClockPro {
             Heat::Cold => place.heat = Heat::Tested,
             Heat::Tested => {
                 place.heat = Heat::Hot;
-                self.cold_target = self.cold_target.saturating_add(class.capacity()).min(budget);
+                self.cold_target = self
+                    .cold_target
+                    .saturating_add(class.capacity())
+                    .min(budget);
                 self.cool(budget, held, touched);
             }
         }
@@ -101,16 +113,23 @@ impl ClockPro {
     /// Cools hot classes until they leave the cold ones their share.
     fn cool(&mut self, budget: usize, held: &dyn Fn(Class) -> usize, touched: &[Touched]) {
         let hot = |ring: &[Place]| -> usize {
-            ring.iter().filter(|place| place.heat == Heat::Hot).map(|place| held(place.class)).sum()
+            ring.iter()
+                .filter(|place| place.heat == Heat::Hot)
+                .map(|place| held(place.class))
+                .sum()
         };
-        while hot(&self.ring) > budget - self.cold_target.min(budget) && self.hot_round(held, touched) {}
+        while hot(&self.ring) > budget - self.cold_target.min(budget)
+            && self.hot_round(held, touched)
+        {}
     }
 
     /// The hot hand goes on to the first hot class that was not used since, and cools it. False if none is hot.
     fn hot_round(&mut self, held: &dyn Fn(Class) -> usize, touched: &[Touched]) -> bool {
         for _ in 0..2 * self.ring.len() {
             self.hot_hand %= self.ring.len().max(1);
-            let Some(place) = self.ring.get_mut(self.hot_hand) else { return false };
+            let Some(place) = self.ring.get_mut(self.hot_hand) else {
+                return false;
+            };
             let class = place.class;
             match place.heat {
                 Heat::Hot if !touched[class.index()].swap(false, Relaxed) => {
@@ -167,12 +186,24 @@ mod tests {
     fn looking_for_nothing_cools_nothing() {
         let touched: Vec<_> = Class::all().map(|_| Touched::new(true)).collect();
         let heats = [Heat::Hot, Heat::Tested, Heat::Cold, Heat::Hot];
-        let ring: Vec<_> = Class::all().zip(heats).map(|(class, heat)| Place { class, heat }).collect();
-        let mut clock = ClockPro { ring: ring.clone(), ..ClockPro::default() };
+        let ring: Vec<_> = Class::all()
+            .zip(heats)
+            .map(|(class, heat)| Place { class, heat })
+            .collect();
+        let mut clock = ClockPro {
+            ring: ring.clone(),
+            ..ClockPro::default()
+        };
         assert_eq!(clock.victim(&Held(None), &touched), None);
-        assert_eq!((&clock.ring, clock.cold_hand, clock.hot_hand), (&ring, 0, 0));
+        assert_eq!(
+            (&clock.ring, clock.cold_hand, clock.hot_hand),
+            (&ring, 0, 0)
+        );
         assert!(touched.iter().all(|touched| touched.load(Relaxed)));
         // a hot one that is free goes in the end
-        assert_eq!(clock.victim(&Held(Some(ring[3].class)), &touched), Some(ring[3].class));
+        assert_eq!(
+            clock.victim(&Held(Some(ring[3].class)), &touched),
+            Some(ring[3].class)
+        );
     }
 }

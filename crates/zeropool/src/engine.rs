@@ -83,14 +83,23 @@ impl Engine {
     /// The class of a request, if it can ever be met.
     #[inline]
     pub(crate) fn class(&self, len: usize) -> Result<Class, GetError> {
-        let too_large = || GetError::TooLarge { len, budget: self.ledger.limit() };
-        Class::of(len).filter(|class| class.index() < self.classes).ok_or_else(too_large)
+        let too_large = || GetError::TooLarge {
+            len,
+            budget: self.ledger.limit(),
+        };
+        Class::of(len)
+            .filter(|class| class.index() < self.classes)
+            .ok_or_else(too_large)
     }
 
     /// By what number threads know the pool that they put blocks of this class to the short way, if they do.
     pub(crate) fn home(&self, class: Class) -> u64 {
         let rule = self.settings.rule(class);
-        if rule.is_plain() && rule.cached && !self.settings.zero_on_return { self.id } else { NOT_NEAR }
+        if rule.is_plain() && rule.cached && !self.settings.zero_on_return {
+            self.id
+        } else {
+            NOT_NEAR
+        }
     }
 
     /// A free block without waiting and without mapping, if nobody waits who was here before.
@@ -172,7 +181,11 @@ impl Engine {
     }
 
     fn spent(&self, len: usize) -> GetError {
-        GetError::Spent { len, held: self.ledger.held(), budget: self.ledger.limit() }
+        GetError::Spent {
+            len,
+            held: self.ledger.held(),
+            budget: self.ledger.limit(),
+        }
     }
 
     /// What there is for this class, if nobody waits. Gives nothing up where that would not be enough.
@@ -181,7 +194,11 @@ impl Engine {
         let line = self.queue.lock();
         let lacks = self.ledger.lacks(class.capacity());
         let possible = line.is_empty() && (lacks == 0 || lacks <= self.free());
-        let grant = if possible { self.claim(class, &mut dropped) } else { None };
+        let grant = if possible {
+            self.claim(class, &mut dropped)
+        } else {
+            None
+        };
         drop(line);
         grant
     }
@@ -190,7 +207,11 @@ impl Engine {
     fn queue_up(self: &Arc<Self>, class: Class) -> Result<Grant, Arc<Waiter<Grant>>> {
         let mut dropped = Vec::new();
         let mut line = self.queue.lock();
-        let grant = if line.is_empty() { self.claim(class, &mut dropped) } else { None };
+        let grant = if line.is_empty() {
+            self.claim(class, &mut dropped)
+        } else {
+            None
+        };
         if let Some(grant) = grant {
             drop(line);
             return Ok(grant);
@@ -220,7 +241,9 @@ impl Engine {
             let (mut dropped, mut granted) = (Vec::new(), Vec::new());
             let mut line = self.queue.lock();
             while let Some(first) = line.front() {
-                let Some(grant) = self.claim(first.class(), &mut dropped) else { break };
+                let Some(grant) = self.claim(first.class(), &mut dropped) else {
+                    break;
+                };
                 granted.extend(line.pop_front().map(|first| (first, grant)));
             }
             self.alert.set_waiting(!line.is_empty());
@@ -250,7 +273,9 @@ impl Engine {
             if let Some(charge) = Charge::reserve(self, class) {
                 return Some(Grant::Room(charge));
             }
-            let mut victim = self.policy.victim(self, self.ledger.lacks(class.capacity()))?;
+            let mut victim = self
+                .policy
+                .victim(self, self.ledger.lacks(class.capacity()))?;
             if victim.class() == class {
                 // it came back just now
                 return Some(Grant::Block(victim));
@@ -265,7 +290,9 @@ impl Engine {
         if self.ledger.held_in(class) == 0 {
             return None;
         }
-        self.stacks.pop(0, class).or_else(|| self.caches.steal(class))
+        self.stacks
+            .pop(0, class)
+            .or_else(|| self.caches.steal(class))
     }
 
     /// Turns a grant into a block, which may need mapping.

@@ -9,7 +9,9 @@ use crate::region::Refusal;
 #[non_exhaustive]
 pub enum GetError {
     /// The budget is spent, or others were there first. Buffers that are dropped make room.
-    #[error("no room for {len} bytes: the pool holds {held} of the {budget} bytes of its budget, or others wait")]
+    #[error(
+        "no room for {len} bytes: the pool holds {held} of the {budget} bytes of its budget, or others wait"
+    )]
     Spent {
         /// What was asked for.
         len: usize,
@@ -19,7 +21,9 @@ pub enum GetError {
         budget: usize,
     },
     /// No waiting would help: with its size class's rounding, the request is larger than the whole budget.
-    #[error("{len} bytes, rounded up to their size class, are more than the pool's whole budget of {budget} bytes")]
+    #[error(
+        "{len} bytes, rounded up to their size class, are more than the pool's whole budget of {budget} bytes"
+    )]
     TooLarge {
         /// What was asked for.
         len: usize,

@@ -95,14 +95,21 @@ impl Policy {
     /// A block of this class is about to be made.
     pub(crate) fn admitted(&self, class: Class, ledger: &Ledger) {
         if let Self::ClockPro(clock, Touches(touched)) = self {
-            clock.lock().admitted(class, ledger.limit(), &|class| ledger.held_in(class), touched);
+            clock.lock().admitted(
+                class,
+                ledger.limit(),
+                &|class| ledger.held_in(class),
+                touched,
+            );
         }
     }
 
     /// A free block to give up, where `lacks` bytes are lacking.
     pub(crate) fn victim(&self, engine: &Engine, lacks: usize) -> Option<Block> {
         // a policy's choice may be taken by another thread meanwhile
-        self.choice(engine, lacks).and_then(|class| engine.coldest(class)).or_else(|| by_size(engine, lacks))
+        self.choice(engine, lacks)
+            .and_then(|class| engine.coldest(class))
+            .or_else(|| by_size(engine, lacks))
     }
 
     fn choice(&self, engine: &Engine, lacks: usize) -> Option<Class> {
@@ -117,6 +124,13 @@ impl Policy {
 /// The smallest free block of at least `lacks` bytes, or the largest.
 fn by_size(engine: &Engine, lacks: usize) -> Option<Block> {
     let enough = Class::of(lacks).map_or(Class::COUNT, Class::index);
-    let larger = Class::all().skip(enough).find_map(|class| engine.coldest(class));
-    larger.or_else(|| Class::all().take(enough).rev().find_map(|class| engine.coldest(class)))
+    let larger = Class::all()
+        .skip(enough)
+        .find_map(|class| engine.coldest(class));
+    larger.or_else(|| {
+        Class::all()
+            .take(enough)
+            .rev()
+            .find_map(|class| engine.coldest(class))
+    })
 }

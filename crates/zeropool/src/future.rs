@@ -34,7 +34,11 @@ impl std::fmt::Debug for Place {
 
 impl Get {
     pub(crate) fn new(pool: BufferPool, len: usize) -> Self {
-        Self { pool, len, place: Place(None) }
+        Self {
+            pool,
+            len,
+            place: Place(None),
+        }
     }
 }
 

@@ -34,7 +34,11 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new() -> Self {
-        Self { turns: AtomicU64::new(0), state: AtomicU32::new(OPEN), patience: AtomicU32::new(PATIENCE) }
+        Self {
+            turns: AtomicU64::new(0),
+            state: AtomicU32::new(OPEN),
+            patience: AtomicU32::new(PATIENCE),
+        }
     }
 
     /// How often the owner came out with something, alone.
@@ -44,7 +48,10 @@ impl Gate {
 
     /// The owner goes in alone, if the gate is closed.
     #[inline]
-    pub(crate) fn alone<R>(&self, inside: impl FnOnce() -> Option<R>) -> Result<Option<R>, NotAlone> {
+    pub(crate) fn alone<R>(
+        &self,
+        inside: impl FnOnce() -> Option<R>,
+    ) -> Result<Option<R>, NotAlone> {
         let turns = self.turns.load(Relaxed);
         self.turns.store(turns + 1, Relaxed);
         barrier::light();
@@ -54,7 +61,8 @@ impl Gate {
             return Err(NotAlone);
         }
         let found = inside();
-        self.turns.store(if found.is_some() { turns + 2 } else { turns }, Release);
+        self.turns
+            .store(if found.is_some() { turns + 2 } else { turns }, Release);
         Ok(found)
     }
 
@@ -84,7 +92,8 @@ impl Gate {
     /// The owner has it for itself from now on, or does not, from now on. Under the lock.
     pub(crate) fn close(&self, closed: bool) {
         self.patience.store(PATIENCE, Relaxed);
-        self.state.store(if closed { CLOSED } else { OPEN }, Release);
+        self.state
+            .store(if closed { CLOSED } else { OPEN }, Release);
     }
 
     /// Whether strangers may exchange. Under the lock.

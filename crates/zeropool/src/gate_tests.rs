@@ -70,7 +70,12 @@ impl Room {
 fn nothing_is_taken_twice_or_lost(tokens: usize, robberies: usize) {
     let _ = barrier::has_heavy();
     let taken = (0..tokens).map(|_| AtomicUsize::new(0)).collect();
-    let room = Room { gate: Gate::new(), lock: Mutex::new(()), cell: AtomicUsize::new(0), taken };
+    let room = Room {
+        gate: Gate::new(),
+        lock: Mutex::new(()),
+        cell: AtomicUsize::new(0),
+        taken,
+    };
     let room = Arc::new(room);
     room.close();
     let stranger = thread::spawn({
@@ -89,7 +94,11 @@ fn owner_and_stranger() {
         println!("SKIPPED: this system has no membarrier");
         return;
     }
-    let (tokens, robberies) = if cfg!(miri) { (30, 10) } else { (500_000, 20_000) };
+    let (tokens, robberies) = if cfg!(miri) {
+        (30, 10)
+    } else {
+        (500_000, 20_000)
+    };
     nothing_is_taken_twice_or_lost(tokens, robberies);
 }
 

@@ -61,7 +61,9 @@ impl Engine {
     /// Past the thread's cache: to a stack, or away.
     #[cold]
     fn put_long(block: Block) {
-        let Some(engine) = block.charge().map(|charge| Arc::clone(charge.engine())) else { return };
+        let Some(engine) = block.charge().map(|charge| Arc::clone(charge.engine())) else {
+            return;
+        };
         engine.shelve(block);
         if !engine.alert.is_quiet() {
             engine.settle();
@@ -119,7 +121,9 @@ impl Engine {
         if self.ledger.held_in(class) == 0 {
             return None;
         }
-        self.stacks.pop_coldest(class).or_else(|| self.caches.steal(class))
+        self.stacks
+            .pop_coldest(class)
+            .or_else(|| self.caches.steal(class))
     }
 
     pub(crate) fn free_in(&self, class: Class) -> usize {
@@ -131,7 +135,9 @@ impl Engine {
 
     /// Bytes of all free blocks.
     pub(crate) fn free(&self) -> usize {
-        Class::all().map(|class| self.free_in(class) * class.capacity()).sum()
+        Class::all()
+            .map(|class| self.free_in(class) * class.capacity())
+            .sum()
     }
 
     /// Gives free blocks back to the system until at most `keep` bytes are left of them; how many bytes went.
@@ -142,7 +148,9 @@ impl Engine {
         } else {
             let mut free = self.free();
             while let Some(over) = free.checked_sub(keep).filter(|&over| over > 0) {
-                let Some(block) = self.policy.victim(self, over) else { break };
+                let Some(block) = self.policy.victim(self, over) else {
+                    break;
+                };
                 free = free.saturating_sub(block.capacity());
                 bytes += block.capacity();
             }
@@ -169,10 +177,18 @@ mod ends {
         let pool = BufferPool::builder().budget(1 << 20).build().unwrap();
         let engine = Arc::downgrade(pool.engine());
         let buffers = [4096, 100, 100].map(|len| pool.get(len));
-        let mut threads: Vec<_> = buffers.map(|buffer| thread::spawn(move || drop(buffer))).into();
+        let mut threads: Vec<_> = buffers
+            .map(|buffer| thread::spawn(move || drop(buffer)))
+            .into();
         threads.push(thread::spawn(move || drop(pool)));
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(Weak::strong_count(&engine), 0, "a block was kept, and it keeps its pool");
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        assert_eq!(
+            Weak::strong_count(&engine),
+            0,
+            "a block was kept, and it keeps its pool"
+        );
     }
 
     #[test]

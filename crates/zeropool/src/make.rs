@@ -38,7 +38,9 @@ impl Engine {
             Ok(slab) => slab,
             Err(refusal) => return Err((refusal, charge)),
         };
-        let block = slab.carve(charge).unwrap_or_else(|_| unreachable!("a new slab has room for one"));
+        let block = slab
+            .carve(charge)
+            .unwrap_or_else(|_| unreachable!("a new slab has room for one"));
         Ok((block, slab))
     }
 }

@@ -20,7 +20,10 @@ struct Near {
     cells: *const Cells,
 }
 
-const NOBODY: Near = Near { pool: u64::MAX, cells: ptr::null() };
+const NOBODY: Near = Near {
+    pool: u64::MAX,
+    cells: ptr::null(),
+};
 /// The pool of blocks that are not put the short way. No pool has this number, nor [`NOBODY`]'s.
 pub(crate) const NOT_NEAR: u64 = u64::MAX - 1;
 
@@ -42,7 +45,12 @@ thread_local! {
 /// From now on [`get`] and [`put`] find this owner's cells, until those of another pool take the place.
 pub(crate) fn come(owner: &Owner) {
     let pool = owner.pool();
-    let _ = NEAR.try_with(|near| near[way(pool)].set(Near { pool, cells: ptr::from_ref(owner.cells()) }));
+    let _ = NEAR.try_with(|near| {
+        near[way(pool)].set(Near {
+            pool,
+            cells: ptr::from_ref(owner.cells()),
+        })
+    });
 }
 
 /// An owner ends.
@@ -63,7 +71,9 @@ pub(crate) fn go(owner: &Owner) {
 /// `with` lets go of no owner.
 #[inline]
 unsafe fn near<W, R>(pool: u64, what: W, with: impl FnOnce(&Cells, W) -> R) -> Result<R, W> {
-    let Ok(near) = NEAR.try_with(|near| near[way(pool)].get()) else { return Err(what) };
+    let Ok(near) = NEAR.try_with(|near| near[way(pool)].get()) else {
+        return Err(what);
+    };
     if near.pool != pool {
         return Err(what);
     }

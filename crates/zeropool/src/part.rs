@@ -64,7 +64,8 @@ impl Buffer {
         let len = self.len();
         let buffer = Arc::new(self);
         let cut = |offset: usize| Part {
-            base: NonNull::new(start.wrapping_add(offset)).expect("bytes of a buffer are not at zero"),
+            base: NonNull::new(start.wrapping_add(offset))
+                .expect("bytes of a buffer are not at zero"),
             len: piece.min(len - offset),
             offset,
             buffer: Arc::clone(&buffer),
@@ -100,7 +101,8 @@ impl Part {
         }
         let last = parts.pop().expect("there is a first one");
         drop(parts);
-        Arc::try_unwrap(last.buffer).map_err(|_| unreachable!("all parts are gone but for this one"))
+        Arc::try_unwrap(last.buffer)
+            .map_err(|_| unreachable!("all parts are gone but for this one"))
     }
 }
 
@@ -125,7 +127,10 @@ impl DerefMut for Part {
 
 impl fmt::Debug for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part").field("offset", &self.offset).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Part")
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
@@ -166,14 +171,22 @@ mod tests {
     #[test]
     fn parts_are_the_buffer() {
         let pool = BufferPool::new();
-        for (len, piece, count) in [(0, 5, 1), (5, 5, 1), (11, 4, 3), (12, 4, 3), (1, usize::MAX, 1)] {
+        for (len, piece, count) in [
+            (0, 5, 1),
+            (5, 5, 1),
+            (11, 4, 3),
+            (12, 4, 3),
+            (1, usize::MAX, 1),
+        ] {
             let mut parts = pool.get(len).split(piece);
             assert_eq!(parts.len(), count);
             for (part, byte) in parts.iter_mut().zip(1..) {
                 part.fill(byte);
             }
             let buffer = Part::join(parts).unwrap();
-            let expected: Vec<u8> = (0..len).map(|i| u8::try_from(i / piece + 1).unwrap()).collect();
+            let expected: Vec<u8> = (0..len)
+                .map(|i| u8::try_from(i / piece + 1).unwrap())
+                .collect();
             assert_eq!(*buffer, *expected);
         }
     }

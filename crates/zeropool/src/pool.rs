@@ -55,7 +55,9 @@ impl BufferPool {
     /// A pool with this machine's defaults; see [`Builder`].
     #[must_use]
     pub fn new() -> Self {
-        Self::builder().build().expect("the defaults fit every machine")
+        Self::builder()
+            .build()
+            .expect("the defaults fit every machine")
     }
 
     /// A pool with other settings.
@@ -63,13 +65,20 @@ impl BufferPool {
         Builder::default()
     }
 
-    pub(crate) fn with(settings: Settings, watch: Option<(f32, Duration)>) -> Result<Self, BuildError> {
+    pub(crate) fn with(
+        settings: Settings,
+        watch: Option<(f32, Duration)>,
+    ) -> Result<Self, BuildError> {
         let id = NEXT.fetch_add(1, Relaxed);
         let engine = Engine::new(id, settings);
         let weak = Arc::downgrade(&engine);
         let watch = watch.map(|(threshold, interval)| Watch::start(weak, threshold, interval));
         let watch = watch.transpose().map_err(BuildError::Watch)?;
-        Ok(Self(Arc::new(Handle { id, engine, _watch: watch })))
+        Ok(Self(Arc::new(Handle {
+            id,
+            engine,
+            _watch: watch,
+        })))
     }
 
     #[inline]
@@ -210,12 +219,16 @@ impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ledger = &self.engine().ledger;
         let mut pool = f.debug_struct("BufferPool");
-        pool.field("budget", &ledger.limit()).field("resident", &ledger.held()).finish_non_exhaustive()
+        pool.field("budget", &ledger.limit())
+            .field("resident", &ledger.held())
+            .finish_non_exhaustive()
     }
 }
 
 #[cold]
 fn refuse(error: &GetError) -> ! {
-    let why = std::error::Error::source(error).map(|why| format!(": {why}")).unwrap_or_default();
+    let why = std::error::Error::source(error)
+        .map(|why| format!(": {why}"))
+        .unwrap_or_default();
     panic!("{error}{why}")
 }

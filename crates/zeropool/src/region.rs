@@ -82,7 +82,12 @@ impl Region {
         // SAFETY: the layout's size is at least one.
         let base = unsafe { std::alloc::alloc_zeroed(layout) };
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, mapped: false, pinned: false })
+        Ok(Self {
+            base,
+            len,
+            mapped: false,
+            pinned: false,
+        })
     }
 
     /// `len` bytes at a multiple of [`HUGE`], or at any page if they are fewer: the kernel then joins them with others.
@@ -91,10 +96,13 @@ impl Region {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
         // whole pages of this kernel, so that what is cut off below is whole pages too
         let page = rustix::param::page_size().max(PAGE);
-        let len =
-            len.checked_next_multiple_of(page).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
+        let len = len
+            .checked_next_multiple_of(page)
+            .ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let align = if len < HUGE { page } else { HUGE };
-        let room = len.checked_add(align - page).ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
+        let room = len
+            .checked_add(align - page)
+            .ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is asked for, so no existing mapping is touched.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), room, access, MapFlags::PRIVATE) };
@@ -112,7 +120,12 @@ impl Region {
             let _ = unsafe { munmap(base.wrapping_add(len).cast(), tail) };
         }
         let base = NonNull::new(base).expect("a mapping is not at zero");
-        let mut region = Self { base, len, mapped: true, pinned: false };
+        let mut region = Self {
+            base,
+            len,
+            mapped: true,
+            pinned: false,
+        };
         region.advise(wish);
         if wish.pin {
             // SAFETY: the region is ours; locking brings pages in and changes no byte.
@@ -148,7 +161,9 @@ impl Region {
     #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
     fn bind(&self, node: u32) -> io::Result<()> {
         let mut mask = [0u64; 16];
-        let word = mask.get_mut(node as usize / 64).ok_or(io::ErrorKind::InvalidInput)?;
+        let word = mask
+            .get_mut(node as usize / 64)
+            .ok_or(io::ErrorKind::InvalidInput)?;
         *word |= 1 << (node % 64);
         let bits = mask.len() * 64 + 1;
         // SAFETY: the region is ours and untouched; the mask outlives the call and has as many bits as are named (the
@@ -164,7 +179,11 @@ impl Region {
                 0u32,
             )
         };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 
     /// Bytes that are locked into memory.
@@ -184,7 +203,10 @@ impl Region {
             // SAFETY: the range lies in the region and is whole pages of this kernel, so that nothing is rounded up to
             // a neighbour's bytes, and the caller owns it: `Desc::drop`, the only one, has exclusive use of its spot.
             // Private anonymous pages come back as zeros, so they stay initialised.
-            return unsafe { rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxDontNeed) }.is_ok();
+            return unsafe {
+                rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxDontNeed)
+            }
+            .is_ok();
         }
         let _ = (from, len);
         false
@@ -218,9 +240,15 @@ mod tests {
 
     #[test]
     fn the_heap_does_not_pretend_to_be_locked() {
-        let wish = Wish { heap: true, pin: true, ..Wish::default() };
+        let wish = Wish {
+            heap: true,
+            pin: true,
+            ..Wish::default()
+        };
         let refused = Region::new(PAGE, &wish);
-        assert!(matches!(refused, Err(Refusal::Pin(why)) if why.kind() == io::ErrorKind::Unsupported));
+        assert!(
+            matches!(refused, Err(Refusal::Pin(why)) if why.kind() == io::ErrorKind::Unsupported)
+        );
     }
 
     #[test]

@@ -32,7 +32,10 @@ pub struct Shared {
 impl Shared {
     pub(crate) fn new(buffer: Buffer) -> Self {
         let range = 0..buffer.len();
-        Self { buffer: Arc::new(buffer), range }
+        Self {
+            buffer: Arc::new(buffer),
+            range,
+        }
     }
 
     /// A part of it, without copying.
@@ -56,7 +59,10 @@ impl Shared {
         };
         assert!(start <= end && end <= len, "{start}..{end} of {len} bytes");
         let from = self.range.start;
-        Self { buffer: Arc::clone(&self.buffer), range: from + start..from + end }
+        Self {
+            buffer: Arc::clone(&self.buffer),
+            range: from + start..from + end,
+        }
     }
 
     /// The buffer, to write into it again, if nobody else shares it.
@@ -115,6 +121,9 @@ impl From<Buffer> for Bytes {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("range", &self.range).field("buffer", &self.buffer).finish()
+        f.debug_struct("Shared")
+            .field("range", &self.range)
+            .field("buffer", &self.buffer)
+            .finish()
     }
 }

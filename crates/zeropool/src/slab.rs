@@ -39,7 +39,11 @@ struct Spots {
 
 impl Slab {
     /// Maps room for as many blocks as fill it well, or for one where they are large.
-    pub(crate) fn new(class: Class, wish: &Wish, totals: &Arc<Totals>) -> Result<Arc<Self>, Refusal> {
+    pub(crate) fn new(
+        class: Class,
+        wish: &Wish,
+        totals: &Arc<Totals>,
+    ) -> Result<Arc<Self>, Refusal> {
         let block = class.capacity();
         let len = match block {
             _ if wish.heap || block >= HUGE => block,
@@ -49,10 +53,19 @@ impl Slab {
             _ => (8 * block).next_multiple_of(HUGE),
         };
         let region = Region::new(len, wish)?;
-        let spots = Spots { fresh: 0, count: len / block, free: Vec::new() };
+        let spots = Spots {
+            fresh: 0,
+            count: len / block,
+            free: Vec::new(),
+        };
         totals.mapped.fetch_add(region.len, Relaxed);
         totals.pinned.fetch_add(region.locked(), Relaxed);
-        Ok(Arc::new(Self { region, class, spots: Mutex::new(spots), totals: Arc::clone(totals) }))
+        Ok(Arc::new(Self {
+            region,
+            class,
+            spots: Mutex::new(spots),
+            totals: Arc::clone(totals),
+        }))
     }
 
     /// Whether it has room for more than one block, and so is worth looking at again.
@@ -75,8 +88,21 @@ impl Slab {
         let capacity = self.class.capacity();
         // SAFETY: `spot < count` and `count * capacity <= region.len`, so the start lies in the region.
         let base = unsafe { self.region.base.add(spot * capacity) };
-        let (class, slab, home) = (self.class, Arc::clone(self), charge.engine().home(self.class));
-        Ok(Block(Box::new(Desc { base, capacity, class, dirty, home, spot, slab, charge: Some(charge) })))
+        let (class, slab, home) = (
+            self.class,
+            Arc::clone(self),
+            charge.engine().home(self.class),
+        );
+        Ok(Block(Box::new(Desc {
+            base,
+            capacity,
+            class,
+            dirty,
+            home,
+            spot,
+            slab,
+            charge: Some(charge),
+        })))
     }
 }
 
@@ -115,7 +141,12 @@ impl std::panic::RefUnwindSafe for Desc {}
 impl Drop for Desc {
     fn drop(&mut self) {
         // in a region that stays, whole pages go back to the system now
-        if self.slab.is_shared() && self.slab.region.forget_pages(self.spot * self.capacity, self.capacity) {
+        if self.slab.is_shared()
+            && self
+                .slab
+                .region
+                .forget_pages(self.spot * self.capacity, self.capacity)
+        {
             self.dirty = 0;
         }
         self.slab.spots.lock().free.push((self.spot, self.dirty));

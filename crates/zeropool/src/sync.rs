@@ -51,7 +51,9 @@ mod imp {
 #[cfg(shuttle)]
 mod imp {
     pub(crate) use shuttle::sync::MutexGuard;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use shuttle::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    };
     pub(crate) use shuttle::thread_local;
 
     #[derive(Default)]
@@ -100,7 +102,10 @@ mod imp {
                 drop(guard);
                 panic!("models use no deadlines");
             }
-            (self.0.wait(guard).expect("nobody panics under a lock"), false)
+            (
+                self.0.wait(guard).expect("nobody panics under a lock"),
+                false,
+            )
         }
     }
 }

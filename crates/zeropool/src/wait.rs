@@ -24,7 +24,11 @@ enum State<G> {
 
 impl<G> Waiter<G> {
     pub(crate) fn new(class: Class) -> Arc<Self> {
-        Arc::new(Self { class, state: Mutex::new(State::Waiting(None)), ready: Condvar::default() })
+        Arc::new(Self {
+            class,
+            state: Mutex::new(State::Waiting(None)),
+            ready: Condvar::default(),
+        })
     }
 
     pub(crate) fn class(&self) -> Class {
@@ -35,7 +39,9 @@ impl<G> Waiter<G> {
     /// Gives the grant back if nobody waits any more.
     pub(crate) fn deliver(&self, grant: G) -> Result<Option<Waker>, G> {
         let mut state = self.state.lock();
-        let State::Waiting(waker) = &mut *state else { return Err(grant) };
+        let State::Waiting(waker) = &mut *state else {
+            return Err(grant);
+        };
         let waker = waker.take();
         *state = State::Granted(grant);
         drop(state);

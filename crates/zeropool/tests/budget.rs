@@ -44,7 +44,17 @@ fn the_budget_is_exact() {
     let pool = pool(10);
     let held: Vec<_> = (0..10).map(|_| pool.try_get(PAGE).unwrap()).collect();
     let error = pool.try_get(1).unwrap_err();
-    assert!(matches!(error, GetError::Spent { held: 40_960, budget: 40_960, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            GetError::Spent {
+                held: 40_960,
+                budget: 40_960,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     drop(held);
     assert_eq!(pool.stats().free, 10 * PAGE);
 }
@@ -56,7 +66,10 @@ fn free_buffers_of_other_sizes_go_before_anybody_waits() {
     assert_eq!(pool.stats().free, 6 * PAGE);
     let large = pool.try_get(8 * PAGE).unwrap();
     let stats = pool.stats();
-    assert_eq!((stats.resident, stats.evicted, stats.waits), (8 * PAGE, 3, 0));
+    assert_eq!(
+        (stats.resident, stats.evicted, stats.waits),
+        (8 * PAGE, 3, 0)
+    );
     drop(large);
 }
 
@@ -65,7 +78,10 @@ fn a_request_that_fails_gives_nothing_up() {
     let pool = pool(8);
     let held = pool.get(4 * PAGE);
     drop((pool.get(PAGE), pool.get(2 * PAGE)));
-    assert!(matches!(pool.try_get(5 * PAGE), Err(GetError::Spent { .. })));
+    assert!(matches!(
+        pool.try_get(5 * PAGE),
+        Err(GetError::Spent { .. })
+    ));
     let stats = pool.stats();
     assert_eq!((stats.free, stats.evicted), (3 * PAGE, 0));
     // with all of it there is room for four, and without waiting
@@ -78,7 +94,9 @@ fn a_timeout_gives_up_and_leaves_no_trace() {
     let pool = pool(1);
     let held = pool.get(PAGE);
     let began = Instant::now();
-    let error = pool.get_timeout(PAGE, Duration::from_millis(20)).unwrap_err();
+    let error = pool
+        .get_timeout(PAGE, Duration::from_millis(20))
+        .unwrap_err();
     assert!(matches!(error, GetError::TimedOut { len: PAGE }), "{error}");
     assert!(began.elapsed() >= Duration::from_millis(20));
     drop(held);
@@ -105,7 +123,9 @@ fn threads_are_served_in_their_order() {
         })
         .collect();
     drop(held);
-    waiting.into_iter().for_each(|thread| thread.join().unwrap());
+    waiting
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
@@ -131,7 +151,12 @@ fn futures_and_threads_wait_in_one_queue() {
     let held = pool.get(2 * PAGE);
     let (first_woken, first_waker) = Woken::new();
     let mut first = pin!(pool.get_async(2 * PAGE));
-    assert!(first.as_mut().poll(&mut Context::from_waker(&first_waker)).is_pending());
+    assert!(
+        first
+            .as_mut()
+            .poll(&mut Context::from_waker(&first_waker))
+            .is_pending()
+    );
     let thread = thread::spawn({
         let pool = pool.clone();
         move || pool.get(2 * PAGE).len()
@@ -139,12 +164,20 @@ fn futures_and_threads_wait_in_one_queue() {
     queued(&pool, 2);
     let (last_woken, last_waker) = Woken::new();
     let mut last = pin!(pool.get_async(PAGE));
-    assert!(last.as_mut().poll(&mut Context::from_waker(&last_waker)).is_pending());
+    assert!(
+        last.as_mut()
+            .poll(&mut Context::from_waker(&last_waker))
+            .is_pending()
+    );
 
     drop(held);
-    assert_eq!((first_woken.0.load(SeqCst), last_woken.0.load(SeqCst)), (1, 0));
+    assert_eq!(
+        (first_woken.0.load(SeqCst), last_woken.0.load(SeqCst)),
+        (1, 0)
+    );
     assert!(!thread.is_finished());
-    let Poll::Ready(Ok(buffer)) = first.as_mut().poll(&mut Context::from_waker(&first_waker)) else {
+    let Poll::Ready(Ok(buffer)) = first.as_mut().poll(&mut Context::from_waker(&first_waker))
+    else {
         panic!("its turn had come");
     };
     drop(buffer);
@@ -167,7 +200,9 @@ fn a_dropped_future_passes_its_turn_on() {
     let mut small = Box::pin(pool.get_async(PAGE));
     assert!(small.as_mut().poll(&mut context).is_pending());
     drop(large);
-    let Poll::Ready(Ok(buffer)) = small.as_mut().poll(&mut context) else { panic!("it is first now, and fits") };
+    let Poll::Ready(Ok(buffer)) = small.as_mut().poll(&mut context) else {
+        panic!("it is first now, and fits")
+    };
 
     // one that was granted its buffer, and never looks
     let mut granted = Box::pin(pool.get_async(PAGE));
@@ -176,7 +211,10 @@ fn a_dropped_future_passes_its_turn_on() {
     assert!(next.as_mut().poll(&mut context).is_pending());
     drop(buffer);
     drop(granted);
-    assert!(matches!(next.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+    assert!(matches!(
+        next.as_mut().poll(&mut context),
+        Poll::Ready(Ok(_))
+    ));
     drop((next, held));
     assert_eq!(pool.stats().in_use, 0);
 }
@@ -187,10 +225,15 @@ fn a_future_that_is_never_polled_or_can_never_be_met() {
     drop(pool.get_async(PAGE));
     let (_, waker) = Woken::new();
     let mut never = pin!(pool.get_async(3 * PAGE));
-    let Poll::Ready(Err(error)) = never.as_mut().poll(&mut Context::from_waker(&waker)) else { panic!("too large") };
+    let Poll::Ready(Err(error)) = never.as_mut().poll(&mut Context::from_waker(&waker)) else {
+        panic!("too large")
+    };
     assert!(matches!(error, GetError::TooLarge { .. }));
     let mut now = pin!(pool.get_async(2 * PAGE));
-    assert!(matches!(now.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(_))));
+    assert!(matches!(
+        now.as_mut().poll(&mut Context::from_waker(&waker)),
+        Poll::Ready(Ok(_))
+    ));
 }
 
 #[test]
@@ -199,11 +242,24 @@ fn a_future_that_moves_to_another_task_wakes_that_one() {
     let held = pool.get(PAGE);
     let ((old, old_waker), (new, new_waker)) = (Woken::new(), Woken::new());
     let mut moved = pin!(pool.get_async(PAGE));
-    assert!(moved.as_mut().poll(&mut Context::from_waker(&old_waker)).is_pending());
-    assert!(moved.as_mut().poll(&mut Context::from_waker(&new_waker)).is_pending());
+    assert!(
+        moved
+            .as_mut()
+            .poll(&mut Context::from_waker(&old_waker))
+            .is_pending()
+    );
+    assert!(
+        moved
+            .as_mut()
+            .poll(&mut Context::from_waker(&new_waker))
+            .is_pending()
+    );
     drop(held);
     assert_eq!((old.0.load(SeqCst), new.0.load(SeqCst)), (0, 1));
-    assert!(matches!(moved.as_mut().poll(&mut Context::from_waker(&new_waker)), Poll::Ready(Ok(_))));
+    assert!(matches!(
+        moved.as_mut().poll(&mut Context::from_waker(&new_waker)),
+        Poll::Ready(Ok(_))
+    ));
 }
 
 #[test]
@@ -220,13 +276,29 @@ fn a_waker_that_panics_strands_nobody() {
     let held = pool.get(2 * PAGE);
     let (bad, (woken, good)) = (Waker::from(Arc::new(Panics)), Woken::new());
     let mut first = pin!(pool.get_async(PAGE));
-    assert!(first.as_mut().poll(&mut Context::from_waker(&bad)).is_pending());
+    assert!(
+        first
+            .as_mut()
+            .poll(&mut Context::from_waker(&bad))
+            .is_pending()
+    );
     let mut second = pin!(pool.get_async(PAGE));
-    assert!(second.as_mut().poll(&mut Context::from_waker(&good)).is_pending());
+    assert!(
+        second
+            .as_mut()
+            .poll(&mut Context::from_waker(&good))
+            .is_pending()
+    );
     drop(held);
     assert_eq!(woken.0.load(SeqCst), 1);
-    assert!(matches!(second.as_mut().poll(&mut Context::from_waker(&good)), Poll::Ready(Ok(_))));
-    assert!(matches!(first.as_mut().poll(&mut Context::from_waker(&good)), Poll::Ready(Ok(_))));
+    assert!(matches!(
+        second.as_mut().poll(&mut Context::from_waker(&good)),
+        Poll::Ready(Ok(_))
+    ));
+    assert!(matches!(
+        first.as_mut().poll(&mut Context::from_waker(&good)),
+        Poll::Ready(Ok(_))
+    ));
 }
 
 #[test]
@@ -234,7 +306,10 @@ fn what_an_idle_thread_keeps_goes_before_anybody_waits() {
     let pool = pool(1);
     // returned into the cache of a thread that then does nothing
     let (sender, receiver) = std::sync::mpsc::channel::<zeropool::Buffer>();
-    let (done, idle) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel::<()>());
+    let (done, idle) = (
+        std::sync::mpsc::channel::<()>(),
+        std::sync::mpsc::channel::<()>(),
+    );
     let other = thread::spawn(move || {
         for buffer in receiver {
             drop(buffer);

@@ -17,7 +17,21 @@ fn pool(budget: usize) -> BufferPool {
 #[test]
 fn lengths_capacities_and_alignment() {
     let pool = pool(64 << 20);
-    for len in [0, 1, 255, 256, 257, 4095, 4096, 4097, 12_289, 65_536, 100_000, LARGE / 3, LARGE] {
+    for len in [
+        0,
+        1,
+        255,
+        256,
+        257,
+        4095,
+        4096,
+        4097,
+        12_289,
+        65_536,
+        100_000,
+        LARGE / 3,
+        LARGE,
+    ] {
         let mut buffer = pool.get(len);
         assert_eq!((buffer.len(), buffer.is_empty()), (len, len == 0));
         assert!(buffer.capacity() >= len);
@@ -123,10 +137,20 @@ fn requests_that_can_never_be_met_do_not_wait() {
     let pool = pool(1 << 20);
     for len in [(1 << 20) + 1, isize::MAX as usize, usize::MAX] {
         assert!(matches!(pool.try_get(len), Err(GetError::TooLarge { .. })));
-        assert!(matches!(pool.get_timeout(len, Duration::MAX), Err(GetError::TooLarge { .. })));
+        assert!(matches!(
+            pool.get_timeout(len, Duration::MAX),
+            Err(GetError::TooLarge { .. })
+        ));
         let pool = pool.clone();
-        let message = thread::spawn(move || pool.get(len).len()).join().unwrap_err();
-        assert!(message.downcast_ref::<String>().unwrap().contains("whole budget of 1048576 bytes"));
+        let message = thread::spawn(move || pool.get(len).len())
+            .join()
+            .unwrap_err();
+        assert!(
+            message
+                .downcast_ref::<String>()
+                .unwrap()
+                .contains("whole budget of 1048576 bytes")
+        );
     }
 }
 
@@ -154,7 +178,11 @@ fn pools_do_not_mix() {
 
 #[test]
 fn a_pool_is_described_in_a_line() {
-    let pool = BufferPool::builder().budget(1 << 20).thread_cache(0).build().unwrap();
+    let pool = BufferPool::builder()
+        .budget(1 << 20)
+        .thread_cache(0)
+        .build()
+        .unwrap();
     let held: Vec<_> = (1..=6).map(|i| pool.get(i * 4096)).collect();
     let bytes = held.iter().map(|buffer| buffer.capacity()).sum::<usize>();
     drop(held);
@@ -165,7 +193,11 @@ fn a_pool_is_described_in_a_line() {
 
 #[test]
 fn small_buffers_may_come_from_the_heap() {
-    let pool = BufferPool::builder().budget(1 << 20).min_pooled(2000).build().unwrap();
+    let pool = BufferPool::builder()
+        .budget(1 << 20)
+        .min_pooled(2000)
+        .build()
+        .unwrap();
     drop(pool.get(100));
     let stats = pool.stats();
     assert_eq!((stats.resident, stats.free, stats.mapped), (0, 0, 0));
@@ -177,7 +209,11 @@ fn small_buffers_may_come_from_the_heap() {
 
 #[test]
 fn secrets_are_wiped_when_they_return() {
-    let pool = BufferPool::builder().budget(8 << 20).zero_on_return(true).build().unwrap();
+    let pool = BufferPool::builder()
+        .budget(8 << 20)
+        .zero_on_return(true)
+        .build()
+        .unwrap();
     for len in [64, 10_000, LARGE] {
         let mut secret = pool.get(len);
         secret.fill(0x5a);

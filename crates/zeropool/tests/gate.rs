@@ -93,8 +93,16 @@ impl Room {
     /// Whoever takes a block sees what was written into it.
     fn took(&self, block: usize) {
         if block != 0 {
-            assert_eq!(self.blocks[block - 1].load(Relaxed), block, "what was written before is not seen");
-            assert_eq!(self.taken[block - 1].fetch_add(1, Relaxed), 0, "taken twice");
+            assert_eq!(
+                self.blocks[block - 1].load(Relaxed),
+                block,
+                "what was written before is not seen"
+            );
+            assert_eq!(
+                self.taken[block - 1].fetch_add(1, Relaxed),
+                0,
+                "taken twice"
+            );
         }
     }
 
@@ -106,7 +114,11 @@ impl Room {
 
     /// As `Slot::take`, by anybody.
     fn take(&self) -> usize {
-        if self.cell.load(SeqCst) == 0 { 0 } else { self.cell.swap(0, SeqCst) }
+        if self.cell.load(SeqCst) == 0 {
+            0
+        } else {
+            self.cell.swap(0, SeqCst)
+        }
     }
 
     /// As `Cells::get`, by the owner. In the end it may close the gate.
@@ -159,7 +171,10 @@ fn taken_once(sides: (bool, bool)) {
             room.get(block == 1);
         }
         stranger.join().unwrap();
-        assert!(room.taken.iter().all(|taken| taken.load(Relaxed) == 1), "a block is lost");
+        assert!(
+            room.taken.iter().all(|taken| taken.load(Relaxed) == 1),
+            "a block is lost"
+        );
     });
 }
 
@@ -179,7 +194,10 @@ fn nobody_misses_a_put(sides: (bool, bool)) {
         room.put(1);
         barrier::light();
         let quiet = room.gate.is_closed() || room.alert.load(SeqCst) == 0;
-        assert!(waits.join().unwrap() == 1 || !quiet, "it waits for a block that lies there");
+        assert!(
+            waits.join().unwrap() == 1 || !quiet,
+            "it waits for a block that lies there"
+        );
     });
 }
 

@@ -36,7 +36,9 @@ fn nobody_sleeps_through_a_return() {
                 })
             })
             .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         assert_eq!(pool.stats().in_use, 0);
     });
 }
@@ -78,7 +80,12 @@ fn futures_that_are_dropped_pass_their_turn_on() {
         let held = pool.get(4096);
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut given_up = Box::pin(pool.get_async(4096));
-        assert!(given_up.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            given_up
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         let blocked = thread::spawn({
             let pool = pool.clone();
             move || pool.get(3000).len()
@@ -114,8 +121,14 @@ fn what_others_take_is_not_taken_twice() {
         });
         for canary in 0..4 {
             let mut pair = [pool.get(4096), pool.get(4096)];
-            pair.iter_mut().zip([canary, canary + 100]).for_each(|(buffer, canary)| buffer[0] = canary);
-            assert!(pair.iter().zip([canary, canary + 100]).all(|(buffer, canary)| buffer[0] == canary));
+            pair.iter_mut()
+                .zip([canary, canary + 100])
+                .for_each(|(buffer, canary)| buffer[0] = canary);
+            assert!(
+                pair.iter()
+                    .zip([canary, canary + 100])
+                    .all(|(buffer, canary)| buffer[0] == canary)
+            );
         }
         stranger.join().unwrap();
         assert_eq!(pool.stats().in_use, 0);

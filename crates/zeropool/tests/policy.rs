@@ -10,7 +10,11 @@ const B: usize = 5 * PAGE;
 const C: usize = 6 * PAGE;
 
 fn pool(policy: EvictionPolicy, pages: usize) -> BufferPool {
-    BufferPool::builder().budget(pages * PAGE).eviction(policy).build().unwrap()
+    BufferPool::builder()
+        .budget(pages * PAGE)
+        .eviction(policy)
+        .build()
+        .unwrap()
 }
 
 fn is_hit(pool: &BufferPool, len: usize) -> bool {
@@ -21,7 +25,12 @@ fn is_hit(pool: &BufferPool, len: usize) -> bool {
 
 #[test]
 fn limits_are_exact_and_drop_what_lay_longest() {
-    let pool = BufferPool::builder().budget(1 << 20).class_limit(2).class_limit_for(B, 0).build().unwrap();
+    let pool = BufferPool::builder()
+        .budget(1 << 20)
+        .class_limit(2)
+        .class_limit_for(B, 0)
+        .build()
+        .unwrap();
     let (a, b, c) = (pool.get(A), pool.get(A), pool.get(A));
     let kept = [b.as_ptr(), c.as_ptr()];
     drop(a);
@@ -30,7 +39,11 @@ fn limits_are_exact_and_drop_what_lay_longest() {
     let stats = pool.stats();
     assert_eq!((stats.free, stats.evicted), (2 * A, 1));
     let (first, second) = (pool.get(A), pool.get(A));
-    assert_eq!([second.as_ptr(), first.as_ptr()], kept, "last in, first out");
+    assert_eq!(
+        [second.as_ptr(), first.as_ptr()],
+        kept,
+        "last in, first out"
+    );
     drop(pool.get(B));
     assert_eq!(pool.stats().free, 0, "nothing of this class is kept");
 }
@@ -58,7 +71,10 @@ fn clock_pro_keeps_what_is_used_again() {
         }
         hits
     };
-    let (lifo, clock) = (survived(EvictionPolicy::Lifo), survived(EvictionPolicy::ClockPro));
+    let (lifo, clock) = (
+        survived(EvictionPolicy::Lifo),
+        survived(EvictionPolicy::ClockPro),
+    );
     assert!(clock >= 38, "{clock} of 40");
     assert!(clock > lifo, "{clock} against {lifo}");
 }
@@ -73,7 +89,10 @@ fn clock_pro_finds_a_victim_when_everything_is_hot() {
     }
     let stats = pool.stats();
     assert!(stats.resident <= 16 * PAGE);
-    assert!(stats.hits > 0 && stats.evicted > 0 && stats.waits == 0, "{stats:?}");
+    assert!(
+        stats.hits > 0 && stats.evicted > 0 && stats.waits == 0,
+        "{stats:?}"
+    );
 }
 
 #[test]
@@ -95,10 +114,19 @@ fn trimming_keeps_what_it_is_told_to() {
 #[test]
 fn settings_that_make_no_sense() {
     for shards in [0, 3, 2048] {
-        assert!(matches!(BufferPool::builder().shards(shards).build(), Err(BuildError::Shards(_))));
+        assert!(matches!(
+            BufferPool::builder().shards(shards).build(),
+            Err(BuildError::Shards(_))
+        ));
     }
-    let error = BufferPool::builder().numa_node(Some(999)).build().unwrap_err();
-    assert!(matches!(error, BuildError::NoSuchNode { node: 999, .. }), "{error}");
+    let error = BufferPool::builder()
+        .numa_node(Some(999))
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(error, BuildError::NoSuchNode { node: 999, .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -111,6 +139,9 @@ fn figures() {
     drop(pool.get(40 * PAGE));
     let stats = pool.stats();
     assert_eq!((stats.hits, stats.misses, stats.faults_avoided), (1, 2, 40));
-    assert_eq!((stats.in_use, stats.free, stats.resident), (0, 60 * PAGE, 60 * PAGE));
+    assert_eq!(
+        (stats.in_use, stats.free, stats.resident),
+        (0, 60 * PAGE, 60 * PAGE)
+    );
     assert!(stats.mapped >= stats.resident && stats.pinned == 0);
 }

@@ -1,5 +1,9 @@
 //! What happens when the system has no more. A process of its own, as the limit is on all of it.
-#![cfg(all(target_os = "linux", target_pointer_width = "64", not(any(miri, shuttle))))]
+#![cfg(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(any(miri, shuttle))
+))]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeropool::{BufferPool, GetError};
@@ -14,7 +18,14 @@ fn idle_memory_goes_before_a_request_fails() {
     let pages: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
     let before = getrlimit(Resource::As);
     let most = pages * rustix::param::page_size() as u64 + (900 << 20);
-    setrlimit(Resource::As, Rlimit { current: Some(most), maximum: before.maximum }).unwrap();
+    setrlimit(
+        Resource::As,
+        Rlimit {
+            current: Some(most),
+            maximum: before.maximum,
+        },
+    )
+    .unwrap();
 
     drop(pool.get(512 * MIB));
     assert_eq!(pool.stats().free, 512 * MIB);
@@ -27,6 +38,9 @@ fn idle_memory_goes_before_a_request_fails() {
 
     assert_eq!(large.unwrap().len(), 640 * MIB);
     assert_eq!((free, held), (0, 640 * MIB + small.capacity()));
-    assert!(matches!(refused, Err(GetError::OutOfMemory { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(GetError::OutOfMemory { .. })),
+        "{refused:?}"
+    );
     assert_eq!(after, held, "a refused request costs no budget");
 }

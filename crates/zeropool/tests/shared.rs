@@ -5,7 +5,10 @@ use zeropool::{BufferPool, Shared};
 
 fn frozen(pool: &BufferPool) -> Shared {
     let mut buffer = pool.get(1000);
-    buffer.iter_mut().zip(0u8..=255).for_each(|(byte, i)| *byte = i);
+    buffer
+        .iter_mut()
+        .zip(0u8..=255)
+        .for_each(|(byte, i)| *byte = i);
     buffer.freeze()
 }
 
@@ -15,7 +18,10 @@ fn slices_share_the_memory() {
     let all = frozen(&pool);
     let part = all.slice(10..20);
     let rest = part.slice(5..);
-    assert_eq!((&part[..3], &rest[..]), (&[10, 11, 12][..], &[15, 16, 17, 18, 19][..]));
+    assert_eq!(
+        (&part[..3], &rest[..]),
+        (&[10, 11, 12][..], &[15, 16, 17, 18, 19][..])
+    );
     assert_eq!(rest.as_ptr(), all[15..].as_ptr());
     assert_eq!(&all.slice(..=2)[..], [0, 1, 2]);
     assert!(all.slice(1000..).is_empty());
@@ -33,7 +39,10 @@ fn a_slice_stays_within_its_slice() {
         let part = part.clone();
         assert!(std::panic::catch_unwind(move || part.slice(start..end)).is_err());
     }
-    let before_the_end = (std::ops::Bound::Excluded(usize::MAX), std::ops::Bound::Unbounded);
+    let before_the_end = (
+        std::ops::Bound::Excluded(usize::MAX),
+        std::ops::Bound::Unbounded,
+    );
     assert!(std::panic::catch_unwind(move || part.slice(before_the_end)).is_err());
 }
 

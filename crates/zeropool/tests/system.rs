@@ -8,22 +8,42 @@ use zeropool::{BufferPool, GetError, Pinning};
 /// A figure of `/proc/self/status`, in bytes.
 fn status(field: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-    line.trim_start_matches(':').split_whitespace().next().unwrap().parse::<usize>().unwrap() * 1024
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .unwrap();
+    line.trim_start_matches(':')
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse::<usize>()
+        .unwrap()
+        * 1024
 }
 
 /// Faults of this thread that needed no reading.
 fn faults() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     // the tenth field; the second is a name in parentheses
-    text.rsplit(')').next().unwrap().split_whitespace().nth(7).unwrap().parse().unwrap()
+    text.rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .nth(7)
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// One test, as they all look at the same process.
 #[test]
 fn pinned_memory_is_locked() {
     let before = status("VmLck");
-    let pool = BufferPool::builder().budget(1 << 30).pinned(true).build().unwrap();
+    let pool = BufferPool::builder()
+        .budget(1 << 30)
+        .pinned(true)
+        .build()
+        .unwrap();
     let buffer = match pool.try_get(4 << 20) {
         Ok(buffer) => buffer,
         Err(GetError::Pin { source, .. }) => {
@@ -35,14 +55,20 @@ fn pinned_memory_is_locked() {
     assert_eq!(status("VmLck"), before + (4 << 20));
     assert_eq!(pool.stats().pinned, 4 << 20);
     drop(buffer);
-    assert_eq!(status("VmLck"), before + (4 << 20), "free memory stays locked");
+    assert_eq!(
+        status("VmLck"),
+        before + (4 << 20),
+        "free memory stays locked"
+    );
     pool.trim();
     assert_eq!((status("VmLck"), pool.stats().pinned), (before, 0));
 
     // no more than is in use, and whole pages
     let small: Vec<_> = (0..16).map(|_| pool.get(200)).collect();
     assert_eq!(status("VmLck"), before + 16 * 256);
-    let mut others: Vec<_> = [4096, 5000, 64 << 10, 100 << 10, 1 << 20].map(|len| pool.get(len)).into();
+    let mut others: Vec<_> = [4096, 5000, 64 << 10, 100 << 10, 1 << 20]
+        .map(|len| pool.get(len))
+        .into();
     assert_eq!(status("VmLck"), before + pool.stats().in_use);
     others.iter_mut().for_each(|buffer| buffer.fill(1));
     drop((small, others));
@@ -51,9 +77,16 @@ fn pinned_memory_is_locked() {
 
     // the limit on locked memory concerns whoever is not privileged
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
-    let low = rustix::process::Rlimit { current: Some(1 << 16), maximum: limit.maximum };
+    let low = rustix::process::Rlimit {
+        current: Some(1 << 16),
+        maximum: limit.maximum,
+    };
     rustix::process::setrlimit(rustix::process::Resource::Memlock, low).unwrap();
-    let tried = BufferPool::builder().budget(1 << 30).pinning(Pinning::Try).build().unwrap();
+    let tried = BufferPool::builder()
+        .budget(1 << 30)
+        .pinning(Pinning::Try)
+        .build()
+        .unwrap();
     let refused = pool.try_get(8 << 20);
     let fallen_back = tried.try_get(8 << 20).unwrap();
     match refused {
@@ -66,7 +99,10 @@ fn pinned_memory_is_locked() {
     drop(fallen_back);
 
     // what lies idle makes room for what is to be locked
-    let enough = rustix::process::Rlimit { current: Some((before + (3 << 20)) as u64), maximum: limit.maximum };
+    let enough = rustix::process::Rlimit {
+        current: Some((before + (3 << 20)) as u64),
+        maximum: limit.maximum,
+    };
     if rustix::process::setrlimit(rustix::process::Resource::Memlock, enough).is_ok() {
         drop(pool.get(2 << 20));
         assert_eq!(pool.try_get(3 << 20).unwrap().len(), 3 << 20);
@@ -109,7 +145,8 @@ fn small_secrets_are_kept_out_of_dumps_too() {
         let mut inside = false;
         for line in maps.lines() {
             let range = line.split_whitespace().next()?.split_once('-');
-            let range = range.map(|(a, b)| (usize::from_str_radix(a, 16), usize::from_str_radix(b, 16)));
+            let range =
+                range.map(|(a, b)| (usize::from_str_radix(a, 16), usize::from_str_radix(b, 16)));
             if let Some((Ok(start), Ok(end))) = range {
                 inside = (start..end).contains(&address);
             } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
@@ -119,7 +156,10 @@ fn small_secrets_are_kept_out_of_dumps_too() {
         None
     };
     for least in [0, 5000] {
-        let builder = BufferPool::builder().budget(1 << 20).min_pooled(least).zero_on_return(true);
+        let builder = BufferPool::builder()
+            .budget(1 << 20)
+            .min_pooled(least)
+            .zero_on_return(true);
         let pool = builder.build().unwrap();
         let buffer = pool.get(100);
         let Some(flags) = flags(buffer.as_ptr() as usize) else {
@@ -144,7 +184,10 @@ fn a_used_buffer_takes_no_fault() {
 
 #[test]
 fn one_node_needs_no_binding() {
-    let pool = BufferPool::builder().numa_node(Some(0)).budget(1 << 20).build();
+    let pool = BufferPool::builder()
+        .numa_node(Some(0))
+        .budget(1 << 20)
+        .build();
     let Ok(pool) = pool else {
         eprintln!("SKIPPED: this machine does not list its nodes");
         return;
@@ -171,7 +214,9 @@ fn pressure_trims() {
 
 #[test]
 fn a_watch_trims_and_ends_with_the_pool() {
-    let builder = BufferPool::builder().budget(1 << 20).watch_pressure(0.0, Duration::from_millis(2));
+    let builder = BufferPool::builder()
+        .budget(1 << 20)
+        .watch_pressure(0.0, Duration::from_millis(2));
     let Ok(pool) = builder.build() else {
         eprintln!("SKIPPED: no pressure to read");
         return;
@@ -192,7 +237,10 @@ fn a_watch_trims_and_ends_with_the_pool() {
             .any(|n| n.starts_with("zeropool-"))
     };
     while watching() {
-        assert!(began.elapsed() < Duration::from_secs(60), "the thread goes on");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "the thread goes on"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }

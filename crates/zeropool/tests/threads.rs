@@ -24,18 +24,26 @@ impl Dice {
 /// First, last and some bytes between.
 fn mark(buffer: &mut Buffer, canary: u8) {
     let step = (buffer.len() / 16).max(1);
-    buffer.iter_mut().step_by(step).for_each(|byte| *byte = canary);
+    buffer
+        .iter_mut()
+        .step_by(step)
+        .for_each(|byte| *byte = canary);
 }
 
 fn check(buffer: &Buffer, canary: u8) {
     let step = (buffer.len() / 16).max(1);
-    assert!(buffer.iter().step_by(step).all(|&byte| byte == canary), "somebody else wrote into it");
+    assert!(
+        buffer.iter().step_by(step).all(|&byte| byte == canary),
+        "somebody else wrote into it"
+    );
 }
 
 /// Every thread fills buffers and sends them to the next, which checks and drops them.
 fn stress(builder: Builder, largest: usize) {
     let pool = builder.build().unwrap();
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::sync_channel::<(Buffer, u8)>(4)).unzip();
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS)
+        .map(|_| mpsc::sync_channel::<(Buffer, u8)>(4))
+        .unzip();
     let threads: Vec<_> = receivers
         .into_iter()
         .enumerate()
@@ -77,7 +85,9 @@ fn stress(builder: Builder, largest: usize) {
         })
         .collect();
     drop(senders);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
     let stats = pool.stats();
     assert_eq!(stats.in_use, 0, "{stats:?}");
     assert_eq!(stats.resident, stats.free);
@@ -89,7 +99,10 @@ fn stress(builder: Builder, largest: usize) {
 
 #[test]
 fn with_room() {
-    stress(BufferPool::builder(), if cfg!(miri) { 70_000 } else { 4 << 20 });
+    stress(
+        BufferPool::builder(),
+        if cfg!(miri) { 70_000 } else { 4 << 20 },
+    );
 }
 
 #[test]
@@ -99,13 +112,21 @@ fn with_a_budget_that_is_always_short() {
 
 #[test]
 fn without_caches_in_four_shards_by_the_clock() {
-    let builder = BufferPool::builder().budget(256 << 10).eviction(EvictionPolicy::ClockPro);
+    let builder = BufferPool::builder()
+        .budget(256 << 10)
+        .eviction(EvictionPolicy::ClockPro);
     stress(builder.thread_cache(0).shards(4), 100 << 10);
 }
 
 #[test]
 fn with_limits_and_a_heap_floor() {
-    stress(BufferPool::builder().budget(1 << 20).class_limit(2).min_pooled(1000), 200 << 10);
+    stress(
+        BufferPool::builder()
+            .budget(1 << 20)
+            .class_limit(2)
+            .min_pooled(1000),
+        200 << 10,
+    );
 }
 
 #[test]
@@ -132,7 +153,9 @@ fn what_a_thread_leaves_behind_is_used_by_others() {
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     for _ in 0..5 {
         let pool = pool.clone();
-        thread::spawn(move || drop(pool.get(1 << 20))).join().unwrap();
+        thread::spawn(move || drop(pool.get(1 << 20)))
+            .join()
+            .unwrap();
     }
     let stats = pool.stats();
     assert_eq!((stats.misses, stats.hits, stats.resident), (1, 4, 1 << 20));
@@ -149,7 +172,9 @@ fn nobody_misses_a_return() {
             let pool = &pool;
             scope.spawn(move || {
                 for round in 0..20 * ROUNDS {
-                    let mut buffer = pool.get_timeout(4096, Duration::from_secs(60)).expect("it comes back at once");
+                    let mut buffer = pool
+                        .get_timeout(4096, Duration::from_secs(60))
+                        .expect("it comes back at once");
                     buffer[round % 4096] = i;
                 }
             });
@@ -170,7 +195,8 @@ fn what_others_take_is_not_taken_twice() {
             scope.spawn(move || {
                 let mut dice = Dice(5 + u64::from(i));
                 for round in 0.. {
-                    if over.load(std::sync::atomic::Ordering::Relaxed) || cfg!(miri) && round == 10 {
+                    if over.load(std::sync::atomic::Ordering::Relaxed) || cfg!(miri) && round == 10
+                    {
                         return;
                     }
                     match dice.roll(4) {

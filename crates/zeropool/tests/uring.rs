@@ -27,12 +27,17 @@ fn files_are_read_into_buffers() {
         read.unwrap();
         assert_eq!(&part[..], &content[400..500]);
 
-        let direct = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
+        let direct = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(&path);
         match direct {
             Err(error) => eprintln!("SKIPPED: no direct I/O here: {error}"),
             Ok(file) => {
                 let file = tokio_uring::fs::File::from_std(file);
-                let (read, buffer) = file.read_at(pool.get(content.len().next_multiple_of(4096)), 0).await;
+                let (read, buffer) = file
+                    .read_at(pool.get(content.len().next_multiple_of(4096)), 0)
+                    .await;
                 let read = read.unwrap();
                 assert_eq!(&buffer[..read], &content[..]);
             }

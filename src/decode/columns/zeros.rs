@@ -9,7 +9,12 @@ pub(crate) enum ColumnZeros {
     /// One for all.
     All(f32),
     /// Packed along the stored rows like codes, one such row of so many words for each group.
-    Packed { part: usize, words: u64, order: ZeroOrder, less: LessOne },
+    Packed {
+        part: usize,
+        words: u64,
+        order: ZeroOrder,
+        less: LessOne,
+    },
 }
 
 /// How zero points are packed.
@@ -70,9 +75,13 @@ impl ZeroOrder {
         };
         if bits == 4 {
             // mostly so: eight codes of a word at once
-            let eight = |packed| kernel::eight_codes(word(packed), matches!(self, Self::Awq(_))).map(zero);
+            let eight =
+                |packed| kernel::eight_codes(word(packed), matches!(self, Self::Awq(_))).map(zero);
             let (eights, rest) = zeros.as_chunks_mut();
-            eights.iter_mut().zip(words).for_each(|(zeros, packed)| *zeros = eight(packed));
+            eights
+                .iter_mut()
+                .zip(words)
+                .for_each(|(zeros, packed)| *zeros = eight(packed));
             if let Some(packed) = words.get(eights.len()) {
                 rest.copy_from_slice(&eight(packed)[..rest.len()]);
             }

@@ -60,7 +60,11 @@ pub(super) fn find(cursor: &mut Cursor<'_>) -> Result<Place> {
         count_mask = u64::MAX;
         behind = at;
     }
-    let Claim { count, size, offset } = claim;
+    let Claim {
+        count,
+        size,
+        offset,
+    } = claim;
     let at = behind.checked_sub(size);
     let (Some(at), Some(prefix)) = (at, at.and_then(|at| at.checked_sub(offset))) else {
         return Err(Error::malformed(format!(
@@ -68,7 +72,13 @@ pub(super) fn find(cursor: &mut Cursor<'_>) -> Result<Place> {
         ))
         .at(end_at));
     };
-    Ok(Place { at, size, count, count_mask, prefix })
+    Ok(Place {
+        at,
+        size,
+        count,
+        count_mask,
+        prefix,
+    })
 }
 
 fn several_disks(at: u64) -> Error {
@@ -83,7 +93,10 @@ fn find_end(cursor: &mut Cursor<'_>, len: u64) -> Result<u64> {
         let from = len.saturating_sub(most);
         cursor.seek(from);
         cursor.expect(len - from);
-        let tail = cursor.take(usize::try_from(len - from).expect("at most 64 KiB"), "the zip end record")?;
+        let tail = cursor.take(
+            usize::try_from(len - from).expect("at most 64 KiB"),
+            "the zip end record",
+        )?;
         let ends_file = |at: usize| at + END_LEN + usize::from(u16_at(tail, at + 20)) == tail.len();
         let mut starts = (0..(tail.len() + 1).saturating_sub(END_LEN)).rev();
         let found = starts.find(|&at| {
@@ -101,14 +114,20 @@ fn find_end(cursor: &mut Cursor<'_>, len: u64) -> Result<u64> {
         }
     }
     Err(match stray {
-        Some(at) => Error::malformed("the zip end record and its comment do not end the file").at(at),
-        None => Error::malformed("no zip end record: the archive is cut off, or not an archive").at(len),
+        Some(at) => {
+            Error::malformed("the zip end record and its comment do not end the file").at(at)
+        }
+        None => {
+            Error::malformed("no zip end record: the archive is cut off, or not an archive").at(len)
+        }
     })
 }
 
 /// The zip64 end record and its offset, if a locator stands before the end record.
 fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(Claim, u64)>> {
-    let Some(locator_at) = end_at.checked_sub(LOCATOR_LEN as u64) else { return Ok(None) };
+    let Some(locator_at) = end_at.checked_sub(LOCATOR_LEN as u64) else {
+        return Ok(None);
+    };
     cursor.seek(locator_at);
     let locator = cursor.array::<LOCATOR_LEN>("the zip64 locator")?;
     if !locator.starts_with(LOCATOR) {
@@ -118,12 +137,18 @@ fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(Claim, u64
         return Err(several_disks(locator_at));
     }
     let offset = u64_at(&locator, 8);
-    let lost = || Error::malformed("the zip64 locator does not lead to an end record").at(locator_at);
+    let lost =
+        || Error::malformed("the zip64 locator does not lead to an end record").at(locator_at);
     // right before the locator, which is right for archives with a prefix too; or, if the record was
     // extended, where the locator says
-    let adjacent = locator_at.checked_sub(END64_LEN as u64).filter(|&at| offset <= at);
+    let adjacent = locator_at
+        .checked_sub(END64_LEN as u64)
+        .filter(|&at| offset <= at);
     for at in [adjacent, Some(offset)].into_iter().flatten() {
-        if at.checked_add(END64_LEN as u64).is_none_or(|end| end > locator_at) {
+        if at
+            .checked_add(END64_LEN as u64)
+            .is_none_or(|end| end > locator_at)
+        {
             continue;
         }
         cursor.seek(at);
@@ -134,7 +159,11 @@ fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(Claim, u64
         if u32_at(&end64, 16) != 0 || u32_at(&end64, 20) != 0 {
             return Err(several_disks(at));
         }
-        let claim = Claim { count: u64_at(&end64, 32), size: u64_at(&end64, 40), offset: u64_at(&end64, 48) };
+        let claim = Claim {
+            count: u64_at(&end64, 32),
+            size: u64_at(&end64, 40),
+            offset: u64_at(&end64, 48),
+        };
         return Ok(Some((claim, at)));
     }
     Err(lost())

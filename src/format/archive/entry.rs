@@ -41,22 +41,37 @@ impl Entry {
         let at = cursor.pos();
         let head = cursor.array::<ENTRY_LEN>("an entry of the zip directory")?;
         if !head.starts_with(ENTRY) {
-            return Err(Error::malformed("no entry where the zip directory should have one").at(at));
+            return Err(
+                Error::malformed("no entry where the zip directory should have one").at(at),
+            );
         }
         let flags = u16_at(&head, 8);
-        let (name_len, extra_len, comment_len) = (u16_at(&head, 28), u16_at(&head, 30), u16_at(&head, 32));
+        let (name_len, extra_len, comment_len) =
+            (u16_at(&head, 28), u16_at(&head, 30), u16_at(&head, 32));
         // the row, its `end`, its place while rows are put in order, and its name twice
         let memory = size_of::<Self>() as u64 + 32 + 2 * u64::from(name_len);
-        cursor.budget().memory(memory, "the zip directory").map_err(|e| e.at(at))?;
+        cursor
+            .budget()
+            .memory(memory, "the zip directory")
+            .map_err(|e| e.at(at))?;
         let [name_is, extra_is, comment_is] = [name_len, extra_len, comment_len].map(usize::from);
-        let tail = cursor.take(name_is + extra_is + comment_is, "an entry of the zip directory")?;
+        let tail = cursor.take(
+            name_is + extra_is + comment_is,
+            "an entry of the zip directory",
+        )?;
         let (name, rest) = tail.split_at(name_is);
-        let bad = |what: &str| Error::malformed(format!("member {}: {what}", quote(&ascii(name)))).at(at);
-        let name = decode_name(name, flags).ok_or_else(|| bad("a name that is flagged as UTF-8 and is not"))?;
+        let bad =
+            |what: &str| Error::malformed(format!("member {}: {what}", quote(&ascii(name)))).at(at);
+        let name = decode_name(name, flags)
+            .ok_or_else(|| bad("a name that is flagged as UTF-8 and is not"))?;
         let mut wide = [u32_at(&head, 24), u32_at(&head, 20), u32_at(&head, 42)].map(u64::from);
         read_zip64(&rest[..extra_is], &mut wide).map_err(bad)?;
         if !matches!(u16_at(&head, 34), 0 | 0xffff) {
-            return Err(Error::unsupported(format!("member {} lies on another disk", quote(&name))).at(at));
+            return Err(Error::unsupported(format!(
+                "member {} lies on another disk",
+                quote(&name)
+            ))
+            .at(at));
         }
         let [inflated, packed, header_at] = wide;
         Ok(Self {
@@ -87,7 +102,8 @@ impl Entry {
 
     /// The first offset at which its bytes can begin: right behind a local header without extra fields.
     pub(super) fn earliest(&self) -> u64 {
-        self.header_at.saturating_add(LOCAL_LEN as u64 + u64::from(self.name_len))
+        self.header_at
+            .saturating_add(LOCAL_LEN as u64 + u64::from(self.name_len))
     }
 
     /// Refuses what cannot be read: encrypted members and methods other than stored and deflate.
@@ -103,12 +119,14 @@ impl Entry {
                     self.packed,
                     self.inflated
                 )),
-                DEFLATED if self.inflated > self.packed.saturating_mul(DEFLATE_MOST) => Error::malformed(format!(
-                    "member {} claims to inflate from {} bytes to {}, which deflate cannot",
-                    name(),
-                    self.packed,
-                    self.inflated
-                )),
+                DEFLATED if self.inflated > self.packed.saturating_mul(DEFLATE_MOST) => {
+                    Error::malformed(format!(
+                        "member {} claims to inflate from {} bytes to {}, which deflate cannot",
+                        name(),
+                        self.packed,
+                        self.inflated
+                    ))
+                }
                 STORED | DEFLATED => return Ok(()),
                 other => Error::unsupported(format!(
                     "member {} is packed with zip method {other}{}; re-pack the archive stored or deflated",
@@ -140,7 +158,9 @@ fn read_zip64(mut extra: &[u8], wide: &mut [u64; 3]) -> Result<(), &'static str>
     let mut found: Option<&[u8]> = None;
     while extra.len() >= 4 {
         let len = usize::from(u16_at(extra, 2));
-        let field = extra[4..].get(..len).ok_or("an extra field runs past its end")?;
+        let field = extra[4..]
+            .get(..len)
+            .ok_or("an extra field runs past its end")?;
         if u16_at(extra, 0) == ZIP64 && found.replace(field).is_some() {
             return Err("two zip64 fields");
         }
@@ -148,7 +168,9 @@ fn read_zip64(mut extra: &[u8], wide: &mut [u64; 3]) -> Result<(), &'static str>
     }
     let mut values = found.unwrap_or_default();
     for value in wide.iter_mut().filter(|v| **v == ABSENT) {
-        let (first, rest) = values.split_first_chunk::<8>().ok_or("a 64-bit size is announced and missing")?;
+        let (first, rest) = values
+            .split_first_chunk::<8>()
+            .ok_or("a 64-bit size is announced and missing")?;
         *value = u64::from_le_bytes(*first);
         values = rest;
     }
@@ -162,7 +184,13 @@ pub(super) fn decode_name(bytes: &[u8], flags: u16) -> Option<Cow<'_, str>> {
         return std::str::from_utf8(bytes).ok().map(Cow::Borrowed);
     }
     let high: Vec<char> = CP437.chars().collect();
-    let decoded = bytes.iter().map(|&b| if b < 0x80 { char::from(b) } else { high[usize::from(b) - 0x80] });
+    let decoded = bytes.iter().map(|&b| {
+        if b < 0x80 {
+            char::from(b)
+        } else {
+            high[usize::from(b) - 0x80]
+        }
+    });
     Some(Cow::Owned(decoded.collect()))
 }
 

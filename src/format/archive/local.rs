@@ -33,7 +33,10 @@ pub(super) fn read(cursor: &mut Cursor<'_>, at: u64, name: &str) -> Result<Local
         return Err(bad("its own header carries another name"));
     }
     let payload = at + LOCAL_LEN as u64 + u64::from(name_len) + u64::from(extra_len);
-    Ok(Local { method: u16_at(&head, 8), payload })
+    Ok(Local {
+        method: u16_at(&head, 8),
+        payload,
+    })
 }
 
 /// Reads a local header and returns where the member's bytes begin.

@@ -21,22 +21,47 @@ struct Given {
 }
 
 fn given() -> impl Strategy<Value = Given> {
-    let name = prop_oneof!["[a-z/]{1,9}\\.npy", "[ -~]{0,20}", "\\PC{1,8}", "[a-z]{300}"];
+    let name = prop_oneof![
+        "[a-z/]{1,9}\\.npy",
+        "[ -~]{0,20}",
+        "\\PC{1,8}",
+        "[a-z]{300}"
+    ];
     let bytes = proptest::collection::vec(any::<u8>(), 0..900);
     let dull = (any::<u8>(), 0..30_000usize).prop_map(|(b, n)| vec![b; n]);
     let alignment = prop_oneof![Just(0u16), Just(64), Just(4096)];
-    (name, prop_oneof![bytes, dull], any::<bool>(), any::<bool>(), alignment)
-        .prop_map(|(name, content, deflated, large, alignment)| Given { name, content, deflated, large, alignment })
+    (
+        name,
+        prop_oneof![bytes, dull],
+        any::<bool>(),
+        any::<bool>(),
+        alignment,
+    )
+        .prop_map(|(name, content, deflated, large, alignment)| Given {
+            name,
+            content,
+            deflated,
+            large,
+            alignment,
+        })
 }
 
 fn options(given: &Given) -> SimpleFileOptions {
-    let method = if given.deflated { CompressionMethod::Deflated } else { CompressionMethod::Stored };
-    SimpleFileOptions::default().compression_method(method).large_file(given.large).with_alignment(given.alignment)
+    let method = if given.deflated {
+        CompressionMethod::Deflated
+    } else {
+        CompressionMethod::Stored
+    };
+    SimpleFileOptions::default()
+        .compression_method(method)
+        .large_file(given.large)
+        .with_alignment(given.alignment)
 }
 
 fn write<W: Write + io::Seek>(mut zip: ZipWriter<W>, members: &[Given], comment: &[u8]) -> W {
     for member in members {
-        zip.start_file(&*member.name, options(member)).expect("a member");
+        zip.start_file(&*member.name, options(member))
+            .expect("a member");
         zip.write_all(&member.content).expect("its content");
     }
     zip.set_raw_comment(comment.into()).expect("a comment");
@@ -46,11 +71,17 @@ fn write<W: Write + io::Seek>(mut zip: ZipWriter<W>, members: &[Given], comment:
 /// An archive of these members, written to a file or, with data descriptors, to a stream.
 fn archive(members: &[Given], comment: &[u8], streamed: bool) -> Vec<u8> {
     if !streamed {
-        return write(ZipWriter::new(io::Cursor::new(Vec::new())), members, comment).into_inner();
+        return write(
+            ZipWriter::new(io::Cursor::new(Vec::new())),
+            members,
+            comment,
+        )
+        .into_inner();
     }
     let mut zip = ZipWriter::new_stream(Vec::new());
     for member in members {
-        zip.start_file(&*member.name, options(member)).expect("a member");
+        zip.start_file(&*member.name, options(member))
+            .expect("a member");
         zip.write_all(&member.content).expect("its content");
     }
     zip.set_raw_comment(comment.into()).expect("a comment");
@@ -148,18 +179,32 @@ fn small(names: &[&str]) -> Vec<u8> {
 
 /// Offset of the only place where these bytes stand, counted from the back.
 fn last(bytes: &[u8], of: &[u8]) -> usize {
-    bytes.windows(of.len()).rposition(|w| w == of).expect("it is there")
+    bytes
+        .windows(of.len())
+        .rposition(|w| w == of)
+        .expect("it is there")
 }
 
 #[test]
 fn a_comment_may_hold_end_records_and_must_end_the_file() {
-    let member = Given { name: "a".into(), content: vec![1; 9], deflated: false, large: false, alignment: 0 };
+    let member = Given {
+        name: "a".into(),
+        content: vec![1; 9],
+        deflated: false,
+        large: false,
+        alignment: 0,
+    };
     let fakes: Vec<u8> = b"PK\x05\x06".repeat(16_000);
     let bytes = archive(&[member], &fakes, false);
     let begun = Clock::start();
     assert_eq!(read(&bytes).expect("reads").entries.len(), 1);
     let longer = [&bytes[..], b"\0"].concat();
-    assert!(read(&longer).unwrap_err().to_string().contains("do not end the file"));
+    assert!(
+        read(&longer)
+            .unwrap_err()
+            .to_string()
+            .contains("do not end the file")
+    );
     assert!(read(&fakes).is_err());
     assert!(begun.elapsed().as_secs_f64() < 1.0);
 }
@@ -172,15 +217,28 @@ fn members_that_share_bytes_or_names_are_refused() {
     let mut overlapping = bytes.clone();
     let second = last(&bytes, b"PK\x01\x02");
     overlapping[second + 42..second + 46].fill(0);
-    assert!(read(&overlapping).unwrap_err().to_string().contains("runs into"));
+    assert!(
+        read(&overlapping)
+            .unwrap_err()
+            .to_string()
+            .contains("runs into")
+    );
     // both are called `aa`
     let mut twins = bytes.clone();
     twins[second + 46..second + 48].copy_from_slice(b"aa");
-    assert!(read(&twins).unwrap_err().to_string().contains("two members"));
+    assert!(
+        read(&twins)
+            .unwrap_err()
+            .to_string()
+            .contains("two members")
+    );
     // `bb` in the directory is `bx` in its own header
     let mut renamed = bytes;
     renamed[second + 47] = b'x';
-    let refused = with(&Memory::new(renamed), |cursor| Archive::read(cursor)?.visit(cursor, 1)).unwrap_err();
+    let refused = with(&Memory::new(renamed), |cursor| {
+        Archive::read(cursor)?.visit(cursor, 1)
+    })
+    .unwrap_err();
     assert!(refused.to_string().contains("another name"));
 }
 
@@ -192,7 +250,11 @@ fn what_cannot_be_read_is_named() {
     let bent = |at: usize, value: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = value;
-        with(&Memory::new(bytes), |cursor| Archive::read(cursor)?.visit(cursor, 0)).unwrap_err().to_string()
+        with(&Memory::new(bytes), |cursor| {
+            Archive::read(cursor)?.visit(cursor, 0)
+        })
+        .unwrap_err()
+        .to_string()
     };
     for (at, value, what) in [
         (entry + 10, 12, "bzip2"),
@@ -200,7 +262,11 @@ fn what_cannot_be_read_is_named() {
         (entry + 10, 99, "method 99"),
         (entry + 8, 1, "encrypted"),
         (6, 1, "encrypted"),
-        (8, 8, "zip method 0 in the directory and 8 in its own header"),
+        (
+            8,
+            8,
+            "zip method 0 in the directory and 8 in its own header",
+        ),
         (entry + 34, 1, "another disk"),
         (end + 4, 1, "several disks"),
         (end + 10, 2, "announces 2 members and lists 1"),
@@ -210,7 +276,11 @@ fn what_cannot_be_read_is_named() {
         (26, 1, "another name"),
         (28, 200, "runs into what follows"),
     ] {
-        assert!(bent(at, value).contains(what), "{what}: {}", bent(at, value));
+        assert!(
+            bent(at, value).contains(what),
+            "{what}: {}",
+            bent(at, value)
+        );
     }
 }
 
@@ -218,10 +288,16 @@ fn what_cannot_be_read_is_named() {
 fn names_are_utf8_or_code_page_437() {
     const UTF8: u16 = 1 << 11;
     assert_eq!(entry::decode_name(b"a\x81\xe1", 0).as_deref(), Some("aüß"));
-    assert_eq!(entry::decode_name("aü".as_bytes(), UTF8).as_deref(), Some("aü"));
+    assert_eq!(
+        entry::decode_name("aü".as_bytes(), UTF8).as_deref(),
+        Some("aü")
+    );
     assert_eq!(entry::decode_name(b"a\x81", UTF8), None);
     for byte in 0x80..=0xffu8 {
-        assert_eq!(entry::decode_name(&[byte], 0).map(|name| name.chars().count()), Some(1));
+        assert_eq!(
+            entry::decode_name(&[byte], 0).map(|name| name.chars().count()),
+            Some(1)
+        );
     }
 }
 
@@ -259,9 +335,16 @@ fn zip64(extension: &[u8]) -> Vec<u8> {
 
 #[test]
 fn zip64_throughout() {
-    for bytes in [zip64(b""), zip64(b"an extension"), [b"a prefix".to_vec(), zip64(b"")].concat()] {
-        let content =
-            with(&Memory::new(bytes), |cursor| Archive::read(cursor)?.content(cursor, 0).map(Cow::into_owned));
+    for bytes in [
+        zip64(b""),
+        zip64(b"an extension"),
+        [b"a prefix".to_vec(), zip64(b"")].concat(),
+    ] {
+        let content = with(&Memory::new(bytes), |cursor| {
+            Archive::read(cursor)?
+                .content(cursor, 0)
+                .map(Cow::into_owned)
+        });
         assert_eq!(&*content.expect("reads"), b"some content");
     }
     // the end records disagree
@@ -274,22 +357,33 @@ fn zip64_throughout() {
     let field = last(&bytes, &[1, 0, 24, 0]);
     bytes[field + 2] = 8;
     bytes[field + 12..field + 16].copy_from_slice(&[1, 0, 12, 0]);
-    assert!(read(&bytes).unwrap_err().to_string().contains("two zip64 fields"));
+    assert!(
+        read(&bytes)
+            .unwrap_err()
+            .to_string()
+            .contains("two zip64 fields")
+    );
 }
 
 #[test]
 fn a_hundred_thousand_members_are_quick() {
     let mut zip = ZipWriter::new(io::Cursor::new(Vec::new()));
     for i in 0..100_000 {
-        zip.start_file(i.to_string(), SimpleFileOptions::default().compression_method(CompressionMethod::Stored))
-            .expect("a member");
+        zip.start_file(
+            i.to_string(),
+            SimpleFileOptions::default().compression_method(CompressionMethod::Stored),
+        )
+        .expect("a member");
     }
     let bytes = zip.finish().expect("an archive").into_inner();
     let begun = Clock::start();
     assert_eq!(read(&bytes).expect("reads").entries.len(), 100_000);
     assert!(begun.elapsed().as_secs_f64() < 2.0, "{:?}", begun.elapsed());
     // and they are charged for
-    let budget = Budget::new(Limits { memory: 1 << 20, ..Limits::default() });
+    let budget = Budget::new(Limits {
+        memory: 1 << 20,
+        ..Limits::default()
+    });
     let source = Memory::new(bytes);
     let refused = Archive::read(&mut Cursor::new(&source, &budget)).unwrap_err();
     assert_eq!(refused.kind().name(), "limit");
@@ -297,16 +391,28 @@ fn a_hundred_thousand_members_are_quick() {
 
 #[test]
 fn content_is_checked_and_not_allocated_by_claim() {
-    let member = Given { name: "a".into(), content: vec![7; 5000], deflated: true, large: false, alignment: 0 };
+    let member = Given {
+        name: "a".into(),
+        content: vec![7; 5000],
+        deflated: true,
+        large: false,
+        alignment: 0,
+    };
     let bytes = archive(&[member], b"", false);
     let entry = last(&bytes, b"PK\x01\x02");
     let content = |at: usize, value: [u8; 4]| {
         let mut bytes = bytes.clone();
         bytes[at..at + 4].copy_from_slice(&value);
-        let budget = Budget::new(Limits { memory: 1 << 20, ..Limits::default() });
+        let budget = Budget::new(Limits {
+            memory: 1 << 20,
+            ..Limits::default()
+        });
         let source = Memory::new(bytes);
         let mut cursor = Cursor::new(&source, &budget);
-        Archive::read(&mut cursor).and_then(|a| a.content(&mut cursor, 0)).unwrap_err().to_string()
+        Archive::read(&mut cursor)
+            .and_then(|a| a.content(&mut cursor, 0))
+            .unwrap_err()
+            .to_string()
     };
     assert!(content(entry + 24, [0xff, 0xff, 0xff, 0x7f]).contains("which deflate cannot"));
     assert!(content(entry + 24, [0x89, 0x13, 0, 0]).contains("holds 5000 bytes of the 5001"));
@@ -323,7 +429,11 @@ fn pytorch_archives_are_located_without_a_visit() {
     let (mut members, mut unvisited) = (0, 0);
     while let Some(path) = paths.pop() {
         if path.is_dir() {
-            paths.extend(std::fs::read_dir(&path).expect("a directory").map(|e| e.expect("an entry").path()));
+            paths.extend(
+                std::fs::read_dir(&path)
+                    .expect("a directory")
+                    .map(|e| e.expect("an entry").path()),
+            );
             continue;
         }
         let bytes = std::fs::read(&path).expect("a fixture");
@@ -344,7 +454,10 @@ fn pytorch_archives_are_located_without_a_visit() {
         })
         .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
-    assert!(members > 100 && unvisited * 10 > members * 9, "{unvisited} of {members} members without a visit");
+    assert!(
+        members > 100 && unvisited * 10 > members * 9,
+        "{unvisited} of {members} members without a visit"
+    );
 }
 
 #[test]
@@ -353,6 +466,10 @@ fn the_other_reader_is_there() {
     let bytes = small(&["aa"]);
     let mut text = String::new();
     let mut theirs = ZipArchive::new(io::Cursor::new(&bytes)).expect("reads");
-    theirs.by_index(0).expect("a member").read_to_string(&mut text).expect("text");
+    theirs
+        .by_index(0)
+        .expect("a member")
+        .read_to_string(&mut text)
+        .expect("text");
     assert_eq!(text, "some content");
 }

@@ -12,12 +12,20 @@ const NEST_MAX: u64 = 256;
 
 pub(super) fn u64(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u64> {
     let bytes = cursor.array(what)?;
-    Ok(if endian == Endian::Big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) })
+    Ok(if endian == Endian::Big {
+        u64::from_be_bytes(bytes)
+    } else {
+        u64::from_le_bytes(bytes)
+    })
 }
 
 pub(super) fn u32(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u32> {
     let bytes = cursor.array(what)?;
-    Ok(if endian == Endian::Big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    Ok(if endian == Endian::Big {
+        u32::from_be_bytes(bytes)
+    } else {
+        u32::from_le_bytes(bytes)
+    })
 }
 
 fn unknown(kind: u32) -> Error {
@@ -34,7 +42,13 @@ pub(super) fn value(cursor: &mut Cursor<'_>, kind: u32, endian: Endian) -> Resul
             let start = cursor.pos();
             let first = elements(cursor, item, len, endian, StoredArray::FIRST, 1)?;
             let bytes = ByteRange::new(start, cursor.pos() - start);
-            Ok(Value::Array(StoredArray { item, len, bytes, endian, first }))
+            Ok(Value::Array(StoredArray {
+                item,
+                len,
+                bytes,
+                endian,
+                first,
+            }))
         }
     }
 }
@@ -58,7 +72,9 @@ fn elements(
     let shown = len.min(most);
     let mut list = Vec::new();
     for _ in 0..shown {
-        cursor.budget().memory(size_of::<Value>() as u64, "a metadata array")?;
+        cursor
+            .budget()
+            .memory(size_of::<Value>() as u64, "a metadata array")?;
         list.push(match item {
             Item::Plain(dtype) => plain(cursor, dtype, endian)?,
             Item::Text => text(cursor, endian)?,
@@ -75,7 +91,9 @@ fn elements(
 fn nest(cursor: &Cursor<'_>, depth: u64) -> Result<()> {
     cursor.budget().depth(depth, "a nested array")?;
     if depth > NEST_MAX {
-        return Err(Error::unsupported(format!("arrays nested deeper than {NEST_MAX}")).at(cursor.pos()));
+        return Err(
+            Error::unsupported(format!("arrays nested deeper than {NEST_MAX}")).at(cursor.pos()),
+        );
     }
     Ok(())
 }
@@ -102,7 +120,9 @@ fn plain(cursor: &mut Cursor<'_>, dtype: Dtype, endian: Endian) -> Result<Value>
 /// Text is shown, not compared, so bytes that are not UTF-8 (some tokenizers have them) are replaced.
 fn text(cursor: &mut Cursor<'_>, endian: Endian) -> Result<Value> {
     let len = u64(cursor, endian, "a string's length")?;
-    cursor.budget().memory(len.min(cursor.remaining()), "a metadata string")?;
+    cursor
+        .budget()
+        .memory(len.min(cursor.remaining()), "a metadata string")?;
     let bytes = cursor.take_long(len, "a string")?;
     Ok(Value::text(String::from_utf8_lossy(bytes).into_owned()))
 }
@@ -115,7 +135,13 @@ fn array_head(cursor: &mut Cursor<'_>, endian: Endian) -> Result<(Item, u64)> {
 }
 
 /// Skips the elements of an array at this depth. Nested arrays are counted on a stack of our own.
-fn skip_array(cursor: &mut Cursor<'_>, item: Item, len: u64, endian: Endian, depth: u64) -> Result<()> {
+fn skip_array(
+    cursor: &mut Cursor<'_>,
+    item: Item,
+    len: u64,
+    endian: Endian,
+    depth: u64,
+) -> Result<()> {
     let mut open: Vec<u64> = Vec::new();
     let mut next = Some((item, len));
     loop {
@@ -138,7 +164,9 @@ fn skip_array(cursor: &mut Cursor<'_>, item: Item, len: u64, endian: Endian, dep
         while open.last() == Some(&0) {
             open.pop();
         }
-        let Some(left) = open.last_mut() else { return Ok(()) };
+        let Some(left) = open.last_mut() else {
+            return Ok(());
+        };
         *left -= 1;
         next = Some(array_head(cursor, endian)?);
     }
@@ -157,8 +185,14 @@ fn skip_strings(cursor: &mut Cursor<'_>, mut left: u64, endian: Endian) -> Resul
         while left > 0
             && let Some((len, behind)) = rest.split_first_chunk::<8>()
         {
-            let len = if big { u64::from_be_bytes(*len) } else { u64::from_le_bytes(*len) };
-            let Some(next) = usize::try_from(len).ok().and_then(|len| behind.get(len..)) else { break };
+            let len = if big {
+                u64::from_be_bytes(*len)
+            } else {
+                u64::from_le_bytes(*len)
+            };
+            let Some(next) = usize::try_from(len).ok().and_then(|len| behind.get(len..)) else {
+                break;
+            };
             rest = next;
             left -= 1;
         }

@@ -41,12 +41,24 @@ static FILE_TYPES: &[(u64, &str)] = &[
 ];
 
 pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alignment: u32) {
-    let Catalog { metadata, details, .. } = catalog;
+    let Catalog {
+        metadata, details, ..
+    } = catalog;
     let number = |details: &mut Metadata, name: &str, key: &str| {
-        metadata.integer(key).into_iter().for_each(|n| details.push(name, Value::U64(n)));
+        metadata
+            .integer(key)
+            .into_iter()
+            .for_each(|n| details.push(name, Value::U64(n)));
     };
     details.push("version", Value::U64(u64::from(version)));
-    details.push("endian", Value::text(if endian == Endian::Big { "big" } else { "little" }));
+    details.push(
+        "endian",
+        Value::text(if endian == Endian::Big {
+            "big"
+        } else {
+            "little"
+        }),
+    );
     details.push("alignment", Value::U64(u64::from(alignment)));
     for (name, key) in [
         ("architecture", "general.architecture"),
@@ -55,19 +67,33 @@ pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alig
         ("tokenizer", "tokenizer.ggml.model"),
         ("pre_tokenizer", "tokenizer.ggml.pre"),
     ] {
-        metadata.text(key).into_iter().for_each(|value| details.push(name, Value::text(value)));
+        metadata
+            .text(key)
+            .into_iter()
+            .for_each(|value| details.push(name, Value::text(value)));
     }
     if let Some(Value::Array(tokens)) = metadata.get("tokenizer.ggml.tokens") {
         details.push("vocabulary", Value::U64(tokens.len));
     }
     if let Some(architecture) = metadata.text("general.architecture") {
-        number(details, "context_length", &format!("{architecture}.context_length"));
+        number(
+            details,
+            "context_length",
+            &format!("{architecture}.context_length"),
+        );
         number(details, "blocks", &format!("{architecture}.block_count"));
-        number(details, "embedding", &format!("{architecture}.embedding_length"));
+        number(
+            details,
+            "embedding",
+            &format!("{architecture}.embedding_length"),
+        );
     }
     if let Some(id) = metadata.integer("general.file_type") {
         let known = FILE_TYPES.iter().find(|f| f.0 == id);
-        details.push("file_type", known.map_or(Value::U64(id), |f| Value::text(f.1)));
+        details.push(
+            "file_type",
+            known.map_or(Value::U64(id), |f| Value::text(f.1)),
+        );
     }
     number(details, "split_no", "split.no");
     number(details, "split_count", "split.count");

@@ -28,11 +28,22 @@ pub(super) fn item(descr: &Literal, source: &str, at: usize) -> Result<Item> {
         let found = number(text, at)?;
         // raw items have no order, until the caller says what they are (`OpenOptions::void_as`)
         let void = matches!(found.kind, Kind::Opaque('V', 2.., _)) && text.starts_with('>');
-        let endian = if void { Endian::Big } else { found.endian.unwrap_or_default() };
+        let endian = if void {
+            Endian::Big
+        } else {
+            found.endian.unwrap_or_default()
+        };
         let float8 = found.kind == Kind::Plain(Dtype::F8_E5M2);
-        return Ok(Item { encoding: found.encoding(), endian, float8 });
+        return Ok(Item {
+            encoding: found.encoding(),
+            endian,
+            float8,
+        });
     }
-    let mut record = Record { at, ..Record::default() };
+    let mut record = Record {
+        at,
+        ..Record::default()
+    };
     record.add(descr)?;
     let opaque = Opaque {
         name: format!("V{}", record.bytes).into(),
@@ -81,7 +92,10 @@ impl Record {
         if let Some(endian) = found.endian
             && *self.endian.get_or_insert(endian) != endian
         {
-            return Err(Fault::unsupported(self.at, "a structured type whose fields differ in byte order"));
+            return Err(Fault::unsupported(
+                self.at,
+                "a structured type whose fields differ in byte order",
+            ));
         }
         self.push(found.unit)
     }
@@ -100,7 +114,10 @@ impl Record {
             // does not overflow: the bytes would have
             Some((last, n)) if *last == width => *n += count,
             _ if full => {
-                return Err(Fault::unsupported(self.at, "a structured type of more than 65536 runs of numbers"));
+                return Err(Fault::unsupported(
+                    self.at,
+                    "a structured type of more than 65536 runs of numbers",
+                ));
             }
             _ => self.units.push((width, count)),
         }
@@ -110,7 +127,9 @@ impl Record {
     fn fields(&mut self, fields: &[Literal]) -> Result<()> {
         let mut names = HashSet::with_capacity(fields.len());
         for field in fields {
-            let Literal::Tuple(parts) = field else { return Err(self.fault("a field that is not a tuple")) };
+            let Literal::Tuple(parts) = field else {
+                return Err(self.fault("a field that is not a tuple"));
+            };
             let (name, descr, shape) = match &parts[..] {
                 [name, descr] => (name, descr, None),
                 [name, descr, shape] => (name, descr, Some(shape)),
@@ -146,11 +165,21 @@ impl Record {
             }),
             _ => None,
         };
-        let times = times.ok_or_else(|| self.fault("the shape of a field is not a tuple of whole numbers"))?;
-        let mut once = Self { at: self.at, endian: self.endian, float8: self.float8, ..Self::default() };
+        let times = times
+            .ok_or_else(|| self.fault("the shape of a field is not a tuple of whole numbers"))?;
+        let mut once = Self {
+            at: self.at,
+            endian: self.endian,
+            float8: self.float8,
+            ..Self::default()
+        };
         once.add(descr)?;
         (self.endian, self.float8) = (once.endian, once.float8);
-        if once.bytes.checked_mul(times).is_none_or(|bytes| bytes > ITEM_MAX) {
+        if once
+            .bytes
+            .checked_mul(times)
+            .is_none_or(|bytes| bytes > ITEM_MAX)
+        {
             return Err(self.fault("an item of 2 GiB or more"));
         }
         if let [(width, count)] = once.units[..] {

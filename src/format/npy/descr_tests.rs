@@ -9,7 +9,9 @@ fn read(text: &str) -> Result<Item> {
 
 fn opaque(text: &str) -> (Opaque, Endian) {
     let item = read(text).unwrap();
-    let Encoding::Opaque(opaque) = item.encoding else { panic!("{text} is plain") };
+    let Encoding::Opaque(opaque) = item.encoding else {
+        panic!("{text} is plain")
+    };
     (*opaque, item.endian)
 }
 
@@ -32,7 +34,11 @@ fn numbers() {
         ("'>c16'", Dtype::C128, Endian::Big),
     ] {
         let item = read(text).unwrap();
-        assert_eq!((item.encoding, item.endian, item.float8), (Encoding::Plain(dtype), endian, false), "{text}");
+        assert_eq!(
+            (item.encoding, item.endian, item.float8),
+            (Encoding::Plain(dtype), endian, false),
+            "{text}"
+        );
     }
     assert!(read("'<f1'").unwrap().float8);
 }
@@ -57,14 +63,26 @@ fn structured_types() {
     assert_eq!((&*found.name, &*found.fields), ("V28", text));
     assert_eq!(&*found.units, [(4, 1), (8, 3)]);
     // titles, padding, nesting, shapes of every kind
-    assert_eq!(facts("[(('t', 'n'), '>i2'), ('', '|V2'), ('', '|V1')]").2, [(2, 1), (1, 3)]);
-    assert_eq!(facts("[('p', [('x', '<i2'), ('y', '<i4')], (2, 1))]").2, [(2, 1), (4, 1), (2, 1), (4, 1)]);
+    assert_eq!(
+        facts("[(('t', 'n'), '>i2'), ('', '|V2'), ('', '|V1')]").2,
+        [(2, 1), (1, 3)]
+    );
+    assert_eq!(
+        facts("[('p', [('x', '<i2'), ('y', '<i4')], (2, 1))]").2,
+        [(2, 1), (4, 1), (2, 1), (4, 1)]
+    );
     assert_eq!(facts("[('p', '<c8', 3)]").2, [(4, 6)]);
     assert_eq!(facts("('<f4', (2, 3))"), ("V24".into(), 24, vec![(4, 6)]));
     assert_eq!(facts("[('s', ('<f4', (2,)), (3,))]").1, 24);
     assert_eq!(facts("[]").1, 0);
-    assert_eq!(facts("[('e', [('x', '<i2'), ('y', '<i4')], (0, 99999999999))]").1, 0);
-    assert_eq!(opaque("[('a', '>f4'), ('s', '|S3'), ('b', '>U2')]").1, Endian::Big);
+    assert_eq!(
+        facts("[('e', [('x', '<i2'), ('y', '<i4')], (0, 99999999999))]").1,
+        0
+    );
+    assert_eq!(
+        opaque("[('a', '>f4'), ('s', '|S3'), ('b', '>U2')]").1,
+        Endian::Big
+    );
 }
 
 #[test]
@@ -107,8 +125,16 @@ fn what_numpy_would_not_take() {
         let fault = read(bad).unwrap_err();
         assert!(fault.object_array().is_none(), "{bad}");
     }
-    for object in ["'|O'", "'O8'", "[('a', '<f4'), ('b', '|O')]", "[('a', [('b', '|O', (2,))])]"] {
-        assert!(read(object).unwrap_err().object_array().is_some(), "{object}");
+    for object in [
+        "'|O'",
+        "'O8'",
+        "[('a', '<f4'), ('b', '|O')]",
+        "[('a', [('b', '|O', (2,))])]",
+    ] {
+        assert!(
+            read(object).unwrap_err().object_array().is_some(),
+            "{object}"
+        );
     }
     assert!(read("[('a', '<f4'), ('b', '>f4')]").is_err());
 }

@@ -21,16 +21,28 @@ enum Kind {
 
 impl Fault {
     pub(super) fn malformed(at: usize, what: impl Into<String>) -> Self {
-        Self { at, kind: Kind::Malformed, what: what.into() }
+        Self {
+            at,
+            kind: Kind::Malformed,
+            what: what.into(),
+        }
     }
 
     pub(super) fn unsupported(at: usize, what: impl Into<String>) -> Self {
-        Self { at, kind: Kind::Unsupported, what: what.into() }
+        Self {
+            at,
+            kind: Kind::Unsupported,
+            what: what.into(),
+        }
     }
 
     pub(super) fn object(at: usize) -> Self {
         let what = "object arrays hold a pickle, which is never unpickled";
-        Self { at, kind: Kind::Object, what: what.into() }
+        Self {
+            at,
+            kind: Kind::Object,
+            what: what.into(),
+        }
     }
 
     /// Counts the offset from `n` bytes further in front.

@@ -31,29 +31,51 @@ impl Prelude {
     /// Reads the first bytes of an array.
     pub(crate) fn read(first: &[u8]) -> Result<Self> {
         if !first.starts_with(MAGIC) {
-            return Err(Fault::malformed(0, "the first bytes are not those of an NPY file"));
+            return Err(Fault::malformed(
+                0,
+                "the first bytes are not those of an NPY file",
+            ));
         }
         let Some(&[major, minor, a, b, c, d]) = first[MAGIC.len()..].first_chunk::<6>() else {
-            return Err(Fault::malformed(first.len(), "the array ends inside its header"));
+            return Err(Fault::malformed(
+                first.len(),
+                "the array ends inside its header",
+            ));
         };
         let (text_at, text_len) = match (major, minor) {
             (1, 0) => (10, u32::from(u16::from_le_bytes([a, b]))),
             (2 | 3, 0) => (12, u32::from_le_bytes([a, b, c, d])),
-            _ => return Err(Fault::unsupported(MAGIC.len(), format!("version {major}.{minor} of the NPY format"))),
+            _ => {
+                return Err(Fault::unsupported(
+                    MAGIC.len(),
+                    format!("version {major}.{minor} of the NPY format"),
+                ));
+            }
         };
         if text_len > TEXT_MAX {
-            return Err(Fault::unsupported(8, format!("a header of {text_len} bytes; at most {TEXT_MAX} are read")));
+            return Err(Fault::unsupported(
+                8,
+                format!("a header of {text_len} bytes; at most {TEXT_MAX} are read"),
+            ));
         }
-        Ok(Self { major, text_at, text_len: usize::try_from(text_len).expect("at most TEXT_MAX") })
+        Ok(Self {
+            major,
+            text_at,
+            text_len: usize::try_from(text_len).expect("at most TEXT_MAX"),
+        })
     }
 
     /// Reads the text. Offsets of faults are from the magic on.
     pub(crate) fn array(&self, text: &[u8]) -> Result<Array> {
-        let decoded = self.decode(text).map_err(|fault| fault.behind(self.text_at))?;
+        let decoded = self
+            .decode(text)
+            .map_err(|fault| fault.behind(self.text_at))?;
         Array::read(&decoded).map_err(|mut fault| {
             if self.major < 3 {
                 // Latin-1: a byte was a character
-                fault.at = decoded.get(..fault.at).map_or(0, |before| before.chars().count());
+                fault.at = decoded
+                    .get(..fault.at)
+                    .map_or(0, |before| before.chars().count());
             }
             fault.behind(self.text_at)
         })
@@ -62,8 +84,14 @@ impl Prelude {
     fn decode<'t>(&self, text: &'t [u8]) -> Result<Cow<'t, str>> {
         match std::str::from_utf8(text) {
             Ok(utf8) if self.major >= 3 || text.is_ascii() => Ok(utf8.into()),
-            Err(e) if self.major >= 3 => Err(Fault::malformed(e.valid_up_to(), "the header is not UTF-8")),
-            _ => Ok(text.iter().map(|&b| char::from(b)).collect::<String>().into()),
+            Err(e) if self.major >= 3 => {
+                Err(Fault::malformed(e.valid_up_to(), "the header is not UTF-8"))
+            }
+            _ => Ok(text
+                .iter()
+                .map(|&b| char::from(b))
+                .collect::<String>()
+                .into()),
         }
     }
 }
@@ -88,10 +116,18 @@ impl Array {
                 "descr" => &mut descr,
                 "fortran_order" => &mut order,
                 "shape" => &mut shape,
-                other => return Err(Fault::malformed(at, format!("the header has a key {other:?}"))),
+                other => {
+                    return Err(Fault::malformed(
+                        at,
+                        format!("the header has a key {other:?}"),
+                    ));
+                }
             };
             if slot.replace(entry).is_some() {
-                return Err(Fault::malformed(at, format!("the header has the key {:?} twice", entry.key)));
+                return Err(Fault::malformed(
+                    at,
+                    format!("the header has the key {:?} twice", entry.key),
+                ));
             }
         }
         let missing = |key: &str| Fault::malformed(0, format!("the header has no key '{key}'"));
@@ -99,14 +135,23 @@ impl Array {
         let order = order.ok_or_else(|| missing("fortran_order"))?;
         let sizes = shape.ok_or_else(|| missing("shape"))?;
         let Literal::Bool(fortran) = order.value else {
-            return Err(Fault::malformed(order.span.start, "fortran_order is not True or False"));
+            return Err(Fault::malformed(
+                order.span.start,
+                "fortran_order is not True or False",
+            ));
         };
         let at = sizes.span.start;
         let shape = read_shape(&sizes.value, at)?;
         let item = descr::item(&descr.value, &text[descr.span.clone()], descr.span.start)?;
         let nbytes = elements(&shape).and_then(|n| item.encoding.nbytes(n));
-        let nbytes = nbytes.ok_or_else(|| Fault::malformed(at, "the array's size does not fit in 64 bits"))?;
-        Ok(Self { item, fortran, shape, nbytes })
+        let nbytes = nbytes
+            .ok_or_else(|| Fault::malformed(at, "the array's size does not fit in 64 bits"))?;
+        Ok(Self {
+            item,
+            fortran,
+            shape,
+            nbytes,
+        })
     }
 
     /// Whether its dtype is a guess: `f1`, which only ml_dtypes writes.
@@ -116,8 +161,13 @@ impl Array {
 
     /// Memory that its description takes beyond a row of the catalog.
     pub(crate) fn memory(&self) -> u64 {
-        let crate::catalog::Encoding::Opaque(opaque) = &self.item.encoding else { return 0 };
-        (size_of_val(&**opaque) + size_of_val(&*opaque.units) + opaque.fields.len() + opaque.name.len()) as u64
+        let crate::catalog::Encoding::Opaque(opaque) = &self.item.encoding else {
+            return 0;
+        };
+        (size_of_val(&**opaque)
+            + size_of_val(&*opaque.units)
+            + opaque.fields.len()
+            + opaque.name.len()) as u64
     }
 
     /// The tensor, with its bytes at this place.
@@ -137,12 +187,18 @@ fn read_shape(value: &Literal, at: usize) -> Result<Shape> {
         return Err(Fault::malformed(at, "the shape is not a tuple"));
     };
     if sizes.len() > RANK_MAX {
-        return Err(Fault::malformed(at, format!("{} dimensions; numpy has at most {RANK_MAX}", sizes.len())));
+        return Err(Fault::malformed(
+            at,
+            format!("{} dimensions; numpy has at most {RANK_MAX}", sizes.len()),
+        ));
     }
     let size = |size: &Literal| match size {
         Literal::Number(n) if i64::try_from(*n).is_ok() => Ok(*n),
         Literal::Number(_) => Err(Fault::malformed(at, "a dimension over 63 bits")),
-        _ => Err(Fault::malformed(at, "a dimension that is not a whole number")),
+        _ => Err(Fault::malformed(
+            at,
+            "a dimension that is not a whole number",
+        )),
     };
     sizes.iter().map(size).collect()
 }

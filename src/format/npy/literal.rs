@@ -52,7 +52,11 @@ pub(super) fn dict(text: &str) -> Result<Vec<Entry>> {
         parser.blanks();
         let start = parser.pos;
         let value = parser.value(1)?;
-        entries.push(Entry { key, value, span: start..parser.pos });
+        entries.push(Entry {
+            key,
+            value,
+            span: start..parser.pos,
+        });
         parser.blanks();
         if !parser.eat(b',') && parser.peek() != Some(b'}') {
             return Err(parser.fault("expected `,` or `}`"));
@@ -92,7 +96,11 @@ impl<'t> Parser<'t> {
 
     /// Takes the ASCII bytes that satisfy `is`.
     fn run(&mut self, is: fn(&u8) -> bool) -> &'t str {
-        let n = self.rest().bytes().take_while(|b| b.is_ascii() && is(b)).count();
+        let n = self
+            .rest()
+            .bytes()
+            .take_while(|b| b.is_ascii() && is(b))
+            .count();
         let run = &self.rest()[..n];
         self.pos += n;
         run
@@ -111,7 +119,11 @@ impl<'t> Parser<'t> {
             Some(b'(') => {
                 let (mut items, comma) = self.items(b')', depth)?;
                 // `(3)` is 3, and only `(3,)` a tuple
-                Ok(if items.len() == 1 && !comma { items.remove(0) } else { Literal::Tuple(items) })
+                Ok(if items.len() == 1 && !comma {
+                    items.remove(0)
+                } else {
+                    Literal::Tuple(items)
+                })
             }
             Some(b'[') => Ok(Literal::List(self.items(b']', depth)?.0)),
             Some(b'A'..=b'Z' | b'a'..=b'z' | b'_') => {
@@ -120,7 +132,10 @@ impl<'t> Parser<'t> {
                     "True" => Ok(Literal::Bool(true)),
                     "False" => Ok(Literal::Bool(false)),
                     "None" => Ok(Literal::None),
-                    _ => Err(Fault::malformed(at, "a name; only literals are read, nothing is evaluated")),
+                    _ => Err(Fault::malformed(
+                        at,
+                        "a name; only literals are read, nothing is evaluated",
+                    )),
                 }
             }
             Some(_) => Err(self.fault("not a Python literal")),
@@ -161,7 +176,9 @@ impl<'t> Parser<'t> {
         if digits.len() > 1 && digits.starts_with('0') {
             return Err(Fault::malformed(at, "a number with leading zeros"));
         }
-        let number = digits.parse().map_err(|_| Fault::malformed(at, "a number over 64 bits"))?;
+        let number = digits
+            .parse()
+            .map_err(|_| Fault::malformed(at, "a number over 64 bits"))?;
         if !self.eat(b'L') {
             self.eat(b'l'); // Python 2 wrote its long integers `10L`
         }
@@ -183,7 +200,9 @@ impl<'t> Parser<'t> {
             };
             self.pos += c.len_utf8();
             match c {
-                '\n' | '\r' | '\0' => return Err(Fault::malformed(start, "a string without an end")),
+                '\n' | '\r' | '\0' => {
+                    return Err(Fault::malformed(start, "a string without an end"));
+                }
                 '\\' => self.escape(&mut out)?,
                 c if c == char::from(quote) => return Ok(out),
                 c => out.push(c),
@@ -192,9 +211,16 @@ impl<'t> Parser<'t> {
     }
 
     fn escape(&mut self, out: &mut String) -> Result<()> {
-        let Some(c) = self.rest().chars().next() else { return Err(self.fault("a string without an end")) };
+        let Some(c) = self.rest().chars().next() else {
+            return Err(self.fault("a string without an end"));
+        };
         if c.is_digit(8) {
-            let digits = self.rest().bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
+            let digits = self
+                .rest()
+                .bytes()
+                .take(3)
+                .take_while(|b| (b'0'..=b'7').contains(b))
+                .count();
             return self.code(digits, 8, out);
         }
         self.pos += c.len_utf8();
@@ -218,9 +244,14 @@ impl<'t> Parser<'t> {
 
     /// A character by the number that the next `n` digits write.
     fn code(&mut self, n: usize, radix: u32, out: &mut String) -> Result<()> {
-        let digits = self.rest().get(..n).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
+        let digits = self
+            .rest()
+            .get(..n)
+            .filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
         let number = digits.and_then(|d| u32::from_str_radix(d, radix).ok());
-        let c = number.and_then(char::from_u32).ok_or_else(|| self.fault("an escape that is no character"))?;
+        let c = number
+            .and_then(char::from_u32)
+            .ok_or_else(|| self.fault("an escape that is no character"))?;
         self.pos += n;
         out.push(c);
         Ok(())

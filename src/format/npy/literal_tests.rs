@@ -16,10 +16,16 @@ fn text(s: &str) -> Literal {
 fn reads_what_numpy_writes() {
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
     let entries = dict(header).unwrap();
-    assert_eq!(entries.iter().map(|e| &*e.key).collect::<Vec<_>>(), ["descr", "fortran_order", "shape"]);
+    assert_eq!(
+        entries.iter().map(|e| &*e.key).collect::<Vec<_>>(),
+        ["descr", "fortran_order", "shape"]
+    );
     assert_eq!(&header[entries[0].span.clone()], "'<f4'");
     assert_eq!(entries[1].value, Literal::Bool(false));
-    assert_eq!(entries[2].value, Literal::Tuple(vec![Literal::Number(3), Literal::Number(4)]));
+    assert_eq!(
+        entries[2].value,
+        Literal::Tuple(vec![Literal::Number(3), Literal::Number(4)])
+    );
     assert!(dict("{}").unwrap().is_empty());
 }
 
@@ -29,17 +35,36 @@ fn tuples_lists_and_brackets() {
     assert_eq!(value("()").unwrap(), Literal::Tuple(vec![]));
     assert_eq!(value("(3,)").unwrap(), Literal::Tuple(vec![n(3)]));
     assert_eq!(value("(3)").unwrap(), n(3));
-    assert_eq!(value("( 3 , 10L,\n)").unwrap(), Literal::Tuple(vec![n(3), n(10)]));
-    assert_eq!(value("[1, (2,), None]").unwrap(), Literal::List(vec![n(1), Literal::Tuple(vec![n(2)]), Literal::None]));
+    assert_eq!(
+        value("( 3 , 10L,\n)").unwrap(),
+        Literal::Tuple(vec![n(3), n(10)])
+    );
+    assert_eq!(
+        value("[1, (2,), None]").unwrap(),
+        Literal::List(vec![n(1), Literal::Tuple(vec![n(2)]), Literal::None])
+    );
     assert_eq!(value("18446744073709551615").unwrap(), n(u64::MAX));
 }
 
 #[test]
 fn strings_as_python_escapes_them() {
     assert_eq!(value(r#""a'b""#).unwrap(), text("a'b"));
-    assert_eq!(value(r"'a\'b\\\x41\u00fc\U0001F600\n\101\0'").unwrap(), text("a'b\\Aü😀\nA\0"));
+    assert_eq!(
+        value(r"'a\'b\\\x41\u00fc\U0001F600\n\101\0'").unwrap(),
+        text("a'b\\Aü😀\nA\0")
+    );
     assert_eq!(value("'ünï'").unwrap(), text("ünï"));
-    for bad in [r"'\ud800'", r"'\xg0'", r"'\N{BULLET}'", "'a", "'a\nb'", r"'\", r"'\x4", r"'\xü'", r"'\777777'"] {
+    for bad in [
+        r"'\ud800'",
+        r"'\xg0'",
+        r"'\N{BULLET}'",
+        "'a",
+        "'a\nb'",
+        r"'\",
+        r"'\x4",
+        r"'\xü'",
+        r"'\777777'",
+    ] {
         // \777 is a character to Python as well
         assert_eq!(value(bad).is_err(), bad != r"'\777777'", "{bad}");
     }
@@ -79,7 +104,19 @@ fn nothing_is_evaluated() {
     ] {
         assert!(value(bad).is_err(), "{bad}");
     }
-    for bad in ["", "[1,2]", "{", "{'a'", "{'a':", "{'a':1", "{'a':1}x", "{'a':1}\0", "{1:1}", "{'a':1 'b':2}", "{,}"] {
+    for bad in [
+        "",
+        "[1,2]",
+        "{",
+        "{'a'",
+        "{'a':",
+        "{'a':1",
+        "{'a':1}x",
+        "{'a':1}\0",
+        "{1:1}",
+        "{'a':1 'b':2}",
+        "{,}",
+    ] {
         assert!(dict(bad).is_err(), "{bad}");
     }
 }

@@ -31,7 +31,11 @@ impl Number<'_> {
             Kind::Opaque(letter, n, unit) => Encoding::Opaque(Box::new(Opaque {
                 name: format!("{letter}{n}{unit}").into(),
                 item_bytes: u64::from(self.unit.0) * u64::from(self.unit.1),
-                units: if self.unit.1 == 0 { [].into() } else { [self.unit].into() },
+                units: if self.unit.1 == 0 {
+                    [].into()
+                } else {
+                    [self.unit].into()
+                },
                 fields: "".into(),
             })),
         }
@@ -47,14 +51,20 @@ pub(super) fn number(text: &str, at: usize) -> Result<Number<'_>> {
     };
     let letter = rest.chars().next().ok_or_else(unknown)?;
     let rest = &rest[letter.len_utf8()..];
-    let width = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let width = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (digits, unit) = rest.split_at(width);
     if letter == 'O' {
         return Err(Fault::object(at)); // old numpy wrote `|O8`
     }
     let dates = matches!(letter, 'M' | 'm');
     let sized = matches!(letter, 'S' | 'a' | 'U' | 'V');
-    let n: u32 = if digits.is_empty() && sized { 0 } else { digits.parse().map_err(|_| unknown())? };
+    let n: u32 = if digits.is_empty() && sized {
+        0
+    } else {
+        digits.parse().map_err(|_| unknown())?
+    };
     if dates && !is_date_unit(unit) || !dates && !unit.is_empty() {
         return Err(unknown());
     }
@@ -89,20 +99,35 @@ pub(super) fn number(text: &str, at: usize) -> Result<Number<'_>> {
         _ => return Err(unknown()),
     };
     if u64::from(unit.0) * u64::from(unit.1) > ITEM_MAX {
-        return Err(Fault::malformed(at, format!("{text:?}: an item of 2 GiB or more")));
+        return Err(Fault::malformed(
+            at,
+            format!("{text:?}: an item of 2 GiB or more"),
+        ));
     }
     // `=` is the order of the machine that reads: all that numpy runs on today are little endian
-    let endian = if order == b'>' { Endian::Big } else { Endian::Little };
-    Ok(Number { kind, unit, endian: (unit.0 > 1 && unit.1 > 0).then_some(endian) })
+    let endian = if order == b'>' {
+        Endian::Big
+    } else {
+        Endian::Little
+    };
+    Ok(Number {
+        kind,
+        unit,
+        endian: (unit.0 > 1 && unit.1 > 0).then_some(endian),
+    })
 }
 
 /// `[ns]`, `[25s]`, `[D/3]`, or nothing for a date without a unit.
 fn is_date_unit(text: &str) -> bool {
-    const UNITS: &[&str] = &["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic"];
+    const UNITS: &[&str] = &[
+        "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic",
+    ];
     if text.is_empty() {
         return true;
     }
-    let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else { return false };
+    let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
+        return false;
+    };
     let few_digits = |t: &str| t.len() <= 10 && t.bytes().all(|b| b.is_ascii_digit());
     let name = inner.trim_start_matches(|c: char| c.is_ascii_digit());
     let (name, divisor) = name.split_once('/').unwrap_or((name, "1"));

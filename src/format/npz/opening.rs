@@ -35,17 +35,29 @@ impl<'a> Opening<'a> {
             state.reset(false);
             state
         });
-        Self { member, inflate, content: Vec::new(), taken: 0, ended: false }
+        Self {
+            member,
+            inflate,
+            content: Vec::new(),
+            taken: 0,
+            ended: false,
+        }
     }
 
     /// The first `n` bytes of the content, or all of it if there are fewer.
-    pub(super) fn upto<'b>(&'b mut self, cursor: &'b mut Cursor<'_>, name: &str, n: usize) -> Result<&'b [u8]> {
+    pub(super) fn upto<'b>(
+        &'b mut self,
+        cursor: &'b mut Cursor<'_>,
+        name: &str,
+        n: usize,
+    ) -> Result<&'b [u8]> {
         let Some(inflate) = &mut self.inflate else {
             cursor.seek(self.member.bytes.start);
             let n = usize::try_from(self.member.bytes.len).unwrap_or(n).min(n);
             return cursor.take(n, "a member of the archive");
         };
-        self.content.reserve_exact(n.saturating_sub(self.content.len()));
+        self.content
+            .reserve_exact(n.saturating_sub(self.content.len()));
         while self.content.len() < n && !self.ended {
             let left = self.member.bytes.len - self.taken;
             cursor.seek(self.member.bytes.start + self.taken);
@@ -53,10 +65,12 @@ impl<'a> Opening<'a> {
             let packed = cursor.take(piece, "a member of the archive")?;
             let (before, had) = (inflate.total_in(), self.content.len());
             // fills what was reserved, and stops there
-            let status = inflate.decompress_vec(packed, &mut self.content, FlushDecompress::None).map_err(|e| {
-                let what = format!("member {} does not inflate: {e}", quote(name));
-                Error::malformed(what).at(self.member.bytes.start)
-            })?;
+            let status = inflate
+                .decompress_vec(packed, &mut self.content, FlushDecompress::None)
+                .map_err(|e| {
+                    let what = format!("member {} does not inflate: {e}", quote(name));
+                    Error::malformed(what).at(self.member.bytes.start)
+                })?;
             let went_in = inflate.total_in() - before;
             self.taken += went_in;
             let stuck = went_in == 0 && self.content.len() == had;
@@ -67,7 +81,12 @@ impl<'a> Opening<'a> {
 
     /// Reads a small member whole and compares it with its length and checksum, so that a small
     /// file that is damaged is refused at once. Larger ones are checked when they are read.
-    pub(super) fn check_small(&mut self, cursor: &mut Cursor<'_>, name: &str, crc32: u32) -> Result<()> {
+    pub(super) fn check_small(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        name: &str,
+        crc32: u32,
+    ) -> Result<()> {
         let (packed, inflated) = (self.member.bytes.len, self.member.inflated);
         if packed > SMALL || inflated > SMALL_INFLATED {
             return Ok(());

@@ -16,7 +16,10 @@ impl Machine<'_, '_> {
             let full = format!("{module}.{name}");
             return Ok(Value::Script(self.heap.add_text(&full)?));
         }
-        Err(Error::new(ErrorKind::RefusedGlobal { module: module.into(), name: name.into() }))
+        Err(Error::new(ErrorKind::RefusedGlobal {
+            module: module.into(),
+            name: name.into(),
+        }))
     }
 
     pub(super) fn global_line(&mut self) -> Result<Value> {
@@ -27,7 +30,8 @@ impl Machine<'_, '_> {
 
     pub(super) fn stack_global(&mut self) -> Result<()> {
         let (name, module) = (self.pop()?, self.pop()?);
-        let (Some(module), Some(name)) = (self.heap.text_of(module), self.heap.text_of(name)) else {
+        let (Some(module), Some(name)) = (self.heap.text_of(module), self.heap.text_of(name))
+        else {
             return Err(Error::malformed("a global whose name is not text"));
         };
         let (module, name) = (module.to_owned(), name.to_owned());
@@ -48,7 +52,9 @@ impl Machine<'_, '_> {
         let named = self.pop()?;
         match self.heap.get(named) {
             Value::Dict { items, .. } if self.heap.open(items).is_empty() => self.reduce(),
-            _ => Err(Error::unsupported("a pickle that makes an object with named arguments")),
+            _ => Err(Error::unsupported(
+                "a pickle that makes an object with named arguments",
+            )),
         }
     }
 
@@ -88,17 +94,28 @@ impl Machine<'_, '_> {
                 | Global::Numpy(Numpy::Scalar | Numpy::Reconstruct | Numpy::Dtype),
             )
             | Value::Script(_) => self.heap.add_call(callee, args)?,
-            _ => return Err(Error::malformed("the pickle calls something that cannot be called")),
+            _ => {
+                return Err(Error::malformed(
+                    "the pickle calls something that cannot be called",
+                ));
+            }
         };
         self.value(value)
     }
 
     fn builtin(&mut self, builtin: Builtin, args: Span) -> Result<Value> {
         let args = self.heap.items(args).to_vec();
-        let wrong = || Error::malformed(format!("{builtin:?} with arguments that no pickle of data gives it"));
+        let wrong = || {
+            Error::malformed(format!(
+                "{builtin:?} with arguments that no pickle of data gives it"
+            ))
+        };
         match (builtin, &args[..]) {
-            (Builtin::OrderedDict | Builtin::Counter, []) | (Builtin::DefaultDict, [] | [_]) => self.dict(&[]),
-            (Builtin::OrderedDict | Builtin::Counter, &[from]) | (Builtin::DefaultDict, &[_, from]) => {
+            (Builtin::OrderedDict | Builtin::Counter, []) | (Builtin::DefaultDict, [] | [_]) => {
+                self.dict(&[])
+            }
+            (Builtin::OrderedDict | Builtin::Counter, &[from])
+            | (Builtin::DefaultDict, &[_, from]) => {
                 let items = self.items_of(from).ok_or_else(wrong)?;
                 self.dict(&items)
             }
@@ -114,11 +131,15 @@ impl Machine<'_, '_> {
                 _ => Err(wrong()),
             },
             (Builtin::Encode | Builtin::ByteArray, &[text, encoding]) => {
-                let Value::Text(text) = self.heap.get(text) else { return Err(wrong()) };
+                let Value::Text(text) = self.heap.get(text) else {
+                    return Err(wrong());
+                };
                 let encoding = self.heap.text_of(encoding).ok_or_else(wrong)?;
                 let text = self.heap.text(text);
                 let bytes = match encoding {
-                    "latin1" | "latin-1" | "iso-8859-1" | "ascii" => latin1(text).ok_or_else(wrong)?,
+                    "latin1" | "latin-1" | "iso-8859-1" | "ascii" => {
+                        latin1(text).ok_or_else(wrong)?
+                    }
                     "utf-8" | "utf8" => text.as_bytes().to_vec(),
                     _ => return Err(wrong()),
                 };
@@ -129,7 +150,9 @@ impl Machine<'_, '_> {
     }
 
     fn dict(&mut self, items: &[Id]) -> Result<Value> {
-        self.heap.add_open(items).map(|items| Value::Dict { items, class: true })
+        self.heap
+            .add_open(items)
+            .map(|items| Value::Dict { items, class: true })
     }
 
     /// Keys and values of a dict or of a sequence of pairs.
@@ -140,7 +163,9 @@ impl Machine<'_, '_> {
         let pairs = self.heap.sequence(from)?;
         let mut items = Vec::with_capacity(pairs.len() * 2);
         for &pair in pairs {
-            let &[key, value] = self.heap.sequence(pair)? else { return None };
+            let &[key, value] = self.heap.sequence(pair)? else {
+                return None;
+            };
             items.extend([key, value]);
         }
         Some(items)
@@ -159,16 +184,22 @@ impl Machine<'_, '_> {
                     call.callee,
                     Value::Script(_)
                         | Value::Global(
-                            Global::TensorClass | Global::Torchao(_) | Global::Numpy(Numpy::Reconstruct | Numpy::Dtype)
+                            Global::TensorClass
+                                | Global::Torchao(_)
+                                | Global::Numpy(Numpy::Reconstruct | Numpy::Dtype)
                         )
                 );
                 if !takes || call.state.is_some() {
-                    return Err(Error::malformed("the pickle gives a state to something that takes none"));
+                    return Err(Error::malformed(
+                        "the pickle gives a state to something that takes none",
+                    ));
                 }
                 self.heap.set_state(index, state);
                 Ok(())
             }
-            _ => Err(Error::malformed("the pickle gives a state to something that takes none")),
+            _ => Err(Error::malformed(
+                "the pickle gives a state to something that takes none",
+            )),
         }
     }
 
@@ -182,5 +213,7 @@ impl Machine<'_, '_> {
 }
 
 fn latin1(text: &str) -> Option<Vec<u8>> {
-    text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
+    text.chars()
+        .map(|c| u8::try_from(u32::from(c)).ok())
+        .collect()
 }

@@ -31,14 +31,18 @@ impl Machine<'_, '_> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match from.checked_sub(1).filter(|&at| at >= floor) {
             Some(at) => Ok(self.heap.get(self.stack[at])),
-            None => Err(Error::malformed("the pickle fills a container that is not there")),
+            None => Err(Error::malformed(
+                "the pickle fills a container that is not there",
+            )),
         }
     }
 
     pub(super) fn append(&mut self, from: usize, name: &str) -> Result<()> {
         match self.target(from)? {
             Value::List(index) => self.extend(from, index),
-            _ => Err(Error::malformed(format!("{name} to something that is not a list"))),
+            _ => Err(Error::malformed(format!(
+                "{name} to something that is not a list"
+            ))),
         }
     }
 

@@ -53,7 +53,11 @@ impl TorchDtype {
     }
 
     fn find(matches: impl Fn(&Row) -> bool) -> Option<Self> {
-        DTYPES.iter().position(matches).and_then(|i| u8::try_from(i).ok()).map(Self)
+        DTYPES
+            .iter()
+            .position(matches)
+            .and_then(|i| u8::try_from(i).ok())
+            .map(Self)
     }
 
     fn row(self) -> &'static Row {

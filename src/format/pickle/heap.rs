@@ -170,15 +170,22 @@ impl<'b> Heap<'b> {
     pub(super) fn add_text(&mut self, text: &str) -> Result<Span> {
         let (held, room) = (self.text.len(), self.text.capacity());
         if room - held < text.len() {
-            self.text.reserve_exact(more::<u8>(held, room, text.len(), self.budget)?);
+            self.text
+                .reserve_exact(more::<u8>(held, room, text.len(), self.budget)?);
         }
         self.text.push_str(text);
-        Ok(Span { start: numbered(held), len: numbered(text.len()) })
+        Ok(Span {
+            start: numbered(held),
+            len: numbered(text.len()),
+        })
     }
 
     pub(super) fn add_bytes(&mut self, bytes: &[u8]) -> Result<Span> {
         room(&mut self.bytes, bytes.len(), self.budget)?;
-        let span = Span { start: numbered(self.bytes.len()), len: numbered(bytes.len()) };
+        let span = Span {
+            start: numbered(self.bytes.len()),
+            len: numbered(bytes.len()),
+        };
         self.bytes.extend_from_slice(bytes);
         Ok(span)
     }
@@ -186,14 +193,18 @@ impl<'b> Heap<'b> {
     #[inline]
     pub(super) fn add_items(&mut self, items: &[Id]) -> Result<Span> {
         room(&mut self.items, items.len(), self.budget)?;
-        let span = Span { start: numbered(self.items.len()), len: numbered(items.len()) };
+        let span = Span {
+            start: numbered(self.items.len()),
+            len: numbered(items.len()),
+        };
         self.items.extend_from_slice(items);
         Ok(span)
     }
 
     /// A mutable container with these first items.
     pub(super) fn add_open(&mut self, items: &[Id]) -> Result<u32> {
-        self.budget.memory((size_of::<Vec<Id>>() + size_of_val(items)) as u64, WHAT)?;
+        self.budget
+            .memory((size_of::<Vec<Id>>() + size_of_val(items)) as u64, WHAT)?;
         let index = number(self.open.len())?;
         self.open.push(items.to_vec());
         Ok(index)
@@ -209,7 +220,11 @@ impl<'b> Heap<'b> {
     pub(super) fn add_call(&mut self, callee: Value, args: Span) -> Result<Value> {
         self.budget.memory(size_of::<Call>() as u64, WHAT)?;
         let index = number(self.calls.len())?;
-        self.calls.push(Call { callee, args, state: None });
+        self.calls.push(Call {
+            callee,
+            args,
+            state: None,
+        });
         Ok(Value::Call(index))
     }
 

@@ -32,12 +32,16 @@ impl Machine<'_, '_> {
     /// A memo number in text form.
     pub(super) fn line_number(&mut self) -> Result<u32> {
         let line = take(&mut self.reader)?;
-        line.parse().map_err(|_| Error::malformed("a memo number that is not one"))
+        line.parse()
+            .map_err(|_| Error::malformed("a memo number that is not one"))
     }
 
     pub(super) fn float_line(&mut self) -> Result<()> {
         let line = take(&mut self.reader)?;
-        let number = line.trim().parse().map_err(|_| Error::malformed("a number that is not one"))?;
+        let number = line
+            .trim()
+            .parse()
+            .map_err(|_| Error::malformed("a number that is not one"))?;
         self.value(Value::Float(number))
     }
 
@@ -57,8 +61,12 @@ impl Machine<'_, '_> {
                     continue;
                 }
             };
-            let code = after.get(1..=digits).and_then(|hex| u32::from_str_radix(hex, 16).ok());
-            let c = code.and_then(char::from_u32).ok_or_else(|| Error::malformed("an escape that is no character"))?;
+            let code = after
+                .get(1..=digits)
+                .and_then(|hex| u32::from_str_radix(hex, 16).ok());
+            let c = code
+                .and_then(char::from_u32)
+                .ok_or_else(|| Error::malformed("an escape that is no character"))?;
             text.push(c);
             rest = &after[1 + digits..];
         }
@@ -75,7 +83,8 @@ impl Machine<'_, '_> {
             [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
             _ => return Err(Error::malformed("a string without quotes")),
         };
-        let bytes = unescape(inner).ok_or_else(|| Error::malformed("a string with a broken escape"))?;
+        let bytes =
+            unescape(inner).ok_or_else(|| Error::malformed("a string with a broken escape"))?;
         let value = match std::str::from_utf8(&bytes) {
             Ok(text) => Value::Text(self.heap.add_text(text)?),
             Err(_) => Value::Bytes(self.heap.add_bytes(&bytes)?),

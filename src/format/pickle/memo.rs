@@ -33,10 +33,14 @@ impl Memo {
         if index >= self.dense.len() {
             let len = (index + 1).next_multiple_of(Self::STEP);
             // twice: a growing vector keeps room to spare
-            budget.memory(2 * ((len - self.dense.len()) * size_of::<Option<Id>>()) as u64, WHAT)?;
+            budget.memory(
+                2 * ((len - self.dense.len()) * size_of::<Option<Id>>()) as u64,
+                WHAT,
+            )?;
             self.dense.resize(len, None);
         }
-        let known = self.dense[index].is_some() || (!self.sparse.is_empty() && self.sparse.contains_key(&number));
+        let known = self.dense[index].is_some()
+            || (!self.sparse.is_empty() && self.sparse.contains_key(&number));
         self.len += u32::from(!known);
         self.dense[index] = Some(id);
         Ok(())

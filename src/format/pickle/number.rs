@@ -10,7 +10,9 @@ impl Machine<'_, '_> {
     /// as text: decimal up to 128, then hexadecimal (a decimal one takes quadratic time).
     pub(super) fn long(&mut self, len: u64) -> Result<()> {
         if len > 16 && len <= self.reader.remaining() {
-            self.reader.budget().memory(len.saturating_mul(2), "a number of the pickle")?;
+            self.reader
+                .budget()
+                .memory(len.saturating_mul(2), "a number of the pickle")?;
         }
         let bytes = self.reader.take(len, "a number of the pickle")?;
         let value = if bytes.len() <= 16 {
@@ -26,7 +28,12 @@ impl Machine<'_, '_> {
             let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("four bits");
             let mut text = String::with_capacity(2 + bytes.len() * 2);
             text.push_str("0x");
-            text.extend(bytes.iter().rev().flat_map(|b| [digit(b >> 4), digit(b & 15)]));
+            text.extend(
+                bytes
+                    .iter()
+                    .rev()
+                    .flat_map(|b| [digit(b >> 4), digit(b & 15)]),
+            );
             Value::Big(self.heap.add_text(&text)?)
         };
         self.value(value)

@@ -20,7 +20,11 @@ pub(super) struct Reader<'c, 's> {
 impl<'c, 's> Reader<'c, 's> {
     pub(super) fn new(cursor: &'c mut Cursor<'s>) -> Self {
         let end = cursor.pos();
-        Self { cursor, ahead: &[], end }
+        Self {
+            cursor,
+            ahead: &[],
+            end,
+        }
     }
 
     pub(super) fn budget(&self) -> &'s Budget {
@@ -74,7 +78,10 @@ impl<'c, 's> Reader<'c, 's> {
     /// Takes bytes whose number the pickle decides.
     #[inline]
     pub(super) fn take(&mut self, n: u64, what: &str) -> Result<&[u8]> {
-        if let Some((first, rest)) = usize::try_from(n).ok().and_then(|n| self.ahead.split_at_checked(n)) {
+        if let Some((first, rest)) = usize::try_from(n)
+            .ok()
+            .and_then(|n| self.ahead.split_at_checked(n))
+        {
             self.ahead = rest;
             return Ok(first);
         }

@@ -12,7 +12,12 @@ fn run<T>(bytes: &[u8], look: impl FnOnce(Result<Pickle<'_>>) -> T) -> T {
     run_with(bytes, false, Limits::default(), look)
 }
 
-fn run_with<T>(bytes: &[u8], script: bool, limits: Limits, look: impl FnOnce(Result<Pickle<'_>>) -> T) -> T {
+fn run_with<T>(
+    bytes: &[u8],
+    script: bool,
+    limits: Limits,
+    look: impl FnOnce(Result<Pickle<'_>>) -> T,
+) -> T {
     let (memory, budget) = (Memory::new(bytes.to_vec()), Budget::new(limits));
     let mut cursor = Cursor::new(&memory, &budget);
     look(read(&mut cursor, script))
@@ -23,7 +28,12 @@ fn show(heap: &Heap<'_>, id: Id, depth: usize) -> String {
     if depth == 0 {
         return "…".into();
     }
-    let all = |ids: &[Id]| ids.iter().map(|&id| show(heap, id, depth - 1)).collect::<Vec<_>>().join(",");
+    let all = |ids: &[Id]| {
+        ids.iter()
+            .map(|&id| show(heap, id, depth - 1))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
     match heap.get(id) {
         Value::None => "None".into(),
         Value::Bool(b) => b.to_string(),
@@ -85,7 +95,10 @@ fn plain_values_of_every_opcode() {
         (b"\x8a\x00.", "0"),
         (b"\x8a\x01\xff.", "-1"),
         (b"\x8a\x02\xff\x00.", "255"),
-        (b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00.", "big 18446744073709551615"),
+        (
+            b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00.",
+            "big 18446744073709551615",
+        ),
         (b"\x8b\x02\x00\x00\x00\x00\x80.", "-32768"),
         (
             b"\x8a\x11\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01.",
@@ -104,7 +117,10 @@ fn plain_values_of_every_opcode() {
         (b"C\x02\x00a.", "b\"\\x00a\""),
         (b"B\x01\0\0\0a.", "b\"a\""),
         (b"\x8e\x01\0\0\0\0\0\0\0a.", "b\"a\""),
-        (b"\x80\x05\x95\x0b\0\0\0\0\0\0\0\x96\x01\0\0\0\0\0\0\0a.", "b\"a\""),
+        (
+            b"\x80\x05\x95\x0b\0\0\0\0\0\0\0\x96\x01\0\0\0\0\0\0\0a.",
+            "b\"a\"",
+        ),
     ];
     for (bytes, expected) in cases {
         assert_eq!(built(bytes), *expected, "{}", bytes.escape_ascii());
@@ -144,7 +160,10 @@ fn containers_of_every_opcode() {
 
 #[test]
 fn the_memo_takes_numbers_far_apart() {
-    assert_eq!(built(b"K\x01r\xfe\xff\xff\x7fK\x02j\xfe\xff\xff\x7f\x86."), "(2,1)");
+    assert_eq!(
+        built(b"K\x01r\xfe\xff\xff\x7fK\x02j\xfe\xff\xff\x7f\x86."),
+        "(2,1)"
+    );
     // MEMOIZE counts distinct numbers, wherever they are kept
     assert_eq!(built(b"K\x01r\xfe\xff\xff\x7fK\x02\x94h\x01\x86."), "(2,2)");
     // the later of two values wins, also when the table has grown over the map's number
@@ -164,12 +183,18 @@ fn globals_outside_the_world_are_refused_by_name() {
         (b"cbuiltins\neval\n.", "builtins eval"),
         (b"c__builtin__\neval\n.", "__builtin__ eval"),
         (b"\x8c\x02os\x8c\x06system\x93.", "os system"),
-        (b"\x8c\x02os\x940\x8c\x06system\x940h\x00h\x01\x93.", "os system"),
+        (
+            b"\x8c\x02os\x940\x8c\x06system\x940h\x00h\x01\x93.",
+            "os system",
+        ),
         (b"(S'ls'\nios\nsystem\n.", "os system"),
         (b"(cos\nsystem\nS'ls'\no.", "os system"),
         (b"cos\nsystem\n)\x81.", "os system"),
         (b"c\xd0\xbes\nsystem\n.", "\u{43e}s system"), // a Cyrillic o
-        (b"ctorch._utils\n_rebuild_tensor_v2.__globals__\n.", "torch._utils _rebuild_tensor_v2.__globals__"),
+        (
+            b"ctorch._utils\n_rebuild_tensor_v2.__globals__\n.",
+            "torch._utils _rebuild_tensor_v2.__globals__",
+        ),
         (b"ctorch\nFloatStorage \n.", "torch FloatStorage "),
         (b"ctorch\nStorage\n.", "torch Storage"),
         (b"c__torch__.a\nB\n.", "__torch__.a B"),
@@ -184,22 +209,38 @@ fn globals_outside_the_world_are_refused_by_name() {
 
 #[test]
 fn script_classes_are_named_only_in_script_archives() {
-    run_with(b"c__torch__.a\nB\n)\x81}b.", true, Limits::default(), |out| {
-        let pickle = out.unwrap();
-        assert!(matches!(pickle.heap.get(pickle.root), Value::Call(0)));
-    });
+    run_with(
+        b"c__torch__.a\nB\n)\x81}b.",
+        true,
+        Limits::default(),
+        |out| {
+            let pickle = out.unwrap();
+            assert!(matches!(pickle.heap.get(pickle.root), Value::Call(0)));
+        },
+    );
     let look_alike = b"c__torch__x.a\nB\n.";
-    run_with(look_alike, true, Limits::default(), |out| assert!(out.is_err()));
+    run_with(look_alike, true, Limits::default(), |out| {
+        assert!(out.is_err())
+    });
 }
 
 #[test]
 fn calls_are_written_down_and_builtins_answered() {
     assert_eq!(built(b"ctorch\nSize\n(K\x02K\x03t\x85R."), "call((2,3))");
     assert_eq!(built(b"ccollections\nOrderedDict\n)RK\x01K\x02s."), "{1,2}");
-    assert_eq!(built(b"ccollections\nOrderedDict\n]]K\x01aK\x02aa\x85R."), "{1,2}");
-    assert_eq!(built(b"ccollections\ndefaultdict\n(cbuiltins\ndict\ntR."), "{}");
+    assert_eq!(
+        built(b"ccollections\nOrderedDict\n]]K\x01aK\x02aa\x85R."),
+        "{1,2}"
+    );
+    assert_eq!(
+        built(b"ccollections\ndefaultdict\n(cbuiltins\ndict\ntR."),
+        "{}"
+    );
     assert_eq!(built(b"cbuiltins\nset\n]K\x01a\x85R."), "set[1]");
-    assert_eq!(built(b"c_codecs\nencode\n\x8c\x02\xc3\xbf\x8c\x06latin1\x86R."), "b\"\\xff\"");
+    assert_eq!(
+        built(b"c_codecs\nencode\n\x8c\x02\xc3\xbf\x8c\x06latin1\x86R."),
+        "b\"\\xff\""
+    );
     assert_eq!(built(b"cbuiltins\nbytearray\nC\x01a\x85R."), "b\"a\"");
     assert!(malformed(b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.").contains("ByteArray"));
     assert!(malformed(b"cbuiltins\ndict\n)R.").contains("cannot be called"));
@@ -264,7 +305,16 @@ fn lengths_are_checked_before_anything_is_allocated() {
 #[test]
 fn steps_and_memory_are_charged() {
     let dups = [b"N".to_vec(), vec![b'2'; 10_000], b".".to_vec()].concat();
-    for limits in [Limits { steps: 5_000, ..Limits::default() }, Limits { memory: 20_000, ..Limits::default() }] {
+    for limits in [
+        Limits {
+            steps: 5_000,
+            ..Limits::default()
+        },
+        Limits {
+            memory: 20_000,
+            ..Limits::default()
+        },
+    ] {
         run_with(&dups, false, limits, |out| {
             assert!(matches!(out.err().unwrap().kind(), ErrorKind::Limit { .. }));
         });
@@ -275,7 +325,12 @@ fn steps_and_memory_are_charged() {
 #[test]
 fn what_lies_outside_is_not_supported() {
     for bytes in [&b"\x97."[..], b"\x98.", b"\x80\x06."] {
-        run(bytes, |out| assert!(matches!(out.err().unwrap().kind(), ErrorKind::Unsupported(_))));
+        run(bytes, |out| {
+            assert!(matches!(
+                out.err().unwrap().kind(),
+                ErrorKind::Unsupported(_)
+            ))
+        });
     }
 }
 
@@ -285,7 +340,11 @@ fn noise_does_no_harm() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let opcodes =
         b"(.012FIJKLMNPQRSTUVXabcdeghijlopqrstu)]}\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8f\x90\x91\x92\x93\x94\x95";
-    let limits = Limits { memory: 1 << 20, steps: 10_000, ..Limits::default() };
+    let limits = Limits {
+        memory: 1 << 20,
+        steps: 10_000,
+        ..Limits::default()
+    };
     for _ in 0..20_000 {
         let bytes: Vec<u8> = (0..40)
             .map(|_| {
@@ -293,9 +352,15 @@ fn noise_does_no_harm() {
                 state ^= state >> 7;
                 state ^= state << 17;
                 let [pick, byte, ..] = state.to_le_bytes();
-                if pick < 200 { opcodes[usize::from(byte) % opcodes.len()] } else { byte }
+                if pick < 200 {
+                    opcodes[usize::from(byte) % opcodes.len()]
+                } else {
+                    byte
+                }
             })
             .collect();
-        run_with(&bytes, true, limits, |out| drop(out.map(|p| show(&p.heap, p.root, 6))));
+        run_with(&bytes, true, limits, |out| {
+            drop(out.map(|p| show(&p.heap, p.root, 6)))
+        });
     }
 }

@@ -62,7 +62,11 @@ static CLASSES: &[&str] = &[
 
 impl Torchao {
     pub(super) fn named(name: &str) -> Option<Self> {
-        CLASSES.iter().position(|class| *class == name).and_then(|i| u8::try_from(i).ok()).map(Self)
+        CLASSES
+            .iter()
+            .position(|class| *class == name)
+            .and_then(|i| u8::try_from(i).ok())
+            .map(Self)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -87,11 +91,17 @@ mod tests {
         for (i, name) in CLASSES.iter().enumerate() {
             let class = Torchao::named(name).unwrap();
             assert_eq!(class.name(), *name);
-            let ends = ["Tensor", "TensorImpl", "Metadata"].iter().any(|end| name.ends_with(end));
+            let ends = ["Tensor", "TensorImpl", "Metadata"]
+                .iter()
+                .any(|end| name.ends_with(end));
             let called = ends && *name != "PerTensor"; // how scales are shared
             assert_eq!(called, i < TENSORS, "{name}");
             assert_eq!(class.is_tensor(), i < TENSORS, "{name}");
-            assert_eq!(class.is_wrapper(), name.contains("LinearActivation"), "{name}");
+            assert_eq!(
+                class.is_wrapper(),
+                name.contains("LinearActivation"),
+                "{name}"
+            );
         }
     }
 }

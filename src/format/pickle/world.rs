@@ -91,10 +91,16 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
             "defaultdict" => Some(Global::Builtin(Builtin::DefaultDict)),
             _ => None,
         },
-        "torch.nn.parameter" => matches!(name, "Parameter" | "Buffer").then_some(Global::TensorClass),
-        "torch._tensor" => (name == "_rebuild_from_type_v2").then_some(Global::Rebuild(Rebuild::FromType)),
+        "torch.nn.parameter" => {
+            matches!(name, "Parameter" | "Buffer").then_some(Global::TensorClass)
+        }
+        "torch._tensor" => {
+            (name == "_rebuild_from_type_v2").then_some(Global::Rebuild(Rebuild::FromType))
+        }
         "torch.storage" => match name {
-            "UntypedStorage" | "_UntypedStorage" | "TypedStorage" | "_TypedStorage" => Some(Global::Storage(None)),
+            "UntypedStorage" | "_UntypedStorage" | "TypedStorage" | "_TypedStorage" => {
+                Some(Global::Storage(None))
+            }
             _ => None,
         },
         "torch.cuda" => storage(name).or_else(|| tensor_class(name)),
@@ -119,9 +125,13 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
         "numpy" => match name {
             "dtype" => Some(Global::Numpy(Numpy::Dtype)),
             "ndarray" => Some(Global::Numpy(Numpy::Array)),
-            _ => NUMPY_CLASSES.contains(&name).then_some(Global::Numpy(Numpy::Class)),
+            _ => NUMPY_CLASSES
+                .contains(&name)
+                .then_some(Global::Numpy(Numpy::Class)),
         },
-        "numpy.dtypes" => NUMPY_DTYPES.contains(&name).then_some(Global::Numpy(Numpy::Class)),
+        "numpy.dtypes" => NUMPY_DTYPES
+            .contains(&name)
+            .then_some(Global::Numpy(Numpy::Class)),
         _ if module.starts_with("torchao.") => Torchao::named(name).map(Global::Torchao),
         _ => None,
     }
@@ -201,7 +211,9 @@ fn torch(name: &str) -> Option<Global> {
         "per_channel_affine" | "per_channel_symmetric" | "per_channel_affine_float_qparams" => {
             Some(Global::Scheme(Scheme::PerChannel))
         }
-        _ => storage(name).or_else(|| TorchDtype::named(name).map(Global::Dtype)).or_else(|| tensor_class(name)),
+        _ => storage(name)
+            .or_else(|| TorchDtype::named(name).map(Global::Dtype))
+            .or_else(|| tensor_class(name)),
     }
 }
 
@@ -214,7 +226,9 @@ fn storage(name: &str) -> Option<Global> {
 
 fn tensor_class(name: &str) -> Option<Global> {
     let element = name.strip_suffix("Tensor")?;
-    let known = ["Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool"];
+    let known = [
+        "Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool",
+    ];
     known.contains(&element).then_some(Global::TensorClass)
 }
 

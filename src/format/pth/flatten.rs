@@ -38,15 +38,27 @@ struct Walk<'h, 'b, 'c> {
 const WHAT: &str = "the tree of the pickle";
 
 /// Lists everything under `root` in `catalog`.
-pub(super) fn flatten(heap: &Heap<'_>, root: Id, mut rebuilt: Rebuilt, catalog: &mut Catalog) -> Result<()> {
+pub(super) fn flatten(
+    heap: &Heap<'_>,
+    root: Id,
+    mut rebuilt: Rebuilt,
+    catalog: &mut Catalog,
+) -> Result<()> {
     let named = walk(heap, root, &rebuilt, catalog)?;
     // a tensor that has several names is copied for all but the last of them
     let mut last = vec![usize::MAX; rebuilt.tensors.len()];
-    named.iter().enumerate().for_each(|(row, &(_, index))| last[index] = row);
+    named
+        .iter()
+        .enumerate()
+        .for_each(|(row, &(_, index))| last[index] = row);
     let mut tensors: Vec<_> = rebuilt.tensors.into_iter().map(Some).collect();
     catalog.tensors.reserve_exact(named.len());
     for (row, (name, index)) in named.into_iter().enumerate() {
-        let info = if last[index] == row { tensors[index].take() } else { tensors[index].clone() };
+        let info = if last[index] == row {
+            tensors[index].take()
+        } else {
+            tensors[index].clone()
+        };
         let info = info.expect("taken under its last name");
         catalog.tensors.push(TensorInfo { name, ..info });
     }
@@ -55,11 +67,24 @@ pub(super) fn flatten(heap: &Heap<'_>, root: Id, mut rebuilt: Rebuilt, catalog: 
     Ok(())
 }
 
-fn walk(heap: &Heap<'_>, root: Id, rebuilt: &Rebuilt, catalog: &mut Catalog) -> Result<Vec<(Box<str>, usize)>> {
+fn walk(
+    heap: &Heap<'_>,
+    root: Id,
+    rebuilt: &Rebuilt,
+    catalog: &mut Catalog,
+) -> Result<Vec<(Box<str>, usize)>> {
     heap.budget().memory(heap.len() as u64, WHAT)?;
     let open = vec![false; heap.len()];
     let named = Vec::with_capacity(rebuilt.tensors.len().min(1024));
-    let mut walk = Walk { heap, rebuilt, named, catalog, path: String::new(), frames: Vec::new(), open };
+    let mut walk = Walk {
+        heap,
+        rebuilt,
+        named,
+        catalog,
+        path: String::new(),
+        frames: Vec::new(),
+        open,
+    };
     walk.visit(root)?;
     while let Some(frame) = walk.frames.last_mut() {
         let step = if frame.keyed { 2 } else { 1 };
@@ -95,7 +120,9 @@ fn walk(heap: &Heap<'_>, root: Id, rebuilt: &Rebuilt, catalog: &mut Catalog) -> 
 impl<'h> Walk<'h, '_, '_> {
     fn visit(&mut self, id: Id) -> Result<()> {
         let heap = self.heap;
-        let Some((id, made)) = self.settle(id)? else { return Ok(()) };
+        let Some((id, made)) = self.settle(id)? else {
+            return Ok(());
+        };
         match made {
             Some(&Made::Tensor(index)) => return self.tensor(index),
             Some(Made::Shown(value)) => return self.show(value.clone()),
@@ -117,14 +144,23 @@ impl<'h> Walk<'h, '_, '_> {
         }
         if self.open[id.index()] {
             if self.catalog.warnings.len() < 16 {
-                self.catalog.warnings.push(format!("{} contains itself: not followed", quote(&self.path)));
+                self.catalog.warnings.push(format!(
+                    "{} contains itself: not followed",
+                    quote(&self.path)
+                ));
             }
             return Ok(());
         }
         heap.budget().depth(self.frames.len() as u64 + 1, WHAT)?;
         heap.budget().memory(size_of::<Frame<'_>>() as u64, WHAT)?;
         self.open[id.index()] = true;
-        self.frames.push(Frame { id, children, keyed, next: 0, name_len: self.path.len() });
+        self.frames.push(Frame {
+            id,
+            children,
+            keyed,
+            next: 0,
+            name_len: self.path.len(),
+        });
         Ok(())
     }
 
@@ -133,7 +169,9 @@ impl<'h> Walk<'h, '_, '_> {
     fn settle(&self, mut id: Id) -> Result<Option<(Id, Option<&Made>)>> {
         let mut hops = 0;
         loop {
-            let Value::Call(index) = self.heap.get(id) else { return Ok(Some((id, None))) };
+            let Value::Call(index) = self.heap.get(id) else {
+                return Ok(Some((id, None)));
+            };
             match &self.rebuilt.made[index as usize] {
                 Made::Same(inner) | Made::Object(Some(inner)) => id = *inner,
                 Made::Object(None) => return Ok(None),
@@ -162,7 +200,10 @@ impl<'h> Walk<'h, '_, '_> {
         }
         let bytes = children.len() * size_of::<metadata::Value>();
         self.heap.budget().memory(bytes as u64, "the metadata")?;
-        let values: Result<Vec<_>> = children.iter().filter_map(|&id| leaf(self.heap, id).transpose()).collect();
+        let values: Result<Vec<_>> = children
+            .iter()
+            .filter_map(|&id| leaf(self.heap, id).transpose())
+            .collect();
         Ok(Some(metadata::Value::List(values?.into_boxed_slice())))
     }
 
@@ -176,14 +217,21 @@ impl<'h> Walk<'h, '_, '_> {
     fn refused(&mut self, why: &str) -> Result<()> {
         self.heap.budget().tensors(1)?;
         let bytes = self.path.len() + why.len() + size_of::<Refused>();
-        self.heap.budget().memory(bytes as u64, "the list of tensors")?;
-        self.catalog.refused.push(Refused { name: (&*self.path).into(), reason: why.into() });
+        self.heap
+            .budget()
+            .memory(bytes as u64, "the list of tensors")?;
+        self.catalog.refused.push(Refused {
+            name: (&*self.path).into(),
+            reason: why.into(),
+        });
         Ok(())
     }
 
     /// A tensor that is several: each under a name of its own, and what they are under this one.
     fn subclass(&mut self, tensor: &Subclass) -> Result<()> {
-        self.heap.budget().memory((tensor.room() + self.path.len()) as u64, "the metadata")?;
+        self.heap
+            .budget()
+            .memory((tensor.room() + self.path.len()) as u64, "the metadata")?;
         self.show(metadata::Value::text(tensor.said()))?;
         let prefix = subclass::prefix(&self.path);
         let whole = std::mem::replace(&mut self.path, prefix.clone());
@@ -200,9 +248,15 @@ impl<'h> Walk<'h, '_, '_> {
         let info = &self.rebuilt.tensors[index];
         self.heap.budget().tensors(1)?;
         // the name, the strides, and the parts of those that have any
-        let parts = if info.quantizer.is_some() || matches!(info.layout, crate::Layout::Sparse(_)) { 4 } else { 0 };
+        let parts = if info.quantizer.is_some() || matches!(info.layout, crate::Layout::Sparse(_)) {
+            4
+        } else {
+            0
+        };
         let more = self.path.len() + info.shape.len() * 16 + parts * size_of::<TensorInfo>();
-        self.heap.budget().memory(more as u64, "the list of tensors")?;
+        self.heap
+            .budget()
+            .memory(more as u64, "the list of tensors")?;
         self.named.push(((&*self.path).into(), index));
         Ok(())
     }

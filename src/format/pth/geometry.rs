@@ -3,7 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::Dtype;
-use crate::catalog::{ByteRange, Encoding, Layout, Member, Packing, Shape, TensorInfo, elements, span_of};
+use crate::catalog::{
+    ByteRange, Encoding, Layout, Member, Packing, Shape, TensorInfo, elements, span_of,
+};
 use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Heap, Id, Value};
 use crate::format::pickle::world::{Global, TorchDtype};
@@ -14,15 +16,21 @@ use super::storage::{Storage, count, item_bytes};
 pub(super) fn dims(heap: &Heap<'_>, id: Id, what: &str) -> Result<Shape> {
     let inner = match heap.get(id) {
         Value::Call(index) => match heap.call(index) {
-            call if call.callee == Value::Global(Global::Size) => heap.items(call.args).first().copied().unwrap_or(id),
+            call if call.callee == Value::Global(Global::Size) => {
+                heap.items(call.args).first().copied().unwrap_or(id)
+            }
             _ => id,
         },
         _ => id,
     };
     let wrong = || Error::malformed(format!("a tensor whose {what} is not a tuple of counts"));
     let items = heap.sequence(inner).ok_or_else(wrong)?;
-    heap.budget().memory(size_of_val(items) as u64 * 2, "a tensor's shape")?;
-    items.iter().map(|&item| count(heap, item).ok_or_else(wrong)).collect()
+    heap.budget()
+        .memory(size_of_val(items) as u64 * 2, "a tensor's shape")?;
+    items
+        .iter()
+        .map(|&item| count(heap, item).ok_or_else(wrong))
+        .collect()
 }
 
 /// What describes a tensor beside its dtype.
@@ -37,17 +45,26 @@ pub(super) struct Geometry {
 impl Geometry {
     #[inline]
     pub(super) fn parse(heap: &Heap<'_>, offset: Id, size: Id, stride: Id) -> Result<Self> {
-        let offset =
-            count(heap, offset).ok_or_else(|| Error::malformed("a tensor whose storage offset is no count"))?;
+        let offset = count(heap, offset)
+            .ok_or_else(|| Error::malformed("a tensor whose storage offset is no count"))?;
         let shape = dims(heap, size, "size")?;
         let strides = dims(heap, stride, "stride")?;
         if shape.len() != strides.len() {
-            return Err(Error::malformed(format!("a tensor with {} sizes and {} strides", shape.len(), strides.len())));
+            return Err(Error::malformed(format!(
+                "a tensor with {} sizes and {} strides",
+                shape.len(),
+                strides.len()
+            )));
         }
         check_size(&shape)?;
-        let span =
-            span_of(&shape, &strides).ok_or_else(|| Error::malformed("a tensor whose strides reach beyond 64 bits"))?;
-        Ok(Self { offset, shape, strides, span })
+        let span = span_of(&shape, &strides)
+            .ok_or_else(|| Error::malformed("a tensor whose strides reach beyond 64 bits"))?;
+        Ok(Self {
+            offset,
+            shape,
+            strides,
+            span,
+        })
     }
 
     /// C order without gaps. The stride of a dimension of one element is never used.
@@ -64,7 +81,12 @@ impl Geometry {
 
     /// The tensor in a storage. An empty one may claim any offset: PyTorch takes no bytes for it.
     #[inline]
-    pub(super) fn place(self, storage: &Storage, member: &Member, dtype: TorchDtype) -> Result<TensorInfo> {
+    pub(super) fn place(
+        self,
+        storage: &Storage,
+        member: &Member,
+        dtype: TorchDtype,
+    ) -> Result<TensorInfo> {
         let (item, per_item) = (item_bytes(dtype)?, dtype.per_item());
         let held = (storage.nbytes / item).saturating_mul(per_item);
         let end = self.offset.checked_add(self.span);
@@ -89,13 +111,22 @@ impl Geometry {
         let mut info = described(self.shape, dtype)?;
         if storage.deflated {
             info.bytes = member.bytes;
-            info.packing = Packing::Deflate { inflated: member.inflated, skip: lead };
+            info.packing = Packing::Deflate {
+                inflated: member.inflated,
+                skip: lead,
+            };
         } else {
-            info.bytes = ByteRange::new(member.bytes.start + lead, self.span.div_ceil(per_item) * item);
+            info.bytes = ByteRange::new(
+                member.bytes.start + lead,
+                self.span.div_ceil(per_item) * item,
+            );
         }
         if !row_major {
             if info.encoding.item_bytes().is_none() {
-                return Err(Error::unsupported(format!("a strided view of torch.{}", dtype.name())));
+                return Err(Error::unsupported(format!(
+                    "a strided view of torch.{}",
+                    dtype.name()
+                )));
             }
             info.layout = Layout::Strided(self.strides.to_vec().into_boxed_slice());
         }
@@ -109,14 +140,21 @@ impl Geometry {
 #[inline]
 pub(super) fn described(mut shape: Shape, dtype: TorchDtype) -> Result<TensorInfo> {
     let Some(plain) = dtype.dtype() else {
-        return Err(Error::unsupported(format!("tensors of torch.{}", dtype.name())));
+        return Err(Error::unsupported(format!(
+            "tensors of torch.{}",
+            dtype.name()
+        )));
     };
     if plain == Dtype::F4 {
         // PyTorch counts pairs; everyone else counts elements
         let Some(last) = shape.last_mut() else {
-            return Err(Error::unsupported("a scalar of torch.float4_e2m1fn_x2, which is two numbers"));
+            return Err(Error::unsupported(
+                "a scalar of torch.float4_e2m1fn_x2, which is two numbers",
+            ));
         };
-        *last = last.checked_mul(2).ok_or_else(|| Error::malformed("a tensor whose size is beyond 64 bits"))?;
+        *last = last
+            .checked_mul(2)
+            .ok_or_else(|| Error::malformed("a tensor whose size is beyond 64 bits"))?;
     }
     check_size(&shape)?;
     let info = TensorInfo::new("", shape, Encoding::Plain(plain), ByteRange::default());
@@ -128,7 +166,10 @@ pub(super) fn described(mut shape: Shape, dtype: TorchDtype) -> Result<TensorInf
 
 fn check_size(shape: &[u64]) -> Result<()> {
     // as PyTorch: zeros do not excuse what the other dimensions multiply to
-    let product = shape.iter().filter(|&&d| d != 0).try_fold(1u64, |n, &d| n.checked_mul(d));
+    let product = shape
+        .iter()
+        .filter(|&&d| d != 0)
+        .try_fold(1u64, |n, &d| n.checked_mul(d));
     match product.zip(elements(shape)) {
         Some((product, _)) if i64::try_from(product).is_ok() => Ok(()),
         _ => Err(Error::malformed("a tensor whose size is beyond 64 bits")),

@@ -6,7 +6,11 @@ use crate::error::{Error, Result};
 use crate::format::pickle::heap::{Heap, Id, Value};
 
 /// Applies the lazy bits: `{'conj': True}`, `{'neg': True}`.
-pub(super) fn apply(heap: &Heap<'_>, mut info: TensorInfo, bits: Option<&Id>) -> Result<TensorInfo> {
+pub(super) fn apply(
+    heap: &Heap<'_>,
+    mut info: TensorInfo,
+    bits: Option<&Id>,
+) -> Result<TensorInfo> {
     let Some(&bits) = bits else { return Ok(info) };
     let items = match heap.get(bits) {
         Value::None => return Ok(info),
@@ -21,14 +25,22 @@ pub(super) fn apply(heap: &Heap<'_>, mut info: TensorInfo, bits: Option<&Id>) ->
             _ => {} // PyTorch ignores others too
         }
     }
-    let Encoding::Plain(dtype) = info.encoding else { return Ok(info) };
+    let Encoding::Plain(dtype) = info.encoding else {
+        return Ok(info);
+    };
     if info.lazy.conj && !matches!(dtype, Dtype::C32 | Dtype::C64 | Dtype::C128) {
-        return Err(Error::malformed("a conjugated tensor of numbers that are not complex"));
+        return Err(Error::malformed(
+            "a conjugated tensor of numbers that are not complex",
+        ));
     }
-    let signed =
-        matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 | Dtype::C32 | Dtype::C64 | Dtype::C128);
+    let signed = matches!(
+        dtype,
+        Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 | Dtype::C32 | Dtype::C64 | Dtype::C128
+    );
     if info.lazy.neg && !signed {
-        return Err(Error::unsupported(format!("a lazily negated tensor of {dtype}")));
+        return Err(Error::unsupported(format!(
+            "a lazily negated tensor of {dtype}"
+        )));
     }
     if info.elements() == 0 {
         info.lazy = Lazy::default();

@@ -22,12 +22,19 @@ pub(super) fn leaf(heap: &Heap<'_>, id: Id) -> Result<Option<metadata::Value>> {
             let whole = heap.text(span);
             let shown = cut(whole);
             heap.budget().memory(shown.len() as u64, "the metadata")?;
-            text(if shown.len() < whole.len() { format!("{shown}…") } else { shown.to_owned() })
+            text(if shown.len() < whole.len() {
+                format!("{shown}…")
+            } else {
+                shown.to_owned()
+            })
         }
         Value::Bytes(span) => {
             let bytes = heap.bytes(span);
             let more = if bytes.len() > BYTES { "…" } else { "" };
-            text(format!("b\"{}{more}\"", bytes[..bytes.len().min(BYTES)].escape_ascii()))
+            text(format!(
+                "b\"{}{more}\"",
+                bytes[..bytes.len().min(BYTES)].escape_ascii()
+            ))
         }
         Value::Global(global) => text(match global {
             Global::Dtype(dtype) => format!("torch.{}", dtype.name()),
@@ -36,7 +43,9 @@ pub(super) fn leaf(heap: &Heap<'_>, id: Id) -> Result<Option<metadata::Value>> {
         }),
         Value::Script(span) => text(cut(heap.text(span)).to_owned()),
         Value::Persistent(_) => text("a storage".to_owned()),
-        Value::Tuple(_) | Value::List(_) | Value::Set(_) | Value::Dict { .. } | Value::Call(_) => return Ok(None),
+        Value::Tuple(_) | Value::List(_) | Value::Set(_) | Value::Dict { .. } | Value::Call(_) => {
+            return Ok(None);
+        }
     }))
 }
 
@@ -74,7 +83,11 @@ pub(super) fn write_key(heap: &Heap<'_>, key: Id, position: usize, path: &mut St
         }
         Value::Global(Global::Dtype(dtype)) => write!(path, "torch.{}", dtype.name()),
         Value::Tuple(span) if heap.items(span).len() <= 8 => {
-            let parts: Vec<String> = heap.items(span).iter().map(|&part| plain_text(heap, part)).collect();
+            let parts: Vec<String> = heap
+                .items(span)
+                .iter()
+                .map(|&part| plain_text(heap, part))
+                .collect();
             write!(path, "({})", parts.join(", "))
         }
         _ => write!(path, "#{position}"),

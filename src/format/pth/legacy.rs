@@ -33,7 +33,8 @@ pub(super) fn is_tar(bytes: &[u8]) -> bool {
 
 pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     let magic = pickle::read(cursor, false)?;
-    if !matches!(magic.heap.get(magic.root), Value::Big(number) if magic.heap.text(number) == MAGIC) {
+    if !matches!(magic.heap.get(magic.root), Value::Big(number) if magic.heap.text(number) == MAGIC)
+    {
         return Err(Error::malformed(
             "a pickle, but not a PyTorch checkpoint: it does not begin with the magic number",
         )
@@ -52,7 +53,9 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     let count = members.len();
     let mut locate = |key: &str| {
         let member = members.remove(key);
-        member.map(|member| (member, false)).ok_or_else(|| unlisted(key))
+        member
+            .map(|member| (member, false))
+            .ok_or_else(|| unlisted(key))
     };
     // Typed storages are written little-endian on every machine (`THPStorage_writeFileRaw`), untyped
     // ones as they lie in memory.
@@ -67,8 +70,14 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
                 .into(),
         );
     }
-    if let Some(left) = cursor.len().map(|len| len.saturating_sub(cursor.pos())).filter(|&left| left > 0) {
-        catalog.warnings.push(format!("{left} bytes follow the last storage"));
+    if let Some(left) = cursor
+        .len()
+        .map(|len| len.saturating_sub(cursor.pos()))
+        .filter(|&left| left > 0)
+    {
+        catalog
+            .warnings
+            .push(format!("{left} bytes follow the last storage"));
     }
     Ok(catalog)
 }
@@ -76,33 +85,54 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
 fn system_endian(system: &Pickle<'_>) -> Result<Endian> {
     let heap = &system.heap;
     let Value::Dict { items, .. } = heap.get(system.root) else {
-        return Err(Error::malformed("a PyTorch stream whose system facts are not a dict"));
+        return Err(Error::malformed(
+            "a PyTorch stream whose system facts are not a dict",
+        ));
     };
-    let entry = heap.open(items).chunks_exact(2).find(|pair| heap.text_of(pair[0]) == Some("little_endian"));
+    let entry = heap
+        .open(items)
+        .chunks_exact(2)
+        .find(|pair| heap.text_of(pair[0]) == Some("little_endian"));
     match entry.map(|pair| heap.get(pair[1])) {
         None | Some(Value::Bool(true)) => Ok(Endian::Little),
         Some(Value::Bool(false)) => Ok(Endian::Big),
-        Some(_) => Err(Error::malformed("a PyTorch stream whose byte order is neither true nor false")),
+        Some(_) => Err(Error::malformed(
+            "a PyTorch stream whose byte order is neither true nor false",
+        )),
     }
 }
 
 fn unlisted(key: &str) -> Error {
-    Error::malformed(format!("storage {} is used and not in the list of storages", quote(key)))
+    Error::malformed(format!(
+        "storage {} is used and not in the list of storages",
+        quote(key)
+    ))
 }
 
 /// Where each storage lies, by its key: behind one another in the order of the list, each behind a
 /// count of its elements. Leaves the cursor behind the last one.
-fn place(cursor: &mut Cursor<'_>, object: &Pickle<'_>, keys: &Pickle<'_>) -> Result<HashMap<String, Member>> {
+fn place(
+    cursor: &mut Cursor<'_>,
+    object: &Pickle<'_>,
+    keys: &Pickle<'_>,
+) -> Result<HashMap<String, Member>> {
     let heap = &object.heap;
     let mut used: HashMap<&str, StorageId<'_>> = HashMap::new();
-    heap.budget().steps(heap.len() as u64, "what the pickle builds")?;
+    heap.budget()
+        .steps(heap.len() as u64, "what the pickle builds")?;
     for id in heap.ids() {
         if let Value::Persistent(tuple) = heap.get(id) {
             let storage = StorageId::parse(heap, tuple)?;
-            heap.budget().memory(size_of::<StorageId<'_>>() as u64 * 2, "the list of storages")?;
+            heap.budget().memory(
+                size_of::<StorageId<'_>>() as u64 * 2,
+                "the list of storages",
+            )?;
             let (key, nbytes) = (storage.key, storage.nbytes);
             if used.entry(key).or_insert(storage).nbytes != nbytes {
-                return Err(Error::malformed(format!("storage {} has two sizes", quote(key))));
+                return Err(Error::malformed(format!(
+                    "storage {} has two sizes",
+                    quote(key)
+                )));
             }
         }
     }
@@ -112,9 +142,15 @@ fn place(cursor: &mut Cursor<'_>, object: &Pickle<'_>, keys: &Pickle<'_>) -> Res
     let list = keys.heap.open(list);
     let mut members = HashMap::with_capacity(list.len().min(used.len()));
     for (i, &key) in list.iter().enumerate() {
-        let key = keys.heap.text_of(key).ok_or_else(|| cursor.malformed("a storage key that is not text"))?;
+        let key = keys
+            .heap
+            .text_of(key)
+            .ok_or_else(|| cursor.malformed("a storage key that is not text"))?;
         let storage = used.get(key).ok_or_else(|| {
-            cursor.malformed(format!("storage {} is in the list of storages and not used", quote(key)))
+            cursor.malformed(format!(
+                "storage {} is in the list of storages and not used",
+                quote(key)
+            ))
         })?;
         let elements = storage.numel;
         if i < CHECKED || i + CHECKED >= list.len() {
@@ -130,7 +166,8 @@ fn place(cursor: &mut Cursor<'_>, object: &Pickle<'_>, keys: &Pickle<'_>) -> Res
         } else {
             cursor.skip(8, "a storage's element count")?;
         }
-        heap.budget().memory(key.len() as u64 + 128, "the list of storages")?;
+        heap.budget()
+            .memory(key.len() as u64 + 128, "the list of storages")?;
         let member = Member {
             bytes: ByteRange::new(cursor.pos(), storage.nbytes),
             inflated: storage.nbytes,
@@ -141,7 +178,10 @@ fn place(cursor: &mut Cursor<'_>, object: &Pickle<'_>, keys: &Pickle<'_>) -> Res
         }
         cursor.seek(cursor.pos() + storage.nbytes);
         if members.insert(key.to_owned(), member).is_some() {
-            return Err(Error::malformed(format!("storage {} is twice in the list of storages", quote(key))));
+            return Err(Error::malformed(format!(
+                "storage {} is twice in the list of storages",
+                quote(key)
+            )));
         }
     }
     match used.keys().find(|key| !members.contains_key(**key)) {

@@ -18,13 +18,22 @@ struct Item<'h> {
     big_endian: bool,
 }
 
-pub(super) fn shown(heap: &Heap<'_>, kind: Numpy, args: &[Id], state: Option<Id>) -> Result<metadata::Value> {
+pub(super) fn shown(
+    heap: &Heap<'_>,
+    kind: Numpy,
+    args: &[Id],
+    state: Option<Id>,
+) -> Result<metadata::Value> {
     match (kind, args) {
         (Numpy::Scalar, &[dtype, bytes]) => {
             let item = item(heap, dtype).ok_or_else(|| wrong("a numpy scalar"))?;
-            let Value::Bytes(bytes) = heap.get(bytes) else { return Err(wrong("a numpy scalar")) };
+            let Value::Bytes(bytes) = heap.get(bytes) else {
+                return Err(wrong("a numpy scalar"));
+            };
             let bytes = heap.bytes(bytes);
-            Ok(item.number(bytes).unwrap_or_else(|| metadata::Value::text(format!("numpy scalar of {}", item.code))))
+            Ok(item
+                .number(bytes)
+                .unwrap_or_else(|| metadata::Value::text(format!("numpy scalar of {}", item.code))))
         }
         (Numpy::Dtype, &[code, ..]) => {
             let code = heap.text_of(code).ok_or_else(|| wrong("a numpy dtype"))?;
@@ -48,31 +57,53 @@ fn array(heap: &Heap<'_>, state: Id) -> Result<metadata::Value> {
     let count = crate::catalog::elements(&shape).ok_or_else(|| wrong("a numpy array"))?;
     if let (Value::Bytes(bytes), Some(size)) = (heap.get(data), item.size()) {
         let bytes = heap.bytes(bytes);
-        if u64::try_from(size).ok().and_then(|size| size.checked_mul(count)) != Some(bytes.len() as u64) {
-            return Err(Error::malformed("a numpy array whose bytes are not as many as its shape needs"));
+        if u64::try_from(size)
+            .ok()
+            .and_then(|size| size.checked_mul(count))
+            != Some(bytes.len() as u64)
+        {
+            return Err(Error::malformed(
+                "a numpy array whose bytes are not as many as its shape needs",
+            ));
         }
         let flat = shape.len() <= 1 || heap.get(fortran) == Value::Bool(false);
         if count <= LISTED && flat {
-            heap.budget().memory(count * size_of::<metadata::Value>() as u64, "a numpy array")?;
-            let values: Option<Vec<_>> = bytes.chunks_exact(size).map(|bytes| item.number(bytes)).collect();
+            heap.budget()
+                .memory(count * size_of::<metadata::Value>() as u64, "a numpy array")?;
+            let values: Option<Vec<_>> = bytes
+                .chunks_exact(size)
+                .map(|bytes| item.number(bytes))
+                .collect();
             if let Some(values) = values {
                 return Ok(metadata::Value::List(values.into_boxed_slice()));
             }
         }
     }
-    Ok(metadata::Value::text(format!("numpy array of {}, shape {shape:?}", item.code)))
+    Ok(metadata::Value::text(format!(
+        "numpy array of {}, shape {shape:?}",
+        item.code
+    )))
 }
 
 fn item<'h>(heap: &'h Heap<'_>, id: Id) -> Option<Item<'h>> {
-    let Value::Call(index) = heap.get(id) else { return None };
+    let Value::Call(index) = heap.get(id) else {
+        return None;
+    };
     let call = heap.call(index);
     if call.callee != Value::Global(Global::Numpy(Numpy::Dtype)) {
         return None;
     }
     let code = heap.text_of(*heap.items(call.args).first()?)?;
     // (version, byte order, subdtype, names, fields, size, alignment, flags)
-    let order = call.state.and_then(|state| heap.sequence(state)?.get(1).and_then(|&id| heap.text_of(id)));
-    Some(Item { code, big_endian: order == Some(">") })
+    let order = call.state.and_then(|state| {
+        heap.sequence(state)?
+            .get(1)
+            .and_then(|&id| heap.text_of(id))
+    });
+    Some(Item {
+        code,
+        big_endian: order == Some(">"),
+    })
 }
 
 impl Item<'_> {

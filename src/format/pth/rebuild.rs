@@ -52,8 +52,12 @@ pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Res
         made: Vec::with_capacity(heap.calls()),
         warnings: Vec::new(),
     };
-    heap.budget().memory((heap.calls() * size_of::<Made>()) as u64, "the calls of the pickle")?;
-    heap.budget().steps(heap.len() as u64, "what the pickle builds")?;
+    heap.budget().memory(
+        (heap.calls() * size_of::<Made>()) as u64,
+        "the calls of the pickle",
+    )?;
+    heap.budget()
+        .steps(heap.len() as u64, "what the pickle builds")?;
     for id in heap.ids() {
         match heap.get(id) {
             Value::Call(index) if index as usize == work.made.len() => {
@@ -66,7 +70,12 @@ pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Res
             _ => {}
         }
     }
-    Ok(Rebuilt { tensors: work.tensors, made: work.made, members: work.storages.members, warnings: work.warnings })
+    Ok(Rebuilt {
+        tensors: work.tensors,
+        made: work.made,
+        members: work.storages.members,
+        warnings: work.warnings,
+    })
 }
 
 pub(super) struct Work<'h, 'b, 'a> {
@@ -100,14 +109,20 @@ impl<'h> Work<'h, '_, '_> {
                 _ => Err(wrong("torch.Size")),
             },
             Global::Device => {
-                let parts: Vec<String> = args.iter().map(|&id| super::leaf::plain_text(heap, id)).collect();
+                let parts: Vec<String> = args
+                    .iter()
+                    .map(|&id| super::leaf::plain_text(heap, id))
+                    .collect();
                 Ok(shown(parts.join(":")))
             }
             Global::GetLayout => sparse::layout_name(heap, args).map(shown),
             Global::Complex => Ok(shown(match args {
                 [re] => format!("({}+0j)", super::leaf::plain_text(heap, *re)),
                 [re, im] => {
-                    let (re, im) = (super::leaf::plain_text(heap, *re), super::leaf::plain_text(heap, *im));
+                    let (re, im) = (
+                        super::leaf::plain_text(heap, *re),
+                        super::leaf::plain_text(heap, *im),
+                    );
                     let plus = if im.starts_with('-') { "" } else { "+" };
                     format!("({re}{plus}{im}j)")
                 }
@@ -126,11 +141,15 @@ impl<'h> Work<'h, '_, '_> {
             (Rebuild::Plain, &[storage, offset, size, stride]) => {
                 self.strided(storage, [offset, size, stride], None)?
             }
-            (Rebuild::Strided, &[storage, offset, size, stride, _, _, ref bits @ ..]) if bits.len() <= 1 => {
+            (Rebuild::Strided, &[storage, offset, size, stride, _, _, ref bits @ ..])
+                if bits.len() <= 1 =>
+            {
                 let info = self.strided(storage, [offset, size, stride], None)?;
                 lazy::apply(self.heap, info, bits.first())?
             }
-            (Rebuild::StridedAs, &[storage, offset, size, stride, _, _, dtype, ref bits @ ..]) if bits.len() <= 1 => {
+            (Rebuild::StridedAs, &[storage, offset, size, stride, _, _, dtype, ref bits @ ..])
+                if bits.len() <= 1 =>
+            {
                 let dtype = self.dtype(dtype)?;
                 let info = self.strided(storage, [offset, size, stride], Some(dtype))?;
                 lazy::apply(self.heap, info, bits.first())?
@@ -139,9 +158,15 @@ impl<'h> Work<'h, '_, '_> {
             (Rebuild::FromCpu, &[data, dtype, _, _]) => {
                 let dtype = self.dtype(dtype)?;
                 let tensor = self.tensor(data)?;
-                if dtype.dtype().is_some_and(|dtype| tensor.encoding != crate::Encoding::Plain(dtype)) {
+                if dtype
+                    .dtype()
+                    .is_some_and(|dtype| tensor.encoding != crate::Encoding::Plain(dtype))
+                {
                     let stored = tensor.encoding.to_string();
-                    self.warn(format!("PyTorch would turn a tensor stored as {stored} into torch.{}", dtype.name()));
+                    self.warn(format!(
+                        "PyTorch would turn a tensor stored as {stored} into torch.{}",
+                        dtype.name()
+                    ));
                 }
                 return self.same(data);
             }
@@ -150,16 +175,21 @@ impl<'h> Work<'h, '_, '_> {
                     Ok(info) => quantized::apply(self, info, params)?,
                     // of this tensor: the others can be read
                     Err(e) => match e.kind() {
-                        ErrorKind::Unsupported(why) => return Ok(Made::Refused(why.as_str().into())),
+                        ErrorKind::Unsupported(why) => {
+                            return Ok(Made::Refused(why.as_str().into()));
+                        }
                         _ => return Err(e),
                     },
                 }
             }
             (Rebuild::Sparse, &[layout, data]) => sparse::rebuild(self, layout, data)?,
-            (Rebuild::Meta, &[dtype, size, stride, _]) | (Rebuild::Wrapper, &[_, dtype, size, stride, _, _, _, _]) => {
+            (Rebuild::Meta, &[dtype, size, stride, _])
+            | (Rebuild::Wrapper, &[_, dtype, size, stride, _, _, _, _]) => {
                 let (dtype, shape) = (self.dtype(dtype)?, dims(self.heap, size, "size")?);
                 if dims(self.heap, stride, "stride")?.len() != shape.len() {
-                    return Err(Error::malformed("a tensor with more sizes than strides, or fewer"));
+                    return Err(Error::malformed(
+                        "a tensor with more sizes than strides, or fewer",
+                    ));
                 }
                 let mut info = described(shape, dtype)?;
                 info.layout = Layout::Absent;
@@ -167,7 +197,9 @@ impl<'h> Work<'h, '_, '_> {
             }
             (Rebuild::Nested, _) => return Err(Error::unsupported("nested (jagged) tensors")),
             (Rebuild::FromNumpy, _) => {
-                return Err(Error::unsupported("a tensor that was saved as a numpy array inside the pickle"));
+                return Err(Error::unsupported(
+                    "a tensor that was saved as a numpy array inside the pickle",
+                ));
             }
             _ => return Err(wrong("a tensor's description")),
         };
@@ -176,7 +208,9 @@ impl<'h> Work<'h, '_, '_> {
 
     #[inline]
     fn add(&mut self, info: TensorInfo) -> Result<Made> {
-        self.heap.budget().memory(2 * size_of::<TensorInfo>() as u64, "the pickle's tensors")?;
+        self.heap
+            .budget()
+            .memory(2 * size_of::<TensorInfo>() as u64, "the pickle's tensors")?;
         if info.encoding == crate::Encoding::Plain(Dtype::F4) {
             self.warn("torch.float4_e2m1fn_x2 counts pairs: the last dimension of F4 tensors is shown doubled".into());
         }
@@ -186,16 +220,22 @@ impl<'h> Work<'h, '_, '_> {
 
     /// `_rebuild_from_type_v2(func, type, args, state)`: a tensor with a class and attributes.
     fn typed(&mut self, args: &'h [Id]) -> Result<Made> {
-        let &[func, class, inner, attributes] = args else { return Err(wrong("a tensor's description")) };
+        let &[func, class, inner, attributes] = args else {
+            return Err(wrong("a tensor's description"));
+        };
         match (self.heap.get(func), self.heap.get(inner)) {
-            (Value::Global(Global::Rebuild(how)), Value::Tuple(inner)) if how != Rebuild::FromType => {
+            (Value::Global(Global::Rebuild(how)), Value::Tuple(inner))
+                if how != Rebuild::FromType =>
+            {
                 let inner = self.heap.items(inner);
                 match (how, self.heap.get(class), inner) {
-                    (Rebuild::Wrapper, Value::Global(Global::Torchao(class)), &[_, _, size, ..])
-                        if class.is_tensor() =>
-                    {
-                        Ok(Made::Subclass(Rc::new(subclass::rebuild(self, class, size, attributes)?)))
-                    }
+                    (
+                        Rebuild::Wrapper,
+                        Value::Global(Global::Torchao(class)),
+                        &[_, _, size, ..],
+                    ) if class.is_tensor() => Ok(Made::Subclass(Rc::new(subclass::rebuild(
+                        self, class, size, attributes,
+                    )?))),
                     _ => self.rebuild(how, inner),
                 }
             }
@@ -228,9 +268,14 @@ impl<'h> Work<'h, '_, '_> {
         };
         let storage = self.storage(id)?;
         let dtype = dtype.or(storage.dtype);
-        let dtype = dtype.ok_or_else(|| Error::malformed("a tensor of an untyped storage, without a dtype"))?;
+        let dtype = dtype
+            .ok_or_else(|| Error::malformed("a tensor of an untyped storage, without a dtype"))?;
         let geometry = Geometry::parse(self.heap, offset, size, stride)?;
-        geometry.place(&storage, &self.storages.members[storage.member as usize], dtype)
+        geometry.place(
+            &storage,
+            &self.storages.members[storage.member as usize],
+            dtype,
+        )
     }
 
     /// The storage that a persistent id means.
@@ -248,7 +293,9 @@ impl<'h> Work<'h, '_, '_> {
     fn dtype(&self, id: Id) -> Result<TorchDtype> {
         match self.heap.get(id) {
             Value::Global(Global::Dtype(dtype)) => Ok(dtype),
-            _ => Err(Error::malformed("a tensor whose dtype is not a torch dtype")),
+            _ => Err(Error::malformed(
+                "a tensor whose dtype is not a torch dtype",
+            )),
         }
     }
 
@@ -263,7 +310,9 @@ impl<'h> Work<'h, '_, '_> {
     pub(super) fn tensor(&self, id: Id) -> Result<&TensorInfo> {
         match self.made(id) {
             Some(&Made::Tensor(index)) => Ok(&self.tensors[index]),
-            _ => Err(Error::malformed("something that should be a tensor is not one")),
+            _ => Err(Error::malformed(
+                "something that should be a tensor is not one",
+            )),
         }
     }
 
@@ -271,15 +320,24 @@ impl<'h> Work<'h, '_, '_> {
     pub(super) fn part(&self, id: Id, name: &str) -> Result<TensorInfo> {
         let info = self.tensor(id)?;
         if matches!(info.layout, Layout::Sparse(_) | Layout::Absent) || info.quantizer.is_some() {
-            return Err(Error::unsupported("a tensor whose parts are not plain tensors"));
+            return Err(Error::unsupported(
+                "a tensor whose parts are not plain tensors",
+            ));
         }
-        self.heap.budget().memory(size_of::<TensorInfo>() as u64, "a tensor's parts")?;
-        Ok(TensorInfo { name: name.into(), ..info.clone() })
+        self.heap
+            .budget()
+            .memory(size_of::<TensorInfo>() as u64, "a tensor's parts")?;
+        Ok(TensorInfo {
+            name: name.into(),
+            ..info.clone()
+        })
     }
 
     fn same(&self, data: Id) -> Result<Made> {
         match self.made(data) {
-            Some(made @ (Made::Tensor(_) | Made::Subclass(_) | Made::Refused(_))) => Ok(made.clone()),
+            Some(made @ (Made::Tensor(_) | Made::Subclass(_) | Made::Refused(_))) => {
+                Ok(made.clone())
+            }
             _ => Err(wrong("a parameter")),
         }
     }
@@ -297,9 +355,14 @@ fn shown(text: impl Into<Box<str>>) -> Made {
 
 /// The bytes of a tensor that has none of its own.
 pub(super) fn nowhere(part: &TensorInfo) -> ByteRange {
-    ByteRange { len: 0, ..part.bytes }
+    ByteRange {
+        len: 0,
+        ..part.bytes
+    }
 }
 
 pub(super) fn wrong(what: &str) -> Error {
-    Error::malformed(format!("{what} with arguments that PyTorch does not give it"))
+    Error::malformed(format!(
+        "{what} with arguments that PyTorch does not give it"
+    ))
 }

@@ -34,9 +34,14 @@ pub(super) fn rebuild(work: &Work<'_, '_, '_>, layout: Id, data: Id) -> Result<T
         }
         _ => return Err(wrong("a sparse tensor")),
     };
-    let kind = KINDS.iter().find(|(kind, _)| name.strip_prefix("torch.") == Some(kind));
-    let &(kind, names) = kind.ok_or_else(|| Error::malformed("a sparse tensor of an unknown layout"))?;
-    let data = heap.sequence(data).ok_or_else(|| wrong("a sparse tensor"))?;
+    let kind = KINDS
+        .iter()
+        .find(|(kind, _)| name.strip_prefix("torch.") == Some(kind));
+    let &(kind, names) =
+        kind.ok_or_else(|| Error::malformed("a sparse tensor of an unknown layout"))?;
+    let data = heap
+        .sequence(data)
+        .ok_or_else(|| wrong("a sparse tensor"))?;
     let coo = kind == "sparse_coo";
     let (parts, size) = match data {
         // a COO tensor may also say whether its indices are in order
@@ -44,8 +49,11 @@ pub(super) fn rebuild(work: &Work<'_, '_, '_>, layout: Id, data: Id) -> Result<T
         [parts @ .., size] if data.len() == names.len() + 1 => (parts, *size),
         _ => return Err(wrong("a sparse tensor")),
     };
-    let parts: Vec<TensorInfo> =
-        parts.iter().zip(names).map(|(&part, name)| work.part(part, name)).collect::<Result<_>>()?;
+    let parts: Vec<TensorInfo> = parts
+        .iter()
+        .zip(names)
+        .map(|(&part, name)| work.part(part, name))
+        .collect::<Result<_>>()?;
     let shape = dims(heap, size, "size")?;
     check(coo, &shape, &parts)?;
     let values = parts.last().expect("each kind has values");
@@ -58,7 +66,12 @@ pub(super) fn rebuild(work: &Work<'_, '_, '_>, layout: Id, data: Id) -> Result<T
 fn check(coo: bool, shape: &Shape, parts: &[TensorInfo]) -> Result<()> {
     let wrong = || Error::malformed("a sparse tensor whose indices and values do not fit together");
     let (values, indices) = parts.split_last().ok_or_else(wrong)?;
-    let whole = |part: &TensorInfo| matches!(part.encoding, crate::Encoding::Plain(Dtype::I64 | Dtype::I32));
+    let whole = |part: &TensorInfo| {
+        matches!(
+            part.encoding,
+            crate::Encoding::Plain(Dtype::I64 | Dtype::I32)
+        )
+    };
     if !indices.iter().all(whole) || crate::catalog::elements(shape).is_none() {
         return Err(wrong());
     }
@@ -66,7 +79,8 @@ fn check(coo: bool, shape: &Shape, parts: &[TensorInfo]) -> Result<()> {
     let fits = if coo {
         match indices[0].shape[..] {
             [dims, n] => {
-                stored == Some(n) && dims.checked_add(values.shape.len() as u64 - 1) == Some(shape.len() as u64)
+                stored == Some(n)
+                    && dims.checked_add(values.shape.len() as u64 - 1) == Some(shape.len() as u64)
             }
             _ => false,
         }

@@ -35,28 +35,44 @@ impl<'h> StorageId<'h> {
             [first @ .., view] if first.len() == 4 => (first, Some(*view)),
             _ => (rest, None),
         }) else {
-            return Err(wrong(&format!("has {} parts where 5 or 6 belong", rest.len() + 1)));
+            return Err(wrong(&format!(
+                "has {} parts where 5 or 6 belong",
+                rest.len() + 1
+            )));
         };
         let Value::Global(Global::Storage(dtype)) = heap.get(class) else {
             return Err(wrong("names no storage class"));
         };
-        let key = heap.text_of(key).ok_or_else(|| wrong("has a key that is not text"))?;
+        let key = heap
+            .text_of(key)
+            .ok_or_else(|| wrong("has a key that is not text"))?;
         let numel = count(heap, numel).ok_or_else(|| wrong("has a size that is no count"))?;
         let item_bytes = match dtype {
             None => 1,
             Some(dtype) => item_bytes(dtype)?,
         };
-        let nbytes = numel.checked_mul(item_bytes).ok_or_else(|| wrong("has a size beyond 64 bits"))?;
+        let nbytes = numel
+            .checked_mul(item_bytes)
+            .ok_or_else(|| wrong("has a size beyond 64 bits"))?;
         let view = match view.map(|view| (heap.get(view), heap.sequence(view))) {
             None | Some((Value::None, _)) => None,
             Some((_, Some(&[_key, offset, size]))) => {
                 let part = count(heap, offset).zip(count(heap, size));
-                let inside = part.filter(|&(offset, size)| offset.checked_add(size).is_some_and(|end| end <= numel));
+                let inside = part.filter(|&(offset, size)| {
+                    offset.checked_add(size).is_some_and(|end| end <= numel)
+                });
                 Some(inside.ok_or_else(|| wrong("has a view that leads outside of it"))?)
             }
             Some(_) => return Err(wrong("has a view that is not (key, offset, size)")),
         };
-        Ok(Self { key, dtype, numel, item_bytes, nbytes, view })
+        Ok(Self {
+            key,
+            dtype,
+            numel,
+            item_bytes,
+            nbytes,
+            view,
+        })
     }
 }
 
@@ -69,7 +85,9 @@ pub(super) fn count(heap: &Heap<'_>, id: Id) -> Option<u64> {
 }
 
 pub(super) fn item_bytes(dtype: TorchDtype) -> Result<u64> {
-    dtype.item_bytes().ok_or_else(|| Error::unsupported(format!("tensors of torch.{}", dtype.name())))
+    dtype
+        .item_bytes()
+        .ok_or_else(|| Error::unsupported(format!("tensors of torch.{}", dtype.name())))
 }
 
 /// The bytes that tensors are cut from.
@@ -101,7 +119,12 @@ impl<'h, 'a> Storages<'h, 'a> {
     /// `likely`: how many there will be, for room made in one go.
     pub(super) fn new(endian: [Endian; 2], likely: usize, locate: &'a mut Locate<'a>) -> Self {
         let likely = likely.min(1024);
-        Self { rows: HashMap::with_capacity(likely), members: Vec::with_capacity(likely), locate, endian }
+        Self {
+            rows: HashMap::with_capacity(likely),
+            members: Vec::with_capacity(likely),
+            locate,
+            endian,
+        }
     }
 
     /// The storage that a persistent id means.
@@ -109,7 +132,8 @@ impl<'h, 'a> Storages<'h, 'a> {
         let (member, deflated) = match self.rows.get(id.key) {
             Some(&known) => known,
             None => {
-                let row = u32::try_from(self.members.len()).map_err(|_| Error::unsupported("2³² storages"))?;
+                let row = u32::try_from(self.members.len())
+                    .map_err(|_| Error::unsupported("2³² storages"))?;
                 let (member, deflated) = (self.locate)(id.key)?;
                 self.members.push(member);
                 self.rows.insert(id.key, (row, deflated));
@@ -131,6 +155,13 @@ impl<'h, 'a> Storages<'h, 'a> {
             Some((offset, size)) => (offset * id.item_bytes, size * id.item_bytes), // inside nbytes: `parse` checked
         };
         let endian = self.endian[usize::from(id.dtype.is_none())];
-        Ok(Storage { member, start, nbytes, dtype: id.dtype, endian, deflated })
+        Ok(Storage {
+            member,
+            start,
+            nbytes,
+            dtype: id.dtype,
+            endian,
+            deflated,
+        })
     }
 }

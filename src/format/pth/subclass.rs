@@ -33,15 +33,28 @@ pub(super) struct Subclass {
     data: Map<String, Json>,
 }
 
-pub(super) fn rebuild(work: &Work<'_, '_, '_>, class: Torchao, size: Id, attributes: Id) -> Result<Subclass> {
+pub(super) fn rebuild(
+    work: &Work<'_, '_, '_>,
+    class: Torchao,
+    size: Id,
+    attributes: Id,
+) -> Result<Subclass> {
     let heap = work.heap;
-    let Value::Dict { items, .. } = heap.get(attributes) else { return Err(wrong("a tensor of torchao's")) };
+    let Value::Dict { items, .. } = heap.get(attributes) else {
+        return Err(wrong("a tensor of torchao's"));
+    };
     let items = heap.open(items);
     // many tensors may be said to have the same attributes
     heap.budget().steps(items.len() as u64, WHAT)?;
-    let mut made = Subclass { class, parts: Vec::new(), data: Map::new() };
+    let mut made = Subclass {
+        class,
+        parts: Vec::new(),
+        data: Map::new(),
+    };
     for pair in items.chunks_exact(2) {
-        let name = heap.text_of(pair[0]).ok_or_else(|| wrong("a tensor of torchao's"))?;
+        let name = heap
+            .text_of(pair[0])
+            .ok_or_else(|| wrong("a tensor of torchao's"))?;
         heap.budget().memory((4 * name.len() + ROOM) as u64, WHAT)?;
         match work.made(pair[1]) {
             Some(&Made::Tensor(index)) => made.parts.push((name.into(), index)),
@@ -49,11 +62,16 @@ pub(super) fn rebuild(work: &Work<'_, '_, '_>, class: Torchao, size: Id, attribu
                 heap.budget().memory(inner.room() as u64, WHAT)?;
                 made.take(inner);
             }
-            _ => made.data.extend(attribute(work, pair[1]).map(|value| (name.to_owned(), value))),
+            _ => made
+                .data
+                .extend(attribute(work, pair[1]).map(|value| (name.to_owned(), value))),
         }
     }
     // what PyTorch keeps for the class
-    made.data.insert("shape".to_owned(), dims(heap, size, "size")?.to_vec().into());
+    made.data.insert(
+        "shape".to_owned(),
+        dims(heap, size, "size")?.to_vec().into(),
+    );
     Ok(made)
 }
 
@@ -69,14 +87,19 @@ impl Subclass {
 
     /// Bytes that it takes, and that its text does.
     pub(super) fn room(&self) -> usize {
-        let names = self.parts.iter().map(|(name, _)| &**name).chain(self.data.keys().map(String::as_str));
+        let names = self
+            .parts
+            .iter()
+            .map(|(name, _)| &**name)
+            .chain(self.data.keys().map(String::as_str));
         names.map(|name| 4 * name.len() + ROOM).sum()
     }
 
     /// What torchao's own files say of such a tensor.
     pub(super) fn said(&self) -> String {
         let names: Vec<&str> = self.parts.iter().map(|(name, _)| &**name).collect();
-        json!({"_type": self.class.name(), "_data": self.data, "_tensor_data_names": names}).to_string()
+        json!({"_type": self.class.name(), "_data": self.data, "_tensor_data_names": names})
+            .to_string()
     }
 }
 
@@ -98,7 +121,9 @@ fn attribute(work: &Work<'_, '_, '_>, mut id: Id) -> Option<Json> {
             },
             _ => return None,
         },
-        Value::Global(Global::Dtype(dtype)) => json!({"_type": "torch.dtype", "_data": dtype.name()}),
+        Value::Global(Global::Dtype(dtype)) => {
+            json!({"_type": "torch.dtype", "_data": dtype.name()})
+        }
         _ => {
             let items = heap.sequence(id).filter(|items| items.len() <= LONGEST)?;
             let number = |id: &Id| match heap.get(*id) {

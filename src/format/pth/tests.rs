@@ -10,7 +10,9 @@ use crate::source::cursor::Cursor;
 
 /// A stream around the pickle of an object, with storages of `f32`.
 fn stream(object: &[u8], storages: &[(&str, &[f32])]) -> Vec<u8> {
-    let mut bytes = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.".to_vec();
+    let mut bytes =
+        b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}."
+            .to_vec();
     bytes.extend(object);
     bytes.extend(b"\x80\x02](");
     for (key, _) in storages {
@@ -50,10 +52,20 @@ fn one(offset: &str, size: &str, stride: &str) -> Result<Catalog> {
 
 #[test]
 fn strides_become_layouts() {
-    let layout = |offset, size, stride| one(offset, size, stride).unwrap().tensors()[0].layout.clone();
+    let layout = |offset, size, stride| {
+        one(offset, size, stride).unwrap().tensors()[0]
+            .layout
+            .clone()
+    };
     assert_eq!(layout("I0\n", "I2\nI3\n", "I3\nI1\n"), Layout::RowMajor);
-    assert_eq!(layout("I0\n", "I2\nI1\nI3\n", "I3\nI99\nI1\n"), Layout::RowMajor);
-    assert_eq!(layout("I0\n", "I3\nI2\n", "I1\nI3\n"), Layout::Strided([1, 3].into()));
+    assert_eq!(
+        layout("I0\n", "I2\nI1\nI3\n", "I3\nI99\nI1\n"),
+        Layout::RowMajor
+    );
+    assert_eq!(
+        layout("I0\n", "I3\nI2\n", "I1\nI3\n"),
+        Layout::Strided([1, 3].into())
+    );
     assert_eq!(layout("I5\n", "I4\n", "I0\n"), Layout::Strided([0].into()));
     assert_eq!(layout("I9\n", "I0\nI4\n", "I4\nI1\n"), Layout::RowMajor);
     assert_eq!(layout("I5\n", "", ""), Layout::RowMajor);
@@ -64,7 +76,10 @@ fn bytes_are_those_the_strides_touch() {
     let catalog = one("I1\n", "I2\nI2\n", "I1\nI2\n").unwrap();
     let info = &catalog.tensors()[0];
     let member = &catalog.members[0];
-    assert_eq!((info.bytes.start - member.bytes.start, info.bytes.len), (4, 16));
+    assert_eq!(
+        (info.bytes.start - member.bytes.start, info.bytes.len),
+        (4, 16)
+    );
     assert_eq!(&*info.name, "");
 }
 
@@ -86,21 +101,34 @@ fn geometry_that_lies_is_malformed() {
         ("F1.0\n", "I2\n", "I1\n"),
     ] {
         let error = one(offset, size, stride).expect_err(size);
-        assert!(matches!(error.kind(), ErrorKind::Malformed(_)), "{offset} {size} {stride}: {error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::Malformed(_)),
+            "{offset} {size} {stride}: {error}"
+        );
     }
 }
 
 #[test]
 fn names_join_keys_and_positions() {
     let t = tensor("I0\n", "I2\n", "I1\n");
-    let object = [b"\x80\x02}(U\x01a](", &*t, b"}K\x07", &t, b"sU\x01xeU\x01bK\x03U\x01c(K\x01K\x02tu."].concat();
+    let object = [
+        b"\x80\x02}(U\x01a](",
+        &*t,
+        b"}K\x07",
+        &t,
+        b"sU\x01xeU\x01bK\x03U\x01c(K\x01K\x02tu.",
+    ]
+    .concat();
     let catalog = listed(stream(&object, &[("0", &[0.0; 6])])).unwrap();
     let names: Vec<&str> = catalog.tensors().iter().map(|t| &*t.name).collect();
     assert_eq!(names, ["a.0", "a.1.7"]);
     assert_eq!(catalog.tensors()[0].member, catalog.tensors()[1].member);
     assert_eq!(catalog.metadata.text("a.2"), Some("x"));
     assert_eq!(catalog.metadata.integer("b"), Some(3));
-    assert_eq!(catalog.metadata.get("c"), Some(&Value::List([Value::I64(1), Value::I64(2)].into())));
+    assert_eq!(
+        catalog.metadata.get("c"),
+        Some(&Value::List([Value::I64(1), Value::I64(2)].into()))
+    );
     assert_eq!(catalog.details.text("container"), Some("legacy"));
 }
 
@@ -122,16 +150,27 @@ fn a_wide_tree_of_shared_nodes_ends_in_a_limit() {
         object.extend(b"e");
     }
     object.extend(b".");
-    let limits = Limits { memory: 4 << 20, ..Limits::default() };
+    let limits = Limits {
+        memory: 4 << 20,
+        ..Limits::default()
+    };
     let error = listed_with(stream(&object, &[("0", &[0.0; 6])]), limits).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
 }
 
 #[test]
 fn a_deep_tree_ends_in_a_limit() {
-    let deep = [b"\x80\x02N".to_vec(), b"\x85".repeat(100_000), b".".to_vec()].concat();
+    let deep = [
+        b"\x80\x02N".to_vec(),
+        b"\x85".repeat(100_000),
+        b".".to_vec(),
+    ]
+    .concat();
     let error = listed(stream(&deep, &[])).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "depth", .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Limit { knob: "depth", .. }),
+        "{error}"
+    );
     listed_with(stream(&deep, &[]), Limits::none()).unwrap();
 }
 
@@ -148,8 +187,14 @@ fn views_of_legacy_storages_are_parts_of_them() {
         listed(stream(&object, &[("0", &[0.0; 6])]))
     };
     let catalog = view(2, 3).unwrap();
-    assert_eq!(catalog.tensors()[0].bytes.start - catalog.members[0].bytes.start, 3 * 4);
-    assert!(view(2, 2).is_err(), "the tensor needs elements 1 and 2 of the view");
+    assert_eq!(
+        catalog.tensors()[0].bytes.start - catalog.members[0].bytes.start,
+        3 * 4
+    );
+    assert!(
+        view(2, 2).is_err(),
+        "the tensor needs elements 1 and 2 of the view"
+    );
     assert!(view(4, 3).is_err(), "the view leaves the storage");
 }
 
@@ -171,9 +216,17 @@ fn element_counts_are_checked() {
 
 #[test]
 fn other_pickles_are_told_apart() {
-    for bytes in [&b"\x80\x02K\x01."[..], b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}."] {
+    for bytes in [
+        &b"\x80\x02K\x01."[..],
+        b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}.",
+    ] {
         let error = listed(bytes.to_vec()).unwrap_err();
-        assert!(error.to_string().contains("a pickle, but not a PyTorch checkpoint"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("a pickle, but not a PyTorch checkpoint"),
+            "{error}"
+        );
     }
 }
 
@@ -204,13 +257,21 @@ fn objects_that_hold_only_themselves_are_malformed() {
 fn the_length_of_a_header_is_no_pickle() {
     let mut bytes = 0x0280u64.to_le_bytes().to_vec();
     bytes.extend(format!("{:<640}", "{}").bytes());
-    assert_eq!(crate::Checkpoint::from_bytes(bytes).unwrap().catalog().format, "safetensors");
+    assert_eq!(
+        crate::Checkpoint::from_bytes(bytes)
+            .unwrap()
+            .catalog()
+            .format,
+        "safetensors"
+    );
 }
 
 /// `_rebuild_from_type_v2` of a wrapper `[2, 3]` of this class of torchao's, with these attributes.
 fn subclass(class: &str, size: &str, attributes: &[u8]) -> Vec<u8> {
     let class = format!("ctorchao.quantization\n{class}\n");
-    let mut bytes = b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n".to_vec();
+    let mut bytes =
+        b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n"
+            .to_vec();
     bytes.extend(format!("{class}({class}ctorch\nfloat32\n({size}t(I3\nI1\ntI0\nNNI00\nt").bytes());
     bytes.extend(attributes);
     bytes.extend(b"tR");
@@ -218,7 +279,12 @@ fn subclass(class: &str, size: &str, attributes: &[u8]) -> Vec<u8> {
 }
 
 fn listed_subclass(class: &str, size: &str, attributes: &[u8]) -> Result<Catalog> {
-    let object = [b"\x80\x02}U\x08a.weight", &*subclass(class, size, attributes), b"s."].concat();
+    let object = [
+        b"\x80\x02}U\x08a.weight",
+        &*subclass(class, size, attributes),
+        b"s.",
+    ]
+    .concat();
     listed(stream(&object, &[("0", &[0.0; 6])]))
 }
 
@@ -239,11 +305,13 @@ fn a_tensor_of_torchaos_is_listed_as_its_parts() {
     let catalog = listed_subclass("Int8Tensor", "I2\nI3\n", &attributes.concat()).unwrap();
     let names: Vec<&str> = catalog.tensors().iter().map(|t| &*t.name).collect();
     assert_eq!(names, ["a._weight_qdata"]);
-    let said: serde_json::Value = serde_json::from_str(catalog.metadata.text("a.weight").unwrap()).unwrap();
+    let said: serde_json::Value =
+        serde_json::from_str(catalog.metadata.text("a.weight").unwrap()).unwrap();
     let data = serde_json::json!({
         "block_size": [1, 3], "on": true, "shape": [2, 3], "dtype": {"_type": "torch.dtype", "_data": "float16"},
     });
-    let expected = serde_json::json!({"_type": "Int8Tensor", "_data": data, "_tensor_data_names": ["qdata"]});
+    let expected =
+        serde_json::json!({"_type": "Int8Tensor", "_data": data, "_tensor_data_names": ["qdata"]});
     assert_eq!(said, expected);
 }
 
@@ -252,12 +320,19 @@ fn what_is_no_tensor_of_torchaos_is_refused() {
     let refused = |class| listed_subclass(class, "I2\nI3\n", b"}").unwrap_err();
     for class in ["Int9Tensor", "int8Tensor", "Int8Tensor.__class__", ""] {
         let error = refused(class);
-        assert!(matches!(error.kind(), ErrorKind::RefusedGlobal { name, .. } if name == class), "{error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::RefusedGlobal { name, .. } if name == class),
+            "{error}"
+        );
     }
     let malformed = |size, attributes| listed_subclass("Int8Tensor", size, attributes).unwrap_err();
-    for (size, attributes) in
-        [("I2\nI3\n", &b"]"[..]), ("I2\nI3\n", b"N"), ("I2\nI3\n", b"}I1\nI1\ns"), ("I-2\nI3\n", b"}"), ("N", b"}")]
-    {
+    for (size, attributes) in [
+        ("I2\nI3\n", &b"]"[..]),
+        ("I2\nI3\n", b"N"),
+        ("I2\nI3\n", b"}I1\nI1\ns"),
+        ("I-2\nI3\n", b"}"),
+        ("N", b"}"),
+    ] {
         let error = malformed(size, attributes);
         assert!(matches!(error.kind(), ErrorKind::Malformed(_)), "{error}");
     }
@@ -273,9 +348,15 @@ fn attributes_that_many_tensors_share_end_in_a_limit() {
     let one = subclass("Int8Tensor", "I2\n", b"h\x00");
     object.extend(one.repeat(1000));
     object.extend(b"e.");
-    let limits = Limits { steps: 200_000, ..Limits::default() };
+    let limits = Limits {
+        steps: 200_000,
+        ..Limits::default()
+    };
     let error = listed_with(stream(&object, &[]), limits).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { knob: "steps", .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Limit { knob: "steps", .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -287,14 +368,27 @@ fn views_of_codes_that_share_bytes_are_listed_as_refused() {
         object.extend(b"(ctorch\nper_tensor_affine\nF0.5\nK\x07tI00\nNtRs.");
         listed(stream(&object, &[("0", &[0.0; 6])]))
     };
-    assert_eq!(listed("I0\n", "I3\nI4\n", "I4\nI1\n").unwrap().tensors()[0].bytes.len, 6);
-    for (offset, size, stride) in
-        [("I2\n", "I2\n", "I1\n"), ("I1\n", "I2\n", "I1\n"), ("I0\n", "I3\nI2\n", "I1\nI3\n"), ("I0\n", "I3\n", "I0\n")]
-    {
+    assert_eq!(
+        listed("I0\n", "I3\nI4\n", "I4\nI1\n").unwrap().tensors()[0]
+            .bytes
+            .len,
+        6
+    );
+    for (offset, size, stride) in [
+        ("I2\n", "I2\n", "I1\n"),
+        ("I1\n", "I2\n", "I1\n"),
+        ("I0\n", "I3\nI2\n", "I1\nI3\n"),
+        ("I0\n", "I3\n", "I0\n"),
+    ] {
         let catalog = listed(offset, size, stride).unwrap();
         assert!(catalog.tensors().is_empty());
-        let [refused] = &catalog.refused[..] else { panic!("{:?}", catalog.refused) };
-        assert!(&*refused.name == "w" && refused.reason.contains("dequantise"), "{refused:?}");
+        let [refused] = &catalog.refused[..] else {
+            panic!("{:?}", catalog.refused)
+        };
+        assert!(
+            &*refused.name == "w" && refused.reason.contains("dequantise"),
+            "{refused:?}"
+        );
     }
     assert!(listed("I0\n", "I13\n", "I1\n").is_err());
 }

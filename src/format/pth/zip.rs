@@ -18,14 +18,17 @@ use super::{details, flatten, in_pickle, rebuild};
 
 /// The root that this member shows there is, with its slash: `archive/` of `archive/data.pkl`.
 pub(super) fn root_of(member: &str) -> Option<&str> {
-    member.strip_suffix("data.pkl").filter(|root| root.is_empty() || root.ends_with('/'))
+    member
+        .strip_suffix("data.pkl")
+        .filter(|root| root.is_empty() || root.ends_with('/'))
 }
 
 pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog> {
     let root = find_root(archive)?;
     let rows = index(cursor, archive, root)?;
     let row = |name: &str| rows.get(name).copied();
-    let script = rows.contains_key("constants.pkl") || rows.keys().any(|name| name.starts_with("code/"));
+    let script =
+        rows.contains_key("constants.pkl") || rows.keys().any(|name| name.starts_with("code/"));
     let endian = match row("byteorder") {
         Some(row) => byte_order(&archive.content(cursor, row)?)?,
         None => Endian::Little,
@@ -35,7 +38,9 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
     let mut inside = Cursor::new(&memory, cursor.budget());
     let read = pickle::read(&mut inside, script).map_err(|e| {
         let stored = !archive.entries[pickle_row].deflated();
-        let member = stored.then(|| archive.visit(cursor, pickle_row).ok()).flatten();
+        let member = stored
+            .then(|| archive.visit(cursor, pickle_row).ok())
+            .flatten();
         in_pickle(e, "data.pkl", member.map(|member| member.bytes.start))
     })?;
 
@@ -45,14 +50,25 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
         name.push_str(key);
         let missing = || Error::malformed(format!("no member for storage {}", quote(key)));
         let row = rows.get(&*name).copied().ok_or_else(missing)?;
-        cursor.budget().memory(archive.entries[row].name.len() as u64 + 128, "the list of storages")?;
-        Ok((archive.member(cursor, row)?, archive.entries[row].deflated()))
+        cursor.budget().memory(
+            archive.entries[row].name.len() as u64 + 128,
+            "the list of storages",
+        )?;
+        Ok((
+            archive.member(cursor, row)?,
+            archive.entries[row].deflated(),
+        ))
     };
     let storages = Storages::new([endian; 2], rows.len(), &mut locate);
     let rebuilt = rebuild::rebuild(&read.heap, storages)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
     flatten::flatten(&read.heap, read.root, rebuilt, &mut catalog)?;
-    details(&mut catalog, if script { "torchscript" } else { "zip" }, endian, &read);
+    details(
+        &mut catalog,
+        if script { "torchscript" } else { "zip" },
+        endian,
+        &read,
+    );
     catalog.detail("root", Value::text(root.trim_end_matches('/')));
     Ok(catalog)
 }
@@ -60,23 +76,44 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
 /// The outermost root. Two beside each other would be two checkpoints.
 fn find_root(archive: &Archive) -> Result<&str> {
     let depth = |root: &str| root.bytes().filter(|&b| b == b'/').count();
-    let roots = || archive.entries.iter().filter_map(|entry| root_of(&entry.name));
-    let least = roots().map(depth).min().ok_or_else(|| Error::malformed("a zip archive without a data.pkl"))?;
+    let roots = || {
+        archive
+            .entries
+            .iter()
+            .filter_map(|entry| root_of(&entry.name))
+    };
+    let least = roots()
+        .map(depth)
+        .min()
+        .ok_or_else(|| Error::malformed("a zip archive without a data.pkl"))?;
     let mut outermost = roots().filter(|root| depth(root) == least);
     match (outermost.next(), outermost.next()) {
         (Some(root), None) => Ok(root),
-        _ => Err(Error::malformed("a zip archive with more than one data.pkl")),
+        _ => Err(Error::malformed(
+            "a zip archive with more than one data.pkl",
+        )),
     }
 }
 
 /// Members under the root, by the rest of their names.
-fn index<'a>(cursor: &Cursor<'_>, archive: &'a Archive, root: &str) -> Result<HashMap<&'a str, usize>> {
-    cursor.budget().memory(archive.entries.len() as u64 * 48, "the zip directory")?;
+fn index<'a>(
+    cursor: &Cursor<'_>,
+    archive: &'a Archive,
+    root: &str,
+) -> Result<HashMap<&'a str, usize>> {
+    cursor
+        .budget()
+        .memory(archive.entries.len() as u64 * 48, "the zip directory")?;
     let mut rows = HashMap::with_capacity(archive.entries.len());
     for (row, entry) in archive.entries.iter().enumerate() {
-        let Some(name) = entry.name.strip_prefix(root) else { continue };
+        let Some(name) = entry.name.strip_prefix(root) else {
+            continue;
+        };
         if rows.insert(name, row).is_some() {
-            return Err(Error::malformed(format!("two members are named {}", quote(&entry.name))));
+            return Err(Error::malformed(format!(
+                "two members are named {}",
+                quote(&entry.name)
+            )));
         }
     }
     Ok(rows)
@@ -88,7 +125,9 @@ fn byte_order(content: &[u8]) -> Result<Endian> {
         b"big" => Ok(Endian::Big),
         other => {
             let shown = other[..other.len().min(16)].escape_ascii();
-            Err(Error::malformed(format!("the byte order is \"{shown}\", and neither little nor big")))
+            Err(Error::malformed(format!(
+                "the byte order is \"{shown}\", and neither little nor big"
+            )))
         }
     }
 }

@@ -9,8 +9,14 @@ use crate::scheme::context::{Context, unsupported};
 /// The steps in which it was quantised: one, or two.
 pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
     let layer = name.strip_suffix(".weight").unwrap_or(name);
-    let of_layer = cx.config.get("layer_quant_config").and_then(Json::as_object);
-    let of_layer = of_layer.into_iter().flatten().find(|(pattern, _)| fits(pattern, layer));
+    let of_layer = cx
+        .config
+        .get("layer_quant_config")
+        .and_then(Json::as_object);
+    let of_layer = of_layer
+        .into_iter()
+        .flatten()
+        .find(|(pattern, _)| fits(pattern, layer));
     let weight = match of_layer {
         Some((_, config)) => config.get("weight"),
         None => cx.config.get("global_quant_config.weight"),
@@ -34,7 +40,9 @@ pub(super) fn of_scales(step: &Json) -> bool {
 fn fits(pattern: &str, name: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
-    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
     let mut pieces = pieces.peekable();
     if pieces.peek().is_none() {
         return rest.is_empty();
@@ -43,7 +51,9 @@ fn fits(pattern: &str, name: &str) -> bool {
         if pieces.peek().is_none() {
             return rest.ends_with(piece);
         }
-        let Some(at) = rest.find(piece) else { return false };
+        let Some(at) = rest.find(piece) else {
+            return false;
+        };
         rest = &rest[at + piece.len()..];
     }
     true
@@ -51,7 +61,10 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 /// What it says of the first step, if Quark wrote it.
 fn spec<'c>(cx: &Context<'c>, name: &str) -> Option<&'c Json> {
-    steps(cx, name).first().copied().filter(|_| cx.config.is(&["quark"]))
+    steps(cx, name)
+        .first()
+        .copied()
+        .filter(|_| cx.config.is(&["quark"]))
 }
 
 /// The dtype of the codes.
@@ -65,13 +78,25 @@ pub(in crate::scheme) fn scale_format<'c>(cx: &Context<'c>, name: &str) -> Optio
 }
 
 /// Refuses bytes of scales that Quark writes for something other than E8M0.
-pub(in crate::scheme) fn plain_exponents(cx: &Context<'_>, name: &str, info: &TensorInfo) -> Result<()> {
-    let Some(spec) = spec(cx, name) else { return Ok(()) };
+pub(in crate::scheme) fn plain_exponents(
+    cx: &Context<'_>,
+    name: &str,
+    info: &TensorInfo,
+) -> Result<()> {
+    let Some(spec) = spec(cx, name) else {
+        return Ok(());
+    };
     if text(spec, "dtype") == "mx" {
-        return Err(unsupported(info, "configured as Quark's older MX export, which has no scales beside its codes"));
+        return Err(unsupported(
+            info,
+            "configured as Quark's older MX export, which has no scales beside its codes",
+        ));
     }
     match scale_format(cx, name) {
         None | Some("e8m0") => Ok(()),
-        Some(other) => Err(unsupported(info, format!("Quark's scales of the format {other:?} are not undone here"))),
+        Some(other) => Err(unsupported(
+            info,
+            format!("Quark's scales of the format {other:?} are not undone here"),
+        )),
     }
 }

@@ -24,18 +24,40 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, elements: &str) -> Result<
         "fp4" => (4, Value::Table(Box::new(E2M1))),
         "fp6_e2m3" => (6, Value::E2m3),
         "fp6_e3m2" => (6, Value::E3m2),
-        other => return Err(unsupported(info, format!("Quark's MX of {other:?}, which it does not pack"))),
+        other => {
+            return Err(unsupported(
+                info,
+                format!("Quark's MX of {other:?}, which it does not pack"),
+            ));
+        }
     };
     filled(info, &info.shape)?;
     let (codes, mut shape) = (u64::from(bits) * 4, Shape::from_slice(&info.shape));
     let groups = match shape.last() {
         Some(bytes) if shape.len() >= 2 && bytes.is_multiple_of(codes + 1) => bytes / (codes + 1),
-        _ => return Err(malformed(info, format!("rows of {:?} are not groups of {} bytes", info.shape, codes + 1))),
+        _ => {
+            return Err(malformed(
+                info,
+                format!(
+                    "rows of {:?} are not groups of {} bytes",
+                    info.shape,
+                    codes + 1
+                ),
+            ));
+        }
     };
     // less than twice its bytes
     *shape.last_mut().expect("two sizes at least") = groups * 32;
     let (rows, cols, matrix_rows) = stack(&shape);
-    let see = |seen| -> Arc<dyn View> { Arc::new(Mingled { place: Place::whole(0), rows, groups, codes, seen }) };
+    let see = |seen| -> Arc<dyn View> {
+        Arc::new(Mingled {
+            place: Place::whole(0),
+            rows,
+            groups,
+            codes,
+            seen,
+        })
+    };
     let inner = Grouped {
         rows,
         cols,
@@ -45,6 +67,16 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, elements: &str) -> Result<
         scales: Scales::Stored(Factors::per_group(1, Dtype::F32, 32)),
         zeros: Zeros::None,
     };
-    let decoder = Derived::new(inner, 2, vec![(0, see(Seen::Codes)), (1, see(Seen::Scales))]);
-    Ok(Some(cx.weight("quark", &*info.name, &shape, &[("codes", tensor)], decoder)))
+    let decoder = Derived::new(
+        inner,
+        2,
+        vec![(0, see(Seen::Codes)), (1, see(Seen::Scales))],
+    );
+    Ok(Some(cx.weight(
+        "quark",
+        &*info.name,
+        &shape,
+        &[("codes", tensor)],
+        decoder,
+    )))
 }

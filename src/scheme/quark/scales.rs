@@ -24,10 +24,18 @@ pub(super) struct Over {
 
 impl Over {
     /// `second` is the tensor with the number, `step` what is said of it.
-    pub(super) fn find(cx: &Context<'_>, stem: &str, second: usize, step: Option<&Json>) -> Result<Self> {
+    pub(super) fn find(
+        cx: &Context<'_>,
+        stem: &str,
+        second: usize,
+        step: Option<&Json>,
+    ) -> Result<Self> {
         let info = cx.info(second);
         let Some(step) = step.filter(|step| of_scales(step)) else {
-            return Err(unsupported(info, "scales of scales that the configuration does not speak of"));
+            return Err(unsupported(
+                info,
+                "scales of scales that the configuration does not speak of",
+            ));
         };
         let dtype = match (text(step, "dtype"), text(step, "qscheme")) {
             ("fp8_e4m3", "per_tensor") => Dtype::F8_E4M3,
@@ -35,41 +43,70 @@ impl Over {
             ("int8", "per_tensor") => Dtype::I8,
             ("uint8", "per_tensor") => Dtype::U8,
             (dtype, scheme) => {
-                let what = format!("scales in {dtype:?} {scheme:?}: only those of 8 bits and one number are undone");
+                let what = format!(
+                    "scales in {dtype:?} {scheme:?}: only those of 8 bits and one number are undone"
+                );
                 return Err(unsupported(info, what));
             }
         };
         if info.elements() != 1 {
-            return Err(malformed(info, format!("{:?} where one number belongs", info.shape.as_slice())));
+            return Err(malformed(
+                info,
+                format!("{:?} where one number belongs", info.shape.as_slice()),
+            ));
         }
         let bytes = cx.peek(second)?;
         let number = match (plain(info), &bytes[..]) {
             (Some(Dtype::F32), &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
             (Some(Dtype::F16), &[a, b]) => from_f16([a, b]),
             (Some(Dtype::BF16), &[a, b]) => from_bf16([a, b]),
-            _ => return Err(malformed(info, format!("{} where a float belongs", info.encoding))),
+            _ => {
+                return Err(malformed(
+                    info,
+                    format!("{} where a float belongs", info.encoding),
+                ));
+            }
         };
         let zero = cx.beside(stem, ".weight_zero_point_2");
         if let Some(zero) = zero
             && cx.peek(zero)?.iter().any(|byte| *byte != 0)
         {
-            return Err(unsupported(cx.info(zero), "a zero point of scales other than 0"));
+            return Err(unsupported(
+                cx.info(zero),
+                "a zero point of scales other than 0",
+            ));
         }
-        Ok(Self { dtype, number, tensor: second, zero })
+        Ok(Self {
+            dtype,
+            number,
+            tensor: second,
+            zero,
+        })
     }
 
     /// Its parts, to come behind those of the weight.
     pub(super) fn parts(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        [("scale_of_scales", self.tensor)].into_iter().chain(self.zero.map(|zero| ("zero_of_scales", zero)))
+        [("scale_of_scales", self.tensor)]
+            .into_iter()
+            .chain(self.zero.map(|zero| ("zero_of_scales", zero)))
     }
 
     /// The number, which is this part.
     pub(super) fn global(&self, cx: &Context<'_>, part: usize) -> Global {
-        Global { part, dtype: plain(cx.info(self.tensor)).unwrap_or(Dtype::F32), count: 1 }
+        Global {
+            part,
+            dtype: plain(cx.info(self.tensor)).unwrap_or(Dtype::F32),
+            count: 1,
+        }
     }
 
     /// Codes of scales for each row of so many columns, or one for all.
-    pub(super) fn factors(&self, cx: &Context<'_>, scale: usize, [rows, cols]: [u64; 2]) -> Result<Factors> {
+    pub(super) fn factors(
+        &self,
+        cx: &Context<'_>,
+        scale: usize,
+        [rows, cols]: [u64; 2],
+    ) -> Result<Factors> {
         let info = cx.info(scale);
         match info.shape[..] {
             _ if plain(info) != Some(self.dtype) => {}
@@ -77,7 +114,12 @@ impl Over {
             [count] if count == rows => return Ok(Factors::per_group(1, self.dtype, cols)),
             _ => {}
         }
-        let what = format!("{} {:?} does not scale {:?}", info.encoding, info.shape.as_slice(), [rows, cols]);
+        let what = format!(
+            "{} {:?} does not scale {:?}",
+            info.encoding,
+            info.shape.as_slice(),
+            [rows, cols]
+        );
         Err(malformed(info, what))
     }
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::Dtype;
-use crate::decode::{Codes, Derived, Factors, Grouped, Order, PerRow, Place, Scales, Transposed, View, Zeros};
+use crate::decode::{
+    Codes, Derived, Factors, Grouped, Order, PerRow, Place, Scales, Transposed, View, Zeros,
+};
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 use crate::scheme::Weight;
@@ -21,15 +23,26 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
     let info = cx.info(tensor);
     filled(info, &info.shape)?;
     let shape = match info.shape[..] {
-        [rows, bytes] if bytes.is_multiple_of(3) => bytes.checked_mul(8).map(|bits| [rows, bits / 3]),
+        [rows, bytes] if bytes.is_multiple_of(3) => {
+            bytes.checked_mul(8).map(|bits| [rows, bits / 3])
+        }
         _ => None,
     };
-    let [rows, cols] =
-        shape.ok_or_else(|| malformed(info, format!("{:?} is not rows of eights of 3 bits", info.shape.as_slice())))?;
+    let [rows, cols] = shape.ok_or_else(|| {
+        malformed(
+            info,
+            format!(
+                "{:?} is not rows of eights of 3 bits",
+                info.shape.as_slice()
+            ),
+        )
+    })?;
     if cx.beside(stem, ".weight_scale_2").is_some() {
         return Err(unsupported(info, "Quark's int3 in two steps"));
     }
-    let scale = cx.beside(stem, ".weight_scale").ok_or_else(|| missing(info, "weight_scale"))?;
+    let scale = cx
+        .beside(stem, ".weight_scale")
+        .ok_or_else(|| missing(info, "weight_scale"))?;
     let mut parts = vec![("codes", tensor), ("scale", scale)];
     let zero = cx.beside(stem, ".weight_zero_point");
     parts.extend(zero.map(|zero| ("zero_point", zero)));
@@ -37,17 +50,43 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
     let (mut made, mut scales) = (Vec::new(), None);
     if spec.get("qscheme").and_then(Json::as_str) == Some("per_group") {
         let dtype = plain(there).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
-        let (Some(dtype), [groups, _]) =
-            (dtype, *there.shape.first_chunk().filter(|s: &&[u64; 2]| s[1] == rows).unwrap_or(&[0, 0]))
-        else {
-            return Err(malformed(there, format!("{} {:?} does not scale {shape:?}", there.encoding, there.shape)));
+        let (Some(dtype), [groups, _]) = (
+            dtype,
+            *there
+                .shape
+                .first_chunk()
+                .filter(|s: &&[u64; 2]| s[1] == rows)
+                .unwrap_or(&[0, 0]),
+        ) else {
+            return Err(malformed(
+                there,
+                format!(
+                    "{} {:?} does not scale {shape:?}",
+                    there.encoding, there.shape
+                ),
+            ));
         };
         if groups == 0 || there.shape.len() != 2 || !cols.is_multiple_of(groups) {
-            return Err(malformed(there, format!("{:?} does not scale {:?}", there.shape.as_slice(), [rows, cols])));
+            return Err(malformed(
+                there,
+                format!(
+                    "{:?} does not scale {:?}",
+                    there.shape.as_slice(),
+                    [rows, cols]
+                ),
+            ));
         }
         let (entry, place) = (dtype.bits() / 8, Place::whole(1));
-        let view =
-            Transposed { place, rows, matrix_rows: rows, room: rows, groups, lines: groups, entry, factor: 0..entry };
+        let view = Transposed {
+            place,
+            rows,
+            matrix_rows: rows,
+            room: rows,
+            groups,
+            lines: groups,
+            entry,
+            factor: 0..entry,
+        };
         made.push((1, Arc::new(view) as Arc<dyn View>));
         scales = Some(Factors::per_group(1, dtype, cols / groups));
     }
@@ -64,17 +103,31 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
     let (form, zeros) = match zeros {
         Some(view) => {
             made.push((2, view));
-            (Form::ZeroScale, Zeros::Stored(Factors { part: 2, dtype: Dtype::I8, ..scales.clone() }))
+            (
+                Form::ZeroScale,
+                Zeros::Stored(Factors {
+                    part: 2,
+                    dtype: Dtype::I8,
+                    ..scales.clone()
+                }),
+            )
         }
         None => (Form::Scale, Zeros::None),
     };
     let mut table = [0.0; 16];
-    table.iter_mut().zip([0i8, 1, 2, 3, -4, -3, -2, -1]).for_each(|(value, code)| *value = code.into());
+    table
+        .iter_mut()
+        .zip([0i8, 1, 2, 3, -4, -3, -2, -1])
+        .for_each(|(value, code)| *value = code.into());
     let inner = Grouped {
         rows,
         cols,
         matrix_rows: rows,
-        codes: Codes::new(Packing::Stream(3), Value::Table(Box::new(table)), cols / 8 * 3),
+        codes: Codes::new(
+            Packing::Stream(3),
+            Value::Table(Box::new(table)),
+            cols / 8 * 3,
+        ),
         form,
         scales: Scales::Stored(scales),
         zeros,
@@ -91,16 +144,32 @@ fn zero_points(
     scales: &Factors,
 ) -> Result<Option<Arc<dyn View>>> {
     let info = cx.info(zero);
-    let count = if scales.rows == 1 { rows.checked_mul(cols.div_ceil(scales.cols)) } else { None };
-    let count = count.filter(|count| count.is_multiple_of(8) && info.elements().checked_mul(8) == count.checked_mul(3));
+    let count = if scales.rows == 1 {
+        rows.checked_mul(cols.div_ceil(scales.cols))
+    } else {
+        None
+    };
+    let count = count.filter(|count| {
+        count.is_multiple_of(8) && info.elements().checked_mul(8) == count.checked_mul(3)
+    });
     let Some(rows) = count.filter(|_| plain(info) == Some(Dtype::U8)) else {
         if cx.peek(zero)?.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let what =
-            format!("{} {:?} is not a zero point of 3 bits for each scale", info.encoding, info.shape.as_slice());
+        let what = format!(
+            "{} {:?} is not a zero point of 3 bits for each scale",
+            info.encoding,
+            info.shape.as_slice()
+        );
         return Err(malformed(info, what));
     };
     let place = Place::whole(2);
-    Ok(Some(Arc::new(PerRow { place, rows, order: Order::Natural, per_item: 8, bits: 3, signed: true })))
+    Ok(Some(Arc::new(PerRow {
+        place,
+        rows,
+        order: Order::Natural,
+        per_item: 8,
+        bits: 3,
+        signed: true,
+    })))
 }

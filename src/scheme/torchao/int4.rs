@@ -21,7 +21,9 @@ use serde_json::Value as Json;
 
 use crate::Dtype;
 use crate::catalog::{Shape, TensorInfo};
-use crate::decode::{Codes, Derived, Factors, Grouped, Place, Scales, Tiled, Transposed, View, Zeros};
+use crate::decode::{
+    Codes, Derived, Factors, Grouped, Place, Scales, Tiled, Transposed, View, Zeros,
+};
 use crate::error::Result;
 use crate::kernel::{Form, Packing, Value};
 use crate::scheme::context::{Context, malformed, plain, unsupported};
@@ -57,7 +59,8 @@ pub(super) fn class(name: &str, codes: &str) -> Option<Claim> {
 
 impl Said<'_> {
     pub(super) fn part(&self, cx: &Context<'_>, key: &str) -> Result<usize> {
-        cx.beside(self.flat, &["_", key].concat()).ok_or_else(|| missing(self.info, key))
+        cx.beside(self.flat, &["_", key].concat())
+            .ok_or_else(|| missing(self.info, key))
     }
 
     fn data(&self, key: &str) -> Option<&Json> {
@@ -66,15 +69,28 @@ impl Said<'_> {
 
     /// Columns that share a scale; rows do not.
     pub(super) fn group(&self) -> Result<u64> {
-        let sides = self.data("block_size").and_then(Json::as_array).and_then(|sides| sides.split_last());
+        let sides = self
+            .data("block_size")
+            .and_then(Json::as_array)
+            .and_then(|sides| sides.split_last());
         let group = sides.filter(|(_, high)| high.iter().all(|n| n.as_u64() == Some(1)));
-        let group = group.and_then(|(last, _)| last.as_u64()).filter(|group| *group > 0);
+        let group = group
+            .and_then(|(last, _)| last.as_u64())
+            .filter(|group| *group > 0);
         group.ok_or_else(|| malformed(self.info, "its block_size is not one row of a group"))
     }
 
     pub(super) fn wrong(&self) -> crate::Error {
         let info = self.info;
-        malformed(info, format!("{} {:?} in a {}", info.encoding, info.shape.as_slice(), self.class))
+        malformed(
+            info,
+            format!(
+                "{} {:?} in a {}",
+                info.encoding,
+                info.shape.as_slice(),
+                self.class
+            ),
+        )
     }
 
     /// The sizes of the codes, which fill words of so many, without those of the words.
@@ -106,8 +122,11 @@ pub(super) fn transposed(
         && info.shape[..last] == shape[..last]
         && info.shape[last..] == [groups, matrix_rows];
     let Some(dtype) = plain(info).filter(|dtype| fits && dtypes.contains(dtype)) else {
-        let what =
-            format!("{} {:?} does not scale {shape:?} by groups of {group}", info.encoding, info.shape.as_slice());
+        let what = format!(
+            "{} {:?} does not scale {shape:?} by groups of {group}",
+            info.encoding,
+            info.shape.as_slice()
+        );
         return Err(malformed(info, what));
     };
     let entry = dtype.bits() / 8;
@@ -150,32 +169,58 @@ fn words(cx: &Context<'_>, said: &Said<'_>) -> Result<Made> {
             rows(cx, said, 8, value, Form::ZeroScale, FLOATS)
         }
         _ => {
-            let what =
-                format!("{} where zero points in I8 belong, as XPU has them, or floats, as NPUs do", zero.encoding);
+            let what = format!(
+                "{} where zero points in I8 belong, as XPU has them, or floats, as NPUs do",
+                zero.encoding
+            );
             Err(unsupported(zero, what))
         }
     }
 }
 
 /// Rows of codes, the lowest bits first, with factors the other way round.
-fn rows(cx: &Context<'_>, said: &Said<'_>, per_word: u64, value: Value, form: Form, zeros: &[Dtype]) -> Result<Made> {
+fn rows(
+    cx: &Context<'_>,
+    said: &Said<'_>,
+    per_word: u64,
+    value: Value,
+    form: Form,
+    zeros: &[Dtype],
+) -> Result<Made> {
     let (shape, group) = (said.sizes(per_word)?, said.group()?);
-    let parts =
-        vec![("codes", said.tensor), ("scale", said.part(cx, "scale")?), ("zero_point", said.part(cx, "zero_point")?)];
+    let parts = vec![
+        ("codes", said.tensor),
+        ("scale", said.part(cx, "scale")?),
+        ("zero_point", said.part(cx, "zero_point")?),
+    ];
     let (scales, first) = transposed(cx, parts[1].1, 1, &shape, group, FLOATS)?;
     let (zeros, second) = transposed(cx, parts[2].1, 2, &shape, group, zeros)?;
     let (rows, cols, matrix_rows) = stack(&shape);
     let codes = Codes::new(Packing::LowNibbles, value, cols / 2);
     let (scales, zeros) = (Scales::Stored(scales), Zeros::Stored(zeros));
-    let inner = Grouped { rows, cols, matrix_rows, codes, form, scales, zeros };
+    let inner = Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes,
+        form,
+        scales,
+        zeros,
+    };
     let decoder = Derived::new(inner, parts.len(), vec![(1, first), (2, second)]);
-    Ok(Made { shape, parts, decoder: Box::new(decoder) })
+    Ok(Made {
+        shape,
+        parts,
+        decoder: Box::new(decoder),
+    })
 }
 
 fn tiles(cx: &Context<'_>, said: &Said<'_>) -> Result<Made> {
     let info = said.info;
     filled(info, &info.shape)?;
-    let &[ref outer @ .., tiles, steps, 32, words @ (1 | 2 | 4)] = &info.shape[..] else { return Err(said.wrong()) };
+    let &[ref outer @ .., tiles, steps, 32, words @ (1 | 2 | 4)] = &info.shape[..] else {
+        return Err(said.wrong());
+    };
     if plain(info) != Some(Dtype::I32) {
         return Err(said.wrong());
     }
@@ -192,14 +237,26 @@ fn tiles(cx: &Context<'_>, said: &Said<'_>) -> Result<Made> {
             && wide.is_some_and(|wide| cols <= wide)
     };
     let (Some(shape), Some(high), Some(wide)) = (shape.filter(fits), high, wide) else {
-        return Err(malformed(info, format!("its shape does not go with tiles of {:?}", info.shape.as_slice())));
+        return Err(malformed(
+            info,
+            format!(
+                "its shape does not go with tiles of {:?}",
+                info.shape.as_slice()
+            ),
+        ));
     };
     let (rows, cols, matrix_rows) = stack(&shape);
     let (group, factors) = (said.group()?, said.part(cx, "scale_and_zero")?);
     let (there, lines) = (cx.info(factors), wide.div_ceil(group));
     let expected: Vec<u64> = outer.iter().copied().chain([lines, high, 2]).collect();
-    let Some(dtype) = plain(there).filter(|d| FLOATS.contains(d) && there.shape[..] == expected[..]) else {
-        let what = format!("{} {:?} where {expected:?} belongs", there.encoding, there.shape.as_slice());
+    let Some(dtype) =
+        plain(there).filter(|d| FLOATS.contains(d) && there.shape[..] == expected[..])
+    else {
+        let what = format!(
+            "{} {:?} where {expected:?} belongs",
+            there.encoding,
+            there.shape.as_slice()
+        );
         return Err(malformed(there, what));
     };
     cx.note("torchao's tiles of 4 bits are read as CUDA's kernels have them: ROCm's look the same from outside");
@@ -218,9 +275,18 @@ fn tiles(cx: &Context<'_>, said: &Said<'_>) -> Result<Made> {
             factor: from..from + bytes,
         })
     };
-    let tiled = Tiled { place: Place::whole(0), rows, matrix_rows, room: wide, inner: words * 2 };
+    let tiled = Tiled {
+        place: Place::whole(0),
+        rows,
+        matrix_rows,
+        room: wide,
+        inner: words * 2,
+    };
     let mut table = [0.0; 16];
-    table.iter_mut().zip(-8i8..).for_each(|(value, code)| *value = code.into());
+    table
+        .iter_mut()
+        .zip(-8i8..)
+        .for_each(|(value, code)| *value = code.into());
     let inner = Grouped {
         rows,
         cols,
@@ -230,6 +296,14 @@ fn tiles(cx: &Context<'_>, said: &Said<'_>) -> Result<Made> {
         scales: Scales::Stored(Factors::per_group(1, dtype, group)),
         zeros: Zeros::Stored(Factors::per_group(2, dtype, group)),
     };
-    let decoder = Derived::new(inner, 3, vec![(0, Arc::new(tiled)), (1, half(0)), (2, half(bytes))]);
-    Ok(Made { shape, parts, decoder: Box::new(decoder) })
+    let decoder = Derived::new(
+        inner,
+        3,
+        vec![(0, Arc::new(tiled)), (1, half(0)), (2, half(bytes))],
+    );
+    Ok(Made {
+        shape,
+        parts,
+        decoder: Box::new(decoder),
+    })
 }

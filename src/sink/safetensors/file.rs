@@ -18,11 +18,17 @@ pub(super) struct Shard {
 impl Shard {
     /// Begins a file of so many bytes with these.
     pub(super) fn create(target: &Path, header: &[u8], nbytes: u64) -> Result<Self> {
-        let name = target.file_name().ok_or_else(|| Error::misuse("the target is not a file name"))?;
+        let name = target
+            .file_name()
+            .ok_or_else(|| Error::misuse("the target is not a file name"))?;
         let mut beside = None;
         let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
         for attempt in 0..100 {
-            let part = format!(".{}.{}-{attempt}.part", name.to_string_lossy(), std::process::id());
+            let part = format!(
+                ".{}.{}-{attempt}.part",
+                name.to_string_lossy(),
+                std::process::id()
+            );
             let path = target.with_file_name(part);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
@@ -33,8 +39,14 @@ impl Shard {
                 Err(e) => return Err(Error::from(e).in_file(target)),
             }
         }
-        let Some((path, file)) = beside else { return Err(Error::from(last).in_file(target)) };
-        let shard = Self { target: target.to_owned(), beside: Some(path), file };
+        let Some((path, file)) = beside else {
+            return Err(Error::from(last).in_file(target));
+        };
+        let shard = Self {
+            target: target.to_owned(),
+            beside: Some(path),
+            file,
+        };
         shard.reserve(nbytes)?;
         shard.write(0, header)?;
         Ok(shard)
@@ -67,8 +79,14 @@ impl Shard {
 
     /// Gives it its name.
     pub(super) fn keep(&mut self, overwrite: bool) -> Result<()> {
-        let Some(beside) = self.beside.clone() else { return Ok(()) };
-        let kept = if overwrite { fs::rename(&beside, &self.target) } else { rename_new(&beside, &self.target) };
+        let Some(beside) = self.beside.clone() else {
+            return Ok(());
+        };
+        let kept = if overwrite {
+            fs::rename(&beside, &self.target)
+        } else {
+            rename_new(&beside, &self.target)
+        };
         kept.map_err(|e| Error::from(e).in_file(&self.target))?;
         self.beside = None;
         Ok(())
@@ -128,12 +146,20 @@ fn write_all_at(file: &File, mut start: u64, mut bytes: &[u8]) -> io::Result<()>
 pub(super) fn check_space(folder: &Path, needed: u64, target: &Path) -> Result<()> {
     #[cfg(unix)]
     {
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        let Ok(stat) = rustix::fs::statvfs(folder) else { return Ok(()) };
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        };
+        let Ok(stat) = rustix::fs::statvfs(folder) else {
+            return Ok(());
+        };
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free < needed {
             let what = format!("{needed} bytes are needed, and {free} are free");
-            return Err(Error::from(io::Error::new(io::ErrorKind::StorageFull, what)).in_file(target));
+            return Err(
+                Error::from(io::Error::new(io::ErrorKind::StorageFull, what)).in_file(target),
+            );
         }
     }
     let _ = (folder, needed, target);

@@ -27,12 +27,19 @@ pub(super) fn groups(outputs: &[TensorSpec], extent: &Extent) -> Result<Vec<Grou
         Extent::Shards(most) => *most,
     };
     if let Some(name) = repeated(outputs.iter().map(|output| &*output.name)) {
-        return Err(Error::malformed(format!("two weights would be called {}", quote(name))));
+        return Err(Error::malformed(format!(
+            "two weights would be called {}",
+            quote(name)
+        )));
     }
     let mut files = vec![(Vec::new(), 0u64)];
     for (number, output) in outputs.iter().enumerate() {
         if !storable(output.dtype) {
-            let what = format!("safetensors has no {}: leave {} out", output.dtype, quote(&output.name));
+            let what = format!(
+                "safetensors has no {}: leave {} out",
+                output.dtype,
+                quote(&output.name)
+            );
             return Err(Error::unsupported(what));
         }
         let too_long = || Error::unsupported(format!("{output} takes more than 2⁶⁴ bytes"));
@@ -45,7 +52,10 @@ pub(super) fn groups(outputs: &[TensorSpec], extent: &Extent) -> Result<Vec<Grou
             *filled = filled.checked_add(nbytes).ok_or_else(too_long)?;
         }
     }
-    Ok(files.into_iter().map(|(numbers, nbytes)| lay_out(numbers, nbytes, outputs)).collect())
+    Ok(files
+        .into_iter()
+        .map(|(numbers, nbytes)| lay_out(numbers, nbytes, outputs))
+        .collect())
 }
 
 /// Widest elements first, else in order.
@@ -57,12 +67,18 @@ fn lay_out(mut numbers: Vec<usize>, nbytes: u64, outputs: &[TensorSpec]) -> Grou
         start += outputs[n].nbytes().expect("counted above");
         (n, at)
     };
-    Group { outputs: numbers.into_iter().map(place).collect(), nbytes }
+    Group {
+        outputs: numbers.into_iter().map(place).collect(),
+        nbytes,
+    }
 }
 
 fn storable(dtype: Dtype) -> bool {
     use Dtype::{C32, C128, QINT8, QINT32, QUINT2X4, QUINT4X2, QUINT8};
-    !matches!(dtype, C32 | C128 | QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4)
+    !matches!(
+        dtype,
+        C32 | C128 | QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4
+    )
 }
 
 /// Keys and values, in this order.
@@ -75,8 +91,16 @@ impl Serialize for Pairs<'_> {
 }
 
 /// The header: its length, and JSON padded to 8 bytes.
-pub(super) fn header(group: &Group, outputs: &[TensorSpec], metadata: &[(String, String)]) -> Result<Vec<u8>> {
-    if group.outputs.iter().any(|&(number, _)| &*outputs[number].name == "__metadata__") {
+pub(super) fn header(
+    group: &Group,
+    outputs: &[TensorSpec],
+    metadata: &[(String, String)],
+) -> Result<Vec<u8>> {
+    if group
+        .outputs
+        .iter()
+        .any(|&(number, _)| &*outputs[number].name == "__metadata__")
+    {
         return Err(Error::unsupported(
             "safetensors keeps `__metadata__` to itself: leave the tensor of that name out",
         ));
@@ -98,7 +122,10 @@ pub(super) fn header(group: &Group, outputs: &[TensorSpec], metadata: &[(String,
     written.expect("texts and numbers");
     text.resize(text.len().next_multiple_of(8), b' ');
     if text.len() > MOST {
-        return Err(Error::unsupported(format!("a header of {} bytes; readers accept {MOST}", text.len())));
+        return Err(Error::unsupported(format!(
+            "a header of {} bytes; readers accept {MOST}",
+            text.len()
+        )));
     }
     Ok([&(text.len() as u64).to_le_bytes()[..], &text].concat())
 }

@@ -10,14 +10,37 @@ use crate::case::{Case, Metric};
 use crate::files::{LOADED, WEIGHT};
 use crate::system;
 
-const LOAD: &[Metric] = &[Metric::Faults, Metric::BytesRead, Metric::ReadCalls, Metric::Allocations, Metric::HeapPeak];
-const REMEMBER: &[Metric] = &[Metric::BytesRead, Metric::ReadCalls, Metric::HeapPeak, Metric::AnonymousPeak];
+const LOAD: &[Metric] = &[
+    Metric::Faults,
+    Metric::BytesRead,
+    Metric::ReadCalls,
+    Metric::Allocations,
+    Metric::HeapPeak,
+];
+const REMEMBER: &[Metric] = &[
+    Metric::BytesRead,
+    Metric::ReadCalls,
+    Metric::HeapPeak,
+    Metric::AnonymousPeak,
+];
 
 pub(super) fn cases() -> Vec<Case> {
-    let pread = loading("load by pread into a pool", |load| load.loader(Pread::new().threads(1)));
-    let copied = loading("load from the map into a pool", |load| load.loader(Mapped::new()));
-    let lent = loading("load from the map, lent", |load| load.loader(Mapped::new()).own(false));
-    vec![pread, copied, lent, remembering("remember Q4_0, mapped", true), remembering("remember Q4_0, read", false)]
+    let pread = loading("load by pread into a pool", |load| {
+        load.loader(Pread::new().threads(1))
+    });
+    let copied = loading("load from the map into a pool", |load| {
+        load.loader(Mapped::new())
+    });
+    let lent = loading("load from the map, lent", |load| {
+        load.loader(Mapped::new()).own(false)
+    });
+    vec![
+        pread,
+        copied,
+        lent,
+        remembering("remember Q4_0, mapped", true),
+        remembering("remember Q4_0, read", false),
+    ]
 }
 
 fn loading(name: &str, how: fn(Load<'_>) -> Load<'_>) -> Case {
@@ -25,12 +48,22 @@ fn loading(name: &str, how: fn(Load<'_>) -> Load<'_>) -> Case {
         let checkpoint = Checkpoint::open("large/load.safetensors").expect("made");
         let pool = BufferPool::new();
         let run = move |check: bool| {
-            let loaded = how(load(&checkpoint).pool(&pool).threads(1)).run().expect("loads");
+            let loaded = how(load(&checkpoint).pool(&pool).threads(1))
+                .run()
+                .expect("loads");
             if check {
-                let sum: usize = loaded.tensors().iter().map(|tensor| tensor.bytes().len()).sum();
+                let sum: usize = loaded
+                    .tensors()
+                    .iter()
+                    .map(|tensor| tensor.bytes().len())
+                    .sum();
                 assert_eq!(sum, LOADED.iter().product::<usize>());
                 for tensor in loaded.tensors() {
-                    let stored = checkpoint.tensor(tensor.name()).expect("it is there").bytes().expect("reads");
+                    let stored = checkpoint
+                        .tensor(tensor.name())
+                        .expect("it is there")
+                        .bytes()
+                        .expect("reads");
                     assert!(*tensor.bytes() == *stored, "{}", tensor.name());
                 }
             }
@@ -43,12 +76,20 @@ fn loading(name: &str, how: fn(Load<'_>) -> Load<'_>) -> Case {
 /// 64 MB of blocks to BF16 in a file.
 fn remembering(name: &str, map: bool) -> Case {
     Case::new(name, REMEMBER, move || {
-        let checkpoint = OpenOptions::new().map(map).open("large/q4_0.gguf").expect("made");
+        let checkpoint = OpenOptions::new()
+            .map(map)
+            .open("large/q4_0.gguf")
+            .expect("made");
         let out = format!("remembered.{map}.safetensors");
         let run = move || {
-            let ours = remember(&checkpoint).dtype(Dtype::BF16).threads(1).overwrite(true);
+            let ours = remember(&checkpoint)
+                .dtype(Dtype::BF16)
+                .threads(1)
+                .overwrite(true);
             let mut plan = ours.plan().expect("plans");
-            let mut sink = ours.safetensors(&out, anamnesis::sink::Extent::File).expect("no metadata");
+            let mut sink = ours
+                .safetensors(&out, anamnesis::sink::Extent::File)
+                .expect("no metadata");
             let mut watch = |_| {
                 system::look();
                 ControlFlow::Continue(())

@@ -5,13 +5,22 @@ use anamnesis::{Checkpoint, remember};
 use crate::case::{Case, Metric};
 use crate::files::{MEMBERS, TENSORS};
 
-const OPEN: &[Metric] =
-    &[Metric::Instructions, Metric::BytesRead, Metric::ReadCalls, Metric::Allocations, Metric::HeapPeak];
+const OPEN: &[Metric] = &[
+    Metric::Instructions,
+    Metric::BytesRead,
+    Metric::ReadCalls,
+    Metric::Allocations,
+    Metric::HeapPeak,
+];
 const PLAN: &[Metric] = &[Metric::Instructions, Metric::Allocations, Metric::HeapPeak];
 
 /// What is opened: a name, a path, how many tensors there are.
 const FILES: &[(&str, &str, usize)] = &[
-    ("safetensors, small", "safetensors/all_dtypes.safetensors", 19),
+    (
+        "safetensors, small",
+        "safetensors/all_dtypes.safetensors",
+        19,
+    ),
     ("safetensors, large", "large/header.safetensors", TENSORS),
     ("sharded, small", "safetensors/sharded", 4),
     ("sharded, large", "large/shards", TENSORS),
@@ -45,8 +54,15 @@ pub(super) fn cases() -> Vec<Case> {
         })
         .repeated(repeat(jobs))
     };
-    let planned = [("gguf", "model/scribe-Q8_0.gguf", 20), ("safetensors, large", "large/header.safetensors", TENSORS)];
-    FILES.iter().map(open).chain(planned.iter().map(plan)).collect()
+    let planned = [
+        ("gguf", "model/scribe-Q8_0.gguf", 20),
+        ("safetensors, large", "large/header.safetensors", TENSORS),
+    ];
+    FILES
+        .iter()
+        .map(open)
+        .chain(planned.iter().map(plan))
+        .collect()
 }
 
 fn repeat(tensors: usize) -> u32 {

@@ -20,7 +20,8 @@ pub(super) fn cases() -> Vec<Case> {
     });
     let read = Case::new("template read", METRICS, || {
         let bytes = template().to_bytes();
-        let read = move || Template::from_bytes(&bytes, &Limits::default()).expect("what was written");
+        let read =
+            move || Template::from_bytes(&bytes, &Limits::default()).expect("what was written");
         assert!(read() == template());
         Box::new(move || drop(read()))
     });
@@ -31,14 +32,26 @@ pub(super) fn cases() -> Vec<Case> {
 fn template() -> Template {
     let mut builder = Builder::new();
     let files: Vec<u32> = (0..8)
-        .map(|i| builder.file(File::new(format!("model-{i}.safetensors"), 1 << 40).expect("a path")).expect("a file"))
+        .map(|i| {
+            builder
+                .file(File::new(format!("model-{i}.safetensors"), 1 << 40).expect("a path"))
+                .expect("a file")
+        })
         .collect();
     for rank in 0..WORKERS {
         for i in 0..ACCESSES {
             let file = files[usize::try_from(i % 8).expect("less than eight")];
             let start = (i * 7 % ACCESSES) * (1 << 20) + u64::from(rank) * (1 << 12);
             builder
-                .access(rank, ByteRange { file, start, len: 4096 + i % 3 * 512 }, Some(i * 10))
+                .access(
+                    rank,
+                    ByteRange {
+                        file,
+                        start,
+                        len: 4096 + i % 3 * 512,
+                    },
+                    Some(i * 10),
+                )
                 .expect("in the file");
         }
     }

@@ -13,17 +13,50 @@ fn zip(members: &[(String, Vec<u8>)], align: usize) -> Vec<u8> {
         let sum = crc32fast::hash(bytes).to_le_bytes();
         let sizes = [long(bytes.len()), long(bytes.len())].concat();
         // version, flags, method, time and date
-        let facts = [&[20, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &sum, &sizes, &short(name.len())].concat();
-        let local = [b"PK\x03\x04", &facts[..], &short(padding + 4), name.as_bytes(), b"FB", &short(padding)].concat();
+        let facts = [
+            &[20, 0, 0, 0, 0, 0, 0, 0, 0, 0][..],
+            &sum,
+            &sizes,
+            &short(name.len()),
+        ]
+        .concat();
+        let local = [
+            b"PK\x03\x04",
+            &facts[..],
+            &short(padding + 4),
+            name.as_bytes(),
+            b"FB",
+            &short(padding),
+        ]
+        .concat();
         file.extend(local);
         file.extend(std::iter::repeat_n(b'Z', padding));
         file.extend(bytes);
         let rest = [0; 12]; // no extra field, no comment, one disk, no attributes
-        directory.extend([b"PK\x01\x02\x14\0", &facts[..], &rest, &long(at), name.as_bytes()].concat());
+        directory.extend(
+            [
+                b"PK\x01\x02\x14\0",
+                &facts[..],
+                &rest,
+                &long(at),
+                name.as_bytes(),
+            ]
+            .concat(),
+        );
     }
     let (at, count) = (file.len(), short(members.len()));
     file.extend(&directory);
-    file.extend([b"PK\x05\x06\0\0\0\0", &count[..], &count, &long(directory.len()), &long(at), &[0, 0]].concat());
+    file.extend(
+        [
+            b"PK\x05\x06\0\0\0\0",
+            &count[..],
+            &count,
+            &long(directory.len()),
+            &long(at),
+            &[0, 0],
+        ]
+        .concat(),
+    );
     file
 }
 
@@ -36,7 +69,9 @@ pub(super) fn arrays(count: usize) -> Vec<u8> {
         bytes.extend([0; 16]);
         bytes
     };
-    let members: Vec<_> = (0..count).map(|i| (format!("layer_{}/array_{}.npy", i / 50, i % 50), array())).collect();
+    let members: Vec<_> = (0..count)
+        .map(|i| (format!("layer_{}/array_{}.npy", i / 50, i % 50), array()))
+        .collect();
     zip(&members, 1)
 }
 
@@ -48,7 +83,11 @@ pub(super) fn state(count: usize) -> Vec<u8> {
     };
     let mut pickle = b"\x80\x02}q\0(".to_vec();
     for i in 0..count {
-        pickle.extend(text(&format!("encoder.layer.{}.attention.{}.weight", i / 20, i % 20)));
+        pickle.extend(text(&format!(
+            "encoder.layer.{}.attention.{}.weight",
+            i / 20,
+            i % 20
+        )));
         pickle.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
         pickle.extend(text("storage"));
         pickle.extend(b"ctorch\nFloatStorage\n");
@@ -61,7 +100,12 @@ pub(super) fn state(count: usize) -> Vec<u8> {
     let head = [("data.pkl", pickle), ("byteorder", b"little".to_vec())];
     let tail = ("version".to_owned(), b"3\n".to_vec());
     let storages = (0..count).map(|i| (format!("data/{i}"), vec![0; 16]));
-    let head = head.into_iter().map(|(name, bytes)| (name.to_owned(), bytes));
-    let members = head.chain(storages).chain([tail]).map(|(name, bytes)| (format!("state/{name}"), bytes));
+    let head = head
+        .into_iter()
+        .map(|(name, bytes)| (name.to_owned(), bytes));
+    let members = head
+        .chain(storages)
+        .chain([tail])
+        .map(|(name, bytes)| (format!("state/{name}"), bytes));
     zip(&members.collect::<Vec<_>>(), 64)
 }

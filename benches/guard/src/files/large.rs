@@ -8,7 +8,9 @@ use super::{LOADED, TENSORS, WEIGHT};
 fn codes(count: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         state.to_be_bytes()
     };
     let mut bytes: Vec<u8> = (0..count.div_ceil(8)).flat_map(|_| next()).collect();
@@ -18,7 +20,11 @@ fn codes(count: usize) -> Vec<u8> {
 
 /// A tensor's name as mixtures of experts have them.
 fn name(i: usize) -> String {
-    format!("model.layers.{}.mlp.experts.{}.gate_proj.weight", i / 64, i % 64)
+    format!(
+        "model.layers.{}.mlp.experts.{}.gate_proj.weight",
+        i / 64,
+        i % 64
+    )
 }
 
 /// A safetensors file of these tensors of `nbytes` each, in BF16.
@@ -27,12 +33,23 @@ fn safetensors(numbers: std::ops::Range<usize>, nbytes: usize, data: &[u8]) -> V
     for (row, i) in numbers.enumerate() {
         let (name, from) = (name(i), row * nbytes);
         let (end, len) = (from + nbytes, nbytes / 2);
-        write!(header, ",\"{name}\":{{\"dtype\":\"BF16\",\"shape\":[1,{len}],\"data_offsets\":[{from},{end}]}}")
-            .expect("a string grows");
+        write!(
+            header,
+            ",\"{name}\":{{\"dtype\":\"BF16\",\"shape\":[1,{len}],\"data_offsets\":[{from},{end}]}}"
+        )
+        .expect("a string grows");
     }
     header.push('}');
-    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+    header.extend(std::iter::repeat_n(
+        ' ',
+        header.len().next_multiple_of(8) - header.len(),
+    ));
+    [
+        &(header.len() as u64).to_le_bytes(),
+        header.as_bytes(),
+        data,
+    ]
+    .concat()
 }
 
 pub(super) fn header() -> Vec<u8> {
@@ -45,9 +62,21 @@ pub(super) fn shards() -> Vec<(String, Vec<u8>)> {
     let shard = |number: usize| format!("model-{:05}-of-00020.safetensors", number + 1);
     let row = |i: usize| format!("\"{}\":\"{}\"", name(i), shard(i / each));
     let rows: Vec<_> = (0..TENSORS).map(row).collect();
-    let index = format!("{{\"metadata\":{{\"total_size\":{}}},\"weight_map\":{{{}}}}}", TENSORS * 2, rows.join(","));
-    let part = |number| (shard(number), safetensors(number * each..(number + 1) * each, 2, &vec![0; each * 2]));
-    let index = ("model.safetensors.index.json".to_owned(), index.into_bytes());
+    let index = format!(
+        "{{\"metadata\":{{\"total_size\":{}}},\"weight_map\":{{{}}}}}",
+        TENSORS * 2,
+        rows.join(",")
+    );
+    let part = |number| {
+        (
+            shard(number),
+            safetensors(number * each..(number + 1) * each, 2, &vec![0; each * 2]),
+        )
+    };
+    let index = (
+        "model.safetensors.index.json".to_owned(),
+        index.into_bytes(),
+    );
     (0..20).map(part).chain([index]).collect()
 }
 
@@ -62,14 +91,22 @@ fn text(text: &str) -> Vec<u8> {
 
 /// The beginning of a GGUF file.
 fn gguf(tensors: usize, keys: u64) -> Vec<u8> {
-    [b"GGUF\x03\0\0\0", &(tensors as u64).to_le_bytes()[..], &keys.to_le_bytes()].concat()
+    [
+        b"GGUF\x03\0\0\0",
+        &(tensors as u64).to_le_bytes()[..],
+        &keys.to_le_bytes(),
+    ]
+    .concat()
 }
 
 /// A tensor's row in a GGUF file's header.
 fn row(name: &str, shape: &[usize], dtype: u32, at: usize) -> Vec<u8> {
     let mut row = text(name);
     row.extend(u32::try_from(shape.len()).expect("two").to_le_bytes());
-    shape.iter().rev().for_each(|&len| row.extend((len as u64).to_le_bytes()));
+    shape
+        .iter()
+        .rev()
+        .for_each(|&len| row.extend((len as u64).to_le_bytes()));
     row.extend(dtype.to_le_bytes());
     row.extend((at as u64).to_le_bytes());
     row
@@ -81,15 +118,33 @@ pub(super) fn tokens() -> Vec<u8> {
     const COUNT: usize = 1_000;
     let mut file = gguf(COUNT, 3);
     let key = |name: &str, element: u32| {
-        [text(name), 9u32.to_le_bytes().into(), element.to_le_bytes().into(), TOKENS.to_le_bytes().into()].concat()
+        [
+            text(name),
+            9u32.to_le_bytes().into(),
+            element.to_le_bytes().into(),
+            TOKENS.to_le_bytes().into(),
+        ]
+        .concat()
     };
-    file.extend([text("general.architecture"), 8u32.to_le_bytes().into(), text("llama")].concat());
+    file.extend(
+        [
+            text("general.architecture"),
+            8u32.to_le_bytes().into(),
+            text("llama"),
+        ]
+        .concat(),
+    );
     file.extend(key("tokenizer.ggml.tokens", 8));
     (0..TOKENS).for_each(|i| file.extend(text(&format!("token{i}"))));
     file.extend(key("tokenizer.ggml.scores", 6));
     (0..TOKENS).for_each(|_| file.extend(0f32.to_le_bytes()));
     for i in 0..COUNT {
-        file.extend(row(&format!("blk.{}.ffn_{}.weight", i / 10, i % 10), &[8], 0, i * 32));
+        file.extend(row(
+            &format!("blk.{}.ffn_{}.weight", i / 10, i % 10),
+            &[8],
+            0,
+            i * 32,
+        ));
     }
     file.resize(file.len().next_multiple_of(32) + COUNT * 32, 0);
     file

@@ -23,10 +23,20 @@ const VARIANTS: &[&str] = &[
 ];
 
 pub fn jobs(options: &Options) -> Vec<Job> {
-    let (rows, cols) = if options.small { (256, 512) } else { (4096, 11_008) };
+    let (rows, cols) = if options.small {
+        (256, 512)
+    } else {
+        (4096, 11_008)
+    };
     let name = format!("{rows} × {cols} E4M3");
     vec![Job::new(&name.clone(), move |_| {
-        let mut case = case(NAME, &name, VARIANTS, &[&(rows * cols).to_string()], loads::read);
+        let mut case = case(
+            NAME,
+            &name,
+            VARIANTS,
+            &[&(rows * cols).to_string()],
+            loads::read,
+        );
         case.limit = VARIANTS.last().copied();
         Ok(case)
     })]
@@ -101,9 +111,9 @@ pub fn one(variant: &str, args: &[&str]) -> Option<()> {
             }
             out
         }),
-        "anamnesis 0.7.10, returns a Vec" => {
-            Box::new(|| peer::dequantize_per_tensor_fp8::<Bf16Out>(&codes, SCALE).expect("whole bytes"))
-        }
+        "anamnesis 0.7.10, returns a Vec" => Box::new(|| {
+            peer::dequantize_per_tensor_fp8::<Bf16Out>(&codes, SCALE).expect("whole bytes")
+        }),
         _ => return None,
     };
     repeat(9, || loads::touched(&made()));

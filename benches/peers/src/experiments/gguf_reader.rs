@@ -39,7 +39,11 @@ fn file(options: &Options, kind: &str, vocabulary: u64) -> Result<String, String
     let folder = options.files().join("seventeen");
     let path: PathBuf = folder.join(format!("{kind}-{vocabulary}.gguf"));
     if !path.exists() {
-        let vocabulary = if options.small { vocabulary / 64 } else { vocabulary };
+        let vocabulary = if options.small {
+            vocabulary / 64
+        } else {
+            vocabulary
+        };
         let gguf = Gguf::new(kind, 1024, 2048, vocabulary.next_multiple_of(256), 24);
         let made = std::fs::create_dir_all(&folder).and_then(|()| {
             make::whole(&path, |to| {
@@ -56,16 +60,27 @@ fn file(options: &Options, kind: &str, vocabulary: u64) -> Result<String, String
 pub fn one(variant: &str, args: &[&str]) -> Option<()> {
     let &[path] = args else { return None };
     let open = || File::open(path).expect("the file");
-    let count = |checkpoint: anamnesis::Result<Checkpoint>| checkpoint.expect("it opens").catalog().tensors().len();
+    let count = |checkpoint: anamnesis::Result<Checkpoint>| {
+        checkpoint.expect("it opens").catalog().tensors().len()
+    };
     let (median, least, tensors) = match variant {
         "ours: path" => often(|| count(Checkpoint::open(path))),
         "ours: reader" => often(|| count(Checkpoint::from_reader(open()))),
-        "ours: reader, BufReader of 64 KiB around the file" => {
-            often(|| count(Checkpoint::from_reader(BufReader::with_capacity(64 << 10, open()))))
+        "ours: reader, BufReader of 64 KiB around the file" => often(|| {
+            count(Checkpoint::from_reader(BufReader::with_capacity(
+                64 << 10,
+                open(),
+            )))
+        }),
+        "ours: reader, 16 bytes a read at most" => {
+            often(|| count(Checkpoint::from_reader(Few(open()))))
         }
-        "ours: reader, 16 bytes a read at most" => often(|| count(Checkpoint::from_reader(Few(open())))),
         "anamnesis 0.7.10: path" => often(|| peer::parse_gguf(path).expect("it opens").len()),
-        "anamnesis 0.7.10: reader" => often(|| peer::inspect_gguf_from_reader(open()).expect("it opens").tensor_count),
+        "anamnesis 0.7.10: reader" => often(|| {
+            peer::inspect_gguf_from_reader(open())
+                .expect("it opens")
+                .tensor_count
+        }),
         _ => return None,
     };
     println!("{median} {least} {tensors}");

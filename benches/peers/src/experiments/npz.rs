@@ -33,19 +33,36 @@ pub fn jobs(_: &Options) -> Vec<Job> {
 
 pub fn one(variant: &str, args: &[&str]) -> Option<()> {
     let &[path] = args else { return None };
-    let arrays: Vec<ByteRange> = Checkpoint::open(path).ok()?.catalog().tensors().iter().map(|t| t.bytes).collect();
+    let arrays: Vec<ByteRange> = Checkpoint::open(path)
+        .ok()?
+        .catalog()
+        .tensors()
+        .iter()
+        .map(|t| t.bytes)
+        .collect();
     let (pool, mut kept) = (BufferPool::new(), Vec::new());
     let read = |from: ByteRange, into: fn(&mut File, usize) -> Vec<u8>| {
         let mut file = File::open(path).expect("the file");
-        file.seek(SeekFrom::Start(from.start)).expect("within the file");
-        into(&mut file, usize::try_from(from.len).expect("it fits into memory"))
+        file.seek(SeekFrom::Start(from.start))
+            .expect("within the file");
+        into(
+            &mut file,
+            usize::try_from(from.len).expect("it fits into memory"),
+        )
     };
     let into: fn(&mut File, usize) -> Vec<u8> = match variant {
         "ours: load into the pool" => {
             repeat(5, || {
                 let checkpoint = Checkpoint::open(path).expect("it opens");
-                let loaded = load(&checkpoint).pool(&pool).own(true).run().expect("it loads");
-                loaded.tensors().iter().fold(0, |sum, t| sum.wrapping_add(loads::touched(t.bytes())))
+                let loaded = load(&checkpoint)
+                    .pool(&pool)
+                    .own(true)
+                    .run()
+                    .expect("it loads");
+                loaded
+                    .tensors()
+                    .iter()
+                    .fold(0, |sum, t| sum.wrapping_add(loads::touched(t.bytes())))
             });
             return Some(());
         }
@@ -55,10 +72,16 @@ pub fn one(variant: &str, args: &[&str]) -> Option<()> {
                 let tensors = checkpoint.catalog().tensors().iter();
                 let all: Vec<_> = tensors
                     .map(|t| {
-                        checkpoint.tensor(&t.name).expect("it is there").bytes().expect("it can be read").into_owned()
+                        checkpoint
+                            .tensor(&t.name)
+                            .expect("it is there")
+                            .bytes()
+                            .expect("it can be read")
+                            .into_owned()
                     })
                     .collect();
-                all.iter().fold(0, |sum: u64, bytes| sum.wrapping_add(loads::touched(bytes)))
+                all.iter()
+                    .fold(0, |sum: u64, bytes| sum.wrapping_add(loads::touched(bytes)))
             });
             return Some(());
         }
@@ -70,7 +93,8 @@ pub fn one(variant: &str, args: &[&str]) -> Option<()> {
                         kept.resize(len, 0);
                     }
                     let mut file = File::open(path).expect("the file");
-                    file.seek(SeekFrom::Start(array.start)).expect("within the file");
+                    file.seek(SeekFrom::Start(array.start))
+                        .expect("within the file");
                     file.read_exact(&mut kept[..len]).expect("the array");
                     sum.wrapping_add(loads::touched(&kept[..len]))
                 })
@@ -83,7 +107,10 @@ pub fn one(variant: &str, args: &[&str]) -> Option<()> {
             bytes
         },
         "resize(n, 0), read_exact" => |file, n| {
-            #[expect(clippy::slow_vector_initialization, reason = "writing the zeros is what is measured")]
+            #[expect(
+                clippy::slow_vector_initialization,
+                reason = "writing the zeros is what is measured"
+            )]
             let mut bytes = Vec::with_capacity(n);
             bytes.resize(n, 0);
             file.read_exact(&mut bytes).expect("the array");
@@ -91,7 +118,9 @@ pub fn one(variant: &str, args: &[&str]) -> Option<()> {
         },
         "with_capacity, take, read_to_end" => |file, n| {
             let mut bytes = Vec::with_capacity(n);
-            file.take(n as u64).read_to_end(&mut bytes).expect("the array");
+            file.take(n as u64)
+                .read_to_end(&mut bytes)
+                .expect("the array");
             bytes
         },
         "with_capacity, read into spare capacity" => spare,
@@ -99,7 +128,8 @@ pub fn one(variant: &str, args: &[&str]) -> Option<()> {
     };
     repeat(5, || {
         let all: Vec<Vec<u8>> = arrays.iter().map(|array| read(*array, into)).collect();
-        all.iter().fold(0, |sum: u64, bytes| sum.wrapping_add(loads::touched(bytes)))
+        all.iter()
+            .fold(0, |sum: u64, bytes| sum.wrapping_add(loads::touched(bytes)))
     });
     Some(())
 }
@@ -113,7 +143,10 @@ fn spare(file: &mut File, n: usize) -> Vec<u8> {
         let room = &mut bytes.spare_capacity_mut()[..n - at];
         // SAFETY: the room is this vector's own, so long, and bytes may be anything.
         let got = unsafe { libc::read(file.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
-        let got = usize::try_from(got).ok().filter(|got| *got > 0).expect("the array");
+        let got = usize::try_from(got)
+            .ok()
+            .filter(|got| *got > 0)
+            .expect("the array");
         // SAFETY: so many bytes behind `at` have just been written.
         unsafe { bytes.set_len(at + got) };
     }

@@ -34,20 +34,29 @@ pub fn jobs(_: &Options) -> Vec<Job> {
 
 pub fn one(variant: &str, args: &[&str]) -> Option<()> {
     let &[path] = args else { return None };
-    let count = |checkpoint: anamnesis::Result<Checkpoint>| checkpoint.expect("it opens").catalog().tensors().len();
+    let count = |checkpoint: anamnesis::Result<Checkpoint>| {
+        checkpoint.expect("it opens").catalog().tensors().len()
+    };
     let (median, least, tensors) = match variant {
         "ours: path, positioned reads" => often(|| count(Checkpoint::open(path))),
         "ours: path, not mapped" => often(|| count(OpenOptions::new().map(false).open(path))),
-        "fs::read, from_bytes" => often(|| count(Checkpoint::from_bytes(std::fs::read(path).expect("the file")))),
+        "fs::read, from_bytes" => often(|| {
+            count(Checkpoint::from_bytes(
+                std::fs::read(path).expect("the file"),
+            ))
+        }),
         "mmap, from_bytes" => often(|| {
             // SAFETY: a file of the benchmark's own, which nobody truncates meanwhile.
-            let map = unsafe { memmap2::Mmap::map(&File::open(path).expect("the file")).expect("a map") };
+            let map =
+                unsafe { memmap2::Mmap::map(&File::open(path).expect("the file")).expect("a map") };
             count(Checkpoint::from_bytes(map))
         }),
         "anamnesis 0.7.10: path" if path.ends_with(".gguf") => {
             often(|| peer::parse_gguf(path).expect("it opens").len())
         }
-        "anamnesis 0.7.10: path" => often(|| peer::parse(path).expect("it opens").header.tensors.len()),
+        "anamnesis 0.7.10: path" => {
+            often(|| peer::parse(path).expect("it opens").header.tensors.len())
+        }
         "limit: fs::read alone" => {
             let (median, least, _) = often(|| std::fs::read(path).expect("the file").len());
             println!("{median} {least}"); // it sees no tensors

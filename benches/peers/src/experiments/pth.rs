@@ -29,8 +29,12 @@ const VARIANTS: &[&str] = &[
 const PYTHON: [&str; 2] = ["torch.load", "torch.load(mmap=True)"];
 
 pub fn jobs(_: &Options) -> Vec<Job> {
-    let large = Job::new("model.pth", |options| everyone(options, "model.pth", &make::file(options, "model.pth")?));
-    let small = Job::new("small files", |options| everyone(options, "small files,", &corpus(options)?));
+    let large = Job::new("model.pth", |options| {
+        everyone(options, "model.pth", &make::file(options, "model.pth")?)
+    });
+    let small = Job::new("small files", |options| {
+        everyone(options, "small files,", &corpus(options)?)
+    });
     vec![large, small]
 }
 
@@ -39,7 +43,11 @@ fn everyone(options: &Options, name: &str, path: &str) -> Result<Case, String> {
     case.same = Some("sum");
     for variant in PYTHON {
         match python::interpreter(options) {
-            Ok(python) => case.contenders.push(Contender::new(variant, &[&python, "-c", SCRIPT, variant, path], read)),
+            Ok(python) => case.contenders.push(Contender::new(
+                variant,
+                &[&python, "-c", SCRIPT, variant, path],
+                read,
+            )),
             Err(why) => case.missing.push((variant.to_owned(), why)),
         }
     }
@@ -51,14 +59,22 @@ fn corpus(options: &Options) -> Result<String, String> {
     let folder = options.files().join("pth");
     let path = folder.to_str().expect("a printable path").to_owned();
     if !folder.join("made").exists() {
-        python::script(options, "make_small_pth.py", &[&path, if options.small { "100" } else { "1" }])?;
+        python::script(
+            options,
+            "make_small_pth.py",
+            &[&path, if options.small { "100" } else { "1" }],
+        )?;
     }
     Ok(path)
 }
 
 /// The files of a folder, or one alone; each with its family, which its name begins with.
 fn files(path: &Path) -> Option<Vec<(String, String)>> {
-    let family = |name: &str| name.rsplit_once('_').map_or("", |(family, _)| family).to_owned();
+    let family = |name: &str| {
+        name.rsplit_once('_')
+            .map_or("", |(family, _)| family)
+            .to_owned()
+    };
     if path.is_file() {
         return Some(vec![(String::new(), path.to_str()?.to_owned())]);
     }
@@ -74,19 +90,30 @@ fn files(path: &Path) -> Option<Vec<(String, String)>> {
 
 /// A line for each file: its family, its median in nanoseconds, and its tensors.
 pub fn one(variant: &str, args: &[&str]) -> Option<()> {
-    let count = |checkpoint: anamnesis::Result<Checkpoint>| checkpoint.expect("it opens").catalog().tensors().len();
+    let count = |checkpoint: anamnesis::Result<Checkpoint>| {
+        checkpoint.expect("it opens").catalog().tensors().len()
+    };
     let opened = |path: &str| File::open(path).expect("the file");
     let open: Box<dyn Fn(&str) -> usize> = match variant {
         "ours: path" => Box::new(|path| count(Checkpoint::open(path))),
-        "ours: path, not mapped" => Box::new(|path| count(OpenOptions::new().map(false).open(path))),
+        "ours: path, not mapped" => {
+            Box::new(|path| count(OpenOptions::new().map(false).open(path)))
+        }
         "ours: reader" => Box::new(|path| count(Checkpoint::from_reader(opened(path)))),
-        "ours: reader, BufReader" => Box::new(|path| count(Checkpoint::from_reader(BufReader::new(opened(path))))),
-        "anamnesis 0.7.10: path (map)" => {
-            Box::new(|path| peer::parse_pth(path).expect("it opens").inspect().tensor_count)
+        "ours: reader, BufReader" => {
+            Box::new(|path| count(Checkpoint::from_reader(BufReader::new(opened(path)))))
         }
-        "anamnesis 0.7.10: reader" => {
-            Box::new(|path| peer::inspect_pth_from_reader(opened(path)).expect("it opens").tensor_count)
-        }
+        "anamnesis 0.7.10: path (map)" => Box::new(|path| {
+            peer::parse_pth(path)
+                .expect("it opens")
+                .inspect()
+                .tensor_count
+        }),
+        "anamnesis 0.7.10: reader" => Box::new(|path| {
+            peer::inspect_pth_from_reader(opened(path))
+                .expect("it opens")
+                .tensor_count
+        }),
         _ => return None,
     };
     for (family, path) in files(Path::new(args.first()?))? {
@@ -108,18 +135,35 @@ fn read(usage: &Usage) -> Option<Vec<Reading>> {
     let mut families: BTreeMap<&str, (Vec<f64>, f64)> = BTreeMap::new();
     for line in text.lines() {
         let mut words = line.split('\t');
-        let (family, ns, tensors) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse::<f64>().ok()?);
-        for name in if family.is_empty() { vec![""] } else { vec!["all", family] } {
+        let (family, ns, tensors) = (
+            words.next()?,
+            words.next()?.parse().ok()?,
+            words.next()?.parse::<f64>().ok()?,
+        );
+        for name in if family.is_empty() {
+            vec![""]
+        } else {
+            vec!["all", family]
+        } {
             let of = families.entry(name).or_default();
             of.0.push(ns);
             of.1 += tensors;
         }
     }
-    let readings = families.into_iter().filter_map(|(family, (times, tensors))| {
-        let mut reading = Reading { of: family.to_owned(), ..Reading::over(times)? };
-        reading.more.extend([("sum", tensors)].into_iter().filter(|_| family.is_empty() || family == "all"));
-        Some(reading)
-    });
+    let readings = families
+        .into_iter()
+        .filter_map(|(family, (times, tensors))| {
+            let mut reading = Reading {
+                of: family.to_owned(),
+                ..Reading::over(times)?
+            };
+            reading.more.extend(
+                [("sum", tensors)]
+                    .into_iter()
+                    .filter(|_| family.is_empty() || family == "all"),
+            );
+            Some(reading)
+        });
     Some(readings.collect::<Vec<_>>()).filter(|readings| !readings.is_empty())
 }
 
@@ -129,11 +173,20 @@ mod tests {
 
     #[test]
     fn files_are_distributed_over_all_and_their_family() {
-        let said = "a\t10\t3\na\t30\t3\nb\t20\t5\nb\t40\t5\nb\t50\t5\n".as_bytes().to_vec();
-        let readings = read(&Usage { said, ..Usage::default() }).unwrap();
+        let said = "a\t10\t3\na\t30\t3\nb\t20\t5\nb\t40\t5\nb\t50\t5\n"
+            .as_bytes()
+            .to_vec();
+        let readings = read(&Usage {
+            said,
+            ..Usage::default()
+        })
+        .unwrap();
         let seen: Vec<(&str, f64)> = readings.iter().map(|r| (r.of.as_str(), r.ns)).collect();
         assert_eq!(seen, [("a", 30.0), ("all", 30.0), ("b", 40.0)]);
-        assert!(readings[1].more.contains(&("most ns", 50.0)) && readings[1].more.contains(&("sum", 21.0)));
+        assert!(
+            readings[1].more.contains(&("most ns", 50.0))
+                && readings[1].more.contains(&("sum", 21.0))
+        );
         assert!(read(&Usage::default()).is_none());
     }
 }

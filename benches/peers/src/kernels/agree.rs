@@ -12,9 +12,16 @@ pub fn difference(dtype: Dtype, ours: &[u8], other: &[u8]) -> Option<String> {
     }
     let width = dtype.item_bytes().expect("whole bytes") as usize;
     let pairs = ours.chunks_exact(width).zip(other.chunks_exact(width));
-    let steps: Vec<u64> = pairs.filter(|(a, b)| a != b).map(|(a, b)| place(a).abs_diff(place(b))).collect();
+    let steps: Vec<u64> = pairs
+        .filter(|(a, b)| a != b)
+        .map(|(a, b)| place(a).abs_diff(place(b)))
+        .collect();
     let most = steps.iter().max().copied().unwrap_or(0);
-    Some(format!("{} of {} differ, by at most {most} in the last place", steps.len(), ours.len() / width))
+    Some(format!(
+        "{} of {} differ, by at most {most} in the last place",
+        steps.len(),
+        ours.len() / width
+    ))
 }
 
 /// A float's place in the order of floats: neighbours are one apart, both zeros are at 0.
@@ -23,7 +30,11 @@ fn place(element: &[u8]) -> i64 {
     let mut bytes = [0; 8];
     bytes[8 - element.len()..].copy_from_slice(element);
     let bits = i64::from_le_bytes(bytes) >> above;
-    if bits < 0 { (i64::MIN >> above) - bits } else { bits }
+    if bits < 0 {
+        (i64::MIN >> above) - bits
+    } else {
+        bits
+    }
 }
 
 #[cfg(test)]

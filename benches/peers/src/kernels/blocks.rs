@@ -15,8 +15,12 @@ const FEW: usize = 1 << 16;
 const MANY: usize = 8 << 20;
 
 /// Types that are decoded in the size of a weight too, and what they are called there.
-const LARGE: [(&str, &str); 4] =
-    [("Q4_0", "Q4_0, 8 Mi"), ("Q8_0", "Q8_0, 8 Mi"), ("Q4_K", "Q4_K, 8 Mi"), ("Q6_K", "Q6_K, 8 Mi")];
+const LARGE: [(&str, &str); 4] = [
+    ("Q4_0", "Q4_0, 8 Mi"),
+    ("Q8_0", "Q8_0, 8 Mi"),
+    ("Q4_K", "Q4_K, 8 Mi"),
+    ("Q6_K", "Q6_K, 8 Mi"),
+];
 
 /// Some blocks of a type.
 #[derive(Clone, Copy)]
@@ -28,14 +32,22 @@ pub struct Blocks {
 
 impl Blocks {
     pub fn few(format: &'static BlockFormat) -> Self {
-        Self { name: format.name, format, elements: FEW }
+        Self {
+            name: format.name,
+            format,
+            elements: FEW,
+        }
     }
 
     /// As many as a weight has.
     pub fn large() -> impl Iterator<Item = Self> {
         formats().filter_map(|format| {
             let (_, name) = LARGE.iter().find(|(of, _)| *of == format.name)?;
-            Some(Self { name, format, elements: MANY })
+            Some(Self {
+                name,
+                format,
+                elements: MANY,
+            })
         })
     }
 }
@@ -74,13 +86,17 @@ static EXPONENTS: &[(&str, &[usize], u8)] = &[
 
 /// The block types with a kernel.
 pub fn formats() -> impl Iterator<Item = &'static BlockFormat> {
-    BlockFormat::all().iter().filter(|format| kernel::builds(format).is_ok())
+    BlockFormat::all()
+        .iter()
+        .filter(|format| kernel::builds(format).is_ok())
 }
 
 impl Blocks {
     /// The same in every process.
     pub fn input(self) -> Buffer {
-        let row = EXPONENTS.iter().find(|(name, ..)| *name == self.format.name);
+        let row = EXPONENTS
+            .iter()
+            .find(|(name, ..)| *name == self.format.name);
         let (_, places, exponent) =
             row.unwrap_or_else(|| panic!("no input for {}: add it to EXPONENTS", self.format.name));
         let size = self.format.block_bytes as usize;
@@ -102,7 +118,8 @@ impl Blocks {
     pub fn build(self, isa: &str, dtype: Dtype) -> Decode {
         let (blocks, isa) = (self.input(), isa.to_owned());
         Decode::Into(Box::new(move |out| {
-            kernel::dequantize_with(&isa, self.format, &blocks, dtype, out).expect("a build of this machine");
+            kernel::dequantize_with(&isa, self.format, &blocks, dtype, out)
+                .expect("a build of this machine");
         }))
     }
 
@@ -110,7 +127,10 @@ impl Blocks {
     /// here. How the sink is written decides what the compiler makes of some kernels (up to fourfold),
     /// so there are two, of which the faster counts.
     pub fn peer(self, dtype: Dtype) -> Vec<Decode> {
-        let Some(&gguf_type) = GGUF_TYPES.iter().find(|gguf_type| gguf_type.to_string() == self.format.name) else {
+        let Some(&gguf_type) = GGUF_TYPES
+            .iter()
+            .find(|gguf_type| gguf_type.to_string() == self.format.name)
+        else {
             return Vec::new();
         };
         let sinks = match dtype {
@@ -121,7 +141,9 @@ impl Blocks {
         };
         let decode = |sink: fn(GgufType, usize, &[u8], &mut [u8])| {
             let blocks = self.input();
-            Decode::Into(Box::new(move |out| sink(gguf_type, self.elements, &blocks, out)))
+            Decode::Into(Box::new(move |out| {
+                sink(gguf_type, self.elements, &blocks, out)
+            }))
         };
         sinks.map(decode).into()
     }
@@ -131,22 +153,41 @@ impl Blocks {
         if dtype != Dtype::F32 {
             return None;
         }
-        let symbol = format!("dequantize_row_{}", self.format.name.to_lowercase().replace("_k", "_K"));
+        let symbol = format!(
+            "dequantize_row_{}",
+            self.format.name.to_lowercase().replace("_k", "_K")
+        );
         // SAFETY: ggml.sh built it from C that runs nothing when it is loaded
-        let library = Box::leak(Box::new(unsafe { Library::new(library) }.expect("ggml.sh built it")));
+        let library = Box::leak(Box::new(
+            unsafe { Library::new(library) }.expect("ggml.sh built it"),
+        ));
         type Row = unsafe extern "C" fn(*const u8, *mut f32, i64);
         // SAFETY: every `dequantize_row_*` has this signature, but for the pointer to its block struct
         let row: Symbol<Row> = unsafe { library.get(symbol.as_bytes()) }.ok()?;
         let blocks = self.input();
         Some(Decode::Into(Box::new(move |out| {
-            assert_eq!((out.len(), out.as_ptr().align_offset(4)), (self.elements * 4, 0));
+            assert_eq!(
+                (out.len(), out.as_ptr().align_offset(4)),
+                (self.elements * 4, 0)
+            );
             // SAFETY: whole blocks for so many elements, and an aligned buffer that takes them
-            unsafe { row(blocks.as_ptr(), out.as_mut_ptr().cast(), self.elements as i64) };
+            unsafe {
+                row(
+                    blocks.as_ptr(),
+                    out.as_mut_ptr().cast(),
+                    self.elements as i64,
+                )
+            };
         })))
     }
 }
 
-fn splitting<E: OutputElement>(gguf_type: GgufType, elements: usize, blocks: &[u8], out: &mut [u8]) {
+fn splitting<E: OutputElement>(
+    gguf_type: GgufType,
+    elements: usize,
+    blocks: &[u8],
+    out: &mut [u8],
+) {
     let mut rest = out;
     let sink = |block: &[u8]| {
         let (head, tail) = std::mem::take(&mut rest).split_at_mut(block.len());

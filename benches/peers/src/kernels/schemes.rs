@@ -82,7 +82,9 @@ impl Scheme {
 
 fn tensor(weight: Buffer, scales: Buffer) -> Tensor {
     let scale = 0.0123;
-    let state = format!(r#"{{"quant_type":"nf4","blocksize":{NF4_BLOCK},"dtype":"bfloat16","shape":[{SIDE},{SIDE}]}}"#);
+    let state = format!(
+        r#"{{"quant_type":"nf4","blocksize":{NF4_BLOCK},"dtype":"bfloat16","shape":[{SIDE},{SIDE}]}}"#
+    );
     let mut bytes = Buffer::zeroed(state.len());
     bytes.copy_from_slice(state.as_bytes());
     Tensor {
@@ -104,14 +106,21 @@ fn scales(count: usize) -> Buffer {
 /// The same as F16: the exponent is set, the rest is random.
 fn f16_scales(count: usize) -> Buffer {
     let mut scales = Buffer::random(count * 2);
-    scales.iter_mut().skip(1).step_by(2).for_each(|byte| *byte = 0x28);
+    scales
+        .iter_mut()
+        .skip(1)
+        .step_by(2)
+        .for_each(|byte| *byte = 0x28);
     scales
 }
 
 /// Random E4M3 bytes without its two NaNs.
 fn e4m3(count: usize) -> Buffer {
     let mut bytes = Buffer::random(count);
-    bytes.iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|byte| *byte = 0x3c);
+    bytes
+        .iter_mut()
+        .filter(|byte| **byte & 0x7f == 0x7f)
+        .for_each(|byte| *byte = 0x3c);
     bytes
 }
 
@@ -142,7 +151,10 @@ fn awq() -> Tensor {
 }
 
 fn nf4() -> Tensor {
-    tensor(Buffer::random(SIDE * SIDE / 2), scales(SIDE * SIDE / NF4_BLOCK))
+    tensor(
+        Buffer::random(SIDE * SIDE / 2),
+        scales(SIDE * SIDE / NF4_BLOCK),
+    )
 }
 
 fn int8() -> Tensor {
@@ -158,27 +170,47 @@ fn nvfp4() -> Tensor {
 /// E8M0 scales about one.
 fn mxfp4() -> Tensor {
     let mut scales = Buffer::random(SIDE * SIDE / MXFP4_BLOCK);
-    scales.iter_mut().for_each(|byte| *byte = 0x78 | (*byte & 7));
+    scales
+        .iter_mut()
+        .for_each(|byte| *byte = 0x78 | (*byte & 7));
     tensor(Buffer::random(SIDE * SIDE / 2), scales)
 }
 
 const NONE: &str = "{}";
-const GPTQ: &str = r#"{"quant_method":"gptq","bits":4,"group_size":128,"checkpoint_format":"gptq"}"#;
+const GPTQ: &str =
+    r#"{"quant_method":"gptq","bits":4,"group_size":128,"checkpoint_format":"gptq"}"#;
 const AWQ: &str = r#"{"quant_method":"awq","bits":4,"group_size":128,"version":"gemm"}"#;
 
 fn our_fp8_block(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     let blocks = SIDE.div_ceil(GROUP);
-    let scales = ("x.weight_scale_inv", "F32", vec![blocks, blocks], &*t.scales);
-    (NONE, vec![("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight), scales])
+    let scales = (
+        "x.weight_scale_inv",
+        "F32",
+        vec![blocks, blocks],
+        &*t.scales,
+    );
+    (
+        NONE,
+        vec![("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight), scales],
+    )
 }
 
 fn our_fp8_tensor(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
-    (NONE, vec![("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight), ("x.weight_scale", "F32", vec![], &t.one)])
+    (
+        NONE,
+        vec![
+            ("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight),
+            ("x.weight_scale", "F32", vec![], &t.one),
+        ],
+    )
 }
 
 fn our_fp8_channel(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     let scales = ("x.weight_scale", "F32", vec![SIDE, 1], &*t.scales);
-    (NONE, vec![("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight), scales])
+    (
+        NONE,
+        vec![("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight), scales],
+    )
 }
 
 fn our_gptq(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
@@ -204,33 +236,65 @@ fn our_awq(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
 fn our_nf4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     let tensors = vec![
         ("x.weight", "U8", vec![SIDE * SIDE / 2, 1], &*t.weight),
-        ("x.weight.absmax", "F32", vec![SIDE * SIDE / NF4_BLOCK], &*t.scales),
+        (
+            "x.weight.absmax",
+            "F32",
+            vec![SIDE * SIDE / NF4_BLOCK],
+            &*t.scales,
+        ),
         ("x.weight.quant_map", "F32", vec![16], &*t.map),
-        ("x.weight.quant_state.bitsandbytes__nf4", "U8", vec![t.state.len()], &*t.state),
+        (
+            "x.weight.quant_state.bitsandbytes__nf4",
+            "U8",
+            vec![t.state.len()],
+            &*t.state,
+        ),
     ];
     (NONE, tensors)
 }
 
 fn our_int8(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
-    (NONE, vec![("x.weight", "I8", vec![SIDE, SIDE], &t.weight), ("x.SCB", "F32", vec![SIDE], &t.scales)])
+    (
+        NONE,
+        vec![
+            ("x.weight", "I8", vec![SIDE, SIDE], &t.weight),
+            ("x.SCB", "F32", vec![SIDE], &t.scales),
+        ],
+    )
 }
 
 /// As ModelOpt stores it: the scale of the whole multiplies.
 fn our_nvfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     let tensors = vec![
         ("x.weight", "U8", vec![SIDE, SIDE / 2], &*t.weight),
-        ("x.weight_scale", "F8_E4M3", vec![SIDE, SIDE / NVFP4_BLOCK], &*t.scales),
+        (
+            "x.weight_scale",
+            "F8_E4M3",
+            vec![SIDE, SIDE / NVFP4_BLOCK],
+            &*t.scales,
+        ),
         ("x.weight_scale_2", "F32", vec![], &*t.one),
     ];
-    (r#"{"quant_method":"modelopt","quant_algo":"NVFP4"}"#, tensors)
+    (
+        r#"{"quant_method":"modelopt","quant_algo":"NVFP4"}"#,
+        tensors,
+    )
 }
 
 fn our_mxfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     let tensors = vec![
         ("x.weight_packed", "U8", vec![SIDE, SIDE / 2], &*t.weight),
-        ("x.weight_scale", "U8", vec![SIDE, SIDE / MXFP4_BLOCK], &*t.scales),
+        (
+            "x.weight_scale",
+            "U8",
+            vec![SIDE, SIDE / MXFP4_BLOCK],
+            &*t.scales,
+        ),
     ];
-    (r#"{"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"}"#, tensors)
+    (
+        r#"{"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"}"#,
+        tensors,
+    )
 }
 
 fn peer_fp8_block<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
@@ -247,17 +311,42 @@ fn peer_fp8_channel<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
 
 /// Gives `[in, out]`; turning it into a linear layer's `[out, in]` is not in the time.
 fn peer_gptq<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
-    peer::dequantize_gptq::<E>(&t.weight, &t.scales, &t.zeros, None, SIDE, SIDE, GROUP, 4, peer::Dtype::F16)
+    peer::dequantize_gptq::<E>(
+        &t.weight,
+        &t.scales,
+        &t.zeros,
+        None,
+        SIDE,
+        SIDE,
+        GROUP,
+        4,
+        peer::Dtype::F16,
+    )
 }
 
 /// Gives `[in, out]`, as for GPTQ.
 fn peer_awq<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
-    peer::dequantize_awq::<E>(&t.weight, &t.scales, &t.zeros, SIDE, SIDE, GROUP, 4, peer::Dtype::F16)
+    peer::dequantize_awq::<E>(
+        &t.weight,
+        &t.scales,
+        &t.zeros,
+        SIDE,
+        SIDE,
+        GROUP,
+        4,
+        peer::Dtype::F16,
+    )
 }
 
 fn peer_nf4<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
     let codebook = peer::NF4_CODEBOOK.map(f32::to_le_bytes);
-    peer::dequantize_bnb4::<E>(&t.weight, &t.scales, codebook.as_flattened(), SIDE * SIDE, NF4_BLOCK)
+    peer::dequantize_bnb4::<E>(
+        &t.weight,
+        &t.scales,
+        codebook.as_flattened(),
+        SIDE * SIDE,
+        NF4_BLOCK,
+    )
 }
 
 fn peer_int8<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {

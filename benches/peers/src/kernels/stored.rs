@@ -14,7 +14,10 @@ pub fn checkpoint(tensors: &[Stored<'_>]) -> Checkpoint {
     let mut data = Vec::new();
     for (name, dtype, shape, bytes) in tensors {
         let range = [data.len(), data.len() + bytes.len()];
-        header.insert((*name).to_owned(), json!({"dtype": dtype, "shape": shape, "data_offsets": range}));
+        header.insert(
+            (*name).to_owned(),
+            json!({"dtype": dtype, "shape": shape, "data_offsets": range}),
+        );
         data.extend_from_slice(bytes);
     }
     let mut header = serde_json::to_vec(&header).expect("texts and numbers");
@@ -33,8 +36,17 @@ impl Weight {
     pub fn new(config: &str, tensors: &[Stored<'_>], dtype: Dtype) -> Self {
         let checkpoint = checkpoint(tensors);
         let config = QuantConfig::from_json(config.as_bytes()).expect("JSON");
-        let plan = remember(&checkpoint).dtype(dtype).config(config).plan().expect("a plan");
-        assert!(plan.refused.is_empty() && plan.jobs.len() == 1, "{:?} {:?}", plan.refused, plan.jobs);
+        let plan = remember(&checkpoint)
+            .dtype(dtype)
+            .config(config)
+            .plan()
+            .expect("a plan");
+        assert!(
+            plan.refused.is_empty() && plan.jobs.len() == 1,
+            "{:?} {:?}",
+            plan.refused,
+            plan.jobs
+        );
         Self { checkpoint, plan }
     }
 

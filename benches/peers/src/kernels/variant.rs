@@ -30,7 +30,9 @@ pub enum Row {
 impl Row {
     pub fn all() -> impl Iterator<Item = Self> {
         let blocks = blocks::formats().map(Blocks::few).chain(Blocks::large());
-        blocks.map(Self::Blocks).chain(SCHEMES.iter().map(Self::Scheme))
+        blocks
+            .map(Self::Blocks)
+            .chain(SCHEMES.iter().map(Self::Scheme))
     }
 
     pub fn name(self) -> &'static str {
@@ -96,7 +98,9 @@ pub fn decoders(variant: &str, row: Row, dtype: Dtype) -> Vec<Decode> {
         }
         (COPY, row) => {
             let from = Buffer::random(row.out_bytes(dtype));
-            Some(Decode::Into(Box::new(move |out| out.copy_from_slice(&from))))
+            Some(Decode::Into(Box::new(move |out| {
+                out.copy_from_slice(&from)
+            })))
         }
         _ => None,
     };
@@ -126,7 +130,9 @@ pub fn time(variant: &str, row: Row) {
     for &dtype in DTYPES {
         let mut out = Buffer::zeroed(row.out_bytes(dtype));
         let ways = decoders(variant, row, dtype);
-        let times = ways.iter().map(|decode| nanoseconds(|| once(decode, &mut out)));
+        let times = ways
+            .iter()
+            .map(|decode| nanoseconds(|| once(decode, &mut out)));
         if let Some(best) = times.min_by(f64::total_cmp) {
             println!("{dtype} {best} {}", row.elements());
         }
@@ -156,17 +162,25 @@ fn nanoseconds(mut call: impl FnMut()) -> f64 {
 
 /// Writes the decoded elements to standard output; nothing if the variant cannot.
 pub fn bytes(variant: &str, row: Row, dtype: Dtype) {
-    let mut ways = decoders(variant, row, dtype).into_iter().map(|decode| match decode {
-        Decode::Into(decode) => {
-            let mut out = Buffer::zeroed(row.out_bytes(dtype));
-            decode(&mut out);
-            out.to_vec()
-        }
-        Decode::Fresh(decode) => decode(),
-    });
+    let mut ways = decoders(variant, row, dtype)
+        .into_iter()
+        .map(|decode| match decode {
+            Decode::Into(decode) => {
+                let mut out = Buffer::zeroed(row.out_bytes(dtype));
+                decode(&mut out);
+                out.to_vec()
+            }
+            Decode::Fresh(decode) => decode(),
+        });
     let bytes = ways.next().unwrap_or_default();
-    assert!(ways.all(|other| other == bytes), "{}: one variant, different answers", row.name());
-    std::io::stdout().write_all(&bytes).expect("the comparison reads it");
+    assert!(
+        ways.all(|other| other == bytes),
+        "{}: one variant, different answers",
+        row.name()
+    );
+    std::io::stdout()
+        .write_all(&bytes)
+        .expect("the comparison reads it");
 }
 
 /// The program that runs a variant, and the name it knows it by.
@@ -178,7 +192,11 @@ pub struct Variant {
 
 impl Variant {
     pub fn new(label: &str, name: &str, program: PathBuf) -> Self {
-        Self { label: label.to_owned(), name: name.to_owned(), program }
+        Self {
+            label: label.to_owned(),
+            name: name.to_owned(),
+            program,
+        }
     }
 }
 
@@ -189,7 +207,10 @@ pub fn built() -> (Vec<Variant>, Vec<(String, String)>) {
     let mut there = |path: &Path, label: &str, script: &str| {
         let there = path.exists();
         if !there {
-            missing.push((label.to_owned(), format!("not built: benches/peers/{script} builds it")));
+            missing.push((
+                label.to_owned(),
+                format!("not built: benches/peers/{script} builds it"),
+            ));
         }
         there
     };
@@ -202,6 +223,8 @@ pub fn built() -> (Vec<Variant>, Vec<(String, String)>) {
         ("ggml C", GGML, ggml),
         (COPY, COPY, Some(me)),
     ];
-    let built = variants.into_iter().filter_map(|(label, name, program)| Some(Variant::new(label, name, program?)));
+    let built = variants
+        .into_iter()
+        .filter_map(|(label, name, program)| Some(Variant::new(label, name, program?)));
     (built.collect(), missing)
 }

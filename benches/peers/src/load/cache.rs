@@ -21,7 +21,9 @@ impl Cache {
     }
 
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Warm, Self::Cold].into_iter().find(|cache| cache.name() == name)
+        [Self::Warm, Self::Cold]
+            .into_iter()
+            .find(|cache| cache.name() == name)
     }
 
     pub fn loads(self) -> usize {

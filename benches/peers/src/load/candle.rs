@@ -16,7 +16,9 @@ pub fn tensors(path: &str) -> Result<Vec<Tensor>> {
         Some("pth") => pickle::read_all(path).map(named),
         Some("npz") => Tensor::read_npz(path).map(named),
         Some("npy") => Tensor::read_npy(path).map(|tensor| vec![tensor]),
-        _ => Ok(safetensors::load(path, &Device::Cpu)?.into_values().collect()),
+        _ => Ok(safetensors::load(path, &Device::Cpu)?
+            .into_values()
+            .collect()),
     }
 }
 
@@ -29,21 +31,31 @@ pub struct Blocks {
 pub fn blocks(path: &str) -> Result<Blocks> {
     let mut file = BufReader::new(File::open(path)?);
     let content = Content::read(&mut file)?;
-    let tensors = content.tensor_infos.keys().map(|name| content.tensor(&mut file, name, &Device::Cpu));
-    Ok(Blocks { tensors: tensors.collect::<Result<_>>()?, _with: (content, file) })
+    let tensors = content
+        .tensor_infos
+        .keys()
+        .map(|name| content.tensor(&mut file, name, &Device::Cpu));
+    Ok(Blocks {
+        tensors: tensors.collect::<Result<_>>()?,
+        _with: (content, file),
+    })
 }
 
 /// The files here are of F32.
 pub fn plain(_: &mut Held, path: &str) -> u64 {
     tensors(path).unwrap().iter().fold(0, |sum, tensor| {
         let (storage, _) = tensor.storage_and_layout();
-        let Storage::Cpu(CpuStorage::F32(values)) = &*storage else { panic!("a tensor of F32, in memory") };
+        let Storage::Cpu(CpuStorage::F32(values)) = &*storage else {
+            panic!("a tensor of F32, in memory")
+        };
         sum.wrapping_add(touched_f32(values))
     })
 }
 
 pub fn gguf(_: &mut Held, path: &str) -> u64 {
-    blocks(path).unwrap().tensors.iter().fold(0, |sum, tensor| sum.wrapping_add(touched(&tensor.data().unwrap())))
+    blocks(path).unwrap().tensors.iter().fold(0, |sum, tensor| {
+        sum.wrapping_add(touched(&tensor.data().unwrap()))
+    })
 }
 
 /// Quantised weights to F32, one by one; each is dropped before the next.

@@ -16,7 +16,8 @@ pub static DEQUANTISE: &[Variant] = &[
         load: |held, path| {
             let checkpoint = Checkpoint::open(path).unwrap();
             let all = remember(&checkpoint).all_in(&held.pool).unwrap();
-            all.iter().fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
+            all.iter()
+                .fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
         },
     },
     Variant {
@@ -25,7 +26,8 @@ pub static DEQUANTISE: &[Variant] = &[
         load: |_, path| {
             let checkpoint = Checkpoint::open(path).unwrap();
             let all = remember(&checkpoint).all().unwrap();
-            all.iter().fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
+            all.iter()
+                .fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
         },
     },
     Variant {
@@ -34,18 +36,39 @@ pub static DEQUANTISE: &[Variant] = &[
         load: |_, path| {
             let checkpoint = Checkpoint::open(path).unwrap();
             let brought = remember(&checkpoint).dtype(Dtype::F32);
-            let names: Vec<Box<str>> = brought.plan().unwrap().jobs.iter().map(|job| job.output.name.clone()).collect();
-            names.iter().for_each(|name| drop(black_box(brought.tensor(name).unwrap())));
+            let names: Vec<Box<str>> = brought
+                .plan()
+                .unwrap()
+                .jobs
+                .iter()
+                .map(|job| job.output.name.clone())
+                .collect();
+            names
+                .iter()
+                .for_each(|name| drop(black_box(brought.tensor(name).unwrap())));
             0
         },
     },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9, to F32, one by one", reads: &["gguf"], load: super::candle::dequantise },
-    Variant { name: LIMIT, reads: &[], load: written },
+    Variant {
+        name: "candle-core 0.9, to F32, one by one",
+        reads: &["gguf"],
+        load: super::candle::dequantise,
+    },
+    Variant {
+        name: LIMIT,
+        reads: &[],
+        load: written,
+    },
 ];
 
 fn written(held: &mut Held, path: &str) -> u64 {
     let checkpoint = Checkpoint::open(path).unwrap();
-    let elements: u64 = checkpoint.catalog().tensors().iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum();
+    let elements: u64 = checkpoint
+        .catalog()
+        .tensors()
+        .iter()
+        .map(|tensor| tensor.shape.iter().product::<u64>())
+        .sum();
     copied(held, usize::try_from(elements * 2).unwrap())
 }

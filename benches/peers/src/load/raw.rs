@@ -14,7 +14,11 @@ const PIECE: usize = 2 << 20;
 const PAGE: usize = 4096;
 
 pub fn load(held: &mut Held, path: &str) -> u64 {
-    let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path)
+        .unwrap();
     let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
     let mut buffer = held.pool.get(len.next_multiple_of(PAGE));
     let mut ring = IoUring::new(DEPTH).unwrap();
@@ -24,9 +28,14 @@ pub fn load(held: &mut Held, path: &str) -> u64 {
         let start = piece * PIECE;
         let part = &mut buffer[start..];
         let want = PIECE.min(part.len());
-        let read = opcode::Read::new(types::Fd(file.as_raw_fd()), part.as_mut_ptr(), want as u32).offset(start as u64);
+        let read = opcode::Read::new(types::Fd(file.as_raw_fd()), part.as_mut_ptr(), want as u32)
+            .offset(start as u64);
         // SAFETY: the part outlives the ring's use of it: the loop below waits for every read, and parts differ.
-        unsafe { ring.submission().push(&read.build().user_data(piece as u64)).unwrap() };
+        unsafe {
+            ring.submission()
+                .push(&read.build().user_data(piece as u64))
+                .unwrap()
+        };
     };
     while done < pieces {
         while next < pieces && next - done < DEPTH as usize {
@@ -37,7 +46,11 @@ pub fn load(held: &mut Held, path: &str) -> u64 {
         let ended: Vec<_> = ring.completion().collect();
         for entry in ended {
             let start = entry.user_data() as usize * PIECE;
-            assert!(entry.result() as usize >= PIECE.min(len - start), "{}", entry.result());
+            assert!(
+                entry.result() as usize >= PIECE.min(len - start),
+                "{}",
+                entry.result()
+            );
             done += 1;
         }
     }

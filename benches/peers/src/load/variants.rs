@@ -26,7 +26,9 @@ pub struct Variant {
 impl Variant {
     /// Whether its sum is that of all tensors' pages.
     fn compares(&self) -> bool {
-        !["whole file", "limit", "one by one"].iter().any(|part| self.name.contains(part))
+        !["whole file", "limit", "one by one"]
+            .iter()
+            .any(|part| self.name.contains(part))
     }
 }
 
@@ -40,16 +42,36 @@ pub struct Held {
 }
 
 pub static VARIANTS: &[Variant] = &[
-    Variant { name: "ours, owned", reads: &[], load: |held, path| ours(held, path, true, None::<Pread>) },
-    Variant { name: "ours, lent", reads: &[], load: |held, path| ours(held, path, false, Some(Mapped::new())) },
-    Variant { name: "ours, pread", reads: &[], load: |held, path| ours(held, path, true, Some(Pread::new())) },
-    Variant { name: "ours, io_uring", reads: &[], load: |held, path| ours(held, path, true, Some(Uring::new())) },
+    Variant {
+        name: "ours, owned",
+        reads: &[],
+        load: |held, path| ours(held, path, true, None::<Pread>),
+    },
+    Variant {
+        name: "ours, lent",
+        reads: &[],
+        load: |held, path| ours(held, path, false, Some(Mapped::new())),
+    },
+    Variant {
+        name: "ours, pread",
+        reads: &[],
+        load: |held, path| ours(held, path, true, Some(Pread::new())),
+    },
+    Variant {
+        name: "ours, io_uring",
+        reads: &[],
+        load: |held, path| ours(held, path, true, Some(Uring::new())),
+    },
     Variant {
         name: "ours, io_uring, direct",
         reads: &[],
         load: |held, path| ours(held, path, true, Some(Uring::new().direct(true))),
     },
-    Variant { name: "whole file: raw io_uring loop, direct", reads: &[], load: raw::load },
+    Variant {
+        name: "whole file: raw io_uring loop, direct",
+        reads: &[],
+        load: raw::load,
+    },
     Variant {
         name: "a Vec per tensor, glibc",
         reads: &["safetensors", "gguf"],
@@ -64,7 +86,10 @@ pub static VARIANTS: &[Variant] = &[
         name: "zeropool 0.2 per tensor",
         reads: &["safetensors", "gguf"],
         load: |held, path| {
-            let pool = held.zeropool.get_or_insert_with(zeropool02::BufferPool::new).clone();
+            let pool = held
+                .zeropool
+                .get_or_insert_with(zeropool02::BufferPool::new)
+                .clone();
             each(path, |len| pool.get(len))
         },
     },
@@ -73,15 +98,23 @@ pub static VARIANTS: &[Variant] = &[
         reads: &["safetensors", "gguf"],
         load: |held, path| each(path, |len| held.pool.get(len)),
     },
-    Variant { name: "whole file: vec![0] + read_exact", reads: &[], load: |_, path| whole(path, |len| vec![0u8; len]) },
+    Variant {
+        name: "whole file: vec![0] + read_exact",
+        reads: &[],
+        load: |_, path| whole(path, |len| vec![0u8; len]),
+    },
     Variant {
         name: "whole file: our pool, pread",
         reads: &[],
         load: |held, path| {
             let checkpoint = Checkpoint::open(path).unwrap();
             let len = std::fs::metadata(path).unwrap().len();
-            let reading =
-                anamnesis::load::Reading { checkpoint: &checkpoint, pool: held.pool.clone(), ahead: u64::MAX, gap: 0 };
+            let reading = anamnesis::load::Reading {
+                checkpoint: &checkpoint,
+                pool: held.pool.clone(),
+                ahead: u64::MAX,
+                gap: 0,
+            };
             let mut sum = 0;
             Pread::new()
                 .run(&reading, &[ByteRange::new(0, len)], &mut |feed| {
@@ -104,19 +137,46 @@ pub static VARIANTS: &[Variant] = &[
         },
     },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9: safetensors::load", reads: &["safetensors"], load: super::candle::plain },
+    Variant {
+        name: "candle-core 0.9: safetensors::load",
+        reads: &["safetensors"],
+        load: super::candle::plain,
+    },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9: pickle::read_all", reads: &["pth"], load: super::candle::plain },
+    Variant {
+        name: "candle-core 0.9: pickle::read_all",
+        reads: &["pth"],
+        load: super::candle::plain,
+    },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9: Tensor::read_npz", reads: &["npz"], load: super::candle::plain },
+    Variant {
+        name: "candle-core 0.9: Tensor::read_npz",
+        reads: &["npz"],
+        load: super::candle::plain,
+    },
     #[cfg(feature = "candle")]
-    Variant { name: "candle-core 0.9: gguf_file, each tensor", reads: &["gguf"], load: super::candle::gguf },
-    Variant { name: "npyz 0.8", reads: &["npz"], load: npyz },
-    Variant { name: "limit: memcpy of as many bytes", reads: &[], load: |held, path| copied(held, file_len(path)) },
+    Variant {
+        name: "candle-core 0.9: gguf_file, each tensor",
+        reads: &["gguf"],
+        load: super::candle::gguf,
+    },
+    Variant {
+        name: "npyz 0.8",
+        reads: &["npz"],
+        load: npyz,
+    },
+    Variant {
+        name: "limit: memcpy of as many bytes",
+        reads: &[],
+        load: |held, path| copied(held, file_len(path)),
+    },
 ];
 
 pub fn touched(bytes: &[u8]) -> u64 {
-    bytes.iter().step_by(4096).fold(0, |sum, byte| sum.wrapping_add(u64::from(*byte)))
+    bytes
+        .iter()
+        .step_by(4096)
+        .fold(0, |sum, byte| sum.wrapping_add(u64::from(*byte)))
 }
 
 fn ours(held: &mut Held, path: &str, own: bool, loader: Option<impl Loader + 'static>) -> u64 {
@@ -126,7 +186,10 @@ fn ours(held: &mut Held, path: &str, own: bool, loader: Option<impl Loader + 'st
         how = how.loader(loader);
     }
     let loaded = how.run().unwrap();
-    loaded.tensors().iter().fold(0, |sum, tensor| sum.wrapping_add(touched(tensor.bytes())))
+    loaded
+        .tensors()
+        .iter()
+        .fold(0, |sum, tensor| sum.wrapping_add(touched(tensor.bytes())))
 }
 
 /// A buffer for every tensor, all held.
@@ -137,25 +200,38 @@ fn each<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     for tensor in checkpoint.catalog().tensors() {
         let mut buffer = get(usize::try_from(tensor.bytes.len).unwrap());
         let len = usize::try_from(tensor.bytes.len).unwrap();
-        file.read_exact_at(&mut buffer.as_mut()[..len], tensor.bytes.start).unwrap();
+        file.read_exact_at(&mut buffer.as_mut()[..len], tensor.bytes.start)
+            .unwrap();
         all.push(buffer);
     }
-    let lens = checkpoint.catalog().tensors().iter().map(|t| usize::try_from(t.bytes.len).unwrap());
-    all.iter_mut().zip(lens).fold(0, |sum, (buffer, len)| sum.wrapping_add(touched(&buffer.as_mut()[..len])))
+    let lens = checkpoint
+        .catalog()
+        .tensors()
+        .iter()
+        .map(|t| usize::try_from(t.bytes.len).unwrap());
+    all.iter_mut().zip(lens).fold(0, |sum, (buffer, len)| {
+        sum.wrapping_add(touched(&buffer.as_mut()[..len]))
+    })
 }
 
 /// Arrays of F32, as the files here have them; npyz gives numbers, not bytes.
 fn npyz(_: &mut Held, path: &str) -> u64 {
     let mut archive = npyz::npz::NpzArchive::open(path).unwrap();
     let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
-    let arrays: Vec<Vec<f32>> =
-        names.iter().map(|n| archive.by_name(n).unwrap().unwrap().into_vec().unwrap()).collect();
-    arrays.iter().fold(0, |sum, array| sum.wrapping_add(touched_f32(array)))
+    let arrays: Vec<Vec<f32>> = names
+        .iter()
+        .map(|n| archive.by_name(n).unwrap().unwrap().into_vec().unwrap())
+        .collect();
+    arrays
+        .iter()
+        .fold(0, |sum, array| sum.wrapping_add(touched_f32(array)))
 }
 
 /// The same bytes of F32 as `touched` takes.
 pub fn touched_f32(values: &[f32]) -> u64 {
-    values.iter().step_by(1024).fold(0, |sum, value| sum.wrapping_add(u64::from(value.to_le_bytes()[0])))
+    values.iter().step_by(1024).fold(0, |sum, value| {
+        sum.wrapping_add(u64::from(value.to_le_bytes()[0]))
+    })
 }
 
 fn file_len(path: &str) -> usize {
@@ -166,7 +242,8 @@ fn file_len(path: &str) -> usize {
 pub fn copied(held: &mut Held, len: usize) -> u64 {
     held.buffer.resize(len, 1);
     held.copy.resize(len, 1);
-    held.copy.copy_from_slice(std::hint::black_box(&held.buffer));
+    held.copy
+        .copy_from_slice(std::hint::black_box(&held.buffer));
     touched(&held.copy)
 }
 
@@ -180,7 +257,11 @@ fn whole<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
 
 /// Loads as often as `cache` says; prints nanoseconds, faults, processor time and sum of each.
 pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
-    let Some(variant) = VARIANTS.iter().chain(DEQUANTISE).find(|v| v.name == variant) else {
+    let Some(variant) = VARIANTS
+        .iter()
+        .chain(DEQUANTISE)
+        .find(|v| v.name == variant)
+    else {
         eprintln!("no variant {variant:?}");
         return ExitCode::from(2);
     };
@@ -200,7 +281,11 @@ pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
         let took = began.elapsed().as_nanos();
         let (faults_after, cpu_after) = spent();
         // whole files have other pages than their tensors; and what is made again has no bytes of the file's
-        let sum = if variant.compares() { sum.to_string() } else { String::new() };
+        let sum = if variant.compares() {
+            sum.to_string()
+        } else {
+            String::new()
+        };
         println!("{took} {} {} {sum}", faults_after - faults, cpu_after - cpu);
     }
     ExitCode::SUCCESS

@@ -35,12 +35,19 @@ pub static SEVENTEEN: &[(&str, u64)] = &[
 ];
 
 fn format(name: &str) -> &'static BlockFormat {
-    BlockFormat::all().iter().find(|format| format.name == name).expect("one of ggml's types")
+    BlockFormat::all()
+        .iter()
+        .find(|format| format.name == name)
+        .expect("one of ggml's types")
 }
 
 /// Names and shapes like Llama's, of Q4_0: 0.5 GB, which are 1.7 GB of BF16.
 pub fn llama(small: bool) -> Gguf {
-    let (width, hidden, vocabulary, layers) = if small { (256, 512, 2048, 2) } else { (2048, 8704, 151_936, 9) };
+    let (width, hidden, vocabulary, layers) = if small {
+        (256, 512, 2048, 2)
+    } else {
+        (2048, 8704, 151_936, 9)
+    };
     Gguf::new("Q4_0", width, hidden, vocabulary, layers)
 }
 
@@ -59,14 +66,22 @@ impl Gguf {
                 ("ffn_up", [width, hidden]),
                 ("ffn_down", [hidden, width]),
             ];
-            tensors.extend(parts.map(|(part, shape)| (format!("blk.{layer}.{part}.weight"), shape, kind)));
+            tensors.extend(
+                parts.map(|(part, shape)| (format!("blk.{layer}.{part}.weight"), shape, kind)),
+            );
         }
-        Self { vocabulary, tensors }
+        Self {
+            vocabulary,
+            tensors,
+        }
     }
 
     /// Bytes of all tensors.
     pub fn data(&self) -> u64 {
-        self.tensors.iter().map(|(_, shape, kind)| bytes(shape, kind)).sum()
+        self.tensors
+            .iter()
+            .map(|(_, shape, kind)| bytes(shape, kind))
+            .sum()
     }
 
     /// The header, and random blocks if they are wanted.
@@ -79,15 +94,19 @@ impl Gguf {
             let mut left = bytes(shape, kind);
             while left > 0 {
                 let n = left.min(many.len() as u64) as usize;
-                many[..n]
-                    .chunks_mut(8)
-                    .for_each(|eight| eight.copy_from_slice(&random.next().to_le_bytes()[..eight.len()]));
+                many[..n].chunks_mut(8).for_each(|eight| {
+                    eight.copy_from_slice(&random.next().to_le_bytes()[..eight.len()])
+                });
                 // the scale comes first: like a real one's, neither NaN nor subnormal
                 many[..n].chunks_mut(size).for_each(|block| block[1] = 0x28);
                 to.write_all(&many[..n])?;
                 left -= n as u64;
             }
-            to.write_all(&vec![0; (bytes(shape, kind).next_multiple_of(32) - bytes(shape, kind)) as usize])?;
+            to.write_all(&vec![
+                0;
+                (bytes(shape, kind).next_multiple_of(32) - bytes(shape, kind))
+                    as usize
+            ])?;
         }
         Ok(())
     }
@@ -107,13 +126,18 @@ impl Gguf {
         out.extend(3_u32.to_le_bytes());
         out.extend((self.tensors.len() as u64).to_le_bytes());
         out.extend(6_u64.to_le_bytes()); // keys
-        for (key, value) in [("general.architecture", "llama"), ("tokenizer.ggml.model", "gpt2")] {
+        for (key, value) in [
+            ("general.architecture", "llama"),
+            ("tokenizer.ggml.model", "gpt2"),
+        ] {
             text(&mut out, key);
             out.extend(8_u32.to_le_bytes());
             text(&mut out, value);
         }
         let mut random = Random(7);
-        let tokens: Vec<String> = (0..self.vocabulary).map(|nth| token(nth, &mut random)).collect();
+        let tokens: Vec<String> = (0..self.vocabulary)
+            .map(|nth| token(nth, &mut random))
+            .collect();
         array(&mut out, "tokenizer.ggml.tokens", 8);
         tokens.iter().for_each(|token| text(&mut out, token));
         array(&mut out, "tokenizer.ggml.scores", 6);
@@ -122,7 +146,10 @@ impl Gguf {
         (0..self.vocabulary).for_each(|_| out.extend(1_i32.to_le_bytes()));
         array(&mut out, "tokenizer.ggml.merges", 8);
         for (nth, left) in tokens.iter().enumerate() {
-            text(&mut out, &format!("{left} {}", tokens[nth * 7 % tokens.len()]));
+            text(
+                &mut out,
+                &format!("{left} {}", tokens[nth * 7 % tokens.len()]),
+            );
         }
         let mut at = 0;
         for (name, shape, kind) in &self.tensors {
@@ -144,6 +171,8 @@ fn bytes(shape: &[u64; 2], kind: &BlockFormat) -> u64 {
 
 fn token(nth: u64, random: &mut Random) -> String {
     let len = 1 + random.next() % 10;
-    let letters: String = (0..len).map(|_| (b'a' + (random.next() % 26) as u8) as char).collect();
+    let letters: String = (0..len)
+        .map(|_| (b'a' + (random.next() % 26) as u8) as char)
+        .collect();
     format!("{letters}{nth}")
 }

@@ -12,7 +12,9 @@ pub fn write(to: &mut (impl Write + Seek), specs: &[Spec]) -> io::Result<()> {
     let mut random = Random(1);
     let mut archive = NpzWriter::new(to);
     for spec in specs {
-        let options = FileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
+        let options = FileOptions::default()
+            .compression_method(CompressionMethod::Stored)
+            .large_file(true);
         let array = archive.array(&spec.name, options)?;
         let mut array = array.default_dtype().shape(&spec.shape).begin_nd()?;
         for _ in 0..spec.elements() {
@@ -20,5 +22,9 @@ pub fn write(to: &mut (impl Write + Seek), specs: &[Spec]) -> io::Result<()> {
         }
         array.finish()?;
     }
-    archive.zip_writer().finish().map(drop).map_err(io::Error::other)
+    archive
+        .zip_writer()
+        .finish()
+        .map(drop)
+        .map_err(io::Error::other)
 }

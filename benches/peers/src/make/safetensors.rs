@@ -6,11 +6,15 @@ use super::{Random, Spec};
 
 pub fn write(to: &mut impl Write, specs: &[Spec]) -> io::Result<()> {
     let mut header = serde_json::Map::new();
-    header.insert("__metadata__".to_owned(), serde_json::json!({"format": "pt"}));
+    header.insert(
+        "__metadata__".to_owned(),
+        serde_json::json!({"format": "pt"}),
+    );
     let mut at = 0;
     for spec in specs {
         let end = at + spec.elements() * 4;
-        let entry = serde_json::json!({"dtype": "F32", "shape": spec.shape, "data_offsets": [at, end]});
+        let entry =
+            serde_json::json!({"dtype": "F32", "shape": spec.shape, "data_offsets": [at, end]});
         header.insert(spec.name.clone(), entry);
         at = end;
     }
@@ -19,5 +23,7 @@ pub fn write(to: &mut impl Write, specs: &[Spec]) -> io::Result<()> {
     to.write_all(&(header.len() as u64).to_le_bytes())?;
     to.write_all(&header)?;
     let mut random = Random(1);
-    specs.iter().try_for_each(|spec| random.weights(spec.elements(), to))
+    specs
+        .iter()
+        .try_for_each(|spec| random.weights(spec.elements(), to))
 }

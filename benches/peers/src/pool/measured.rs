@@ -125,7 +125,9 @@ fn get(variant: &str, len: usize, threads: usize, touched: bool) -> Option<(f64,
     Some(match variant {
         "ours" => {
             let pool = zeropool::BufferPool::new();
-            timed(threads, || || bytes(black_box(&mut pool.get(black_box(len)))))
+            timed(threads, || {
+                || bytes(black_box(&mut pool.get(black_box(len))))
+            })
         }
         "zeropool 0.2" => {
             let pool = zeropool02::BufferPool::new();
@@ -139,7 +141,9 @@ fn get(variant: &str, len: usize, threads: usize, touched: bool) -> Option<(f64,
         }
         "zeropool 0.7 alloc" => {
             let pool = zeropool07::ZeroPool::new();
-            timed(threads, || || bytes(black_box(&mut pool.alloc(black_box(len)))))
+            timed(threads, || {
+                || bytes(black_box(&mut pool.alloc(black_box(len))))
+            })
         }
         "zeropool 0.7 alloc_uninit" => {
             let pool = zeropool07::ZeroPool::new();
@@ -147,7 +151,11 @@ fn get(variant: &str, len: usize, threads: usize, touched: bool) -> Option<(f64,
                 || {
                     let mut buffer = black_box(pool.alloc_uninit(black_box(len)));
                     if touched {
-                        buffer.as_uninit_mut().iter_mut().step_by(4096).for_each(|byte| _ = byte.write(1));
+                        buffer
+                            .as_uninit_mut()
+                            .iter_mut()
+                            .step_by(4096)
+                            .for_each(|byte| _ = byte.write(1));
                     }
                 }
             })
@@ -159,7 +167,9 @@ fn get(variant: &str, len: usize, threads: usize, touched: bool) -> Option<(f64,
         }),
         "object-pool" => {
             let pool = object_pool::Pool::new(threads, Object::default);
-            timed(threads, || || bytes(black_box(&mut pool.pull(Object::default).0)))
+            timed(threads, || {
+                || bytes(black_box(&mut pool.pull(Object::default).0))
+            })
         }
         "sharded-slab" => {
             let pool = sharded_slab::Pool::<Object>::new();
@@ -183,11 +193,16 @@ fn get(variant: &str, len: usize, threads: usize, touched: bool) -> Option<(f64,
                 if touched {
                     // SAFETY: what is exposed is written, by whole pages, and never read.
                     let spare = buffer.spare_capacity_mut();
-                    spare.iter_mut().step_by(4096).for_each(|byte| _ = byte.write(1));
+                    spare
+                        .iter_mut()
+                        .step_by(4096)
+                        .for_each(|byte| _ = byte.write(1));
                 }
             }
         }),
-        "Vec, glibc" => timed(threads, || || vec(black_box(&mut Vec::with_capacity(black_box(len))))),
+        "Vec, glibc" => timed(threads, || {
+            || vec(black_box(&mut Vec::with_capacity(black_box(len))))
+        }),
         "Vec, mimalloc" => timed(threads, || {
             || {
                 let mut buffer = black_box(Mi::new(black_box(len)));
@@ -233,8 +248,11 @@ fn timed<F: FnMut()>(threads: usize, make: impl Fn() -> F + Sync) -> (f64, f64) 
     };
     thread::scope(|scope| {
         let all: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        let all = all.into_iter().map(|thread| thread.join().expect("no panic"));
-        all.max_by(|a, b| a.0.total_cmp(&b.0)).expect("at least one thread")
+        let all = all
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
+        all.max_by(|a, b| a.0.total_cmp(&b.0))
+            .expect("at least one thread")
     })
 }
 
@@ -255,15 +273,29 @@ fn across(variant: &str) -> Option<(f64, f64)> {
         }
         "object-pool" => {
             let pool = Arc::new(object_pool::Pool::new(8, Object::default));
-            pipeline(|| pool.pull_owned(Object::default), |buffer| touch(&mut buffer.0), drop)
+            pipeline(
+                || pool.pull_owned(Object::default),
+                |buffer| touch(&mut buffer.0),
+                drop,
+            )
         }
         "opool" => {
             let pool = opool::Pool::new_prefilled(8, Objects).to_rc();
-            pipeline(|| pool.clone().get_rc(), |buffer| touch(&mut buffer.0), drop)
+            pipeline(
+                || pool.clone().get_rc(),
+                |buffer| touch(&mut buffer.0),
+                drop,
+            )
         }
         "BytesMut" => pipeline(
             || bytes::BytesMut::with_capacity(ACROSS),
-            |buffer| buffer.spare_capacity_mut().iter_mut().step_by(4096).for_each(|byte| _ = byte.write(1)),
+            |buffer| {
+                buffer
+                    .spare_capacity_mut()
+                    .iter_mut()
+                    .step_by(4096)
+                    .for_each(|byte| _ = byte.write(1))
+            },
             drop,
         ),
         "Vec, glibc" => pipeline(|| Vec::with_capacity(ACROSS), touch_vec, drop),
@@ -277,7 +309,11 @@ fn across(variant: &str) -> Option<(f64, f64)> {
 }
 
 /// Gets and touches on one thread, drops on another; the time per buffer.
-fn pipeline<B: Send>(get: impl Fn() -> B, touch: impl Fn(&mut B), put: impl Fn(B) + Sync + Send) -> (f64, f64) {
+fn pipeline<B: Send>(
+    get: impl Fn() -> B,
+    touch: impl Fn(&mut B),
+    put: impl Fn(B) + Sync + Send,
+) -> (f64, f64) {
     const BUFFERS: usize = 200;
     let before = process_faults();
     let (ns, all) = thread::scope(|scope| {

@@ -1,17 +1,26 @@
 //! Blocks of a document that are made from data: from `<!-- KIND: … -->` to `<!-- /KIND -->`.
 
 /// The text with its blocks of this kind filled anew; what fills them is told what their markers say.
-pub fn filled(text: &str, kind: &str, fill: &mut dyn FnMut(&str) -> String) -> Result<String, String> {
+pub fn filled(
+    text: &str,
+    kind: &str,
+    fill: &mut dyn FnMut(&str) -> String,
+) -> Result<String, String> {
     let (begin, end) = (format!("<!-- {kind}: "), format!("<!-- /{kind} -->"));
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(&begin) {
         let (before, from) = rest.split_at(at);
         let (marker, after) = from.split_once("-->").ok_or("a marker without an end")?;
-        let (old, next) = after.split_once(&end).ok_or_else(|| format!("{marker}--> has no {end}"))?;
+        let (old, next) = after
+            .split_once(&end)
+            .ok_or_else(|| format!("{marker}--> has no {end}"))?;
         if old.contains(&begin) {
             return Err(format!("{marker}--> has a block inside"));
         }
-        out += &format!("{before}{marker}-->\n{}{end}", fill(marker[begin.len()..].trim()));
+        out += &format!(
+            "{before}{marker}-->\n{}{end}",
+            fill(marker[begin.len()..].trim())
+        );
         rest = next;
     }
     Ok(out + rest)
@@ -25,7 +34,8 @@ mod tests {
     fn blocks_are_filled_and_nothing_else_is_touched() {
         let text = "a\n<!-- results: load model.pth, cold -->\nold\n<!-- /results -->\nb\n\
                     <!-- results: pool --><!-- /results --><!-- other: x -->y<!-- /other -->";
-        let filled_in = |text: &str| filled(text, "results", &mut |marker| format!("{marker}|\n")).unwrap();
+        let filled_in =
+            |text: &str| filled(text, "results", &mut |marker| format!("{marker}|\n")).unwrap();
         let wanted = "a\n<!-- results: load model.pth, cold -->\nload model.pth, cold|\n<!-- /results -->\nb\n\
                       <!-- results: pool -->\npool|\n<!-- /results --><!-- other: x -->y<!-- /other -->";
         assert_eq!(filled_in(text), wanted);

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-pub const USAGE: &str =
-    "options: --rounds N, --minutes N, --work DIR, --fresh, --small, --as-built, --publish, --cold, --only NAME,…";
+pub const USAGE: &str = "options: --rounds N, --minutes N, --work DIR, --fresh, --small, --as-built, --publish, --cold, --only NAME,…";
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -46,13 +45,21 @@ impl Options {
         };
         let mut args = args.iter();
         while let Some(&arg) = args.next() {
-            let (name, given) = arg.split_once('=').map_or((arg, None), |(name, value)| (name, Some(value)));
-            let mut value =
-                || given.or_else(|| args.next().copied()).ok_or_else(|| format!("{name} needs a value\n{USAGE}"));
+            let (name, given) = arg
+                .split_once('=')
+                .map_or((arg, None), |(name, value)| (name, Some(value)));
+            let mut value = || {
+                given
+                    .or_else(|| args.next().copied())
+                    .ok_or_else(|| format!("{name} needs a value\n{USAGE}"))
+            };
             match name {
                 "--rounds" => options.rounds = number(name, value()?)?,
                 "--minutes" => options.minutes = number(name, value()?)?,
-                "--work" => options.work = std::path::absolute(value()?).map_err(|e| format!("--work: {e}"))?,
+                "--work" => {
+                    options.work =
+                        std::path::absolute(value()?).map_err(|e| format!("--work: {e}"))?
+                }
                 "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
                 "--fresh" => options.fresh = true,
                 "--small" => options.small = true,
@@ -63,7 +70,11 @@ impl Options {
                 _ => return Err(format!("{arg:?} is not understood\n{USAGE}")),
             }
         }
-        if options.rounds == 0 { Err("--rounds 0 measures nothing".to_owned()) } else { Ok(options) }
+        if options.rounds == 0 {
+            Err("--rounds 0 measures nothing".to_owned())
+        } else {
+            Ok(options)
+        }
     }
 
     /// Where the large files are.
@@ -72,7 +83,10 @@ impl Options {
     }
 }
 
-fn number<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> Result<T, String> {
+fn number<T: std::str::FromStr<Err: std::fmt::Display>>(
+    name: &str,
+    text: &str,
+) -> Result<T, String> {
     text.parse().map_err(|e| format!("{name}: {e}"))
 }
 
@@ -82,12 +96,24 @@ mod tests {
 
     #[test]
     fn values_follow_or_are_joined() {
-        let options = Options::parse(&["load", "--rounds=3", "--only", "ours,torch", "--small"]).unwrap();
+        let options =
+            Options::parse(&["load", "--rounds=3", "--only", "ours,torch", "--small"]).unwrap();
         assert_eq!(
-            (options.words, options.rounds, options.only.len(), options.small),
+            (
+                options.words,
+                options.rounds,
+                options.only.len(),
+                options.small
+            ),
             (vec!["load".to_owned()], 3, 2, true)
         );
-        assert!(Options::parse(&["--rounds"]).is_err() && Options::parse(&["--rounds", "0"]).is_err());
-        assert!(Options::parse(&["--quick"]).unwrap_err().contains("not understood"));
+        assert!(
+            Options::parse(&["--rounds"]).is_err() && Options::parse(&["--rounds", "0"]).is_err()
+        );
+        assert!(
+            Options::parse(&["--quick"])
+                .unwrap_err()
+                .contains("not understood")
+        );
     }
 }

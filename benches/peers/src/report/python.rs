@@ -31,7 +31,10 @@ pub fn prepare(options: &Options) -> Vec<String> {
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Vec::new();
     }
-    eprintln!("preparing {} (once, about a minute, 2 GB)", folder.display());
+    eprintln!(
+        "preparing {} (once, about a minute, 2 GB)",
+        folder.display()
+    );
     match install(&folder) {
         Ok(()) => {
             fs::write(&stamp, wanted).expect("the environment can be written");
@@ -47,12 +50,25 @@ fn install(folder: &Path) -> Result<(), String> {
     let pip = |args: &[&str], list: &str| {
         let file = folder.join("list.txt");
         fs::write(&file, list).map_err(|e| e.to_string())?;
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-        said(Command::new(&python).args(pip).args(args).arg("-r").arg(&file))
+        let pip = [
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ];
+        said(
+            Command::new(&python)
+                .args(pip)
+                .args(args)
+                .arg("-r")
+                .arg(&file),
+        )
     };
     pip(&[], REQUIREMENTS)?;
     // torch itself without what it wants for graphics processors, which is four times as large
-    let (torch, needs): (Vec<&str>, Vec<&str>) = TORCH.lines().partition(|line| line.starts_with("torch=="));
+    let (torch, needs): (Vec<&str>, Vec<&str>) =
+        TORCH.lines().partition(|line| line.starts_with("torch=="));
     pip(&["--no-deps"], &torch.join("\n"))?;
     pip(&[], &needs.join("\n"))?;
     let stubs = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/torch_stubs.py");
@@ -62,7 +78,9 @@ fn install(folder: &Path) -> Result<(), String> {
 
 /// Runs one of our scripts; says its last words if it fails.
 pub fn script(options: &Options, name: &str, args: &[&str]) -> Result<(), String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("python")
+        .join(name);
     said(Command::new(interpreter(options)?).arg(script).args(args))
 }
 
@@ -73,8 +91,15 @@ fn said(command: &mut Command) -> Result<(), String> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&out.stderr);
-    let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let last = text
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or_default()
+        .trim();
+    let args: Vec<String> = command
+        .get_args()
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
     Err(format!("{program} {}: {last}", args.join(" ")))
 }
 

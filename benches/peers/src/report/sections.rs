@@ -21,29 +21,77 @@ pub struct Section {
 }
 
 pub static SECTIONS: &[Section] = &[
-    Section { name: "inspect", minutes: 6.0, jobs: inspect_jobs },
-    Section { name: "load", minutes: 14.0, jobs: load_jobs },
-    Section { name: "fixtures", minutes: 4.0, jobs: fixtures::jobs },
-    Section { name: "cold", minutes: 6.0, jobs: cold_jobs },
-    Section { name: "dequantise", minutes: 15.0, jobs: dequantise_jobs },
-    Section { name: "large", minutes: 2.0, jobs: large_jobs },
-    Section { name: "convert", minutes: 1.5, jobs: convert_jobs },
-    Section { name: "pool", minutes: 3.5, jobs: pool_jobs },
-    Section { name: "kernels", minutes: 2.0, jobs: kernel_jobs },
-    Section { name: "schemes", minutes: 3.0, jobs: scheme_jobs },
+    Section {
+        name: "inspect",
+        minutes: 6.0,
+        jobs: inspect_jobs,
+    },
+    Section {
+        name: "load",
+        minutes: 14.0,
+        jobs: load_jobs,
+    },
+    Section {
+        name: "fixtures",
+        minutes: 4.0,
+        jobs: fixtures::jobs,
+    },
+    Section {
+        name: "cold",
+        minutes: 6.0,
+        jobs: cold_jobs,
+    },
+    Section {
+        name: "dequantise",
+        minutes: 15.0,
+        jobs: dequantise_jobs,
+    },
+    Section {
+        name: "large",
+        minutes: 2.0,
+        jobs: large_jobs,
+    },
+    Section {
+        name: "convert",
+        minutes: 1.5,
+        jobs: convert_jobs,
+    },
+    Section {
+        name: "pool",
+        minutes: 3.5,
+        jobs: pool_jobs,
+    },
+    Section {
+        name: "kernels",
+        minutes: 2.0,
+        jobs: kernel_jobs,
+    },
+    Section {
+        name: "schemes",
+        minutes: 3.0,
+        jobs: scheme_jobs,
+    },
 ];
 
 const FILES: [&str; 4] = ["model.safetensors", "model.pth", "model.npz", "model.gguf"];
 
 impl Job {
     pub fn new(name: &str, case: impl FnOnce(&Options) -> Result<Case, String> + 'static) -> Self {
-        Self { name: name.to_owned(), case: Box::new(case) }
+        Self {
+            name: name.to_owned(),
+            case: Box::new(case),
+        }
     }
 }
 
 fn inspect_jobs(_: &Options) -> Vec<Job> {
     let job = |name: &'static str| {
-        Job::new(name, move |options| Ok(inspect::case(&make::file(options, name)?, python::interpreter(options))))
+        Job::new(name, move |options| {
+            Ok(inspect::case(
+                &make::file(options, name)?,
+                python::interpreter(options),
+            ))
+        })
     };
     FILES.map(job).into()
 }
@@ -51,23 +99,36 @@ fn inspect_jobs(_: &Options) -> Vec<Job> {
 fn load_jobs(_: &Options) -> Vec<Job> {
     let warm = |name: &'static str| {
         Job::new(name, move |options| {
-            Ok(load::case(&make::file(options, name)?, load::Cache::Warm, python::interpreter(options)))
+            Ok(load::case(
+                &make::file(options, name)?,
+                load::Cache::Warm,
+                python::interpreter(options),
+            ))
         })
     };
     let cold = Job::new("model.safetensors, cold", |options| {
-        Ok(load::case(&make::file(options, "model.safetensors")?, load::Cache::Cold, python::interpreter(options)))
+        Ok(load::case(
+            &make::file(options, "model.safetensors")?,
+            load::Cache::Cold,
+            python::interpreter(options),
+        ))
     });
     FILES.map(warm).into_iter().chain([cold]).collect()
 }
 
 fn cold_jobs(_: &Options) -> Vec<Job> {
     vec![Job::new("large.safetensors, cold", |options| {
-        Ok(load::large(&make::file(options, "large.safetensors")?, python::interpreter(options)))
+        Ok(load::large(
+            &make::file(options, "large.safetensors")?,
+            python::interpreter(options),
+        ))
     })]
 }
 
 fn decoding(name: &'static str) -> Job {
-    Job::new(name, move |options: &Options| Ok(kernels::case(name, python::interpreter(options))))
+    Job::new(name, move |options: &Options| {
+        Ok(kernels::case(name, python::interpreter(options)))
+    })
 }
 
 fn large_jobs(_: &Options) -> Vec<Job> {
@@ -76,9 +137,15 @@ fn large_jobs(_: &Options) -> Vec<Job> {
 
 fn dequantise_jobs(_: &Options) -> Vec<Job> {
     let whole = Job::new("model.gguf", |options| {
-        Ok(load::dequantise_case(&make::file(options, "model.gguf")?, python::interpreter(options)))
+        Ok(load::dequantise_case(
+            &make::file(options, "model.gguf")?,
+            python::interpreter(options),
+        ))
     });
-    [whole].into_iter().chain(kernels::names().into_iter().map(decoding)).collect()
+    [whole]
+        .into_iter()
+        .chain(kernels::names().into_iter().map(decoding))
+        .collect()
 }
 
 fn convert_jobs(_: &Options) -> Vec<Job> {
@@ -88,26 +155,38 @@ fn convert_jobs(_: &Options) -> Vec<Job> {
             let dir = options.files().to_string_lossy().into_owned();
             let ours = crate::results::repository().join("target/release/anamnesis");
             let ours = ours.to_str().expect("a printable path").to_owned();
-            Ok(remember::case(&remember::Options { file, threads, dir, ours }))
+            Ok(remember::case(&remember::Options {
+                file,
+                threads,
+                dir,
+                ours,
+            }))
         })
     };
     vec![job(2), job(1)]
 }
 
 fn pool_jobs(_: &Options) -> Vec<Job> {
-    pool::cases().into_iter().map(|case| Job::new(&case.name.clone(), move |_| Ok(case))).collect()
+    pool::cases()
+        .into_iter()
+        .map(|case| Job::new(&case.name.clone(), move |_| Ok(case)))
+        .collect()
 }
 
 fn kernel_jobs(_: &Options) -> Vec<Job> {
     let job = |name: &'static str| {
-        Job::new(name, move |_| kernels::builds::case(name).ok_or_else(|| "no build runs here".to_owned()))
+        Job::new(name, move |_| {
+            kernels::builds::case(name).ok_or_else(|| "no build runs here".to_owned())
+        })
     };
     kernels::builds::names().into_iter().map(job).collect()
 }
 
 fn scheme_jobs(_: &Options) -> Vec<Job> {
     let job = |name: &'static str| {
-        Job::new(name, move |options| schemes::case(name, options.small).ok_or_else(|| "no such scheme".to_owned()))
+        Job::new(name, move |options| {
+            schemes::case(name, options.small).ok_or_else(|| "no such scheme".to_owned())
+        })
     };
     schemes::names().into_iter().map(job).collect()
 }

@@ -30,15 +30,27 @@ impl Run {
         let root = super::repository();
         let git = |args: &[&str]| said(Command::new("git").arg("-C").arg(&root).args(args));
         // results themselves are no change of what is measured
-        let results = [":!benches/results", ":!benches/pagecache/results.json", ":!benches/pagecache/overhead.json"];
+        let results = [
+            ":!benches/results",
+            ":!benches/pagecache/results.json",
+            ":!benches/pagecache/overhead.json",
+        ];
         let changes = git(&[&["status", "--porcelain", "--", "."][..], &results].concat());
         let field = |file: &str, name: &str| {
             let text = fs::read_to_string(file).unwrap_or_default();
-            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-            line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(name))
+                .unwrap_or_default();
+            line.split_once(':')
+                .map_or(String::new(), |(_, value)| value.trim().to_owned())
         };
         let kib = field("/proc/meminfo", "MemTotal");
-        let kib: f64 = kib.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0.0);
+        let kib: f64 = kib
+            .split_whitespace()
+            .next()
+            .and_then(|kib| kib.parse().ok())
+            .unwrap_or(0.0);
         Self {
             date: said(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])),
             commit: git(&["rev-parse", "HEAD"]),
@@ -57,12 +69,23 @@ impl Run {
     pub fn line(&self) -> String {
         let commit = self.commit.get(..10).unwrap_or(&self.commit);
         let mut parts = vec![
-            format!("{}, commit {commit}{}", self.date, if self.dirty { " with changes" } else { "" }),
-            format!("{}, {} cores, {} GiB", self.cpu, self.cores, self.memory_gib),
+            format!(
+                "{}, commit {commit}{}",
+                self.date,
+                if self.dirty { " with changes" } else { "" }
+            ),
+            format!(
+                "{}, {} cores, {} GiB",
+                self.cpu, self.cores, self.memory_gib
+            ),
             self.kernel.clone(),
             self.rustc.clone(),
         ];
-        let python: Vec<String> = self.python.iter().map(|(name, version)| format!("{name} {version}")).collect();
+        let python: Vec<String> = self
+            .python
+            .iter()
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect();
         if !python.is_empty() {
             parts.push(python.join(", "));
         }
@@ -71,7 +94,9 @@ impl Run {
 }
 
 fn said(command: &mut Command) -> String {
-    let out = command.output().map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+    let out = command
+        .output()
+        .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
     out.unwrap_or_default()
 }
 
@@ -81,5 +106,8 @@ fn packages(python: &Path) -> BTreeMap<String, String> {
                   for name in ('numpy', 'safetensors', 'gguf', 'torch'):\n    \
                   try: print(name, version(name))\n    except PackageNotFoundError: pass\n";
     let text = said(Command::new(python).args(["-c", script]));
-    text.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .collect()
 }

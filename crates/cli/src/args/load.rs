@@ -27,7 +27,13 @@ pub(crate) struct Load {
     #[arg(long, value_enum, value_name = "NAME", default_value_t = LoaderName::Auto, help_heading = "Loading")]
     pub(crate) loader: LoaderName,
     /// Threads that read (pread) and that unpack; one per core if not given.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Loading")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        help_heading = "Loading"
+    )]
     pub(crate) threads: usize,
     /// Reads in flight (uring, direct); 16 if not given.
     #[arg(long, value_name = "N", help_heading = "Loading")]
@@ -39,7 +45,12 @@ pub(crate) struct Load {
     #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Loading")]
     pub(crate) filter: Vec<GlobMatcher>,
     /// Load so many times, into the memory of the first time.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measuring")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        help_heading = "Measuring"
+    )]
     pub(crate) repeat: usize,
     /// Drop the files from the page cache before each time (what is mapped elsewhere or not written yet stays).
     #[arg(long, help_heading = "Measuring")]

@@ -82,7 +82,10 @@ fn percent(text: &str) -> Result<Threshold, String> {
     if text == "off" {
         return Ok(Threshold(None));
     }
-    let number: f64 = text.trim_end_matches('%').parse().map_err(|_| "a number from 1 to 100, or off")?;
+    let number: f64 = text
+        .trim_end_matches('%')
+        .parse()
+        .map_err(|_| "a number from 1 to 100, or off")?;
     if !(1.0..=100.0).contains(&number) {
         return Err("from 1 to 100, or off".into());
     }

@@ -37,7 +37,13 @@ pub(crate) struct Remember {
     #[arg(long, help_heading = "Output")]
     pub(crate) overwrite: bool,
     /// Threads that decode; one per core if not given. The bytes do not depend on it.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Output")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        help_heading = "Output"
+    )]
     pub(crate) threads: usize,
     /// Print one JSON document when it is done.
     #[arg(long, short, help_heading = "Output")]

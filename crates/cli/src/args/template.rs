@@ -162,12 +162,17 @@ pub(crate) struct Merge {
 }
 
 fn order() -> impl TypedValueParser<Value = Order> {
-    PossibleValuesParser::new(["file", "layer", "name"]).map(|name| name.parse().expect("one of the three"))
+    PossibleValuesParser::new(["file", "layer", "name"])
+        .map(|name| name.parse().expect("one of the three"))
 }
 
 fn rule(text: &str) -> Result<(String, Rule), String> {
     let (pattern, rule) = pair(text, "PATTERN=RULE")?;
-    Ok((pattern, rule.parse().map_err(|e: anamnesis::template::Error| e.kind().to_string())?))
+    Ok((
+        pattern,
+        rule.parse()
+            .map_err(|e: anamnesis::template::Error| e.kind().to_string())?,
+    ))
 }
 
 fn parameter(text: &str) -> Result<(String, String), String> {
@@ -176,5 +181,6 @@ fn parameter(text: &str) -> Result<(String, String), String> {
 
 fn pair(text: &str, form: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    pair.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| format!("not of the form {form}"))
+    pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .ok_or_else(|| format!("not of the form {form}"))
 }

@@ -7,7 +7,9 @@ use globset::{Glob, GlobMatcher};
 
 /// A glob over names.
 pub(super) fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
-    Glob::new(text).map(|glob| glob.compile_matcher()).map_err(|e| e.kind().to_string())
+    Glob::new(text)
+        .map(|glob| glob.compile_matcher())
+        .map_err(|e| e.kind().to_string())
 }
 
 /// What quantised weights may become.
@@ -30,8 +32,13 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
         ("B", 1),
         ("", 1),
     ];
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
-    let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
+    let (number, unit) = text.split_at(
+        text.find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len()),
+    );
+    let unit = UNITS
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
     let (_, unit) = unit.ok_or("a number and KB, MB, GB, KiB, MiB or GiB, such as 5GB")?;
     let number: f64 = number.parse().map_err(|_| "not a number")?;
     let bytes = number * *unit as f64;

@@ -34,7 +34,10 @@ pub(crate) fn show(
     };
     field("format", Some(format(summary, &mut facts)))?;
     field("architecture", architecture(&mut facts))?;
-    field("context", facts.take("context_length", |n| format!("{n} tokens")))?;
+    field(
+        "context",
+        facts.take("context_length", |n| format!("{n} tokens")),
+    )?;
     field("tokenizer", tokenizer(&mut facts))?;
     field("file type", file_type(summary, &mut facts))?;
     field("split", split(summary, &mut facts))?;
@@ -45,14 +48,23 @@ pub(crate) fn show(
         }
     }
     for (i, line) in files(summary, screen).into_iter().enumerate() {
-        let label = if summary.files.len() == 1 { "file" } else { "files" };
+        let label = if summary.files.len() == 1 {
+            "file"
+        } else {
+            "files"
+        };
         field(if i == 0 { label } else { "" }, Some(line))?;
     }
-    field("metadata", (!summary.metadata.is_empty()).then(|| plural(summary.metadata.len() as u64, "key")))?;
+    field(
+        "metadata",
+        (!summary.metadata.is_empty()).then(|| plural(summary.metadata.len() as u64, "key")),
+    )?;
     let totals = &summary.totals;
     field("tensors", Some(tensors(totals, listed, filtered)))?;
     if totals.tensors > 0 {
-        let bits = totals.bits_per_weight.map_or(String::new(), |b| format!(", {b:.2} bits per weight"));
+        let bits = totals
+            .bits_per_weight
+            .map_or(String::new(), |b| format!(", {b:.2} bits per weight"));
         field("bytes", Some(format!("{}{bits}", size(totals.nbytes))))?;
     }
     field("weights", weights(summary))?;
@@ -70,9 +82,15 @@ fn weights(summary: &Summary) -> Option<String> {
             None => schemes.push((scheme, 1)),
         }
     }
-    let schemes: Vec<String> = schemes.iter().map(|(name, n)| format!("{} {name}", Exact(*n))).collect();
+    let schemes: Vec<String> = schemes
+        .iter()
+        .map(|(name, n)| format!("{} {name}", Exact(*n)))
+        .collect();
     let (narrow, wide) = (Bytes(remembered.bf16_nbytes), Bytes(remembered.f32_nbytes));
-    Some(format!("{}; all is {narrow} as BF16 or F16, {wide} as F32", schemes.join(", ")))
+    Some(format!(
+        "{}; all is {narrow} as BF16 or F16, {wide} as F32",
+        schemes.join(", ")
+    ))
 }
 
 /// Refusals and warnings, below everything else.
@@ -83,14 +101,34 @@ pub(crate) fn remarks(summary: &Summary, screen: &Screen, out: &mut impl Write) 
     }
     for refused in &summary.refused {
         let text = format!("{}: {}", clean(&refused.name), clean(&refused.reason));
-        writeln!(out, "{} {}", screen.paint(REFUSED, "refused:"), wrapped(&text, screen))?;
+        writeln!(
+            out,
+            "{} {}",
+            screen.paint(REFUSED, "refused:"),
+            wrapped(&text, screen)
+        )?;
     }
-    for weight in summary.weights.iter().filter(|w| w.refused.is_some()).take(FILES) {
+    for weight in summary
+        .weights
+        .iter()
+        .filter(|w| w.refused.is_some())
+        .take(FILES)
+    {
         let text = clean(weight.refused.as_deref().unwrap_or_default()).into_owned();
-        writeln!(out, "{} {}", screen.paint(REFUSED, "weights:"), wrapped(&text, screen))?;
+        writeln!(
+            out,
+            "{} {}",
+            screen.paint(REFUSED, "weights:"),
+            wrapped(&text, screen)
+        )?;
     }
     for warning in &summary.warnings {
-        writeln!(out, "{} {}", screen.paint(WARNING, "warning:"), wrapped(&clean(warning), screen))?;
+        writeln!(
+            out,
+            "{} {}",
+            screen.paint(WARNING, "warning:"),
+            wrapped(&clean(warning), screen)
+        )?;
     }
     Ok(())
 }
@@ -98,7 +136,9 @@ pub(crate) fn remarks(summary: &Summary, screen: &Screen, out: &mut impl Write) 
 /// A text behind a word of eight letters, broken between words.
 fn wrapped(text: &str, screen: &Screen) -> String {
     const INDENT: usize = 9;
-    let Some(room) = screen.width.map(|width| width.saturating_sub(INDENT)) else { return text.to_owned() };
+    let Some(room) = screen.width.map(|width| width.saturating_sub(INDENT)) else {
+        return text.to_owned();
+    };
     let mut out = String::with_capacity(text.len() + 64);
     let mut used = 0;
     for word in text.split(' ') {
@@ -118,7 +158,10 @@ fn wrapped(text: &str, screen: &Screen) -> String {
 
 /// The path, or what stands for it.
 pub(crate) fn title(summary: &Summary) -> String {
-    summary.path.as_deref().map_or("standard input".into(), |path| clean(path).into_owned())
+    summary
+        .path
+        .as_deref()
+        .map_or("standard input".into(), |path| clean(path).into_owned())
 }
 
 /// The container's facts that have not been shown yet.
@@ -139,14 +182,23 @@ fn format(summary: &Summary, facts: &mut Facts) -> String {
     }
     text.extend(facts.take("protocol", |p| format!(", pickle protocol {p}")));
     text.extend(facts.take("alignment", |a| format!(", aligned to {a} bytes")));
-    text.extend(facts.take("order", |o| format!(", {} order", if o == "c" { "C" } else { "Fortran" })));
+    text.extend(facts.take("order", |o| {
+        format!(", {} order", if o == "c" { "C" } else { "Fortran" })
+    }));
     let mut count = |key: &str| facts.0.shift_remove(key).and_then(|n| n.as_u64());
     let (members, deflated) = (count("members"), count("deflated"));
     for (n, what) in [(members, "member"), (count("storages"), "storage")] {
         text.extend(n.map(|n| format!(", {}", plural(n, what))));
     }
-    text.extend(deflated.filter(|n| *n > 0).map(|n| format!(", {} deflated", Exact(n))));
-    let header = facts.0.shift_remove("header_nbytes").and_then(|n| n.as_u64());
+    text.extend(
+        deflated
+            .filter(|n| *n > 0)
+            .map(|n| format!(", {} deflated", Exact(n))),
+    );
+    let header = facts
+        .0
+        .shift_remove("header_nbytes")
+        .and_then(|n| n.as_u64());
     // that of the first file says nothing of several
     let header = header.filter(|_| summary.files.len() == 1);
     text.extend(header.map(|n| format!(", header of {}", Bytes(n))));
@@ -178,7 +230,10 @@ fn tokenizer(facts: &mut Facts) -> Option<String> {
 
 fn file_type(summary: &Summary, facts: &mut Facts) -> Option<String> {
     let kind = facts.take("file_type", |t| t);
-    let version = summary.metadata.get("general.quantization_version").map(plain);
+    let version = summary
+        .metadata
+        .get("general.quantization_version")
+        .map(plain);
     match (kind, version) {
         (Some(kind), Some(version)) => Some(format!("{kind}, quantisation version {version}")),
         (kind, _) => kind,
@@ -200,14 +255,27 @@ fn files(summary: &Summary, screen: &Screen) -> Vec<String> {
     let files = &summary.files;
     if let [only] = files.as_slice() {
         // the title names it already, unless a directory or an index was opened
-        let path = only.path.as_deref().filter(|path| Some(*path) != summary.path.as_deref());
-        return vec![path.map_or(total.clone(), |path| format!("{}, {total}", clean(file_name(Some(path)))))];
+        let path = only
+            .path
+            .as_deref()
+            .filter(|path| Some(*path) != summary.path.as_deref());
+        return vec![path.map_or(total.clone(), |path| {
+            format!("{}, {total}", clean(file_name(Some(path))))
+        })];
     }
     let mut lines = vec![format!("{}, {total}", files.len())];
-    let room = screen.width.unwrap_or(usize::MAX).saturating_sub(INDENT + LABEL + 1 + 12);
+    let room = screen
+        .width
+        .unwrap_or(usize::MAX)
+        .saturating_sub(INDENT + LABEL + 1 + 12);
     for file in files.iter().take(FILES) {
         let mut line = format!("{:>10}  ", Bytes(file.nbytes).to_string());
-        cut_middle(&mut line, &clean(file_name(file.path.as_deref())), room.max(16), 0);
+        cut_middle(
+            &mut line,
+            &clean(file_name(file.path.as_deref())),
+            room.max(16),
+            0,
+        );
         lines.push(line);
     }
     if files.len() > FILES {
@@ -218,7 +286,11 @@ fn files(summary: &Summary, screen: &Screen) -> Vec<String> {
 
 /// The last part of a path.
 pub(crate) fn file_name(path: Option<&str>) -> &str {
-    path.map_or("", |path| path.rsplit(['/', std::path::MAIN_SEPARATOR]).next().unwrap_or(path))
+    path.map_or("", |path| {
+        path.rsplit(['/', std::path::MAIN_SEPARATOR])
+            .next()
+            .unwrap_or(path)
+    })
 }
 
 fn tensors(totals: &Totals, listed: usize, filtered: bool) -> String {
@@ -230,7 +302,11 @@ fn tensors(totals: &Totals, listed: usize, filtered: bool) -> String {
         text.push_str(&format!(", {} weights", Count(totals.elements)));
     }
     if let [only] = totals.by_dtype.as_slice() {
-        text.push_str(&format!(", {}{}", if totals.tensors > 1 { "all " } else { "" }, clean(&only.dtype)));
+        text.push_str(&format!(
+            ", {}{}",
+            if totals.tensors > 1 { "all " } else { "" },
+            clean(&only.dtype)
+        ));
     }
     text
 }
@@ -253,7 +329,11 @@ fn dtypes(totals: &Totals, screen: &Screen, out: &mut impl Write) -> io::Result<
         table.cell(Exact(row.tensors));
         table.cell(Count(row.elements));
         table.cell(Bytes(row.nbytes));
-        let share = if totals.nbytes == 0 { 0.0 } else { row.nbytes as f64 * 100.0 / totals.nbytes as f64 };
+        let share = if totals.nbytes == 0 {
+            0.0
+        } else {
+            row.nbytes as f64 * 100.0 / totals.nbytes as f64
+        };
         table.cell(format_args!("{share:.1} %"));
     }
     table.print(screen, out)
@@ -261,7 +341,11 @@ fn dtypes(totals: &Totals, screen: &Screen, out: &mut impl Write) -> io::Result<
 
 /// In units, and exactly where units round.
 fn size(n: u64) -> String {
-    if n < 1024 { Bytes(n).to_string() } else { format!("{} ({} bytes)", Bytes(n), Exact(n)) }
+    if n < 1024 {
+        Bytes(n).to_string()
+    } else {
+        format!("{} ({} bytes)", Bytes(n), Exact(n))
+    }
 }
 
 fn label(key: &str) -> String {

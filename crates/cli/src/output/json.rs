@@ -22,11 +22,21 @@ impl Document {
         write!(out, "{{\"version\":{VERSION},")?;
         if !args.filter.is_empty() {
             out.write_all(b"\"filter\":")?;
-            value(&args.filter.iter().map(|f| f.glob().glob()).collect::<Vec<_>>(), out)?;
+            value(
+                &args
+                    .filter
+                    .iter()
+                    .map(|f| f.glob().glob())
+                    .collect::<Vec<_>>(),
+                out,
+            )?;
             out.write_all(b",")?;
         }
         out.write_all(b"\"checkpoints\":[")?;
-        Ok(Self { checkpoints: 0, failures: Vec::new() })
+        Ok(Self {
+            checkpoints: 0,
+            failures: Vec::new(),
+        })
     }
 
     pub(crate) fn checkpoint(&mut self, summary: &Summary, out: &mut impl Write) -> io::Result<()> {

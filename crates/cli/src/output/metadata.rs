@@ -18,7 +18,10 @@ pub(crate) fn list(summary: &Summary, screen: &Screen, out: &mut impl Write) -> 
         return Ok(());
     }
     writeln!(out)?;
-    let columns = vec![Column::left("key").fit(Fit::Middle(48)), Column::left("value").fit(Fit::End)];
+    let columns = vec![
+        Column::left("key").fit(Fit::Middle(48)),
+        Column::left("value").fit(Fit::End),
+    ];
     let mut table = Table::new(columns, 0);
     for (key, value) in &summary.metadata {
         table.cell(clean(key));
@@ -39,7 +42,9 @@ fn short(value: &Json) -> String {
         Json::Array(items) => out = sequence(items, ""),
         Json::Object(array) => match (array.get("first"), array.get("len"), array.get("type")) {
             (Some(Json::Array(first)), Some(len), Some(Json::String(item))) => {
-                let len = len.as_u64().map_or_else(|| len.to_string(), |n| Exact(n).to_string());
+                let len = len
+                    .as_u64()
+                    .map_or_else(|| len.to_string(), |n| Exact(n).to_string());
                 out = format!("{len} × {item} {}", sequence(first, ", …"));
             }
             _ => cut_end(&mut out, &clean(&value.to_string()), TEXT),
@@ -62,7 +67,11 @@ fn sequence(items: &[Json], more: &str) -> String {
 
 /// Whose value follows, where there are several.
 pub(crate) fn of(summary: &Summary, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}", screen.paint(BOLD, format_args!("==> {} <==", head::title(summary))))
+    writeln!(
+        out,
+        "{}",
+        screen.paint(BOLD, format_args!("==> {} <==", head::title(summary)))
+    )
 }
 
 /// One value, whole: a text as it is (on a terminal, escaped where it would command it), an array

@@ -18,7 +18,8 @@ pub(crate) fn bar(doing: &str, bytes: u64) -> ProgressBar {
     }
     let target = ProgressDrawTarget::term_like_with_hz(Box::new(Terminal), 15);
     let bar = ProgressBar::with_draw_target(Some(bytes), target).with_message(doing.to_owned());
-    let template = "{msg} {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+    let template =
+        "{msg} {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
     bar
 }
@@ -29,13 +30,18 @@ struct Terminal;
 
 impl Terminal {
     fn control(times: usize, code: char) -> io::Result<()> {
-        if times == 0 { Ok(()) } else { write!(io::stderr(), "\x1b[{times}{code}") }
+        if times == 0 {
+            Ok(())
+        } else {
+            write!(io::stderr(), "\x1b[{times}{code}")
+        }
     }
 }
 
 impl TermLike for Terminal {
     fn width(&self) -> u16 {
-        let measured = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0);
+        let measured =
+            terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0);
         measured.saturating_sub(ECHO).max(1)
     }
 

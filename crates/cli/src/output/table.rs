@@ -32,11 +32,19 @@ pub(crate) struct Column {
 
 impl Column {
     pub(crate) fn left(head: &'static str) -> Self {
-        Self { head, right: false, fit: Fit::Whole, style: Style::new() }
+        Self {
+            head,
+            right: false,
+            fit: Fit::Whole,
+            style: Style::new(),
+        }
     }
 
     pub(crate) fn right(head: &'static str) -> Self {
-        Self { right: true, ..Self::left(head) }
+        Self {
+            right: true,
+            ..Self::left(head)
+        }
     }
 
     pub(crate) fn fit(self, fit: Fit) -> Self {
@@ -69,7 +77,12 @@ const LEAST: usize = 8;
 
 impl Table {
     pub(crate) fn new(columns: Vec<Column>, indent: usize) -> Self {
-        Self { columns, text: String::new(), cells: Vec::new(), indent }
+        Self {
+            columns,
+            text: String::new(),
+            cells: Vec::new(),
+            indent,
+        }
     }
 
     /// Adds the next cell. Text from files must have been made clean.
@@ -83,7 +96,11 @@ impl Table {
         self.text.push_str(front);
         let _ = write!(self.text, "{content}"); // a string takes everything
         let width = text::width(&self.text[start..]);
-        self.cells.push(Cell { end: self.text.len(), width, keep: text::width(front) });
+        self.cells.push(Cell {
+            end: self.text.len(),
+            width,
+            keep: text::width(front),
+        });
     }
 
     /// Writes the table; columns that are empty throughout are left out.
@@ -101,7 +118,12 @@ impl Table {
             line.clear();
             self.line(&mut line, &widths, screen, |i| {
                 let from = if i == 0 { first } else { row[i - 1].end };
-                (&self.text[from..row[i].end], row[i].width, row[i].keep, self.columns[i].style)
+                (
+                    &self.text[from..row[i].end],
+                    row[i].width,
+                    row[i].keep,
+                    self.columns[i].style,
+                )
             });
             start = row.last().map_or(start, |cell| cell.end);
             out.write_all(line.as_bytes())?;
@@ -148,7 +170,13 @@ impl Table {
         for i in (0..self.columns.len()).filter(|i| self.columns[*i].fit == Fit::Below) {
             let (content, ..) = cell(i);
             if !content.is_empty() && content != self.columns[i].head {
-                let _ = writeln!(line, "{:1$}{2}", "", self.indent + GAP, screen.paint(DIM, content));
+                let _ = writeln!(
+                    line,
+                    "{:1$}{2}",
+                    "",
+                    self.indent + GAP,
+                    screen.paint(DIM, content)
+                );
             }
         }
     }
@@ -161,12 +189,23 @@ impl Table {
                 *width = cell.width.max(*width);
             }
         }
-        for (width, column) in widths.iter_mut().zip(&self.columns).filter(|(width, _)| **width > 0) {
+        for (width, column) in widths
+            .iter_mut()
+            .zip(&self.columns)
+            .filter(|(width, _)| **width > 0)
+        {
             *width = column.head.len().max(*width);
         }
-        let Some(screen) = screen.width else { return widths };
-        let beside = |(width, column): (&usize, &Column)| if column.fit == Fit::Below { 0 } else { *width };
-        let shown = widths.iter().zip(&self.columns).filter(|pair| beside(*pair) > 0).count();
+        let Some(screen) = screen.width else {
+            return widths;
+        };
+        let beside =
+            |(width, column): (&usize, &Column)| if column.fit == Fit::Below { 0 } else { *width };
+        let shown = widths
+            .iter()
+            .zip(&self.columns)
+            .filter(|pair| beside(*pair) > 0)
+            .count();
         let room = screen.saturating_sub(self.indent + GAP * shown.saturating_sub(1));
         let wanted: usize = widths.iter().zip(&self.columns).map(beside).sum();
         let mut over = wanted.saturating_sub(room);

@@ -15,7 +15,12 @@ use super::{DIM, DTYPE, Screen};
 /// From this width on, a hash fits beside its tensor.
 const WIDE: usize = 150;
 
-pub(crate) fn show(summary: &Summary, hashes: bool, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn show(
+    summary: &Summary,
+    hashes: bool,
+    screen: &Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
     if summary.tensors.is_empty() {
         return Ok(());
     }
@@ -47,7 +52,11 @@ pub(crate) fn show(summary: &Summary, hashes: bool, screen: &Screen, out: &mut i
 
 /// A name as it is shown: some arrays have none.
 pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
-    if name.is_empty() { "(unnamed)".into() } else { clean(name) }
+    if name.is_empty() {
+        "(unnamed)".into()
+    } else {
+        clean(name)
+    }
 }
 
 /// Sizes, outermost first: `[4096,14336]`.
@@ -73,7 +82,17 @@ fn labels(files: &[FileSummary]) -> Vec<String> {
         return Vec::new();
     }
     let names: Vec<&str> = files.iter().map(|f| file_name(f.path.as_deref())).collect();
-    let number = |name: &str| Some(name.rsplit_once("-of-")?.0.rsplit_once('-')?.1.parse::<u64>().ok()?.to_string());
+    let number = |name: &str| {
+        Some(
+            name.rsplit_once("-of-")?
+                .0
+                .rsplit_once('-')?
+                .1
+                .parse::<u64>()
+                .ok()?
+                .to_string(),
+        )
+    };
     let numbers: Option<Vec<String>> = names.iter().map(|name| number(name)).collect();
     numbers.unwrap_or_else(|| names.iter().map(|name| clean(name).into_owned()).collect())
 }
@@ -91,10 +110,19 @@ pub(crate) struct Notes {
 
 impl Notes {
     pub(crate) fn new(tensors: &[TensorSummary]) -> Self {
-        let mut notes = Self { sharing: HashMap::new(), tied: HashMap::new() };
-        for (tensor, storage) in tensors.iter().filter_map(|tensor| Some((tensor, tensor.storage?))) {
+        let mut notes = Self {
+            sharing: HashMap::new(),
+            tied: HashMap::new(),
+        };
+        for (tensor, storage) in tensors
+            .iter()
+            .filter_map(|tensor| Some((tensor, tensor.storage?)))
+        {
             *notes.sharing.entry(storage).or_default() += 1;
-            *notes.tied.entry((storage, tensor.offset, tensor.nbytes)).or_default() += 1;
+            *notes
+                .tied
+                .entry((storage, tensor.offset, tensor.nbytes))
+                .or_default() += 1;
         }
         notes
     }

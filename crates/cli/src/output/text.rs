@@ -13,7 +13,11 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if hidden(c) { out.extend(c.escape_default()) } else { out.push(c) }
+        if hidden(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
     }
     Cow::Owned(out)
 }
@@ -23,7 +27,11 @@ pub(crate) fn clean_lines(text: &str) -> String {
     let keep = |c: char| matches!(c, '\n' | '\t') || !hidden(c);
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if keep(c) { out.push(c) } else { out.extend(c.escape_default()) }
+        if keep(c) {
+            out.push(c)
+        } else {
+            out.extend(c.escape_default())
+        }
     }
     out
 }
@@ -39,7 +47,11 @@ fn hidden(c: char) -> bool {
 
 /// Columns the text takes.
 pub(crate) fn width(text: &str) -> usize {
-    if text.is_ascii() { text.len() } else { text.width() }
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.width()
+    }
 }
 
 /// Appends the text, cut at its end if it is wider than `most`.
@@ -61,11 +73,18 @@ pub(crate) fn cut_middle(out: &mut String, text: &str, most: usize, keep: usize)
     let room = most.saturating_sub(1);
     let number = numbered(text).filter(|_| keep == 0);
     let fits = |from: &usize| width(&text[*from..]) + SHORT <= room;
-    let (head, tail) = if let Some(from) = number.and_then(|(part, from, _)| [part, from].into_iter().find(fits)) {
+    let (head, tail) = if let Some(from) =
+        number.and_then(|(part, from, _)| [part, from].into_iter().find(fits))
+    {
         (front(text, room - width(&text[from..])), &text[from..])
-    } else if let Some((part, _, end)) = number.filter(|(part, _, end)| width(&text[*part..*end]) + 3 * SHORT <= room) {
+    } else if let Some((part, _, end)) =
+        number.filter(|(part, _, end)| width(&text[*part..*end]) + 3 * SHORT <= room)
+    {
         out.push('…');
-        (&text[part..end], back(&text[end..], room - 1 - width(&text[part..end])))
+        (
+            &text[part..end],
+            back(&text[end..], room - 1 - width(&text[part..end])),
+        )
     } else {
         let head = front(text, (keep + room.saturating_sub(keep) * 2 / 5).min(room));
         (head, back(&text[head.len()..], room - width(head)))
@@ -121,7 +140,12 @@ pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        scaled(f, self.0, 1024, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+        scaled(
+            f,
+            self.0,
+            1024,
+            &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"],
+        )
     }
 }
 
@@ -136,12 +160,18 @@ impl fmt::Display for Count {
 
 fn scaled(f: &mut fmt::Formatter<'_>, n: u64, base: u64, units: &[&str]) -> fmt::Result {
     if n < base {
-        return if units[0].is_empty() { write!(f, "{n}") } else { write!(f, "{n} {}", units[0]) };
+        return if units[0].is_empty() {
+            write!(f, "{n}")
+        } else {
+            write!(f, "{n} {}", units[0])
+        };
     }
     let mut unit = 1;
     let mut one = base;
     // the next unit begins where two decimals would round up to it
-    while unit + 1 < units.len() && u128::from(n) * 1000 >= u128::from(one) * (u128::from(base) * 1000 - 5) {
+    while unit + 1 < units.len()
+        && u128::from(n) * 1000 >= u128::from(one) * (u128::from(base) * 1000 - 5)
+    {
         one *= base;
         unit += 1;
     }
@@ -190,7 +220,10 @@ mod tests {
             (8_030_261_248, "7.48 GiB", "8.03 B"),
             (u64::MAX, "16.00 EiB", "18.45 Qi"),
         ] {
-            assert_eq!((Bytes(n).to_string(), Count(n).to_string()), (bytes.into(), count.into()));
+            assert_eq!(
+                (Bytes(n).to_string(), Count(n).to_string()),
+                (bytes.into(), count.into())
+            );
         }
         assert_eq!(Exact(4_920_734_176).to_string(), "4,920,734,176");
         assert_eq!(Exact(12).to_string(), "12");
@@ -200,10 +233,16 @@ mod tests {
     fn names_are_cut_in_the_middle() {
         assert_eq!(middle("short", 10), "short");
         let name = "model.vision_tower.encoder.layers.31.self_attn.q_proj.weight";
-        assert_eq!(middle(name, 50), "model.vision_tow…layers.31.self_attn.q_proj.weight");
+        assert_eq!(
+            middle(name, 50),
+            "model.vision_tow…layers.31.self_attn.q_proj.weight"
+        );
         assert_eq!(middle(name, 40), "model.…layers.31.self_attn.q_proj.weight");
         assert_eq!(middle(name, 25), "…layers.31….q_proj.weight");
-        assert_eq!(middle("embedding_of_the_tokens.weight", 20), "embeddi…okens.weight");
+        assert_eq!(
+            middle("embedding_of_the_tokens.weight", 20),
+            "embeddi…okens.weight"
+        );
         for most in 1..70 {
             assert!(width(&middle(name, most)) <= most);
             assert!(width(&middle("数値数値数値数値数値", most)) <= most);
@@ -212,7 +251,10 @@ mod tests {
 
     #[test]
     fn nothing_hidden_stays() {
-        assert_eq!(clean("a\u{1b}[2Jb\u{202e}c\u{200b}\n\u{9b}\r"), "a\\u{1b}[2Jb\\u{202e}c\\u{200b}\\n\\u{9b}\\r");
+        assert_eq!(
+            clean("a\u{1b}[2Jb\u{202e}c\u{200b}\n\u{9b}\r"),
+            "a\\u{1b}[2Jb\\u{202e}c\\u{200b}\\n\\u{9b}\\r"
+        );
         assert!(matches!(clean("Ünïcödé 数値"), Cow::Borrowed(_)));
         assert_eq!(clean_lines("a\n\tb\u{1b}"), "a\n\tb\\u{1b}");
     }

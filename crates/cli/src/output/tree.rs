@@ -60,7 +60,12 @@ impl<'s> Node<'s> {
         self.children.push((part, Node::default()));
         match at + 1 {
             0..=FEW => {}
-            n if n == FEW + 1 => self.by_name.extend(self.children.iter().enumerate().map(|(i, (name, _))| (*name, i))),
+            n if n == FEW + 1 => self.by_name.extend(
+                self.children
+                    .iter()
+                    .enumerate()
+                    .map(|(i, (name, _))| (*name, i)),
+            ),
             _ => drop(self.by_name.insert(part, at)),
         }
         at
@@ -68,10 +73,18 @@ impl<'s> Node<'s> {
 
     /// Gives equal subtrees equal kinds, from the leaves up.
     fn classify(&mut self, kinds: &mut HashMap<Shape<'s>, u32>) {
-        self.children.iter_mut().for_each(|(_, child)| child.classify(kinds));
+        self.children
+            .iter_mut()
+            .for_each(|(_, child)| child.classify(kinds));
         let shape = Shape {
-            tensor: self.tensor.map(|t| (t.dtype.as_str(), t.shape.as_slice(), t.layout, t.nbytes)),
-            children: self.children.iter().map(|(part, child)| (*part, child.kind)).collect(),
+            tensor: self
+                .tensor
+                .map(|t| (t.dtype.as_str(), t.shape.as_slice(), t.layout, t.nbytes)),
+            children: self
+                .children
+                .iter()
+                .map(|(part, child)| (*part, child.kind))
+                .collect(),
         };
         let next = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
         self.kind = *kinds.entry(shape).or_insert(next);
@@ -85,7 +98,12 @@ struct Shape<'s> {
     children: Vec<(&'s str, u32)>,
 }
 
-pub(crate) fn show(summary: &Summary, all: bool, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn show(
+    summary: &Summary,
+    all: bool,
+    screen: &Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
     if summary.tensors.is_empty() {
         return Ok(());
     }
@@ -102,7 +120,11 @@ pub(crate) fn show(summary: &Summary, all: bool, screen: &Screen, out: &mut impl
         Column::right("bytes"),
         Column::left("notes").fit(Fit::End).style(DIM),
     ];
-    let mut printer = Printer { table: Table::new(columns, 0), notes: Notes::new(&summary.tensors), all };
+    let mut printer = Printer {
+        table: Table::new(columns, 0),
+        notes: Notes::new(&summary.tensors),
+        all,
+    };
     printer.children(&root, None);
     printer.table.print(screen, out)
 }
@@ -151,7 +173,12 @@ impl Printer {
     fn label(&self, parent: &Node<'_>, members: &[usize]) -> String {
         match members {
             [one] => name(parent.children[*one].0).into_owned(),
-            several => numbers(several.iter().filter_map(|i| number(parent.children[*i].0)).collect()),
+            several => numbers(
+                several
+                    .iter()
+                    .filter_map(|i| number(parent.children[*i].0))
+                    .collect(),
+            ),
         }
     }
 
@@ -176,8 +203,13 @@ impl Printer {
             }
             None => {
                 self.table.cell("");
-                let each = if times > 1 { format!("{times} × ") } else { String::new() };
-                self.table.cell(format_args!("{each}{}", plural(node.tensors, "tensor")));
+                let each = if times > 1 {
+                    format!("{times} × ")
+                } else {
+                    String::new()
+                };
+                self.table
+                    .cell(format_args!("{each}{}", plural(node.tensors, "tensor")));
             }
         }
         self.table.cell(Bytes(node.nbytes.saturating_mul(times)));
@@ -192,7 +224,10 @@ impl Printer {
 
 /// The number that a part of a name is.
 fn number(part: &str) -> Option<u64> {
-    if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) || (part.len() > 1 && part.starts_with('0')) {
+    if part.is_empty()
+        || !part.bytes().all(|b| b.is_ascii_digit())
+        || (part.len() > 1 && part.starts_with('0'))
+    {
         return None;
     }
     part.parse().ok()

@@ -20,11 +20,17 @@ pub(crate) struct Started(Child);
 impl Started {
     /// Starts a command, if there is one.
     pub(crate) fn new(command: &[OsString]) -> Result<Option<Self>, Failure> {
-        let Some((program, arguments)) = command.split_first() else { return Ok(None) };
+        let Some((program, arguments)) = command.split_first() else {
+            return Ok(None);
+        };
         let child = Command::new(program).args(arguments).spawn();
         child.map(|child| Some(Self(child))).map_err(|e| {
             let program = program.to_string_lossy();
-            Failure::new("io", format!("{}: {e}", clean(&program)), "check the command behind --")
+            Failure::new(
+                "io",
+                format!("{}: {e}", clean(&program)),
+                "check the command behind --",
+            )
         })
     }
 
@@ -73,7 +79,11 @@ pub(crate) fn beside(
 pub(crate) fn watch(mut child: Option<Started>, over: &AtomicBool) -> Code {
     // readable when the command has ended, from Linux 5.3 on
     let ended = child.as_ref().and_then(|started| {
-        rustix::process::pidfd_open(rustix::process::Pid::from_child(&started.0), PidfdFlags::empty()).ok()
+        rustix::process::pidfd_open(
+            rustix::process::Pid::from_child(&started.0),
+            PidfdFlags::empty(),
+        )
+        .ok()
     });
     let mut told = false;
     loop {
@@ -88,7 +98,9 @@ pub(crate) fn watch(mut child: Option<Started>, over: &AtomicBool) -> Code {
             return Code::Done;
         }
         if interrupt::asked() && !told {
-            let Some(started) = &child else { return Code::Done };
+            let Some(started) = &child else {
+                return Code::Done;
+            };
             started.end();
             told = true;
         }
@@ -102,7 +114,10 @@ fn pause(ended: Option<&OwnedFd>) {
     let look = Timespec::try_from(LOOK).ok();
     match ended {
         // an error says no more than that it is too soon
-        Some(fd) => drop(rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], look.as_ref())),
+        Some(fd) => drop(rustix::event::poll(
+            &mut [PollFd::new(fd, PollFlags::IN)],
+            look.as_ref(),
+        )),
         None => std::thread::sleep(LOOK),
     }
 }

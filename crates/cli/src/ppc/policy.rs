@@ -25,7 +25,11 @@ impl<'a> Named<'a> {
             None => (dir.to_owned(), text),
         };
         let (name, config) = rest.split_once(':').unwrap_or((rest, ""));
-        Self { dir: at, name, config }
+        Self {
+            dir: at,
+            name,
+            config,
+        }
     }
 
     /// Registers it.
@@ -35,17 +39,24 @@ impl<'a> Named<'a> {
             "eager" => Box::new(Eager::default()),
             "maio" => Box::new(Maio::new()),
             path if path.contains(['/', '.']) => {
-                let own = std::env::current_exe()
-                    .map_err(|e| Failure::new("io", format!("this program: {e}"), "start it by its path"))?;
+                let own = std::env::current_exe().map_err(|e| {
+                    Failure::new("io", format!("this program: {e}"), "start it by its path")
+                })?;
                 let host = HostCommand::new(own).arg("ppc").arg("host");
                 Box::new(Library::new(host, path, limits))
             }
             name => {
                 let what = format!("no policy {name:?}");
-                return Err(Failure::new("usage", what, "none, eager, maio:TEMPLATE, or the path of a shared library"));
+                return Err(Failure::new(
+                    "usage",
+                    what,
+                    "none, eager, maio:TEMPLATE, or the path of a shared library",
+                ));
             }
         };
-        runtime.reg_policy(&self.dir, self.name, policy, self.config).map_err(super::failure)?;
+        runtime
+            .reg_policy(&self.dir, self.name, policy, self.config)
+            .map_err(super::failure)?;
         Ok(())
     }
 }
@@ -58,12 +69,27 @@ mod tests {
     fn names_directories_and_configurations() {
         let parsed = |text| {
             let Named { dir, name, config } = Named::parse(text, Path::new("/models"));
-            (dir.display().to_string(), name.to_owned(), config.to_owned())
+            (
+                dir.display().to_string(),
+                name.to_owned(),
+                config.to_owned(),
+            )
         };
-        let of = |dir: &str, name: &str, config: &str| (dir.to_owned(), name.to_owned(), config.to_owned());
+        let of = |dir: &str, name: &str, config: &str| {
+            (dir.to_owned(), name.to_owned(), config.to_owned())
+        };
         assert_eq!(parsed("none"), of("/models", "none", ""));
-        assert_eq!(parsed("maio:t.iot,evict=no"), of("/models", "maio", "t.iot,evict=no"));
-        assert_eq!(parsed("llama=maio:t.iot,evict=no"), of("/models/llama", "maio", "t.iot,evict=no"));
-        assert_eq!(parsed("/srv/a=./p.so:x:y=z"), of("/srv/a", "./p.so", "x:y=z"));
+        assert_eq!(
+            parsed("maio:t.iot,evict=no"),
+            of("/models", "maio", "t.iot,evict=no")
+        );
+        assert_eq!(
+            parsed("llama=maio:t.iot,evict=no"),
+            of("/models/llama", "maio", "t.iot,evict=no")
+        );
+        assert_eq!(
+            parsed("/srv/a=./p.so:x:y=z"),
+            of("/srv/a", "./p.so", "x:y=z")
+        );
     }
 }

@@ -25,7 +25,11 @@ pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
         bandwidth: args.bandwidth,
         ..defaults.prefetch
     };
-    let options = Options { threshold: args.threshold.0, prefetch, ..defaults };
+    let options = Options {
+        threshold: args.threshold.0,
+        prefetch,
+        ..defaults
+    };
     let limits = options.limits;
     let runtime = Arc::new(Runtime::new(options).map_err(failed)?);
     for policy in &args.policy {
@@ -61,21 +65,29 @@ fn listen(args: &PpcRun, runtime: &Runtime) -> Result<Box<dyn EventSource>, Fail
     let source = match &args.source {
         Some(name) => source::by_name(name, &namespace).map_err(super::failure)?,
         None => {
-            let choice = source::for_policies(runtime.wanted(), &namespace).map_err(super::failure)?;
+            let choice =
+                source::for_policies(runtime.wanted(), &namespace).map_err(super::failure)?;
             if !args.quiet {
                 eprintln!("anamnesis: {choice}");
             }
             choice.source
         }
     };
-    let Some(path) = &args.log else { return Ok(source) };
+    let Some(path) = &args.log else {
+        return Ok(source);
+    };
     let log = Log::create(path).map_err(|e| super::failure(e).in_file(path))?;
     Ok(Box::new(Tee::new(source, log)))
 }
 
 /// What was done, on standard error: the output is the command's.
 fn summary(status: &Status) {
-    let Status { events, prefetch, evict, .. } = status;
+    let Status {
+        events,
+        prefetch,
+        evict,
+        ..
+    } = status;
     eprintln!(
         "anamnesis: waited {} for {}; {} brought, {} let go; {} lost",
         plural(events.misses, "time"),

@@ -18,18 +18,30 @@ pub(super) fn run(args: &PpcStatus, color: Color, out: &mut Stdout) -> Result<Co
     };
     let mut all = Vec::new();
     for pid in pids {
-        match ask(pid).ok().and_then(|answer| serde_json::from_str::<Value>(&answer).ok()) {
+        match ask(pid)
+            .ok()
+            .and_then(|answer| serde_json::from_str::<Value>(&answer).ok())
+        {
             Some(status) => all.push(status),
             // one that ended meanwhile is not missed
             None if args.pid.is_none() => {}
             None => {
                 let what = format!("process {pid} has no runtime that answers");
-                return Err(Failure::new("unavailable", what, "`anamnesis ppc status` lists those there are").into());
+                return Err(Failure::new(
+                    "unavailable",
+                    what,
+                    "`anamnesis ppc status` lists those there are",
+                )
+                .into());
             }
         }
     }
     if args.json {
-        writeln!(out, "{}", json!({"version": json::VERSION, "runtimes": all}))?;
+        writeln!(
+            out,
+            "{}",
+            json!({"version": json::VERSION, "runtimes": all})
+        )?;
     } else if args.prometheus {
         let [one] = &*all else {
             let what = format!("{} runtimes", all.len());
@@ -54,7 +66,11 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
     let number = |group: &str, name: &str| status[group][name].as_u64().unwrap_or(0);
     let pid = status["pid"].as_u64().unwrap_or(0);
     let running = status["running"].as_f64().unwrap_or(0.0);
-    writeln!(out, "{}", screen.paint(BOLD, format!("process {pid}, for {running:.0} s")))?;
+    writeln!(
+        out,
+        "{}",
+        screen.paint(BOLD, format!("process {pid}, for {running:.0} s"))
+    )?;
     let source = status["source"].as_str().unwrap_or_default();
     writeln!(
         out,
@@ -64,7 +80,9 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
         Exact(number("events", "lost")),
         Exact(number("events", "outside")),
     )?;
-    let hits = status["hit_rate"].as_f64().map(|rate| format!(", {:.1} % of what was read was there", rate * 100.0));
+    let hits = status["hit_rate"]
+        .as_f64()
+        .map(|rate| format!(", {:.1} % of what was read was there", rate * 100.0));
     writeln!(
         out,
         "  misses    {}, {}{}",
@@ -86,8 +104,16 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
         Bytes(number("evict", "asked")),
         Bytes(number("evict", "mapped")),
     )?;
-    writeln!(out, "  memory    {} of {} used", Bytes(number("memory", "used")), Bytes(number("memory", "limit")))?;
-    let policies = status["policies"].as_array().map(Vec::as_slice).unwrap_or_default();
+    writeln!(
+        out,
+        "  memory    {} of {} used",
+        Bytes(number("memory", "used")),
+        Bytes(number("memory", "limit"))
+    )?;
+    let policies = status["policies"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     if policies.is_empty() {
         return Ok(());
     }

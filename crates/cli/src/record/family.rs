@@ -22,7 +22,11 @@ pub(super) struct Family {
 
 impl Family {
     pub(super) fn new(source: Box<dyn EventSource>, head: u32) -> Self {
-        Self { source, head, known: HashMap::new() }
+        Self {
+            source,
+            head,
+            known: HashMap::new(),
+        }
     }
 
     fn has(&mut self, pid: u32) -> bool {
@@ -56,7 +60,12 @@ impl Family {
 /// The parent of a process: the second field behind its name, which is in brackets and may hold anything.
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 impl EventSource for Family {

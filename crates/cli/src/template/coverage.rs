@@ -22,9 +22,17 @@ pub(super) fn run(args: &Compared, screen: &Screen, out: &mut Stdout) -> Result<
     let (of, by) = (args.b.display().to_string(), args.a.display().to_string());
     let share = percent(found.covered, found.nbytes);
     writeln!(out, "{share} of {} is in {}", clean(&of), clean(&by))?;
-    writeln!(out, "  bytes  {} of {}", Bytes(found.covered), Bytes(found.nbytes))?;
+    writeln!(
+        out,
+        "  bytes  {} of {}",
+        Bytes(found.covered),
+        Bytes(found.nbytes)
+    )?;
     if let Some(tau) = found.order {
-        writeln!(out, "  order  {tau:.3} (1: the same, 0: unrelated, -1: backwards)")?;
+        writeln!(
+            out,
+            "  order  {tau:.3} (1: the same, 0: unrelated, -1: backwards)"
+        )?;
     }
     let columns = vec![
         Column::left("file").fit(Fit::Middle(24)),
@@ -46,7 +54,11 @@ pub(super) fn run(args: &Compared, screen: &Screen, out: &mut Stdout) -> Result<
 
 /// A share with two decimals, and 100.00 % only for all of it.
 fn percent(part: u64, whole: u64) -> String {
-    let hundredths = if whole == 0 { 10_000 } else { u128::from(part) * 10_000 / u128::from(whole) };
+    let hundredths = if whole == 0 {
+        10_000
+    } else {
+        u128::from(part) * 10_000 / u128::from(whole)
+    };
     format!("{}.{:02} %", hundredths / 100, hundredths % 100)
 }
 

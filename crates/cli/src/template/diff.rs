@@ -15,15 +15,24 @@ use crate::output::{Screen, Stdout, json};
 pub(super) fn run(args: &Compared, screen: &Screen, out: &mut Stdout) -> Result<Code, Stop> {
     let (a, b) = (read(&args.a, &args.reading)?, read(&args.b, &args.reading)?);
     let found = diff(&a, &b);
-    let code = if found.is_empty() { Code::Done } else { Code::Failed };
+    let code = if found.is_empty() {
+        Code::Done
+    } else {
+        Code::Failed
+    };
     if args.json {
         writeln!(out, "{}", document(&found))?;
         return Ok(code);
     }
     for (sign, paths) in [("-", &found.only_a), ("+", &found.only_b)] {
-        paths.iter().try_for_each(|path| writeln!(out, "{sign} file {}", clean(path)))?;
+        paths
+            .iter()
+            .try_for_each(|path| writeln!(out, "{sign} file {}", clean(path)))?;
     }
-    found.changed.iter().try_for_each(|path| writeln!(out, "! file {} is another", clean(path)))?;
+    found
+        .changed
+        .iter()
+        .try_for_each(|path| writeln!(out, "! file {} is another", clean(path)))?;
     let columns = vec![
         Column::right("worker"),
         Column::right("only in A"),
@@ -32,7 +41,11 @@ pub(super) fn run(args: &Compared, screen: &Screen, out: &mut Stdout) -> Result<
         Column::right("order"),
     ];
     let mut table = Table::new(columns, 0);
-    let mut differing = found.groups.iter().filter(|group| group.differs()).peekable();
+    let mut differing = found
+        .groups
+        .iter()
+        .filter(|group| group.differs())
+        .peekable();
     let any = differing.peek().is_some();
     for group in differing {
         table.cell(group.rank);

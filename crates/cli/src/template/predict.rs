@@ -11,15 +11,27 @@ use crate::select;
 
 pub(super) fn run(args: &Predict, out: &mut Stdout) -> Result<Code, Stop> {
     free(&args.output, args.overwrite)?;
-    let checkpoint = args.opening.options().open(&args.source).map_err(Failure::from)?;
-    if !args.filter.is_empty() && !checkpoint.catalog().tensors().iter().any(|t| select::passes(&args.filter, &t.name))
+    let checkpoint = args
+        .opening
+        .options()
+        .open(&args.source)
+        .map_err(Failure::from)?;
+    if !args.filter.is_empty()
+        && !checkpoint
+            .catalog()
+            .tensors()
+            .iter()
+            .any(|t| select::passes(&args.filter, &t.name))
     {
         let failure = Failure::new("no_match", "no tensor is left to read", "check --filter");
         return Err(failure.in_file(&args.source).into());
     }
     let mut rules = Rules::default();
     // the first on the line is the first that is tried
-    args.rule.iter().rev().for_each(|(pattern, rule)| rules.put_first(pattern, *rule));
+    args.rule
+        .iter()
+        .rev()
+        .for_each(|(pattern, rule)| rules.put_first(pattern, *rule));
     let predict = predict(&checkpoint)
         .tp(args.tp)
         .pp(args.pp)
@@ -30,11 +42,27 @@ pub(super) fn run(args: &Predict, out: &mut Stdout) -> Result<Code, Stop> {
         .whole(args.whole)
         .gap(args.gap.unwrap_or(0))
         .filter(|name| select::passes(&args.filter, name));
-    let predict = args.heads.into_iter().fold(predict, anamnesis::Predict::heads);
-    let predict = args.kv_heads.into_iter().fold(predict, anamnesis::Predict::kv_heads);
-    let predict = args.experts.into_iter().fold(predict, anamnesis::Predict::experts);
-    let predict = args.parameter.iter().fold(predict, |predict, (key, value)| predict.parameter(key, value));
-    let template = predict.template().map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    let predict = args
+        .heads
+        .into_iter()
+        .fold(predict, anamnesis::Predict::heads);
+    let predict = args
+        .kv_heads
+        .into_iter()
+        .fold(predict, anamnesis::Predict::kv_heads);
+    let predict = args
+        .experts
+        .into_iter()
+        .fold(predict, anamnesis::Predict::experts);
+    let predict = args
+        .parameter
+        .iter()
+        .fold(predict, |predict, (key, value)| {
+            predict.parameter(key, value)
+        });
+    let template = predict
+        .template()
+        .map_err(|e| Failure::from(e.in_file(&args.source)))?;
     keep(&template, &args.output, args.overwrite)?.tell(args.json, out)?;
     Ok(Code::Done)
 }

@@ -22,16 +22,28 @@ pub(super) fn run(args: &Show, screen: &Screen, out: &mut Stdout) -> Result<Code
         None => None,
         Some(rank) => Some(template.group(rank).ok_or_else(|| {
             let what = format!("there is no worker {rank}");
-            Failure::new("no_match", what, "`template show` without --group lists them").in_file(&args.template)
+            Failure::new(
+                "no_match",
+                what,
+                "`template show` without --group lists them",
+            )
+            .in_file(&args.template)
         })?),
     };
-    writeln!(out, "{}", screen.paint(BOLD, clean(&args.template.display().to_string())))?;
+    writeln!(
+        out,
+        "{}",
+        screen.paint(BOLD, clean(&args.template.display().to_string()))
+    )?;
     writeln!(out, "  {}", Said::of(&template))?;
     if let Some(id) = template.service() {
         writeln!(out, "  service     {id}")?;
     }
     if template.parameters().len() > 0 {
-        let pairs: Vec<_> = template.parameters().map(|(key, value)| format!("{key}={value}")).collect();
+        let pairs: Vec<_> = template
+            .parameters()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         writeln!(out, "  parameters  {}", clean(&pairs.join(" ")))?;
     }
     match group {
@@ -90,10 +102,24 @@ fn groups(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), 
     Ok(table.print(screen, out)?)
 }
 
-fn accesses(template: &Template, group: &Group, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
-    let title = if group.name().is_empty() { String::new() } else { format!(" ({})", clean(group.name())) };
+fn accesses(
+    template: &Template,
+    group: &Group,
+    screen: &Screen,
+    out: &mut Stdout,
+) -> Result<(), Stop> {
+    let title = if group.name().is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", clean(group.name()))
+    };
     let count = counted(group.accesses().len() as u64);
-    writeln!(out, "  worker {}{title}: {count}, {}", group.rank(), Bytes(group.nbytes()))?;
+    writeln!(
+        out,
+        "  worker {}{title}: {count}, {}",
+        group.rank(),
+        Bytes(group.nbytes())
+    )?;
     let columns = vec![
         Column::left("file").fit(Fit::Middle(24)),
         Column::left("where"),
@@ -112,7 +138,9 @@ fn accesses(template: &Template, group: &Group, screen: &Screen, out: &mut Stdou
 }
 
 fn path(template: &Template, access: &Access) -> String {
-    let file = usize::try_from(access.runs.file).ok().and_then(|file| template.files().get(file));
+    let file = usize::try_from(access.runs.file)
+        .ok()
+        .and_then(|file| template.files().get(file));
     file.map_or(String::new(), |file| clean(&file.path).into_owned())
 }
 
@@ -121,6 +149,12 @@ fn place(access: &Access) -> String {
     let runs = &access.runs;
     match runs.count {
         1 => format!("{}..{}", Exact(runs.start), Exact(runs.end())),
-        n => format!("{}+{} ×{} every {}", Exact(runs.start), Exact(runs.len), Exact(n.into()), Exact(runs.stride)),
+        n => format!(
+            "{}+{} ×{} every {}",
+            Exact(runs.start),
+            Exact(runs.len),
+            Exact(n.into()),
+            Exact(runs.stride)
+        ),
     }
 }

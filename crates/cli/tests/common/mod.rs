@@ -20,7 +20,10 @@ pub(crate) fn command(args: &[&str]) -> Command {
     for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }
-    command.args(args).current_dir(workspace()).stdin(Stdio::null());
+    command
+        .args(args)
+        .current_dir(workspace())
+        .stdin(Stdio::null());
     command
 }
 
@@ -57,7 +60,9 @@ pub(crate) fn safetensors(path: &Path, metadata: &str, tensors: &[(&str, &[usize
         let start = end;
         end += 4 * shape.iter().product::<usize>();
         let name = serde_json::to_string(name).expect("a string");
-        header.push_str(&format!("{name}:{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}},"));
+        header.push_str(&format!(
+            "{name}:{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}},"
+        ));
     }
     header.pop();
     header.push('}');

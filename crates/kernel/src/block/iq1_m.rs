@@ -24,7 +24,12 @@ fn iq1_m<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 56], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    d: f32,
+    block: &[u8; 56],
+    out: &mut [O::Cell; 256],
+) {
     let words = each!(at in [48, 50, 52, 54] => u16::from_le_bytes(*part(block, at)));
     let mut scales = [0.0; 16];
     for (i, scale) in scales.iter_mut().enumerate() {
@@ -33,15 +38,27 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 56
         *scale = d * (2 * code + 1).cast_signed() as f32 * 0.125;
     }
     let scales = grid::kept(scales);
-    let groups = out.as_chunks_mut::<32>().0.iter_mut().zip(scales.as_chunks::<2>().0);
+    let groups = out
+        .as_chunks_mut::<32>()
+        .0
+        .iter_mut()
+        .zip(scales.as_chunks::<2>().0);
     for (g, (out, scales)) in groups.enumerate() {
         let high = usize::from(u16::from_le_bytes(*part(block, 32 + 2 * g)));
         let [q0, q1, q2, q3] = each!(i in [0, 1, 2, 3] => usize::from(block[4 * g + i]));
-        let indices = [q0 | high << 8 & 0x700, q1 | high << 4 & 0x700, q2 | high & 0x700, q3 | high >> 4 & 0x700];
+        let indices = [
+            q0 | high << 8 & 0x700,
+            q1 | high << 4 & 0x700,
+            q2 | high & 0x700,
+            q3 | high >> 4 & 0x700,
+        ];
         // a byte of bits for each eight that moves up
         let up = each!(bit in [0x8, 0x80, 0x800, 0x8000] => if high & bit == 0 { 0xff } else { 0 });
         let up = s.keep(u32::from_le_bytes(up), s.splat_byte(2));
-        let codes = s.add_bytes(s.quads(each!(i in [0, 1, 2, 3] => grid::IQ1_DOWN[indices[i]])), up);
+        let codes = s.add_bytes(
+            s.quads(each!(i in [0, 1, 2, 3] => grid::IQ1_DOWN[indices[i]])),
+            up,
+        );
         grid::scaled::<S, O, PLAIN>(s, *scales, codes, out);
     }
 }

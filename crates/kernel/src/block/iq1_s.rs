@@ -22,7 +22,12 @@ fn iq1_s<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 50], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    d: f32,
+    block: &[u8; 50],
+    out: &mut [O::Cell; 256],
+) {
     let (high, _) = part::<16>(block, 34).as_chunks();
     let mut scales = [0.0; 8];
     for (scale, high) in scales.iter_mut().zip(high) {
@@ -34,9 +39,17 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 50
     for (g, (high, out)) in high.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {
         let high = usize::from(u16::from_le_bytes(*high));
         let [q0, q1, q2, q3] = each!(i in [0, 1, 2, 3] => usize::from(block[2 + 4 * g + i]));
-        let indices = [q0 | high << 8 & 0x700, q1 | high << 5 & 0x700, q2 | high << 2 & 0x700, q3 | high >> 1 & 0x700];
+        let indices = [
+            q0 | high << 8 & 0x700,
+            q1 | high << 5 & 0x700,
+            q2 | high << 2 & 0x700,
+            q3 | high >> 1 & 0x700,
+        ];
         let up = s.splat_byte(if high & 0x8000 == 0 { 2 } else { 0 });
-        let codes = s.add_bytes(s.quads(each!(i in [0, 1, 2, 3] => grid::IQ1_DOWN[indices[i]])), up);
+        let codes = s.add_bytes(
+            s.quads(each!(i in [0, 1, 2, 3] => grid::IQ1_DOWN[indices[i]])),
+            up,
+        );
         grid::scaled::<S, O, PLAIN>(s, [scales[g]; 2], codes, out);
     }
 }

@@ -22,13 +22,23 @@ fn iq2_s<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 82], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    d: f32,
+    block: &[u8; 82],
+    out: &mut [O::Cell; 256],
+) {
     let [low, high] = grid::quarter_scales(s, d, part(block, 74));
     for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let [q0, q1, q2, q3] = each!(i in [0, 1, 2, 3] => usize::from(block[2 + 4 * g + i]));
         let signs = u32::from_le_bytes(*part(block, 34 + 4 * g));
         let qh = usize::from(block[66 + g]);
-        let indices = [q0 | qh << 8 & 0x300, q1 | qh << 6 & 0x300, q2 | qh << 4 & 0x300, q3 | qh << 2 & 0x300];
+        let indices = [
+            q0 | qh << 8 & 0x300,
+            q1 | qh << 6 & 0x300,
+            q2 | qh << 4 & 0x300,
+            q3 | qh << 2 & 0x300,
+        ];
         let entries = each!(i in [0, 1, 2, 3] => tables::IQ2_S[indices[i]]);
         grid::signed::<S, O, PLAIN>(s, [low[g], high[g]], entries, signs, out);
     }

@@ -22,7 +22,12 @@ fn iq2_xs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 74], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    d: f32,
+    block: &[u8; 74],
+    out: &mut [O::Cell; 256],
+) {
     let [low, high] = grid::quarter_scales(s, d, part(block, 66));
     let (qs, _) = part::<64>(block, 2).as_chunks::<8>();
     let mut signs = [0; 8];

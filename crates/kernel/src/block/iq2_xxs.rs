@@ -22,7 +22,12 @@ fn iq2_xxs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, qs: &[u8; 64], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    d: f32,
+    qs: &[u8; 64],
+    out: &mut [O::Cell; 256],
+) {
     let (qs, _) = qs.as_chunks::<8>();
     let (mut scales, mut signs) = ([0.0; 8], [0; 8]);
     for ((qs, scale), signs) in qs.iter().zip(&mut scales).zip(&mut signs) {

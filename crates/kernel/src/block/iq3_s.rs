@@ -22,7 +22,12 @@ fn iq3_s<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 110], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    d: f32,
+    block: &[u8; 110],
+    out: &mut [O::Cell; 256],
+) {
     let nibbles = u32::from_le_bytes(*part(block, 106));
     let mut scales = [0.0; 8];
     for (g, scale) in scales.iter_mut().enumerate() {
@@ -30,7 +35,10 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 11
     }
     let scales = grid::kept(scales);
     for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let (q, h) = (u64::from_le_bytes(*part(block, 2 + 8 * g)), u64::from(block[66 + g]));
+        let (q, h) = (
+            u64::from_le_bytes(*part(block, 2 + 8 * g)),
+            u64::from(block[66 + g]),
+        );
         // bits 8 of the even and of the odd indices, sixteen bits apart
         let even = (h | h << 14 | h << 28 | h << 42) & 0x0001_0001_0001_0001;
         let odd = (h >> 1 | h << 13 | h << 27 | h << 41) & 0x0001_0001_0001_0001;

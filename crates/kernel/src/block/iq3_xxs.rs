@@ -22,7 +22,12 @@ fn iq3_xxs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, d: f32, block: &[u8; 98], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    d: f32,
+    block: &[u8; 98],
+    out: &mut [O::Cell; 256],
+) {
     let (mut scales, mut signs) = ([0.0; 8], [0; 8]);
     let (words, _) = part::<32>(block, 66).as_chunks();
     for ((word, scale), signs) in words.iter().zip(&mut scales).zip(&mut signs) {

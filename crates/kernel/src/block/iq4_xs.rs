@@ -35,11 +35,24 @@ fn iq4_xs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, qs: &[u8; 128], scales: &[f32], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    qs: &[u8; 128],
+    scales: &[f32],
+    out: &mut [O::Cell; 256],
+) {
     let values = s.floats(&IQ4);
-    let pairs = qs.as_chunks::<32>().0.iter().zip(scales.as_chunks::<2>().0).zip(out.as_chunks_mut::<64>().0);
+    let pairs = qs
+        .as_chunks::<32>()
+        .0
+        .iter()
+        .zip(scales.as_chunks::<2>().0)
+        .zip(out.as_chunks_mut::<64>().0);
     for ((qs, scales), out) in pairs {
-        let values = [s.mul(s.splat(scales[0]), values), s.mul(s.splat(scales[1]), values)];
+        let values = [
+            s.mul(s.splat(scales[0]), values),
+            s.mul(s.splat(scales[1]), values),
+        ];
         let tables = O::tables::<S, PLAIN>(s, values);
         let (qs, _) = qs.as_chunks::<16>();
         for (i, (qs, out)) in qs.iter().zip(out.as_chunks_mut::<32>().0).enumerate() {

@@ -11,7 +11,11 @@ fn mxfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let mut pieces = batch::Pieces::<O, 17, 32>::new(blocks, out);
     while let Some((blocks, out)) = pieces.more() {
         let mut scales = [[2; 16]; batch::MOST];
-        for (scale, block) in scales.as_flattened_mut().iter_mut().zip(blocks.as_flattened()) {
+        for (scale, block) in scales
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(blocks.as_flattened())
+        {
             *scale = block[0];
         }
         let (mut d, mut subnormal) = ([[0.0; 16]; batch::MOST], false);

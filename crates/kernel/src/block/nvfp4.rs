@@ -13,11 +13,23 @@ fn nvfp4<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let mut pieces = batch::Pieces::<O, 36, 64>::new(blocks, out);
     while let Some((blocks, out)) = pieces.more() {
         let mut d = [[[0.0; 16]; 4]; batch::MOST];
-        for (d, blocks) in d.as_flattened_mut().iter_mut().zip(blocks.as_flattened().as_chunks::<4>().0) {
-            *d = ue4m3_halves(s, each!(i in [0, 1, 2, 3] => u32::from_le_bytes(*part(&blocks[i], 0))));
+        for (d, blocks) in d
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(blocks.as_flattened().as_chunks::<4>().0)
+        {
+            *d = ue4m3_halves(
+                s,
+                each!(i in [0, 1, 2, 3] => u32::from_le_bytes(*part(&blocks[i], 0))),
+            );
         }
         let (d, _) = batch::in_memory(d.as_flattened().as_flattened()).as_chunks::<4>();
-        for ((block, d), out) in blocks.as_flattened().iter().zip(d).zip(out.as_flattened_mut()) {
+        for ((block, d), out) in blocks
+            .as_flattened()
+            .iter()
+            .zip(d)
+            .zip(out.as_flattened_mut())
+        {
             for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
                 // scales are never subnormal, infinite or NaN
                 let codes = s.nibbles_by_eight(part(block, 4 + 16 * g));

@@ -43,18 +43,38 @@ fn q3_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, block: &[u8; 110], scales: &[f32], out: &mut [O::Cell; 256]) {
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    block: &[u8; 110],
+    scales: &[f32],
+    out: &mut [O::Cell; 256],
+) {
     let mut third = s.bytes(part(block, 0));
-    for ((half, out), scales) in out.as_chunks_mut::<128>().0.iter_mut().enumerate().zip(scales.as_chunks::<8>().0) {
+    for ((half, out), scales) in out
+        .as_chunks_mut::<128>()
+        .0
+        .iter_mut()
+        .enumerate()
+        .zip(scales.as_chunks::<8>().0)
+    {
         let qs = s.bytes(part(block, 32 + 32 * half));
         // the first four bits of `third` go to bit 2
         let shifts = [(0, 2, 0), (2, 1, 0), (4, 0, 0), (6, 0, 1)];
-        for ((i, out), (at, left, right)) in out.as_chunks_mut::<32>().0.iter_mut().enumerate().zip(shifts) {
+        for ((i, out), (at, left, right)) in out
+            .as_chunks_mut::<32>()
+            .0
+            .iter_mut()
+            .enumerate()
+            .zip(shifts)
+        {
             let low = s.and(s.shr_u16(qs, at), s.splat_byte(3));
             let third = s.shr_u16(s.shl_u16(third, left), right);
             let codes = s.or(low, s.and(third, s.splat_byte(4)));
             let [first, second] = s.signed(s.sub_bytes(codes, s.splat_byte(4)));
-            let (first, second) = (s.mul(s.splat(scales[2 * i]), first), s.mul(s.splat(scales[2 * i + 1]), second));
+            let (first, second) = (
+                s.mul(s.splat(scales[2 * i]), first),
+                s.mul(s.splat(scales[2 * i + 1]), second),
+            );
             O::put::<S, PLAIN>(s, [first, second], out);
         }
         third = s.shr_u16(third, 4);

@@ -5,7 +5,9 @@ use crate::{Element, Lanes, batch, kernel};
 kernel!(q4_0);
 
 /// What the codes stand for.
-static VALUES: [f32; 16] = [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+static VALUES: [f32; 16] = [
+    -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
+];
 
 #[inline(always)]
 fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
@@ -14,7 +16,12 @@ fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 
 /// Blocks of one scale and 32 codes, each of which chooses one of sixteen values.
 #[inline(always)]
-pub(super) fn chosen<S: Lanes, O: Element>(s: S, values: &[f32; 16], blocks: &[u8], out: &mut [u8]) {
+pub(super) fn chosen<S: Lanes, O: Element>(
+    s: S,
+    values: &[f32; 16],
+    blocks: &[u8],
+    out: &mut [u8],
+) {
     let values = s.floats(values);
     let mut pieces = batch::Pieces::<O, 18, 32>::new(blocks, out);
     while let Some((blocks, out)) = pieces.more() {

@@ -26,7 +26,9 @@ pub(super) fn scales<S: Lanes>(s: S, header: &[u8; 16]) -> [[f32; 8]; 2] {
     let mut factors = [d; 16];
     factors[8..].fill(min);
     let scaled = s.array(s.mul(s.floats(&factors), s.unsigned(s.pair(&bytes, &bytes))[0]));
-    let ([scales, minima], _) = scaled.as_chunks::<8>() else { unreachable!("sixteen are two eights") };
+    let ([scales, minima], _) = scaled.as_chunks::<8>() else {
+        unreachable!("sixteen are two eights")
+    };
     [*scales, *minima]
 }
 
@@ -58,8 +60,18 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(
     out: &mut [O::Cell; 256],
 ) {
     let codes = s.floats(&batch::CODES);
-    let numbers = scales.as_chunks::<2>().0.iter().zip(minima.as_chunks::<2>().0);
-    for ((qs, out), (scales, minima)) in qs.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<64>().0).zip(numbers) {
+    let numbers = scales
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .zip(minima.as_chunks::<2>().0);
+    for ((qs, out), (scales, minima)) in qs
+        .as_chunks::<32>()
+        .0
+        .iter()
+        .zip(out.as_chunks_mut::<64>().0)
+        .zip(numbers)
+    {
         let first = s.sub(s.mul(s.splat(scales[0]), codes), s.splat(minima[0]));
         let second = s.sub(s.mul(s.splat(scales[1]), codes), s.splat(minima[1]));
         let tables = O::tables::<S, PLAIN>(s, [first, second]);

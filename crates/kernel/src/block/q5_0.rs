@@ -12,7 +12,9 @@ fn q5_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     while let Some((blocks, out)) = pieces.more() {
         let d = batch::scales(s, blocks, 0);
         let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
-        for (((blocks, first), second), out) in blocks.iter().zip(d).zip(batch::again(s, d)).zip(out) {
+        for (((blocks, first), second), out) in
+            blocks.iter().zip(d).zip(batch::again(s, d)).zip(out)
+        {
             if O::PARTICULAR && !finite {
                 sixteen::<S, O, false>(s, blocks, [first, second], out);
             } else {
@@ -34,6 +36,10 @@ fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
         let fifth = s.keep(!u32::from_le_bytes(*part(block, 2)), s.splat_byte(0xf0));
         let codes = s.or(s.nibbles(part(block, 6)), fifth);
         let [low, high] = s.signed(codes);
-        O::put::<S, PLAIN>(s, [s.mul(low, s.splat(*first)), s.mul(high, s.splat(*second))], out);
+        O::put::<S, PLAIN>(
+            s,
+            [s.mul(low, s.splat(*first)), s.mul(high, s.splat(*second))],
+            out,
+        );
     }
 }

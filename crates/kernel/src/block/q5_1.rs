@@ -14,7 +14,9 @@ fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         let finite = batch::finite(d.as_flattened()) & batch::finite(m.as_flattened());
         let (d, m) = (batch::in_memory(&d), batch::in_memory(&m));
         let again = batch::again(s, d).iter().zip(batch::again(s, m));
-        for (((blocks, first), second), out) in blocks.iter().zip(d.iter().zip(m)).zip(again).zip(out) {
+        for (((blocks, first), second), out) in
+            blocks.iter().zip(d.iter().zip(m)).zip(again).zip(out)
+        {
             if O::PARTICULAR && !finite {
                 sixteen::<S, O, false>(s, blocks, first, second, out);
             } else {

@@ -17,7 +17,12 @@ fn q5_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         }
         let finite = batch::finite(factors.as_flattened().as_flattened());
         let factors = batch::in_memory(&factors);
-        for (((block, first), second), out) in blocks.iter().zip(factors).zip(batch::again(s, factors)).zip(out) {
+        for (((block, first), second), out) in blocks
+            .iter()
+            .zip(factors)
+            .zip(batch::again(s, factors))
+            .zip(out)
+        {
             if O::PARTICULAR && !finite {
                 groups::<S, O, false>(s, block, first, second, out);
             } else {
@@ -40,14 +45,20 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(
     for (i, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
         let low = s.bytes(part(block, 48 + 32 * i));
         for (j, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let low = s.and(if j == 0 { low } else { s.shr_u16(low, 4) }, s.splat_byte(15));
+            let low = s.and(
+                if j == 0 { low } else { s.shr_u16(low, 4) },
+                s.splat_byte(15),
+            );
             let codes = s.or(low, s.shl_u16(s.and(high, s.splat_byte(1)), 4));
             high = s.shr_u16(high, 1);
             let g = 2 * i + j;
             let values = s.unsigned(codes);
             let values = [
                 s.sub(s.mul(s.splat(first[0][g]), values[0]), s.splat(first[1][g])),
-                s.sub(s.mul(s.splat(second[0][g]), values[1]), s.splat(second[1][g])),
+                s.sub(
+                    s.mul(s.splat(second[0][g]), values[1]),
+                    s.splat(second[1][g]),
+                ),
             ];
             O::put::<S, PLAIN>(s, values, out);
         }

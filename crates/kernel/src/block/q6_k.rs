@@ -13,7 +13,11 @@ fn q6_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<210>();
     let (out, _) = O::cells(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
-        let scales = batch::signed_scales(s, from_f16(*part(block, 208)), s.pair(part(block, 192), part(block, 192)));
+        let scales = batch::signed_scales(
+            s,
+            from_f16(*part(block, 208)),
+            s.pair(part(block, 192), part(block, 192)),
+        );
         let (finite, scales) = (batch::finite(&scales), batch::in_memory(&scales));
         if O::PARTICULAR && !finite {
             groups::<S, O, false>(s, block, scales, out);
@@ -24,23 +28,47 @@ fn q6_k<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(s: S, block: &[u8; 210], scales: &[f32], out: &mut [O::Cell; 256]) {
-    for ((half, out), scales) in out.as_chunks_mut::<128>().0.iter_mut().enumerate().zip(scales.as_chunks::<8>().0) {
-        let low = [s.bytes(part(block, 64 * half)), s.bytes(part(block, 64 * half + 32))];
+fn groups<S: Lanes, O: Element, const PLAIN: bool>(
+    s: S,
+    block: &[u8; 210],
+    scales: &[f32],
+    out: &mut [O::Cell; 256],
+) {
+    for ((half, out), scales) in out
+        .as_chunks_mut::<128>()
+        .0
+        .iter_mut()
+        .enumerate()
+        .zip(scales.as_chunks::<8>().0)
+    {
+        let low = [
+            s.bytes(part(block, 64 * half)),
+            s.bytes(part(block, 64 * half + 32)),
+        ];
         let high = s.bytes(part(block, 128 + 32 * half));
         for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let low = if i < 2 { low[i] } else { s.shr_u16(low[i - 2], 4) };
+            let low = if i < 2 {
+                low[i]
+            } else {
+                s.shr_u16(low[i - 2], 4)
+            };
             let high = match i {
                 0 => s.shl_u16(high, 4),
                 1 => s.shl_u16(high, 2),
                 2 => high,
                 _ => s.shr_u16(high, 2),
             };
-            let codes = s.or(s.and(low, s.splat_byte(0x0f)), s.and(high, s.splat_byte(0x30)));
+            let codes = s.or(
+                s.and(low, s.splat_byte(0x0f)),
+                s.and(high, s.splat_byte(0x30)),
+            );
             let [first, second] = s.signed(s.sub_bytes(codes, s.splat_byte(32)));
             O::put::<S, PLAIN>(
                 s,
-                [s.mul(s.splat(scales[2 * i]), first), s.mul(s.splat(scales[2 * i + 1]), second)],
+                [
+                    s.mul(s.splat(scales[2 * i]), first),
+                    s.mul(s.splat(scales[2 * i + 1]), second),
+                ],
                 out,
             );
         }

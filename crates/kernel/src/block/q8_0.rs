@@ -21,7 +21,9 @@ pub(super) fn scaled<S: Lanes, O: Element, const BYTES: usize, const CODES: usiz
     while let Some((blocks, out)) = pieces.more() {
         let d = batch::scales(s, blocks, 0);
         let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
-        for (((blocks, first), second), out) in blocks.iter().zip(d).zip(batch::again(s, d)).zip(out) {
+        for (((blocks, first), second), out) in
+            blocks.iter().zip(d).zip(batch::again(s, d)).zip(out)
+        {
             if O::PARTICULAR && !finite {
                 sixteen::<S, O, false, BYTES, CODES>(s, blocks, [first, second], out);
             } else {
@@ -40,6 +42,10 @@ fn sixteen<S: Lanes, O: Element, const PLAIN: bool, const BYTES: usize, const CO
 ) {
     for (((block, first), second), out) in blocks.iter().zip(d[0]).zip(d[1]).zip(out) {
         let [low, high] = s.signed(s.bytes(part(block, CODES)));
-        O::put::<S, PLAIN>(s, [s.mul(low, s.splat(*first)), s.mul(high, s.splat(*second))], out);
+        O::put::<S, PLAIN>(
+            s,
+            [s.mul(low, s.splat(*first)), s.mul(high, s.splat(*second))],
+            out,
+        );
     }
 }

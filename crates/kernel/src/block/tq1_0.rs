@@ -9,7 +9,9 @@ use crate::{Element, Lanes, kernel};
 kernel!(tq1_0);
 
 /// What the number of digits' thresholds above a fraction, 0 to 2, stands for.
-static VALUES: [f32; 16] = [-1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0];
+static VALUES: [f32; 16] = [
+    -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0,
+];
 
 #[inline(always)]
 fn tq1_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
@@ -28,9 +30,15 @@ fn tq1_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
         let (mut first, mut last) = ([[0; 16]; 5], [[0; 4]; 4]);
         powers(*part(block, 32), &mut first);
         powers(*part(block, 48), &mut last);
-        let (pairs, [fifth]) = first.as_chunks::<2>() else { unreachable!("five are two pairs and one") };
+        let (pairs, [fifth]) = first.as_chunks::<2>() else {
+            unreachable!("five are two pairs and one")
+        };
         let last = last.as_flattened().first_chunk().expect("four fours");
-        for ([first, second], out) in pairs.iter().chain([&[*fifth, *last]]).zip(narrow.as_chunks_mut::<32>().0) {
+        for ([first, second], out) in pairs
+            .iter()
+            .chain([&[*fifth, *last]])
+            .zip(narrow.as_chunks_mut::<32>().0)
+        {
             O::pick(s, tables, [0; 2], digits(s, s.pair(first, second)), out);
         }
     }
@@ -39,7 +47,10 @@ fn tq1_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
 /// The first digits of fractions: that of x is the integer part of 3x.
 #[inline(always)]
 fn digits<S: Lanes>(s: S, x: S::Bytes) -> S::Bytes {
-    s.sub_bytes(s.sub_bytes(s.splat_byte(0), s.above(x, 85)), s.above(x, 170))
+    s.sub_bytes(
+        s.sub_bytes(s.splat_byte(0), s.above(x, 85)),
+        s.above(x, 170),
+    )
 }
 
 /// Fractions that begin with each digit in turn.

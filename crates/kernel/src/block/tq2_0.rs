@@ -8,7 +8,9 @@ use crate::{Element, Lanes, kernel};
 kernel!(tq2_0);
 
 /// What two bits stand for, whatever the two above them are.
-static VALUES: [f32; 16] = [-1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0];
+static VALUES: [f32; 16] = [
+    -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0,
+];
 
 #[inline(always)]
 fn tq2_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {

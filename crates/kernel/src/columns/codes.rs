@@ -44,7 +44,8 @@ fn planar_code(word: impl Fn(usize) -> u32, bits: u32, i: usize) -> u8 {
     for width in planes(bits) {
         if let Some(per_word) = 32u32.checked_div(width) {
             let per_word = per_word as usize;
-            let part = word(offset as usize + i / per_word) >> ((i % per_word) as u32 * width) & ((1 << width) - 1);
+            let part = word(offset as usize + i / per_word) >> ((i % per_word) as u32 * width)
+                & ((1 << width) - 1);
             code |= part << offset;
             offset += width;
         }
@@ -75,7 +76,11 @@ pub fn eight_codes(word: [u8; 4], awq: bool) -> [u8; 8] {
 #[inline(always)]
 pub fn packed_code(words: &[[u8; 4]], width: Width, i: usize) -> u8 {
     let bits = width.bits() as usize;
-    let word = |w: usize| words.get(i / 32 * bits + w).map_or(0, |w| u32::from_le_bytes(*w));
+    let word = |w: usize| {
+        words
+            .get(i / 32 * bits + w)
+            .map_or(0, |w| u32::from_le_bytes(*w))
+    };
     match width {
         Width::Planar(bits) => planar_code(word, bits, i % 32),
         Width::Stream(_) => {

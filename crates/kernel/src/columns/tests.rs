@@ -8,18 +8,30 @@ use crate::dtype::Dtype;
 fn all_builds_agree() {
     let mut state = 1u64;
     let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32
     };
     let widths = (2..=8).flat_map(|bits| [Width::Stream(bits), Width::Planar(bits)]);
-    let mut all = vec![Codes::Awq4, Codes::Bytes, Codes::Across(Width::Stream(3)), Codes::AwqStream(Width::Stream(5))];
+    let mut all = vec![
+        Codes::Awq4,
+        Codes::Bytes,
+        Codes::Across(Width::Stream(3)),
+        Codes::AwqStream(Width::Stream(5)),
+    ];
     all.extend(widths.map(Codes::Down));
     for codes in all {
         for (count, depth) in [(8usize, 40usize), (72, 1100)] {
             let (groups, size) = (5, depth / 5);
-            let bytes: Vec<u8> = (0..count * 4 * depth.next_multiple_of(32)).map(|_| random() as u8).collect();
+            let bytes: Vec<u8> = (0..count * 4 * depth.next_multiple_of(32))
+                .map(|_| random() as u8)
+                .collect();
             let each = (0..depth).map(|_| random() % 5).collect();
-            for which in [Groups::Runs((1..=groups).map(|g| (g * size, g - 1)).collect()), Groups::Each(each)] {
+            for which in [
+                Groups::Runs((1..=groups).map(|g| (g * size, g - 1)).collect()),
+                Groups::Each(each),
+            ] {
                 for plain in [true, false] {
                     let mut scale = || match plain {
                         true => f32::from_bits(0x3c00_0000 | random() >> 9),

@@ -39,8 +39,12 @@ pub(super) fn turn<S: Lanes>(
             let stored = rows.start / 32 * width.bits() as usize;
             let bytes = &bytes[(stored * stride).min(bytes.len())..];
             match width {
-                Width::Stream(4) | Width::Planar(4) => quads::<S, 4>(s, bytes, stride, which, rows.len(), panel),
-                Width::Stream(8) | Width::Planar(8) => quads::<S, 8>(s, bytes, stride, which, rows.len(), panel),
+                Width::Stream(4) | Width::Planar(4) => {
+                    quads::<S, 4>(s, bytes, stride, which, rows.len(), panel)
+                }
+                Width::Stream(8) | Width::Planar(8) => {
+                    quads::<S, 8>(s, bytes, stride, which, rows.len(), panel)
+                }
                 Width::Stream(2) => down::<2>(bytes, stride, which, rows.len(), panel, stream::<2>),
                 Width::Stream(3) => down::<3>(bytes, stride, which, rows.len(), panel, stream::<3>),
                 Width::Stream(5) => down::<5>(bytes, stride, which, rows.len(), panel, stream::<5>),
@@ -53,10 +57,40 @@ pub(super) fn turn<S: Lanes>(
                 Width::Planar(_) => down::<7>(bytes, stride, which, rows.len(), panel, planar::<7>),
             }
         }
-        Codes::Awq4 => awq(s, &bytes[rows.start * stride..], stride, which, rows.len(), panel),
-        Codes::Across(width) => across(&bytes[rows.start * stride..], stride, width, which, rows.len(), panel, false),
-        Codes::AwqStream(width) => across(&bytes[rows.start * stride..], stride, width, which, rows.len(), panel, true),
-        Codes::Bytes => whole(s, &bytes[rows.start * stride..], stride, which, rows.len(), panel),
+        Codes::Awq4 => awq(
+            s,
+            &bytes[rows.start * stride..],
+            stride,
+            which,
+            rows.len(),
+            panel,
+        ),
+        Codes::Across(width) => across(
+            &bytes[rows.start * stride..],
+            stride,
+            width,
+            which,
+            rows.len(),
+            panel,
+            false,
+        ),
+        Codes::AwqStream(width) => across(
+            &bytes[rows.start * stride..],
+            stride,
+            width,
+            which,
+            rows.len(),
+            panel,
+            true,
+        ),
+        Codes::Bytes => whole(
+            s,
+            &bytes[rows.start * stride..],
+            stride,
+            which,
+            rows.len(),
+            panel,
+        ),
     }
 }
 
@@ -81,7 +115,9 @@ fn stack<const N: usize>(bytes: &[u8], start: usize, stride: usize, count: usize
 
 #[inline(always)]
 fn part<const N: usize>(stack: &[u8], stride: usize, k: usize) -> &[u8; N] {
-    stack[k * stride..].first_chunk().expect("a part of each row")
+    stack[k * stride..]
+        .first_chunk()
+        .expect("a part of each row")
 }
 
 /// Columns of words with codes of `B` bits, 4 or 8: eight columns at a time.
@@ -129,7 +165,9 @@ fn quads<S: Lanes, const B: usize>(
 
 #[inline(always)]
 fn block<const N: usize>(line: &mut [u8; ROOM], at: usize) -> &mut [u8; N] {
-    line[at..].first_chunk_mut().expect("a chunk is a whole number of units")
+    line[at..]
+        .first_chunk_mut()
+        .expect("a chunk is a whole number of units")
 }
 
 /// Sixteen rows of twice sixteen bytes, `row` with number `k`: for each four bytes and each four rows, these by their place.
@@ -148,7 +186,14 @@ macro_rules! fours {
 
 /// Columns of bytes, 16 rows at a time.
 #[inline(always)]
-fn whole<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: usize, panel: &mut Panel) {
+fn whole<S: Lanes>(
+    s: S,
+    bytes: &[u8],
+    stride: usize,
+    which: Range<usize>,
+    count: usize,
+    panel: &mut Panel,
+) {
     // the sign becomes a zero point of 128
     let sign = s.splat_byte(0x80);
     let len = which.len();
@@ -184,8 +229,14 @@ fn down<const B: usize>(
         let mut turned = [[[0; 4]; B]; WIDTH];
         for b in 0..B {
             // the last words of codes that fill no unit may be absent
-            let Some(row) = bytes.get((unit * B + b) * stride..) else { break };
-            let row = row.as_chunks::<4>().0.get(which.clone()).unwrap_or_default();
+            let Some(row) = bytes.get((unit * B + b) * stride..) else {
+                break;
+            };
+            let row = row
+                .as_chunks::<4>()
+                .0
+                .get(which.clone())
+                .unwrap_or_default();
             if let Some(row) = row.first_chunk::<WIDTH>() {
                 for i in 0..WIDTH {
                     turned[i][b] = row[i];
@@ -197,7 +248,9 @@ fn down<const B: usize>(
             }
         }
         for (words, line) in turned.iter().zip(&mut panel.0).take(which.len()) {
-            let out = line[unit * 32..].first_chunk_mut().expect("a chunk is a whole number of units");
+            let out = line[unit * 32..]
+                .first_chunk_mut()
+                .expect("a chunk is a whole number of units");
             expand(words, out);
         }
     }
@@ -208,7 +261,14 @@ pub const AWQ: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 /// Rows of words, each with eight codes of four bits in AWQ's order: four words at a time.
 #[inline(always)]
-fn awq<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: usize, panel: &mut Panel) {
+fn awq<S: Lanes>(
+    s: S,
+    bytes: &[u8],
+    stride: usize,
+    which: Range<usize>,
+    count: usize,
+    panel: &mut Panel,
+) {
     let low = s.splat_byte(15);
     let len = which.len() / 2;
     for start in (0..count).step_by(32) {
@@ -224,7 +284,8 @@ fn awq<S: Lanes>(s: S, bytes: &[u8], stride: usize, which: Range<usize>, count: 
         for (fours, lines) in turned.into_iter().zip(panel.0.as_chunks_mut::<8>().0) {
             for (b, plane) in s.turn_words(fours).into_iter().enumerate() {
                 *block(&mut lines[ORDER[2 * b]], start) = s.byte_array(s.and(plane, low));
-                *block(&mut lines[ORDER[2 * b + 1]], start) = s.byte_array(s.and(s.shr_u16(plane, 4), low));
+                *block(&mut lines[ORDER[2 * b + 1]], start) =
+                    s.byte_array(s.and(s.shr_u16(plane, 4), low));
             }
         }
     }
@@ -247,7 +308,11 @@ fn across(
     for (k, row) in bytes.chunks(stride).take(count).enumerate() {
         let words = row.as_chunks::<4>().0;
         for (i, line) in which.clone().zip(&mut panel.0) {
-            let at = if interleaved { i / 8 * 8 + AWQ[i % 8] } else { i };
+            let at = if interleaved {
+                i / 8 * 8 + AWQ[i % 8]
+            } else {
+                i
+            };
             line[k] = packed_code(words, width, at);
         }
     }

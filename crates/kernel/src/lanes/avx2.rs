@@ -168,7 +168,11 @@ fn spread(bits: u32) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn one_nan(x: __m256) -> __m256 {
-    _mm256_blendv_ps(x, _mm256_set1_ps(half::NAN), _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x))
+    _mm256_blendv_ps(
+        x,
+        _mm256_set1_ps(half::NAN),
+        _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x),
+    )
 }
 
 #[inline]
@@ -224,7 +228,13 @@ fn bf16(x: Floats) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn cells(x: __m256i) -> [__m256i; 2] {
-    let bytes = _mm256_packus_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)), _mm256_srli_epi16::<8>(x));
+    let bytes = _mm256_packus_epi16(
+        _mm256_and_si256(x, _mm256_set1_epi16(0xff)),
+        _mm256_srli_epi16::<8>(x),
+    );
     // lanes hold low, high, low, high eights
-    [_mm256_permute4x64_epi64::<0b10_00_10_00>(bytes), _mm256_permute4x64_epi64::<0b11_01_11_01>(bytes)]
+    [
+        _mm256_permute4x64_epi64::<0b10_00_10_00>(bytes),
+        _mm256_permute4x64_epi64::<0b11_01_11_01>(bytes),
+    ]
 }

@@ -177,8 +177,16 @@ macro_rules! lanes {
     };
 }
 
-lanes!(Avx512, "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl", plain_bf16);
-lanes!(Avx512Bf16, "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", hardware_bf16);
+lanes!(
+    Avx512,
+    "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl",
+    plain_bf16
+);
+lanes!(
+    Avx512Bf16,
+    "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16",
+    hardware_bf16
+);
 
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -204,7 +212,10 @@ fn widened(x: __m256i) -> __m512 {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn indices(codes: __m256i) -> [__m512i; 2] {
-    let [low, high] = [_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes)];
+    let [low, high] = [
+        _mm256_castsi256_si128(codes),
+        _mm256_extracti128_si256::<1>(codes),
+    ];
     [_mm512_cvtepu8_epi32(low), _mm512_cvtepu8_epi32(high)]
 }
 
@@ -264,5 +275,7 @@ fn hardware_bf16([low, high]: [__m512; 2]) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn bf16(x: [__m512; 2]) -> __m512i {
-    upper_halves(each!(x in [x[0], x[1]] => _mm512_mask_mov_epi32(rounded(x), nan(x), _mm512_set1_epi32(0x7fc0_0000))))
+    upper_halves(
+        each!(x in [x[0], x[1]] => _mm512_mask_mov_epi32(rounded(x), nan(x), _mm512_set1_epi32(0x7fc0_0000))),
+    )
 }

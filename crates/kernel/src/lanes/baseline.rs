@@ -149,7 +149,13 @@ impl Lanes for Baseline {
 
     #[inline(always)]
     fn negate(self, bits: u32, x: Bytes) -> Bytes {
-        from_fn(|i| if bits >> i & 1 == 0 { x[i] } else { x[i].wrapping_neg() })
+        from_fn(|i| {
+            if bits >> i & 1 == 0 {
+                x[i]
+            } else {
+                x[i].wrapping_neg()
+            }
+        })
     }
 
     #[inline(always)]
@@ -159,12 +165,18 @@ impl Lanes for Baseline {
 
     #[inline(always)]
     fn unsigned(self, x: Bytes) -> [Floats; 2] {
-        [from_fn(|i| f32::from(x[i])), from_fn(|i| f32::from(x[i + 16]))]
+        [
+            from_fn(|i| f32::from(x[i])),
+            from_fn(|i| f32::from(x[i + 16])),
+        ]
     }
 
     #[inline(always)]
     fn signed(self, x: Bytes) -> [Floats; 2] {
-        [from_fn(|i| f32::from(x[i].cast_signed())), from_fn(|i| f32::from(x[i + 16].cast_signed()))]
+        [
+            from_fn(|i| f32::from(x[i].cast_signed())),
+            from_fn(|i| f32::from(x[i + 16].cast_signed())),
+        ]
     }
 
     #[inline(always)]
@@ -226,7 +238,13 @@ impl Lanes for Baseline {
     }
 
     #[inline(always)]
-    fn pick_16(self, tables: Self::Cells, which: [usize; 2], codes: Bytes, out: &mut [[u8; 2]; 32]) {
+    fn pick_16(
+        self,
+        tables: Self::Cells,
+        which: [usize; 2],
+        codes: Bytes,
+        out: &mut [[u8; 2]; 32],
+    ) {
         for (i, (code, out)) in codes.iter().zip(out).enumerate() {
             *out = tables[which[i / 16]][usize::from(code & 15)];
         }

@@ -156,10 +156,18 @@ fn split(x: uint8x16_t) -> [uint8x16_t; 2] {
 #[target_feature(enable = "neon")]
 fn turned(rows: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
     let [a, b, c, d] = rows.map(|row| vreinterpretq_u32_u8(row));
-    let [even, odd] = [[vtrn1q_u32(a, b), vtrn1q_u32(c, d)], [vtrn2q_u32(a, b), vtrn2q_u32(c, d)]]
-        .map(|pairs| pairs.map(|x| vreinterpretq_u64_u32(x)));
-    [vtrn1q_u64(even[0], even[1]), vtrn1q_u64(odd[0], odd[1]), vtrn2q_u64(even[0], even[1]), vtrn2q_u64(odd[0], odd[1])]
-        .map(|words| vreinterpretq_u8_u64(words))
+    let [even, odd] = [
+        [vtrn1q_u32(a, b), vtrn1q_u32(c, d)],
+        [vtrn2q_u32(a, b), vtrn2q_u32(c, d)],
+    ]
+    .map(|pairs| pairs.map(|x| vreinterpretq_u64_u32(x)));
+    [
+        vtrn1q_u64(even[0], even[1]),
+        vtrn1q_u64(odd[0], odd[1]),
+        vtrn2q_u64(even[0], even[1]),
+        vtrn2q_u64(odd[0], odd[1]),
+    ]
+    .map(|words| vreinterpretq_u8_u64(words))
 }
 
 /// Every two bytes as one number, shifted to the left, or to the right by less than nothing.
@@ -190,7 +198,8 @@ fn one_nan(x: float32x4_t, nan: f32) -> float32x4_t {
 #[inline]
 #[target_feature(enable = "neon")]
 fn plain_f16([a, b, c, d]: Floats) -> [uint16x8_t; 2] {
-    [[a, b], [c, d]].map(|[low, high]| vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high)))
+    [[a, b], [c, d]]
+        .map(|[low, high]| vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high)))
 }
 
 #[inline]
@@ -209,8 +218,12 @@ fn plain_bf16([a, b, c, d]: Floats) -> [uint16x8_t; 2] {
     [[a, b], [c, d]].map(|[low, high]| {
         let [low, high] = [low, high].map(|x| vreinterpretq_u32_f32(x));
         // added to the number, of which the upper half is kept
-        let half =
-            |bits: uint32x4_t| vaddq_u32(vandq_u32(vshrq_n_u32::<16>(bits), vdupq_n_u32(1)), vdupq_n_u32(0x7fff));
+        let half = |bits: uint32x4_t| {
+            vaddq_u32(
+                vandq_u32(vshrq_n_u32::<16>(bits), vdupq_n_u32(1)),
+                vdupq_n_u32(0x7fff),
+            )
+        };
         vaddhn_high_u32(vaddhn_u32(low, half(low)), high, half(high))
     })
 }
@@ -234,6 +247,14 @@ fn cells(x: [uint16x8_t; 2]) -> [uint8x16_t; 2] {
 #[target_feature(enable = "neon")]
 fn planes(x: Floats) -> [uint8x16_t; 4] {
     let [a, b, c, d] = x.map(|x| vreinterpretq_u8_f32(x));
-    let (even, odd) = ([vuzp1q_u8(a, b), vuzp1q_u8(c, d)], [vuzp2q_u8(a, b), vuzp2q_u8(c, d)]);
-    [vuzp1q_u8(even[0], even[1]), vuzp1q_u8(odd[0], odd[1]), vuzp2q_u8(even[0], even[1]), vuzp2q_u8(odd[0], odd[1])]
+    let (even, odd) = (
+        [vuzp1q_u8(a, b), vuzp1q_u8(c, d)],
+        [vuzp2q_u8(a, b), vuzp2q_u8(c, d)],
+    );
+    [
+        vuzp1q_u8(even[0], even[1]),
+        vuzp1q_u8(odd[0], odd[1]),
+        vuzp2q_u8(even[0], even[1]),
+        vuzp2q_u8(odd[0], odd[1]),
+    ]
 }

@@ -34,7 +34,11 @@ impl Results<'_> {
     /// What is written by an element.
     fn cells<O: Element>(&mut self, write: impl FnOnce(&mut [O::Cell; 32])) {
         let mut room = [0; 128];
-        write(O::cells(&mut room).first_chunk_mut().expect("room for the widest"));
+        write(
+            O::cells(&mut room)
+                .first_chunk_mut()
+                .expect("room for the widest"),
+        );
         self.push(&room);
     }
 }
@@ -48,10 +52,18 @@ fn operations<S: Lanes, O: Element>(s: S, input: &[u8], out: &mut [u8]) {
     let rows = [128, 160, 192, 224].map(|at| s.bytes(part(at)));
     let halves: [[u8; 2]; 16] = must_cast(*part(256));
     let bits = u32::from_le_bytes(*input[288..].first_chunk().expect("a whole input"));
-    let ([low, high], _) = part(128).as_chunks::<16>() else { unreachable!("two sixteens") };
+    let ([low, high], _) = part(128).as_chunks::<16>() else {
+        unreachable!("two sixteens")
+    };
 
     let anything = raw.map(|x| s.floats(&x));
-    let sane = |x: f32| if x.is_normal() || x.is_infinite() { x } else { 0.0 };
+    let sane = |x: f32| {
+        if x.is_normal() || x.is_infinite() {
+            x
+        } else {
+            0.0
+        }
+    };
     let plain = raw.map(|x| s.floats(&x.map(sane)));
     let [a, b] = raw.map(|x| s.floats(&x.map(|x| if x.is_nan() { 1.0 } else { x })));
     out.floats(s, s.splat(raw[0][0]));
@@ -59,11 +71,16 @@ fn operations<S: Lanes, O: Element>(s: S, input: &[u8], out: &mut [u8]) {
     out.floats(s, s.add(a, b));
     out.floats(s, s.sub(a, b));
     out.floats(s, s.mul(a, b));
-    s.quarters(anything[0]).into_iter().for_each(|x| out.floats(s, x));
+    s.quarters(anything[0])
+        .into_iter()
+        .for_each(|x| out.floats(s, x));
     out.floats(s, s.widen_f16(&halves));
     let window = |at: usize| -> &[u8; 64] { input[at..].first_chunk().expect("a whole input") };
     for apart in [1, 9, 10] {
-        out.floats(s, s.widen_f16_apart([window(0), window(130), window(66), window(192)], apart));
+        out.floats(
+            s,
+            s.widen_f16_apart([window(0), window(130), window(66), window(192)], apart),
+        );
     }
 
     let [x, y, ..] = rows;
@@ -75,7 +92,10 @@ fn operations<S: Lanes, O: Element>(s: S, input: &[u8], out: &mut [u8]) {
     s.turn_words(rows).into_iter().for_each(|x| out.bytes(s, x));
     out.bytes(s, s.turn_bytes(x));
     out.bytes(s, s.nibbles_by_eight(high));
-    out.bytes(s, s.pairs_of_bits(high.first_chunk().expect("sixteen bytes")));
+    out.bytes(
+        s,
+        s.pairs_of_bits(high.first_chunk().expect("sixteen bytes")),
+    );
     out.bytes(s, s.splat_byte(low[0]));
     out.bytes(s, s.and(x, y));
     out.bytes(s, s.or(x, y));
@@ -90,11 +110,17 @@ fn operations<S: Lanes, O: Element>(s: S, input: &[u8], out: &mut [u8]) {
     for limit in [0, 85, 127, 128, 170, 254, low[1].min(254)] {
         out.bytes(s, s.above(x, limit));
     }
-    s.unsigned(x).into_iter().chain(s.signed(x)).for_each(|x| out.floats(s, x));
+    s.unsigned(x)
+        .into_iter()
+        .chain(s.signed(x))
+        .for_each(|x| out.floats(s, x));
 
     out.cells::<O>(|cells| O::put::<S, false>(s, anything, cells));
     out.cells::<O>(|cells| O::put::<S, true>(s, plain, cells));
-    for tables in [O::tables::<S, false>(s, anything), O::tables::<S, true>(s, plain)] {
+    for tables in [
+        O::tables::<S, false>(s, anything),
+        O::tables::<S, true>(s, plain),
+    ] {
         for which in [[0, 1], [1, 0], [1, 1]] {
             out.cells::<O>(|cells| O::pick(s, tables, which, x, cells));
         }
@@ -109,18 +135,31 @@ fn operations<S: Lanes, O: Element>(s: S, input: &[u8], out: &mut [u8]) {
 fn every_token_does_what_the_baseline_does() {
     let mut state = 1u64;
     let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 32) as u32
     };
     // zero, NaN, infinity, the greatest number, the least normal and subnormal ones
-    let special = [0, 0x7fc0_0000, 0x7fff_ffff, 0x7fc0_0001, 0x7f80_0000, 0x7f7f_ffff, 0x0080_0000, 1];
+    let special = [
+        0,
+        0x7fc0_0000,
+        0x7fff_ffff,
+        0x7fc0_0001,
+        0x7f80_0000,
+        0x7f7f_ffff,
+        0x0080_0000,
+        1,
+    ];
     for round in 0..4000 {
         let mut input: Vec<u8> = (0..INPUT).map(|_| random() as u8).collect();
         for cell in input[..128].as_chunks_mut::<4>().0 {
             let number = match random() % 8 {
                 0 => special[random() as usize % special.len()] | random() & 1 << 31,
                 // what F16 holds, what it rounds to nothing or to infinity
-                1..5 => random() & 0x8000_1fff | (100 + random() % 48) << 23 | random() & 0x007f_e000,
+                1..5 => {
+                    random() & 0x8000_1fff | (100 + random() % 48) << 23 | random() & 0x007f_e000
+                }
                 // halfway between two F16
                 5 => random() & 0x807f_e000 | (112 + random() % 32) << 23 | 0x1000,
                 // halfway between two BF16
@@ -128,7 +167,11 @@ fn every_token_does_what_the_baseline_does() {
                 _ => random(),
             };
             // arithmetic gives no NaN but quiet ones
-            let quiet = if f32::from_bits(number).is_nan() { number | 1 << 22 } else { number };
+            let quiet = if f32::from_bits(number).is_nan() {
+                number | 1 << 22
+            } else {
+                number
+            };
             *cell = quiet.to_le_bytes();
         }
         for dtype in [Dtype::F32, Dtype::F16, Dtype::BF16] {
@@ -141,7 +184,12 @@ fn every_token_does_what_the_baseline_does() {
             let (_, expected) = results.last().expect("the baseline runs everywhere");
             for (isa, found) in &results {
                 let differs = found.iter().zip(expected).position(|(a, b)| a != b);
-                assert_eq!(differs, None, "{} {dtype}, round {round}: first byte that differs", isa.name());
+                assert_eq!(
+                    differs,
+                    None,
+                    "{} {dtype}, round {round}: first byte that differs",
+                    isa.name()
+                );
             }
         }
     }

@@ -8,7 +8,9 @@ use crate::dtype::Dtype;
 fn every_build_gives_the_definition() {
     let mut state = 1u64;
     let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32
     };
     let table = Value::Table(Box::new(crate::E2M1));
@@ -24,9 +26,19 @@ fn every_build_gives_the_definition() {
         (Packing::Stream(3), Value::Unsigned),
         (Packing::Stream(6), Value::E2m3),
     ];
-    let forms = [Form::Scale, Form::ZeroScale, Form::ScaleOffset, Form::Scale127, Form::Divide, Form::ScaleOffsetF16];
+    let forms = [
+        Form::Scale,
+        Form::ZeroScale,
+        Form::ScaleOffset,
+        Form::Scale127,
+        Form::Divide,
+        Form::ScaleOffsetF16,
+    ];
     for (packing, value_) in codes {
-        for (form_, group) in forms.into_iter().flat_map(|f| [1, 7, 16, 32, 48, 64, 600].map(|g| (f, g))) {
+        for (form_, group) in forms
+            .into_iter()
+            .flat_map(|f| [1, 7, 16, 32, 48, 64, 600].map(|g| (f, g)))
+        {
             for wild in [false, true] {
                 let (cols, count) = (600usize, 3);
                 let stride = packing.row_bytes(cols as u64).unwrap() as usize;
@@ -44,7 +56,9 @@ fn every_build_gives_the_definition() {
                 };
                 let mut factors = || -> Vec<f32> {
                     let bits = |x: u32| if wild { x << 1 } else { 0x3c00_0000 | x >> 9 };
-                    (0..rows.groups() * count).map(|_| f32::from_bits(bits(random()))).collect()
+                    (0..rows.groups() * count)
+                        .map(|_| f32::from_bits(bits(random())))
+                        .collect()
                 };
                 let (scales, zeros) = (factors(), factors());
                 let mut expected = Vec::new();
@@ -54,9 +68,13 @@ fn every_build_gives_the_definition() {
                         let bit = |i: usize| bytes[r * stride + i / 8] >> (i % 8) & 1;
                         let code = match packing {
                             Packing::Bytes => bytes[r * stride + c],
-                            Packing::HighNibbles => bytes[r * stride + c / 2] >> (4 - c % 2 * 4) & 15,
+                            Packing::HighNibbles => {
+                                bytes[r * stride + c / 2] >> (4 - c % 2 * 4) & 15
+                            }
                             Packing::LowNibbles => at(4).map(|(i, b)| bit(i) << b).sum(),
-                            Packing::Stream(bits) => at(bits as usize).map(|(i, b)| bit(i) << b).sum(),
+                            Packing::Stream(bits) => {
+                                at(bits as usize).map(|(i, b)| bit(i) << b).sum()
+                            }
                             _ => unreachable!("not among those above"),
                         };
                         let mut v = [0.0];
@@ -65,23 +83,37 @@ fn every_build_gives_the_definition() {
                         expected.push(form(form_, v[0], scales[g], zeros[g]));
                     }
                 }
-                let parts = [&bytes[..], bytemuck::cast_slice(&scales), bytemuck::cast_slice(&zeros)];
+                let parts = [
+                    &bytes[..],
+                    bytemuck::cast_slice(&scales),
+                    bytemuck::cast_slice(&zeros),
+                ];
                 for build in KERNEL.usable() {
-                    let what = format!("{packing:?} {value_:?} {form_:?} {group} {wild} {}", build.isa.name());
+                    let what = format!(
+                        "{packing:?} {value_:?} {form_:?} {group} {wild} {}",
+                        build.isa.name()
+                    );
                     let mut out = vec![0; cols * count * 4];
                     build.run(Dtype::F32, &rows, &parts, &mut out).unwrap();
                     for (found, x) in out.as_chunks().0.iter().zip(&expected) {
                         let found = f32::from_le_bytes(*found);
-                        assert!(found.to_bits() == x.to_bits() || found.is_nan() && x.is_nan(), "{what}: {found} {x}");
+                        assert!(
+                            found.to_bits() == x.to_bits() || found.is_nan() && x.is_nan(),
+                            "{what}: {found} {x}"
+                        );
                     }
-                    for (dtype, round) in
-                        [(Dtype::BF16, crate::half::bf16 as fn(f32) -> u16), (Dtype::F16, crate::half::f16)]
-                    {
+                    for (dtype, round) in [
+                        (Dtype::BF16, crate::half::bf16 as fn(f32) -> u16),
+                        (Dtype::F16, crate::half::f16),
+                    ] {
                         let mut out = vec![0; cols * count * 2];
                         build.run(dtype, &rows, &parts, &mut out).unwrap();
                         for (found, x) in out.as_chunks().0.iter().zip(&expected) {
-                            let nan =
-                                if dtype == Dtype::F16 { u16::from_le_bytes(*found) & 0x7fff == 0x7e00 } else { true };
+                            let nan = if dtype == Dtype::F16 {
+                                u16::from_le_bytes(*found) & 0x7fff == 0x7e00
+                            } else {
+                                true
+                            };
                             let same = u16::from_le_bytes(*found) == round(*x) || x.is_nan() && nan;
                             assert!(same, "{what} {dtype}: {found:02x?} {x}");
                         }

@@ -25,7 +25,8 @@ pub(super) fn entries<S: Lanes, O: Element, const PLAIN: bool>(
         let (mut g, mut left) = (start / rows.group, (rows.group - start % rows.group) / 32);
         while !codes.is_empty() {
             let count = left.min(codes.len());
-            let ((now, codes_behind), (made, out_behind)) = (codes.split_at(count), out.split_at_mut(count));
+            let ((now, codes_behind), (made, out_behind)) =
+                (codes.split_at(count), out.split_at_mut(count));
             let values = rows.values(s, values, factor(scales, g), factor(zeros, g));
             let tables = O::tables::<S, PLAIN>(s, [values, values]);
             for (codes, out) in now.iter().zip(made) {
@@ -45,7 +46,13 @@ pub(super) fn entries<S: Lanes, O: Element, const PLAIN: bool>(
             let second = if left == 16 { g + 1 } else { g };
             let low = rows.values(s, values, factor(scales, g), factor(zeros, g));
             let high = rows.values(s, values, factor(scales, second), factor(zeros, second));
-            O::pick(s, O::tables::<S, PLAIN>(s, [low, high]), [0, 1], s.bytes(codes), out);
+            O::pick(
+                s,
+                O::tables::<S, PLAIN>(s, [low, high]),
+                [0, 1],
+                s.bytes(codes),
+                out,
+            );
             (g, left) = past(rows.group, g, left);
         }
     }
@@ -81,7 +88,8 @@ pub(super) fn numbers<S: Lanes, O: Element, const PLAIN: bool>(
         let (mut g, mut left) = (start / rows.group, (rows.group - start % rows.group) / 32);
         while !codes.is_empty() {
             let count = left.min(codes.len());
-            let ((now, codes_behind), (made, out_behind)) = (codes.split_at(count), out.split_at_mut(count));
+            let ((now, codes_behind), (made, out_behind)) =
+                (codes.split_at(count), out.split_at_mut(count));
             let (scale, zero) = (factor(scales, g), factor(zeros, g));
             match (&rows.value, rows.form) {
                 (Value::Signed, Form::Scale) => {
@@ -95,14 +103,21 @@ pub(super) fn numbers<S: Lanes, O: Element, const PLAIN: bool>(
                     let (scale, by) = (s.splat(scale), s.splat(BY_127));
                     for (codes, out) in now.iter().zip(made) {
                         let [low, high] = s.signed(s.bytes(codes));
-                        O::put::<S, PLAIN>(s, [s.mul(s.mul(low, scale), by), s.mul(s.mul(high, scale), by)], out);
+                        O::put::<S, PLAIN>(
+                            s,
+                            [s.mul(s.mul(low, scale), by), s.mul(s.mul(high, scale), by)],
+                            out,
+                        );
                     }
                 }
                 (Value::Unsigned, Form::ZeroScale) => {
                     let (scale, zero) = (s.splat(scale), s.splat(zero));
                     for (codes, out) in now.iter().zip(made) {
                         let [low, high] = s.unsigned(s.bytes(codes));
-                        let values = [s.mul(s.sub(low, zero), scale), s.mul(s.sub(high, zero), scale)];
+                        let values = [
+                            s.mul(s.sub(low, zero), scale),
+                            s.mul(s.sub(high, zero), scale),
+                        ];
                         O::put::<S, PLAIN>(s, values, out);
                     }
                 }
@@ -116,7 +131,10 @@ pub(super) fn numbers<S: Lanes, O: Element, const PLAIN: bool>(
                 _ => {
                     for (codes, out) in now.iter().zip(made) {
                         let [low, high] = any(s, rows, codes);
-                        let values = [rows.values(s, low, scale, zero), rows.values(s, high, scale, zero)];
+                        let values = [
+                            rows.values(s, low, scale, zero),
+                            rows.values(s, high, scale, zero),
+                        ];
                         O::put::<S, PLAIN>(s, values, out);
                     }
                 }

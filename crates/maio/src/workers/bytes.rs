@@ -19,7 +19,13 @@ struct Votes {
 impl Bytes {
     /// The group of a process, of `groups`, when it accesses bytes that `has` says which groups have. `guess` is what
     /// it is taken for until its accesses tell.
-    pub(super) fn group(&mut self, pid: u32, guess: usize, groups: usize, has: impl Fn(usize) -> bool) -> usize {
+    pub(super) fn group(
+        &mut self,
+        pid: u32,
+        guess: usize,
+        groups: usize,
+        has: impl Fn(usize) -> bool,
+    ) -> usize {
         if let Some(votes) = self.0.get(&pid)
             && votes.votes[votes.group] == MOST
             && has(votes.group)
@@ -32,18 +38,26 @@ impl Bytes {
             return self.0.get(&pid).map_or(guess, |votes| votes.group);
         }
         let taken = |group: usize, all: &HashMap<u32, Votes>| {
-            all.iter().any(|(other, votes)| *other != pid && votes.group == group && votes.votes[group] > 0)
+            all.iter().any(|(other, votes)| {
+                *other != pid && votes.group == group && votes.votes[group] > 0
+            })
         };
         if self.0.len() >= super::PROCESSES {
             self.0.clear();
         }
-        let mut votes = self.0.remove(&pid).unwrap_or_else(|| Votes { group: guess, votes: vec![0; holders.len()] });
+        let mut votes = self.0.remove(&pid).unwrap_or_else(|| Votes {
+            group: guess,
+            votes: vec![0; holders.len()],
+        });
         for (vote, holds) in votes.votes.iter_mut().zip(&holders) {
             *vote = (*vote + if *holds { 1 } else { -1 }).clamp(0, MOST);
         }
         let now = votes.votes[votes.group];
-        let best = (0..holders.len()).max_by_key(|&g| (votes.votes[g], !taken(g, &self.0), std::cmp::Reverse(g)));
-        if let Some(best) = best.filter(|&best| votes.votes[best] >= now + if now > 0 { MORE } else { 1 }) {
+        let best = (0..holders.len())
+            .max_by_key(|&g| (votes.votes[g], !taken(g, &self.0), std::cmp::Reverse(g)));
+        if let Some(best) =
+            best.filter(|&best| votes.votes[best] >= now + if now > 0 { MORE } else { 1 })
+        {
             votes.group = best;
         }
         let group = votes.group;

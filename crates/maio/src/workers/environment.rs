@@ -16,7 +16,10 @@ pub(super) struct Environment {
 
 impl Environment {
     pub(super) fn new(proc: &Path, names: &[String]) -> Self {
-        Self { proc: proc.into(), names: names.into() }
+        Self {
+            proc: proc.into(),
+            names: names.into(),
+        }
     }
 }
 

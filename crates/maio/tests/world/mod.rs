@@ -17,7 +17,10 @@ pub(crate) const BLOCK: u64 = 64 << 10;
 pub(crate) fn model(lens: &[u64]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (i, len) in lens.iter().enumerate() {
-        std::fs::File::create(dir.path().join(name(i))).unwrap().set_len(*len).unwrap();
+        std::fs::File::create(dir.path().join(name(i)))
+            .unwrap()
+            .set_len(*len)
+            .unwrap();
     }
     dir
 }
@@ -31,20 +34,27 @@ pub(crate) type Read = (usize, u64, u64);
 
 /// Workers that read whole files of these lengths, worker `w` the files for which `of` says so.
 pub(crate) fn files_of(lens: &[u64], of: impl Fn(usize) -> bool) -> Vec<Read> {
-    (0..lens.len()).filter(|&file| of(file)).map(|file| (file, 0, lens[file])).collect()
+    (0..lens.len())
+        .filter(|&file| of(file))
+        .map(|file| (file, 0, lens[file]))
+        .collect()
 }
 
 /// A template of these files, by worker.
 pub(crate) fn template(dir: &Path, lens: &[u64], workers: &[Vec<Read>]) -> Template {
     let mut builder = Builder::new();
     for file in 0..lens.len() {
-        builder.file(File::probe(dir, &name(file)).unwrap()).unwrap();
+        builder
+            .file(File::probe(dir, &name(file)).unwrap())
+            .unwrap();
     }
     for (rank, reads) in (0..).zip(workers) {
         builder.group(rank, "");
         for &(file, start, len) in reads {
             let file = u32::try_from(file).unwrap();
-            builder.access(rank, ByteRange { file, start, len }, None).unwrap();
+            builder
+                .access(rank, ByteRange { file, start, len }, None)
+                .unwrap();
         }
     }
     builder.finish()
@@ -98,10 +108,19 @@ impl World {
     /// tenths be used, and such a device.
     pub(crate) fn new(dir: &Path, lens: &[u64], config: &str, memory: u64, device: u64) -> Self {
         let namespace = Arc::new(Namespace::scan(dir).unwrap());
-        let paths = (0..lens.len()).map(|i| Arc::clone(&namespace.get(Path::new(&name(i))).unwrap().path)).collect();
+        let paths = (0..lens.len())
+            .map(|i| Arc::clone(&namespace.get(Path::new(&name(i))).unwrap().path))
+            .collect();
         let mut policy = Maio::new().root(dir.join("nowhere"));
-        policy.init(&Context { namespace, config: config.into(), memory: memory / 10 * 9 }).unwrap();
-        let blocks = |len: &u64| vec![Block::default(); usize::try_from(len.div_ceil(BLOCK)).unwrap()];
+        policy
+            .init(&Context {
+                namespace,
+                config: config.into(),
+                memory: memory / 10 * 9,
+            })
+            .unwrap();
+        let blocks =
+            |len: &u64| vec![Block::default(); usize::try_from(len.div_ceil(BLOCK)).unwrap()];
         Self {
             wants: policy.wants(),
             policy,
@@ -140,8 +159,14 @@ impl World {
     /// Lets the readers read all they have; gives the steps that took.
     pub(crate) fn run(&mut self, readers: Vec<Reader>) -> u64 {
         let began = self.now;
-        let mut left: Vec<_> = readers.into_iter().map(|reader| (threads(&reader), reader)).collect();
-        while left.iter().any(|(threads, _)| threads.iter().any(|thread| !thread.is_empty())) {
+        let mut left: Vec<_> = readers
+            .into_iter()
+            .map(|reader| (threads(&reader), reader))
+            .collect();
+        while left
+            .iter()
+            .any(|(threads, _)| threads.iter().any(|thread| !thread.is_empty()))
+        {
             self.step();
             for (threads, reader) in &mut left {
                 if self.now < began + reader.begins {
@@ -153,7 +178,9 @@ impl World {
                 let mut stuck = 0;
                 while pace > 0 && stuck < count {
                     let thread = usize::try_from(self.now + pace).unwrap() * 7 % count;
-                    let thread = (0..count).map(|i| (thread + i) % count).find(|&t| !threads[t].is_empty());
+                    let thread = (0..count)
+                        .map(|i| (thread + i) % count)
+                        .find(|&t| !threads[t].is_empty());
                     let Some(thread) = thread else { break };
                     let (file, block) = threads[thread][0];
                     if self.read(reader.pid, file, block) {
@@ -175,7 +202,15 @@ impl World {
         let start = block as u64 * BLOCK;
         let len = BLOCK.min(self.lens[file] - start);
         let path = Arc::clone(&self.paths[file]);
-        let mut access = Access { kind: Kind::Touch, path, start, len, pid, tid: pid, time: self.now * 1_000_000 };
+        let mut access = Access {
+            kind: Kind::Touch,
+            path,
+            start,
+            len,
+            pid,
+            tid: pid,
+            time: self.now * 1_000_000,
+        };
         let here = self.files[file][block].resident;
         if !here {
             if self.budget == 0 {
@@ -218,10 +253,20 @@ impl World {
     }
 
     fn blocks(&self, path: &Arc<Path>, start: u64, len: u64) -> Vec<(usize, usize)> {
-        let file = self.paths.iter().position(|other| other == path).expect("a file of the namespace");
-        assert!(len > 0 && start + len <= self.lens[file], "bytes {start}+{len} of a file of {}", self.lens[file]);
+        let file = self
+            .paths
+            .iter()
+            .position(|other| other == path)
+            .expect("a file of the namespace");
+        assert!(
+            len > 0 && start + len <= self.lens[file],
+            "bytes {start}+{len} of a file of {}",
+            self.lens[file]
+        );
         let block = |at: u64| usize::try_from(at / BLOCK).unwrap();
-        (block(start)..=block(start + len - 1)).map(|block| (file, block)).collect()
+        (block(start)..=block(start + len - 1))
+            .map(|block| (file, block))
+            .collect()
     }
 
     fn is_full(&self) -> bool {
@@ -232,7 +277,10 @@ impl World {
         for io in self.policy.evict(miss).iter().flat_map(|ios| ios.iter()) {
             for (file, block) in self.blocks(&io.path, io.start, io.len) {
                 // a block goes only when all of it may: others may need the rest
-                let (first, last) = (block as u64 * BLOCK, (block as u64 * BLOCK + BLOCK).min(self.lens[file]));
+                let (first, last) = (
+                    block as u64 * BLOCK,
+                    (block as u64 * BLOCK + BLOCK).min(self.lens[file]),
+                );
                 let row = &mut self.files[file][block];
                 if row.resident && io.start <= first && last <= io.start + io.len {
                     (row.resident, row.let_go) = (false, true);
@@ -290,12 +338,21 @@ impl World {
 
     /// Most often that any block that was read was brought.
     pub(crate) fn most_brought(&self) -> u32 {
-        self.files.iter().flatten().map(|row| row.brought).max().unwrap_or(0)
+        self.files
+            .iter()
+            .flatten()
+            .map(|row| row.brought)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Blocks brought in all.
     pub(crate) fn brought(&self) -> u64 {
-        self.files.iter().flatten().map(|row| u64::from(row.brought)).sum()
+        self.files
+            .iter()
+            .flatten()
+            .map(|row| u64::from(row.brought))
+            .sum()
     }
 }
 

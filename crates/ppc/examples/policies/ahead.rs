@@ -22,19 +22,27 @@ struct Ahead {
 impl Ahead {
     fn at(&self, miss: &Access) -> Option<usize> {
         let piece = usize::try_from(miss.start / PIECE).ok()?;
-        self.first.get(&miss.path).map(|first| (first + piece).min(self.row.len()))
+        self.first
+            .get(&miss.path)
+            .map(|first| (first + piece).min(self.row.len()))
     }
 }
 
 impl Policy for Ahead {
     fn wants(&self) -> Wants {
-        Wants { prefetch: true, evict: true, ..Wants::default() }
+        Wants {
+            prefetch: true,
+            evict: true,
+            ..Wants::default()
+        }
     }
 
     fn init(&mut self, context: &Context) -> Result<(), String> {
         self.stay = match context.config.as_str() {
             "" => 64,
-            number => number.parse().map_err(|_| format!("{number:?} is no number of pieces"))?,
+            number => number
+                .parse()
+                .map_err(|_| format!("{number:?} is no number of pieces"))?,
         };
         let mut row = Vec::new();
         for entry in context.namespace.entries() {
@@ -42,7 +50,12 @@ impl Policy for Ahead {
             let mut start = 0;
             while start < entry.len {
                 let len = PIECE.min(entry.len - start);
-                row.push(Io { path: Arc::clone(&entry.path), start, len, device: None });
+                row.push(Io {
+                    path: Arc::clone(&entry.path),
+                    start,
+                    len,
+                    device: None,
+                });
                 start += len;
             }
         }
@@ -52,12 +65,18 @@ impl Policy for Ahead {
     }
 
     fn start(&mut self) -> Vec<Prefetch> {
-        vec![Prefetch { ios: Ios::of(&self.row, 0..self.row.len()), lane: 0 }]
+        vec![Prefetch {
+            ios: Ios::of(&self.row, 0..self.row.len()),
+            lane: 0,
+        }]
     }
 
     fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
         let at = self.at(miss)?;
-        Some(Prefetch { ios: Ios::of(&self.row, at..self.row.len()), lane: 0 })
+        Some(Prefetch {
+            ios: Ios::of(&self.row, at..self.row.len()),
+            lane: 0,
+        })
     }
 
     fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {

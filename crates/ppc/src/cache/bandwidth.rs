@@ -18,20 +18,30 @@ const BURST: Duration = Duration::from_millis(20);
 
 impl Bandwidth {
     pub(super) fn new(rate: Option<u64>) -> Self {
-        Self(Mutex::new(Inner { rate, next: Instant::now() }))
+        Self(Mutex::new(Inner {
+            rate,
+            next: Instant::now(),
+        }))
     }
 
     /// Bytes per second from now on; `None`: as many as come.
     pub(super) fn set(&self, rate: Option<u64>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *inner = Inner { rate, next: Instant::now() };
+        *inner = Inner {
+            rate,
+            next: Instant::now(),
+        };
     }
 
     /// Books `bytes`, and says from when on they may be read.
     pub(super) fn book(&self, bytes: u64, now: Instant) -> Instant {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(took) = inner.time_of(bytes) else { return now };
-        let at = now.checked_sub(BURST).map_or(inner.next, |least| inner.next.max(least));
+        let Some(took) = inner.time_of(bytes) else {
+            return now;
+        };
+        let at = now
+            .checked_sub(BURST)
+            .map_or(inner.next, |least| inner.next.max(least));
         inner.next = at + took;
         at
     }
@@ -49,7 +59,10 @@ impl Inner {
     fn time_of(&self, bytes: u64) -> Option<Duration> {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate?.max(1));
         // a day is for ever
-        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(Duration::from_secs(86_400)))
+        Some(
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+                .min(Duration::from_secs(86_400)),
+        )
     }
 }
 
@@ -63,8 +76,14 @@ mod tests {
         let start = Instant::now() + Duration::from_secs(1);
         let first = bandwidth.book(1000, start); // a millisecond
         assert_eq!(start - first, BURST);
-        let times = (0..40).map(|_| bandwidth.book(1000, start)).collect::<Vec<_>>();
-        assert!(times.windows(2).all(|pair| pair[1] - pair[0] == Duration::from_millis(1)));
+        let times = (0..40)
+            .map(|_| bandwidth.book(1000, start))
+            .collect::<Vec<_>>();
+        assert!(
+            times
+                .windows(2)
+                .all(|pair| pair[1] - pair[0] == Duration::from_millis(1))
+        );
         assert_eq!(times[39] - first, Duration::from_millis(40));
         bandwidth.cancel(1000);
         assert_eq!(bandwidth.book(1000, start), times[39]);

@@ -29,7 +29,9 @@ impl Cores {
         let near = node.and_then(|node| among(all, &node.cores));
         // a place that is not to be had makes it slower and not wrong
         let moved = sched_setaffinity(None, near.as_ref().unwrap_or(all)).is_ok();
-        let by_name = node.filter(|_| near.is_none() || !moved).map(|node| node.id);
+        let by_name = node
+            .filter(|_| near.is_none() || !moved)
+            .map(|node| node.id);
         if let Err(error) = sys::prefer_node(by_name) {
             tracing::debug!("memory of a node cannot be preferred: {error}");
         }
@@ -57,13 +59,22 @@ mod tests {
         let all = sched_getaffinity(None).unwrap();
         let first = (0..CpuSet::MAX_CPU).find(|&core| all.is_set(core)).unwrap();
         let mut cores = Cores::default();
-        cores.bind(Some(&Node { id: 0, cores: vec![first, 100_000] }));
+        cores.bind(Some(&Node {
+            id: 0,
+            cores: vec![first, 100_000],
+        }));
         let now = sched_getaffinity(None).unwrap();
         assert!(now.count() == 1 && now.is_set(first));
         // cores that we may not use
-        cores.bind(Some(&Node { id: 1, cores: vec![1000] }));
+        cores.bind(Some(&Node {
+            id: 1,
+            cores: vec![1000],
+        }));
         assert_eq!(sched_getaffinity(None).unwrap(), all);
-        cores.bind(Some(&Node { id: 0, cores: vec![first] }));
+        cores.bind(Some(&Node {
+            id: 0,
+            cores: vec![first],
+        }));
         cores.bind(None);
         assert_eq!(sched_getaffinity(None).unwrap(), all);
     }

@@ -51,7 +51,14 @@ pub struct Evicted {
 
 impl AddAssign for Evicted {
     fn add_assign(&mut self, other: Self) {
-        let Self { asked, gone, left, mapped, dirty, stale } = other;
+        let Self {
+            asked,
+            gone,
+            left,
+            mapped,
+            dirty,
+            stale,
+        } = other;
         self.asked += asked;
         self.gone += gone;
         self.left += left;
@@ -124,11 +131,18 @@ impl Evictor {
         loop {
             let namespace = Arc::clone(self.files.namespace());
             let len_of = |path: &Arc<Path>| {
-                let known = if refused.contains(path) { None } else { Some(namespace.get(path)) };
+                let known = if refused.contains(path) {
+                    None
+                } else {
+                    Some(namespace.get(path))
+                };
                 known.map(|entry| entry.map_or(u64::MAX, |entry| entry.len))
             };
-            let Some(piece) = cursor.next(ios, Cut::exact(BATCH), len_of) else { break };
-            if let Err(error) = self.evict_piece(&piece.path, piece.start..piece.end, &mut evicted) {
+            let Some(piece) = cursor.next(ios, Cut::exact(BATCH), len_of) else {
+                break;
+            };
+            if let Err(error) = self.evict_piece(&piece.path, piece.start..piece.end, &mut evicted)
+            {
                 tracing::warn!("not evicted: {error}");
                 evicted.stale += 1;
                 refused.push(piece.path);
@@ -137,11 +151,20 @@ impl Evictor {
         evicted
     }
 
-    fn evict_piece(&mut self, path: &Arc<Path>, bytes: Range<u64>, evicted: &mut Evicted) -> Result<()> {
+    fn evict_piece(
+        &mut self,
+        path: &Arc<Path>,
+        bytes: Range<u64>,
+        evicted: &mut Evicted,
+    ) -> Result<()> {
         let open = self.files.open(path)?;
         let (inode, len) = (open.entry.inode, open.entry.len);
         // where the file ends, its last page does
-        let end = if bytes.end >= len { len.next_multiple_of(page()) } else { bytes.end };
+        let end = if bytes.end >= len {
+            len.next_multiple_of(page())
+        } else {
+            bytes.end
+        };
         let start = extend_back(&self.asked, inode, bytes.start);
         evicted.asked += bytes.end - bytes.start;
         let before = Residency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
@@ -155,7 +178,9 @@ impl Evictor {
         // what lies in a piece of memory with bytes that were not asked for may wait until they are
         let inner = inner(&(start..end), end >= len);
         if after.cached > 0 && is_left(&open.file, &inner)? {
-            let paged = self.found.page_out(&self.mappers, self.files.namespace(), inode, &(start..end));
+            let paged =
+                self.found
+                    .page_out(&self.mappers, self.files.namespace(), inode, &(start..end));
             if paged.mapped == 0 {
                 // read-ahead that is under way, or a reader in the middle of it
                 std::thread::sleep(SETTLE);
@@ -194,16 +219,29 @@ impl Evictor {
 
 /// Where the piece of memory with `start` begins, or as near to that as was asked for without a gap.
 fn extend_back(asked: &VecDeque<(Inode, Range<u64>)>, inode: Inode, start: u64) -> u64 {
-    let before = asked.iter().filter(|(of, range)| *of == inode && range.start < start && start <= range.end);
-    let least = before.map(|(_, range)| range.start.next_multiple_of(page())).min().unwrap_or(start);
+    let before = asked
+        .iter()
+        .filter(|(of, range)| *of == inode && range.start < start && start <= range.end);
+    let least = before
+        .map(|(_, range)| range.start.next_multiple_of(page()))
+        .min()
+        .unwrap_or(start);
     (start / FOLIO * FOLIO).max(least).min(start)
 }
 
 /// The part of a range that shares no piece of memory with what is outside; all of it if it is too short to tell.
 fn inner(bytes: &Range<u64>, is_end: bool) -> Range<u64> {
-    let end = if is_end { bytes.end } else { bytes.end / FOLIO * FOLIO };
+    let end = if is_end {
+        bytes.end
+    } else {
+        bytes.end / FOLIO * FOLIO
+    };
     let inner = bytes.start.next_multiple_of(FOLIO)..end;
-    if inner.is_empty() { bytes.clone() } else { inner }
+    if inner.is_empty() {
+        bytes.clone()
+    } else {
+        inner
+    }
 }
 
 /// Whether something of a range that could have gone is in memory.
@@ -233,7 +271,11 @@ fn clean(file: &File, bytes: Range<u64>, size: u64) -> Result<Vec<Range<u64>>> {
         } else if stop - part.start > page() {
             // halves, at multiples of a folio as long as there are some within
             let half = part.start + (stop - part.start) / 2;
-            let unit = if half / FOLIO * FOLIO > part.start { FOLIO } else { page() };
+            let unit = if half / FOLIO * FOLIO > part.start {
+                FOLIO
+            } else {
+                page()
+            };
             let middle = (half / unit * unit).max(part.start + page());
             left.extend([middle..stop, part.start..middle]);
         }
@@ -270,7 +312,10 @@ mod tests {
         assert_eq!(extend_back(&evictor.asked, one, 4 * mib), 4 * mib);
         // not beyond what was asked for, not over gaps, not in another file
         assert_eq!(extend_back(&evictor.asked, one, mib + 4096), mib);
-        assert_eq!(extend_back(&evictor.asked, one, 5 * mib + 4096), 5 * mib + 4096);
+        assert_eq!(
+            extend_back(&evictor.asked, one, 5 * mib + 4096),
+            5 * mib + 4096
+        );
         assert_eq!(extend_back(&evictor.asked, two, 5 * mib), 5 * mib);
         // whole pages
         evictor.remember(two, 5..2 * mib);

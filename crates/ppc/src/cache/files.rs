@@ -30,7 +30,11 @@ pub(super) struct Open {
 impl Files {
     /// At most this many, and at least one.
     pub(super) fn new(namespace: &Arc<Namespace>, most: usize) -> Self {
-        Self { namespace: Arc::clone(namespace), most, open: Vec::new() }
+        Self {
+            namespace: Arc::clone(namespace),
+            most,
+            open: Vec::new(),
+        }
     }
 
     pub(super) fn namespace(&self) -> &Arc<Namespace> {
@@ -43,13 +47,20 @@ impl Files {
             Some(at) => self.open.remove(at).check()?,
             None => {
                 let Some(entry) = self.namespace.get(path) else {
-                    return Err(Error::invalid("no file of the namespace has this name").in_file(path));
+                    return Err(
+                        Error::invalid("no file of the namespace has this name").in_file(path)
+                    );
                 };
                 let file = self.namespace.open(entry)?;
                 if self.open.len() >= self.most {
                     self.open.remove(0);
                 }
-                Open { path: Arc::clone(path), entry: entry.clone(), ahead: read_ahead(entry.inode), file }
+                Open {
+                    path: Arc::clone(path),
+                    entry: entry.clone(),
+                    ahead: read_ahead(entry.inode),
+                    file,
+                }
             }
         };
         self.open.push(used);
@@ -68,7 +79,8 @@ impl Open {
     fn check(self) -> Result<Self> {
         let stat = rustix::fs::fstat(&self.file)?;
         if stat.st_nlink == 0 || u64::try_from(stat.st_size) != Ok(self.entry.len) {
-            let what = "the file was replaced or changed since the directory was scanned; scan it again";
+            let what =
+                "the file was replaced or changed since the directory was scanned; scan it again";
             return Err(Error::new(ErrorKind::Stale(what.into())).in_file(&self.path));
         }
         Ok(self)
@@ -79,5 +91,7 @@ impl Open {
 pub(super) fn read_ahead(inode: Inode) -> u64 {
     let (major, minor) = (inode.dev >> 20, inode.dev & 0xf_ffff);
     let kib = std::fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).ok();
-    kib.and_then(|kib| kib.trim().parse::<u64>().ok()?.checked_mul(1024)).unwrap_or(8 << 20).min(1 << 30)
+    kib.and_then(|kib| kib.trim().parse::<u64>().ok()?.checked_mul(1024))
+        .unwrap_or(8 << 20)
+        .min(1 << 30)
 }

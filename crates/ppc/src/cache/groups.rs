@@ -40,15 +40,28 @@ impl Mounts {
     fn parse(mountinfo: &str) -> Self {
         let mut mounts = Self::default();
         for line in mountinfo.lines() {
-            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let Some((left, right)) = line.split_once(" - ") else {
+                continue;
+            };
             let (mut left, mut right) = (left.split(' ').skip(3), right.split(' '));
-            let (Some(top), Some(at)) = (left.next(), left.next()) else { continue };
+            let (Some(top), Some(at)) = (left.next(), left.next()) else {
+                continue;
+            };
             let (kind, options) = (right.next().unwrap_or(""), right.nth(1).unwrap_or(""));
-            let at = || Some(Mount { top: unescape(top).into(), at: unescape(at).into() });
+            let at = || {
+                Some(Mount {
+                    top: unescape(top).into(),
+                    at: unescape(at).into(),
+                })
+            };
             match kind {
                 "cgroup2" => mounts.unified = mounts.unified.or_else(at),
-                "cgroup" if options.split(',').any(|it| it == "memory") => mounts.memory = mounts.memory.or_else(at),
-                "cgroup" if options.split(',').any(|it| it == "blkio") => mounts.blkio = mounts.blkio.or_else(at),
+                "cgroup" if options.split(',').any(|it| it == "memory") => {
+                    mounts.memory = mounts.memory.or_else(at)
+                }
+                "cgroup" if options.split(',').any(|it| it == "blkio") => {
+                    mounts.blkio = mounts.blkio.or_else(at)
+                }
                 _ => {}
             }
         }
@@ -59,13 +72,19 @@ impl Mounts {
 impl Mount {
     #[cfg(test)]
     pub(super) fn whole(at: &Path) -> Self {
-        Self { top: "/".into(), at: at.to_owned() }
+        Self {
+            top: "/".into(),
+            at: at.to_owned(),
+        }
     }
 }
 
 /// Blanks in paths are written as `\040`.
 fn unescape(path: &str) -> String {
-    path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+    path.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
 }
 
 impl Groups {
@@ -80,14 +99,18 @@ impl Groups {
         let mut found = Self::default();
         for line in groups.lines() {
             let mut fields = line.splitn(3, ':');
-            let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            let (Some(number), Some(controllers), Some(path)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
                 continue;
             };
             let below = |mount: &Option<Mount>| {
                 let mount = mount.as_ref()?;
                 let path = Path::new(path).strip_prefix(&mount.top).ok()?;
                 // `/../…`: a group outside of what this namespace of groups shows
-                let seen = path.components().all(|part| matches!(part, Component::Normal(_)));
+                let seen = path
+                    .components()
+                    .all(|part| matches!(part, Component::Normal(_)));
                 seen.then(|| mount.at.join(path))
             };
             let controls = |name| controllers.split(',').any(|it| it == name);
@@ -107,11 +130,21 @@ impl Groups {
     /// The groups of a directory: that one, in the hierarchy that it is of.
     pub(super) fn at(dir: &Path, mounts: &Mounts) -> Result<Self> {
         let dir = fs::canonicalize(dir).map_err(|error| Error::from(error).in_file(dir))?;
-        let below = |mount: &Option<Mount>| mount.as_ref().filter(|it| dir.starts_with(&it.at)).map(|_| dir.clone());
-        let groups =
-            Self { memory: below(&mounts.memory), blkio: below(&mounts.blkio), unified: below(&mounts.unified) };
+        let below = |mount: &Option<Mount>| {
+            mount
+                .as_ref()
+                .filter(|it| dir.starts_with(&it.at))
+                .map(|_| dir.clone())
+        };
+        let groups = Self {
+            memory: below(&mounts.memory),
+            blkio: below(&mounts.blkio),
+            unified: below(&mounts.unified),
+        };
         if groups == Self::default() {
-            return Err(Error::invalid("no control group of memory, blkio or cgroup v2").in_file(&dir));
+            return Err(
+                Error::invalid("no control group of memory, blkio or cgroup v2").in_file(&dir),
+            );
         }
         Ok(groups)
     }
@@ -145,14 +178,21 @@ pub struct Joined {
 /// was then.
 pub fn join(pid: u32) -> Result<Joined> {
     let mounts = Mounts::read()?;
-    let (own, other) = (Groups::of("self", &mounts)?, Groups::of(&pid.to_string(), &mounts)?);
+    let (own, other) = (
+        Groups::of("self", &mounts)?,
+        Groups::of(&pid.to_string(), &mounts)?,
+    );
     let mut joined = Joined { moves: Vec::new() };
-    let hierarchies = [(own.memory, other.memory), (own.blkio, other.blkio), (own.unified, other.unified)]
-        .into_iter()
-        .filter_map(|(own, other)| match (own, other) {
-            (Some(own), Some(other)) if own != other => Some((own, other)),
-            _ => None,
-        });
+    let hierarchies = [
+        (own.memory, other.memory),
+        (own.blkio, other.blkio),
+        (own.unified, other.unified),
+    ]
+    .into_iter()
+    .filter_map(|(own, other)| match (own, other) {
+        (Some(own), Some(other)) if own != other => Some((own, other)),
+        _ => None,
+    });
     for (own, other) in hierarchies {
         // where two controllers have one hierarchy, the first move was for both
         if joined.moves.iter().any(|(_, there)| *there == other) {
@@ -204,18 +244,47 @@ mod tests {
     #[test]
     fn groups_of_mounts() {
         let mounts = Mounts::parse(MOUNTS);
-        assert_eq!(mounts.blkio.as_ref().map(|mount| &*mount.at), Some(Path::new("/sys/fs/cgroup/blk io")));
-        let groups = Groups::parse("7:cpu,blkio:/\n4:memory:/a/b:c\n2:memoryless:/x\n0::/u\nbad\n", &mounts);
-        assert_eq!(groups.memory.as_deref(), Some(Path::new("/sys/fs/cgroup/memory/a/b:c")));
-        assert_eq!(groups.blkio.as_deref(), Some(Path::new("/sys/fs/cgroup/blk io/")));
-        assert_eq!(groups.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/u")));
+        assert_eq!(
+            mounts.blkio.as_ref().map(|mount| &*mount.at),
+            Some(Path::new("/sys/fs/cgroup/blk io"))
+        );
+        let groups = Groups::parse(
+            "7:cpu,blkio:/\n4:memory:/a/b:c\n2:memoryless:/x\n0::/u\nbad\n",
+            &mounts,
+        );
+        assert_eq!(
+            groups.memory.as_deref(),
+            Some(Path::new("/sys/fs/cgroup/memory/a/b:c"))
+        );
+        assert_eq!(
+            groups.blkio.as_deref(),
+            Some(Path::new("/sys/fs/cgroup/blk io/"))
+        );
+        assert_eq!(
+            groups.unified.as_deref(),
+            Some(Path::new("/sys/fs/cgroup/unified/u"))
+        );
         // a container that sees a part of the hierarchy at its top
-        let part = Mounts::parse("35 31 0:32 /docker/a /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+        let part = Mounts::parse(
+            "35 31 0:32 /docker/a /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+        );
         let groups = Groups::parse("4:memory:/docker/a/b\n", &part);
-        assert_eq!(groups.memory.as_deref(), Some(Path::new("/sys/fs/cgroup/memory/b")));
-        assert_eq!(Groups::parse("4:memory:/docker/c\n", &part), Groups::default());
+        assert_eq!(
+            groups.memory.as_deref(),
+            Some(Path::new("/sys/fs/cgroup/memory/b"))
+        );
+        assert_eq!(
+            Groups::parse("4:memory:/docker/c\n", &part),
+            Groups::default()
+        );
         // not to be seen from here
-        assert_eq!(Groups::parse("4:memory:/../../etc\n", &mounts), Groups::default());
-        assert_eq!(Groups::parse("4:memory:/a\n", &Mounts::parse("")), Groups::default());
+        assert_eq!(
+            Groups::parse("4:memory:/../../etc\n", &mounts),
+            Groups::default()
+        );
+        assert_eq!(
+            Groups::parse("4:memory:/a\n", &Mounts::parse("")),
+            Groups::default()
+        );
     }
 }

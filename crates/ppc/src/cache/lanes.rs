@@ -52,7 +52,9 @@ impl Lanes {
     }
 
     fn position(&self, root: &Path, number: u32) -> Option<usize> {
-        self.turns.iter().position(|lane| lane.number == number && lane.namespace.root() == root)
+        self.turns
+            .iter()
+            .position(|lane| lane.number == number && lane.namespace.root() == root)
     }
 
     pub(super) fn has(&self, root: &Path, number: u32) -> bool {
@@ -60,7 +62,13 @@ impl Lanes {
     }
 
     /// Gives a lane its list, for which `width` threads read at once. Returns whether one was not done.
-    pub(super) fn submit(&mut self, namespace: &Arc<Namespace>, number: u32, width: usize, ios: Ios) -> bool {
+    pub(super) fn submit(
+        &mut self,
+        namespace: &Arc<Namespace>,
+        number: u32,
+        width: usize,
+        ios: Ios,
+    ) -> bool {
         let mut new = Lane {
             number,
             width,
@@ -106,12 +114,22 @@ impl Lanes {
     pub(super) fn claim(&mut self, cut: Cut) -> Option<Claim> {
         for _ in 0..self.turns.len() {
             let mut lane = self.turns.pop_front()?;
-            let piece = if lane.held < lane.width { lane.next(cut) } else { None };
+            let piece = if lane.held < lane.width {
+                lane.next(cut)
+            } else {
+                None
+            };
             self.past_end += std::mem::take(&mut lane.cursor.past_end);
             let claim = piece.map(|(turn, piece)| {
                 lane.held += 1;
                 let stream = lane.stream(&piece);
-                Claim { piece, over: Arc::clone(&lane.over), stream, lane: lane.number, turn }
+                Claim {
+                    piece,
+                    over: Arc::clone(&lane.over),
+                    stream,
+                    lane: lane.number,
+                    turn,
+                }
             });
             if !lane.is_done() {
                 self.turns.push_back(lane);
@@ -125,12 +143,16 @@ impl Lanes {
 
     /// Whether [`claim`](Self::claim) has something to give.
     pub(super) fn has_work(&self) -> bool {
-        self.turns.iter().any(|lane| lane.held < lane.width && !lane.is_taken())
+        self.turns
+            .iter()
+            .any(|lane| lane.held < lane.width && !lane.is_taken())
     }
 
     /// Takes a piece back.
     pub(super) fn finish(&mut self, claim: Claim, end: End) {
-        let Some(at) = self.position(claim.stream.files.namespace().root(), claim.lane) else { return };
+        let Some(at) = self.position(claim.stream.files.namespace().root(), claim.lane) else {
+            return;
+        };
         let lane = &mut self.turns[at];
         if Arc::ptr_eq(&lane.namespace, claim.stream.files.namespace()) {
             lane.streams.push(claim.stream);

@@ -108,7 +108,9 @@ fn open(pid: u32) -> Option<OwnedFd> {
 
 /// `false` if nothing could be advised.
 fn page_out(process: rustix::fd::BorrowedFd<'_>, address: u64, len: u64) -> bool {
-    let (Ok(mut address), Ok(mut len)) = (usize::try_from(address), usize::try_from(len)) else { return false };
+    let (Ok(mut address), Ok(mut len)) = (usize::try_from(address), usize::try_from(len)) else {
+        return false;
+    };
     let mut any = false;
     while len > 0 {
         match sys::page_out(process, address, len) {
@@ -133,11 +135,16 @@ fn scan(which: &Mappers, namespace: &Namespace) -> Vec<u32> {
     let mut pids = match which {
         Mappers::None => return Vec::new(),
         Mappers::Processes(pids) => pids.clone(),
-        Mappers::Group(dir) => numbers(&fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default()),
+        Mappers::Group(dir) => {
+            numbers(&fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default())
+        }
         Mappers::All => all(),
     };
     if pids.len() > PROCESSES {
-        tracing::warn!("of {} processes only {PROCESSES} are looked at for maps", pids.len());
+        tracing::warn!(
+            "of {} processes only {PROCESSES} are looked at for maps",
+            pids.len()
+        );
         pids.truncate(PROCESSES);
     }
     // one that has been found may take all the time that it needs
@@ -159,24 +166,32 @@ fn scan(which: &Mappers, namespace: &Namespace) -> Vec<u32> {
 
 /// What this thread has worked: a busy machine is no reason to find less.
 fn worked() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+    clock_gettime(ClockId::ThreadCPUTime)
+        .try_into()
+        .unwrap_or_default()
 }
 
 /// The youngest first: services start after the system does.
 fn all() -> Vec<u32> {
     let names = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect::<Vec<u32>>();
+    let mut pids = names
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect::<Vec<u32>>();
     pids.sort_unstable_by(|a, b| b.cmp(a));
     pids
 }
 
 fn numbers(text: &str) -> Vec<u32> {
-    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+    text.lines()
+        .filter_map(|line| line.trim().parse().ok())
+        .collect()
 }
 
 /// Calls `each` with every map of a file until it returns `false`.
 fn each_map(pid: u32, mut each: impl FnMut(&Map) -> bool) {
-    let Ok(file) = File::open(Path::new("/proc").join(pid.to_string()).join("maps")) else { return };
+    let Ok(file) = File::open(Path::new("/proc").join(pid.to_string()).join("maps")) else {
+        return;
+    };
     let mut reader = BufReader::with_capacity(1 << 16, file.take(MAPS));
     let mut line = Vec::new();
     // a line that cannot be read ends it, as does the end of the process
@@ -192,15 +207,25 @@ fn each_map(pid: u32, mut each: impl FnMut(&Map) -> bool) {
 
 /// A line as `7f0000000000-7f0000200000 r--p 00001000 fe:00 131074   /path`; `None` if it shows no file.
 fn parse(line: &[u8]) -> Option<Map> {
-    let mut words = line.split(|&byte| byte == b' ').map(|word| std::str::from_utf8(word).unwrap_or_default());
+    let mut words = line
+        .split(|&byte| byte == b' ')
+        .map(|word| std::str::from_utf8(word).unwrap_or_default());
     let (start, end) = words.next()?.split_once('-')?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let (start, end) = (hex(start)?, hex(end)?);
     let offset = hex(words.nth(1)?)?;
     let (major, minor) = words.next()?.split_once(':')?;
     let ino = words.next()?.trim().parse().ok().filter(|&ino| ino != 0)?;
-    let inode = Inode { dev: hex(major)? << 20 | hex(minor)?, ino };
-    Some(Map { address: start, len: end.checked_sub(start)?, offset, inode })
+    let inode = Inode {
+        dev: hex(major)? << 20 | hex(minor)?,
+        ino,
+    };
+    Some(Map {
+        address: start,
+        len: end.checked_sub(start)?,
+        offset,
+        inode,
+    })
 }
 
 #[cfg(test)]
@@ -209,16 +234,44 @@ mod tests {
 
     #[test]
     fn lines_of_maps() {
-        let line = b"7f0000000000-7f0000200000 r--s 00001000 fe:02 131074                     /a b\n";
-        let inode = Inode { dev: 0xfe << 20 | 2, ino: 131_074 };
-        let map = Map { address: 0x7f00_0000_0000, len: 0x20_0000, offset: 0x1000, inode };
+        let line =
+            b"7f0000000000-7f0000200000 r--s 00001000 fe:02 131074                     /a b\n";
+        let inode = Inode {
+            dev: 0xfe << 20 | 2,
+            ino: 131_074,
+        };
+        let map = Map {
+            address: 0x7f00_0000_0000,
+            len: 0x20_0000,
+            offset: 0x1000,
+            inode,
+        };
         assert_eq!(parse(line), Some(map.clone()));
-        assert_eq!(overlap(&map, &(0..0x3000)), Some((0x7f00_0000_0000, 0x2000)));
-        assert_eq!(overlap(&map, &(0x20_0000..u64::MAX)), Some((0x7f00_001f_f000, 0x1000)));
+        assert_eq!(
+            overlap(&map, &(0..0x3000)),
+            Some((0x7f00_0000_0000, 0x2000))
+        );
+        assert_eq!(
+            overlap(&map, &(0x20_0000..u64::MAX)),
+            Some((0x7f00_001f_f000, 0x1000))
+        );
         assert_eq!(overlap(&map, &(0x20_1000..0x30_0000)), None);
-        assert_eq!(parse(b"7ffe00000000-7ffe00021000 rw-p 00000000 00:00 0          [stack]\n"), None);
-        assert_eq!(parse(b"7ffe00000000-7ffe00021000 rw-p 00000000 00:00 0 \n"), None);
-        for nonsense in [&b"\n"[..], b"x", b"1-2", b"2-1 r 0 0:0 5", b"1-2 r 0 00 5", b"\xff\xff - \xff"] {
+        assert_eq!(
+            parse(b"7ffe00000000-7ffe00021000 rw-p 00000000 00:00 0          [stack]\n"),
+            None
+        );
+        assert_eq!(
+            parse(b"7ffe00000000-7ffe00021000 rw-p 00000000 00:00 0 \n"),
+            None
+        );
+        for nonsense in [
+            &b"\n"[..],
+            b"x",
+            b"1-2",
+            b"2-1 r 0 0:0 5",
+            b"1-2 r 0 00 5",
+            b"\xff\xff - \xff",
+        ] {
             assert_eq!(parse(nonsense), None);
         }
     }

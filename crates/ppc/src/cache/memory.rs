@@ -82,13 +82,24 @@ impl Usage {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share for people and thresholds")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a share for people and thresholds"
+)]
 fn ratio(part: u64, of: u64) -> f64 {
-    if of == 0 { 1.0 } else { part as f64 / of as f64 }
+    if of == 0 {
+        1.0
+    } else {
+        part as f64 / of as f64
+    }
 }
 
 /// A share in thousandths, 0 to 1.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 0 to 1000")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is from 0 to 1000"
+)]
 fn per_mille(share: f64) -> u32 {
     (share.clamp(0.0, 1.0) * 1000.0).round() as u32
 }
@@ -123,9 +134,15 @@ impl Memory {
             Scope::Process(pid) => Groups::of(&pid.to_string(), &mounts)?,
             Scope::Group(dir) => Groups::at(dir, &mounts)?,
         };
-        let v1 = lineage(groups.memory, mounts.memory.as_ref()).into_iter().map(Source::V1);
-        let v2 = lineage(groups.unified, mounts.unified.as_ref()).into_iter().map(Source::V2);
-        Ok(Self { groups: v1.chain(v2).collect() })
+        let v1 = lineage(groups.memory, mounts.memory.as_ref())
+            .into_iter()
+            .map(Source::V1);
+        let v2 = lineage(groups.unified, mounts.unified.as_ref())
+            .into_iter()
+            .map(Source::V2);
+        Ok(Self {
+            groups: v1.chain(v2).collect(),
+        })
     }
 
     /// Now: of the group, of it and its ancestors, of whose limit the greatest share is used; or of the machine, if no
@@ -145,10 +162,19 @@ impl Memory {
     pub(crate) fn used(&self) -> Result<Usage> {
         let path = Path::new("/proc/meminfo");
         let text = fs::read_to_string(path).map_err(|error| Error::from(error).in_file(path))?;
-        let machine = of_machine(&text)
-            .ok_or_else(|| Error::new(ErrorKind::Unavailable("no MemTotal and MemAvailable".into())).in_file(path))?;
-        let used = self.groups.iter().filter_map(|group| of_group(group, machine.limit));
-        Ok(used.max_by(|a, b| a.share().total_cmp(&b.share())).unwrap_or(machine))
+        let machine = of_machine(&text).ok_or_else(|| {
+            Error::new(ErrorKind::Unavailable(
+                "no MemTotal and MemAvailable".into(),
+            ))
+            .in_file(path)
+        })?;
+        let used = self
+            .groups
+            .iter()
+            .filter_map(|group| of_group(group, machine.limit));
+        Ok(used
+            .max_by(|a, b| a.share().total_cmp(&b.share()))
+            .unwrap_or(machine))
     }
 
     /// The directory of the cgroup v2 group, if there is one with a memory controller.
@@ -162,15 +188,31 @@ impl Memory {
 
 /// A group's directory and those of its ancestors, up to where it is mounted.
 fn lineage(group: Option<PathBuf>, mount: Option<&Mount>) -> Vec<PathBuf> {
-    let (Some(group), Some(mount)) = (group, mount) else { return Vec::new() };
-    group.ancestors().take_while(|dir| dir.starts_with(&mount.at)).map(Path::to_owned).collect()
+    let (Some(group), Some(mount)) = (group, mount) else {
+        return Vec::new();
+    };
+    group
+        .ancestors()
+        .take_while(|dir| dir.starts_with(&mount.at))
+        .map(Path::to_owned)
+        .collect()
 }
 
 /// `None` if the group has no limit below `most`, or is gone.
 fn of_group(group: &Source, most: u64) -> Option<Usage> {
-    let number = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
+    let number = |dir: &Path, file: &str| {
+        fs::read_to_string(dir.join(file))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
     let (dir, limit, used) = match group {
-        Source::V1(dir) => (dir, number(dir, "memory.limit_in_bytes"), "memory.usage_in_bytes"),
+        Source::V1(dir) => (
+            dir,
+            number(dir, "memory.limit_in_bytes"),
+            "memory.usage_in_bytes",
+        ),
         Source::V2(dir) => {
             let limits = [number(dir, "memory.max"), number(dir, "memory.high")];
             (dir, limits.into_iter().flatten().min(), "memory.current")
@@ -178,7 +220,12 @@ fn of_group(group: &Source, most: u64) -> Option<Usage> {
         Source::Machine => return None,
     };
     let limit = limit.filter(|&limit| limit < most)?;
-    Some(Usage { limit, used: number(dir, used)?, file: 0, source: group.clone() })
+    Some(Usage {
+        limit,
+        used: number(dir, used)?,
+        file: 0,
+        source: group.clone(),
+    })
 }
 
 /// The page cache of a group.
@@ -195,7 +242,12 @@ fn of_machine(meminfo: &str) -> Option<Usage> {
     let bytes = |name| field(meminfo, name)?.checked_mul(1024);
     let (limit, available) = (bytes("MemTotal:")?, bytes("MemAvailable:")?);
     let file = bytes("Cached:").unwrap_or(0);
-    Some(Usage { limit, used: limit.saturating_sub(available), file, source: Source::Machine })
+    Some(Usage {
+        limit,
+        used: limit.saturating_sub(available),
+        file,
+        source: Source::Machine,
+    })
 }
 
 /// The number behind a name at the beginning of a line.
@@ -213,8 +265,14 @@ mod tests {
     fn the_machine() {
         let meminfo = "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\nBuffers: 7 kB\nCached: 300 kB\n";
         let usage = of_machine(meminfo).unwrap();
-        assert_eq!((usage.limit, usage.used, usage.file), (1_024_000, 614_400, 307_200));
-        assert_eq!((usage.room(0.8), usage.room(0.5), usage.held()), (204_800, 0, 614_400));
+        assert_eq!(
+            (usage.limit, usage.used, usage.file),
+            (1_024_000, 614_400, 307_200)
+        );
+        assert_eq!(
+            (usage.room(0.8), usage.room(0.5), usage.held()),
+            (204_800, 0, 614_400)
+        );
         assert!((usage.share() - 0.6).abs() < 1e-9);
         assert!(of_machine("MemTotal: 1 kB\n").is_none());
         let read = Memory::of(&Scope::Machine).unwrap().usage().unwrap();
@@ -232,19 +290,55 @@ mod tests {
             }
         };
         let outer = inner.parent().unwrap();
-        write(outer, &[("memory.max", "max\n"), ("memory.high", "1000\n"), ("memory.current", "900\n")]);
+        write(
+            outer,
+            &[
+                ("memory.max", "max\n"),
+                ("memory.high", "1000\n"),
+                ("memory.current", "900\n"),
+            ],
+        );
         write(outer, &[("memory.stat", "anon 5\nfile 600\n")]);
-        write(&inner, &[("memory.max", "2000\n"), ("memory.high", "max\n"), ("memory.current", "800\n")]);
+        write(
+            &inner,
+            &[
+                ("memory.max", "2000\n"),
+                ("memory.high", "max\n"),
+                ("memory.current", "800\n"),
+            ],
+        );
         let groups = |of: fn(PathBuf) -> Source| {
             let lineage = lineage(Some(inner.clone()), Some(&Mount::whole(dir.path())));
-            Memory { groups: lineage.into_iter().map(of).collect() }
+            Memory {
+                groups: lineage.into_iter().map(of).collect(),
+            }
         };
         let usage = groups(Source::V2).usage().unwrap();
-        assert_eq!(usage, Usage { limit: 1000, used: 900, file: 600, source: Source::V2(outer.to_owned()) });
+        assert_eq!(
+            usage,
+            Usage {
+                limit: 1000,
+                used: 900,
+                file: 600,
+                source: Source::V2(outer.to_owned())
+            }
+        );
         assert_eq!((usage.held(), usage.room(0.95)), (300, 50));
         // cgroup v1, and a parent without a limit
-        write(outer, &[("memory.limit_in_bytes", "9223372036854771712\n"), ("memory.usage_in_bytes", "900\n")]);
-        write(&inner, &[("memory.limit_in_bytes", "4000\n"), ("memory.usage_in_bytes", "3000\n")]);
+        write(
+            outer,
+            &[
+                ("memory.limit_in_bytes", "9223372036854771712\n"),
+                ("memory.usage_in_bytes", "900\n"),
+            ],
+        );
+        write(
+            &inner,
+            &[
+                ("memory.limit_in_bytes", "4000\n"),
+                ("memory.usage_in_bytes", "3000\n"),
+            ],
+        );
         write(&inner, &[("memory.stat", "cache 1\ntotal_cache 2500\n")]);
         let usage = groups(Source::V1).usage().unwrap();
         assert_eq!((usage.limit, usage.used, usage.file), (4000, 3000, 2500));
@@ -254,7 +348,10 @@ mod tests {
     #[test]
     fn own_and_unknown() {
         Memory::of(&Scope::Own).unwrap().usage().unwrap();
-        Memory::of(&Scope::Process(std::process::id())).unwrap().usage().unwrap();
+        Memory::of(&Scope::Process(std::process::id()))
+            .unwrap()
+            .usage()
+            .unwrap();
         Memory::of(&Scope::Process(u32::MAX)).unwrap_err();
         Memory::of(&Scope::Group("/tmp".into())).unwrap_err();
     }

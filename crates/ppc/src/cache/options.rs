@@ -81,7 +81,18 @@ impl Default for Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { threads, per_lane, fill, read, piece, gap, bandwidth, room, report, topology } = self;
+        let Self {
+            threads,
+            per_lane,
+            fill,
+            read,
+            piece,
+            gap,
+            bandwidth,
+            room,
+            report,
+            topology,
+        } = self;
         f.debug_struct("Options")
             .field("threads", threads)
             .field("per_lane", per_lane)
@@ -100,12 +111,19 @@ impl fmt::Debug for Options {
 impl Options {
     /// How many threads read at once for a lane whose device reads `ahead` bytes ahead, which is asked for if it matters.
     pub(super) fn width(&self, ahead: impl FnOnce() -> u64) -> usize {
-        self.per_lane.unwrap_or_else(|| if ahead() < AHEAD { WIDE } else { 1 })
+        self.per_lane
+            .unwrap_or_else(|| if ahead() < AHEAD { WIDE } else { 1 })
     }
 
     /// Whether these can be meant.
     pub(super) fn check(&self) -> Result<()> {
-        let Self { threads, per_lane, read, piece, .. } = *self;
+        let Self {
+            threads,
+            per_lane,
+            read,
+            piece,
+            ..
+        } = *self;
         let allowed = 1..=256;
         if !allowed.contains(&threads) || !allowed.contains(&per_lane.unwrap_or(1)) {
             return Err(Error::invalid(format!(

@@ -103,11 +103,16 @@ impl Prefetcher {
             halt: AtomicBool::new(false),
             counters: Counters::default(),
         });
-        let mut prefetcher = Self { shared, threads: Vec::new() };
+        let mut prefetcher = Self {
+            shared,
+            threads: Vec::new(),
+        };
         for number in 0..threads {
             let shared = Arc::clone(&prefetcher.shared);
             let thread = std::thread::Builder::new().name(format!("ppc-prefetch-{number}"));
-            prefetcher.threads.push(thread.spawn(move || worker::run(&shared))?);
+            prefetcher
+                .threads
+                .push(thread.spawn(move || worker::run(&shared))?);
         }
         Ok(prefetcher)
     }
@@ -118,14 +123,23 @@ impl Prefetcher {
     ///
     /// [`ErrorKind::Limit`] if 1024 lanes have lists.
     pub fn submit(&self, namespace: &Arc<Namespace>, prefetch: &Prefetch) -> Result<()> {
-        let first = prefetch.ios.iter().next().and_then(|io| namespace.get(&io.path));
-        let width = self.shared.options.width(|| first.map_or(0, |entry| read_ahead(entry.inode)));
+        let first = prefetch
+            .ios
+            .iter()
+            .next()
+            .and_then(|io| namespace.get(&io.path));
+        let width = self
+            .shared
+            .options
+            .width(|| first.map_or(0, |entry| read_ahead(entry.inode)));
         let mut state = self.shared.lock();
         if state.lanes.len() >= LANES && !state.lanes.has(namespace.root(), prefetch.lane) {
             let what = format!("{LANES} lanes are prefetching; number them by worker");
             return Err(Error::new(ErrorKind::Limit(what)).in_file(namespace.root()));
         }
-        let interrupted = state.lanes.submit(namespace, prefetch.lane, width, prefetch.ios.clone());
+        let interrupted = state
+            .lanes
+            .submit(namespace, prefetch.lane, width, prefetch.ios.clone());
         drop(state);
         count(&self.shared.counters.submitted, 1);
         count(&self.shared.counters.interrupts, u64::from(interrupted));
@@ -160,7 +174,8 @@ impl Prefetcher {
     /// read of each thread. The kernel's read-ahead is not waited for.
     pub fn quiesce(&self, timeout: Duration) -> Option<Duration> {
         let start = Instant::now();
-        self.wait_while(timeout, |state| state.held > 0).then(|| start.elapsed())
+        self.wait_while(timeout, |state| state.held > 0)
+            .then(|| start.elapsed())
     }
 
     /// Waits until all lists are done; `false` if they were not in `timeout`.
@@ -170,7 +185,10 @@ impl Prefetcher {
 
     fn wait_while(&self, timeout: Duration, which: impl Fn(&State) -> bool) -> bool {
         let state = self.shared.lock();
-        let waited = self.shared.quiet.wait_timeout_while(state, timeout, |state| which(state));
+        let waited = self
+            .shared
+            .quiet
+            .wait_timeout_while(state, timeout, |state| which(state));
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
@@ -199,7 +217,8 @@ impl Prefetcher {
     /// What has been done, and what is left.
     pub fn progress(&self) -> Progress {
         let state = self.shared.lock();
-        let (paused, past_end, lanes) = (state.paused, state.lanes.past_end(), state.lanes.progress());
+        let (paused, past_end, lanes) =
+            (state.paused, state.lanes.past_end(), state.lanes.progress());
         drop(state);
         let mut progress = self.shared.counters.snapshot(paused, lanes);
         progress.past_end += past_end;

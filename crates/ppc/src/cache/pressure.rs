@@ -46,9 +46,14 @@ impl PressureTrigger {
     /// [`ErrorKind::Unavailable`] where the kernel lacks it or does not permit it. As [`Memory::of`].
     pub fn new(scope: &Scope, stall: Duration, window: Duration) -> Result<Self> {
         let path = file(scope)?;
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| unavailable(&e, &path))?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|e| unavailable(&e, &path))?;
         let text = format!("some {} {}\0", stall.as_micros(), window.as_micros());
-        file.write_all(text.as_bytes()).map_err(|error| unavailable(&error, &path))?;
+        file.write_all(text.as_bytes())
+            .map_err(|error| unavailable(&error, &path))?;
         Ok(Self(file))
     }
 
@@ -62,7 +67,9 @@ impl PressureTrigger {
         let mut fds = [PollFd::new(&self.0, PollFlags::PRI)];
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
-            Ok(_) if fds[0].revents().contains(PollFlags::ERR) => Err(io::Error::other("the group is gone")),
+            Ok(_) if fds[0].revents().contains(PollFlags::ERR) => {
+                Err(io::Error::other("the group is gone"))
+            }
             Ok(_) => Ok(true),
             Err(error) => Err(error.into()),
         }
@@ -71,22 +78,32 @@ impl PressureTrigger {
 
 fn file(scope: &Scope) -> Result<PathBuf> {
     let memory = Memory::of(scope)?;
-    let group = memory.unified().map(|dir| dir.join("memory.pressure")).filter(|file| file.exists());
+    let group = memory
+        .unified()
+        .map(|dir| dir.join("memory.pressure"))
+        .filter(|file| file.exists());
     Ok(group.unwrap_or_else(|| "/proc/pressure/memory".into()))
 }
 
 fn unavailable(error: &io::Error, path: &Path) -> Error {
-    let what =
-        format!("memory pressure ({error}); it takes a kernel with CONFIG_PSI, and for triggers the right to write");
+    let what = format!(
+        "memory pressure ({error}); it takes a kernel with CONFIG_PSI, and for triggers the right to write"
+    );
     Error::new(ErrorKind::Unavailable(what)).in_file(path)
 }
 
 fn parse(text: &str) -> Option<Pressure> {
     let of = |name| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().find_map(|word| word.strip_prefix("avg10="))?.parse().ok()
+        line.split_ascii_whitespace()
+            .find_map(|word| word.strip_prefix("avg10="))?
+            .parse()
+            .ok()
     };
-    Some(Pressure { some: of("some ")?, full: of("full ").unwrap_or(0.0) })
+    Some(Pressure {
+        some: of("some ")?,
+        full: of("full ").unwrap_or(0.0),
+    })
 }
 
 #[cfg(test)]
@@ -96,8 +113,20 @@ mod tests {
     #[test]
     fn pressure_files() {
         let text = "some avg10=1.25 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.50 avg60=0.00 avg300=0.00 total=6\n";
-        assert_eq!(parse(text), Some(Pressure { some: 1.25, full: 0.5 }));
-        assert_eq!(parse("some avg10=2.00\n"), Some(Pressure { some: 2.0, full: 0.0 }));
+        assert_eq!(
+            parse(text),
+            Some(Pressure {
+                some: 1.25,
+                full: 0.5
+            })
+        );
+        assert_eq!(
+            parse("some avg10=2.00\n"),
+            Some(Pressure {
+                some: 2.0,
+                full: 0.0
+            })
+        );
         assert_eq!(parse("full avg10=9.00\n"), None);
     }
 
@@ -108,7 +137,11 @@ mod tests {
             Err(error) => return eprintln!("SKIPPED: pressure: {error}"),
         }
         // a second of two without memory is not what a test meets
-        match PressureTrigger::new(&Scope::Machine, Duration::from_secs(1), Duration::from_secs(2)) {
+        match PressureTrigger::new(
+            &Scope::Machine,
+            Duration::from_secs(1),
+            Duration::from_secs(2),
+        ) {
             Ok(trigger) => assert!(!trigger.wait(Duration::from_millis(1)).unwrap()),
             Err(error) => eprintln!("SKIPPED: pressure trigger: {error}"),
         }

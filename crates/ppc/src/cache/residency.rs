@@ -59,7 +59,9 @@ impl Residency {
             // what an overlay's file holds is held by the file below, which its maps show
             Ok(stat) if stat.cache == 0 && is_overlay(&file) => Self::by_mincore(file, start, len),
             Ok(stat) => Ok(Self::new(stat, Counted::Cachestat)),
-            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Self::by_mincore(file, start, len),
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+                Self::by_mincore(file, start, len)
+            }
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(not_ours()),
             Err(error) => Err(error.into()),
         }
@@ -72,14 +74,26 @@ impl Residency {
             return Err(not_ours());
         }
         let page = rustix::param::page_size() as u64;
-        let end = start.saturating_add(len).min(u64::try_from(stat.st_size).unwrap_or(0));
+        let end = start
+            .saturating_add(len)
+            .min(u64::try_from(stat.st_size).unwrap_or(0));
         let (mut at, mut cache) = (start / page * page, 0);
         while at < end {
             let window = (end - at).min(WINDOW);
-            cache += sys::mincore(file.as_fd(), at, usize::try_from(window).map_err(std::io::Error::other)?)?;
+            cache += sys::mincore(
+                file.as_fd(),
+                at,
+                usize::try_from(window).map_err(std::io::Error::other)?,
+            )?;
             at += window;
         }
-        Ok(Self::new(sys::Stat { cache, ..sys::Stat::default() }, Counted::Mincore))
+        Ok(Self::new(
+            sys::Stat {
+                cache,
+                ..sys::Stat::default()
+            },
+            Counted::Mincore,
+        ))
     }
 
     fn new(stat: sys::Stat, counted: Counted) -> Self {
@@ -100,8 +114,7 @@ fn is_overlay(file: impl AsFd) -> bool {
 }
 
 fn not_ours() -> Error {
-    let what =
-        "the kernel tells what is in memory of a file only to its owner and to who may write it; run as one of them";
+    let what = "the kernel tells what is in memory of a file only to its owner and to who may write it; run as one of them";
     Error::new(ErrorKind::Unavailable(what.into()))
 }
 
@@ -114,9 +127,18 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let page = rustix::param::page_size() as u64;
         rustix::io::pwrite(&file, &vec![1; 65_536], page * 16).unwrap(); // a hole before it
-        let counts =
-            |start, len| (Residency::of(&file, start, len).unwrap(), Residency::by_mincore(&file, start, len).unwrap());
-        for (start, len) in [(0, page * 16 + 65_536), (page * 16, 65_536), (page * 17 + 1, 1), (0, u64::MAX)] {
+        let counts = |start, len| {
+            (
+                Residency::of(&file, start, len).unwrap(),
+                Residency::by_mincore(&file, start, len).unwrap(),
+            )
+        };
+        for (start, len) in [
+            (0, page * 16 + 65_536),
+            (page * 16, 65_536),
+            (page * 17 + 1, 1),
+            (0, u64::MAX),
+        ] {
             let (of, by_mincore) = counts(start, len);
             assert_eq!(of.cached, by_mincore.cached, "{start} {len}");
         }

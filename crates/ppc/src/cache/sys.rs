@@ -32,8 +32,20 @@ pub(super) fn cachestat(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<
     let range = Range { off: start, len };
     let mut stat = Stat::default();
     // SAFETY: the kernel reads one structure and writes the other, both of its own layout and alive during the call.
-    let done = unsafe { libc::syscall(CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
-    if done == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
+    let done = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            fd.as_raw_fd(),
+            &raw const range,
+            &raw mut stat,
+            0u32,
+        )
+    };
+    if done == 0 {
+        Ok(stat)
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Pages of a file that are in memory, of `len` bytes (not 0) from `start` (whole pages). The kernel says so of every
@@ -42,7 +54,16 @@ pub(super) fn mincore(fd: BorrowedFd<'_>, start: u64, len: usize) -> io::Result<
     let offset = libc::off_t::try_from(start).map_err(io::Error::other)?;
     // SAFETY: a new mapping at an address that the kernel chooses; nothing of this process is changed. It is never
     // read through, so that a file which becomes shorter does no harm.
-    let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_SHARED, fd.as_raw_fd(), offset) };
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len,
+            libc::PROT_NONE,
+            libc::MAP_SHARED,
+            fd.as_raw_fd(),
+            offset,
+        )
+    };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -71,7 +92,16 @@ impl Fill {
     pub(super) fn new(fd: BorrowedFd<'_>, start: u64, len: usize) -> io::Result<Self> {
         let offset = libc::off_t::try_from(start).map_err(io::Error::other)?;
         // SAFETY: a new mapping at an address that the kernel chooses; nothing of this process is changed.
-        let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), offset) };
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                offset,
+            )
+        };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -90,8 +120,13 @@ impl Fill {
         let offset = offset.min(self.len);
         let at = self.at.wrapping_byte_add(offset);
         // SAFETY: within the mapping, which lives as long as this. A file that became shorter is an error, not a signal.
-        let done = unsafe { libc::madvise(at, len.min(self.len - offset), libc::MADV_POPULATE_READ) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        let done =
+            unsafe { libc::madvise(at, len.min(self.len - offset), libc::MADV_POPULATE_READ) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 
@@ -105,11 +140,21 @@ impl Drop for Fill {
 /// Asks the kernel to take `len` bytes at `address` of another process out of memory (`MADV_PAGEOUT`): what is clean
 /// is dropped, and read from its file when it is touched again. Returns how many bytes were advised.
 pub(super) fn page_out(pidfd: BorrowedFd<'_>, address: usize, len: usize) -> io::Result<usize> {
-    let range = libc::iovec { iov_base: ptr::without_provenance_mut(address), iov_len: len };
+    let range = libc::iovec {
+        iov_base: ptr::without_provenance_mut(address),
+        iov_len: len,
+    };
     // SAFETY: the kernel reads one `iovec`, alive during the call. The address is of the other process, and the advice
     // changes no byte that it can see.
     let done = unsafe {
-        libc::syscall(libc::SYS_process_madvise, pidfd.as_raw_fd(), &raw const range, 1usize, libc::MADV_PAGEOUT, 0u32)
+        libc::syscall(
+            libc::SYS_process_madvise,
+            pidfd.as_raw_fd(),
+            &raw const range,
+            1usize,
+            libc::MADV_PAGEOUT,
+            0u32,
+        )
     };
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
@@ -122,13 +167,23 @@ pub(super) fn prefer_node(node: Option<u32>) -> io::Result<()> {
     let mut mask = [0usize; WORDS];
     if let Some(node) = node {
         let node = usize::try_from(node).map_err(io::Error::other)?;
-        let word = mask.get_mut(node / BITS).ok_or(io::ErrorKind::InvalidInput)?;
+        let word = mask
+            .get_mut(node / BITS)
+            .ok_or(io::ErrorKind::InvalidInput)?;
         *word |= 1 << (node % BITS);
     }
-    let (mode, most) = if node.is_some() { (libc::MPOL_PREFERRED, WORDS * BITS) } else { (libc::MPOL_DEFAULT, 1) };
+    let (mode, most) = if node.is_some() {
+        (libc::MPOL_PREFERRED, WORDS * BITS)
+    } else {
+        (libc::MPOL_DEFAULT, 1)
+    };
     // SAFETY: the kernel reads less than `most` bits of the mask, which is alive during the call and has as many.
     let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask.as_ptr(), most) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 #[cfg(test)]
@@ -142,9 +197,15 @@ mod tests {
         // node 0 is everywhere; a kernel without NUMA has no such call
         match prefer_node(Some(0)) {
             Ok(()) => prefer_node(None).unwrap(),
-            Err(error) => assert!(matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)), "{error}"),
+            Err(error) => assert!(
+                matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)),
+                "{error}"
+            ),
         }
-        assert_eq!(prefer_node(Some(1 << 20)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            prefer_node(Some(1 << 20)).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
     }
 
     #[test]

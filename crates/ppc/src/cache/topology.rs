@@ -60,16 +60,24 @@ impl Topology {
 
     /// From the `sys`, `proc` and `dev` below `root`.
     pub fn under(root: &Path) -> Self {
-        Self { nodes: nodes(&root.join("sys/devices/system/node")), accelerators: accelerators(root) }
+        Self {
+            nodes: nodes(&root.join("sys/devices/system/node")),
+            accelerators: accelerators(root),
+        }
     }
 }
 
 fn nodes(dir: &Path) -> Vec<Node> {
     let mut nodes = Vec::new();
     for name in names(dir) {
-        let Some(id) = name.strip_prefix("node").and_then(|id| id.parse().ok()) else { continue };
+        let Some(id) = name.strip_prefix("node").and_then(|id| id.parse().ok()) else {
+            continue;
+        };
         let cores = fs::read_to_string(dir.join(&name).join("cpulist")).unwrap_or_default();
-        nodes.push(Node { id, cores: numbers(&cores) });
+        nodes.push(Node {
+            id,
+            cores: numbers(&cores),
+        });
     }
     nodes.sort_by_key(|node| node.id);
     nodes
@@ -80,35 +88,53 @@ fn accelerators(root: &Path) -> Vec<Accelerator> {
     // by address: vendor
     let mut found = BTreeMap::new();
     for address in names(&pci) {
-        let (class, vendor) = (line(&pci.join(&address).join("class")), line(&pci.join(&address).join("vendor")));
+        let (class, vendor) = (
+            line(&pci.join(&address).join("class")),
+            line(&pci.join(&address).join("vendor")),
+        );
         let known = [NVIDIA, AMD].contains(&vendor.as_str());
         // 3D and processing accelerators, and display controllers of those who make more than screens of them
-        let screen = ["0x0300", "0x0380"].iter().any(|kind| class.starts_with(kind));
+        let screen = ["0x0300", "0x0380"]
+            .iter()
+            .any(|kind| class.starts_with(kind));
         if class.starts_with("0x0302") || class.starts_with("0x1200") || (screen && known) {
             found.insert(address, vendor);
         }
     }
     // whatever else can render, as far as it is on the bus
     let drm = root.join("sys/class/drm");
-    for name in names(&drm).iter().filter(|name| name.starts_with("renderD")) {
+    for name in names(&drm)
+        .iter()
+        .filter(|name| name.starts_with("renderD"))
+    {
         let device = fs::canonicalize(drm.join(name).join("device")).ok();
-        let address = device.as_ref().and_then(|device| device.file_name()?.to_str());
+        let address = device
+            .as_ref()
+            .and_then(|device| device.file_name()?.to_str());
         if let Some(address) = address.filter(|address| pci.join(address).exists()) {
-            found.entry(address.to_owned()).or_insert_with(|| line(&pci.join(address).join("vendor")));
+            found
+                .entry(address.to_owned())
+                .or_insert_with(|| line(&pci.join(address).join("vendor")));
         }
     }
     let dev = names(&root.join("dev"));
     let mut ascends = 0;
     let mut visible = |address: &str, vendor: &str| match vendor {
         NVIDIA => {
-            let about = root.join("proc/driver/nvidia/gpus").join(address).join("information");
+            let about = root
+                .join("proc/driver/nvidia/gpus")
+                .join(address)
+                .join("information");
             let about = fs::read_to_string(about).unwrap_or_default();
-            let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor:"));
+            let minor = about
+                .lines()
+                .find_map(|line| line.strip_prefix("Device Minor:"));
             minor.is_none_or(|minor| dev.contains(&format!("nvidia{}", minor.trim())))
         }
         HUAWEI => {
             ascends += 1;
-            dev.contains(&format!("davinci{}", ascends - 1)) || !dev.iter().any(|name| is_davinci(name))
+            dev.contains(&format!("davinci{}", ascends - 1))
+                || !dev.iter().any(|name| is_davinci(name))
         }
         _ => true,
     };
@@ -122,16 +148,22 @@ fn accelerators(root: &Path) -> Vec<Accelerator> {
 }
 
 fn is_davinci(name: &str) -> bool {
-    name.strip_prefix("davinci").is_some_and(|number| number.parse::<u32>().is_ok())
+    name.strip_prefix("davinci")
+        .is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
 }
 
 fn line(path: &PathBuf) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// A list as in `0-2,5`.
@@ -161,7 +193,11 @@ mod tests {
 
     fn pci(root: &Path, address: &str, class: &str, vendor: &str, node: &str) {
         for (file, text) in [("class", class), ("vendor", vendor), ("numa_node", node)] {
-            write(root, &format!("sys/bus/pci/devices/{address}/{file}"), &format!("{text}\n"));
+            write(
+                root,
+                &format!("sys/bus/pci/devices/{address}/{file}"),
+                &format!("{text}\n"),
+            );
         }
     }
 
@@ -181,19 +217,52 @@ mod tests {
         pci(root, "0000:d1:00.0", "0x038000", "0x8086", "0"); // one that renders
         pci(root, "0000:e1:00.0", "0x020000", "0x8086", "0"); // a network card
         fs::create_dir_all(root.join("sys/class/drm/renderD128")).unwrap();
-        symlink("../../../bus/pci/devices/0000:d1:00.0", root.join("sys/class/drm/renderD128/device")).unwrap();
+        symlink(
+            "../../../bus/pci/devices/0000:d1:00.0",
+            root.join("sys/class/drm/renderD128/device"),
+        )
+        .unwrap();
         // the second is not given to us
-        for (address, minor) in [("0000:17:00.0", 0), ("0000:65:00.0", 1), ("0000:b1:00.0", 2)] {
+        for (address, minor) in [
+            ("0000:17:00.0", 0),
+            ("0000:65:00.0", 1),
+            ("0000:b1:00.0", 2),
+        ] {
             let about = format!("Model: X\nDevice Minor: \t {minor}\n");
-            write(root, &format!("proc/driver/nvidia/gpus/{address}/information"), &about);
+            write(
+                root,
+                &format!("proc/driver/nvidia/gpus/{address}/information"),
+                &about,
+            );
         }
-        for name in ["nvidia0", "nvidia2", "nvidiactl", "davinci1", "davinci_manager"] {
+        for name in [
+            "nvidia0",
+            "nvidia2",
+            "nvidiactl",
+            "davinci1",
+            "davinci_manager",
+        ] {
             write(root, &format!("dev/{name}"), "");
         }
         let topology = Topology::under(root);
-        assert_eq!(topology.nodes[0], Node { id: 0, cores: vec![0, 1] });
-        assert_eq!(topology.nodes[1], Node { id: 1, cores: vec![2, 3, 6] });
-        let of = |address: &str, node| Accelerator { address: address.into(), node };
+        assert_eq!(
+            topology.nodes[0],
+            Node {
+                id: 0,
+                cores: vec![0, 1]
+            }
+        );
+        assert_eq!(
+            topology.nodes[1],
+            Node {
+                id: 1,
+                cores: vec![2, 3, 6]
+            }
+        );
+        let of = |address: &str, node| Accelerator {
+            address: address.into(),
+            node,
+        };
         let expected = [
             of("0000:17:00.0", Some(0)),
             of("0000:b1:00.0", Some(1)),
@@ -205,7 +274,10 @@ mod tests {
         assert_eq!(topology.node_of(2), None); // not known
         assert_eq!(topology.node_of(9), None);
         // one node makes no difference
-        let one = Topology { nodes: topology.nodes[..1].to_vec(), ..topology.clone() };
+        let one = Topology {
+            nodes: topology.nodes[..1].to_vec(),
+            ..topology.clone()
+        };
         assert_eq!(one.node_of(0), None);
     }
 

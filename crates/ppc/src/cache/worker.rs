@@ -25,10 +25,19 @@ const NO_ROOM: Duration = Duration::from_millis(5);
 
 /// Takes pieces and reads them until the prefetcher is dropped.
 pub(super) fn run(shared: &Shared) {
-    let mut worker = Worker { shared, scratch: Vec::new(), cores: Cores::default() };
+    let mut worker = Worker {
+        shared,
+        scratch: Vec::new(),
+        cores: Cores::default(),
+    };
     while let Some(mut claim) = worker.claim() {
         let begun = Instant::now();
-        worker.cores.bind(claim.piece.device.and_then(|device| shared.options.topology.node_of(device)));
+        worker.cores.bind(
+            claim
+                .piece
+                .device
+                .and_then(|device| shared.options.topology.node_of(device)),
+        );
         let end = worker.serve(&mut claim);
         let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         count(&shared.counters.busy_micros, micros);
@@ -54,7 +63,10 @@ impl Worker<'_> {
                 return None;
             }
             if state.paused || !state.lanes.has_work() {
-                state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = shared
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             let mut most = options.piece;
@@ -76,7 +88,11 @@ impl Worker<'_> {
             }
             // where room is short, nothing is brought that was not asked for
             let exact = Cut::exact(options.piece);
-            let gap = if most < options.piece { exact.gap } else { options.gap.max(exact.gap) };
+            let gap = if most < options.piece {
+                exact.gap
+            } else {
+                options.gap.max(exact.gap)
+            };
             if let Some(claim) = state.lanes.claim(Cut { most, gap, ..exact }) {
                 state.held += 1;
                 state.claimed += claim.piece.end - claim.piece.start;
@@ -99,7 +115,13 @@ impl Worker<'_> {
     }
 
     fn serve(&mut self, claim: &mut Claim) -> End {
-        let Claim { piece, stream, lane, over, .. } = claim;
+        let Claim {
+            piece,
+            stream,
+            lane,
+            over,
+            ..
+        } = claim;
         let goes_on = self.shared.options.fill == Fill::Read
             && stream.at == piece.start
             && stream.reading
@@ -128,7 +150,10 @@ impl Worker<'_> {
                 return Ok(End::Done);
             }
             if shared.halt.load(SeqCst) {
-                return Ok(End::Rest(Piece { start: at, ..piece.clone() }));
+                return Ok(End::Rest(Piece {
+                    start: at,
+                    ..piece.clone()
+                }));
             }
             let stop = ((at / step + 1) * step).min(piece.end);
             if !self.wait_for_bandwidth(stop - at, over) {
@@ -170,14 +195,25 @@ impl Worker<'_> {
             if left.is_zero() {
                 return true;
             }
-            state = shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = shared
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
     fn refuse(&self, lane: u32, error: &Error) -> End {
         let shared = self.shared;
         let stale = matches!(error.kind(), ErrorKind::Stale(_) | ErrorKind::Invalid(_));
-        count(if stale { &shared.counters.stale } else { &shared.counters.errors }, 1);
+        count(
+            if stale {
+                &shared.counters.stale
+            } else {
+                &shared.counters.errors
+            },
+            1,
+        );
         match &shared.options.report {
             // one that panics has said so
             Some(report) => drop(catch_unwind(AssertUnwindSafe(|| report(lane, error)))),
@@ -197,12 +233,21 @@ impl<'a> How<'a> {
     fn of(fill: Fill, file: &'a File, piece: &Piece) -> io::Result<Self> {
         let len = usize::try_from(piece.end - piece.start).map_err(io::Error::other)?;
         // a kernel that cannot is one that can read
-        let map = (fill == Fill::Populate).then(|| sys::Fill::new(file.as_fd(), piece.start, len).ok());
-        Ok(Self { file, map: map.flatten() })
+        let map =
+            (fill == Fill::Populate).then(|| sys::Fill::new(file.as_fd(), piece.start, len).ok());
+        Ok(Self {
+            file,
+            map: map.flatten(),
+        })
     }
 
     /// Brings these bytes of a piece, or fewer; 0 if the file has none there.
-    fn bring(&mut self, scratch: &mut Vec<u8>, piece: &Piece, bytes: Range<u64>) -> io::Result<u64> {
+    fn bring(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        piece: &Piece,
+        bytes: Range<u64>,
+    ) -> io::Result<u64> {
         let len = usize::try_from(bytes.end - bytes.start).map_err(io::Error::other)?;
         if let Some(map) = &self.map {
             let offset = usize::try_from(bytes.start - piece.start).map_err(io::Error::other)?;
@@ -214,7 +259,9 @@ impl<'a> How<'a> {
             }
         }
         scratch.resize(scratch.len().max(len), 0);
-        self.file.read_at(&mut scratch[..len], bytes.start).map(|read| read as u64)
+        self.file
+            .read_at(&mut scratch[..len], bytes.start)
+            .map(|read| read as u64)
     }
 }
 
@@ -224,12 +271,17 @@ impl<'a> How<'a> {
 /// piece counts as being in memory if much more is than read-ahead can have brought. (A page counts as soon as its read
 /// has begun.)
 fn is_resident(open: &Open, piece: &Piece, goes_on: bool) -> bool {
-    let beyond = if goes_on { open.ahead.saturating_mul(2).saturating_add(1 << 20) } else { 0 };
+    let beyond = if goes_on {
+        open.ahead.saturating_mul(2).saturating_add(1 << 20)
+    } else {
+        0
+    };
     let end = piece.end.saturating_add(beyond);
     if goes_on && end > open.entry.len {
         return false;
     }
     let pages = (end - piece.start).div_ceil(rustix::param::page_size() as u64);
     // where the kernel does not say, reading is cheap enough
-    sys::cachestat(open.file.as_fd(), piece.start, end - piece.start).is_ok_and(|stat| stat.cache >= pages)
+    sys::cachestat(open.file.as_fd(), piece.start, end - piece.start)
+        .is_ok_and(|stat| stat.cache >= pages)
 }

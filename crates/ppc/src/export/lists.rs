@@ -33,7 +33,11 @@ unsafe impl Send for Lists {}
 impl Lists {
     pub(super) fn prefetch(&mut self, prefetch: &Prefetch) -> *mut PrefetchIos {
         let all = prefetch.ios.all();
-        if !self.lanes.get(&prefetch.lane).is_some_and(|lane| Arc::ptr_eq(&lane.all, all)) {
+        if !self
+            .lanes
+            .get(&prefetch.lane)
+            .is_some_and(|lane| Arc::ptr_eq(&lane.all, all))
+        {
             let converted = self.convert(all, |path, io| PrefetchIo {
                 path,
                 offset: io.start,
@@ -43,7 +47,9 @@ impl Lists {
             });
             self.lanes.insert(prefetch.lane, converted);
         }
-        let Some(lane) = self.lanes.get_mut(&prefetch.lane) else { return std::ptr::null_mut() };
+        let Some(lane) = self.lanes.get_mut(&prefetch.lane) else {
+            return std::ptr::null_mut();
+        };
         let (count, first, limit) = part(&prefetch.ios);
         let head = PrefetchIos {
             count,
@@ -62,11 +68,18 @@ impl Lists {
     pub(super) fn chain(&mut self, all: &[Prefetch]) -> *mut PrefetchIos {
         let mut next = std::ptr::null_mut();
         for (index, prefetch) in all.iter().enumerate().rev() {
-            if all[index + 1..].iter().any(|later| later.lane == prefetch.lane) {
+            if all[index + 1..]
+                .iter()
+                .any(|later| later.lane == prefetch.lane)
+            {
                 continue;
             }
             let head = self.prefetch(prefetch);
-            if let Some(head) = self.lanes.get_mut(&prefetch.lane).and_then(|lane| lane.head.as_mut()) {
+            if let Some(head) = self
+                .lanes
+                .get_mut(&prefetch.lane)
+                .and_then(|lane| lane.head.as_mut())
+            {
                 head.next = next;
             }
             next = head;
@@ -75,14 +88,30 @@ impl Lists {
     }
 
     pub(super) fn evict(&mut self, ios: &Ios) -> *mut EvictIos {
-        if !self.evict.as_ref().is_some_and(|evict| Arc::ptr_eq(&evict.all, ios.all())) {
-            let entry = |path, io: &Io| EvictIo { path, offset: io.start, size: io.len };
+        if !self
+            .evict
+            .as_ref()
+            .is_some_and(|evict| Arc::ptr_eq(&evict.all, ios.all()))
+        {
+            let entry = |path, io: &Io| EvictIo {
+                path,
+                offset: io.start,
+                size: io.len,
+            };
             self.evict = Some(self.convert(ios.all(), entry));
         }
-        let Some(evict) = &mut self.evict else { return std::ptr::null_mut() };
+        let Some(evict) = &mut self.evict else {
+            return std::ptr::null_mut();
+        };
         let (count, first, limit) = part(ios);
         let ios = evict.entries.as_mut_ptr();
-        let head = EvictIos { count, ios, first, limit, generation: evict.generation };
+        let head = EvictIos {
+            count,
+            ios,
+            first,
+            limit,
+            generation: evict.generation,
+        };
         &raw mut **evict.head.insert(Box::new(head))
     }
 
@@ -100,12 +129,21 @@ impl Lists {
             entry(path.as_ptr(), io)
         };
         let entries = all.iter().map(convert).collect();
-        Converted { all: Arc::clone(all), generation: self.generation, entries, head: None }
+        Converted {
+            all: Arc::clone(all),
+            generation: self.generation,
+            entries,
+            head: None,
+        }
     }
 }
 
 /// Entries, the first of the part, and how many; an empty part is at the end.
 fn part(ios: &Ios) -> (u64, u64, u64) {
     let (count, range) = (ios.all().len() as u64, ios.range());
-    if range.is_empty() { (count, count, 0) } else { (count, range.start as u64, range.len() as u64) }
+    if range.is_empty() {
+        (count, count, 0)
+    } else {
+        (count, range.start as u64, range.len() as u64)
+    }
 }

@@ -23,7 +23,12 @@ pub(super) struct Checked {
 
 impl Checked {
     pub(super) fn new(namespace: Arc<Namespace>, entries: usize) -> Self {
-        Self { files: Known::new(namespace), entries, lists: VecDeque::new(), held: 0 }
+        Self {
+            files: Known::new(namespace),
+            entries,
+            lists: VecDeque::new(),
+            held: 0,
+        }
     }
 
     /// The directory has these files now. What was checked before could be meant then.
@@ -38,12 +43,19 @@ impl Checked {
             return Ok(());
         }
         if all.len() > self.entries {
-            return Err(format!("a list of {} entries, allowed are {}", all.len(), self.entries));
+            return Err(format!(
+                "a list of {} entries, allowed are {}",
+                all.len(),
+                self.entries
+            ));
         }
         let mut sum = 0u64;
         for (index, io) in all.iter().enumerate() {
-            self.io(io).map_err(|what| format!("entry {index}, {}: {what}", quote(io)))?;
-            sum = sum.checked_add(io.len).ok_or("the lengths of a list add up to more than 2^64")?;
+            self.io(io)
+                .map_err(|what| format!("entry {index}, {}: {what}", quote(io)))?;
+            sum = sum
+                .checked_add(io.len)
+                .ok_or("the lengths of a list add up to more than 2^64")?;
         }
         self.remember(all);
         Ok(())
@@ -62,7 +74,10 @@ impl Checked {
         let last = end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         match io.start.checked_add(io.len) {
             Some(stop) if stop <= last => Ok(()),
-            _ => Err(format!("{} bytes from {}, the file ends at {end}", io.len, io.start)),
+            _ => Err(format!(
+                "{} bytes from {}, the file ends at {end}",
+                io.len, io.start
+            )),
         }
     }
 
@@ -77,7 +92,11 @@ impl Checked {
 
 fn quote(io: &Io) -> String {
     let text = format!("{:?}", io.path);
-    if text.len() > 200 { format!("{}…", text.chars().take(200).collect::<String>()) } else { text }
+    if text.len() > 200 {
+        format!("{}…", text.chars().take(200).collect::<String>())
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -87,7 +106,12 @@ mod tests {
     use super::*;
 
     fn io(path: &str, start: u64, len: u64) -> Io {
-        Io { path: Path::new(path).into(), start, len, device: None }
+        Io {
+            path: Path::new(path).into(),
+            start,
+            len,
+            device: None,
+        }
     }
 
     #[test]
@@ -105,7 +129,10 @@ mod tests {
         assert!(why(vec![io("a", 0, 1), io("a", 0, 0)]).contains("entry 1"));
         assert!(why(vec![io("empty", 0, 1)]).contains("begins at 0"));
         for name in ["b", "/etc/passwd", "../a", "", "a/../a", "./b"] {
-            assert!(why(vec![io(name, 0, 1)]).contains("no file of the namespace"), "{name}");
+            assert!(
+                why(vec![io(name, 0, 1)]).contains("no file of the namespace"),
+                "{name}"
+            );
         }
         assert!(why(vec![io("a", 0, 1); 4]).contains("allowed are 3"));
     }
@@ -122,7 +149,9 @@ mod tests {
         assert_eq!((checked.lists.len(), checked.held), (1, 1000));
         // what is remembered is bounded
         for _ in 0..3 {
-            checked.check(&vec![io("a", 0, 1); REMEMBERED / 2].into()).unwrap();
+            checked
+                .check(&vec![io("a", 0, 1); REMEMBERED / 2].into())
+                .unwrap();
         }
         assert!(checked.held <= REMEMBERED + 1000, "{}", checked.held);
     }

@@ -69,6 +69,10 @@ impl Call {
 
     /// What is said of one that took longer.
     pub(crate) fn late(self, limits: &Limits) -> String {
-        format!("{} did not answer within {:?}", self.name(), self.deadline(limits))
+        format!(
+            "{} did not answer within {:?}",
+            self.name(),
+            self.deadline(limits)
+        )
     }
 }

@@ -28,7 +28,12 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub(super) fn new(bound: usize) -> Self {
-        Self { calls: VecDeque::new(), bound: bound.max(1), merged: 0, dropped: 0 }
+        Self {
+            calls: VecDeque::new(),
+            bound: bound.max(1),
+            merged: 0,
+            dropped: 0,
+        }
     }
 
     pub(super) fn put(&mut self, call: Waiting) {
@@ -36,7 +41,8 @@ impl Mailbox {
             Waiting::Start => {}
             Waiting::Evict(_) => {
                 let before = self.calls.len();
-                self.calls.retain(|waiting| !matches!(waiting, Waiting::Evict(_)));
+                self.calls
+                    .retain(|waiting| !matches!(waiting, Waiting::Evict(_)));
                 self.merged += (before - self.calls.len()) as u64;
             }
             Waiting::Prefetch(new) => {
@@ -55,7 +61,11 @@ impl Mailbox {
         self.calls.push_back(call);
         if self.calls.len() > self.bound {
             // a start is worth more than any access
-            let oldest = self.calls.iter().position(|waiting| *waiting != Waiting::Start).unwrap_or(0);
+            let oldest = self
+                .calls
+                .iter()
+                .position(|waiting| *waiting != Waiting::Start)
+                .unwrap_or(0);
             self.calls.remove(oldest);
             self.dropped += 1;
         }
@@ -75,9 +85,19 @@ impl Mailbox {
 
     /// Adds an access to the newest one of its thread, if that is its neighbour.
     fn merge(&mut self, new: &Access, same: impl Fn(&Waiting) -> bool) -> bool {
-        let newest = self.calls.iter_mut().rev().take(NEIGHBOURS).find(|waiting| same(waiting));
-        let Some(Waiting::Prefetch(old) | Waiting::Touch(old)) = newest else { return false };
-        let (old_end, new_end) = (old.start.saturating_add(old.len), new.start.saturating_add(new.len));
+        let newest = self
+            .calls
+            .iter_mut()
+            .rev()
+            .take(NEIGHBOURS)
+            .find(|waiting| same(waiting));
+        let Some(Waiting::Prefetch(old) | Waiting::Touch(old)) = newest else {
+            return false;
+        };
+        let (old_end, new_end) = (
+            old.start.saturating_add(old.len),
+            new.start.saturating_add(new.len),
+        );
         let near = old.start <= new.start && new.start <= old_end;
         if !near || old.path != new.path || old.kind != new.kind || old.pid != new.pid {
             return false;
@@ -97,7 +117,15 @@ mod tests {
     use crate::Kind;
 
     fn access(tid: u32, start: u64, len: u64) -> Access {
-        Access { kind: Kind::Miss, path: Path::new("a").into(), start, len, pid: 1, tid, time: start }
+        Access {
+            kind: Kind::Miss,
+            path: Path::new("a").into(),
+            start,
+            len,
+            pid: 1,
+            tid,
+            time: start,
+        }
     }
 
     #[test]
@@ -108,7 +136,13 @@ mod tests {
             mail.put(Waiting::Prefetch(access(2, (1000 + page) * 4096, 4096)));
         }
         assert_eq!((mail.len(), mail.merged, mail.dropped), (2, 198, 0));
-        assert_eq!(mail.take(), Some(Waiting::Prefetch(Access { time: 99 * 4096, ..access(1, 0, 409_600) })));
+        assert_eq!(
+            mail.take(),
+            Some(Waiting::Prefetch(Access {
+                time: 99 * 4096,
+                ..access(1, 0, 409_600)
+            }))
+        );
         mail.put(Waiting::Touch(access(2, 1100 * 4096, 4096))); // another kind of call
         mail.put(Waiting::Prefetch(access(2, 0, 4096))); // no neighbour
         assert_eq!(mail.len(), 3);

@@ -31,7 +31,12 @@ impl Drop for Done {
 impl Turns {
     pub(super) fn new(policy: Box<dyn Policy>, context: Context, shared: Arc<Shared>) -> Self {
         let checked = Checked::new(Arc::clone(&context.namespace), shared.limits.entries);
-        Self { policy, context, checked, shared }
+        Self {
+            policy,
+            context,
+            checked,
+            shared,
+        }
     }
 
     pub(super) fn run(mut self) {
@@ -49,7 +54,9 @@ impl Turns {
 
     fn init(&mut self) -> bool {
         let context = self.context.clone();
-        let ready = match self.call(Call::Init, |policy| policy.init(&context).map(|()| policy.wants())) {
+        let ready = match self.call(Call::Init, |policy| {
+            policy.init(&context).map(|()| policy.wants())
+        }) {
             None => return false,
             Some(Ok(wants)) => Ok(wants),
             Some(Err(what)) => Err(what),
@@ -89,7 +96,11 @@ impl Turns {
             if let Some(call) = inner.mail.take() {
                 return Some(call);
             }
-            inner = self.shared.mail.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self
+                .shared
+                .mail
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -98,7 +109,9 @@ impl Turns {
         self.checked.renew(Arc::clone(&files));
         self.context.namespace = files;
         let context = self.context.clone();
-        let wants = match self.call(Call::Renew, |policy| policy.renew(&context).map(|()| policy.wants())) {
+        let wants = match self.call(Call::Renew, |policy| {
+            policy.renew(&context).map(|()| policy.wants())
+        }) {
             None => return false,
             Some(Ok(wants)) => wants,
             Some(Err(what)) => {
@@ -108,7 +121,11 @@ impl Turns {
         };
         let mut inner = self.shared.lock();
         inner.ready = Some(Ok(wants));
-        if inner.files.as_ref().is_some_and(|files| Arc::ptr_eq(files, &context.namespace)) {
+        if inner
+            .files
+            .as_ref()
+            .is_some_and(|files| Arc::ptr_eq(files, &context.namespace))
+        {
             inner.files = None;
         }
         drop(inner);
@@ -140,7 +157,8 @@ impl Turns {
                 Answer::Lost(_) => continue,
             };
             if let Err(what) = self.checked.check(ios) {
-                self.shared.lose(format!("{name} answered what cannot be meant: {what}"));
+                self.shared
+                    .lose(format!("{name} answered what cannot be meant: {what}"));
                 return false;
             }
         }
@@ -200,7 +218,12 @@ pub(super) fn watch(shared: &Shared) {
                 let waited = shared.state.wait_timeout(inner, until - now);
                 inner = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-            None => inner = shared.state.wait(inner).unwrap_or_else(PoisonError::into_inner),
+            None => {
+                inner = shared
+                    .state
+                    .wait(inner)
+                    .unwrap_or_else(PoisonError::into_inner)
+            }
         }
     }
 }

@@ -18,19 +18,35 @@ pub(super) fn begin() -> io::Result<UnixStream> {
         let what = "standard input is no connection: this is started by the daemon, not by people";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
-    let null = openat(CWD, "/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let null = openat(
+        CWD,
+        "/dev/null",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     rustix::stdio::dup2_stdin(&null)?;
     drop(null);
     let stream = close_others(stream)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_no_new_privs(true)?;
     if let Err(error) = super::seccomp::forbid_processes() {
-        eprintln!("<4>a policy could leave processes behind, as this kernel has no seccomp: {error}");
+        eprintln!(
+            "<4>a policy could leave processes behind, as this kernel has no seccomp: {error}"
+        );
     }
     // the daemon may have ended before it could be noticed
     let mut gone = [PollFd::new(&stream, PollFlags::RDHUP)];
-    poll(&mut gone, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    if gone[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+    poll(
+        &mut gone,
+        Some(&rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )?;
+    if gone[0]
+        .revents()
+        .intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+    {
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     Ok(stream)
@@ -38,7 +54,10 @@ pub(super) fn begin() -> io::Result<UnixStream> {
 
 /// Memory, and no images of it on disk; the first to go when the machine has none left.
 pub(super) fn limit(memory: u64) -> io::Result<()> {
-    let both = |at: u64| Rlimit { current: Some(at), maximum: Some(at) };
+    let both = |at: u64| Rlimit {
+        current: Some(at),
+        maximum: Some(at),
+    };
     setrlimit(Resource::Data, both(memory))?;
     setrlimit(Resource::Core, both(0))?;
     setrlimit(Resource::Nofile, both(256))?;
@@ -61,5 +80,9 @@ fn close_others(stream: UnixStream) -> io::Result<UnixStream> {
 fn close_range(first: u32, last: u32) -> io::Result<()> {
     // SAFETY: at the beginning of a process whose only purpose this is; nobody in it holds another descriptor.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -43,7 +43,9 @@ struct Returned {
 
 impl Foreign {
     pub(super) fn init(library: Library, init: &Init) -> Result<Self, String> {
-        let string = |bytes: &[u8]| CString::new(bytes).map_err(|_| "a configuration with a zero byte".to_owned());
+        let string = |bytes: &[u8]| {
+            CString::new(bytes).map_err(|_| "a configuration with a zero byte".to_owned())
+        };
         let strings = [string(&init.config)?, string(&init.root)?];
         let context = Box::new(PpcContext {
             config: strings[0].as_ptr(),
@@ -61,7 +63,13 @@ impl Foreign {
                 return Err(format!("ppc_init returned {result}"));
             }
         }
-        Ok(Self { library, sent: Sent::default(), entries: init.entries, _context: context, _strings: strings })
+        Ok(Self {
+            library,
+            sent: Sent::default(),
+            entries: init.entries,
+            _context: context,
+            _strings: strings,
+        })
     }
 
     /// `PPC_WANTS_…` of the callbacks that are there.
@@ -71,14 +79,18 @@ impl Foreign {
         let there = of(operation.prefetch.is_some(), WANTS_PREFETCH)
             | of(operation.evict.is_some(), WANTS_EVICT)
             | of(operation.touch.is_some(), WANTS_TOUCH);
-        let Some(wants) = operation.wants else { return Ok(there) };
+        let Some(wants) = operation.wants else {
+            return Ok(there);
+        };
         // SAFETY: the library's own function, of the type that ppc.h gives it.
         let wants = unsafe { wants() };
         gave_up().map(|()| wants & there)
     }
 
     pub(super) fn start(&mut self, lanes: usize) -> Result<Vec<List>, String> {
-        let Some(start) = self.library.operation.start else { return Ok(Vec::new()) };
+        let Some(start) = self.library.operation.start else {
+            return Ok(Vec::new());
+        };
         // SAFETY: the library's own function, of the type that ppc.h gives it.
         let head = unsafe { start() };
         gave_up()?;
@@ -96,7 +108,9 @@ impl Foreign {
     }
 
     pub(super) fn prefetch(&mut self, told: &Told) -> Result<Option<List>, String> {
-        let Some(prefetch) = self.library.operation.prefetch else { return Ok(None) };
+        let Some(prefetch) = self.library.operation.prefetch else {
+            return Ok(None);
+        };
         let mut miss = Miss::new(told, self.library.abi.miss)?;
         // SAFETY: the library's own function, of the type that ppc.h gives it; the miss lives until it returns.
         let list = unsafe { prefetch(miss.at()) };
@@ -104,7 +118,9 @@ impl Foreign {
     }
 
     pub(super) fn touch(&mut self, told: &Told) -> Result<Option<List>, String> {
-        let Some(touch) = self.library.operation.touch else { return Ok(None) };
+        let Some(touch) = self.library.operation.touch else {
+            return Ok(None);
+        };
         let mut miss = Miss::new(told, self.library.abi.miss)?;
         // SAFETY: as in `prefetch`.
         let list = unsafe { touch(miss.at()) };
@@ -122,8 +138,12 @@ impl Foreign {
     }
 
     pub(super) fn evict(&mut self, told: Option<&Told>) -> Result<Option<List>, String> {
-        let Some(evict) = self.library.operation.evict else { return Ok(None) };
-        let mut miss = told.map(|told| Miss::new(told, self.library.abi.miss)).transpose()?;
+        let Some(evict) = self.library.operation.evict else {
+            return Ok(None);
+        };
+        let mut miss = told
+            .map(|told| Miss::new(told, self.library.abi.miss))
+            .transpose()?;
         let at = miss.as_mut().map_or(std::ptr::null_mut(), Miss::at);
         // SAFETY: as in `prefetch`; ppc.h says that it may be NULL.
         let list = unsafe { evict(at) };
@@ -131,16 +151,34 @@ impl Foreign {
         if list.is_null() {
             return Ok(None);
         }
-        let EvictIos { count, ios, first, limit, generation } = read(list, self.library.abi.evict_list);
-        let returned = Returned { count, ios: ios.cast(), first, limit, generation, lane: 0, slot: EVICT };
+        let EvictIos {
+            count,
+            ios,
+            first,
+            limit,
+            generation,
+        } = read(list, self.library.abi.evict_list);
+        let returned = Returned {
+            count,
+            ios: ios.cast(),
+            first,
+            limit,
+            generation,
+            lane: 0,
+            slot: EVICT,
+        };
         let stride = self.library.abi.evict_entry;
-        let answer = self.list(&returned, stride, |at| Ok((read::<EvictIo>(at.cast(), stride), u32::MAX)))?;
+        let answer = self.list(&returned, stride, |at| {
+            Ok((read::<EvictIo>(at.cast(), stride), u32::MAX))
+        })?;
         self.release(list.cast());
         Ok(Some(answer))
     }
 
     pub(super) fn exit(&mut self) -> Result<(), String> {
-        let Some(exit) = self.library.operation.exit else { return Ok(()) };
+        let Some(exit) = self.library.operation.exit else {
+            return Ok(());
+        };
         // SAFETY: the library's own function, of the type that ppc.h gives it.
         let result = unsafe { exit() };
         if result != 0 {
@@ -150,11 +188,33 @@ impl Foreign {
     }
 
     fn prefetch_list(&mut self, at: *const PrefetchIos) -> Result<List, String> {
-        let PrefetchIos { count, ios, first, limit, generation, lane, .. } = read(at, self.library.abi.prefetch_list);
-        let returned = Returned { count, ios: ios.cast(), first, limit, generation, lane, slot: slot(lane) };
+        let PrefetchIos {
+            count,
+            ios,
+            first,
+            limit,
+            generation,
+            lane,
+            ..
+        } = read(at, self.library.abi.prefetch_list);
+        let returned = Returned {
+            count,
+            ios: ios.cast(),
+            first,
+            limit,
+            generation,
+            lane,
+            slot: slot(lane),
+        };
         let stride = self.library.abi.prefetch_entry;
         self.list(&returned, stride, |at| {
-            let PrefetchIo { path, offset, size, xpu, flags } = read(at.cast(), stride);
+            let PrefetchIo {
+                path,
+                offset,
+                size,
+                xpu,
+                flags,
+            } = read(at.cast(), stride);
             let device = match (flags & IO_XPU != 0, xpu) {
                 (true, u32::MAX) => return Err("names accelerator 4294967295".into()),
                 (true, xpu) => xpu,
@@ -171,16 +231,37 @@ impl Foreign {
         stride: u32,
         entry: impl Fn(*const u8) -> Result<(EvictIo, u32), String>,
     ) -> Result<List, String> {
-        let &Returned { count, ios, first, limit, generation, lane, slot } = list;
+        let &Returned {
+            count,
+            ios,
+            first,
+            limit,
+            generation,
+            lane,
+            slot,
+        } = list;
         if count > self.entries {
-            return Err(format!("a list of {count} entries, allowed are {}", self.entries));
+            return Err(format!(
+                "a list of {count} entries, allowed are {}",
+                self.entries
+            ));
         }
         if first > count {
             return Err(format!("an answer from entry {first} of a list of {count}"));
         }
         let number = |at: u64| usize::try_from(at).map_err(|_| "a list that is too long");
-        let end = if limit == 0 { count } else { count.min(first.saturating_add(limit)) };
-        let part = Part { lane, slot, generation, first: number(first)?, end: number(end)? };
+        let end = if limit == 0 {
+            count
+        } else {
+            count.min(first.saturating_add(limit))
+        };
+        let part = Part {
+            lane,
+            slot,
+            generation,
+            first: number(first)?,
+            end: number(end)?,
+        };
         let (count, stride) = (number(count)?, number(stride.into())?);
         if self.sent.has(&part, count) {
             return Ok(Sent::part(&part));
@@ -198,7 +279,12 @@ impl Foreign {
                 _ => self.path(io.path, &mut new.paths).map_err(in_entry)?,
             };
             last = Some((io.path, path));
-            new.entries.push(Entry { path, device, start: io.offset, len: io.size });
+            new.entries.push(Entry {
+                path,
+                device,
+                start: io.offset,
+                len: io.size,
+            });
         }
         Ok(self.sent.read(&part, new))
     }
@@ -264,7 +350,11 @@ impl Miss {
 }
 
 fn gave_up() -> Result<(), String> {
-    GAVE_UP.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+    GAVE_UP
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+        .map_or(Ok(()), Err)
 }
 
 /// `ppc_context.log`: a line with its level, as the daemon takes it from standard error.
@@ -272,7 +362,11 @@ unsafe extern "C" fn log(level: c_int, text: *const c_char) {
     if !text.is_null() {
         // SAFETY: the policy's text, which ends with a zero byte.
         let text = unsafe { CStr::from_ptr(text) };
-        let line = format!("<{}>{}\n", level.clamp(0, 7), text.to_string_lossy().replace('\n', " "));
+        let line = format!(
+            "<{}>{}\n",
+            level.clamp(0, 7),
+            text.to_string_lossy().replace('\n', " ")
+        );
         let _ = std::io::stderr().write_all(line.as_bytes()); // a log that is gone is no reason to end
     }
 }
@@ -283,7 +377,14 @@ unsafe extern "C" fn fail(reason: *const c_char) {
         "it gave up".to_owned()
     } else {
         // SAFETY: the policy's text, which ends with a zero byte.
-        unsafe { CStr::from_ptr(reason) }.to_string_lossy().chars().take(1000).collect()
+        unsafe { CStr::from_ptr(reason) }
+            .to_string_lossy()
+            .chars()
+            .take(1000)
+            .collect()
     };
-    GAVE_UP.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+    GAVE_UP
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get_or_insert(reason);
 }

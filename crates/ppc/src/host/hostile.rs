@@ -29,23 +29,77 @@ impl Numbers {
 }
 
 fn entry(path: u32, start: u64) -> Entry {
-    Entry { path, device: u32::MAX, start, len: 1 }
+    Entry {
+        path,
+        device: u32::MAX,
+        start,
+        len: 1,
+    }
 }
 
 fn requests() -> Vec<Request> {
-    let told = Told { path: b"a/b".to_vec(), start: 1, len: 2, file: 3, pid: 4, tid: 5, kind: 2, time: 6 };
-    let init = Init { library: b"l".to_vec(), config: vec![], root: b"/".to_vec(), cache: 1, memory: 2, entries: 3 };
-    let (prefetch, touch) = (Request::Prefetch(told.clone()), Request::Touch(told.clone()));
+    let told = Told {
+        path: b"a/b".to_vec(),
+        start: 1,
+        len: 2,
+        file: 3,
+        pid: 4,
+        tid: 5,
+        kind: 2,
+        time: 6,
+    };
+    let init = Init {
+        library: b"l".to_vec(),
+        config: vec![],
+        root: b"/".to_vec(),
+        cache: 1,
+        memory: 2,
+        entries: 3,
+    };
+    let (prefetch, touch) = (
+        Request::Prefetch(told.clone()),
+        Request::Touch(told.clone()),
+    );
     let evict = [Request::Evict(None), Request::Evict(Some(told))];
-    [vec![Request::Init(init), Request::Start, prefetch, touch, Request::Exit], evict.to_vec()].concat()
+    [
+        vec![
+            Request::Init(init),
+            Request::Start,
+            prefetch,
+            touch,
+            Request::Exit,
+        ],
+        evict.to_vec(),
+    ]
+    .concat()
 }
 
 fn replies() -> Vec<Reply> {
-    let new = New { paths: vec![b"x".to_vec(), vec![]], entries: vec![entry(0, 7), entry(1, 8)] };
-    let list = List { lane: 1, slot: 2, new: Some(new), start: 0, end: 2 };
-    let part = List { new: None, ..list.clone() };
-    let ready = Reply::Ready { wants: 7, start: true };
-    vec![ready, Reply::Failed(b"why".to_vec()), Reply::Lists(vec![]), Reply::Lists(vec![list, part])]
+    let new = New {
+        paths: vec![b"x".to_vec(), vec![]],
+        entries: vec![entry(0, 7), entry(1, 8)],
+    };
+    let list = List {
+        lane: 1,
+        slot: 2,
+        new: Some(new),
+        start: 0,
+        end: 2,
+    };
+    let part = List {
+        new: None,
+        ..list.clone()
+    };
+    let ready = Reply::Ready {
+        wants: 7,
+        start: true,
+    };
+    vec![
+        ready,
+        Reply::Failed(b"why".to_vec()),
+        Reply::Lists(vec![]),
+        Reply::Lists(vec![list, part]),
+    ]
 }
 
 #[test]
@@ -79,13 +133,17 @@ fn bent_messages_do_no_harm() {
         }
         if let Ok(Reply::Lists(lists)) = Reply::decode(&bytes) {
             let mut kept = Kept::new(Arc::clone(&namespace), 100);
-            let _ = lists.into_iter().try_for_each(|list| kept.take(list).map(|_| ()));
+            let _ = lists
+                .into_iter()
+                .try_for_each(|list| kept.take(list).map(|_| ()));
         }
     }
     // counts that lie
-    for lie in
-        [&[2, 255, 255, 255, 255][..], &[1, 255, 255, 255, 127], &[2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 255, 255, 0, 0]]
-    {
+    for lie in [
+        &[2, 255, 255, 255, 255][..],
+        &[1, 255, 255, 255, 127],
+        &[2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 255, 255, 0, 0],
+    ] {
         assert!(Reply::decode(lie).is_err());
     }
 }
@@ -95,23 +153,60 @@ fn what_was_not_sent_cannot_be_meant() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("x"), b"x").unwrap();
     let mut kept = Kept::new(Arc::new(Namespace::scan(dir.path()).unwrap()), 1 << 18);
-    let list = |slot: u8, new: Option<New>, start: u32, end: u32| List { lane: 0, slot, new, start, end };
+    let list = |slot: u8, new: Option<New>, start: u32, end: u32| List {
+        lane: 0,
+        slot,
+        new,
+        start,
+        end,
+    };
     let new = |paths: &[&str], entries: Vec<Entry>| {
-        Some(New { paths: paths.iter().map(|path| path.as_bytes().to_vec()).collect(), entries })
+        Some(New {
+            paths: paths.iter().map(|path| path.as_bytes().to_vec()).collect(),
+            entries,
+        })
     };
     assert!(kept.take(list(SLOTS, None, 0, 0)).is_err());
     assert!(kept.take(list(0, None, 0, 1)).is_err());
-    assert!(kept.take(list(0, new(&[], vec![entry(0, 0)]), 0, 1)).is_err());
-    assert!(kept.take(list(0, new(&["y"], vec![]), 0, 0)).unwrap_err().contains("\"y\": no file"));
-    assert_eq!(kept.take(list(0, new(&["x"], vec![entry(0, 5)]), 0, 1)).unwrap().ios[0].start, 5);
+    assert!(
+        kept.take(list(0, new(&[], vec![entry(0, 0)]), 0, 1))
+            .is_err()
+    );
+    assert!(
+        kept.take(list(0, new(&["y"], vec![]), 0, 0))
+            .unwrap_err()
+            .contains("\"y\": no file")
+    );
+    assert_eq!(
+        kept.take(list(0, new(&["x"], vec![entry(0, 5)]), 0, 1))
+            .unwrap()
+            .ios[0]
+            .start,
+        5
+    );
     assert!(kept.take(list(0, None, 1, 0)).is_err());
     assert!(kept.take(list(0, None, 0, 2)).is_err());
-    assert!(kept.take(list(0, new(&[], vec![entry(1, 5)]), 0, 1)).is_err());
+    assert!(
+        kept.take(list(0, new(&[], vec![entry(1, 5)]), 0, 1))
+            .is_err()
+    );
     // memory is bounded: for one list, and for all
-    assert!(kept.take(list(0, new(&[], vec![entry(0, 5); (1 << 18) + 1]), 0, 1)).is_err());
-    let full = |kept: &mut Kept, slot| kept.take(list(slot, new(&[], vec![entry(0, 5); 1 << 18]), 0, 1)).is_ok();
-    assert_eq!((0..6).map(|slot| full(&mut kept, slot)).collect::<Vec<_>>(), [true, true, true, true, false, false]);
-    assert!(full(&mut kept, 3), "a new list takes the place of the old one");
+    assert!(
+        kept.take(list(0, new(&[], vec![entry(0, 5); (1 << 18) + 1]), 0, 1))
+            .is_err()
+    );
+    let full = |kept: &mut Kept, slot| {
+        kept.take(list(slot, new(&[], vec![entry(0, 5); 1 << 18]), 0, 1))
+            .is_ok()
+    };
+    assert_eq!(
+        (0..6).map(|slot| full(&mut kept, slot)).collect::<Vec<_>>(),
+        [true, true, true, true, false, false]
+    );
+    assert!(
+        full(&mut kept, 3),
+        "a new list takes the place of the old one"
+    );
 }
 
 #[test]
@@ -128,21 +223,41 @@ fn lists_arrive_as_they_were_meant() {
         let which = numbers.index(arrays.len());
         if numbers.next(20) == 0 {
             let len = numbers.index(12);
-            arrays[which] = (0..len).map(|_| (["x", "y", "z"][numbers.index(3)], numbers.next(3))).collect();
+            arrays[which] = (0..len)
+                .map(|_| (["x", "y", "z"][numbers.index(3)], numbers.next(3)))
+                .collect();
             // a policy may also count its generations from anywhere, as long as they are new
             arrays.truncate(3);
         }
         let all = &arrays[which];
         let skip = numbers.index(all.len() + 1);
         let lane = u32::try_from(numbers.next(3) * 64 + which as u64).unwrap();
-        let slot = if numbers.next(5) == 0 { EVICT } else { slot(lane) };
+        let slot = if numbers.next(5) == 0 {
+            EVICT
+        } else {
+            slot(lane)
+        };
         // by pointer into the array, or by generation
         let (array, generation, first) = match numbers.next(2) {
             0 => (&all[skip..], 0, 0),
-            _ => (&all[..], if numbers.next(2) == 0 { turn } else { hash(all) }, skip),
+            _ => (
+                &all[..],
+                if numbers.next(2) == 0 {
+                    turn
+                } else {
+                    hash(all)
+                },
+                skip,
+            ),
         };
         let end = first + numbers.index(array.len() - first + 1);
-        let part = Part { lane, slot, generation, first, end };
+        let part = Part {
+            lane,
+            slot,
+            generation,
+            first,
+            end,
+        };
         let list = if sent.has(&part, array.len()) {
             Sent::part(&part)
         } else {
@@ -153,11 +268,26 @@ fn lists_arrive_as_they_were_meant() {
             }
             sent.read(&part, new)
         };
-        *(if list.new.is_some() { &mut whole } else { &mut parts }) += 1;
-        let Ok(Reply::Lists(mut lists)) = Reply::decode(&Reply::Lists(vec![list]).encode()) else { panic!() };
+        *(if list.new.is_some() {
+            &mut whole
+        } else {
+            &mut parts
+        }) += 1;
+        let Ok(Reply::Lists(mut lists)) = Reply::decode(&Reply::Lists(vec![list]).encode()) else {
+            panic!()
+        };
         let got = kept.take(lists.pop().unwrap()).unwrap();
-        let io = |&(path, start): &(&str, u64)| Io { path: Path::new(path).into(), start, len: 1, device: None };
-        assert_eq!(*got.ios, *array[first..end].iter().map(io).collect::<Vec<_>>(), "{turn}: {part:?}");
+        let io = |&(path, start): &(&str, u64)| Io {
+            path: Path::new(path).into(),
+            start,
+            len: 1,
+            device: None,
+        };
+        assert_eq!(
+            *got.ios,
+            *array[first..end].iter().map(io).collect::<Vec<_>>(),
+            "{turn}: {part:?}"
+        );
         assert_eq!(got.lane, lane);
     }
     assert!(whole > 1000 && parts > 1000, "{whole} {parts}");
@@ -173,7 +303,11 @@ fn hash(all: &[(&str, u64)]) -> u64 {
 
 #[test]
 fn frames_have_a_limit_and_a_deadline() {
-    let us = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap();
+    let us = rustix::process::pidfd_open(
+        rustix::process::getpid(),
+        rustix::process::PidfdFlags::empty(),
+    )
+    .unwrap();
     let soon = || Instant::now() + Duration::from_secs(20);
     let got = |bytes: &[u8], us: &OwnedFd, until: Instant| {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -185,7 +319,10 @@ fn frames_have_a_limit_and_a_deadline() {
     };
     use std::io::ErrorKind;
     assert_eq!(got(&[3, 0, 0, 0, 7, 8, 9], &us, soon()), Ok(vec![7, 8, 9]));
-    assert_eq!(got(&[3, 0, 0, 0, 7, 8], &us, soon()), Err(ErrorKind::UnexpectedEof));
+    assert_eq!(
+        got(&[3, 0, 0, 0, 7, 8], &us, soon()),
+        Err(ErrorKind::UnexpectedEof)
+    );
     assert_eq!(got(&[255; 8], &us, soon()), Err(ErrorKind::InvalidData));
     let late = Instant::now() + Duration::from_millis(50);
     assert_eq!(got(&[3, 0, 0, 0], &us, late), Err(ErrorKind::TimedOut));
@@ -193,7 +330,10 @@ fn frames_have_a_limit_and_a_deadline() {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let gone = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
-    assert_eq!(got(&[3, 0, 0, 0], &gone, soon()), Err(ErrorKind::UnexpectedEof));
+    assert_eq!(
+        got(&[3, 0, 0, 0], &gone, soon()),
+        Err(ErrorKind::UnexpectedEof)
+    );
     child.wait().unwrap();
     // what is too long is not sent
     let (ours, _theirs) = UnixStream::pair().unwrap();

@@ -28,7 +28,12 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) fn new(namespace: Arc<Namespace>, limit: usize) -> Self {
         let none: Arc<[Io]> = Vec::new().into();
-        Self { files: Known::new(namespace), paths: Vec::new(), lists: vec![none; usize::from(SLOTS)], limit }
+        Self {
+            files: Known::new(namespace),
+            paths: Vec::new(),
+            lists: vec![none; usize::from(SLOTS)],
+            limit,
+        }
     }
 
     /// The directory has these files now.
@@ -49,7 +54,10 @@ impl Kept {
         let all = &self.lists[slot];
         let range = |at: u32| usize::try_from(at).ok().filter(|&at| at <= all.len());
         match (range(list.start), range(list.end)) {
-            (Some(start), Some(end)) if start <= end => Ok(Prefetch { ios: Ios::of(all, start..end), lane: list.lane }),
+            (Some(start), Some(end)) if start <= end => Ok(Prefetch {
+                ios: Ios::of(all, start..end),
+                lane: list.lane,
+            }),
             _ => Err("the host process names a part of a list that it did not send".into()),
         }
     }
@@ -57,7 +65,11 @@ impl Kept {
     fn keep(&mut self, new: New) -> Result<Arc<[Io]>, String> {
         let held: usize = self.lists.iter().map(|list| list.len()).sum();
         if new.entries.len() > self.limit || held + new.entries.len() > ENTRIES {
-            return Err(format!("lists of {} entries, allowed are {}", new.entries.len(), self.limit));
+            return Err(format!(
+                "lists of {} entries, allowed are {}",
+                new.entries.len(),
+                self.limit
+            ));
         }
         if self.paths.len() + new.paths.len() > PATHS {
             return Err("more names of files than a namespace has".into());
@@ -71,10 +83,17 @@ impl Kept {
             self.paths.push(Arc::clone(path));
         }
         let io = |entry: &super::message::Entry| {
-            let path = usize::try_from(entry.path).ok().and_then(|path| self.paths.get(path));
+            let path = usize::try_from(entry.path)
+                .ok()
+                .and_then(|path| self.paths.get(path));
             let path = path.ok_or("the host process names a file that it did not send")?;
             let device = (entry.device != u32::MAX).then_some(entry.device);
-            Ok(Io { path: Arc::clone(path), start: entry.start, len: entry.len, device })
+            Ok(Io {
+                path: Arc::clone(path),
+                start: entry.start,
+                len: entry.len,
+                device,
+            })
         };
         new.entries.iter().map(io).collect()
     }

@@ -199,11 +199,18 @@ impl Reply {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut from = Reader(bytes);
         let reply = match from.u8()? {
-            0 => Self::Ready { wants: from.u32()?, start: from.u8()? != 0 },
+            0 => Self::Ready {
+                wants: from.u32()?,
+                start: from.u8()? != 0,
+            },
             1 => Self::Failed(from.bytes()?.to_vec()),
             2 => {
                 let lists = from.count(LIST, LANES)?;
-                Self::Lists((0..lists).map(|_| List::decode(&mut from)).collect::<Result<_, _>>()?)
+                Self::Lists(
+                    (0..lists)
+                        .map(|_| List::decode(&mut from))
+                        .collect::<Result<_, _>>()?,
+                )
             }
             _ => return Err(Malformed),
         };
@@ -240,16 +247,34 @@ impl List {
             1 => Some(New::decode(from)?),
             _ => return Err(Malformed),
         };
-        Ok(Self { lane, slot, new, start: from.u32()?, end: from.u32()? })
+        Ok(Self {
+            lane,
+            slot,
+            new,
+            start: from.u32()?,
+            end: from.u32()?,
+        })
     }
 }
 
 impl New {
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let paths = from.count(4, PATHS)?;
-        let paths = (0..paths).map(|_| from.bytes().map(<[u8]>::to_vec)).collect::<Result<_, _>>()?;
+        let paths = (0..paths)
+            .map(|_| from.bytes().map(<[u8]>::to_vec))
+            .collect::<Result<_, _>>()?;
         let entries = from.count(ENTRY, usize::MAX)?;
-        let entry = |_| Ok(Entry { path: from.u32()?, device: from.u32()?, start: from.u64()?, len: from.u64()? });
-        Ok(Self { paths, entries: (0..entries).map(entry).collect::<Result<_, _>>()? })
+        let entry = |_| {
+            Ok(Entry {
+                path: from.u32()?,
+                device: from.u32()?,
+                start: from.u64()?,
+                len: from.u64()?,
+            })
+        };
+        Ok(Self {
+            paths,
+            entries: (0..entries).map(entry).collect::<Result<_, _>>()?,
+        })
     }
 }

@@ -12,7 +12,9 @@ const LINES: u32 = 100;
 /// Writes everything to the log until the process and its children are gone.
 pub(super) fn follow(from: PipeReader, name: &str) {
     let name = name.to_owned();
-    let thread = thread::Builder::new().name("ppc-output".into()).stack_size(128 << 10);
+    let thread = thread::Builder::new()
+        .name("ppc-output".into())
+        .stack_size(128 << 10);
     if let Err(error) = thread.spawn(move || lines(from, |level, line| write(&name, level, line))) {
         tracing::warn!("what a policy prints is lost: {error}");
     }
@@ -40,7 +42,11 @@ fn lines(from: impl Read, mut write: impl FnMut(u8, &str)) {
             left_out = 0;
         }
         let text = String::from_utf8_lossy(&line);
-        let text: String = text.trim_end().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let text: String = text
+            .trim_end()
+            .chars()
+            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+            .collect();
         match text.as_bytes() {
             [b'<', level @ b'0'..=b'7', b'>', ..] => write(level - b'0', &text[3..]),
             _ => write(6, &text),
@@ -75,7 +81,16 @@ mod tests {
         let all = written(b"one\n<3>two\n<9>three\n\x1b[31m\xff\nno end");
         let of = |level, text: &str| (level, text.to_owned());
         let odd = "\u{fffd}[31m\u{fffd}";
-        assert_eq!(all, [of(6, "one"), of(3, "two"), of(6, "<9>three"), of(6, odd), of(6, "no end")]);
+        assert_eq!(
+            all,
+            [
+                of(6, "one"),
+                of(3, "two"),
+                of(6, "<9>three"),
+                of(6, odd),
+                of(6, "no end")
+            ]
+        );
     }
 
     #[test]

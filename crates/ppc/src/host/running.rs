@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 
 use super::message::{Reply, Request};
 use super::{output, wire};
@@ -28,7 +30,10 @@ pub struct HostCommand {
 impl HostCommand {
     /// This executable.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), arguments: Vec::new() }
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+        }
     }
 
     /// With this argument, after those before.
@@ -40,8 +45,12 @@ impl HostCommand {
 
     /// Starts a host. It ends with the thread that calls this.
     pub(super) fn start(&self, name: &str) -> Result<Running, String> {
-        self.spawn(name)
-            .map_err(|error| format!("the host process {} cannot be started: {error}", self.program.display()))
+        self.spawn(name).map_err(|error| {
+            format!(
+                "the host process {} cannot be started: {error}",
+                self.program.display()
+            )
+        })
     }
 
     fn spawn(&self, name: &str) -> io::Result<Running> {
@@ -54,7 +63,12 @@ impl HostCommand {
             .stderr(writer)
             .process_group(0) // it ends with its children, and not by the terminal's Ctrl-C
             .spawn()?;
-        let mut running = Running { child, end: None, stream: ours, over: false };
+        let mut running = Running {
+            child,
+            end: None,
+            stream: ours,
+            over: false,
+        };
         if let Some(pid) = running.pid() {
             running.end = Some(pidfd_open(pid, PidfdFlags::empty())?);
         }
@@ -84,18 +98,25 @@ pub(super) enum Wrong {
 impl Running {
     pub(super) fn exchange(&self, request: &Request, until: Instant) -> Result<Reply, Wrong> {
         // a host that reads nothing: what is sent is small, but it may be slow
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let sent = self.stream.set_write_timeout(Some(left)).and_then(|()| wire::send(&self.stream, &request.encode()));
+        let left = until
+            .saturating_duration_since(Instant::now())
+            .max(Duration::from_millis(1));
+        let sent = self
+            .stream
+            .set_write_timeout(Some(left))
+            .and_then(|()| wire::send(&self.stream, &request.encode()));
         sent.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Wrong::Io(io::ErrorKind::TimedOut.into()),
             _ => Wrong::Io(error),
         })?;
-        let reply = wire::receive(&self.stream, self.end.as_ref().map(|end| (end.as_fd(), until))).map_err(
-            |error| match error.kind() {
-                io::ErrorKind::InvalidData => Wrong::Nonsense,
-                _ => Wrong::Io(error),
-            },
-        )?;
+        let reply = wire::receive(
+            &self.stream,
+            self.end.as_ref().map(|end| (end.as_fd(), until)),
+        )
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => Wrong::Nonsense,
+            _ => Wrong::Io(error),
+        })?;
         Reply::decode(&reply).map_err(|_| Wrong::Nonsense)
     }
 

@@ -4,13 +4,14 @@
 use std::io;
 
 use libc::{
-    BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
-    sock_filter,
+    BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
+    SECCOMP_RET_ERRNO, sock_filter,
 };
 
 /// As the kernel names the architecture, and the calls that only older ones have.
 #[cfg(target_arch = "x86_64")]
-const SYSTEM: Option<(u32, &[libc::c_long])> = Some((0xc000_003e, &[libc::SYS_fork, libc::SYS_vfork]));
+const SYSTEM: Option<(u32, &[libc::c_long])> =
+    Some((0xc000_003e, &[libc::SYS_fork, libc::SYS_vfork]));
 #[cfg(target_arch = "aarch64")]
 const SYSTEM: Option<(u32, &[libc::c_long])> = Some((0xc000_00b7, &[]));
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -30,12 +31,19 @@ fn answer(with: u32) -> sock_filter {
 }
 
 fn step(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter { code: u16::try_from(code).unwrap_or(0), jt, jf, k }
+    sock_filter {
+        code: u16::try_from(code).unwrap_or(0),
+        jt,
+        jf,
+        k,
+    }
 }
 
 /// Threads may be made, processes not: `fork` fails with `EPERM`. Needs `no_new_privs`.
 pub(super) fn forbid_processes() -> io::Result<()> {
-    let Some((arch, forks)) = SYSTEM else { return Ok(()) };
+    let Some((arch, forks)) = SYSTEM else {
+        return Ok(());
+    };
     let number = |value: libc::c_long| u32::try_from(value).unwrap_or(u32::MAX);
     let error = |errno: i32| answer(SECCOMP_RET_ERRNO | u32::try_from(errno).unwrap_or(0));
     let is = |value, otherwise| step(BPF_JMP | BPF_JEQ | BPF_K, value, 0, otherwise);
@@ -55,8 +63,21 @@ pub(super) fn forbid_processes() -> io::Result<()> {
         error(libc::EPERM),
         answer(SECCOMP_RET_ALLOW),
     ]);
-    let filter = libc::sock_fprog { len: u16::try_from(program.len()).unwrap_or(0), filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog {
+        len: u16::try_from(program.len()).unwrap_or(0),
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: a program of that length, which the kernel checks and copies.
-    let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const filter,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -43,7 +43,8 @@ impl Sent {
     pub(super) fn has(&self, part: &Part, count: usize) -> bool {
         let same = |held: &Held| {
             part.generation != 0
-                && (held.generation, held.lane, held.entries.len()) == (part.generation, part.lane, count)
+                && (held.generation, held.lane, held.entries.len())
+                    == (part.generation, part.lane, count)
         };
         self.slots.get(&part.slot).is_some_and(same)
     }
@@ -53,7 +54,8 @@ impl Sent {
         if let Some(&number) = self.paths.get(path) {
             return Ok(number);
         }
-        let number = u32::try_from(self.paths.len()).map_err(|_| "more than 2^32 different paths")?;
+        let number =
+            u32::try_from(self.paths.len()).map_err(|_| "more than 2^32 different paths")?;
         self.paths.insert(path.to_vec(), number);
         new.push(path.to_vec());
         Ok(number)
@@ -83,13 +85,23 @@ impl Sent {
             new.entries.drain(..part.first);
             (part.end, part.first) = (part.end - part.first, 0);
         }
-        let held = Held { lane: part.lane, generation: part.generation, entries: new.entries.clone() };
+        let held = Held {
+            lane: part.lane,
+            generation: part.generation,
+            entries: new.entries.clone(),
+        };
         self.slots.insert(part.slot, held);
         Self::list(&part, Some(new), 0)
     }
 
     fn list(part: &Part, new: Option<New>, offset: usize) -> List {
         let number = |at: usize| u32::try_from(offset + at).unwrap_or(u32::MAX);
-        List { lane: part.lane, slot: part.slot, new, start: number(part.first), end: number(part.end) }
+        List {
+            lane: part.lane,
+            slot: part.slot,
+            new,
+            start: number(part.first),
+            end: number(part.end),
+        }
     }
 }

@@ -26,7 +26,8 @@ pub fn serve() -> Result<()> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let request = Request::decode(&request).map_err(|_| Error::invalid("the daemon speaks another protocol"))?;
+        let request = Request::decode(&request)
+            .map_err(|_| Error::invalid("the daemon speaks another protocol"))?;
         let last = request == Request::Exit;
         let reply = match (request, &mut policy) {
             (Request::Init(init), at @ None) => begin(&init).map(|(begun, reply)| {

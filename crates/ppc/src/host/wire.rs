@@ -67,29 +67,46 @@ impl<'a> Reader<'a> {
     /// How many things follow: each has at least `least` bytes, and there are no more than `most`.
     pub(super) fn count(&mut self, least: usize, most: usize) -> Result<usize, Malformed> {
         let count = usize::try_from(self.u32()?).map_err(|_| Malformed)?;
-        if count > most.min(self.0.len() / least) { Err(Malformed) } else { Ok(count) }
+        if count > most.min(self.0.len() / least) {
+            Err(Malformed)
+        } else {
+            Ok(count)
+        }
     }
     pub(super) fn end(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed)
+        }
     }
 }
 
 /// Sends a message.
 pub(super) fn send(mut stream: &UnixStream, message: &[u8]) -> io::Result<()> {
-    let len = u32::try_from(message.len()).ok().filter(|_| message.len() <= FRAME);
-    let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a message that is too long"))?;
+    let len = u32::try_from(message.len())
+        .ok()
+        .filter(|_| message.len() <= FRAME);
+    let len = len
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a message that is too long"))?;
     stream.write_all(&len.to_ne_bytes())?;
     stream.write_all(message)
 }
 
 /// Receives a message. With a deadline and the process at the other end, which may have given its connection to others:
 /// [`io::ErrorKind::TimedOut`] says that it is too late, [`io::ErrorKind::UnexpectedEof`] that it is over.
-pub(super) fn receive(stream: &UnixStream, from: Option<(BorrowedFd<'_>, Instant)>) -> io::Result<Vec<u8>> {
+pub(super) fn receive(
+    stream: &UnixStream,
+    from: Option<(BorrowedFd<'_>, Instant)>,
+) -> io::Result<Vec<u8>> {
     let mut len = [0; 4];
     fill(stream, &mut len, from)?;
     let len = usize::try_from(u32::from_ne_bytes(len)).unwrap_or(usize::MAX);
     if len > FRAME {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {len} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a message of {len} bytes"),
+        ));
     }
     let mut message = Vec::new();
     while message.len() < len {
@@ -100,7 +117,11 @@ pub(super) fn receive(stream: &UnixStream, from: Option<(BorrowedFd<'_>, Instant
     Ok(message)
 }
 
-fn fill(mut stream: &UnixStream, mut into: &mut [u8], from: Option<(BorrowedFd<'_>, Instant)>) -> io::Result<()> {
+fn fill(
+    mut stream: &UnixStream,
+    mut into: &mut [u8],
+    from: Option<(BorrowedFd<'_>, Instant)>,
+) -> io::Result<()> {
     while !into.is_empty() {
         if let Some((process, until)) = from {
             wait(stream, process, until)?;
@@ -123,12 +144,17 @@ fn wait(stream: &UnixStream, process: BorrowedFd<'_>, until: Instant) -> io::Res
             return Err(io::ErrorKind::TimedOut.into());
         }
         let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut both = [PollFd::new(stream, PollFlags::IN), PollFd::new(&process, PollFlags::IN)];
+        let mut both = [
+            PollFd::new(stream, PollFlags::IN),
+            PollFd::new(&process, PollFlags::IN),
+        ];
         match poll(&mut both, Some(&left)) {
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
             Ok(_) if !both[0].revents().is_empty() => return Ok(()),
-            Ok(_) if !both[1].revents().is_empty() => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) if !both[1].revents().is_empty() => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             Ok(_) => {}
         }
     }

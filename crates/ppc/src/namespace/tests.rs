@@ -5,7 +5,11 @@ use std::time::SystemTime;
 use super::*;
 
 fn names(namespace: &Namespace) -> Vec<&str> {
-    namespace.entries().iter().map(|entry| entry.path.to_str().unwrap()).collect()
+    namespace
+        .entries()
+        .iter()
+        .map(|entry| entry.path.to_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -17,13 +21,23 @@ fn links_within_are_followed_and_links_out_are_not() {
     fs::create_dir_all(root.join("blobs")).unwrap();
     fs::create_dir_all(root.join("snapshots/main")).unwrap();
     fs::write(root.join("blobs/abc"), b"weights").unwrap();
-    symlink("../../blobs/abc", root.join("snapshots/main/model.safetensors")).unwrap();
+    symlink(
+        "../../blobs/abc",
+        root.join("snapshots/main/model.safetensors"),
+    )
+    .unwrap();
     symlink(outside.path().join("secret"), root.join("absolute")).unwrap();
-    symlink("../../../../../../etc/passwd", root.join("snapshots/main/passwd")).unwrap();
+    symlink(
+        "../../../../../../etc/passwd",
+        root.join("snapshots/main/passwd"),
+    )
+    .unwrap();
     symlink("..", root.join("blobs/loop")).unwrap();
     let namespace = Namespace::scan(root).unwrap();
     assert_eq!(names(&namespace), ["blobs/abc"]);
-    let linked = namespace.get(Path::new("snapshots/main/model.safetensors")).unwrap();
+    let linked = namespace
+        .get(Path::new("snapshots/main/model.safetensors"))
+        .unwrap();
     assert_eq!((&*linked.path, linked.len), (Path::new("blobs/abc"), 7));
     assert_eq!(namespace.find(linked.inode), Some(linked));
     assert!(namespace.get(Path::new("absolute")).is_none());
@@ -50,7 +64,14 @@ fn a_file_that_was_replaced_is_stale() {
 #[test]
 fn pipes_are_no_files_and_are_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        dir.path().join("pipe"),
+        FileType::Fifo,
+        Mode::from(0o600),
+        0,
+    )
+    .unwrap();
     fs::write(dir.path().join("file"), b"").unwrap();
     assert_eq!(names(&Namespace::scan(dir.path()).unwrap()), ["file"]);
     assert!(Namespace::scan(&dir.path().join("file")).is_err());
@@ -86,7 +107,10 @@ fn what_is_being_written_is_no_file_yet() {
         write(name, 20, now() - 2 * second);
     }
     let (again, young) = before.again().unwrap();
-    assert_eq!(names(&again.unwrap()), ["comes", "grows", "new", "of another clock", "rests"]);
+    assert_eq!(
+        names(&again.unwrap()),
+        ["comes", "grows", "new", "of another clock", "rests"]
+    );
     assert!(!young);
     // an empty directory is something else too: files may come into it
     let before = Namespace::scan(dir.path()).unwrap();

@@ -38,8 +38,11 @@ pub(super) fn follow<'scope>(
 ) -> io::Result<Follows> {
     let (over, ended) = Waker::new()?;
     let opened = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
-    let teller =
-        opened.map_err(|error| tracing::info!("directories are looked at every {LOOK:?}: inotify: {error}")).ok();
+    let teller = opened
+        .map_err(|error| {
+            tracing::info!("directories are looked at every {LOOK:?}: inotify: {error}")
+        })
+        .ok();
     let thread = std::thread::Builder::new().name("ppc-files".into());
     thread.spawn_scoped(scope, move || work(policies, teller, &ended, renewed))?;
     Ok(Follows(over))
@@ -99,7 +102,10 @@ impl Arrivals<'_> {
     /// Listens to the directories that there are now.
     fn listen(&mut self) {
         let all = self.policies.all();
-        let dirs: Vec<_> = all.iter().flat_map(|at| at.origin().namespace.dirs()).collect();
+        let dirs: Vec<_> = all
+            .iter()
+            .flat_map(|at| at.origin().namespace.dirs())
+            .collect();
         if let Some(teller) = &self.teller {
             match watch(teller, &dirs) {
                 Ok(watched) => {
@@ -114,7 +120,9 @@ impl Arrivals<'_> {
                     return;
                 }
                 Err(error) => {
-                    tracing::info!("directories are looked at every {LOOK:?}, too many for inotify: {error}");
+                    tracing::info!(
+                        "directories are looked at every {LOOK:?}, too many for inotify: {error}"
+                    );
                     self.teller = None;
                 }
             }
@@ -133,7 +141,9 @@ impl Arrivals<'_> {
         // what happens until then is heard of then
         let teller = self.teller.as_ref().filter(|_| self.happened.is_none());
         let fds: Vec<_> = std::iter::once(over).chain(teller).collect();
-        let nap = self.due().map_or(QUIET, |due| due.saturating_duration_since(Instant::now()));
+        let nap = self
+            .due()
+            .map_or(QUIET, |due| due.saturating_duration_since(Instant::now()));
         if let Err(error) = readable(&fds, nap) {
             tracing::warn!("files that come and go are not heard of any more: {error}");
             return true;
@@ -164,7 +174,8 @@ impl Arrivals<'_> {
     }
 
     fn due(&self) -> Option<Instant> {
-        self.happened.map(|(first, last)| (last + QUIET).min(first + LONGEST))
+        self.happened
+            .map(|(first, last)| (last + QUIET).min(first + LONGEST))
     }
 
     fn is_due(&self) -> bool {
@@ -175,10 +186,18 @@ impl Arrivals<'_> {
     fn renew(&mut self) -> bool {
         let now = Instant::now();
         // where it was not quiet, there may be more
-        self.happened = self.happened.filter(|(_, last)| now < *last + QUIET).map(|(_, last)| (now, last));
+        self.happened = self
+            .happened
+            .filter(|(_, last)| now < *last + QUIET)
+            .map(|(_, last)| (now, last));
         (self.young, self.looked) = (false, now);
         let changes = self.policies.changes();
-        for at in self.policies.all().iter().filter(|at| at.policy().lost().is_none()) {
+        for at in self
+            .policies
+            .all()
+            .iter()
+            .filter(|at| at.policy().lost().is_none())
+        {
             match self.policies.renew(at.origin().namespace.root()) {
                 Ok(young) => self.young |= young,
                 Err(error) => tracing::warn!("the files stay as they were: {error}"),
@@ -217,7 +236,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("deep")).unwrap();
         let policies = Policies::new(1 << 30, Limits::default(), |_, _| ());
-        policies.reg_policy(dir.path(), Box::new(Nothing), "").unwrap();
+        policies
+            .reg_policy(dir.path(), Box::new(Nothing), "")
+            .unwrap();
         let (over, ended) = Waker::new().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
@@ -229,7 +250,13 @@ mod tests {
             over.wake();
             came.unwrap();
         });
-        let files: Vec<_> = policies.all()[0].origin().namespace.entries().iter().map(|e| e.path.clone()).collect();
+        let files: Vec<_> = policies.all()[0]
+            .origin()
+            .namespace
+            .entries()
+            .iter()
+            .map(|e| e.path.clone())
+            .collect();
         assert_eq!(files, [Path::new("deep/model").into()]);
     }
 }

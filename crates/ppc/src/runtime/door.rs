@@ -28,18 +28,24 @@ impl Door {
         let listener = UnixListener::bind_addr(&address(pid)?)?;
         let closed = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&closed);
-        let thread = std::thread::Builder::new().name("ppc-status".into()).spawn(move || {
-            for stream in listener.incoming() {
-                if over.load(Ordering::SeqCst) {
-                    return;
+        let thread = std::thread::Builder::new()
+            .name("ppc-status".into())
+            .spawn(move || {
+                for stream in listener.incoming() {
+                    if over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let Ok(mut stream) = stream else { continue };
+                    // who asks and does not listen is not waited for
+                    let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
+                    let _ = stream.write_all(answer().as_bytes());
                 }
-                let Ok(mut stream) = stream else { continue };
-                // who asks and does not listen is not waited for
-                let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
-                let _ = stream.write_all(answer().as_bytes());
-            }
-        })?;
-        Ok(Self { closed, thread: Some(thread), pid })
+            })?;
+        Ok(Self {
+            closed,
+            thread: Some(thread),
+            pid,
+        })
     }
 }
 
@@ -66,7 +72,9 @@ fn address(pid: u32) -> io::Result<SocketAddr> {
 pub fn runtimes() -> io::Result<Vec<u32>> {
     let sockets = std::fs::read_to_string("/proc/net/unix")?;
     let name = format!("@{NAME}");
-    let pids = sockets.lines().filter_map(|line| line.rsplit_once(name.as_str())?.1.parse().ok());
+    let pids = sockets
+        .lines()
+        .filter_map(|line| line.rsplit_once(name.as_str())?.1.parse().ok());
     let mut pids: Vec<u32> = pids.collect();
     pids.sort_unstable();
     pids.dedup();

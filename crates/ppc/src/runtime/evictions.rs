@@ -44,8 +44,13 @@ impl Evictions {
     pub(super) fn new() -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let of = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("ppc-evict".into()).spawn(move || work(&of))?;
-        Ok(Self { shared, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("ppc-evict".into())
+            .spawn(move || work(&of))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
     }
 
     /// Lets go of a list of a namespace, some time.
@@ -90,17 +95,25 @@ fn work(shared: &Shared) {
             }
             match state.waiting.pop_front() {
                 Some(next) => break next,
-                None => state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    state = shared
+                        .changed
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         };
         drop(state);
-        let at = evictors.iter().position(|(of, _)| Arc::ptr_eq(of, &namespace)).unwrap_or_else(|| {
-            if evictors.len() == EVICTORS {
-                evictors.remove(0);
-            }
-            evictors.push((Arc::clone(&namespace), Evictor::new(&namespace)));
-            evictors.len() - 1
-        });
+        let at = evictors
+            .iter()
+            .position(|(of, _)| Arc::ptr_eq(of, &namespace))
+            .unwrap_or_else(|| {
+                if evictors.len() == EVICTORS {
+                    evictors.remove(0);
+                }
+                evictors.push((Arc::clone(&namespace), Evictor::new(&namespace)));
+                evictors.len() - 1
+            });
         let evicted = evictors[at].1.evict(&ios);
         let mut state = shared.lock();
         state.lists += 1;

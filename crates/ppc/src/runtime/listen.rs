@@ -48,20 +48,31 @@ impl Runtime {
             source.watch(&self.files())?;
             *watched = changes;
             if self.wanted() != Want::Misses && !source.sight().reads {
-                tracing::warn!("a policy wants every access, and {} tells of misses only; start again", source.name());
+                tracing::warn!(
+                    "a policy wants every access, and {} tells of misses only; start again",
+                    source.name()
+                );
             }
         }
         Ok(())
     }
 
     pub(super) fn listen(&self, mut source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
-        *self.counters.source.lock().unwrap_or_else(PoisonError::into_inner) = (source.name(), source.sight().blind);
+        *self
+            .counters
+            .source
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = (source.name(), source.sight().blind);
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.waker());
         let mut events = Vec::new();
         let mut asked = Instant::now();
         let (mut short, mut last) = (false, false);
         while !last {
-            let every = if short { self.every / BRISK } else { self.every };
+            let every = if short {
+                self.every / BRISK
+            } else {
+                self.every
+            };
             // what happened before `stop` was set is told, however late this thread hears of it
             last = stop.load(Relaxed);
             self.watch(&mut *source)?;
@@ -72,7 +83,10 @@ impl Runtime {
             if short && asked.elapsed() >= every {
                 asked = Instant::now();
                 add(&self.counters.short, 1);
-                self.policies.all().iter().for_each(|registered| registered.policy().evict(None));
+                self.policies
+                    .all()
+                    .iter()
+                    .for_each(|registered| registered.policy().evict(None));
             }
             if !more {
                 break;
@@ -86,8 +100,11 @@ impl Runtime {
     /// Inodes of all namespaces.
     fn files(&self) -> Vec<Inode> {
         let all = self.policies.all();
-        let mut files: Vec<_> =
-            all.iter().flat_map(|at| at.origin().namespace.entries()).map(|entry| entry.inode).collect();
+        let mut files: Vec<_> = all
+            .iter()
+            .flat_map(|at| at.origin().namespace.entries())
+            .map(|entry| entry.inode)
+            .collect();
         files.sort_unstable();
         files.dedup();
         files
@@ -101,7 +118,9 @@ impl Runtime {
         events.retain(|event| event.pid != own);
         merge(events);
         for event in events.drain(..) {
-            let known = self.policies.find(event.inode, |registered, entry| self.pass(registered, entry, event, short));
+            let known = self.policies.find(event.inode, |registered, entry| {
+                self.pass(registered, entry, event, short)
+            });
             if known.is_none() {
                 add(&self.counters.outside, 1);
             }
@@ -113,7 +132,9 @@ impl Runtime {
             add(&self.counters.opens, 1);
             return registered.policy().start();
         }
-        let end = entry.len.next_multiple_of(rustix::param::page_size() as u64);
+        let end = entry
+            .len
+            .next_multiple_of(rustix::param::page_size() as u64);
         if event.start >= end {
             return; // a read behind the end
         }
@@ -133,7 +154,9 @@ impl Runtime {
         }
         policy.prefetch(access);
         if event.time > 0 {
-            self.counters.lag.fetch_max(monotonic().saturating_sub(event.time), Relaxed);
+            self.counters
+                .lag
+                .fetch_max(monotonic().saturating_sub(event.time), Relaxed);
         }
     }
 }

@@ -16,7 +16,9 @@ pub(super) fn merge(events: &mut Vec<Event>) {
             event.len = event.len.max(page);
         }
         let before = last.get(&event.tid).map(|&before| &mut events[before]);
-        if let Some(before) = before.filter(|before| before.kind == event.kind && before.inode == event.inode) {
+        if let Some(before) =
+            before.filter(|before| before.kind == event.kind && before.inode == event.inode)
+        {
             let end = before.start.saturating_add(before.len);
             if before.start <= event.start && event.start <= end {
                 before.len = end.max(event.start.saturating_add(event.len)) - before.start;
@@ -52,14 +54,30 @@ mod tests {
             event(1, 1, 1, 3), // overlaps
             event(1, 1, 4, 0), // of unknown length: a page
             event(1, 3, 5, 1), // another thread's
-            Event { kind: Kind::Touch, ..event(1, 1, 5, 1) },
+            Event {
+                kind: Kind::Touch,
+                ..event(1, 1, 5, 1)
+            },
             event(1, 1, 8, 1),
             event(2, 1, 9, 1), // another file's
             event(2, 1, 10, u64::MAX / 4096),
         ];
         merge(&mut events);
-        let found: Vec<_> = events.iter().map(|e| (e.inode.ino, e.tid, e.start / 4096, e.len / 4096)).collect();
+        let found: Vec<_> = events
+            .iter()
+            .map(|e| (e.inode.ino, e.tid, e.start / 4096, e.len / 4096))
+            .collect();
         let end = u64::MAX / 4096;
-        assert_eq!(found, [(1, 1, 0, 5), (1, 2, 7, 1), (1, 3, 5, 1), (1, 1, 5, 1), (1, 1, 8, 1), (2, 1, 9, end - 9)]);
+        assert_eq!(
+            found,
+            [
+                (1, 1, 0, 5),
+                (1, 2, 7, 1),
+                (1, 3, 5, 1),
+                (1, 1, 5, 1),
+                (1, 1, 8, 1),
+                (2, 1, 9, end - 9)
+            ]
+        );
     }
 }

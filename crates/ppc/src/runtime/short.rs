@@ -18,7 +18,11 @@ pub(super) struct Short {
 
 impl Short {
     pub(super) fn new(memory: Memory, threshold: f64) -> Self {
-        Self { memory, threshold, last: Mutex::default() }
+        Self {
+            memory,
+            threshold,
+            last: Mutex::default(),
+        }
     }
 
     /// What is used and may be; `None` where it cannot be read.
@@ -34,12 +38,14 @@ impl Short {
 
     /// Bytes that may still be brought; all where it cannot be read.
     pub(super) fn room(&self) -> u64 {
-        self.usage().map_or(u64::MAX, |usage| usage.room(self.threshold))
+        self.usage()
+            .map_or(u64::MAX, |usage| usage.room(self.threshold))
     }
 
     /// Whether policies shall be asked what to let go: a little before nothing more can be brought.
     pub(super) fn is_near(&self) -> bool {
         const NEAR: f64 = 0.05;
-        self.usage().is_some_and(|usage| usage.share() > self.threshold - NEAR)
+        self.usage()
+            .is_some_and(|usage| usage.share() > self.threshold - NEAR)
     }
 }

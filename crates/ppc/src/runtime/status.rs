@@ -79,7 +79,10 @@ impl PolicyStatus {
     pub(super) fn of(registered: &Registered, names: &[(PathBuf, String)]) -> Self {
         let namespace = &registered.origin().namespace;
         let status = registered.policy().status();
-        let name = names.iter().find(|(path, _)| path == namespace.root()).map(|(_, name)| name.clone());
+        let name = names
+            .iter()
+            .find(|(path, _)| path == namespace.root())
+            .map(|(_, name)| name.clone());
         Self {
             path: namespace.root().to_owned(),
             name: name.unwrap_or_default(),
@@ -118,8 +121,13 @@ impl Status {
     /// The share of accessed bytes that were in memory; `None` where the source tells misses only.
     #[allow(clippy::cast_precision_loss)] // a share
     pub fn hit_rate(&self) -> Option<f64> {
-        let Events { touched_bytes, missed_bytes, .. } = self.events;
-        (touched_bytes > 0).then(|| 1.0 - missed_bytes.min(touched_bytes) as f64 / touched_bytes as f64)
+        let Events {
+            touched_bytes,
+            missed_bytes,
+            ..
+        } = self.events;
+        (touched_bytes > 0)
+            .then(|| 1.0 - missed_bytes.min(touched_bytes) as f64 / touched_bytes as f64)
     }
 
     /// The status with [`hit_rate`](Self::hit_rate) and [`prometheus`](Self::prometheus) beside its fields, as
@@ -139,21 +147,96 @@ impl Status {
             let _ = writeln!(text, "# TYPE anamnesis_ppc_{name} {kind}");
             let _ = writeln!(text, "anamnesis_ppc_{name} {value}");
         };
-        let Self { events, prefetch, evict, memory, .. } = self;
-        metric("events_total", "counter", "Events that were told.", &events.told);
-        metric("events_lost_total", "counter", "Events that happened and were not told.", &events.lost);
-        metric("misses_total", "counter", "Accesses that waited for the device.", &events.misses);
-        metric("missed_bytes_total", "counter", "Bytes of those accesses.", &events.missed_bytes);
-        metric("touched_bytes_total", "counter", "Bytes of all accesses that were told.", &events.touched_bytes);
-        metric("prefetched_bytes_total", "counter", "Bytes that were brought.", &prefetch.bytes_read);
-        metric("resident_bytes_total", "counter", "Bytes to bring that were there.", &prefetch.bytes_skipped);
-        metric("evicted_bytes_total", "counter", "Bytes that were let go.", &evict.bytes.gone);
-        metric("evict_left_bytes_total", "counter", "Bytes to let go that stayed.", &evict.bytes.left);
-        metric("memory_used_bytes", "gauge", "Memory in use, page cache included.", &memory.used);
-        metric("memory_limit_bytes", "gauge", "Memory that may be in use.", &memory.limit);
-        metric("memory_short_total", "counter", "Times that memory was looked at and short.", &memory.short);
-        let active = self.policies.iter().filter(|policy| policy.lost.is_none()).count();
-        metric("policies", "gauge", "Policies that are registered.", &active);
+        let Self {
+            events,
+            prefetch,
+            evict,
+            memory,
+            ..
+        } = self;
+        metric(
+            "events_total",
+            "counter",
+            "Events that were told.",
+            &events.told,
+        );
+        metric(
+            "events_lost_total",
+            "counter",
+            "Events that happened and were not told.",
+            &events.lost,
+        );
+        metric(
+            "misses_total",
+            "counter",
+            "Accesses that waited for the device.",
+            &events.misses,
+        );
+        metric(
+            "missed_bytes_total",
+            "counter",
+            "Bytes of those accesses.",
+            &events.missed_bytes,
+        );
+        metric(
+            "touched_bytes_total",
+            "counter",
+            "Bytes of all accesses that were told.",
+            &events.touched_bytes,
+        );
+        metric(
+            "prefetched_bytes_total",
+            "counter",
+            "Bytes that were brought.",
+            &prefetch.bytes_read,
+        );
+        metric(
+            "resident_bytes_total",
+            "counter",
+            "Bytes to bring that were there.",
+            &prefetch.bytes_skipped,
+        );
+        metric(
+            "evicted_bytes_total",
+            "counter",
+            "Bytes that were let go.",
+            &evict.bytes.gone,
+        );
+        metric(
+            "evict_left_bytes_total",
+            "counter",
+            "Bytes to let go that stayed.",
+            &evict.bytes.left,
+        );
+        metric(
+            "memory_used_bytes",
+            "gauge",
+            "Memory in use, page cache included.",
+            &memory.used,
+        );
+        metric(
+            "memory_limit_bytes",
+            "gauge",
+            "Memory that may be in use.",
+            &memory.limit,
+        );
+        metric(
+            "memory_short_total",
+            "counter",
+            "Times that memory was looked at and short.",
+            &memory.short,
+        );
+        let active = self
+            .policies
+            .iter()
+            .filter(|policy| policy.lost.is_none())
+            .count();
+        metric(
+            "policies",
+            "gauge",
+            "Policies that are registered.",
+            &active,
+        );
         text
     }
 }

@@ -19,8 +19,16 @@ pub struct Both {
 
 impl Both {
     /// Waits for `first` and takes along what `second` has; `name` is that of the pair.
-    pub fn new(name: &'static str, first: Box<dyn EventSource>, second: Box<dyn EventSource>) -> Self {
-        Self { first, second, name }
+    pub fn new(
+        name: &'static str,
+        first: Box<dyn EventSource>,
+        second: Box<dyn EventSource>,
+    ) -> Self {
+        Self {
+            first,
+            second,
+            name,
+        }
     }
 }
 

@@ -57,32 +57,57 @@ impl Fake {
     pub fn new() -> io::Result<(Self, Hand)> {
         let state = Arc::new(Mutex::new(State::default()));
         let (waker, wake) = Waker::new()?;
-        let hand = Hand { state: Arc::clone(&state), waker: waker.clone() };
-        Ok((Self { state, files: None, waker, wake }, hand))
+        let hand = Hand {
+            state: Arc::clone(&state),
+            waker: waker.clone(),
+        };
+        Ok((
+            Self {
+                state,
+                files: None,
+                waker,
+                wake,
+            },
+            hand,
+        ))
     }
 }
 
 impl Hand {
     /// Tells these, of the files that are watched, and ends a wait.
     pub fn push(&self, events: &[Event]) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).events.extend_from_slice(events);
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .events
+            .extend_from_slice(events);
         self.waker.wake();
     }
 
     /// As if so many events had been lost.
     pub fn lose(&self, events: u64) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).lost += events;
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lost += events;
     }
 
     /// There will be no more.
     pub fn end(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ended = true;
         self.waker.wake();
     }
 
     /// What the source was told to watch last.
     pub fn watched(&self) -> Vec<Inode> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).watched.clone()
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .watched
+            .clone()
     }
 }
 
@@ -92,12 +117,21 @@ impl EventSource for Fake {
     }
 
     fn sight(&self) -> Sight {
-        Sight { read_misses: true, map_misses: true, reads: true, maps: true, blind: "everything that is not pushed" }
+        Sight {
+            read_misses: true,
+            map_misses: true,
+            reads: true,
+            maps: true,
+            blind: "everything that is not pushed",
+        }
     }
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
         self.files = Some(files.iter().copied().collect());
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).watched = files.to_vec();
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .watched = files.to_vec();
         Ok(())
     }
 
@@ -107,7 +141,11 @@ impl EventSource for Fake {
             let woken = drained(&self.wake);
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let ended = state.ended;
-            let watched = |event: &Event| self.files.as_ref().is_some_and(|files| files.contains(&event.inode));
+            let watched = |event: &Event| {
+                self.files
+                    .as_ref()
+                    .is_some_and(|files| files.contains(&event.inode))
+            };
             into.extend(state.events.drain(..).filter(watched));
             drop(state);
             if woken || ended || into.len() > before || timeout.is_zero() {
@@ -119,7 +157,10 @@ impl EventSource for Fake {
     }
 
     fn lost(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).lost
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lost
     }
 
     fn waker(&self) -> Waker {

@@ -65,18 +65,36 @@ impl Fanotify {
         // whether this kernel and this file system know such marks
         let root = std::fs::File::open(namespace.root())?;
         for change in [libc::FAN_MARK_ADD, libc::FAN_MARK_REMOVE] {
-            sys::fanotify_mark(group.as_fd(), change, mask | libc::FAN_EVENT_ON_CHILD, root.as_fd())
-                .map_err(refused)?;
+            sys::fanotify_mark(
+                group.as_fd(),
+                change,
+                mask | libc::FAN_EVENT_ON_CHILD,
+                root.as_fd(),
+            )
+            .map_err(refused)?;
         }
         let (waker, wake) = Waker::new()?;
         let listener = Listener::new(group, waker.clone())?;
-        Ok(Self { mask, root: namespace.root().to_owned(), marked: HashSet::new(), listener, waker, wake })
+        Ok(Self {
+            mask,
+            root: namespace.root().to_owned(),
+            marked: HashSet::new(),
+            listener,
+            waker,
+            wake,
+        })
     }
 
     fn mark(&self, change: u32, namespace: &Namespace, inode: Inode) -> Result<()> {
         // what was replaced since is not the file that was meant
-        let Some(Ok(file)) = namespace.find(inode).map(|entry| namespace.open(entry)) else { return Ok(()) };
-        let ended = || Error::new(ErrorKind::Unavailable("fanotify failed before, and is not heard any more".into()));
+        let Some(Ok(file)) = namespace.find(inode).map(|entry| namespace.open(entry)) else {
+            return Ok(());
+        };
+        let ended = || {
+            Error::new(ErrorKind::Unavailable(
+                "fanotify failed before, and is not heard any more".into(),
+            ))
+        };
         let group = self.listener.group().ok_or_else(ended)?;
         sys::fanotify_mark(group.as_fd(), change, self.mask, file.as_fd()).map_err(refused)
     }
@@ -88,8 +106,12 @@ fn refused(error: io::Error) -> Error {
         Some(libc::EINVAL) => {
             "hearing of reads needs fanotify's FAN_PRE_ACCESS, of Linux 6.14; fanotify hears of opens"
         }
-        Some(libc::EOPNOTSUPP) => "hearing of reads needs ext4, xfs or btrfs; fanotify hears of opens",
-        Some(libc::ENOSYS) => "this kernel has no fanotify (CONFIG_FANOTIFY, CONFIG_FANOTIFY_ACCESS_PERMISSIONS)",
+        Some(libc::EOPNOTSUPP) => {
+            "hearing of reads needs ext4, xfs or btrfs; fanotify hears of opens"
+        }
+        Some(libc::ENOSYS) => {
+            "this kernel has no fanotify (CONFIG_FANOTIFY, CONFIG_FANOTIFY_ACCESS_PERMISSIONS)"
+        }
         _ => return error.into(),
     };
     Error::new(ErrorKind::Unavailable(what.into()))
@@ -97,18 +119,31 @@ fn refused(error: io::Error) -> Error {
 
 impl EventSource for Fanotify {
     fn name(&self) -> &'static str {
-        if self.mask == PRE_ACCESS { "reads" } else { "opens" }
+        if self.mask == PRE_ACCESS {
+            "reads"
+        } else {
+            "opens"
+        }
     }
 
     fn sight(&self) -> Sight {
-        let none = Sight { read_misses: false, map_misses: false, reads: false, maps: false, blind: "" };
+        let none = Sight {
+            read_misses: false,
+            map_misses: false,
+            reads: false,
+            maps: false,
+            blind: "",
+        };
         match self.mask {
             PRE_ACCESS => Sight {
                 reads: true,
                 blind: "whether bytes were in memory, and what is touched of mapped memory",
                 ..none
             },
-            _ => Sight { blind: "which bytes are asked for: only that a file is opened, and by which process", ..none },
+            _ => Sight {
+                blind: "which bytes are asked for: only that a file is opened, and by which process",
+                ..none
+            },
         }
     }
 

@@ -65,7 +65,10 @@ impl<W: Write> Log<W> {
     /// Its own.
     pub fn new(mut to: W) -> io::Result<Self> {
         writeln!(to, "{FIRST}")?;
-        Ok(Self { to, named: HashSet::new() })
+        Ok(Self {
+            to,
+            named: HashSet::new(),
+        })
     }
 
     /// Writes which files the inodes are, those that were not written yet. A name that is no UTF-8 is left out.
@@ -75,11 +78,18 @@ impl<W: Write> Log<W> {
     /// The writer's.
     pub fn files(&mut self, namespace: &Namespace) -> io::Result<()> {
         for entry in namespace.entries() {
-            let name = entry.path.to_str().and_then(|path| serde_json::to_string(path).ok());
+            let name = entry
+                .path
+                .to_str()
+                .and_then(|path| serde_json::to_string(path).ok());
             if let Some(name) = name.filter(|name| name.len() < 8000)
                 && self.named.insert(entry.inode)
             {
-                writeln!(self.to, "file {} {} {name}", entry.inode.dev, entry.inode.ino)?;
+                writeln!(
+                    self.to,
+                    "file {} {} {name}",
+                    entry.inode.dev, entry.inode.ino
+                )?;
             }
         }
         Ok(())
@@ -96,8 +106,19 @@ impl<W: Write> Log<W> {
             Kind::Touch => "touch",
             Kind::Open => "open",
         };
-        let Event { inode: Inode { dev, ino }, start, len, pid, tid, time, .. } = event;
-        writeln!(self.to, "{kind} {dev} {ino} {start} {len} {pid} {tid} {time}")
+        let Event {
+            inode: Inode { dev, ino },
+            start,
+            len,
+            pid,
+            tid,
+            time,
+            ..
+        } = event;
+        writeln!(
+            self.to,
+            "{kind} {dev} {ino} {start} {len} {pid} {tid} {time}"
+        )
     }
 
     /// Writes that so many events were not told.
@@ -127,10 +148,13 @@ pub(crate) fn next(from: &mut impl BufRead) -> io::Result<Option<Line>> {
     }
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     if text.pop() != Some(b'\n') {
-        return Err(wrong("the line does not end within 8 KiB, or the log was cut"));
+        return Err(wrong(
+            "the line does not end within 8 KiB, or the log was cut",
+        ));
     }
     let text = std::str::from_utf8(&text).map_err(|_| wrong("the line is no UTF-8"))?;
-    let line = parse(text).ok_or_else(|| wrong("the line is none of: file, miss, touch, open, lost"))?;
+    let line =
+        parse(text).ok_or_else(|| wrong("the line is none of: file, miss, touch, open, lost"))?;
     Ok(Some(line))
 }
 
@@ -154,7 +178,10 @@ fn parse(line: &str) -> Option<Line> {
         "lost" => return rest.parse().ok().map(Line::Lost),
         "file" => {
             let mut fields = rest.splitn(3, ' ');
-            let inode = Inode { dev: fields.next()?.parse().ok()?, ino: fields.next()?.parse().ok()? };
+            let inode = Inode {
+                dev: fields.next()?.parse().ok()?,
+                ino: fields.next()?.parse().ok()?,
+            };
             let path: String = serde_json::from_str(fields.next()?).ok()?;
             return Some(Line::File(inode, path.into()));
         }
@@ -162,11 +189,25 @@ fn parse(line: &str) -> Option<Line> {
     };
     let mut fields = rest.split(' ');
     let mut number = || fields.next()?.parse::<u64>().ok();
-    let inode = Inode { dev: number()?, ino: number()? };
+    let inode = Inode {
+        dev: number()?,
+        ino: number()?,
+    };
     let (start, len) = (number()?, number()?);
     start.checked_add(len)?;
-    let (pid, tid) = (u32::try_from(number()?).ok()?, u32::try_from(number()?).ok()?);
-    let event = Event { kind, inode, start, len, pid, tid, time: number()? };
+    let (pid, tid) = (
+        u32::try_from(number()?).ok()?,
+        u32::try_from(number()?).ok()?,
+    );
+    let event = Event {
+        kind,
+        inode,
+        start,
+        len,
+        pid,
+        tid,
+        time: number()?,
+    };
     fields.next().is_none().then_some(Line::Event(event))
 }
 
@@ -182,11 +223,17 @@ impl<W: Write> Tee<W> {
     /// Of a source and a log.
     pub fn new(source: Box<dyn EventSource>, log: Log<W>) -> Self {
         let lost = source.lost();
-        Self { source, log: Some(log), lost }
+        Self {
+            source,
+            log: Some(log),
+            lost,
+        }
     }
 
     fn write(&mut self, events: &[Event]) -> io::Result<()> {
-        let Some(log) = &mut self.log else { return Ok(()) };
+        let Some(log) = &mut self.log else {
+            return Ok(());
+        };
         let lost = self.source.lost();
         if lost > self.lost {
             log.lost(lost - self.lost)?;
@@ -232,8 +279,15 @@ impl<W: Write + Send + std::fmt::Debug> EventSource for Tee<W> {
 mod tests {
     use super::*;
 
-    const EVENT: Event =
-        Event { kind: Kind::Touch, inode: Inode { dev: 1, ino: 2 }, start: 3, len: 4, pid: 5, tid: 6, time: 7 };
+    const EVENT: Event = Event {
+        kind: Kind::Touch,
+        inode: Inode { dev: 1, ino: 2 },
+        start: 3,
+        len: 4,
+        pid: 5,
+        tid: 6,
+        time: 7,
+    };
 
     fn lines(mut text: &[u8]) -> io::Result<Vec<Line>> {
         begin(&mut text)?;
@@ -273,7 +327,11 @@ mod tests {
                 let _ = lines(&bent);
             }
         }
-        let long = [b"anamnesis-events 1\nfile 1 2 \"".to_vec(), vec![b'x'; 1 << 20]].concat();
+        let long = [
+            b"anamnesis-events 1\nfile 1 2 \"".to_vec(),
+            vec![b'x'; 1 << 20],
+        ]
+        .concat();
         assert!(lines(&long).unwrap_err().to_string().contains("8 KiB"));
         for wrong in [
             "touch 1 2 3 4 5 6",
@@ -286,7 +344,10 @@ mod tests {
             "file 1 2 x",
             "",
         ] {
-            assert!(lines(format!("{FIRST}\n{wrong}\n").as_bytes()).is_err(), "{wrong}");
+            assert!(
+                lines(format!("{FIRST}\n{wrong}\n").as_bytes()).is_err(),
+                "{wrong}"
+            );
         }
     }
 }

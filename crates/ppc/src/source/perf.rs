@@ -115,7 +115,9 @@ impl Options {
             pages: if want == Want::Misses { 64 } else { 512 },
             watermark: 64 << 10,
             own: false,
-            tracefs: ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from).into(),
+            tracefs: ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+                .map(PathBuf::from)
+                .into(),
             mount: true,
             without: BTreeSet::new(),
             root: None,
@@ -204,7 +206,11 @@ impl Perf {
 
     /// Takes what is in the rings.
     fn read(&mut self) {
-        let own = if self.own { None } else { Some(std::process::id()) };
+        let own = if self.own {
+            None
+        } else {
+            Some(std::process::id())
+        };
         self.cpus.read(&self.plan, own, &mut self.held);
     }
 
@@ -215,7 +221,11 @@ impl Perf {
         self.read();
         self.held.sort_by_key(|told| told.time);
         let ready = self.held.partition_point(|told| told.time <= settled);
-        into.extend(self.held.drain(..ready).filter_map(|told| self.teller.event(&told)));
+        into.extend(
+            self.held
+                .drain(..ready)
+                .filter_map(|told| self.teller.event(&told)),
+        );
         !self.held.is_empty()
     }
 }

@@ -60,12 +60,18 @@ impl Replay {
         if let Speed::Times(times) = speed
             && !(times.is_finite() && times > 0.0)
         {
-            return Err(Error::invalid(format!("a log cannot be told {times} times as fast")));
+            return Err(Error::invalid(format!(
+                "a log cannot be told {times} times as fast"
+            )));
         }
         let in_file = |error: io::Error| Error::from(error).in_file(path);
         let mut from = BufReader::new(File::open(path).map_err(in_file)?);
         log::begin(&mut from).map_err(in_file)?;
-        let names = namespace.entries().iter().map(|entry| (entry.path.to_path_buf(), entry.inode)).collect();
+        let names = namespace
+            .entries()
+            .iter()
+            .map(|entry| (entry.path.to_path_buf(), entry.inode))
+            .collect();
         let (waker, wake) = Waker::new()?;
         let (now, files) = (HashMap::new(), HashSet::new());
         let path = path.to_owned();
@@ -90,7 +96,12 @@ impl Replay {
     fn peek(&mut self) -> io::Result<Option<Event>> {
         while self.next.is_none() && !self.ended {
             self.line += 1;
-            let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}:{}: {e}", self.path.display(), self.line));
+            let wrong = |e: io::Error| {
+                io::Error::new(
+                    e.kind(),
+                    format!("{}:{}: {e}", self.path.display(), self.line),
+                )
+            };
             match log::next(&mut self.from).map_err(wrong) {
                 Err(error) => {
                     self.ended = true;
@@ -107,7 +118,10 @@ impl Replay {
                 }
                 Ok(Some(Line::Event(event))) => {
                     let inode = self.now.get(&event.inode).copied().unwrap_or(event.inode);
-                    self.next = self.files.contains(&inode).then_some(Event { inode, ..event });
+                    self.next = self
+                        .files
+                        .contains(&inode)
+                        .then_some(Event { inode, ..event });
                 }
             }
         }
@@ -118,7 +132,8 @@ impl Replay {
     fn due(&mut self, event: &Event, times: f64) -> u64 {
         let (first, begun) = *self.begun.get_or_insert_with(|| (event.time, monotonic()));
         let since = Duration::from_nanos(event.time.saturating_sub(first));
-        let since = Duration::try_from_secs_f64(since.as_secs_f64() / times).unwrap_or(Duration::MAX);
+        let since =
+            Duration::try_from_secs_f64(since.as_secs_f64() / times).unwrap_or(Duration::MAX);
         begun.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 }
@@ -130,7 +145,13 @@ impl EventSource for Replay {
 
     fn sight(&self) -> Sight {
         let blind = "what happens now: it tells a log, as far as its source saw";
-        Sight { read_misses: true, map_misses: true, reads: true, maps: true, blind }
+        Sight {
+            read_misses: true,
+            map_misses: true,
+            reads: true,
+            maps: true,
+            blind,
+        }
     }
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
@@ -148,7 +169,9 @@ impl EventSource for Replay {
         }
         let (before, mut left) = (into.len(), timeout);
         loop {
-            let Some(mut event) = self.peek()? else { return Ok(into.len() > before) };
+            let Some(mut event) = self.peek()? else {
+                return Ok(into.len() > before);
+            };
             let mut early = Duration::ZERO;
             if let Speed::Times(times) = self.speed {
                 event.time = self.due(&event, times);

@@ -61,7 +61,15 @@ impl Shim {
         }
         let (waker, wake) = Waker::new()?;
         let (files, rest) = (HashSet::new(), Vec::new());
-        Ok(Self { path: path.to_owned(), pipe, files, rest, lost: 0, waker, wake })
+        Ok(Self {
+            path: path.to_owned(),
+            pipe,
+            files,
+            rest,
+            lost: 0,
+            waker,
+            wake,
+        })
     }
 
     /// Listens to the pipe that an argument or the environment names.
@@ -78,7 +86,10 @@ impl Shim {
 
     /// What a program's environment must have, with `library` the path of `libanamnesis_shim.so`.
     pub fn environment(&self, library: &Path) -> [(&'static str, PathBuf); 2] {
-        [("LD_PRELOAD", library.to_owned()), (PIPE, self.path.clone())]
+        [
+            ("LD_PRELOAD", library.to_owned()),
+            (PIPE, self.path.clone()),
+        ]
     }
 
     /// Reads what is in the pipe.
@@ -116,10 +127,23 @@ fn message(mut from: &[u8]) -> Option<(Option<Event>, u64)> {
         return None;
     }
     let kind = take_u32(from)?;
-    let (dev, ino, at, bytes) = (take_u64(from)?, take_u64(from)?, take_u64(from)?, take_u64(from)?);
-    let (pid, tid, time, lost) = (take_u32(from)?, take_u32(from)?, take_u64(from)?, take_u64(from)?);
+    let (dev, ino, at, bytes) = (
+        take_u64(from)?,
+        take_u64(from)?,
+        take_u64(from)?,
+        take_u64(from)?,
+    );
+    let (pid, tid, time, lost) = (
+        take_u32(from)?,
+        take_u32(from)?,
+        take_u64(from)?,
+        take_u64(from)?,
+    );
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
-    let inode = Inode { dev: u64::from(major) << 20 | u64::from(minor), ino };
+    let inode = Inode {
+        dev: u64::from(major) << 20 | u64::from(minor),
+        ino,
+    };
     let (kind, (start, len)) = match kind {
         1 => (Kind::Open, (0, 0)),
         2 => (Kind::Touch, super::pages(at, bytes)),
@@ -127,7 +151,18 @@ fn message(mut from: &[u8]) -> Option<(Option<Event>, u64)> {
         4 => return Some((None, lost)),
         _ => return None,
     };
-    Some((Some(Event { kind, inode, start, len, pid, tid, time }), lost))
+    Some((
+        Some(Event {
+            kind,
+            inode,
+            start,
+            len,
+            pid,
+            tid,
+            time,
+        }),
+        lost,
+    ))
 }
 
 impl EventSource for Shim {
@@ -188,7 +223,9 @@ mod tests {
 
     fn bytes(kind: u32, ino: u64, lost: u64) -> Vec<u8> {
         let head = [MAGIC.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        let numbers = [(8 << 8) | 1, ino, 4097, 1, 7 << 32 | 6, 99, lost].map(u64::to_ne_bytes).concat();
+        let numbers = [(8 << 8) | 1, ino, 4097, 1, 7 << 32 | 6, 99, lost]
+            .map(u64::to_ne_bytes)
+            .concat();
         [head, numbers].concat()
     }
 
@@ -198,21 +235,47 @@ mod tests {
         let path = dir.path().join("pipe");
         let mut shim = Shim::listen(&path).unwrap();
         assert!(Shim::listen(&path).is_err(), "it is somebody's");
-        let inode = Inode { dev: 8 << 20 | 1, ino: 3 };
+        let inode = Inode {
+            dev: 8 << 20 | 1,
+            ino: 3,
+        };
         shim.watch(&[inode]).unwrap();
         let mut pipe = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         let noise: Vec<u8> = (0..1000u32).map(|n| n.to_ne_bytes()[0]).collect();
-        let all =
-            [&noise[..], &bytes(2, 3, 1), b"???", &bytes(1, 3, 0), &bytes(2, 4, 0), &bytes(4, 0, 5), &bytes(2, 3, 0)];
+        let all = [
+            &noise[..],
+            &bytes(2, 3, 1),
+            b"???",
+            &bytes(1, 3, 0),
+            &bytes(2, 4, 0),
+            &bytes(4, 0, 5),
+            &bytes(2, 3, 0),
+        ];
         let all = all.concat();
         let mut events = Vec::new();
         for part in [&all[..1100], &all[1100..]] {
             pipe.write_all(part).unwrap();
             shim.wait(Duration::from_millis(20), &mut events).unwrap();
         }
-        let (page, touch) = (u64::try_from(rustix::param::page_size()).unwrap(), Kind::Touch);
-        let event = Event { kind: touch, inode, start: 4097 / page * page, len: page, pid: 6, tid: 7, time: 99 };
-        let open = Event { kind: Kind::Open, start: 0, len: 0, ..event };
+        let (page, touch) = (
+            u64::try_from(rustix::param::page_size()).unwrap(),
+            Kind::Touch,
+        );
+        let event = Event {
+            kind: touch,
+            inode,
+            start: 4097 / page * page,
+            len: page,
+            pid: 6,
+            tid: 7,
+            time: 99,
+        };
+        let open = Event {
+            kind: Kind::Open,
+            start: 0,
+            len: 0,
+            ..event
+        };
         assert_eq!(events, [event, open, event]);
         assert_eq!(shim.lost(), 6);
         drop(shim);

@@ -80,7 +80,9 @@ pub(crate) fn drop_all(file: impl AsFd) {
 
 /// Bytes of a file in the page cache.
 pub(crate) fn cached(path: &Path, start: u64, len: u64) -> u64 {
-    Residency::of(File::open(path).unwrap(), start, len).unwrap().cached
+    Residency::of(File::open(path).unwrap(), start, len)
+        .unwrap()
+        .cached
 }
 
 /// Bytes of a file that were brought into the page cache: those that are there, and those that the kernel has taken back
@@ -97,7 +99,9 @@ pub(crate) fn is_here(path: &Path, start: u64, len: u64) -> bool {
 
 /// Twice the read-ahead of the device with this directory, which is what may be read beyond a range.
 pub(crate) fn slack(dir: &Path) -> u64 {
-    let dev = fs::metadata(dir).map(|meta| std::os::unix::fs::MetadataExt::dev(&meta)).unwrap();
+    let dev = fs::metadata(dir)
+        .map(|meta| std::os::unix::fs::MetadataExt::dev(&meta))
+        .unwrap();
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let path = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
     let kib: u64 = fs::read_to_string(path).unwrap().trim().parse().unwrap();
@@ -105,11 +109,19 @@ pub(crate) fn slack(dir: &Path) -> u64 {
 }
 
 pub(crate) fn io(path: &str, start: u64, len: u64) -> Io {
-    Io { path: Path::new(path).into(), start, len, device: None }
+    Io {
+        path: Path::new(path).into(),
+        start,
+        len,
+        device: None,
+    }
 }
 
 pub(crate) fn list(lane: u32, ios: Vec<Io>) -> Prefetch {
-    Prefetch { ios: ios.into(), lane }
+    Prefetch {
+        ios: ios.into(),
+        lane,
+    }
 }
 
 /// All of a file.

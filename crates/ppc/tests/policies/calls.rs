@@ -56,9 +56,18 @@ fn figure_4_works_as_printed() {
         static struct evict_ios *ios_for_evict = &evicts;
     "#;
     let stage = Stage::new();
-    let Some(path) = stage.compile("figure4", &format!("{lists}{FIGURE_4}")) else { return };
+    let Some(path) = stage.compile("figure4", &format!("{lists}{FIGURE_4}")) else {
+        return;
+    };
     let actor = stage.register(&path, "").unwrap();
-    assert_eq!(actor.guarded.wants(), Wants { prefetch: true, evict: true, ..Wants::default() });
+    assert_eq!(
+        actor.guarded.wants(),
+        Wants {
+            prefetch: true,
+            evict: true,
+            ..Wants::default()
+        }
+    );
     assert_eq!(plain(&actor.prefetch(miss("a", 0)).ios), [of("a", 0, 100)]);
     assert_eq!(plain(&actor.evict(None)), [of("sub/b", 0, 8192)]);
     actor.guarded.remove().unwrap();
@@ -74,10 +83,18 @@ fn a_callback_of_another_library_is_refused() {
         struct ppc_operation *register_policy() { return (struct ppc_operation *)&policy; }
     "#;
     let stage = Stage::new();
-    let Some(path) = stage.compile("foreign", source) else { return };
+    let Some(path) = stage.compile("foreign", source) else {
+        return;
+    };
     let error = stage.register(&path, "").err().unwrap().to_string();
-    assert!(error.contains("ppc_exit is not in the policy but is `exit` of "), "{error}");
-    assert!(error.contains("libc") && error.contains("make it static"), "{error}");
+    assert!(
+        error.contains("ppc_exit is not in the policy but is `exit` of "),
+        "{error}"
+    );
+    assert!(
+        error.contains("libc") && error.contains("make it static"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -113,11 +130,16 @@ fn what_is_no_policy_is_refused() {
         ),
     ];
     for (name, source, why) in cases {
-        let Some(path) = stage.compile(name, &source) else { return };
+        let Some(path) = stage.compile(name, &source) else {
+            return;
+        };
         let error = stage.register(&path, "").err().unwrap().to_string();
         assert!(error.contains(why), "{name}: {error}");
     }
-    for (path, why) in [("/nowhere/policy.so", "No such file"), ("/etc/hostname", "cannot be loaded")] {
+    for (path, why) in [
+        ("/nowhere/policy.so", "No such file"),
+        ("/etc/hostname", "cannot be loaded"),
+    ] {
         let error = stage.register(path.as_ref(), "").err().unwrap().to_string();
         assert!(error.contains(why), "{path}: {error}");
     }
@@ -132,28 +154,43 @@ fn every_callback_may_be_absent() {
             continue;
         }
         let source = format!("#define MASK {mask}\n{}", include_str!("each.c"));
-        let Some(path) = stage.compile(&format!("each{mask}"), &source) else { return };
+        let Some(path) = stage.compile(&format!("each{mask}"), &source) else {
+            return;
+        };
         let actor = stage.register(&path, "some config").unwrap();
         let has = |bit: u32| mask >> bit & 1 != 0;
-        let wants = Wants { prefetch: has(2), evict: has(3), touch: has(5) && !has(7), recording: false };
+        let wants = Wants {
+            prefetch: has(2),
+            evict: has(3),
+            touch: has(5) && !has(7),
+            recording: false,
+        };
         assert_eq!(actor.guarded.wants(), wants, "{mask}");
         actor.guarded.start();
         if has(4) {
             for lane in [1, 9] {
                 match actor.next() {
-                    Answer::Prefetch(prefetch) => assert_eq!((prefetch.lane, prefetch.ios.len()), (lane, 1)),
+                    Answer::Prefetch(prefetch) => {
+                        assert_eq!((prefetch.lane, prefetch.ios.len()), (lane, 1))
+                    }
                     other => panic!("{other:?}"),
                 }
             }
         }
-        actor.guarded.touch(anamnesis_ppc::Access { len: 1, ..miss("sub/b", 0) });
+        actor.guarded.touch(anamnesis_ppc::Access {
+            len: 1,
+            ..miss("sub/b", 0)
+        });
         if wants.prefetch {
             let prefetch = actor.prefetch(miss("a", 8192));
             assert_eq!(plain(&prefetch.ios), [of("a", 8192, 4096)]);
             assert_eq!((prefetch.lane, prefetch.ios[0].device), (3, Some(0)));
         }
         if wants.evict {
-            assert_eq!(plain(&actor.evict(Some(miss("a", 4096)))), [of("a", 0, 4096)]);
+            assert_eq!(
+                plain(&actor.evict(Some(miss("a", 4096)))),
+                [of("a", 0, 4096)]
+            );
             assert!(actor.evict(None).is_empty());
         }
         actor.guarded.remove().unwrap();
@@ -164,17 +201,38 @@ fn every_callback_may_be_absent() {
 #[test]
 fn the_examples_in_c_do_what_they_say() {
     let stage = Stage::new();
-    let Some(sequential) = stage.compile("sequential", example!("sequential")) else { return };
+    let Some(sequential) = stage.compile("sequential", example!("sequential")) else {
+        return;
+    };
     let eager = stage.compile("eager", example!("eager")).unwrap();
     let empty = stage.compile("empty", example!("empty")).unwrap();
 
     let actor = stage.register(&sequential, "65536").unwrap();
-    assert_eq!(plain(&actor.prefetch(miss("a", 0)).ios), [of("a", 4096, 65536)]);
-    assert_eq!(plain(&actor.prefetch(miss("a", (1 << 20) - 8192)).ios), [of("a", (1 << 20) - 4096, 4196)]);
-    assert_eq!(plain(&actor.evict(Some(miss("a", 4096)))), [of("a", 0, 4096)]);
-    assert_eq!(plain(&actor.evict(Some(miss("a", 1 << 19)))), [of("a", (1 << 19) - 65536, 65536)]);
-    let error = stage.register(&sequential, "many").err().unwrap().to_string();
-    assert!(error.contains("the configuration is a number of bytes"), "{error}");
+    assert_eq!(
+        plain(&actor.prefetch(miss("a", 0)).ios),
+        [of("a", 4096, 65536)]
+    );
+    assert_eq!(
+        plain(&actor.prefetch(miss("a", (1 << 20) - 8192)).ios),
+        [of("a", (1 << 20) - 4096, 4196)]
+    );
+    assert_eq!(
+        plain(&actor.evict(Some(miss("a", 4096)))),
+        [of("a", 0, 4096)]
+    );
+    assert_eq!(
+        plain(&actor.evict(Some(miss("a", 1 << 19)))),
+        [of("a", (1 << 19) - 65536, 65536)]
+    );
+    let error = stage
+        .register(&sequential, "many")
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("the configuration is a number of bytes"),
+        "{error}"
+    );
 
     let all = [of("a", 0, LEN), of("sub/b", 0, 5000)];
     let actor = stage.register(&eager, "").unwrap();
@@ -195,8 +253,13 @@ fn the_examples_in_c_do_what_they_say() {
 fn the_tail_of_a_list_is_part_of_the_same_list() {
     let stage = Stage::new();
     for (name, generation) in [("kept", 5), ("compared", 0)] {
-        let source = format!("#define GENERATION {generation}\n{}", include_str!("tails.c"));
-        let Some(path) = stage.compile(name, &source) else { return };
+        let source = format!(
+            "#define GENERATION {generation}\n{}",
+            include_str!("tails.c")
+        );
+        let Some(path) = stage.compile(name, &source) else {
+            return;
+        };
         let actor = stage.register(&path, "").unwrap();
         let first = actor.prefetch(miss("a", 0)).ios;
         assert_eq!(first.len(), 20_000);
@@ -208,7 +271,10 @@ fn the_tail_of_a_list_is_part_of_the_same_list() {
             assert_eq!(tail.len() as u64, 20_000 - at, "{name}");
             assert_eq!(tail[0], first[usize::try_from(at).unwrap()]);
             // a list without a generation is one again only where it is the tail of what was sent
-            assert!(std::sync::Arc::ptr_eq(first.all(), tail.all()), "{name}: {at}");
+            assert!(
+                std::sync::Arc::ptr_eq(first.all(), tail.all()),
+                "{name}: {at}"
+            );
         }
         eprintln!("{name}: the slowest of 200 answers of 20 000 entries took {slowest:?}");
         actor.guarded.remove().unwrap();
@@ -220,7 +286,15 @@ fn a_policy_of_a_later_header_runs() {
     // as if each structure had grown by a field
     let header = include_str!("../../include/ppc.h");
     let mut later = header.to_owned();
-    for name in ["miss_io", "prefetch_io", "evict_io", "prefetch_ios", "evict_ios", "ppc_operation", "ppc_abi"] {
+    for name in [
+        "miss_io",
+        "prefetch_io",
+        "evict_io",
+        "prefetch_ios",
+        "evict_ios",
+        "ppc_operation",
+        "ppc_abi",
+    ] {
         let begin = later.find(&format!("struct {name} {{")).unwrap();
         let end = begin + later[begin..].find("\n};").unwrap();
         later.insert_str(end, "\n    void *grown;");
@@ -241,9 +315,17 @@ fn a_policy_of_a_later_header_runs() {
     "#;
     let stage = Stage::new();
     std::fs::write(stage.out.path().join("ppc.h"), later).unwrap(); // beside the source: found first
-    let Some(path) = stage.compile("later", source) else { return };
+    let Some(path) = stage.compile("later", source) else {
+        return;
+    };
     let actor = stage.register(&path, "").unwrap();
-    assert_eq!(plain(&actor.prefetch(miss("a", 0)).ios), [of("a", 0, 1), of("sub/b", 0, 2)]);
-    assert_eq!(plain(&actor.evict(Some(miss("a", 0)))), [of("a", 0, 3), of("sub/b", 0, 4)]);
+    assert_eq!(
+        plain(&actor.prefetch(miss("a", 0)).ios),
+        [of("a", 0, 1), of("sub/b", 0, 2)]
+    );
+    assert_eq!(
+        plain(&actor.evict(Some(miss("a", 0)))),
+        [of("a", 0, 3), of("sub/b", 0, 4)]
+    );
     actor.guarded.remove().unwrap();
 }

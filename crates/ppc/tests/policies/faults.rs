@@ -8,17 +8,26 @@ use anamnesis_ppc::Limits;
 
 /// A policy with this body of `ppc_prefetch`; its configuration is a file to which it writes its process's number.
 pub(crate) fn source(body: &str) -> String {
-    format!("{}\nstruct prefetch_ios *fault(struct miss_io *mio)\n{{\n{body}\n}}\n", include_str!("fault.c"))
+    format!(
+        "{}\nstruct prefetch_ios *fault(struct miss_io *mio)\n{{\n{body}\n}}\n",
+        include_str!("fault.c")
+    )
 }
 
 /// Another policy, which must go on whatever happens.
 pub(crate) fn bystander(stage: &Stage) -> Option<Actor> {
-    let path = stage.compile("sequential", include_str!("../../examples/policies/sequential.c"))?;
+    let path = stage.compile(
+        "sequential",
+        include_str!("../../examples/policies/sequential.c"),
+    )?;
     Some(stage.register(&path, "").unwrap())
 }
 
 pub(crate) fn goes_on(other: &Actor) {
-    assert_eq!(plain(&other.prefetch(miss("a", 0)).ios), [("a".into(), 4096, LEN - 4096)]);
+    assert_eq!(
+        plain(&other.prefetch(miss("a", 0)).ios),
+        [("a".into(), 4096, LEN - 4096)]
+    );
 }
 
 pub(crate) fn alive(pid: u32) -> bool {
@@ -28,17 +37,26 @@ pub(crate) fn alive(pid: u32) -> bool {
 pub(crate) fn pid_in(file: &Path) -> u32 {
     let until = Instant::now() + SOON;
     loop {
-        if let Some(pid) = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()) {
+        if let Some(pid) = std::fs::read_to_string(file)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+        {
             return pid;
         }
-        assert!(Instant::now() < until, "no process wrote {}", file.display());
+        assert!(
+            Instant::now() < until,
+            "no process wrote {}",
+            file.display()
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// Registers each, asks it once, and expects that it is lost for the reason given.
 fn lost(stage: &Stage, cases: &[(&str, &str, &str)]) {
-    let Some(other) = bystander(stage) else { return };
+    let Some(other) = bystander(stage) else {
+        return;
+    };
     for &(name, body, why) in cases {
         eprintln!("{name}");
         let path = stage.compile(name, &source(body)).unwrap();
@@ -59,17 +77,53 @@ fn crashes() {
     lost(
         &stage,
         &[
-            ("aborts", "abort();", "prefetch: its process ended (signal: 6 (SIGABRT)"),
-            ("segfaults", "return *(void *volatile *)16;", "signal: 11 (SIGSEGV)"),
-            ("divides", "volatile int zero = 0; return (void *)(long)(mio->size / zero);", "signal: 8 (SIGFPE)"),
-            ("exits", "exit(0);", "prefetch: its process ended (exit status: 0)"),
+            (
+                "aborts",
+                "abort();",
+                "prefetch: its process ended (signal: 6 (SIGABRT)",
+            ),
+            (
+                "segfaults",
+                "return *(void *volatile *)16;",
+                "signal: 11 (SIGSEGV)",
+            ),
+            (
+                "divides",
+                "volatile int zero = 0; return (void *)(long)(mio->size / zero);",
+                "signal: 8 (SIGFPE)",
+            ),
+            (
+                "exits",
+                "exit(0);",
+                "prefetch: its process ended (exit status: 0)",
+            ),
             ("exits_at_once", "_exit(3);", "exit status: 3"),
-            ("recurses", "return recurse(mio, 1);", "prefetch: its process ended (signal: "),
-            ("allocates", "for (;;) memset(malloc(1 << 20), 1, 1 << 20);", "signal: 11 (SIGSEGV)"),
-            ("maps", "for (;;) { void *m = mmap(0, 1 << 24, 3, 34, -1, 0); if (m == MAP_FAILED) abort(); }", "SIGABRT"),
+            (
+                "recurses",
+                "return recurse(mio, 1);",
+                "prefetch: its process ended (signal: ",
+            ),
+            (
+                "allocates",
+                "for (;;) memset(malloc(1 << 20), 1, 1 << 20);",
+                "signal: 11 (SIGSEGV)",
+            ),
+            (
+                "maps",
+                "for (;;) { void *m = mmap(0, 1 << 24, 3, 34, -1, 0); if (m == MAP_FAILED) abort(); }",
+                "SIGABRT",
+            ),
             ("raises", "kill(getpid(), SIGKILL);", "signal: 9 (SIGKILL)"),
-            ("closes", "for (int fd = 0; fd < 64; fd++) close(fd); return 0;", "prefetch: its process "),
-            ("throws", "exit_group_of_threads();", "prefetch: its process ended (exit status: 9)"),
+            (
+                "closes",
+                "for (int fd = 0; fd < 64; fd++) close(fd); return 0;",
+                "prefetch: its process ",
+            ),
+            (
+                "throws",
+                "exit_group_of_threads();",
+                "prefetch: its process ended (exit status: 9)",
+            ),
         ],
     );
 }
@@ -80,18 +134,46 @@ fn wild_pointers() {
     lost(
         &stage,
         &[
-            ("wild_list", "return (void *)0x1234;", "signal: 11 (SIGSEGV)"),
-            ("wild_entries", "return list((void *)0x1234, 1);", "signal: 11 (SIGSEGV)"),
-            ("wild_path", "return io((char *)0x1234, 0, 1);", "signal: 11 (SIGSEGV)"),
-            ("null_entries", "return list(0, 3);", "a list of 3 entries at NULL"),
-            ("null_path", "return io(0, 0, 1);", "entry 0: a path that is NULL"),
-            ("endless_path", "return io(memset(malloc(9000), 'a', 9000), 0, 1);", "a path of more than 4096 bytes"),
+            (
+                "wild_list",
+                "return (void *)0x1234;",
+                "signal: 11 (SIGSEGV)",
+            ),
+            (
+                "wild_entries",
+                "return list((void *)0x1234, 1);",
+                "signal: 11 (SIGSEGV)",
+            ),
+            (
+                "wild_path",
+                "return io((char *)0x1234, 0, 1);",
+                "signal: 11 (SIGSEGV)",
+            ),
+            (
+                "null_entries",
+                "return list(0, 3);",
+                "a list of 3 entries at NULL",
+            ),
+            (
+                "null_path",
+                "return io(0, 0, 1);",
+                "entry 0: a path that is NULL",
+            ),
+            (
+                "endless_path",
+                "return io(memset(malloc(9000), 'a', 9000), 0, 1);",
+                "a path of more than 4096 bytes",
+            ),
             (
                 "many",
                 "return list((void *)16, 1ull << 60);",
                 "a list of 1152921504606846976 entries, allowed are 262144",
             ),
-            ("past", "ios.first = 2; return io(\"a\", 0, 1);", "an answer from entry 2 of a list of 1"),
+            (
+                "past",
+                "ios.first = 2; return io(\"a\", 0, 1);",
+                "an answer from entry 2 of a list of 1",
+            ),
         ],
     );
 }
@@ -102,19 +184,67 @@ fn nonsense() {
     lost(
         &stage,
         &[
-            ("past_the_end", "return io(\"a\", 0, 2 << 20);", "2097152 bytes from 0, the file ends at 1048676"),
-            ("begins_past", "return io(\"a\", 1 << 30, 1);", "begins at 1073741824"),
-            ("overflows", "return io(\"a\", 8, UINT64_MAX);", "the file ends at 1048676"),
+            (
+                "past_the_end",
+                "return io(\"a\", 0, 2 << 20);",
+                "2097152 bytes from 0, the file ends at 1048676",
+            ),
+            (
+                "begins_past",
+                "return io(\"a\", 1 << 30, 1);",
+                "begins at 1073741824",
+            ),
+            (
+                "overflows",
+                "return io(\"a\", 8, UINT64_MAX);",
+                "the file ends at 1048676",
+            ),
             ("no_bytes", "return io(\"a\", 8, 0);", "no bytes at 8"),
-            ("unknown", "return io(\"nothing\", 0, 1);", "\"nothing\": no file of the namespace has this name"),
-            ("outside", "return io(\"../a\", 0, 1);", "no file of the namespace"),
-            ("around", "return io(\"sub/../a\", 0, 1);", "no file of the namespace"),
-            ("absolute", "return io(\"/etc/passwd\", 0, 1);", "no file of the namespace"),
-            ("directory", "return io(\"sub\", 0, 1);", "no file of the namespace"),
-            ("unnamed", "return io(\"\", 0, 1);", "no file of the namespace"),
-            ("halfway", "one.xpu = 3; return io(\"a\", 0, 1);", "names accelerator 3 without PPC_IO_XPU"),
-            ("gives_up", "context->fail(\"no more\"); return 0;", "prefetch: no more"),
-            ("speaks", "speak(); return 0;", "answered what is no message"),
+            (
+                "unknown",
+                "return io(\"nothing\", 0, 1);",
+                "\"nothing\": no file of the namespace has this name",
+            ),
+            (
+                "outside",
+                "return io(\"../a\", 0, 1);",
+                "no file of the namespace",
+            ),
+            (
+                "around",
+                "return io(\"sub/../a\", 0, 1);",
+                "no file of the namespace",
+            ),
+            (
+                "absolute",
+                "return io(\"/etc/passwd\", 0, 1);",
+                "no file of the namespace",
+            ),
+            (
+                "directory",
+                "return io(\"sub\", 0, 1);",
+                "no file of the namespace",
+            ),
+            (
+                "unnamed",
+                "return io(\"\", 0, 1);",
+                "no file of the namespace",
+            ),
+            (
+                "halfway",
+                "one.xpu = 3; return io(\"a\", 0, 1);",
+                "names accelerator 3 without PPC_IO_XPU",
+            ),
+            (
+                "gives_up",
+                "context->fail(\"no more\"); return 0;",
+                "prefetch: no more",
+            ),
+            (
+                "speaks",
+                "speak(); return 0;",
+                "answered what is no message",
+            ),
         ],
     );
 }
@@ -122,35 +252,63 @@ fn nonsense() {
 #[test]
 fn deadlines() {
     let mut stage = Stage::new();
-    let Some(other) = bystander(&stage) else { return };
-    stage.limits = Limits { call: Duration::from_millis(300), ..stage.limits };
-    let bodies = ["for (;;) pause();", "for (;;);", "signal(SIGTERM, SIG_IGN); for (;;) puts(\"again and again\");"];
+    let Some(other) = bystander(&stage) else {
+        return;
+    };
+    stage.limits = Limits {
+        call: Duration::from_millis(300),
+        ..stage.limits
+    };
+    let bodies = [
+        "for (;;) pause();",
+        "for (;;);",
+        "signal(SIGTERM, SIG_IGN); for (;;) puts(\"again and again\");",
+    ];
     for (index, body) in bodies.into_iter().enumerate() {
-        let path = stage.compile(&format!("late{index}"), &source(body)).unwrap();
+        let path = stage
+            .compile(&format!("late{index}"), &source(body))
+            .unwrap();
         let file = stage.out.path().join(format!("late{index}.pid"));
         let actor = stage.register(&path, file.to_str().unwrap()).unwrap();
         let began = Instant::now();
         actor.guarded.prefetch(miss("a", 0));
         actor.guarded.prefetch(miss("a", 1 << 19));
         let said = actor.lost();
-        assert!(said.contains("prefetch did not answer within 300ms"), "{said}");
+        assert!(
+            said.contains("prefetch did not answer within 300ms"),
+            "{said}"
+        );
         assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
         drop(actor);
         assert!(!alive(pid_in(&file)));
         goes_on(&other);
     }
     // at the beginning, and at the end
-    stage.limits = Limits { begin: Duration::from_millis(500), exit: Duration::from_millis(300), ..stage.limits };
+    stage.limits = Limits {
+        begin: Duration::from_millis(500),
+        exit: Duration::from_millis(300),
+        ..stage.limits
+    };
     let stuck = "#include \"ppc.h\"\nint i(void *p) { for (;;); }\nconst struct ppc_operation o = { WHICH = i };\n\
                  struct ppc_operation *register_policy() { return (void *)&o; }";
-    let path = stage.compile("stuck_init", &stuck.replace("WHICH", ".ppc_init")).unwrap();
+    let path = stage
+        .compile("stuck_init", &stuck.replace("WHICH", ".ppc_init"))
+        .unwrap();
     let error = stage.register(&path, "").err().unwrap().to_string();
-    assert!(error.contains("init did not answer within 500ms"), "{error}");
-    let path = stage.compile("stuck_exit", &stuck.replace("WHICH", ".ppc_exit")).unwrap();
+    assert!(
+        error.contains("init did not answer within 500ms"),
+        "{error}"
+    );
+    let path = stage
+        .compile("stuck_exit", &stuck.replace("WHICH", ".ppc_exit"))
+        .unwrap();
     stage.limits.begin = SOON;
     let actor = stage.register(&path, "").unwrap();
     let error = actor.guarded.remove().unwrap_err().to_string();
-    assert!(error.contains("exit did not answer within 300ms"), "{error}");
+    assert!(
+        error.contains("exit did not answer within 300ms"),
+        "{error}"
+    );
     goes_on(&other);
 }
 
@@ -161,7 +319,9 @@ fn a_start_without_end_is_nonsense() {
                   static struct prefetch_ios *s(void) { return &ring; }\n\
                   static const struct ppc_operation o = { .ppc_start = s };\n\
                   struct ppc_operation *register_policy() { return (void *)&o; }";
-    let Some(path) = stage.compile("ring", source) else { return };
+    let Some(path) = stage.compile("ring", source) else {
+        return;
+    };
     let actor = stage.register(&path, "").unwrap();
     actor.guarded.start();
     let said = actor.lost();
@@ -172,10 +332,15 @@ fn a_start_without_end_is_nonsense() {
 fn nothing_and_null_are_answers() {
     let stage = Stage::new();
     let body = "return mio->offset == 0 ? 0 : list(0, 0);";
-    let Some(path) = stage.compile("nothing", &source(body)) else { return };
+    let Some(path) = stage.compile("nothing", &source(body)) else {
+        return;
+    };
     let actor = stage.register(&path, "").unwrap();
     actor.guarded.prefetch(miss("a", 0));
     assert!(actor.prefetch(miss("a", 1 << 19)).ios.is_empty());
     actor.guarded.remove().unwrap();
-    assert!(actor.answers.try_recv().is_err(), "NULL leaves things as they are");
+    assert!(
+        actor.answers.try_recv().is_err(),
+        "NULL leaves things as they are"
+    );
 }

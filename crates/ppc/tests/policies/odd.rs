@@ -10,7 +10,11 @@ struct Odd {
 
 impl Policy for Odd {
     fn wants(&self) -> Wants {
-        Wants { prefetch: true, touch: self.what == "touch", ..Wants::default() }
+        Wants {
+            prefetch: true,
+            touch: self.what == "touch",
+            ..Wants::default()
+        }
     }
 
     fn init(&mut self, context: &Context) -> Result<(), String> {
@@ -23,8 +27,16 @@ impl Policy for Odd {
     }
 
     fn start(&mut self) -> Vec<Prefetch> {
-        let io = |start| Io { path: std::path::Path::new("a").into(), start, len: 1, device: Some(7) };
-        let list = |lane, start| Prefetch { ios: vec![io(start)].into(), lane };
+        let io = |start| Io {
+            path: std::path::Path::new("a").into(),
+            start,
+            len: 1,
+            device: Some(7),
+        };
+        let list = |lane, start| Prefetch {
+            ios: vec![io(start)].into(),
+            lane,
+        };
         vec![list(1, 10), list(2, 20), list(1, 30), list(70, 40)]
     }
 

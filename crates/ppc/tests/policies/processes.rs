@@ -17,7 +17,9 @@ fn sleeper(stage: &Stage) -> Option<(PathBuf, PathBuf)> {
 #[test]
 fn a_host_that_is_killed_in_a_call() {
     let stage = Stage::new();
-    let Some(other) = bystander(&stage) else { return };
+    let Some(other) = bystander(&stage) else {
+        return;
+    };
     let (path, file) = sleeper(&stage).unwrap();
     let actor = stage.register(&path, file.to_str().unwrap()).unwrap();
     actor.guarded.prefetch(miss("a", 0));
@@ -25,7 +27,10 @@ fn a_host_that_is_killed_in_a_call() {
     std::thread::sleep(Duration::from_millis(50));
     rustix::process::kill_process(host, rustix::process::Signal::KILL).unwrap();
     let said = actor.lost();
-    assert!(said.contains("SIGKILL") || said.contains("closed the connection"), "{said}");
+    assert!(
+        said.contains("SIGKILL") || said.contains("closed the connection"),
+        "{said}"
+    );
     drop(actor);
     assert!(!alive(pid_in(&file)));
     goes_on(&other);
@@ -34,7 +39,9 @@ fn a_host_that_is_killed_in_a_call() {
 #[test]
 fn a_host_ends_with_its_registration() {
     let stage = Stage::new();
-    let Some(path) = stage.compile("good", &source("return io(\"a\", 0, 1);")) else { return };
+    let Some(path) = stage.compile("good", &source("return io(\"a\", 0, 1);")) else {
+        return;
+    };
     let file = stage.out.path().join("good.pid");
     let actor = stage.register(&path, file.to_str().unwrap()).unwrap();
     let host = pid_in(&file);
@@ -51,7 +58,9 @@ fn a_host_ends_with_the_daemon() {
         // the daemon: waits for a policy that never answers, until it is killed
         let stage = Stage::new();
         let (path, _) = sleeper(&stage).unwrap();
-        let actor = stage.register(&path, Path::new(&dir).join("pid").to_str().unwrap()).unwrap();
+        let actor = stage
+            .register(&path, Path::new(&dir).join("pid").to_str().unwrap())
+            .unwrap();
         actor.guarded.prefetch(miss("a", 0));
         std::thread::sleep(SOON);
         panic!("nobody killed it");
@@ -71,7 +80,10 @@ fn a_host_ends_with_the_daemon() {
     daemon.wait().unwrap();
     let until = Instant::now() + SOON;
     // whoever inherits it may be slow to wait for it
-    let runs = || std::fs::read_to_string(format!("/proc/{host}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    let runs = || {
+        std::fs::read_to_string(format!("/proc/{host}/stat"))
+            .is_ok_and(|stat| !stat.contains(") Z "))
+    };
     while runs() {
         assert!(Instant::now() < until, "process {host} is left");
         std::thread::sleep(Duration::from_millis(5));
@@ -93,7 +105,9 @@ fn a_host_has_nothing_of_the_daemon() {
             abort();
         return io("a", 0, 1);
     "#;
-    let Some(path) = stage.compile("nosy", &source(body)) else { return };
+    let Some(path) = stage.compile("nosy", &source(body)) else {
+        return;
+    };
     let inherited = std::fs::File::open("/proc/self/status").unwrap();
     rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap(); // goes to every child
     let actor = stage.register(&path, "").unwrap();
@@ -107,7 +121,9 @@ fn a_host_has_nothing_of_the_daemon() {
 #[test]
 fn hosts_that_are_no_hosts() {
     let mut stage = Stage::new();
-    let Some(other) = bystander(&stage) else { return };
+    let Some(other) = bystander(&stage) else {
+        return;
+    };
     let cases = [
         ("true", "its process ended (exit status: 0)"),
         ("exit 7", "its process ended (exit status: 7)"),
@@ -119,27 +135,51 @@ fn hosts_that_are_no_hosts() {
     ];
     for (script, why) in cases {
         // no deadline but for the one that is to meet it: the machine may be busy
-        stage.limits.begin = if why.contains("within") { Duration::from_millis(300) } else { SOON };
+        stage.limits.begin = if why.contains("within") {
+            Duration::from_millis(300)
+        } else {
+            SOON
+        };
         let command = HostCommand::new("/bin/sh").arg("-c").arg(script);
         let library = Library::new(command, "policy.so", stage.limits);
-        let context = Context { namespace: stage.namespace(), config: String::new(), memory: 1 };
-        let error = Guarded::register(Box::new(library), context, stage.limits, |_| ()).unwrap_err().to_string();
+        let context = Context {
+            namespace: stage.namespace(),
+            config: String::new(),
+            memory: 1,
+        };
+        let error = Guarded::register(Box::new(library), context, stage.limits, |_| ())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(why), "{script}: {error}");
     }
     let library = Library::new(HostCommand::new("/nowhere/host"), "policy.so", stage.limits);
-    let context = Context { namespace: stage.namespace(), config: String::new(), memory: 1 };
-    let error = Guarded::register(Box::new(library), context, stage.limits, |_| ()).unwrap_err().to_string();
-    assert!(error.contains("the host process /nowhere/host cannot be started"), "{error}");
+    let context = Context {
+        namespace: stage.namespace(),
+        config: String::new(),
+        memory: 1,
+    };
+    let error = Guarded::register(Box::new(library), context, stage.limits, |_| ())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("the host process /nowhere/host cannot be started"),
+        "{error}"
+    );
     goes_on(&other);
 }
 
 #[test]
 fn a_host_is_not_for_people() {
-    let host =
-        std::process::Command::new(env!("CARGO_BIN_EXE_ppc-host")).stdin(std::process::Stdio::null()).output().unwrap();
+    let host = std::process::Command::new(env!("CARGO_BIN_EXE_ppc-host"))
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
     assert!(!host.status.success());
     let said = String::from_utf8_lossy(&host.stderr);
-    assert!(said.contains("started by the daemon, not by people"), "{said}");
+    assert!(
+        said.contains("started by the daemon, not by people"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -156,7 +196,9 @@ fn a_policy_has_threads_but_no_processes() {
             context->fail("no thread could be made");
         return io("a", 0, 1);
     "#;
-    let Some(path) = stage.compile("parent", &source(body)) else { return };
+    let Some(path) = stage.compile("parent", &source(body)) else {
+        return;
+    };
     let actor = stage.register(&path, "").unwrap();
     assert_eq!(actor.prefetch(miss("a", 0)).ios.len(), 1);
 }

@@ -21,14 +21,30 @@ fn the_example_in_rust_does_what_it_says() {
     let Some(path) = example("ahead") else { return };
     let stage = Stage::new();
     let actor = stage.register(&path, "1").unwrap();
-    assert_eq!(actor.guarded.wants(), Wants { prefetch: true, evict: true, ..Wants::default() });
-    let row = [("a".to_owned(), 0, 1 << 20), ("a".into(), 1 << 20, 100), ("sub/b".into(), 0, 5000)];
+    assert_eq!(
+        actor.guarded.wants(),
+        Wants {
+            prefetch: true,
+            evict: true,
+            ..Wants::default()
+        }
+    );
+    let row = [
+        ("a".to_owned(), 0, 1 << 20),
+        ("a".into(), 1 << 20, 100),
+        ("sub/b".into(), 0, 5000),
+    ];
     actor.guarded.start();
-    let Answer::Prefetch(all) = actor.next() else { panic!("no list") };
+    let Answer::Prefetch(all) = actor.next() else {
+        panic!("no list")
+    };
     assert_eq!(plain(&all.ios), row);
     let tail = actor.prefetch(miss("a", 1 << 20));
     assert_eq!(plain(&tail.ios), row[1..]);
-    assert!(std::sync::Arc::ptr_eq(tail.ios.all(), all.ios.all()), "a tail is not sent again");
+    assert!(
+        std::sync::Arc::ptr_eq(tail.ios.all(), all.ios.all()),
+        "a tail is not sent again"
+    );
     assert_eq!(plain(&actor.prefetch(miss("a", 0)).ios), row);
     assert_eq!(plain(&actor.evict(Some(miss("sub/b", 0)))), row[..1]);
     assert!(actor.evict(Some(miss("a", 0))).is_empty());
@@ -39,9 +55,14 @@ fn the_example_in_rust_does_what_it_says() {
 
 #[test]
 fn what_goes_wrong_in_rust_ends_the_registration() {
-    let Some(path) = example("odd_policy") else { return };
+    let Some(path) = example("odd_policy") else {
+        return;
+    };
     let stage = Stage::new();
-    for (config, why) in [("refuse", "not today"), ("panic in init", "panicked: at the beginning")] {
+    for (config, why) in [
+        ("refuse", "not today"),
+        ("panic in init", "panicked: at the beginning"),
+    ] {
         let error = stage.register(&path, config).err().unwrap().to_string();
         assert!(error.contains(why), "{error}");
     }
@@ -49,25 +70,38 @@ fn what_goes_wrong_in_rust_ends_the_registration() {
         let said = actor.lost();
         assert!(said.contains(why), "{said}");
     };
-    for (config, why) in [("panic", "panicked: at 4096"), ("fail", "the template is another model's")] {
+    for (config, why) in [
+        ("panic", "panicked: at 4096"),
+        ("fail", "the template is another model's"),
+    ] {
         let actor = stage.register(&path, config).unwrap();
         actor.guarded.prefetch(miss("a", 4096));
         lost(&actor, why);
     }
     let actor = stage.register(&path, "touch").unwrap();
-    actor.guarded.touch(anamnesis_ppc::Access { kind: Kind::Touch, ..miss("sub/b", 0) });
+    actor.guarded.touch(anamnesis_ppc::Access {
+        kind: Kind::Touch,
+        ..miss("sub/b", 0)
+    });
     lost(&actor, "touched sub/b");
 }
 
 #[test]
 fn a_start_has_one_list_for_each_lane() {
-    let Some(path) = example("odd_policy") else { return };
+    let Some(path) = example("odd_policy") else {
+        return;
+    };
     let stage = Stage::new();
     let actor = stage.register(&path, "").unwrap();
     actor.guarded.start();
     for (lane, start) in [(2, 20), (1, 30), (70, 40)] {
-        let Answer::Prefetch(prefetch) = actor.next() else { panic!("no list") };
-        assert_eq!((prefetch.lane, prefetch.ios[0].start, prefetch.ios[0].device), (lane, start, Some(7)));
+        let Answer::Prefetch(prefetch) = actor.next() else {
+            panic!("no list")
+        };
+        assert_eq!(
+            (prefetch.lane, prefetch.ios[0].start, prefetch.ios[0].device),
+            (lane, start, Some(7))
+        );
     }
     actor.guarded.prefetch(miss("a", 0));
     actor.guarded.remove().unwrap();

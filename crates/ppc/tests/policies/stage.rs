@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::cc;
 use anamnesis_ppc::host::{HostCommand, Library};
-use anamnesis_ppc::{Access, Answer, Context, Guarded, Ios, Kind, Limits, Namespace, Prefetch, Result};
+use anamnesis_ppc::{
+    Access, Answer, Context, Guarded, Ios, Kind, Limits, Namespace, Prefetch, Result,
+};
 
 /// Longer than anything takes, also on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -27,8 +29,17 @@ impl Stage {
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         std::fs::write(dir.path().join("sub/b"), vec![0; 5000]).unwrap();
         // a busy machine is no reason to fail; tests of deadlines have their own
-        let limits = Limits { call: SOON, begin: SOON, exit: SOON, ..Limits::default() };
-        Self { dir, out: tempfile::tempdir().unwrap(), limits }
+        let limits = Limits {
+            call: SOON,
+            begin: SOON,
+            exit: SOON,
+            ..Limits::default()
+        };
+        Self {
+            dir,
+            out: tempfile::tempdir().unwrap(),
+            limits,
+        }
     }
 
     pub(crate) fn namespace(&self) -> Arc<Namespace> {
@@ -37,15 +48,28 @@ impl Stage {
 
     /// Compiles a policy; `None` without gcc.
     pub(crate) fn compile(&self, name: &str, source: &str) -> Option<PathBuf> {
-        cc::gcc(self.out.path(), name, source, &["-shared", "-fPIC", "-O1", "-w"])
+        cc::gcc(
+            self.out.path(),
+            name,
+            source,
+            &["-shared", "-fPIC", "-O1", "-w"],
+        )
     }
 
     pub(crate) fn library(&self, path: &Path) -> Library {
-        Library::new(HostCommand::new(env!("CARGO_BIN_EXE_ppc-host")), path, self.limits)
+        Library::new(
+            HostCommand::new(env!("CARGO_BIN_EXE_ppc-host")),
+            path,
+            self.limits,
+        )
     }
 
     pub(crate) fn register(&self, path: &Path, config: &str) -> Result<Actor> {
-        let context = Context { namespace: self.namespace(), config: config.into(), memory: 1 << 30 };
+        let context = Context {
+            namespace: self.namespace(),
+            config: config.into(),
+            memory: 1 << 30,
+        };
         let (sender, answers) = channel();
         let tell = move |answer| drop(sender.send(answer)); // a test that has ended hears no more
         let guarded = Guarded::register(Box::new(self.library(path)), context, self.limits, tell)?;
@@ -90,10 +114,20 @@ impl Actor {
 }
 
 pub(crate) fn miss(path: &str, start: u64) -> Access {
-    Access { kind: Kind::Miss, path: Path::new(path).into(), start, len: 4096, pid: 1, tid: 1, time: 0 }
+    Access {
+        kind: Kind::Miss,
+        path: Path::new(path).into(),
+        start,
+        len: 4096,
+        pid: 1,
+        tid: 1,
+        time: 0,
+    }
 }
 
 /// Path, start and length.
 pub(crate) fn plain(ios: &Ios) -> Vec<(String, u64, u64)> {
-    ios.iter().map(|io| (io.path.to_str().unwrap().to_owned(), io.start, io.len)).collect()
+    ios.iter()
+        .map(|io| (io.path.to_str().unwrap().to_owned(), io.start, io.len))
+        .collect()
 }

@@ -24,7 +24,10 @@ pub(crate) fn dir() -> Option<tempfile::TempDir> {
     let kind = rustix::fs::statfs(dir.path()).unwrap().f_type;
     let unfit = [TMPFS, OVERLAY, BTRFS].contains(&kind);
     if unfit {
-        eprintln!("SKIPPED: {} is on no file system whose misses are told by its device", dir.path().display());
+        eprintln!(
+            "SKIPPED: {} is on no file system whose misses are told by its device",
+            dir.path().display()
+        );
     }
     (!unfit).then_some(dir)
 }
@@ -36,7 +39,8 @@ pub(crate) fn cold(path: &Path, len: u64) {
     let mut left = len;
     while left > 0 {
         let now = left.min(MIB);
-        file.write_all(&block[..usize::try_from(now).unwrap()]).unwrap();
+        file.write_all(&block[..usize::try_from(now).unwrap()])
+            .unwrap();
         left -= now;
     }
     file.sync_all().unwrap();
@@ -87,7 +91,9 @@ pub(crate) fn other(task: Do, path: &Path, start: u64, end: u64) -> u32 {
 /// The process that does it.
 pub(crate) fn command(task: Do, path: &Path, start: u64, end: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "task", "--nocapture", "--test-threads=1"]).stdout(std::process::Stdio::null());
+    command
+        .args(["--exact", "task", "--nocapture", "--test-threads=1"])
+        .stdout(std::process::Stdio::null());
     let (name, size) = match task {
         Do::Read(size) => ("read", size),
         Do::Map => ("map", 0),
@@ -95,13 +101,18 @@ pub(crate) fn command(task: Do, path: &Path, start: u64, end: u64) -> Command {
         Do::MapSequential => ("sequential", 0),
         Do::Listen => ("listen", 0),
     };
-    command.env(TASK, format!("{name} {size} {start} {end} {}", path.display()));
+    command.env(
+        TASK,
+        format!("{name} {size} {start} {end} {}", path.display()),
+    );
     command
 }
 
 /// What the other process does; a test of its own so that this program is the other process.
 pub(crate) fn task() {
-    let Ok(task) = std::env::var(TASK) else { return };
+    let Ok(task) = std::env::var(TASK) else {
+        return;
+    };
     let mut words = task.splitn(5, ' ');
     let name = words.next().unwrap();
     let mut number = || words.next().unwrap().parse::<u64>().unwrap();
@@ -143,7 +154,11 @@ pub(crate) fn told(source: &mut dyn EventSource) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
         let before = events.len();
-        assert!(source.wait(Duration::from_millis(300), &mut events).unwrap());
+        assert!(
+            source
+                .wait(Duration::from_millis(300), &mut events)
+                .unwrap()
+        );
         if events.len() == before {
             return events;
         }
@@ -160,7 +175,10 @@ pub(crate) fn quiet(source: &mut dyn EventSource, mut make: impl FnMut()) -> boo
 
 /// How many bytes of `start..end` the events name.
 pub(crate) fn covered(events: &[Event], start: u64, end: u64) -> u64 {
-    let mut ranges: Vec<_> = events.iter().map(|e| (e.start.max(start), (e.start + e.len).min(end))).collect();
+    let mut ranges: Vec<_> = events
+        .iter()
+        .map(|e| (e.start.max(start), (e.start + e.len).min(end)))
+        .collect();
     ranges.sort_unstable();
     let (mut at, mut sum) = (start, 0);
     for (first, last) in ranges {

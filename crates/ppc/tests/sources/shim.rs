@@ -14,8 +14,20 @@ use crate::suite;
 fn library() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--offline", "--package", "anamnesis-shim", "--target-dir"]).arg(target);
-    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().is_ok_and(|status| status.success());
+    cargo
+        .args([
+            "build",
+            "--quiet",
+            "--offline",
+            "--package",
+            "anamnesis-shim",
+            "--target-dir",
+        ])
+        .arg(target);
+    let built = cargo
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .is_ok_and(|status| status.success());
     let library = target.join("debug/libanamnesis_shim.so");
     if !built || !library.exists() {
         eprintln!("SKIPPED: the shim is not built here");
@@ -33,7 +45,10 @@ fn programs_with_the_shim_tell_what_they_read() {
     let mut shim = Shim::listen(&dir.path().join("pipe")).unwrap();
     let environment = shim.environment(&library);
     let run = |task| {
-        let mut child = disk::command(task, &path, MIB, 4 * MIB).envs(environment.clone()).spawn().unwrap();
+        let mut child = disk::command(task, &path, MIB, 4 * MIB)
+            .envs(environment.clone())
+            .spawn()
+            .unwrap();
         let pid = child.id();
         assert!(child.wait().unwrap().success());
         pid
@@ -43,12 +58,20 @@ fn programs_with_the_shim_tell_what_they_read() {
     shim.watch(&[inode(&path)]).unwrap();
     let pid = run(Do::Read(4096));
     let events = told(&mut shim);
-    assert_eq!((events[0].kind, events[0].pid, events.len()), (Kind::Open, pid, 769));
+    assert_eq!(
+        (events[0].kind, events[0].pid, events.len()),
+        (Kind::Open, pid, 769)
+    );
     assert_eq!(covered(&events, MIB, 4 * MIB), 3 * MIB);
     assert_eq!(covered(&events, 0, MIB), 0);
     run(Do::Map);
     let events = told(&mut shim);
-    assert!(events.iter().any(|event| (event.kind, event.len) == (Kind::Open, 4 * MIB)), "{events:?}");
+    assert!(
+        events
+            .iter()
+            .any(|event| (event.kind, event.len) == (Kind::Open, 4 * MIB)),
+        "{events:?}"
+    );
 
     // a position moves with reads; other calls are what they were
     let script = "import os,sys
@@ -81,7 +104,10 @@ open(sys.argv[1], 'rb').read(5)
 assert os.fstat(200).st_size == 0
 ";
     let mut python = Command::new("python3");
-    python.args(["-c", script]).arg(&path).envs(environment.clone());
+    python
+        .args(["-c", script])
+        .arg(&path)
+        .envs(environment.clone());
     match python.env("PYTHONDONTWRITEBYTECODE", "1").status() {
         Ok(status) => {
             assert!(status.success());
@@ -107,7 +133,13 @@ fn a_program_whose_listener_is_busy_or_gone_goes_on() {
     let environment = shim.environment(&library);
     let run = || {
         let mut command = disk::command(Do::Read(1024), &path, 0, 32 * MIB);
-        assert!(command.envs(environment.clone()).status().unwrap().success());
+        assert!(
+            command
+                .envs(environment.clone())
+                .status()
+                .unwrap()
+                .success()
+        );
     };
     // its listener sleeps while there are more messages than the pipe has room for
     let mut command = disk::command(Do::Read(64), &path, 0, 32 * MIB);
@@ -122,10 +154,21 @@ fn a_program_whose_listener_is_busy_or_gone_goes_on() {
         }
     }
     events.extend(told(&mut shim));
-    let reads = events.iter().filter(|event| event.kind == Kind::Touch).count() as u64;
-    assert!(reads >= 16_000 && shim.lost() > 0, "{reads} told, {} lost", shim.lost());
+    let reads = events
+        .iter()
+        .filter(|event| event.kind == Kind::Touch)
+        .count() as u64;
+    assert!(
+        reads >= 16_000 && shim.lost() > 0,
+        "{reads} told, {} lost",
+        shim.lost()
+    );
     // the program opens and reads some other files too
-    assert!(reads + shim.lost() <= 32 * MIB / 64 + 1000, "{reads} told, {} lost", shim.lost());
+    assert!(
+        reads + shim.lost() <= 32 * MIB / 64 + 1000,
+        "{reads} told, {} lost",
+        shim.lost()
+    );
     drop(shim);
     run();
     // something else of that name is not written to

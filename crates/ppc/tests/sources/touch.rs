@@ -7,7 +7,9 @@ use std::path::Path;
 /// A byte of every page of `start..end`.
 pub(crate) fn map(path: &Path, start: u64, end: u64, advice: Option<memmap2::Advice>) {
     let file = File::open(path).unwrap();
-    let map = memmap2::MmapOptions::new().map_raw_read_only(&file).unwrap();
+    let map = memmap2::MmapOptions::new()
+        .map_raw_read_only(&file)
+        .unwrap();
     if let Some(advice) = advice {
         map.advise(advice).unwrap();
     }

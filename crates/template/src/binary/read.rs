@@ -28,20 +28,26 @@ impl Template {
         budget.bytes(bytes.len() as u64)?;
         let wrong = |why: &str| Error::malformed(why).at(0);
         let Some(rest) = bytes.strip_prefix(&MAGIC) else {
-            return Err(wrong("not an I/O template: it does not begin with \\x89IOT and a line end"));
+            return Err(wrong(
+                "not an I/O template: it does not begin with \\x89IOT and a line end",
+            ));
         };
         match rest.first() {
             Some(&VERSION) => {}
             Some(0) | None => return Err(Error::malformed("a template without a version").at(8)),
             Some(newer) => {
-                let why = format!("version {newer} of the template file; this reader knows up to {VERSION}");
+                let why = format!(
+                    "version {newer} of the template file; this reader knows up to {VERSION}"
+                );
                 return Err(Error::new(ErrorKind::Unsupported(why)).at(8));
             }
         }
         let (body, sum) = bytes.split_last_chunk::<4>().expect("the magic is longer");
         let (stored, made) = (u32::from_le_bytes(*sum), crc32fast::hash(body));
         if stored != made {
-            let why = format!("the checksum says {stored:08x}, the bytes give {made:08x}: cut off or changed");
+            let why = format!(
+                "the checksum says {stored:08x}, the bytes give {made:08x}: cut off or changed"
+            );
             return Err(Error::malformed(why).at(body.len() as u64));
         }
         let mut cursor = Cursor::new(body);
@@ -57,16 +63,24 @@ impl Template {
 }
 
 fn read(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Template> {
-    let service =
-        if flag(cursor, "the service's presence")? { Some(ServiceId(cursor.array("the service id")?)) } else { None };
+    let service = if flag(cursor, "the service's presence")? {
+        Some(ServiceId(cursor.array("the service id")?))
+    } else {
+        None
+    };
     let mut parameters = BTreeMap::new();
     for _ in 0..cursor.count(2, "the number of parameters")? {
         let start = cursor.pos();
         budget.memory(64, "the parameters")?;
         let key = text(cursor, budget, "a parameter's key")?;
         let value = text(cursor, budget, "a parameter's value")?;
-        if parameters.last_key_value().is_some_and(|(last, _)| *last >= key) {
-            return Err(Error::malformed(format!("parameter {} is out of order", quote(&key))).at(start));
+        if parameters
+            .last_key_value()
+            .is_some_and(|(last, _)| *last >= key)
+        {
+            return Err(
+                Error::malformed(format!("parameter {} is out of order", quote(&key))).at(start),
+            );
         }
         parameters.insert(key, value);
     }
@@ -77,15 +91,28 @@ fn read(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Template> {
     for _ in 0..cursor.count(4, "the number of groups")? {
         budget.groups(1)?;
         let start = cursor.pos();
-        let rank = cursor.number("a group's rank")?.checked_add(next).and_then(|rank| u32::try_from(rank).ok());
-        let rank = rank.ok_or_else(|| Error::malformed("a group's rank has more than 32 bits").at(start))?;
+        let rank = cursor
+            .number("a group's rank")?
+            .checked_add(next)
+            .and_then(|rank| u32::try_from(rank).ok());
+        let rank =
+            rank.ok_or_else(|| Error::malformed("a group's rank has more than 32 bits").at(start))?;
         next = u64::from(rank) + 1;
         let name = text(cursor, budget, "a group's name")?;
         let mut accesses = history.accesses(cursor, budget, &files)?;
         times(cursor, &mut accesses)?;
-        groups.push(Group { rank, name, accesses });
+        groups.push(Group {
+            rank,
+            name,
+            accesses,
+        });
     }
-    Ok(Template { service, parameters, files, groups })
+    Ok(Template {
+        service,
+        parameters,
+        files,
+        groups,
+    })
 }
 
 fn files(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Vec<File>> {
@@ -121,13 +148,20 @@ fn files(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Vec<File>> {
     }
     let mut paths = HashSet::with_capacity(files.len());
     if let Some(twice) = files.iter().find(|file| !paths.insert(&*file.path)) {
-        return Err(Error::malformed(format!("{} is listed twice", quote(&twice.path))).at(cursor.pos()));
+        return Err(
+            Error::malformed(format!("{} is listed twice", quote(&twice.path))).at(cursor.pos()),
+        );
     }
     Ok(files)
 }
 
 impl History {
-    fn accesses(&mut self, cursor: &mut Cursor<'_>, budget: &mut Budget, files: &[File]) -> Result<Vec<Access>> {
+    fn accesses(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        budget: &mut Budget,
+        files: &[File],
+    ) -> Result<Vec<Access>> {
         // a list that grows takes up to twice its length
         const EACH: usize = 2 * (size_of::<Access>() + size_of::<u32>());
         let (mut accesses, mut place) = (Vec::new(), Place::default());
@@ -138,24 +172,33 @@ impl History {
             let from = self.sequence.len();
             if head & 1 == 0 {
                 budget.accesses(1, EACH + 2 * size_of::<Token>())?;
-                self.sequence.push(u32::try_from(self.tokens.len()).map_err(|_| Error::malformed("too long"))?);
+                self.sequence.push(
+                    u32::try_from(self.tokens.len()).map_err(|_| Error::malformed("too long"))?,
+                );
                 self.tokens.push(literal(cursor, head)?);
                 left -= 1;
             } else {
                 let (count, distance) = (head >> 1, cursor.number("how far back a repeat lies")?);
                 if count == 0 || count > left || distance == 0 || distance > from as u64 {
-                    let why = format!("{count} of {left} accesses like those {distance} before, of {from}");
+                    let why = format!(
+                        "{count} of {left} accesses like those {distance} before, of {from}"
+                    );
                     return Err(Error::malformed(why).at(start));
                 }
                 budget.accesses(count, EACH)?;
                 let distance = usize::try_from(distance).expect("at most what was read");
-                (0..count).for_each(|_| self.sequence.push(self.sequence[self.sequence.len() - distance]));
+                (0..count).for_each(|_| {
+                    self.sequence
+                        .push(self.sequence[self.sequence.len() - distance])
+                });
                 left -= count;
             }
             for &token in &self.sequence[from..] {
                 let token = &self.tokens[usize::try_from(token).expect("an index")];
                 let runs = place.access(token);
-                let runs = runs.ok_or_else(|| Error::malformed("an access reaches beyond 64 bits").at(start))?;
+                let runs = runs.ok_or_else(|| {
+                    Error::malformed("an access reaches beyond 64 bits").at(start)
+                })?;
                 budget.runs(u64::from(runs.count))?;
                 Template::check(files, &runs).map_err(|e| e.or_malformed().at(start))?;
                 accesses.push(Access { runs, at: None });
@@ -171,7 +214,11 @@ fn literal(cursor: &mut Cursor<'_>, head: u64) -> Result<Token> {
     if head > 6 {
         return Err(Error::malformed(format!("an access of unknown kind {head}")).at(start));
     }
-    let file = if head & 2 != 0 { unzigzag(cursor.number("the file of an access")?) } else { 0 };
+    let file = if head & 2 != 0 {
+        unzigzag(cursor.number("the file of an access")?)
+    } else {
+        0
+    };
     let gap = unzigzag(cursor.number("the start of an access")?);
     let len = cursor.number("the length of an access")?;
     let (mut count, mut between) = (1, 0);
@@ -181,8 +228,17 @@ fn literal(cursor: &mut Cursor<'_>, head: u64) -> Result<Token> {
     }
     let token = i32::try_from(file).ok().zip(u32::try_from(count).ok());
     match token {
-        Some((file, count)) if len > 0 => Ok(Token { file, gap, len, count, between }),
-        _ => Err(Error::malformed(format!("an access of {count} runs of {len} bytes, {file} files on")).at(start)),
+        Some((file, count)) if len > 0 => Ok(Token {
+            file,
+            gap,
+            len,
+            count,
+            between,
+        }),
+        _ => Err(Error::malformed(format!(
+            "an access of {count} runs of {len} bytes, {file} files on"
+        ))
+        .at(start)),
     }
 }
 
@@ -193,9 +249,14 @@ fn times(cursor: &mut Cursor<'_>, accesses: &mut [Access]) -> Result<()> {
     let mut last = 0i64;
     for access in accesses {
         let start = cursor.pos();
-        let Some(difference) = cursor.number("the time of an access")?.checked_sub(1) else { continue };
-        let at = last.checked_add(unzigzag(difference)).filter(|at| (0..1 << 62).contains(at));
-        last = at.ok_or_else(|| Error::malformed("the time of an access is out of range").at(start))?;
+        let Some(difference) = cursor.number("the time of an access")?.checked_sub(1) else {
+            continue;
+        };
+        let at = last
+            .checked_add(unzigzag(difference))
+            .filter(|at| (0..1 << 62).contains(at));
+        last =
+            at.ok_or_else(|| Error::malformed("the time of an access is out of range").at(start))?;
         access.at = Some(last.cast_unsigned());
     }
     Ok(())
@@ -215,6 +276,7 @@ fn text(cursor: &mut Cursor<'_>, budget: &mut Budget, what: &str) -> Result<Box<
     let start = cursor.pos();
     let bytes = cursor.take(n, what)?;
     budget.memory(n, what)?;
-    let text = std::str::from_utf8(bytes).map_err(|_| Error::malformed(format!("{what} is not UTF-8")).at(start))?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| Error::malformed(format!("{what} is not UTF-8")).at(start))?;
     Ok(text.into())
 }

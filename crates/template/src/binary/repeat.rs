@@ -30,7 +30,8 @@ pub(super) struct Finder {
 impl Finder {
     /// Appends a token to the sequence.
     pub(super) fn push(&mut self, token: Token) {
-        let next = u32::try_from(self.tokens.len()).expect("fewer distinct accesses than memory holds");
+        let next =
+            u32::try_from(self.tokens.len()).expect("fewer distinct accesses than memory holds");
         let number = *self.numbers.entry(token).or_insert(next);
         if number == next {
             self.tokens.push(token);
@@ -52,12 +53,21 @@ impl Finder {
             four(place).and_then(|key| self.four.insert(key, place));
         }
         self.known = at;
-        let candidates = [four(at).and_then(|key| self.four.get(&key)), self.one.get(&self.sequence[at])];
+        let candidates = [
+            four(at).and_then(|key| self.four.get(&key)),
+            self.one.get(&self.sequence[at]),
+        ];
         let same = |&(a, b): &(usize, usize)| self.sequence[a] == self.sequence[b];
         let length = |from: usize| (at..end).zip(from..).take_while(same).count();
-        let matches = candidates.into_iter().flatten().map(|&from| (length(from), from));
+        let matches = candidates
+            .into_iter()
+            .flatten()
+            .map(|&from| (length(from), from));
         match matches.max() {
-            Some((count, from)) => Step::Repeat { count, distance: at - from },
+            Some((count, from)) => Step::Repeat {
+                count,
+                distance: at - from,
+            },
             None => Step::Literal,
         }
     }

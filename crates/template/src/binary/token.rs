@@ -42,9 +42,24 @@ impl Place {
     /// The access of the next token; `None` if it has not the form of a template's.
     pub(super) fn access(&mut self, token: &Token) -> Option<Runs> {
         let file = self.file.wrapping_add_signed(token.file);
-        let start = self.ends.get(&file).copied().unwrap_or(0).wrapping_add_signed(token.gap);
-        let stride = if token.count == 1 { 0 } else { token.len.checked_add(token.between)? };
-        let runs = Runs { file, count: token.count, start, len: token.len, stride };
+        let start = self
+            .ends
+            .get(&file)
+            .copied()
+            .unwrap_or(0)
+            .wrapping_add_signed(token.gap);
+        let stride = if token.count == 1 {
+            0
+        } else {
+            token.len.checked_add(token.between)?
+        };
+        let runs = Runs {
+            file,
+            count: token.count,
+            start,
+            len: token.len,
+            stride,
+        };
         if !runs.is_normal() {
             return None;
         }

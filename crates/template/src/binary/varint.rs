@@ -30,7 +30,10 @@ pub(super) struct Cursor<'b> {
 
 impl<'b> Cursor<'b> {
     pub(super) fn new(bytes: &'b [u8]) -> Self {
-        Self { rest: bytes, pos: 0 }
+        Self {
+            rest: bytes,
+            pos: 0,
+        }
     }
 
     pub(super) fn pos(&self) -> u64 {
@@ -43,10 +46,14 @@ impl<'b> Cursor<'b> {
     }
 
     pub(super) fn take(&mut self, n: u64, what: &str) -> Result<&'b [u8]> {
-        let split = usize::try_from(n).ok().and_then(|n| self.rest.split_at_checked(n));
+        let split = usize::try_from(n)
+            .ok()
+            .and_then(|n| self.rest.split_at_checked(n));
         let Some((taken, rest)) = split else {
             let left = self.left();
-            return Err(Error::malformed(format!("{what} of {n} bytes where {left} are left")).at(self.pos));
+            return Err(
+                Error::malformed(format!("{what} of {n} bytes where {left} are left")).at(self.pos),
+            );
         };
         self.rest = rest;
         self.pos += n;
@@ -54,7 +61,10 @@ impl<'b> Cursor<'b> {
     }
 
     pub(super) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
-        Ok(*self.take(N as u64, what)?.first_chunk().expect("so many were taken"))
+        Ok(*self
+            .take(N as u64, what)?
+            .first_chunk()
+            .expect("so many were taken"))
     }
 
     pub(super) fn byte(&mut self, what: &str) -> Result<u8> {
@@ -76,14 +86,18 @@ impl<'b> Cursor<'b> {
                 return Ok(n);
             }
         }
-        Err(Error::malformed(format!("{what} is not a number of up to 64 bits in its shortest form")).at(start))
+        Err(Error::malformed(format!(
+            "{what} is not a number of up to 64 bits in its shortest form"
+        ))
+        .at(start))
     }
 
     /// A number of 32 bits.
     pub(super) fn small(&mut self, what: &str) -> Result<u32> {
         let start = self.pos;
         let n = self.number(what)?;
-        u32::try_from(n).map_err(|_| Error::malformed(format!("{what} is {n}, more than 32 bits")).at(start))
+        u32::try_from(n)
+            .map_err(|_| Error::malformed(format!("{what} is {n}, more than 32 bits")).at(start))
     }
 
     /// A number of things, each of which takes at least `least` of the bytes that are left.

@@ -36,7 +36,10 @@ impl Template {
         let mut finder = Finder::default();
         for group in &self.groups {
             let mut place = Place::default();
-            group.accesses.iter().for_each(|access| finder.push(place.token(&access.runs)));
+            group
+                .accesses
+                .iter()
+                .for_each(|access| finder.push(place.token(&access.runs)));
         }
         let (mut at, mut next) = (0, 0);
         for group in &self.groups {
@@ -67,7 +70,11 @@ fn file(out: &mut Vec<u8>, file: &File, last: &str) {
     let mtime = if file.mtime.is_some() { HAS_MTIME } else { 0 };
     let key = if file.key.is_some() { HAS_KEY } else { 0 };
     out.push(mtime | key);
-    let shared = last.bytes().zip(file.path.bytes()).take_while(|(a, b)| a == b).count();
+    let shared = last
+        .bytes()
+        .zip(file.path.bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
     let rest = &file.path.as_bytes()[shared..];
     put(out, shared as u64);
     put(out, rest.len() as u64);
@@ -99,7 +106,12 @@ fn times(out: &mut Vec<u8>, group: &Group) {
     let mut last = 0;
     for access in group.accesses.iter().filter(|_| timed) {
         // below 2⁶², so that neither the difference nor the number overflows
-        put(out, access.at.map_or(0, |at| 1 + zigzag(at.cast_signed() - last)));
+        put(
+            out,
+            access
+                .at
+                .map_or(0, |at| 1 + zigzag(at.cast_signed() - last)),
+        );
         last = access.at.map_or(last, u64::cast_signed);
     }
 }

@@ -4,7 +4,9 @@
 /// the product of both lengths.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     // most patterns are a part of a name
-    let part = pattern.strip_prefix('*').and_then(|rest| rest.strip_suffix('*'));
+    let part = pattern
+        .strip_prefix('*')
+        .and_then(|rest| rest.strip_suffix('*'));
     if let Some(part) = part.filter(|part| !part.contains(['*', '?'])) {
         return name.contains(part);
     }
@@ -22,7 +24,9 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
                 n += 1;
             }
             _ => {
-                let Some((after, tried)) = star else { return false };
+                let Some((after, tried)) = star else {
+                    return false;
+                };
                 star = Some((after, tried + 1));
                 (p, n) = (after, tried + 1);
             }

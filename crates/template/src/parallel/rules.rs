@@ -114,7 +114,12 @@ pub struct Rules(Vec<(Box<str>, Rule)>);
 
 impl Default for Rules {
     fn default() -> Self {
-        Self(TABLE.iter().map(|&(pattern, rule)| (pattern.into(), rule)).collect())
+        Self(
+            TABLE
+                .iter()
+                .map(|&(pattern, rule)| (pattern.into(), rule))
+                .collect(),
+        )
     }
 }
 
@@ -147,7 +152,13 @@ impl Rules {
     ///
     /// # Errors
     /// As [`slice()`].
-    pub fn slices(&self, name: &str, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
+    pub fn slices(
+        &self,
+        name: &str,
+        shape: &[u64],
+        item_bytes: u64,
+        split: &Split,
+    ) -> Result<Vec<Runs>> {
         match Experts::of(name) {
             Some(experts) if split.experts > 0 => slice_experts(experts, shape, item_bytes, split),
             _ => slice(self.rule(name), shape, item_bytes, split),
@@ -157,7 +168,10 @@ impl Rules {
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = NAMES.iter().find(|(_, rule)| rule == self).map_or("", |(name, _)| name);
+        let name = NAMES
+            .iter()
+            .find(|(_, rule)| rule == self)
+            .map_or("", |(name, _)| name);
         f.pad(name)
     }
 }
@@ -167,10 +181,17 @@ impl FromStr for Rule {
 
     /// `replicated`, `column`, `row`, `vocab`, `kv`, `qkv` or `gate-up`.
     fn from_str(name: &str) -> Result<Self> {
-        let found = NAMES.iter().find(|(known, _)| *known == name).map(|&(_, rule)| rule);
+        let found = NAMES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|&(_, rule)| rule);
         found.ok_or_else(|| {
             let known: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-            Error::invalid(format!("{} is no rule; there are {}", quote(name), known.join(", ")))
+            Error::invalid(format!(
+                "{} is no rule; there are {}",
+                quote(name),
+                known.join(", ")
+            ))
         })
     }
 }

@@ -30,7 +30,13 @@ const VOCAB_PADDING: u64 = 64;
 /// [`Invalid`](crate::ErrorKind::Invalid) if the tensor has more than 2⁶⁴ bytes or its slice more than 2³² runs, or
 /// if there is no such worker.
 pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
-    let &Split { rank, world, heads, kv_heads, .. } = split;
+    let &Split {
+        rank,
+        world,
+        heads,
+        kv_heads,
+        ..
+    } = split;
     if rank >= world {
         return Err(Error::invalid(format!("worker {rank} of {world}")));
     }
@@ -41,13 +47,26 @@ pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Resul
         Rule::Vocab => Some(0),
         _ => Some(outputs),
     };
-    let Some((dim, &n)) = dim.and_then(|dim| Some((dim, shape.get(dim)?))).filter(|&(_, &n)| n != 1) else {
+    let Some((dim, &n)) = dim
+        .and_then(|dim| Some((dim, shape.get(dim)?)))
+        .filter(|&(_, &n)| n != 1)
+    else {
         let all = ByteRange::new(0, nbytes(shape, item_bytes)?);
-        return Ok(if all.len == 0 { Vec::new() } else { vec![all.into()] });
+        return Ok(if all.len == 0 {
+            Vec::new()
+        } else {
+            vec![all.into()]
+        });
     };
     let even = |n| portion(n, rank, world);
     // keys and values, `n` outputs of them
-    let kv = |n: u64| if kv_heads == 0 { even(n) } else { scale(head(kv_heads, split), kv_heads, n) };
+    let kv = |n: u64| {
+        if kv_heads == 0 {
+            even(n)
+        } else {
+            scale(head(kv_heads, split), kv_heads, n)
+        }
+    };
     let after = |range: Range<u64>, by: u64| range.start + by..range.end + by;
     let parts = match rule {
         Rule::Replicated | Rule::Column | Rule::Row => vec![even(n)],
@@ -55,18 +74,29 @@ pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Resul
             let padded = u128::from(n).next_multiple_of(u128::from(VOCAB_PADDING));
             let each = padded.div_ceil(u128::from(world));
             let end = |rank: u128| u64::try_from(each * rank).map_or(n, |end| end.min(n));
-            vec![Range { start: end(u128::from(rank)), end: end(u128::from(rank) + 1) }]
+            vec![Range {
+                start: end(u128::from(rank)),
+                end: end(u128::from(rank) + 1),
+            }]
         }
         Rule::KeyValue => vec![kv(n)],
         Rule::FusedQkv => {
-            let units = if heads == 0 { 3 } else { heads.saturating_add(kv_heads.saturating_mul(2)) };
+            let units = if heads == 0 {
+                3
+            } else {
+                heads.saturating_add(kv_heads.saturating_mul(2))
+            };
             let q = scale(0..if heads == 0 { 1 } else { heads }, units, n).end;
             let k = (n - q) / 2;
             vec![even(q), after(kv(k), q), after(kv(n - q - k), q + k)]
         }
         Rule::FusedGateUp => vec![even(n / 2), after(even(n - n / 2), n / 2)],
     };
-    parts.into_iter().map(|part| runs(shape, dim, part, item_bytes)).filter_map(Result::transpose).collect()
+    parts
+        .into_iter()
+        .map(|part| runs(shape, dim, part, item_bytes))
+        .filter_map(Result::transpose)
+        .collect()
 }
 
 /// Of which experts a tensor is, by its name.
@@ -98,7 +128,12 @@ impl Experts {
 }
 
 /// As [`slice()`], where workers have whole experts: the first ones one more, if they do not divide evenly.
-pub(super) fn slice_experts(experts: Experts, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
+pub(super) fn slice_experts(
+    experts: Experts,
+    shape: &[u64],
+    item_bytes: u64,
+    split: &Split,
+) -> Result<Vec<Runs>> {
     let (world, rank) = (u64::from(split.world), u64::from(split.rank));
     if rank >= world {
         return Err(Error::invalid(format!("worker {rank} of {world}")));
@@ -107,7 +142,9 @@ pub(super) fn slice_experts(experts: Experts, shape: &[u64], item_bytes: u64, sp
     let start = each * rank + rank.min(more);
     let own = start..start + each + u64::from(rank < more);
     match experts {
-        Experts::One(number) if own.contains(&number) => slice(Rule::Replicated, shape, item_bytes, split),
+        Experts::One(number) if own.contains(&number) => {
+            slice(Rule::Replicated, shape, item_bytes, split)
+        }
         Experts::One(_) => Ok(Vec::new()),
         Experts::All => {
             let n = shape.first().copied().unwrap_or(0);
@@ -151,15 +188,23 @@ fn runs(shape: &[u64], dim: usize, part: Range<u64>, item_bytes: u64) -> Result<
     if stride == first.len {
         return Ok(Some(ByteRange::new(0, all).into()));
     }
-    let count = u32::try_from(outer).map_err(|_| Error::invalid(format!("a slice of {outer} runs")))?;
+    let count =
+        u32::try_from(outer).map_err(|_| Error::invalid(format!("a slice of {outer} runs")))?;
     let runs = Runs::strided(first, count, stride);
-    runs.map(Some).ok_or_else(|| Error::invalid("a slice that reaches beyond 64 bits"))
+    runs.map(Some)
+        .ok_or_else(|| Error::invalid("a slice that reaches beyond 64 bits"))
 }
 
 fn nbytes(shape: &[u64], item_bytes: u64) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);
     }
-    let product = shape.iter().try_fold(item_bytes, |n, &dim| n.checked_mul(dim));
-    product.ok_or_else(|| Error::invalid(format!("a tensor of shape {shape:?} has more than 2⁶⁴ bytes")))
+    let product = shape
+        .iter()
+        .try_fold(item_bytes, |n, &dim| n.checked_mul(dim));
+    product.ok_or_else(|| {
+        Error::invalid(format!(
+            "a tensor of shape {shape:?} has more than 2⁶⁴ bytes"
+        ))
+    })
 }

@@ -11,12 +11,18 @@ use proptest::prelude::*;
 /// A file: path, length, time, key.
 pub(crate) fn file(nbytes: impl Strategy<Value = u64>) -> impl Strategy<Value = File> {
     let path = "(|dir/|a long directory/)(model|weights-0000)[0-9é]{0,2}\\.(gguf|safetensors)";
-    (path, nbytes, option::of(any::<i64>()), option::of(any::<[u8; 16]>())).prop_map(|(path, nbytes, mtime, key)| {
-        let mut file = File::new(path, nbytes).unwrap();
-        file.mtime = mtime;
-        file.key = key.map(ContentKey);
-        file
-    })
+    (
+        path,
+        nbytes,
+        option::of(any::<i64>()),
+        option::of(any::<[u8; 16]>()),
+    )
+        .prop_map(|(path, nbytes, mtime, key)| {
+            let mut file = File::new(path, nbytes).unwrap();
+            file.mtime = mtime;
+            file.key = key.map(ContentKey);
+            file
+        })
 }
 
 /// What is given to a builder: rank, file, start, length, count, distance between runs, time.
@@ -26,7 +32,15 @@ pub(crate) fn given() -> impl Strategy<Value = Given> {
     let small = prop_oneof![0..4u64, 0..40u64, any::<u64>()];
     let rank = prop_oneof![4 => 0..3u32, 1 => any::<u32>()];
     let count = prop_oneof![3 => Just(1u32), 2 => 2..6u32, 1 => any::<u32>()];
-    (rank, 0..4u32, small.clone(), small.clone(), count, small, option::of(0..1u64 << 62))
+    (
+        rank,
+        0..4u32,
+        small.clone(),
+        small.clone(),
+        count,
+        small,
+        option::of(0..1u64 << 62),
+    )
 }
 
 /// Files and accesses of any size, built with any choice.
@@ -34,7 +48,11 @@ pub(crate) fn template() -> impl Strategy<Value = Template> {
     let length = prop_oneof![0..100u64, any::<u64>()];
     let text = "[a-zé\"\n]{0,5}";
     let accesses = prop_oneof![vec(given(), 0..40), repeated()];
-    let about = (option::of(any::<[u8; 16]>()), btree_map(text, text, 0..3), vec((0..4u32, text), 0..3));
+    let about = (
+        option::of(any::<[u8; 16]>()),
+        btree_map(text, text, 0..3),
+        vec((0..4u32, text), 0..3),
+    );
     (about, vec(file(length), 0..4), accesses, 0..3u64, 1..3usize).prop_map(
         |((service, parameters, names), files, accesses, gap, lookback)| {
             let mut builder = Builder::new().gap(gap).lookback(lookback);
@@ -48,7 +66,10 @@ pub(crate) fn template() -> impl Strategy<Value = Template> {
             let mut lengths = Vec::new();
             for file in files {
                 let nbytes = file.nbytes;
-                if builder.file(file).is_ok_and(|number| number as usize == lengths.len()) {
+                if builder
+                    .file(file)
+                    .is_ok_and(|number| number as usize == lengths.len())
+                {
                     lengths.push(nbytes);
                 }
             }
@@ -68,8 +89,19 @@ fn fit((rank, file, start, len, count, between, at): Given, lengths: &[u64]) -> 
     let nbytes = lengths[file as usize];
     let start = start.checked_rem(nbytes)?;
     let len = len.min(nbytes - start);
-    let most = (nbytes - start - len).checked_div(len.saturating_add(between)).unwrap_or(0).saturating_add(1);
-    Some((rank, file, start, len, count.min(u32::try_from(most).unwrap_or(u32::MAX)), between, at))
+    let most = (nbytes - start - len)
+        .checked_div(len.saturating_add(between))
+        .unwrap_or(0)
+        .saturating_add(1);
+    Some((
+        rank,
+        file,
+        start,
+        len,
+        count.min(u32::try_from(most).unwrap_or(u32::MAX)),
+        between,
+        at,
+    ))
 }
 
 /// A few accesses, again and again, each time further on.
@@ -77,7 +109,15 @@ fn repeated() -> impl Strategy<Value = Vec<Given>> {
     (vec(given(), 1..4), 1..12u64, 0..50u64).prop_map(|(pattern, times, step)| {
         let shifted = |i: u64| {
             let shift = move |(rank, file, start, len, count, between, at): Given| {
-                (rank, file, start.saturating_add(i * step), len, count, between, at)
+                (
+                    rank,
+                    file,
+                    start.saturating_add(i * step),
+                    len,
+                    count,
+                    between,
+                    at,
+                )
             };
             pattern.clone().into_iter().map(shift)
         };
@@ -87,36 +127,63 @@ fn repeated() -> impl Strategy<Value = Vec<Given>> {
 
 pub(crate) fn give(builder: &mut Builder, given: Given) -> anamnesis_template::Result<()> {
     let (rank, file, start, len, count, between, at) = given;
-    let runs = Runs { file, start, len, count, stride: len.saturating_add(between) };
+    let runs = Runs {
+        file,
+        start,
+        len,
+        count,
+        stride: len.saturating_add(between),
+    };
     builder.access(rank, runs, at)
 }
 
 /// A template of small files, all of whose bytes can be listed. Paths are shared between templates.
 pub(crate) fn small() -> impl Strategy<Value = Template> {
-    let access = (0..3u32, 0..3u32, 0..90u64, 0..20u64, prop_oneof![Just(1u32), 1..5u32], 0..9u64);
-    let access =
-        access.prop_map(|(rank, file, start, len, count, between)| (rank, file, start, len, count, between, None));
+    let access = (
+        0..3u32,
+        0..3u32,
+        0..90u64,
+        0..20u64,
+        prop_oneof![Just(1u32), 1..5u32],
+        0..9u64,
+    );
+    let access = access.prop_map(|(rank, file, start, len, count, between)| {
+        (rank, file, start, len, count, between, None)
+    });
     (vec(access, 0..20), 0..3usize).prop_map(|(accesses, first)| {
         let mut builder = Builder::new();
         for i in 0..3 {
-            builder.file(File::new(format!("f{}", (i + first) % 4), 100).unwrap()).unwrap();
+            builder
+                .file(File::new(format!("f{}", (i + first) % 4), 100).unwrap())
+                .unwrap();
         }
-        accesses.into_iter().for_each(|given| drop(give(&mut builder, given)));
+        accesses
+            .into_iter()
+            .for_each(|given| drop(give(&mut builder, given)));
         builder.finish()
     })
 }
 
 /// Bytes in the order in which a worker reads them.
 pub(crate) fn bytes(template: &Template, rank: u32) -> Vec<(String, u64)> {
-    let accesses = template.group(rank).map_or(&[][..], |group| group.accesses());
-    let runs = accesses.iter().flat_map(|access| access.runs.iter().collect::<Vec<ByteRange>>());
+    let accesses = template
+        .group(rank)
+        .map_or(&[][..], |group| group.accesses());
+    let runs = accesses
+        .iter()
+        .flat_map(|access| access.runs.iter().collect::<Vec<ByteRange>>());
     let path = |file: u32| template.files()[file as usize].path.to_string();
-    runs.flat_map(|run| (run.start..run.end()).map(move |byte| (path(run.file), byte))).collect()
+    runs.flat_map(|run| (run.start..run.end()).map(move |byte| (path(run.file), byte)))
+        .collect()
 }
 
 /// Bytes that anyone reads.
 pub(crate) fn set(template: &Template) -> BTreeSet<(String, u64)> {
-    template.groups().iter().flat_map(|group| bytes(template, group.rank())).collect()
+    template
+        .groups()
+        .iter()
+        .flat_map(|group| bytes(template, group.rank()))
+        .collect()
 }
 
 /// When each byte is first read.

@@ -60,14 +60,26 @@ struct List(Vec<Tensor>);
 
 impl List {
     fn bf16(&mut self, name: impl Into<String>, shape: &[u64]) {
-        self.0.push(Tensor { name: name.into(), shape: shape.into(), dtype: Dtype::BF16 });
+        self.0.push(Tensor {
+            name: name.into(),
+            shape: shape.into(),
+            dtype: Dtype::BF16,
+        });
     }
 
     /// FP8 with a scale per 128 × 128 elements.
     fn fp8(&mut self, name: &str, shape: [u64; 2]) {
-        self.0.push(Tensor { name: format!("{name}.weight"), shape: shape.into(), dtype: Dtype::F8 });
+        self.0.push(Tensor {
+            name: format!("{name}.weight"),
+            shape: shape.into(),
+            dtype: Dtype::F8,
+        });
         let scales = shape.map(|n| n.div_ceil(128)).into();
-        self.0.push(Tensor { name: format!("{name}.weight_scale_inv"), shape: scales, dtype: Dtype::F32 });
+        self.0.push(Tensor {
+            name: format!("{name}.weight_scale_inv"),
+            shape: scales,
+            dtype: Dtype::F32,
+        });
     }
 
     /// Shards of at most `most` bytes, filled in order; in each, wide dtypes first, then by name.
@@ -75,7 +87,10 @@ impl List {
         let mut shards: Vec<(u64, Vec<Tensor>)> = vec![(0, Vec::new())];
         for tensor in self.0 {
             let nbytes = tensor.nbytes();
-            if shards.last().is_some_and(|(full, list)| full + nbytes > most && !list.is_empty()) {
+            if shards
+                .last()
+                .is_some_and(|(full, list)| full + nbytes > most && !list.is_empty())
+            {
                 shards.push((0, Vec::new()));
             }
             let shard = shards.last_mut().unwrap();
@@ -100,13 +115,21 @@ impl List {
                 at = end;
             }
             header.push('}');
-            header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+            header.extend(std::iter::repeat_n(
+                ' ',
+                header.len().next_multiple_of(8) - header.len(),
+            ));
             let header = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
             let mut start = header.len() as u64;
-            let mut file = File::new(format!("model-{:05}-of-{count:05}.safetensors", i + 1), start + nbytes).unwrap();
+            let mut file = File::new(
+                format!("model-{:05}-of-{count:05}.safetensors", i + 1),
+                start + nbytes,
+            )
+            .unwrap();
             file.key = Some(ContentKey::of(&header));
-            file.mtime =
-                (i as u64 * 30_123_456_789).checked_add_signed(1_730_000_000_000_000_000).map(u64::cast_signed);
+            file.mtime = (i as u64 * 30_123_456_789)
+                .checked_add_signed(1_730_000_000_000_000_000)
+                .map(u64::cast_signed);
             headers.push(header);
             let place = |tensor: Tensor| {
                 let offset = start;
@@ -116,7 +139,11 @@ impl List {
             (file, tensors.into_iter().map(place).collect())
         };
         let files = shards.into_iter().enumerate().map(file).collect();
-        Model { files, headers, split }
+        Model {
+            files,
+            headers,
+            split,
+        }
     }
 }
 
@@ -140,7 +167,15 @@ pub(crate) fn qwen_72b() -> Model {
     }
     list.bf16("model.norm.weight", &[hidden]);
     list.bf16("lm_head.weight", &[words, hidden]);
-    list.shard(4_000_000_000, Split { world: 4, heads: 64, kv_heads: 8, ..Split::default() })
+    list.shard(
+        4_000_000_000,
+        Split {
+            world: 4,
+            heads: 64,
+            kv_heads: 8,
+            ..Split::default()
+        },
+    )
 }
 
 /// DeepSeek-V3 and R1: 61 layers of 7168 and one that predicts a token more, 3 of them dense, else 256 experts and a
@@ -175,7 +210,11 @@ pub(crate) fn deepseek_671b() -> Model {
             (0..256).for_each(|expert| mlp(&format!("mlp.experts.{expert}"), 2048));
             mlp("mlp.shared_experts", 2048);
             list.bf16(of("mlp.gate.weight"), &[256, hidden]);
-            list.0.push(Tensor { name: of("mlp.gate.e_score_correction_bias"), shape: vec![256], dtype: Dtype::F32 });
+            list.0.push(Tensor {
+                name: of("mlp.gate.e_score_correction_bias"),
+                shape: vec![256],
+                dtype: Dtype::F32,
+            });
         }
         list.bf16(of("input_layernorm.weight"), &[hidden]);
         list.bf16(of("post_attention_layernorm.weight"), &[hidden]);
@@ -186,7 +225,15 @@ pub(crate) fn deepseek_671b() -> Model {
     }
     list.bf16("model.norm.weight", &[hidden]);
     list.bf16("lm_head.weight", &[words, hidden]);
-    list.shard(4_250_000_000, Split { world: 16, heads: 128, kv_heads: 128, ..Split::default() })
+    list.shard(
+        4_250_000_000,
+        Split {
+            world: 16,
+            heads: 128,
+            kv_heads: 128,
+            ..Split::default()
+        },
+    )
 }
 
 impl Model {
@@ -196,7 +243,10 @@ impl Model {
 
     /// Each file's name, what it begins with, and its length.
     pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = (&str, &[u8], u64)> {
-        self.files.iter().zip(&self.headers).map(|((file, _), header)| (&*file.path, &header[..], file.nbytes))
+        self.files
+            .iter()
+            .zip(&self.headers)
+            .map(|((file, _), header)| (&*file.path, &header[..], file.nbytes))
     }
 
     pub(crate) fn tensors(&self) -> usize {
@@ -218,7 +268,9 @@ impl Model {
                         _ => rules.slices(&tensor.name, shape, item, &split),
                     };
                     for runs in slices.unwrap() {
-                        builder.access(rank, runs.placed(file, *offset).unwrap(), None).unwrap();
+                        builder
+                            .access(rank, runs.placed(file, *offset).unwrap(), None)
+                            .unwrap();
                     }
                 }
             }

@@ -52,7 +52,13 @@ impl Lane {
             let (turn, mut piece) = self.rest.swap_remove(at);
             let end = piece.start.saturating_add(cut.most);
             if end < piece.end {
-                self.rest.push((turn, Piece { start: end, ..piece.clone() }));
+                self.rest.push((
+                    turn,
+                    Piece {
+                        start: end,
+                        ..piece.clone()
+                    },
+                ));
                 piece.end = end;
             }
             return Some((turn, piece));

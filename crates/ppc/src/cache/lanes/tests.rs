@@ -7,14 +7,23 @@ const MIB: u64 = 1 << 20;
 fn namespace() -> (tempfile::TempDir, Arc<Namespace>) {
     let dir = tempfile::tempdir().unwrap();
     for name in ["a", "b"] {
-        std::fs::File::create(dir.path().join(name)).unwrap().set_len(64 * MIB).unwrap();
+        std::fs::File::create(dir.path().join(name))
+            .unwrap()
+            .set_len(64 * MIB)
+            .unwrap();
     }
     let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
     (dir, namespace)
 }
 
 fn whole(name: &str) -> Ios {
-    vec![Io { path: Path::new(name).into(), start: 0, len: 64 * MIB, device: None }].into()
+    vec![Io {
+        path: Path::new(name).into(),
+        start: 0,
+        len: 64 * MIB,
+        device: None,
+    }]
+    .into()
 }
 
 fn claim(lanes: &mut Lanes) -> Option<Claim> {
@@ -25,7 +34,9 @@ fn claim(lanes: &mut Lanes) -> Option<Claim> {
 fn turns() {
     let (_dir, namespace) = namespace();
     let mut lanes = Lanes::default();
-    assert!(!lanes.submit(&namespace, 0, 1, whole("a")) && !lanes.submit(&namespace, 1, 2, whole("b")));
+    assert!(
+        !lanes.submit(&namespace, 0, 1, whole("a")) && !lanes.submit(&namespace, 1, 2, whole("b"))
+    );
     let (first, second) = (claim(&mut lanes).unwrap(), claim(&mut lanes).unwrap());
     assert_eq!((first.lane, second.lane), (0, 1));
     // one thread for a lane, and two for the other
@@ -35,12 +46,21 @@ fn turns() {
     assert!(claim(&mut lanes).is_none() && !lanes.has_work());
     lanes.finish(second, End::Done);
     // what was given back comes first
-    let rest = Piece { start: 5 * MIB, ..first.piece.clone() };
+    let rest = Piece {
+        start: 5 * MIB,
+        ..first.piece.clone()
+    };
     lanes.finish(first, End::Rest(rest));
     let claimed = |claim: Claim| (claim.lane, claim.piece.start, claim.piece.end);
-    let small = Cut { most: MIB, ..Cut::exact(8 * MIB) };
+    let small = Cut {
+        most: MIB,
+        ..Cut::exact(8 * MIB)
+    };
     assert_eq!(lanes.claim(small).map(claimed), Some((0, 5 * MIB, 6 * MIB)));
-    assert_eq!(lanes.claim(small).map(claimed), Some((1, 16 * MIB, 17 * MIB)));
+    assert_eq!(
+        lanes.claim(small).map(claimed),
+        Some((1, 16 * MIB, 17 * MIB))
+    );
 }
 
 #[test]
@@ -65,7 +85,12 @@ fn a_list_that_was_superseded_gives_nothing_back() {
 fn a_file_that_is_refused_is_left_out() {
     let (_dir, namespace) = namespace();
     let mut lanes = Lanes::default();
-    let both = whole("a").iter().chain(whole("b").iter()).cloned().collect::<Vec<_>>().into();
+    let both = whole("a")
+        .iter()
+        .chain(whole("b").iter())
+        .cloned()
+        .collect::<Vec<_>>()
+        .into();
     lanes.submit(&namespace, 0, 1, both);
     let refused = claim(&mut lanes).unwrap();
     lanes.finish(refused, End::Refused);

@@ -44,7 +44,12 @@ impl Iterator for Events<'_> {
             return None;
         }
         self.0 = &self.0[len..];
-        Some(Heard { mask, fd, pid, range: event.get(metadata..).and_then(range) })
+        Some(Heard {
+            mask,
+            fd,
+            pid,
+            range: event.get(metadata..).and_then(range),
+        })
     }
 }
 
@@ -70,8 +75,20 @@ mod tests {
 
     fn event(mask: u64, records: &[u8]) -> Vec<u8> {
         let len = u32::try_from(METADATA + records.len()).unwrap();
-        let fields = [&len.to_ne_bytes()[..], &[VERSION, 0], &24u16.to_ne_bytes(), &mask.to_ne_bytes()].concat();
-        [&fields, &7i32.to_ne_bytes()[..], &8i32.to_ne_bytes(), records].concat()
+        let fields = [
+            &len.to_ne_bytes()[..],
+            &[VERSION, 0],
+            &24u16.to_ne_bytes(),
+            &mask.to_ne_bytes(),
+        ]
+        .concat();
+        [
+            &fields,
+            &7i32.to_ne_bytes()[..],
+            &8i32.to_ne_bytes(),
+            records,
+        ]
+        .concat()
     }
 
     fn range_record() -> Vec<u8> {
@@ -82,10 +99,29 @@ mod tests {
     #[test]
     fn events_and_their_ranges_are_read() {
         let other = [1, 0, 8, 0, 0, 0, 0, 0];
-        let bytes = [event(32, &[]), event(64, &[&other[..], &range_record()].concat())].concat();
+        let bytes = [
+            event(32, &[]),
+            event(64, &[&other[..], &range_record()].concat()),
+        ]
+        .concat();
         let heard: Vec<_> = Events(&bytes).collect();
-        let open = Heard { mask: 32, fd: 7, pid: 8, range: None };
-        assert_eq!(heard, [open, Heard { mask: 64, range: Some((4096, 100)), ..open }]);
+        let open = Heard {
+            mask: 32,
+            fd: 7,
+            pid: 8,
+            range: None,
+        };
+        assert_eq!(
+            heard,
+            [
+                open,
+                Heard {
+                    mask: 64,
+                    range: Some((4096, 100)),
+                    ..open
+                }
+            ]
+        );
     }
 
     #[test]
@@ -101,6 +137,10 @@ mod tests {
                 assert!(Events(&bent).count() <= 2);
             }
         }
-        assert_eq!(range(&[1, 0, 0, 0, 0, 0, 0, 0]), None, "a record without a length");
+        assert_eq!(
+            range(&[1, 0, 0, 0, 0, 0, 0, 0]),
+            None,
+            "a record without a length"
+        );
     }
 }

@@ -45,16 +45,27 @@ pub(crate) struct State {
 impl Listener {
     /// Begins to listen; `told` is woken when there is something.
     pub(crate) fn new(group: OwnedFd, told: Waker) -> io::Result<Self> {
-        let (group, state, (stop, stopped)) = (Arc::new(group), Arc::<Mutex<State>>::default(), Waker::new()?);
+        let (group, state, (stop, stopped)) = (
+            Arc::new(group),
+            Arc::<Mutex<State>>::default(),
+            Waker::new()?,
+        );
         let (ours, theirs) = (Arc::downgrade(&group), Arc::clone(&state));
-        let thread = std::thread::Builder::new().name("ppc-fanotify".into()).spawn(move || {
-            if let Err(error) = listen(&group, &theirs, &told, &stopped) {
-                tracing::warn!(%error, "fanotify is not heard any more");
-            }
-            drop(group);
-            told.wake();
-        })?;
-        Ok(Self { group: ours, state, stop, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("ppc-fanotify".into())
+            .spawn(move || {
+                if let Err(error) = listen(&group, &theirs, &told, &stopped) {
+                    tracing::warn!(%error, "fanotify is not heard any more");
+                }
+                drop(group);
+                told.wake();
+            })?;
+        Ok(Self {
+            group: ours,
+            state,
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// The group, for a moment; `None` when nothing is heard any more.
@@ -76,7 +87,12 @@ impl Drop for Listener {
     }
 }
 
-fn listen(group: &OwnedFd, state: &Mutex<State>, told: &Waker, stopped: &OwnedFd) -> io::Result<()> {
+fn listen(
+    group: &OwnedFd,
+    state: &Mutex<State>,
+    told: &Waker,
+    stopped: &OwnedFd,
+) -> io::Result<()> {
     let mut buffer = vec![0; READ];
     loop {
         readable(&[group, stopped], Duration::from_secs(3600))?;
@@ -89,7 +105,14 @@ fn listen(group: &OwnedFd, state: &Mutex<State>, told: &Waker, stopped: &OwnedFd
             Ok(len) => hear(group, &buffer[..len], &mut events, &mut lost)?,
             Err(Errno::AGAIN | Errno::INTR) => continue,
             // the kernel could not open the file for us, and has answered itself
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOENT | Errno::ACCESS | Errno::STALE) => lost = 1,
+            Err(
+                Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOMEM
+                | Errno::NOENT
+                | Errno::ACCESS
+                | Errno::STALE,
+            ) => lost = 1,
             Err(e) => return Err(e.into()),
         }
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,16 +138,29 @@ fn hear(group: &OwnedFd, bytes: &[u8], events: &mut Vec<Event>, lost: &mut u64) 
         if heard.mask & PRE_ACCESS != 0 {
             allow(group, heard.fd)?;
         }
-        let Ok(stat) = rustix::fs::fstat(fd) else { continue };
+        let Ok(stat) = rustix::fs::fstat(fd) else {
+            continue;
+        };
         if heard.pid == std::process::id() {
             continue;
         }
         let (kind, (start, len)) = match heard.mask & PRE_ACCESS {
             0 => (Kind::Open, (0, 0)),
-            _ => (Kind::Touch, heard.range.map_or((0, 0), |(start, len)| pages(start, len))),
+            _ => (
+                Kind::Touch,
+                heard.range.map_or((0, 0), |(start, len)| pages(start, len)),
+            ),
         };
         let (inode, pid, time) = (Inode::of(&stat), heard.pid, monotonic());
-        events.push(Event { kind, inode, start, len, pid, tid: pid, time });
+        events.push(Event {
+            kind,
+            inode,
+            start,
+            len,
+            pid,
+            tid: pid,
+            time,
+        });
     }
     Ok(())
 }

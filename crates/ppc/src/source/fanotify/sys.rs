@@ -12,10 +12,27 @@ pub(crate) fn fanotify_init(flags: u32) -> io::Result<OwnedFd> {
 }
 
 /// `fanotify_mark` of an open file.
-pub(crate) fn fanotify_mark(group: BorrowedFd<'_>, flags: u32, mask: u64, file: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn fanotify_mark(
+    group: BorrowedFd<'_>,
+    flags: u32,
+    mask: u64,
+    file: BorrowedFd<'_>,
+) -> io::Result<()> {
     // SAFETY: takes numbers only: without a path it marks what the descriptor is of.
-    let result = unsafe { libc::fanotify_mark(group.as_raw_fd(), flags, mask, file.as_raw_fd(), std::ptr::null()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let result = unsafe {
+        libc::fanotify_mark(
+            group.as_raw_fd(),
+            flags,
+            mask,
+            file.as_raw_fd(),
+            std::ptr::null(),
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Owns the descriptor that came with a fanotify event.

@@ -44,7 +44,11 @@ const SAMPLE: u64 = SAMPLE_IDENTIFIER | SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW;
 impl Attr {
     /// An event that never happens, whose ring the others write to; it wakes when `watermark` bytes are new.
     pub(crate) fn carrier(watermark: u32) -> Self {
-        Self { flags: WATERMARK | USE_CLOCKID, wakeup: watermark, ..Self::sampled(SOFTWARE, DUMMY) }
+        Self {
+            flags: WATERMARK | USE_CLOCKID,
+            wakeup: watermark,
+            ..Self::sampled(SOFTWARE, DUMMY)
+        }
     }
 
     /// A trace point. `wake`: every sample wakes the reader of the ring.
@@ -72,7 +76,11 @@ impl Attr {
     fn waking(self, wake: bool) -> Self {
         // with a watermark, the sample itself never wakes: the ring's own watermark does
         let (flags, wakeup) = if wake { (0, 1) } else { (WATERMARK, u32::MAX) };
-        Self { flags: DISABLED | USE_CLOCKID | flags, wakeup, ..self }
+        Self {
+            flags: DISABLED | USE_CLOCKID | flags,
+            wakeup,
+            ..self
+        }
     }
 }
 

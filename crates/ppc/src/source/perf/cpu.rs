@@ -40,7 +40,12 @@ impl Cpu {
                 Err(e) => return Err(refused(e)),
             };
             match Ring::map(carrier, pages) {
-                Ok(ring) => return Ok(Some(Self { ring, events: Vec::new() })),
+                Ok(ring) => {
+                    return Ok(Some(Self {
+                        ring,
+                        events: Vec::new(),
+                    }));
+                }
                 Err(e) if e.raw_os_error() == Some(libc::EPERM) && pages > FEWEST => {
                     pages /= 2;
                     tracing::debug!(cpu, pages, "a smaller ring, for want of CAP_IPC_LOCK");
@@ -61,7 +66,11 @@ impl Cpu {
         ids: &mut HashMap<u64, Origin>,
     ) -> Result<()> {
         let mut events = Vec::with_capacity(plan.probes.len() + 1);
-        let attrs = plan.probes.iter().enumerate().map(|(n, probe)| (Some(n), Attr::tracepoint(probe.id, probe.wake)));
+        let attrs = plan
+            .probes
+            .iter()
+            .enumerate()
+            .map(|(n, probe)| (Some(n), Attr::tracepoint(probe.id, probe.wake)));
         for (probe, attr) in attrs.chain(plan.major.then(|| (None, Attr::major_faults()))) {
             let event = match perf_event_open(&attr, On::Cpu(cpu)) {
                 Ok(event) => event,
@@ -91,7 +100,8 @@ impl Cpu {
 
 /// Says what is needed for what the kernel refused.
 pub(crate) fn refused(error: io::Error) -> Error {
-    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let paranoid =
+        std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let paranoid = paranoid.trim();
     let what = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
@@ -99,7 +109,8 @@ pub(crate) fn refused(error: io::Error) -> Error {
              {paranoid}); without it use shim"
         ),
         Some(libc::EMFILE) => {
-            "perf events need more descriptors: six for every CPU; raise the limit (ulimit -n)".into()
+            "perf events need more descriptors: six for every CPU; raise the limit (ulimit -n)"
+                .into()
         }
         Some(libc::ENOSYS) => "this kernel has no perf events (CONFIG_PERF_EVENTS)".into(),
         _ => return error.into(),
@@ -110,7 +121,12 @@ pub(crate) fn refused(error: io::Error) -> Error {
 /// The CPUs that are online.
 pub(crate) fn online() -> io::Result<Vec<u32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    listed(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no list of CPUs: {text:?}")))
+    listed(&text).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("no list of CPUs: {text:?}"),
+        )
+    })
 }
 
 /// A list such as `0-3,8`.
@@ -144,14 +160,24 @@ mod tests {
     fn a_cpu_that_is_not_there_is_passed_over() {
         match Cpu::open(60_000, 2, 1) {
             Ok(cpu) => assert!(cpu.is_none()),
-            Err(error) => assert!(matches!(error.kind(), ErrorKind::Unavailable(_) | ErrorKind::Io(_)), "{error}"),
+            Err(error) => assert!(
+                matches!(error.kind(), ErrorKind::Unavailable(_) | ErrorKind::Io(_)),
+                "{error}"
+            ),
         }
     }
 
     #[test]
     fn refusals_say_what_is_needed() {
         let text = refused(io::Error::from_raw_os_error(libc::EACCES)).to_string();
-        assert!(text.contains("CAP_PERFMON") && text.contains("perf_event_paranoid"), "{text}");
-        assert!(refused(io::Error::from_raw_os_error(libc::EMFILE)).to_string().contains("ulimit"));
+        assert!(
+            text.contains("CAP_PERFMON") && text.contains("perf_event_paranoid"),
+            "{text}"
+        );
+        assert!(
+            refused(io::Error::from_raw_os_error(libc::EMFILE))
+                .to_string()
+                .contains("ulimit")
+        );
     }
 }

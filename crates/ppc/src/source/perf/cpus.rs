@@ -35,7 +35,16 @@ impl Cpus {
     /// Opens a ring on each.
     pub(crate) fn open(pages: usize, watermark: u32) -> Result<Self> {
         let (cpus, ids, buffer) = (BTreeMap::new(), HashMap::new(), Vec::new());
-        let mut this = Self { pages, watermark, cpus, filter: None, round: 0, ids, buffer, lost: 0 };
+        let mut this = Self {
+            pages,
+            watermark,
+            cpus,
+            filter: None,
+            round: 0,
+            ids,
+            buffer,
+            lost: 0,
+        };
         for cpu in cpu::online()? {
             if let Some(opened) = Cpu::open(cpu, pages, watermark)? {
                 this.cpus.insert(cpu, opened);
@@ -99,7 +108,13 @@ impl Cpus {
             Err(e) => return Err(e.into()),
         }
         let ended = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        Ok(self.cpus.keys().zip(&fds[1..]).filter(|(_, fd)| ended(fd)).map(|(&cpu, _)| cpu).collect())
+        Ok(self
+            .cpus
+            .keys()
+            .zip(&fds[1..])
+            .filter(|(_, fd)| ended(fd))
+            .map(|(&cpu, _)| cpu)
+            .collect())
     }
 
     /// Appends what is in the rings, CPU by CPU, but not that of the process `own`.
@@ -116,7 +131,9 @@ impl Cpus {
                     }
                     Record::Sample(sample) => sample,
                 };
-                let Some(&Origin { probe, round }) = self.ids.get(&sample.id) else { continue };
+                let Some(&Origin { probe, round }) = self.ids.get(&sample.id) else {
+                    continue;
+                };
                 let (role, about) = match probe.map(|probe| &plan.probes[probe]) {
                     Some(probe) => (probe.role, probe.read(sample.raw)),
                     None => (Role::Major, Some((Inode { dev: 0, ino: 0 }, 0, 0))),
@@ -125,7 +142,16 @@ impl Cpus {
                     && Some(sample.pid) != own
                 {
                     let (pid, tid, time) = (sample.pid, sample.tid, sample.time);
-                    into.push(Told { role, round, inode, index, pages, pid, tid, time });
+                    into.push(Told {
+                        role,
+                        round,
+                        inode,
+                        index,
+                        pages,
+                        pid,
+                        tid,
+                        time,
+                    });
                 }
             }
         }
@@ -150,8 +176,19 @@ mod tests {
         let all: Vec<_> = cpus.cpus.keys().copied().collect();
         cpus.drop(&all[..1]);
         assert_eq!(cpus.cpus.len(), all.len() - 1);
-        let sight = crate::Sight { read_misses: false, map_misses: false, reads: false, maps: false, blind: "all" };
-        cpus.follow(&Plan { probes: Vec::new(), major: false, sight }).unwrap();
+        let sight = crate::Sight {
+            read_misses: false,
+            map_misses: false,
+            reads: false,
+            maps: false,
+            blind: "all",
+        };
+        cpus.follow(&Plan {
+            probes: Vec::new(),
+            major: false,
+            sight,
+        })
+        .unwrap();
         assert!(cpus.cpus.keys().eq(&cpu::online().unwrap()));
     }
 }

@@ -27,7 +27,11 @@ pub(crate) fn of(files: &[Inode]) -> CString {
         if terms == 1 {
             // too many devices to name them
             let (first, last) = (devices.keys().next(), devices.keys().last());
-            let text = format!("s_dev >= {} && s_dev <= {}", first.unwrap_or(&0), last.unwrap_or(&0));
+            let text = format!(
+                "s_dev >= {} && s_dev <= {}",
+                first.unwrap_or(&0),
+                last.unwrap_or(&0)
+            );
             return CString::new(text).expect("numbers and operators have no NUL");
         }
         terms /= 2;
@@ -62,7 +66,9 @@ fn ranges(sorted: &[u64], most: usize) -> Vec<(u64, u64)> {
     gaps.sort_unstable();
     gaps.push(sorted.len());
     let mut start = 0;
-    gaps.into_iter().map(|end| (sorted[std::mem::replace(&mut start, end)], sorted[end - 1])).collect()
+    gaps.into_iter()
+        .map(|end| (sorted[std::mem::replace(&mut start, end)], sorted[end - 1]))
+        .collect()
 }
 
 #[cfg(test)]
@@ -87,7 +93,11 @@ mod tests {
         let text = of(&many).into_string().unwrap();
         assert!(text.len() <= TEXT, "{}", text.len());
         // no file is left out: the first and last ends of the ranges are those of the files
-        assert!(text.contains("i_ino >= 0") && text.contains(&format!("i_ino == {}", 99_999u64 * 99_999)), "{text}");
+        assert!(
+            text.contains("i_ino >= 0")
+                && text.contains(&format!("i_ino == {}", 99_999u64 * 99_999)),
+            "{text}"
+        );
     }
 
     #[test]

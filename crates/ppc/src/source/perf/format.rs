@@ -27,8 +27,16 @@ pub(crate) struct Format {
 impl Format {
     /// Of the text of a `format` file, whose lines look so: `field:unsigned long i_ino; offset:8; size:8; signed:0;`
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let id = text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()?;
-        let fields = text.lines().filter_map(|line| Self::field_of(line.trim())).collect();
+        let id = text
+            .lines()
+            .find_map(|line| line.strip_prefix("ID:"))?
+            .trim()
+            .parse()
+            .ok()?;
+        let fields = text
+            .lines()
+            .filter_map(|line| Self::field_of(line.trim()))
+            .collect();
         Some(Self { id, fields })
     }
 
@@ -63,7 +71,13 @@ mod tests {
     fn fields_are_found_by_name() {
         let format = Format::parse(TEXT).unwrap();
         assert_eq!(format.id, 617);
-        assert_eq!(format.field("s_dev"), Some(Field { offset: 16, size: 4 }));
+        assert_eq!(
+            format.field("s_dev"),
+            Some(Field {
+                offset: 16,
+                size: 4
+            })
+        );
         assert_eq!(format.field("file"), Some(Field { offset: 8, size: 8 }));
         assert_eq!(format.field("comm[16]"), None, "no number");
         assert_eq!(format.field("broken"), None);
@@ -77,6 +91,13 @@ mod tests {
         raw[16..].copy_from_slice(&0xfe00_0000u32.to_ne_bytes());
         assert_eq!(field.read(&raw), Some(0xfe00_0000));
         assert_eq!(field.read(&raw[..19]), None);
-        assert_eq!(Field { offset: usize::MAX, size: 8 }.read(&raw), None);
+        assert_eq!(
+            Field {
+                offset: usize::MAX,
+                size: 8
+            }
+            .read(&raw),
+            None
+        );
     }
 }

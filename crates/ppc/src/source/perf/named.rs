@@ -20,12 +20,18 @@ use crate::event::Inode;
 use crate::namespace::Namespace;
 
 /// Said of files that trace points name as they name another.
-const ALIKE: &str = "trace points name another file alike, as the subvolumes of one btrfs number their files alike";
+const ALIKE: &str =
+    "trace points name another file alike, as the subvolumes of one btrfs number their files alike";
 
 /// These files by the names that trace points give them. They are opened below `root`, and `probe` tells of reads. Files
 /// that cannot be recognised are left out, aloud.
-pub(crate) fn named(files: &[Inode], root: Option<&Path>, probe: Option<&Probe>) -> Result<HashMap<Inode, Inode>> {
-    let (unsure, sure): (Vec<Inode>, Vec<Inode>) = files.iter().partition(|file| file.dev >> 20 == 0);
+pub(crate) fn named(
+    files: &[Inode],
+    root: Option<&Path>,
+    probe: Option<&Probe>,
+) -> Result<HashMap<Inode, Inode>> {
+    let (unsure, sure): (Vec<Inode>, Vec<Inode>) =
+        files.iter().partition(|file| file.dev >> 20 == 0);
     let mut named: HashMap<_, _> = sure.into_iter().map(|file| (file, file)).collect();
     if unsure.is_empty() {
         return Ok(named);
@@ -62,9 +68,18 @@ pub(crate) fn named(files: &[Inode], root: Option<&Path>, probe: Option<&Probe>)
         }
     }
     if let Some((file, why)) = silent.first() {
-        let entry = namespace.as_ref().and_then(|namespace| namespace.find(*file));
-        let name = entry.map_or_else(|| format!("inode {}", file.ino), |entry| entry.path.display().to_string());
-        tracing::warn!("nothing is heard of {} of {} files; {name}: {why}", silent.len(), files.len());
+        let entry = namespace
+            .as_ref()
+            .and_then(|namespace| namespace.find(*file));
+        let name = entry.map_or_else(
+            || format!("inode {}", file.ino),
+            |entry| entry.path.display().to_string(),
+        );
+        tracing::warn!(
+            "nothing is heard of {} of {} files; {name}: {why}",
+            silent.len(),
+            files.len()
+        );
     }
     Ok(named)
 }
@@ -78,15 +93,22 @@ struct Asker<'a> {
 
 impl<'a> Asker<'a> {
     fn new(probe: &'a Probe) -> Result<Self> {
-        let event = perf_event_open(&Attr::tracepoint(probe.id, false), On::Thread).map_err(refused)?;
+        let event =
+            perf_event_open(&Attr::tracepoint(probe.id, false), On::Thread).map_err(refused)?;
         let ring = Ring::map(event, 1).map_err(refused)?;
         perf_ioctl(ring.fd(), Ask::Enable)?;
-        Ok(Self { probe, ring, bytes: Vec::new() })
+        Ok(Self {
+            probe,
+            ring,
+            bytes: Vec::new(),
+        })
     }
 
     /// How a file is named; `None` if it has no bytes. In words why that is not known.
     fn ask(&mut self, namespace: &Namespace, file: Inode) -> Result<Option<Inode>, String> {
-        let entry = namespace.find(file).ok_or("it is not below the directory that its source was opened for")?;
+        let entry = namespace
+            .find(file)
+            .ok_or("it is not below the directory that its source was opened for")?;
         if entry.len == 0 {
             return Ok(None);
         }
@@ -94,7 +116,9 @@ impl<'a> Asker<'a> {
         self.heard();
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         peek(opened, page).map_err(|error| error.to_string())?;
-        let told = self.heard().ok_or("the kernel tells of no read of it, as of files that are memory (tmpfs)")?;
+        let told = self
+            .heard()
+            .ok_or("the kernel tells of no read of it, as of files that are memory (tmpfs)")?;
         Ok(Some(told))
     }
 
@@ -106,7 +130,10 @@ impl<'a> Asker<'a> {
         // the file's comes before what its file system reads to find it
         Records(&self.bytes)
             .find_map(|record| match record {
-                Record::Sample(sample) => self.probe.read(sample.raw).filter(|&(_, index, _)| index == 0),
+                Record::Sample(sample) => self
+                    .probe
+                    .read(sample.raw)
+                    .filter(|&(_, index, _)| index == 0),
                 Record::Lost(_) => None,
             })
             .map(|(inode, _, _)| inode)

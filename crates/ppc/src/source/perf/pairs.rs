@@ -36,7 +36,8 @@ impl Pairs {
     /// A thread faults.
     pub(crate) fn fault(&mut self, fault: Fault) {
         if self.faults.len() >= THREADS {
-            self.faults.retain(|_, old| fault.time.saturating_sub(old.time) < MAJOR);
+            self.faults
+                .retain(|_, old| fault.time.saturating_sub(old.time) < MAJOR);
             if self.faults.len() >= THREADS {
                 self.faults.clear();
             }
@@ -46,7 +47,14 @@ impl Pairs {
     }
 
     /// A thread begins to read ahead: its fault, if that was the reason.
-    pub(crate) fn ahead(&mut self, tid: u32, inode: Inode, index: u64, pages: u64, time: u64) -> Option<Fault> {
+    pub(crate) fn ahead(
+        &mut self,
+        tid: u32,
+        inode: Inode,
+        index: u64,
+        pages: u64,
+        time: u64,
+    ) -> Option<Fault> {
         let fault = *self.faults.get(&tid)?;
         let covered = fault.index.checked_sub(index).is_some_and(|at| at < pages);
         if fault.inode != inode || !covered || time.saturating_sub(fault.time) > AHEAD {
@@ -57,7 +65,9 @@ impl Pairs {
 
     /// A thread waited for a device in a fault: which, if it was one of ours.
     pub(crate) fn major(&mut self, tid: u32, time: u64) -> Option<Fault> {
-        self.faults.remove(&tid).filter(|fault| time.saturating_sub(fault.time) <= MAJOR)
+        self.faults
+            .remove(&tid)
+            .filter(|fault| time.saturating_sub(fault.time) <= MAJOR)
     }
 
     /// When what a fault was may be known, in nanoseconds from now.
@@ -75,7 +85,13 @@ mod tests {
     const FILE: Inode = Inode { dev: 1, ino: 2 };
 
     fn fault(index: u64, tid: u32, time: u64) -> Fault {
-        Fault { inode: FILE, index, pid: 1, tid, time }
+        Fault {
+            inode: FILE,
+            index,
+            pid: 1,
+            tid,
+            time,
+        }
     }
 
     #[test]
@@ -85,11 +101,26 @@ mod tests {
         let [first, last] = LOOKS;
         assert_eq!(pairs.soon(100), Some(first));
         assert_eq!(pairs.soon(100 + first), Some(last - first));
-        assert_eq!((pairs.soon(99 + last), pairs.soon(100 + last)), (Some(1), None));
+        assert_eq!(
+            (pairs.soon(99 + last), pairs.soon(100 + last)),
+            (Some(1), None)
+        );
         assert_eq!(pairs.ahead(8, FILE, 0, 32, 200), None, "another thread");
-        assert_eq!(pairs.ahead(7, Inode { dev: 1, ino: 3 }, 0, 32, 200), None, "another file");
-        assert_eq!(pairs.ahead(7, FILE, 11, 32, 200), None, "read-ahead of a page that was there");
-        assert_eq!(pairs.ahead(7, FILE, 0, 10, 200), None, "read-ahead before it");
+        assert_eq!(
+            pairs.ahead(7, Inode { dev: 1, ino: 3 }, 0, 32, 200),
+            None,
+            "another file"
+        );
+        assert_eq!(
+            pairs.ahead(7, FILE, 11, 32, 200),
+            None,
+            "read-ahead of a page that was there"
+        );
+        assert_eq!(
+            pairs.ahead(7, FILE, 0, 10, 200),
+            None,
+            "read-ahead before it"
+        );
         assert_eq!(pairs.ahead(7, FILE, 10, 1, 200), Some(fault(10, 7, 100)));
         assert_eq!(pairs.ahead(7, FILE, 0, 32, 200), None);
         assert_eq!(pairs.major(7, 300), None);
@@ -100,7 +131,11 @@ mod tests {
         let mut pairs = Pairs::default();
         pairs.fault(fault(10, 7, 100));
         pairs.fault(fault(11, 7, 200));
-        assert_eq!(pairs.ahead(7, FILE, 0, 32, 200 + AHEAD + 1), None, "too late");
+        assert_eq!(
+            pairs.ahead(7, FILE, 0, 32, 200 + AHEAD + 1),
+            None,
+            "too late"
+        );
         assert_eq!(pairs.major(7, 50_000_000), Some(fault(11, 7, 200)));
         pairs.fault(fault(10, 7, 100));
         assert_eq!(pairs.major(7, 101 + MAJOR), None, "swap, long after");

@@ -48,23 +48,58 @@ struct Point {
 }
 
 const fn point(name: &'static str, role: Role, count: Count, wake: bool) -> Point {
-    Point { name, role, count, wake }
+    Point {
+        name,
+        role,
+        count,
+        wake,
+    }
 }
 
 const FAULT: &str = "filemap/mm_filemap_fault";
-const ADDED: Point = point("filemap/mm_filemap_add_to_page_cache", Role::Added, Count::Order("order"), false);
-const READ: Point = point("filemap/mm_filemap_get_pages", Role::Touch, Count::Last("last_index"), false);
+const ADDED: Point = point(
+    "filemap/mm_filemap_add_to_page_cache",
+    Role::Added,
+    Count::Order("order"),
+    false,
+);
+const READ: Point = point(
+    "filemap/mm_filemap_get_pages",
+    Role::Touch,
+    Count::Last("last_index"),
+    false,
+);
 
 const MISSES: &[Point] = &[
-    point("readahead/page_cache_sync_ra", Role::Sync, Count::Number("req_count"), true),
+    point(
+        "readahead/page_cache_sync_ra",
+        Role::Sync,
+        Count::Number("req_count"),
+        true,
+    ),
     point(FAULT, Role::Fault, Count::One, true),
-    point("readahead/page_cache_ra_order", Role::Ahead, Count::Number("size"), false),
-    point("readahead/page_cache_ra_unbounded", Role::Ahead, Count::Number("nr_to_read"), false),
+    point(
+        "readahead/page_cache_ra_order",
+        Role::Ahead,
+        Count::Number("size"),
+        false,
+    ),
+    point(
+        "readahead/page_cache_ra_unbounded",
+        Role::Ahead,
+        Count::Number("nr_to_read"),
+        false,
+    ),
 ];
 
 const ACCESSES: &[Point] = &[
     READ,
-    point("filemap/mm_filemap_map_pages", Role::Touch, Count::Last("last_index"), false),
+    point(
+        "filemap/mm_filemap_map_pages",
+        Role::Touch,
+        Count::Last("last_index"),
+        false,
+    ),
     point(FAULT, Role::Touch, Count::One, false),
 ];
 
@@ -94,16 +129,29 @@ impl Probe {
             Count::One => FieldCount::One,
             Count::Number(name) => FieldCount::Number(format.field(name)?),
             Count::Last(name) => FieldCount::Last(format.field(name)?),
-            Count::Order(name) => format.field(name).map_or(FieldCount::One, FieldCount::Order),
+            Count::Order(name) => format
+                .field(name)
+                .map_or(FieldCount::One, FieldCount::Order),
         };
         let field = |name| format.field(name);
         let (dev, ino, index) = (field("s_dev")?, field("i_ino")?, field("index")?);
-        Some(Self { id: format.id, role: point.role, wake: point.wake, dev, ino, index, count })
+        Some(Self {
+            id: format.id,
+            role: point.role,
+            wake: point.wake,
+            dev,
+            ino,
+            index,
+            count,
+        })
     }
 
     /// File, first page and number of pages of a sample; `None` if it is too short or counts past the end of numbers.
     pub(crate) fn read(&self, raw: &[u8]) -> Option<(Inode, u64, u64)> {
-        let inode = Inode { dev: self.dev.read(raw)?, ino: self.ino.read(raw)? };
+        let inode = Inode {
+            dev: self.dev.read(raw)?,
+            ino: self.ino.read(raw)?,
+        };
         let index = self.index.read(raw)?;
         let count = match self.count {
             FieldCount::One => 1,
@@ -128,12 +176,18 @@ pub(crate) struct Plan {
 /// What tells of a read whose file it is: of every read, or where the kernel has no such trace point, of those that bring
 /// pages.
 pub(crate) fn of_reads(tracefs: &Path, absent: &BTreeSet<String>) -> Option<Probe> {
-    [READ, ADDED].iter().find_map(|point| probe(point, tracefs, absent))
+    [READ, ADDED]
+        .iter()
+        .find_map(|point| probe(point, tracefs, absent))
 }
 
 fn probe(point: &Point, tracefs: &Path, absent: &BTreeSet<String>) -> Option<Probe> {
     let path = tracefs.join("events").join(point.name).join("format");
-    let text = if absent.contains(point.name) { None } else { std::fs::read_to_string(path).ok() };
+    let text = if absent.contains(point.name) {
+        None
+    } else {
+        std::fs::read_to_string(path).ok()
+    };
     Probe::of(point, &Format::parse(&text?)?)
 }
 
@@ -159,16 +213,33 @@ pub(crate) fn plan(want: Want, tracefs: &Path, absent: &BTreeSet<String>) -> Res
         if want == Want::Recording {
             probes.extend(load(&ADDED));
         }
-        return Ok(Plan { probes, major: want == Want::Misses, sight });
+        return Ok(Plan {
+            probes,
+            major: want == Want::Misses,
+            sight,
+        });
     }
     if let Some(probe) = load(&ADDED) {
-        return Ok(Plan { probes: vec![probe], major: false, sight: added_sight });
+        return Ok(Plan {
+            probes: vec![probe],
+            major: false,
+            sight: added_sight,
+        });
     }
-    let what = format!("this kernel lacks the trace points {}, or their fields are not known here", missing.join(", "));
+    let what = format!(
+        "this kernel lacks the trace points {}, or their fields are not known here",
+        missing.join(", ")
+    );
     Err(Error::new(ErrorKind::Unavailable(what)))
 }
 
-const NONE: Sight = Sight { read_misses: false, map_misses: false, reads: false, maps: false, blind: "" };
+const NONE: Sight = Sight {
+    read_misses: false,
+    map_misses: false,
+    reads: false,
+    maps: false,
+    blind: "",
+};
 const MISSES_SIGHT: Sight = Sight {
     read_misses: true,
     map_misses: true,
@@ -211,29 +282,54 @@ mod tests {
             let at = dir.path().join("events").join(point);
             std::fs::create_dir_all(&at).unwrap();
             let fields = fields.iter().enumerate();
-            let fields = fields.map(|(n, name)| format!("\tfield:u64 {name};\toffset:{};\tsize:8;\n", n * 8));
-            std::fs::write(at.join("format"), format!("ID: {id}\n{}", fields.collect::<String>())).unwrap();
+            let fields = fields
+                .map(|(n, name)| format!("\tfield:u64 {name};\toffset:{};\tsize:8;\n", n * 8));
+            std::fs::write(
+                at.join("format"),
+                format!("ID: {id}\n{}", fields.collect::<String>()),
+            )
+            .unwrap();
         }
         dir
     }
 
-    const FIELDS: &[&str] = &["s_dev", "i_ino", "index", "req_count", "size", "nr_to_read", "last_index"];
+    const FIELDS: &[&str] = &[
+        "s_dev",
+        "i_ino",
+        "index",
+        "req_count",
+        "size",
+        "nr_to_read",
+        "last_index",
+    ];
 
     #[test]
     fn a_kernel_without_read_ahead_points_tells_insertions() {
-        let all: Vec<_> = MISSES.iter().chain([&ADDED]).map(|point| point.name).collect();
+        let all: Vec<_> = MISSES
+            .iter()
+            .chain([&ADDED])
+            .map(|point| point.name)
+            .collect();
         let dir = made(&all, FIELDS);
         let none = BTreeSet::new();
         let plan = super::plan(Want::Misses, dir.path(), &none).unwrap();
         assert_eq!((plan.probes.len(), plan.major), (4, true));
         let absent = BTreeSet::from([MISSES[0].name.to_owned()]);
         let plan = super::plan(Want::Misses, dir.path(), &absent).unwrap();
-        assert_eq!((plan.probes.len(), plan.probes[0].role, plan.major), (1, Role::Added, false));
+        assert_eq!(
+            (plan.probes.len(), plan.probes[0].role, plan.major),
+            (1, Role::Added, false)
+        );
         assert!(plan.sight.blind.contains("read ahead"));
         // a renamed field is as good as none, and the message says which
         let dir = made(&all, &["s_dev", "inode", "index"]);
-        let error = super::plan(Want::Misses, dir.path(), &none).unwrap_err().to_string();
-        assert!(error.contains("readahead/page_cache_sync_ra") && error.contains("add_to_page_cache"), "{error}");
+        let error = super::plan(Want::Misses, dir.path(), &none)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("readahead/page_cache_sync_ra") && error.contains("add_to_page_cache"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -68,7 +68,13 @@ fn sample(mut body: &[u8]) -> Option<Sample<'_>> {
     let tid = take_u32(&mut body)?;
     let time = take_u64(&mut body)?;
     let size = usize::try_from(take_u32(&mut body)?).ok()?;
-    Some(Sample { id, pid, tid, time, raw: body.get(..size)? })
+    Some(Sample {
+        id,
+        pid,
+        tid,
+        time,
+        raw: body.get(..size)?,
+    })
 }
 
 #[cfg(test)]
@@ -96,16 +102,31 @@ mod tests {
     #[test]
     fn samples_and_losses_are_read_and_others_passed_over() {
         let lost = [&7u64.to_ne_bytes()[..], &42u64.to_ne_bytes()].concat();
-        let bytes = [record(SAMPLE, &sample_body(b"raw")), record(5, b"12345678"), record(LOST, &lost)].concat();
+        let bytes = [
+            record(SAMPLE, &sample_body(b"raw")),
+            record(5, b"12345678"),
+            record(LOST, &lost),
+        ]
+        .concat();
         let records: Vec<_> = Records(&bytes).collect();
-        let sample = Sample { id: 7, pid: 1, tid: 2, time: 3, raw: b"raw" };
+        let sample = Sample {
+            id: 7,
+            pid: 1,
+            tid: 2,
+            time: 3,
+            raw: b"raw",
+        };
         assert_eq!(records, [Record::Sample(sample), Record::Lost(42)]);
     }
 
     #[test]
     fn whatever_the_bytes_are_nothing_panics_and_it_ends() {
         // every cut of a good stream
-        let good = [record(SAMPLE, &sample_body(b"12345678")), record(LOST, &[1; 16])].concat();
+        let good = [
+            record(SAMPLE, &sample_body(b"12345678")),
+            record(LOST, &[1; 16]),
+        ]
+        .concat();
         for end in 0..good.len() {
             assert!(Records(&good[..end]).count() < 2);
         }
@@ -121,9 +142,15 @@ mod tests {
         for len in 0..2000 {
             let mut noise = Vec::with_capacity(len);
             for _ in 0..len {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 // small numbers, so that kinds and sizes are often right
-                noise.push(if seed >> 62 == 0 { (seed >> 40 & 15) as u8 } else { 0 });
+                noise.push(if seed >> 62 == 0 {
+                    (seed >> 40 & 15) as u8
+                } else {
+                    0
+                });
             }
             assert!(Records(&noise).count() <= len / 8);
         }

@@ -30,13 +30,22 @@ impl Ring {
     /// Maps the ring of an event. `pages`: its size, a power of two.
     pub(crate) fn map(carrier: OwnedFd, pages: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
-        let len = pages.checked_mul(page).filter(|len| len.is_power_of_two()).ok_or(io::ErrorKind::InvalidInput)?;
+        let len = pages
+            .checked_mul(page)
+            .filter(|len| len.is_power_of_two())
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let all = len.checked_add(page).ok_or(io::ErrorKind::InvalidInput)?;
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at a place of the kernel's choice touches no other memory.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), all, prot, flags, &carrier, 0) }?;
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), all, prot, flags, &carrier, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Self { base, page, len, carrier })
+        Ok(Self {
+            base,
+            page,
+            len,
+            carrier,
+        })
     }
 
     /// The event that owns the ring: others write into it, and its descriptor is what is polled.
@@ -59,7 +68,9 @@ impl Ring {
     /// Moves what is new, up to a [`head`](Self::head), to the end of `into`.
     pub(crate) fn take(&mut self, head: u64, into: &mut Vec<u8>) {
         let tail = self.counter(TAIL).load(Ordering::Relaxed);
-        let new = usize::try_from(head.wrapping_sub(tail)).unwrap_or(usize::MAX).min(self.len);
+        let new = usize::try_from(head.wrapping_sub(tail))
+            .unwrap_or(usize::MAX)
+            .min(self.len);
         let mask = u64::try_from(self.len - 1).expect("fits");
         let start = usize::try_from(tail & mask).expect("less than the length");
         let first = new.min(self.len - start);
@@ -69,7 +80,10 @@ impl Ring {
     }
 
     fn bytes(&self, start: usize, len: usize) -> &[u8] {
-        assert!(start.checked_add(len).is_some_and(|end| end <= self.len), "within the ring");
+        assert!(
+            start.checked_add(len).is_some_and(|end| end <= self.len),
+            "within the ring"
+        );
         // SAFETY: the ring follows the first page, and the assertion keeps to it.
         let from = unsafe { self.base.add(self.page + start) };
         // SAFETY: mapped as long as `self` lives; the kernel does not write between tail and head.

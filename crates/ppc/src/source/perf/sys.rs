@@ -19,13 +19,23 @@ pub(crate) enum On {
 /// `perf_event_open`.
 pub(crate) fn perf_event_open(attr: &Attr, on: On) -> io::Result<OwnedFd> {
     let (pid, cpu) = match on {
-        On::Cpu(cpu) => (-1, i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?),
+        On::Cpu(cpu) => (
+            -1,
+            i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?,
+        ),
         On::Thread => (0, -1),
     };
     let no_group = -1;
     // SAFETY: `attr` lives through the call, and its `size` field says how long it is.
     let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attr), pid, cpu, no_group, PERF_FLAG_FD_CLOEXEC)
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_ref(attr),
+            pid,
+            cpu,
+            no_group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
     };
     owned(i32::try_from(fd).unwrap_or(-1))
 }
@@ -58,7 +68,11 @@ pub(crate) fn perf_ioctl(fd: BorrowedFd<'_>, ask: Ask<'_>) -> io::Result<()> {
         // SAFETY: the kernel reads up to the NUL, which a CStr has.
         Ask::Filter(text) => unsafe { libc::ioctl(fd, SET_FILTER as _, text.as_ptr()) },
     };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// The id that samples of a perf event carry.
@@ -68,7 +82,11 @@ pub(crate) fn perf_id(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut id = 0u64;
     // SAFETY: the kernel writes eight bytes, and `id` has them.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), ID as _, std::ptr::from_mut(&mut id)) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(id)
+    }
 }
 
 fn owned(fd: i32) -> io::Result<OwnedFd> {

@@ -38,7 +38,12 @@ pub(crate) struct Teller {
 
 impl Teller {
     pub(crate) fn new(want: Want) -> Self {
-        Self { want, files: HashMap::new(), pairs: Pairs::default(), last: None }
+        Self {
+            want,
+            files: HashMap::new(),
+            pairs: Pairs::default(),
+            last: None,
+        }
     }
 
     /// Tells of these only: by the names of the trace points, under which names.
@@ -53,7 +58,15 @@ impl Teller {
 
     /// What a sample tells, if anything.
     pub(crate) fn event(&mut self, told: &Told) -> Option<Event> {
-        let &Told { role, index, pages, pid, tid, time, .. } = told;
+        let &Told {
+            role,
+            index,
+            pages,
+            pid,
+            tid,
+            time,
+            ..
+        } = told;
         if role == Role::Major {
             return self.pairs.major(tid, time).and_then(missed);
         }
@@ -61,13 +74,22 @@ impl Teller {
         if self.again(told) {
             return None;
         }
-        let at = Fault { inode, index, pid, tid, time };
+        let at = Fault {
+            inode,
+            index,
+            pid,
+            tid,
+            time,
+        };
         match role {
             Role::Fault => {
                 self.pairs.fault(at);
                 None
             }
-            Role::Ahead => self.pairs.ahead(tid, inode, index, pages, time).and_then(missed),
+            Role::Ahead => self
+                .pairs
+                .ahead(tid, inode, index, pages, time)
+                .and_then(missed),
             // of a fault, with more pages than were asked for
             Role::Sync => match self.pairs.ahead(tid, inode, index, pages, time) {
                 Some(fault) => missed(fault),
@@ -83,7 +105,9 @@ impl Teller {
     fn again(&mut self, told: &Told) -> bool {
         let key = |told: &Told| (told.role, told.inode, told.index, told.pages, told.tid);
         let again = self.last.is_some_and(|last| {
-            last.round != told.round && key(&last) == key(told) && told.time.saturating_sub(last.time) < TWICE
+            last.round != told.round
+                && key(&last) == key(told)
+                && told.time.saturating_sub(last.time) < TWICE
         });
         self.last = if again { None } else { Some(*told) };
         again
@@ -98,7 +122,15 @@ fn event(kind: Kind, at: &Fault, pages: u64) -> Option<Event> {
     let page = u64::try_from(rustix::param::page_size()).ok()?;
     let (start, len) = (at.index.checked_mul(page)?, pages.checked_mul(page)?);
     start.checked_add(len)?;
-    Some(Event { kind, inode: at.inode, start, len, pid: at.pid, tid: at.tid, time: at.time })
+    Some(Event {
+        kind,
+        inode: at.inode,
+        start,
+        len,
+        pid: at.pid,
+        tid: at.tid,
+        time: at.time,
+    })
 }
 
 #[cfg(test)]
@@ -108,7 +140,16 @@ mod tests {
     const FILE: Inode = Inode { dev: 1, ino: 2 };
 
     fn told(role: Role, round: u32, index: u64, pages: u64, time: u64) -> Told {
-        Told { role, round, inode: FILE, index, pages, pid: 3, tid: 4, time }
+        Told {
+            role,
+            round,
+            inode: FILE,
+            index,
+            pages,
+            pid: 3,
+            tid: 4,
+            time,
+        }
     }
 
     fn teller() -> Teller {
@@ -122,9 +163,22 @@ mod tests {
         let mut teller = teller();
         assert!(teller.event(&told(Role::Sync, 1, 0, 8, 100)).is_some());
         assert!(teller.event(&told(Role::Sync, 2, 0, 8, 400)).is_none());
-        assert!(teller.event(&told(Role::Sync, 2, 0, 8, 500)).is_some(), "the same again, of the same round");
-        assert!(teller.event(&told(Role::Sync, 3, 0, 8, 500 + TWICE)).is_some(), "later");
-        assert!(teller.event(&told(Role::Sync, 4, 8, 8, 501 + TWICE)).is_some(), "other pages");
+        assert!(
+            teller.event(&told(Role::Sync, 2, 0, 8, 500)).is_some(),
+            "the same again, of the same round"
+        );
+        assert!(
+            teller
+                .event(&told(Role::Sync, 3, 0, 8, 500 + TWICE))
+                .is_some(),
+            "later"
+        );
+        assert!(
+            teller
+                .event(&told(Role::Sync, 4, 8, 8, 501 + TWICE))
+                .is_some(),
+            "other pages"
+        );
     }
 
     #[test]
@@ -142,8 +196,15 @@ mod tests {
     fn a_fault_of_a_page_in_memory_and_bytes_past_the_end_of_numbers_are_not_told() {
         let mut teller = teller();
         assert_eq!(teller.event(&told(Role::Fault, 1, 5, 1, 100)), None);
-        assert_eq!(teller.event(&told(Role::Ahead, 1, 6, 32, 101)), None, "the marker's read-ahead");
-        assert_eq!(teller.event(&told(Role::Sync, 1, u64::MAX - 1, 1, 102)), None);
+        assert_eq!(
+            teller.event(&told(Role::Ahead, 1, 6, 32, 101)),
+            None,
+            "the marker's read-ahead"
+        );
+        assert_eq!(
+            teller.event(&told(Role::Sync, 1, u64::MAX - 1, 1, 102)),
+            None
+        );
         teller.watch(HashMap::new());
         assert_eq!(teller.event(&told(Role::Sync, 1, 0, 1, 103)), None);
     }

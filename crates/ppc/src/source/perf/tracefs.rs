@@ -21,7 +21,10 @@ impl Tracefs {
     /// The first of these places that has trace points; else, if it may, one that only this value knows.
     pub(crate) fn find(among: &[PathBuf], mount: bool) -> Result<Self> {
         if let Some(path) = among.iter().find(|path| has_points(path)) {
-            return Ok(Self { path: path.clone(), _mount: None });
+            return Ok(Self {
+                path: path.clone(),
+                _mount: None,
+            });
         }
         if mount && let Ok(here) = Self::nowhere() {
             return Ok(here);
@@ -36,7 +39,14 @@ impl Tracefs {
         let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
         let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
-        if has_points(&path) { Ok(Self { path, _mount: Some(mount) }) } else { Err(io::ErrorKind::NotFound.into()) }
+        if has_points(&path) {
+            Ok(Self {
+                path,
+                _mount: Some(mount),
+            })
+        } else {
+            Err(io::ErrorKind::NotFound.into())
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -49,15 +59,22 @@ fn has_points(path: &Path) -> bool {
 }
 
 fn unavailable(among: &[PathBuf]) -> Error {
-    let first = among.first().map(|path| path.display().to_string()).unwrap_or_default();
-    Error::new(ErrorKind::Unavailable(match among.iter().find_map(|path| fs::read_dir(path).err()) {
-        Some(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            format!("trace points are read at {first}, which needs root; fanotify needs root as well, shim does not")
-        }
-        _ => format!(
-            "no trace points at {first}; as root: mount -t tracefs tracefs {first} (the kernel needs CONFIG_FTRACE)"
-        ),
-    }))
+    let first = among
+        .first()
+        .map(|path| path.display().to_string())
+        .unwrap_or_default();
+    Error::new(ErrorKind::Unavailable(
+        match among.iter().find_map(|path| fs::read_dir(path).err()) {
+            Some(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                format!(
+                    "trace points are read at {first}, which needs root; fanotify needs root as well, shim does not"
+                )
+            }
+            _ => format!(
+                "no trace points at {first}; as root: mount -t tracefs tracefs {first} (the kernel needs CONFIG_FTRACE)"
+            ),
+        },
+    ))
 }
 
 #[cfg(test)]
@@ -81,7 +98,10 @@ mod tests {
             return eprintln!("skipped: no tracefs can be mounted here");
         };
         let path = tracefs.path().to_owned();
-        assert!(fs::read_to_string(path.join("events/filemap/mm_filemap_add_to_page_cache/format")).is_ok());
+        assert!(
+            fs::read_to_string(path.join("events/filemap/mm_filemap_add_to_page_cache/format"))
+                .is_ok()
+        );
         let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts().contains(path.to_str().unwrap()));
         drop(tracefs);
