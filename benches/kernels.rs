@@ -1,14 +1,15 @@
-//! Kernels: every block type to every output, cache-resident, with the build that this machine gets.
+//! Kernel throughput: every block type to every output type, with the best build for this machine. Blocks and output fit the
+//! second-level cache.
 //!
-//! `cargo bench --bench kernels`. Elements per second; `tests/kernels.rs` proves the bits.
-#![allow(missing_docs, clippy::cast_possible_truncation)] // the macros' own functions; small numbers
+//! `cargo bench --bench kernels [-- NAME]` reports elements per second. `tests/it/kernels.rs` verifies the results.
+#![allow(missing_docs, clippy::cast_possible_truncation)] // criterion's macros define public functions; sizes are small
 
 use std::hint::black_box;
 
 use anamnesis::{BlockFormat, Dtype, kernel};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Elements at a time: blocks and output stay in the second-level cache.
+/// Elements per call: at most 256 KiB of output, within the second-level cache.
 const ELEMENTS: usize = 1 << 16;
 
 fn kernels(c: &mut Criterion) {
@@ -17,7 +18,7 @@ fn kernels(c: &mut Criterion) {
             continue;
         };
         let count = ELEMENTS / format.block_len as usize;
-        // scales of up to one: neither NaN nor subnormal, as in real weights
+        // scales below one that are neither NaN nor subnormal, as in real weights
         let blocks: Vec<u8> = (0..count * format.block_bytes as usize)
             .map(|i| (0x20 + i * 131 % 0x1c) as u8)
             .collect();

@@ -1,7 +1,7 @@
-//! Opening: every format, mapped and through a reader.
+//! Opening files of every format: mapped, by positioned reads, and through a forward-only reader.
 //!
-//! `cargo bench --bench open`. Each bench checks the number of tensors before it times.
-#![allow(missing_docs)] // the macros' own functions
+//! `cargo bench --bench open`. Each bench verifies the number of tensors before it measures.
+#![allow(missing_docs)] // criterion's macros define public functions
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -17,7 +17,7 @@ fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A header of 20 000 tensors of one element each.
+/// A safetensors file of 20 000 tensors of one element each.
 fn many_tensors() -> Vec<u8> {
     let mut header = String::from("{");
     for i in 0..20_000 {
@@ -29,7 +29,7 @@ fn many_tensors() -> Vec<u8> {
              {{\"dtype\":\"BF16\",\"shape\":[1,1],\"data_offsets\":[{from},{}]}}",
             from + 2
         )
-        .expect("a string grows");
+        .expect("writing to a string cannot fail");
     }
     header.push('}');
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
@@ -38,7 +38,7 @@ fn many_tensors() -> Vec<u8> {
     file
 }
 
-/// A tokenizer of 150 000 tokens, and one tensor.
+/// A GGUF file with a tokenizer of 150 000 tokens and one tensor.
 fn large_tokenizer() -> Vec<u8> {
     let string = |s: &str| [&(s.len() as u64).to_le_bytes(), s.as_bytes()].concat();
     let mut file = b"GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0".to_vec();
@@ -60,7 +60,7 @@ fn open(c: &mut Criterion) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let made = |name: &str, bytes: Vec<u8>| {
         let path = directory.join(name);
-        std::fs::write(&path, bytes).expect("the target directory takes files");
+        std::fs::write(&path, bytes).expect("the target directory is writable");
         path
     };
     let files = [
@@ -99,7 +99,7 @@ fn open(c: &mut Criterion) {
         group.bench_function("mapped", |b| {
             b.iter(|| count(Checkpoint::open(black_box(&path)).expect(name)))
         });
-        let read = OpenOptions::new().map(false);
+        let read = OpenOptions::new().mmap(false);
         group.bench_function("read", |b| {
             b.iter(|| count(read.open(black_box(&path)).expect(name)))
         });

@@ -1,30 +1,29 @@
-//! What lies where: the description of a checkpoint, as data.
+//! The description of a checkpoint as data: which tensor, of which dtype and shape, in which bytes of which file.
 //!
-//! A catalog is owned, `Send`, printable, and needs no file to build.
+//! A catalog is owned, `Send` and `Debug`, and needs no open file.
 
 mod encoding;
-mod finish;
-mod lazy;
+mod extents;
 mod member;
-mod natural;
-mod whole;
+pub(crate) mod metadata;
+mod natural_sort;
+mod pytorch;
+mod shape;
+mod validate;
 
 use std::path::PathBuf;
 
-use smallvec::SmallVec;
-
-use crate::metadata::{Metadata, Value};
+pub use metadata::{Item, Metadata, StoredArray, Value};
 
 pub use anamnesis_template::ByteRange;
 pub use encoding::{Encoding, Layout, Opaque, Packing, Sparse};
-pub use lazy::{Lazy, Quantizer};
-pub use member::{Guard, Member};
-pub use natural::natural;
+pub use member::{IntegrityCheck, Member};
+pub use natural_sort::natural_order;
+pub use pytorch::{PytorchAttributes, Quantizer, ViewFlags};
+pub use shape::Shape;
 
-pub(crate) use finish::{NameIndex, quote, repeated};
-
-/// Sizes per dimension, outermost first (row-major; a GGUF `ne[]` reversed). Empty for a scalar.
-pub type Shape = SmallVec<[u64; 4]>;
+pub(crate) use crate::quote::quote;
+pub(crate) use validate::{NameIndex, repeated};
 
 /// Byte order of stored numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +35,9 @@ pub enum Endian {
     Big,
 }
 
-/// One tensor: what it is and where it lies.
+/// The description of one tensor: name, shape, encoding and byte range.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct TensorInfo {
     /// Name; dotted where the file nests. Empty for an unnamed array.
     pub name: Box<str>,
@@ -45,21 +45,19 @@ pub struct TensorInfo {
     pub shape: Shape,
     /// How elements are stored.
     pub encoding: Encoding,
-    /// How they are arranged.
+    /// Order of the elements in the stored bytes.
     pub layout: Layout,
-    /// The stored bytes it touches: for a strided view, from its first element to its last.
+    /// The byte range of the tensor in its file. For a strided view, it reaches from the first to the last element.
     pub bytes: ByteRange,
     /// Whether those bytes are packed.
     pub packing: Packing,
     /// Byte order of the stored numbers.
     pub endian: Endian,
-    /// The storage it lies in, an index into [`Catalog::members`], for formats that share storages.
-    /// Tied tensors have the same.
+    /// Index of the tensor's storage in [`Catalog::members`], for formats whose tensors may share one. Tied tensors have
+    /// the same.
     pub member: Option<u32>,
-    /// Signs to flip on reading.
-    pub lazy: Lazy,
-    /// How to read quantised elements.
-    pub quantizer: Option<Box<Quantizer>>,
+    /// What only PyTorch files state; `None` for most tensors.
+    pub pytorch: Option<Box<PytorchAttributes>>,
 }
 
 impl TensorInfo {
@@ -79,9 +77,20 @@ impl TensorInfo {
             packing: Packing::Raw,
             endian: Endian::Little,
             member: None,
-            lazy: Lazy::default(),
-            quantizer: None,
+            pytorch: None,
         }
+    }
+
+    /// Signs to flip on reading.
+    pub fn view_flags(&self) -> ViewFlags {
+        self.pytorch
+            .as_ref()
+            .map_or(ViewFlags::default(), |p| p.view_flags)
+    }
+
+    /// Parameters of a PyTorch quantised tensor.
+    pub fn quantizer(&self) -> Option<&Quantizer> {
+        self.pytorch.as_ref()?.quantizer.as_ref()
     }
 
     /// Number of elements.
@@ -106,8 +115,8 @@ impl TensorInfo {
     }
 }
 
-/// Product of the dimensions; `None` if it does not fit in 64 bits. A zero dimension makes it 0,
-/// whatever the others say.
+/// Product of the dimensions; `None` if it does not fit in 64 bits. A zero dimension makes it 0, even if
+/// the product of the other dimensions overflows.
 pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
@@ -115,8 +124,8 @@ pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))
 }
 
-/// Elements from the first to behind the last that a shape with these strides touches: 0 if it is
-/// empty, `None` if that does not fit in 64 bits.
+/// Number of elements between the first and the last that a shape with these strides addresses, both
+/// included: 0 if the shape is empty, `None` if the number does not fit in 64 bits.
 pub(crate) fn span_of(shape: &[u64], strides: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
@@ -127,6 +136,7 @@ pub(crate) fn span_of(shape: &[u64], strides: &[u64]) -> Option<u64> {
 
 /// One file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileInfo {
     /// Path it was opened by; `None` for a reader or bytes.
     pub path: Option<PathBuf>,
@@ -134,45 +144,76 @@ pub struct FileInfo {
     pub nbytes: u64,
 }
 
-/// Something that is listed and cannot be read: the reason is for people.
+/// An entry that is listed and cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Refused {
     /// Its name.
     pub name: Box<str>,
-    /// Why.
+    /// The reason, for display.
     pub reason: Box<str>,
 }
 
-/// What a checkpoint holds.
+/// The description of a checkpoint: its tensors, metadata and files.
+///
+/// [`Checkpoint::catalog`](crate::Checkpoint::catalog) returns it. It holds no reference to the files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
-    /// The format's name: `safetensors`, `gguf`, `npy`, `npz`, `pth`.
-    pub format: &'static str,
-    /// Facts of the container (version, byte order, alignment, …), by name.
-    pub details: Metadata,
-    /// The files it consists of.
-    pub files: Vec<FileInfo>,
-    /// Keys and values beside the tensors.
-    pub metadata: Metadata,
-    /// Storages that tensors share.
-    pub members: Vec<Member>,
-    /// What is listed and cannot be read, such as object arrays.
-    pub refused: Vec<Refused>,
-    /// What a reader should know and no one need stop for.
-    pub warnings: Vec<String>,
+    pub(crate) format: &'static str,
+    pub(crate) details: Metadata,
+    pub(crate) files: Vec<FileInfo>,
+    pub(crate) metadata: Metadata,
+    pub(crate) members: Vec<Member>,
+    pub(crate) refused: Vec<Refused>,
+    pub(crate) warnings: Vec<String>,
     pub(crate) tensors: Vec<TensorInfo>,
-    /// If set, the file must end here: the format allows nothing behind.
+    /// If set, the file must end here: the format allows nothing after the last tensor.
     pub(crate) exact_end: Option<u64>,
     pub(crate) names: NameIndex,
 }
 
 impl Catalog {
     /// An empty catalog of this format.
-    pub fn new(format: &'static str) -> Self {
+    pub(crate) fn new(format: &'static str) -> Self {
         Self {
             format,
             ..Self::default()
         }
+    }
+
+    /// The format's name: `safetensors`, `gguf`, `npy`, `npz` or `pth`.
+    pub fn format(&self) -> &'static str {
+        self.format
+    }
+
+    /// Properties of the container by name: version, byte order, alignment, ….
+    pub fn details(&self) -> &Metadata {
+        &self.details
+    }
+
+    /// The files of the checkpoint, indexed by [`ByteRange::file`].
+    pub fn files(&self) -> &[FileInfo] {
+        &self.files
+    }
+
+    /// Keys and values that the files hold in addition to the tensors.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Storages that tensors share, indexed by [`TensorInfo::member`].
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Entries that are listed and cannot be read, such as object arrays.
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+
+    /// Findings about the files that do not prevent reading them.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The tensors, in file order.
@@ -185,7 +226,7 @@ impl Catalog {
         self.position(name).map(|i| &self.tensors[i])
     }
 
-    /// The number of the tensor with this name: its index in [`tensors`](Self::tensors).
+    /// The index of the tensor with this name in [`tensors`](Self::tensors).
     pub fn position(&self, name: &str) -> Option<usize> {
         self.names.find(&self.tensors, name)
     }

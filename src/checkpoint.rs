@@ -1,29 +1,29 @@
-//! Opening: a file, a directory, an index, the parts of a split, a reader, bytes.
+//! Opening a checkpoint: from a file, a directory, an index, the files of a split, a reader or bytes.
 
-mod alone;
+mod files;
 mod merge;
+mod open;
 mod shards;
 
-use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 use crate::Dtype;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Value};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
-use crate::inspect::Summary;
 use crate::limits::{Budget, Limits};
-use crate::metadata::Value;
 use crate::source::cursor::Cursor;
-use crate::source::{FileSource, Memory, SMALL, Seekable, Source, Stream};
+use crate::source::{MemorySource, ReaderSource, Source, StreamSource};
 
-/// How to open: limits, mapping, and what the caller knows better than the file.
+pub(crate) use files::TemplateFiles;
+
+/// Options of opening: limits, mapping, and what the file does not state itself.
 ///
 /// ```
 /// use anamnesis::{Dtype, OpenOptions};
 ///
-/// // numpy forgets that ml_dtypes arrays are BF16: it writes raw 2-byte items
+/// // numpy does not store that an ml_dtypes array is BF16: it writes raw 2-byte items
 /// let checkpoint = OpenOptions::new().void_as(Dtype::BF16).open("fixtures/npy/bf16.npy")?;
 /// assert_eq!(checkpoint.catalog().tensors()[0].encoding.name(), "BF16");
 /// # Ok::<(), anamnesis::Error>(())
@@ -31,7 +31,7 @@ use crate::source::{FileSource, Memory, SMALL, Seekable, Source, Stream};
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     limits: Limits,
-    map: bool,
+    mmap: bool,
     single: bool,
     format: Option<&'static Format>,
     void_as: Vec<Dtype>,
@@ -41,7 +41,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
-            map: true,
+            mmap: true,
             single: false,
             format: None,
             void_as: Vec::new(),
@@ -50,34 +50,36 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The defaults: safe limits, paths mapped, splits opened whole.
+    /// The defaults: limits for untrusted files, paths mapped, all files of a split opened.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the file may cost.
+    /// Bounds on the resources that the files may consume.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Whether paths are mapped (the default) or read with positioned reads. Do not map files that
-    /// someone may truncate meanwhile, nor files on a network file system.
+    /// Whether paths are memory-mapped (the default) or read with positioned reads.
+    ///
+    /// Use `false` for files that other programs may truncate, and on network file systems: see
+    /// [`Checkpoint::open`]. Without the feature `mmap`, paths are never mapped.
     #[must_use]
-    pub fn map(mut self, map: bool) -> Self {
-        self.map = map;
+    pub fn mmap(mut self, mmap: bool) -> Self {
+        self.mmap = mmap;
         self
     }
 
-    /// Opens only the file that is named, even if it is one part of a split checkpoint.
+    /// Whether to open the named file alone, even if it is one of the files of a split GGUF.
     #[must_use]
     pub fn single(mut self, single: bool) -> Self {
         self.single = single;
         self
     }
 
-    /// Reads the file as this format, whatever its first bytes look like.
+    /// Reads the file as this format, without detecting the format from its first bytes.
     #[must_use]
     pub fn format(mut self, format: &'static Format) -> Self {
         self.format = Some(format);
@@ -85,7 +87,7 @@ impl OpenOptions {
     }
 
     /// Reads raw void items of the width of `dtype` as `dtype` (numpy's `V2` as `BF16`, `V1` as an FP8).
-    /// May be given once per width; the last one counts.
+    /// May be called once per width; the last call for a width counts.
     #[must_use]
     pub fn void_as(mut self, dtype: Dtype) -> Self {
         self.void_as.push(dtype);
@@ -97,7 +99,47 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        Checkpoint::open_with(path, self)
+        let path = path.as_ref();
+        let mut checkpoint = shards::open(path, self).map_err(|e| e.in_file(path))?;
+        checkpoint.path = Some(path.to_owned());
+        Ok(checkpoint)
+    }
+
+    /// Opens a [`Source`] as one file.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`], except missing parts.
+    pub fn from_source(&self, source: impl Source + 'static) -> Result<Checkpoint> {
+        let budget = Budget::new(self.limits);
+        let part = open::read_part(Box::new(source), None, self, &budget)?;
+        merge::merge(vec![part], self)
+    }
+
+    /// Opens bytes in memory as one file.
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source).
+    pub fn from_bytes(
+        &self,
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+    ) -> Result<Checkpoint> {
+        self.from_source(MemorySource::new(bytes))
+    }
+
+    /// Opens any `Read + Seek` as one file.
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source).
+    pub fn from_reader(&self, reader: impl Read + Seek + Send + 'static) -> Result<Checkpoint> {
+        self.from_source(ReaderSource::new(reader)?)
+    }
+
+    /// Lists a forward-only reader. See [`Checkpoint::from_stream`].
+    ///
+    /// # Errors
+    /// As [`Checkpoint::from_stream`].
+    pub fn from_stream(&self, reader: impl Read + Send + 'static) -> Result<Checkpoint> {
+        self.from_source(StreamSource::new(reader))
     }
 }
 
@@ -110,7 +152,7 @@ impl OpenOptions {
 /// for tensor in checkpoint.catalog().tensors() {
 ///     println!("{:40} {:6} {:?}", tensor.name, tensor.encoding, tensor.shape);
 /// }
-/// let bytes = checkpoint.tensor("lm_head.weight").expect("it is there").bytes()?;
+/// let bytes = checkpoint.tensor("lm_head.weight").expect("the tensor exists").bytes()?;
 /// assert_eq!(bytes.len(), 1024);
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
@@ -121,99 +163,69 @@ pub struct Checkpoint {
     path: Option<PathBuf>,
 }
 
-/// One file and what is in it: what [`merge`](merge::merge) puts together.
-struct Part {
-    source: Box<dyn Source>,
-    catalog: Catalog,
-}
-
 impl Checkpoint {
-    /// Opens a file, a directory, an index (`….index.json`), or any part of a split GGUF.
-    /// Reads headers only.
+    /// Opens a file, a directory, an index (`….index.json`), or any file of a split GGUF, with the
+    /// default [`OpenOptions`]. Reads headers only.
+    ///
+    /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the
+    /// bytes behind the new end raises `SIGBUS` and ends the process; if it overwrites the file, the
+    /// bytes change while they are borrowed.** Neither can be prevented from here. For files that other
+    /// programs may change, and on network file systems, use [`OpenOptions::mmap`]`(false)`, which reads
+    /// with positioned reads and reports a shorter file as an error.
     ///
     /// # Errors
     /// I/O, unknown format, malformed (with the offset), unsupported, over a limit, a refused global
     /// of a pickle, or a missing part. See [`ErrorKind`](crate::ErrorKind).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::open_with(path, &OpenOptions::default())
+        OpenOptions::new().open(path)
     }
 
-    /// [`open`](Self::open) with options.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
-        let path = path.as_ref();
-        let mut checkpoint = shards::open(path, options).map_err(|e| e.in_file(path))?;
-        checkpoint.path = Some(path.to_owned());
-        Ok(checkpoint)
-    }
-
-    /// Opens what a source holds as one file.
+    /// Opens a [`Source`] as one file, with the default [`OpenOptions`].
     ///
     /// # Errors
     /// As [`open`](Self::open), except missing parts.
     pub fn from_source(source: impl Source + 'static) -> Result<Self> {
-        Self::from_source_with(source, &OpenOptions::default())
+        OpenOptions::new().from_source(source)
     }
 
-    /// [`from_source`](Self::from_source) with options.
-    ///
-    /// # Errors
-    /// As [`from_source`](Self::from_source).
-    pub fn from_source_with(source: impl Source + 'static, options: &OpenOptions) -> Result<Self> {
-        let budget = Budget::new(options.limits);
-        let part = read_part(Box::new(source), None, options, &budget)?;
-        merge::merge(vec![part], options)
-    }
-
-    /// Opens bytes in memory.
+    /// Opens bytes in memory as one file, with the default [`OpenOptions`].
     ///
     /// # Errors
     /// As [`from_source`](Self::from_source).
     pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self> {
-        Self::from_source(Memory::new(bytes))
+        OpenOptions::new().from_bytes(bytes)
     }
 
-    /// Opens any `Read + Seek`.
+    /// Opens any `Read + Seek` as one file, with the default [`OpenOptions`].
     ///
     /// # Errors
     /// As [`from_source`](Self::from_source).
     pub fn from_reader(reader: impl Read + Seek + Send + 'static) -> Result<Self> {
-        Self::from_reader_with(reader, &OpenOptions::default())
-    }
-
-    /// [`from_reader`](Self::from_reader) with options.
-    ///
-    /// # Errors
-    /// As [`from_source`](Self::from_source).
-    pub fn from_reader_with(
-        reader: impl Read + Seek + Send + 'static,
-        options: &OpenOptions,
-    ) -> Result<Self> {
-        Self::from_source_with(Seekable::new(reader)?, options)
+        OpenOptions::new().from_reader(reader)
     }
 
     /// Lists a forward-only reader, such as standard input: safetensors, GGUF, NPY and legacy PyTorch.
-    /// Reads it to its end, to see that it is whole; tensor bytes cannot be read afterwards.
+    ///
+    /// Reads to the end of the stream, to check that the file is complete. Tensor bytes cannot be read
+    /// afterwards.
     ///
     /// # Errors
     /// As [`from_source`](Self::from_source); zip archives are unsupported.
     pub fn from_stream(reader: impl Read + Send + 'static) -> Result<Self> {
-        Self::from_source(Stream::new(reader))
+        OpenOptions::new().from_stream(reader)
     }
 
-    /// The path that was opened (of a file, a directory, an index); `None` for a reader or bytes.
+    /// The path that was opened: a file, a directory or an index; `None` for a reader or bytes.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// What the checkpoint holds.
+    /// The description of the checkpoint: tensors, metadata, files.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// The value of a metadata key, with arrays that stayed in the file read whole.
+    /// The value of a metadata key. An array that was left in the file is read completely.
     ///
     /// # Errors
     /// I/O, or an array over [`Limits::memory`].
@@ -231,20 +243,7 @@ impl Checkpoint {
             .map_err(|e| self.place(e.in_format(self.catalog.format), array.bytes.file))
     }
 
-    /// Everything `anamnesis inspect` prints, as data. Reads nothing but the configuration beside the
-    /// checkpoint, and descriptors of quantised weights.
-    pub fn inspect(&self) -> Summary {
-        let mut summary = Summary::new(self.path(), &self.catalog);
-        match crate::remember(self).plan() {
-            Ok(plan) => summary.add_weights(&plan, &self.catalog),
-            Err(error) => summary
-                .warnings
-                .push(format!("quantised weights are not listed: {error}")),
-        }
-        summary
-    }
-
-    /// The files to read from, as [`ByteRange::file`](crate::ByteRange::file) numbers them.
+    /// The sources of the checkpoint's files, indexed by [`ByteRange::file`](crate::ByteRange::file).
     pub fn sources(&self) -> &[Box<dyn Source>] {
         &self.sources
     }
@@ -257,7 +256,7 @@ impl Checkpoint {
         &self.limits
     }
 
-    /// Names the file in an error that happened while reading from it.
+    /// Adds the path of the file to an error of reading it.
     pub(crate) fn place(&self, error: Error, file: u32) -> Error {
         match &self.catalog.files[file as usize].path {
             Some(path) => error.in_file(path),
@@ -272,59 +271,4 @@ impl std::fmt::Debug for Checkpoint {
             .field("catalog", &self.catalog)
             .finish_non_exhaustive()
     }
-}
-
-/// What is behind a path.
-enum Found {
-    Directory,
-    File(Box<dyn Source>),
-}
-
-/// Opens the file behind a path, if it is one: mapped, read, or streamed if it is a pipe. Asks the system once: of a small
-/// file each question is a tenth of the time that opening takes.
-fn find(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Found> {
-    let file = match File::open(path) {
-        // where directories cannot be opened
-        Err(_) if path.is_dir() => return Ok(Found::Directory),
-        file => file?,
-    };
-    let meta = file.metadata()?;
-    if meta.is_dir() {
-        return Ok(Found::Directory);
-    }
-    if !meta.is_file() {
-        return Ok(Found::File(Box::new(Stream::new(file))));
-    }
-    let len = meta.len();
-    let keep = len <= SMALL && budget.memory(len, "a small file").is_ok();
-    #[cfg(feature = "mmap")]
-    if options.map {
-        return Ok(Found::File(Box::new(crate::source::Mapped::sized(
-            file, len, keep,
-        ))));
-    }
-    let _ = options;
-    Ok(Found::File(Box::new(FileSource::sized(file, len, keep))))
-}
-
-/// Opens a file and reads its header.
-fn read_path(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Part> {
-    let read = || match find(path, options, budget)? {
-        Found::Directory => Err(Error::from(std::io::Error::from(
-            std::io::ErrorKind::IsADirectory,
-        ))),
-        Found::File(source) => read_part(source, Some(path), options, budget),
-    };
-    read().map_err(|e| e.in_file(path))
-}
-
-fn read_part(
-    source: Box<dyn Source>,
-    path: Option<&Path>,
-    options: &OpenOptions,
-    budget: &Budget,
-) -> Result<Part> {
-    let mut cursor = Cursor::new(&*source, budget);
-    let catalog = format::read_file(&mut cursor, path, options.format)?;
-    Ok(Part { source, catalog })
 }

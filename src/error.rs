@@ -1,8 +1,10 @@
-//! The one error type: a kind, and always a place.
+//! The error type of this crate: a kind, the place of the failure, and what can be done about it.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::quote::quote;
 
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -25,14 +27,14 @@ struct Inner {
     offset: Option<u64>,
 }
 
-/// The kinds of failure. Match on these; the text is for people.
+/// The kinds of failure. Programs match on these; messages are for people and may change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The operating system or the caller's reader failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// No reader knows these bytes. `looks_like` says what they resemble.
+    /// The first bytes belong to no supported format. `looks_like` says what they resemble.
     #[error("not a tensor file: {looks_like}")]
     UnknownFormat {
         /// What the first bytes look like.
@@ -41,22 +43,22 @@ pub enum ErrorKind {
     /// The file breaks its format's rules.
     #[error("malformed: {0}")]
     Malformed(String),
-    /// The file is (or may be) valid, and this version does not read it.
+    /// The file is valid, or may be, but this version does not support what it holds.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// Reading on would cost more than the caller's [`Limits`](crate::Limits) allow.
-    #[error("limit: {what} needs {needed}, and `{knob}` allows {allowed}")]
+    /// Continuing would cost more than the caller's [`Limits`](crate::Limits) allow.
+    #[error("limit: {what} needs {needed}, which exceeds the limit `{limit}` of {allowed}")]
     Limit {
-        /// The thing that was asked for.
+        /// What exceeds the limit.
         what: String,
-        /// How much of it the file asked for.
+        /// The amount that is needed, in the limit's unit.
         needed: u64,
-        /// How much the limits allow.
+        /// The amount that the limit allows.
         allowed: u64,
-        /// The field of [`Limits`](crate::Limits) that decides; `budget` is the buffer pool's.
-        knob: &'static str,
+        /// The field of [`Limits`](crate::Limits) that is exceeded; `budget` is the buffer pool's.
+        limit: &'static str,
     },
-    /// A pickle names a global that is not data. Nothing was called.
+    /// A pickle names a global that is not on the list of plain data types. No code was run.
     #[error(
         "refused: the pickle names the global `{module}.{name}`, which is not on the list of plain data; \
          loading this file with an unrestricted unpickler would run it"
@@ -67,10 +69,21 @@ pub enum ErrorKind {
         /// Name inside the module.
         name: String,
     },
-    /// A checkpoint of several files lacks one.
+    /// A file of a sharded or split checkpoint is absent.
     #[error("missing part: {0}")]
     MissingPart(String),
-    /// The caller asked to stop.
+    /// An argument of the caller is invalid, such as a buffer of the wrong length.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+    /// The checkpoint holds nothing of this name.
+    #[error("there is no {what} {}", quote(name))]
+    NotFound {
+        /// What was looked up: `tensor` or `weight`.
+        what: &'static str,
+        /// The name that was looked up.
+        name: String,
+    },
+    /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
 }
@@ -86,13 +99,15 @@ impl ErrorKind {
             Self::Limit { .. } => "limit",
             Self::RefusedGlobal { .. } => "refused_global",
             Self::MissingPart(_) => "missing_part",
+            Self::InvalidArgument(_) => "invalid_argument",
+            Self::NotFound { .. } => "not_found",
             Self::Cancelled => "cancelled",
         }
     }
 }
 
 impl Error {
-    /// An error of this kind whose place is not known yet.
+    /// An error of this kind, without file, format or offset.
     pub fn new(kind: ErrorKind) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -110,14 +125,68 @@ impl Error {
         Self::new(ErrorKind::Unsupported(what.into()))
     }
 
-    /// A caller's mistake, such as a buffer of the wrong length.
-    pub(crate) fn misuse(what: impl Into<String>) -> Self {
-        io::Error::new(io::ErrorKind::InvalidInput, what.into()).into()
+    pub(crate) fn invalid_argument(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument(what.into()))
     }
 
-    /// Puts what the message is about in front of it.
-    pub(crate) fn about(mut self, subject: &str) -> Self {
-        if let ErrorKind::Malformed(what) | ErrorKind::Unsupported(what) = &mut self.0.kind {
+    /// A lookup of `name` failed; `what` is the kind of thing, such as `tensor`.
+    pub(crate) fn not_found(what: &'static str, name: &str) -> Self {
+        Self::new(ErrorKind::NotFound {
+            what,
+            name: name.to_owned(),
+        })
+    }
+
+    /// A copy of an error that is kept, to be returned as well. `io::Error` has no `Clone`: the copy keeps its code, or its
+    /// kind and text.
+    pub(crate) fn duplicate(&self) -> Self {
+        let kind = match &self.0.kind {
+            ErrorKind::Io(e) => ErrorKind::Io(match e.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(e.kind(), e.to_string()),
+            }),
+            ErrorKind::UnknownFormat { looks_like } => ErrorKind::UnknownFormat {
+                looks_like: looks_like.clone(),
+            },
+            ErrorKind::Malformed(what) => ErrorKind::Malformed(what.clone()),
+            ErrorKind::Unsupported(what) => ErrorKind::Unsupported(what.clone()),
+            ErrorKind::Limit {
+                what,
+                needed,
+                allowed,
+                limit,
+            } => ErrorKind::Limit {
+                what: what.clone(),
+                needed: *needed,
+                allowed: *allowed,
+                limit,
+            },
+            ErrorKind::RefusedGlobal { module, name } => ErrorKind::RefusedGlobal {
+                module: module.clone(),
+                name: name.clone(),
+            },
+            ErrorKind::MissingPart(what) => ErrorKind::MissingPart(what.clone()),
+            ErrorKind::InvalidArgument(what) => ErrorKind::InvalidArgument(what.clone()),
+            ErrorKind::NotFound { what, name } => ErrorKind::NotFound {
+                what,
+                name: name.clone(),
+            },
+            ErrorKind::Cancelled => ErrorKind::Cancelled,
+        };
+        Self(Box::new(Inner {
+            kind,
+            path: self.0.path.clone(),
+            format: self.0.format,
+            offset: self.0.offset,
+        }))
+    }
+
+    /// Prefixes the message with what it concerns. Kinds without a free text stay as they are.
+    pub(crate) fn context(mut self, subject: &str) -> Self {
+        if let ErrorKind::Malformed(what)
+        | ErrorKind::Unsupported(what)
+        | ErrorKind::InvalidArgument(what) = &mut self.0.kind
+        {
             *what = format!("{subject}: {what}");
         }
         self
@@ -154,48 +223,112 @@ impl Error {
         self.0.path.as_deref()
     }
 
-    /// The format that was being read (`"gguf"`, `"safetensors"`, …).
+    /// The format of the file (`"gguf"`, `"safetensors"`, …), where it is known.
     pub fn format(&self) -> Option<&'static str> {
         self.0.format
     }
 
-    /// Byte offset in the file (in the unpacked member, where the message names one).
+    /// Byte offset in the file, or in the uncompressed member if the message names one.
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
-    /// What a person can do about it, where that follows from the kind. What is not supported says so
-    /// itself.
-    pub fn remedy(&self) -> Option<&'static str> {
+    /// What the user of a program can do about the failure, where the kind decides that.
+    ///
+    /// Unsupported files have none: the message itself says what to do instead.
+    pub fn remedy(&self) -> Option<Remedy> {
         match &self.0.kind {
-            ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => Some("check the path"),
-            ErrorKind::Io(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                Some("name another file, or replace it (--overwrite, or `Remember::overwrite`)")
+            ErrorKind::Io(e) => match e.kind() {
+                io::ErrorKind::NotFound => Some(Remedy::CheckPath),
+                io::ErrorKind::AlreadyExists => Some(Remedy::AllowOverwrite),
+                io::ErrorKind::StorageFull => Some(Remedy::FreeSpace),
+                io::ErrorKind::PermissionDenied => Some(Remedy::CheckPermissions),
+                _ => None,
+            },
+            ErrorKind::NotFound { .. } => Some(Remedy::CheckName),
+            ErrorKind::UnknownFormat { .. } => Some(Remedy::UseSupportedFormat),
+            ErrorKind::Malformed(_) => Some(Remedy::ReplaceFile),
+            ErrorKind::Limit {
+                limit: "budget", ..
+            } => Some(Remedy::EnlargePoolBudget),
+            ErrorKind::Limit { limit, .. } => Some(Remedy::RaiseLimit { limit }),
+            ErrorKind::RefusedGlobal { .. } => Some(Remedy::UseSafeFormat),
+            ErrorKind::MissingPart(_) => Some(Remedy::AddMissingFile),
+            ErrorKind::Unsupported(_) | ErrorKind::InvalidArgument(_) | ErrorKind::Cancelled => {
+                None
             }
-            ErrorKind::Io(e) if e.kind() == io::ErrorKind::StorageFull => {
-                Some("free space, or write elsewhere")
-            }
-            ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                Some("check the file's permissions")
-            }
-            ErrorKind::UnknownFormat { .. } => {
-                Some("safetensors, GGUF, NPY, NPZ and PyTorch files are read")
-            }
-            ErrorKind::Malformed(_) => {
-                Some("the file is damaged or was written wrongly; fetch it again or re-export it")
-            }
-            ErrorKind::Limit { knob: "budget", .. } => Some(
-                "give the pool a larger budget, load fewer tensors, or let them be lent (--lend, or `Load::own`)",
-            ),
-            ErrorKind::Limit { .. } => {
-                Some("raise the limit if you trust the file (--no-limits, or `Limits`)")
-            }
-            ErrorKind::RefusedGlobal { .. } => Some(
-                "do not load this file elsewhere unless you trust its author; ask for safetensors",
-            ),
-            ErrorKind::MissingPart(_) => Some("fetch the missing file into the same directory"),
-            _ => None,
         }
+    }
+}
+
+/// What can be done about an [`Error`].
+///
+/// `Display` words it for users of this library. A program matches on the variants to name its own
+/// options instead.
+///
+/// ```
+/// use anamnesis::{Checkpoint, Limits, OpenOptions, Remedy};
+///
+/// let limits = Limits { tensors: 1, ..Limits::default() };
+/// let error = OpenOptions::new().limits(limits).open("fixtures/gguf/plain_v3.gguf").unwrap_err();
+/// assert_eq!(error.remedy(), Some(Remedy::RaiseLimit { limit: "tensors" }));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// The path does not exist.
+    CheckPath,
+    /// The file or directory may not be read or written by this user.
+    CheckPermissions,
+    /// The checkpoint holds nothing of this name.
+    CheckName,
+    /// The output exists already and is replaced only on request.
+    AllowOverwrite,
+    /// The file system of the output is full.
+    FreeSpace,
+    /// The file is in no format that this library reads.
+    UseSupportedFormat,
+    /// The file is damaged, or was written wrongly.
+    ReplaceFile,
+    /// The buffer pool's budget is smaller than what the call holds at once.
+    EnlargePoolBudget,
+    /// A limit of [`Limits`](crate::Limits) is exceeded.
+    RaiseLimit {
+        /// The field of [`Limits`](crate::Limits), or of a template's limits.
+        limit: &'static str,
+    },
+    /// The file would run code if an unrestricted unpickler loaded it.
+    UseSafeFormat,
+    /// A file of a sharded or split checkpoint is absent.
+    AddMissingFile,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::CheckPath => "check the path",
+            Self::CheckPermissions => "check the file's permissions",
+            Self::CheckName => "check the name; names are case-sensitive",
+            Self::AllowOverwrite => "choose another file, or call `Remember::overwrite`",
+            Self::FreeSpace => "free space, or write to another file system",
+            Self::UseSupportedFormat => {
+                "supported formats are safetensors, GGUF, NPY, NPZ and PyTorch"
+            }
+            Self::ReplaceFile => {
+                "the file is damaged or was written wrongly: fetch it again or export it again"
+            }
+            Self::EnlargePoolBudget => {
+                "give the pool a larger budget, load fewer tensors, or borrow mapped bytes (`Load::borrow_mapped`)"
+            }
+            Self::RaiseLimit { limit } => {
+                return write!(f, "raise `Limits::{limit}` if the file is trusted");
+            }
+            Self::UseSafeFormat => {
+                "load this file elsewhere only if you trust its author; prefer a safetensors file"
+            }
+            Self::AddMissingFile => "put the missing file into the same directory",
+        };
+        f.write_str(text)
     }
 }
 
@@ -239,5 +372,36 @@ impl std::error::Error for Error {
 impl From<io::Error> for Error {
     fn from(e: io::Error) -> Self {
         Self::new(ErrorKind::Io(e))
+    }
+}
+
+/// Converts an error of the template crate; kind, file and offset are kept.
+impl From<anamnesis_template::Error> for Error {
+    fn from(error: anamnesis_template::Error) -> Self {
+        use anamnesis_template::ErrorKind as Kind;
+        let own = match error.kind() {
+            // an `io::Error` cannot be cloned
+            Kind::Io(e) => io::Error::new(e.kind(), e.to_string()).into(),
+            Kind::Malformed(what) | Kind::Conflict(what) => Self::malformed(what.clone()),
+            Kind::Unsupported(what) => Self::unsupported(what.clone()),
+            Kind::Limit {
+                what,
+                needed,
+                allowed,
+                limit,
+            } => Self::new(ErrorKind::Limit {
+                what: what.clone(),
+                needed: *needed,
+                allowed: *allowed,
+                limit,
+            }),
+            Kind::Invalid(what) => Self::invalid_argument(what.clone()),
+            other => Self::invalid_argument(other.to_string()),
+        };
+        let own = error.offset().into_iter().fold(own, Self::at);
+        error
+            .path()
+            .into_iter()
+            .fold(own, |own, path| own.in_file(path))
     }
 }

@@ -1,221 +1,260 @@
-//! The one loop: fetch, decode, keep; in parallel, with progress, and stopped when asked.
+//! Execution of a plan: fetch stored bytes, decode them, pass the elements to a sink; in parallel, with progress and
+//! cancellation.
 //!
-//! Workers take tiles in file order from one queue. Each has a buffer that holds one tile's output, so
-//! that it stays in the second-level cache, and hands it to the sink; a sink that lends memory has the
-//! elements made right there, past the caches if there are many. Memory is therefore a tile per thread, and what a
-//! weight's tiles share.
+//! Workers take tiles in file order from one queue. A worker decodes a tile into its own buffer, which stays in the
+//! second-level cache, and passes it to the sink. If the sink provides memory for its outputs, tiles are decoded right into it,
+//! with non-temporal stores where the outputs are large. Memory is therefore one tile per thread, and what the tiles of a
+//! weight share.
 
-mod failure;
-mod fetch;
-mod pace;
-mod progress;
+mod inputs;
 mod queue;
-mod route;
-mod there;
-mod threads;
+mod routing;
 
-use std::ops::ControlFlow;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
-use crate::decode::cast;
 use crate::error::{Error, Result};
-use crate::load::{GAP, Loader, Reading};
-use crate::plan::{Parts, Plan, TensorSpec, Work, room};
+use crate::load::{LoadContext, Loader, MAX_GAP};
+use crate::plan::{DecodeInput, JobWork, Plan, TensorSpec, aligned_scratch};
+use crate::progress::{CancelToken, RunControl, RunProgress};
+use crate::quant::decode::cast;
 use crate::sink::Sink;
+use crate::threads::thread_count_for;
 
-use fetch::{Buffers, Slots};
-use queue::{Item, Lent, Piece, Queue};
-use route::{Reads, Route};
+use inputs::{Buffers, JobCache};
+use queue::{OutputMemory, WorkItem, WorkQueue, WorkUnit};
+use routing::{ReadList, Routing};
 use zeropool::BufferPool;
 
-pub(crate) use failure::Failure;
-pub(crate) use pace::{Course, Pace, STEP, unless_stopped};
-pub use progress::Progress;
-pub(crate) use progress::Watch;
-pub(crate) use threads::{threads, threads_for};
+pub use crate::progress::Progress;
 
-/// Carries out a plan with this many threads (0: one per core).
+/// Executes a plan: makes every output, and passes it to a sink.
 ///
-/// Without a `loader`, workers lend what they need where it is mapped, and read it where not, tile by tile. A loader
-/// brings the same bytes ahead of them.
+/// ```
+/// use anamnesis::execute::Executor;
+/// use anamnesis::sink::NullSink;
+/// use anamnesis::{Checkpoint, remember};
 ///
-/// `watch` hears of progress now and then, and of the end; it may stop the run.
-///
-/// # Errors
-/// I/O, bytes that contradict each other, a sink that cannot keep what it gets, and
-/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so. The sink's [`end`](Sink::end) is then not
-/// called.
-pub fn execute(
-    checkpoint: &Checkpoint,
-    plan: &Plan,
-    loader: Option<&dyn Loader>,
-    sink: &mut dyn Sink,
+/// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+/// let plan = remember(&checkpoint).plan()?;
+/// Executor::new(&checkpoint, &plan)
+///     .threads(2)
+///     .progress(|progress| println!("{} of {} bytes", progress.done, progress.total))
+///     .run(&mut NullSink)?;
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Executor<'c> {
+    checkpoint: &'c Checkpoint,
+    plan: &'c Plan,
+    loader: Option<Arc<dyn Loader>>,
     threads: usize,
-    watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
-) -> Result<()> {
-    let outputs: Vec<TensorSpec> = plan.jobs.iter().map(|job| job.output.clone()).collect();
-    sink.begin(&outputs)?;
-    let total = plan.nbytes();
-    let course = Course::new(Watch::new(total, watch));
-    run(checkpoint, plan, loader, sink, threads, &course)?;
-    sink.end()?;
-    course.finish();
-    Ok(())
+    control: RunControl<'c>,
 }
 
-fn run(
-    checkpoint: &Checkpoint,
-    plan: &Plan,
-    loader: Option<&dyn Loader>,
-    sink: &mut dyn Sink,
-    threads: usize,
-    course: &Course<'_>,
-) -> Result<()> {
-    let threads = threads_for(threads, plan.nbytes());
-    if sink.lend().is_some() {
-        let crew = Crew::new(
-            checkpoint,
-            plan,
-            Queue::new(plan, sink.lend()),
-            course,
-            None,
-        );
-        return crew.run(loader, threads);
-    }
-    let crew = Crew::new(
-        checkpoint,
-        plan,
-        Queue::new(plan, None),
-        course,
-        Some(&*sink),
-    );
-    crew.run(loader, threads)
-}
-
-/// Bytes that a loader may bring before they are decoded.
-const AHEAD: u64 = 64 << 20;
-
-/// What the workers share.
-struct Crew<'r, 'w> {
-    checkpoint: &'r Checkpoint,
-    plan: &'r Plan,
-    queue: Mutex<Queue<'r>>,
-    slots: Slots<'r>,
-    sink: Option<&'r dyn Sink>,
-    course: &'r Course<'w>,
-}
-
-impl<'r, 'w> Crew<'r, 'w> {
-    fn new(
-        checkpoint: &'r Checkpoint,
-        plan: &'r Plan,
-        queue: Queue<'r>,
-        course: &'r Course<'w>,
-        sink: Option<&'r dyn Sink>,
-    ) -> Self {
+impl<'c> Executor<'c> {
+    /// An executor with one thread per core and without a loader.
+    pub fn new(checkpoint: &'c Checkpoint, plan: &'c Plan) -> Self {
         Self {
             checkpoint,
             plan,
-            slots: Slots::new(plan),
-            queue: Mutex::new(queue),
-            sink,
-            course,
+            loader: None,
+            threads: 0,
+            control: RunControl::default(),
         }
     }
 
+    /// Reads stored bytes with this loader, ahead of the workers. Without a loader, workers borrow them from the mapped
+    /// file, or read them tile by tile; that is faster for files in the page cache. The outputs are the same.
+    #[must_use]
+    pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
+        self.loader = Some(Arc::new(loader));
+        self
+    }
+
+    /// The number of threads that decode; 0, the default, for one per core. The outputs do not depend on it.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// A callback for progress in bytes of outputs. It is invoked by one thread at a time, about every 4 MiB, at least
+    /// every 100 ms while workers wait for a loader, and at the end.
+    #[must_use]
+    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
+        self.control.set_progress(callback);
+        self
+    }
+
+    /// A token that cancels the run, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.control.set_cancel(token);
+        self
+    }
+
+    /// Makes every job of the plan. Refused weights ([`Plan::refused`]) are not looked at: see [`Plan::check`].
+    ///
+    /// # Errors
+    /// I/O errors; stored bytes that contradict each other; a sink that cannot keep the outputs; cancellation.
+    /// [`Sink::end`] is not called after an error.
+    pub fn run(&self, sink: &mut dyn Sink) -> Result<()> {
+        self.run_with(&self.control, sink)
+    }
+
+    /// As [`run`](Self::run), with the callback and token of another builder, whose lifetime is not `'c`.
+    pub(crate) fn run_with(&self, control: &RunControl<'_>, sink: &mut dyn Sink) -> Result<()> {
+        let outputs: Vec<TensorSpec> = self
+            .plan
+            .jobs
+            .iter()
+            .map(|job| job.output.clone())
+            .collect();
+        sink.begin(&outputs)?;
+        let progress = RunProgress::new(self.plan.nbytes(), control);
+        self.run_jobs(sink, &progress)?;
+        sink.end()?;
+        progress.finish();
+        Ok(())
+    }
+
+    fn run_jobs(&self, sink: &mut dyn Sink, progress: &RunProgress<'_>) -> Result<()> {
+        let Self {
+            checkpoint, plan, ..
+        } = *self;
+        let threads = thread_count_for(self.threads, plan.nbytes());
+        let workers = |queue, sink| Workers {
+            checkpoint,
+            plan,
+            jobs: JobCache::new(plan),
+            queue: Mutex::new(queue),
+            sink,
+            progress,
+        };
+        let loader = self.loader.as_deref();
+        if sink.output_memory().is_some() {
+            return workers(WorkQueue::new(plan, sink.output_memory()), None).run(loader, threads);
+        }
+        workers(WorkQueue::new(plan, None), Some(&*sink)).run(loader, threads)
+    }
+}
+
+impl std::fmt::Debug for Executor<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executor")
+            .field("loader", &self.loader)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes that a loader may read before they are decoded.
+const READ_AHEAD: u64 = 64 << 20;
+
+/// What the workers of a run share.
+struct Workers<'r, 'c> {
+    checkpoint: &'r Checkpoint,
+    plan: &'r Plan,
+    queue: Mutex<WorkQueue<'r>>,
+    jobs: JobCache<'r>,
+    /// `None` if the sink provides memory, which the queue then hands out.
+    sink: Option<&'r dyn Sink>,
+    progress: &'r RunProgress<'c>,
+}
+
+impl<'r> Workers<'r, '_> {
+    /// Makes all jobs; with a loader, as many at a time as fit into a list of reads.
     fn run(&self, loader: Option<&dyn Loader>, threads: usize) -> Result<()> {
         let Some(loader) = loader else {
-            return self.work(threads, None);
+            return self.run_threads(threads, None);
         };
-        let reading = Reading {
+        let context = LoadContext {
             checkpoint: self.checkpoint,
             pool: BufferPool::new(),
-            ahead: AHEAD,
-            gap: GAP,
+            read_ahead: READ_AHEAD,
+            max_gap: MAX_GAP,
         };
         let mut start = 0;
         while start < self.plan.jobs.len() {
-            let reads = Reads::of(self.plan, self.checkpoint.catalog(), start);
+            let reads = ReadList::new(self.plan, self.checkpoint.catalog(), start);
             start = reads.jobs().end;
             self.queue
                 .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .until(start);
-            let flow = || self.course.flow();
-            reading.bring(loader, &reads.list, &mut |feed| {
-                self.work(
-                    threads,
-                    Some(Route {
-                        reads: &reads,
-                        feed,
-                        flow: &flow,
-                    }),
-                )
+                .unwrap_or_else(PoisonError::into_inner)
+                .set_end(start);
+            let flow = || self.progress.flow();
+            context.run(loader, &reads.list, &mut |feed| {
+                let routing = Routing {
+                    reads: &reads,
+                    feed,
+                    flow: &flow,
+                };
+                self.run_threads(threads, Some(routing))
             })?;
         }
         Ok(())
     }
 
-    fn work(&self, threads: usize, route: Option<Route<'_, 'r>>) -> Result<()> {
+    fn run_threads(&self, threads: usize, routing: Option<Routing<'_, 'r>>) -> Result<()> {
         if threads == 1 {
-            self.worker(route);
+            self.run_worker(routing);
         } else {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let pool = pool.map_err(|e| Error::from(std::io::Error::other(e)))?;
             pool.in_place_scope(|scope| {
-                (0..threads).for_each(|_| scope.spawn(|_| self.worker(route)))
+                (0..threads).for_each(|_| scope.spawn(|_| self.run_worker(routing)))
             });
         }
-        self.course.failure.outcome()
+        self.progress.failure.outcome()
     }
 
-    /// Takes pieces until there are none.
-    fn worker(&self, route: Option<Route<'_, 'r>>) {
+    /// Takes items from the queue until it is empty, or a worker has failed.
+    fn run_worker(&self, routing: Option<Routing<'_, 'r>>) {
         let mut buffers = Buffers::default();
-        while !self.course.failure.is_seen() {
+        while !self.progress.failure.is_set() {
             let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else {
                 break;
             };
-            if let Err(error) = self.item(item, &mut buffers, route) {
-                self.course.failure.tell(error);
+            if let Err(error) = self.run_item(item, &mut buffers, routing) {
+                self.progress.failure.set(error);
             }
         }
     }
 
-    fn item(
+    fn run_item(
         &self,
-        item: Item<'r>,
+        item: WorkItem<'r>,
         buffers: &mut Buffers,
-        route: Option<Route<'_, 'r>>,
+        routing: Option<Routing<'_, 'r>>,
     ) -> Result<()> {
         let job = &self.plan.jobs[item.job];
         let out = item.out;
-        match (&job.work, item.piece) {
+        match (&job.work, item.unit) {
             (
-                Work::Tiles { decoder, .. },
-                Piece::Tile {
+                JobWork::Tiles { decoder, .. },
+                WorkUnit::Tile {
                     tile,
                     number,
                     start,
                     nbytes,
                 },
             ) => {
-                let ready = self
-                    .slots
-                    .get(self.checkpoint, job, item.job, route, self.course)?;
+                let job_inputs =
+                    self.jobs
+                        .get(self.checkpoint, job, item.job, routing, self.progress)?;
                 let Buffers { output, input } = buffers;
-                let brought = ready.brought(route, &tile, number)?;
-                let inputs = ready.inputs(self.checkpoint, &tile, &brought, input)?;
+                let prefetched = job_inputs.prefetched(routing, &tile, number)?;
+                let inputs = job_inputs.tile(self.checkpoint, &tile, &prefetched, input)?;
                 let about = |e: Error| {
-                    e.about(&format!(
+                    e.context(&format!(
                         "weight {}",
                         crate::catalog::quote(&job.output.name)
                     ))
                 };
-                let shared = ready.shared();
-                let parts = Parts {
+                let shared = job_inputs.shared();
+                let parts = DecodeInput {
                     shared: &shared,
                     inputs: &inputs,
                     rows: tile.rows,
@@ -223,69 +262,73 @@ impl<'r, 'w> Crew<'r, 'w> {
                 };
                 match out {
                     None => {
-                        let made = room(output, nbytes)?;
-                        decoder.decode(parts, made).map_err(about)?;
-                        self.put(item.job, start, made)?;
+                        let decoded = aligned_scratch(output, nbytes)?;
+                        decoder.decode(parts, decoded).map_err(about)?;
+                        self.put(item.job, start, decoded)?;
                     }
-                    Some(Lent { bytes, past: false }) => {
-                        decoder.decode(parts, bytes).map_err(about)?
-                    }
-                    Some(Lent { bytes, past: true }) => {
-                        decoder.decode_past(parts, output, bytes).map_err(about)?
-                    }
+                    Some(OutputMemory {
+                        bytes,
+                        non_temporal: false,
+                    }) => decoder.decode(parts, bytes).map_err(about)?,
+                    Some(OutputMemory {
+                        bytes,
+                        non_temporal: true,
+                    }) => decoder
+                        .decode_streaming(parts, output, bytes)
+                        .map_err(about)?,
                 }
-                self.slots.done(item.job);
-                self.course.add(nbytes as u64)
+                self.jobs.tile_done(item.job);
+                self.progress.add(nbytes as u64)
             }
-            (Work::Stream { from }, _) => {
+            (JobWork::Stream { from }, _) => {
                 let info = &self.checkpoint.catalog().tensors()[job.parts[0].tensor];
-                route
+                routing
                     .iter()
-                    .for_each(|route| route.whole_beside(self.checkpoint.catalog(), info));
-                self.stream(item.job, *from, out.map(|lent| lent.bytes), buffers)
+                    .for_each(|routing| routing.report_tensor(self.checkpoint.catalog(), info));
+                self.stream(item.job, *from, out.map(|out| out.bytes), buffers)
             }
-            (Work::Tiles { .. }, Piece::Whole) => unreachable!("tiles come as tiles"),
+            (JobWork::Tiles { .. }, WorkUnit::Whole) => unreachable!("the queue cuts tiles"),
         }
     }
 
+    /// Reads a tensor from its first element to its last, and casts it chunk by chunk.
     fn stream(
         &self,
         number: usize,
         from: Dtype,
-        out: Option<&mut [u8]>,
+        mut out: Option<&mut [u8]>,
         buffers: &mut Buffers,
     ) -> Result<()> {
         let job = &self.plan.jobs[number];
         let tensor = self.checkpoint.tensor_at(job.parts[0].tensor);
         let to = job.output.dtype;
-        let mut out = out;
         let mut start = 0u64;
-        tensor.chunks(|piece| {
+        tensor.chunks(|chunk| {
             let nbytes = if from == to {
-                piece.len()
+                chunk.len()
             } else {
-                piece.len() / from.width() * to.width()
+                chunk.len() / from.width() * to.width()
             };
             match &mut out {
                 Some(out) => {
-                    let now = out.split_off_mut(..nbytes).expect("as long as the output");
-                    cast::cast(from, piece, to, now)?;
+                    let out = out.split_off_mut(..nbytes).expect("as long as the output");
+                    cast::cast(from, chunk, to, out)?;
                 }
-                None if from == to => self.put(number, start, piece)?,
+                None if from == to => self.put(number, start, chunk)?,
                 None => {
-                    let made = room(&mut buffers.output, nbytes)?;
-                    cast::cast(from, piece, to, made)?;
-                    self.put(number, start, made)?;
+                    let converted = aligned_scratch(&mut buffers.output, nbytes)?;
+                    cast::cast(from, chunk, to, converted)?;
+                    self.put(number, start, converted)?;
                 }
             }
             start += nbytes as u64;
-            self.course.add(nbytes as u64)
+            self.progress.add(nbytes as u64)
         })
     }
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
         self.sink
-            .expect("a sink that does not lend")
+            .expect("the sink provides no memory")
             .put(output, start, bytes)
     }
 }

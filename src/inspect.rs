@@ -8,15 +8,13 @@ mod weights;
 use std::path::Path;
 
 use serde::Serialize;
-use serde_json::{Map, Number, Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
+use crate::catalog::Metadata;
 use crate::catalog::{Catalog, Endian, Layout, Packing, Quantizer, TensorInfo, elements};
-use crate::metadata::{Metadata, StoredArray, Value};
+use crate::checkpoint::Checkpoint;
 
-pub use weights::{PartSummary, Remembered, WeightSummary};
-
-/// Of an array too long to be shown whole, how many elements are shown.
-const SHOWN: usize = 8;
+pub use weights::{DequantisedSizes, PartSummary, WeightSummary};
 
 /// A checkpoint, summed up.
 ///
@@ -46,7 +44,7 @@ pub struct Summary {
     /// Quantised weights, and what they are made from.
     pub weights: Vec<WeightSummary>,
     /// Bytes of all that [`remember`](crate::remember) would make; `None` where nothing is quantised.
-    pub remembered: Option<Remembered>,
+    pub remembered: Option<DequantisedSizes>,
     /// Sums.
     pub totals: Totals,
     /// What a reader should know.
@@ -139,6 +137,21 @@ pub struct DtypeTotal {
     pub nbytes: u64,
 }
 
+impl Checkpoint {
+    /// Everything `anamnesis inspect` prints, as data. Reads nothing but the configuration beside the
+    /// checkpoint, and descriptors of quantised weights.
+    pub fn inspect(&self) -> Summary {
+        let mut summary = Summary::new(self.path(), self.catalog());
+        match crate::remember(self).plan() {
+            Ok(plan) => summary.add_weights(&plan, self.catalog()),
+            Err(error) => summary
+                .warnings
+                .push(format!("quantised weights are not listed: {error}")),
+        }
+        summary
+    }
+}
+
 impl Summary {
     pub(crate) fn new(path: Option<&Path>, catalog: &Catalog) -> Self {
         let files: Vec<_> = catalog
@@ -211,7 +224,7 @@ impl TensorSummary {
             packing: matches!(info.packing, Packing::Deflate { .. }).then_some("deflate"),
             endian: (info.endian == Endian::Big).then_some("big"),
             storage: info.member,
-            quantizer: info.quantizer.as_deref().map(quantizer_json),
+            quantizer: info.quantizer().map(quantizer_json),
             sha256: None,
         }
     }
@@ -272,33 +285,6 @@ impl Totals {
 fn object(metadata: &Metadata) -> Map<String, Json> {
     metadata
         .iter()
-        .map(|(key, value)| (key.to_owned(), to_json(value)))
+        .map(|(key, value)| (key.to_owned(), value.to_json()))
         .collect()
-}
-
-/// A value as JSON: numbers that JSON cannot hold become text, a long array its type, length and
-/// first elements.
-pub fn to_json(value: &Value) -> Json {
-    match value {
-        Value::Null => Json::Null,
-        Value::Bool(b) => Json::Bool(*b),
-        Value::U64(n) => Json::from(*n),
-        Value::I64(n) => Json::from(*n),
-        // the shortest decimal that means this single-precision number, not its 17 digits
-        Value::F32(n) => number(n.to_string().parse().unwrap_or(f64::NAN), n),
-        Value::F64(n) => number(*n, n),
-        Value::Text(s) => Json::from(&**s),
-        Value::List(list) => list.iter().map(to_json).collect(),
-        Value::Array(array) => {
-            let first = array.first.iter().map(to_json);
-            if array.len <= StoredArray::FIRST {
-                return first.collect();
-            }
-            json!({"type": array.item.name(), "len": array.len, "first": first.take(SHOWN).collect::<Json>()})
-        }
-    }
-}
-
-fn number(n: f64, shown: &dyn std::fmt::Display) -> Json {
-    Number::from_f64(n).map_or_else(|| Json::from(shown.to_string()), Json::Number)
 }

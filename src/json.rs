@@ -1,4 +1,7 @@
-//! JSON as files must not abuse it: strings without copies, objects without repeated names.
+//! JSON types for untrusted files: strings that are borrowed where possible, and objects that refuse repeated names.
+//!
+//! `serde_json` keeps the last of two equal keys, other parsers the first. A file with a repeated name would have two
+//! readings, so it is refused.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -30,7 +33,7 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// Strings by name. A name that occurs twice is an error: two readers would see two things.
+/// An object of strings, in file order. A repeated name is an error.
 #[derive(Default)]
 pub(crate) struct Pairs(pub(crate) Vec<(Box<str>, Box<str>)>);
 

@@ -1,10 +1,10 @@
-//! Kernels: blocks and codes, turned into elements. They are a crate of their own, so that what changes around
-//! them compiles without them.
+//! The dequantisation kernels of the crate `anamnesis-kernel`: which are public, and their errors as this crate's.
 
 pub(crate) use anamnesis_kernel::{
-    AWQ, ColumnCodes, Columns, E2M1, Form, Groups, Packing, Rows, Value, Width, cast, cast_from,
-    code, columns, e8m0, eight_codes, from_bf16, from_f16, packed_code, rows, stream, stream_made,
-    values,
+    AWQ_ORDER, CodePacking, CodeValue, CodeWidth, ColumnCodes, ColumnGeometry, ColumnGroups,
+    E2M1_VALUES, Formula, RowGeometry, can_cast_from, cast, code_values, column_code,
+    copy_non_temporal, dequantize_columns, dequantize_rows, e8m0, fill_non_temporal, from_bf16,
+    from_f16, row_code, unpack_8_nibbles,
 };
 pub use anamnesis_kernel::{builds, dequantize, dequantize_with};
 
@@ -14,7 +14,7 @@ impl From<anamnesis_kernel::Error> for Error {
     fn from(error: anamnesis_kernel::Error) -> Self {
         match error {
             anamnesis_kernel::Error::Unsupported(what) => Self::new(ErrorKind::Unsupported(what)),
-            anamnesis_kernel::Error::Misfit(what) => Self::misuse(what),
+            anamnesis_kernel::Error::Mismatch(what) => Self::invalid_argument(what),
         }
     }
 }

@@ -1,48 +1,135 @@
-//! Inspect, dequantise and load tensor files, without trusting them.
+//! Inspect, dequantise and load tensor files: safetensors, GGUF, NPY, NPZ and PyTorch.
+//!
+//! [`Checkpoint::open`] reads the headers of a file, a directory of shards or a split and checks them; every
+//! input is treated as untrusted. The resulting [`Catalog`] describes all tensors. From there on:
 //!
 //! ```text
-//! path / reader / map     header bytes
-//! Source ──probe, read──▶ Catalog ──▶ Tensor ──▶ bytes
-//!                            │
-//!                      inspect stops here
+//!  path, reader, bytes      headers              which bytes, which elements
+//!  Source ─────────────▶ Catalog ──schemes──▶ Plan ──Loader──▶ Decoder ──▶ Sink
+//!                           │                  │
+//!                        inspect            predict (I/O templates)
 //! ```
 //!
-//! A checkpoint is files; a [`Catalog`] says what lies where; a [`Tensor`] brings the bytes.
-//! safetensors, GGUF, NPY, NPZ and PyTorch files are reached through the same [`Checkpoint::open`],
-//! which reads headers only and believes nothing it has not checked against its [`Limits`].
-//!
-//! List a file:
+//! # Inspect
 //!
 //! ```
-//! let checkpoint = anamnesis::Checkpoint::open("fixtures/gguf/plain_v3.gguf")?;
+//! use anamnesis::Checkpoint;
+//!
+//! let checkpoint = Checkpoint::open("fixtures/gguf/plain_v3.gguf")?;
 //! for tensor in checkpoint.catalog().tensors() {
 //!     println!("{:20} {:8} {:?}", tensor.name, tensor.encoding, tensor.shape);
 //! }
-//! # Ok::<(), anamnesis::Error>(())
-//! ```
-//!
-//! Read one tensor, whatever its order and packing in the file:
-//!
-//! ```
-//! let checkpoint = anamnesis::Checkpoint::open("fixtures/npz/all_le_compressed.npz")?;
-//! let bytes = checkpoint.tensor("x_f4").expect("it is there").bytes()?;
-//! # Ok::<(), anamnesis::Error>(())
-//! ```
-//!
-//! Sum up a checkpoint as data:
-//!
-//! ```
-//! let summary = anamnesis::Checkpoint::open("fixtures/safetensors/sharded")?.inspect();
+//! let summary = checkpoint.inspect();
 //! println!("{} tensors, {} bytes", summary.totals.tensors, summary.totals.nbytes);
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
+//!
+//! # Dequantise
+//!
+//! [`remember()`] makes the weights that quantised tensors stand for, bit for bit as the scheme's reference
+//! implementation does, in memory or streamed to safetensors files:
+//!
+//! ```
+//! use anamnesis::{Checkpoint, Dtype, remember};
+//!
+//! let checkpoint = Checkpoint::open("fixtures/model/scribe-Q8_0.gguf")?;
+//! let weight = remember(&checkpoint).dtype(Dtype::F32).tensor("blk.0.attn_q.weight")?;
+//! println!("{}: {} bytes", weight.spec, weight.bytes.len());
+//! # Ok::<(), anamnesis::Error>(())
+//! ```
+//!
+//! # Load
+//!
+//! [`load()`] reads stored tensors into pooled memory. One tensor alone is read by [`Tensor::bytes`], which
+//! borrows from the mapped file where it can:
+//!
+//! ```
+//! use anamnesis::pool::BufferPool;
+//! use anamnesis::{Checkpoint, load};
+//!
+//! let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+//! let pool = BufferPool::new();
+//! let tensors = load(&checkpoint).pool(&pool).run()?;
+//! let head = tensors.get("lm_head.weight").expect("the tensor exists");
+//! assert_eq!(head.bytes(), &*checkpoint.tensor("lm_head.weight").expect("the tensor exists").bytes()?);
+//! # Ok::<(), anamnesis::Error>(())
+//! ```
+//!
+//! # Predict
+//!
+//! [`predict()`] computes which bytes each worker of an inference service will read, before its first run:
+//!
+//! ```
+//! use anamnesis::{Checkpoint, predict};
+//!
+//! let checkpoint = Checkpoint::open("fixtures/model/scribe.safetensors")?;
+//! let template = predict(&checkpoint).tp(2).template()?;
+//! let worker = template.group(1).expect("the second of two workers");
+//! println!("{} accesses, {} bytes", worker.accesses().len(), worker.nbytes());
+//! # Ok::<(), anamnesis::Error>(())
+//! ```
+//!
+//! The same programs are in the repository's `examples/` directory.
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | crate root | [`Checkpoint`], [`OpenOptions`], [`Tensor`], [`Limits`], [`Error`], and the functions above |
+//! | [`catalog`] | the description of a checkpoint as data |
+//! | [`inspect`] | the summary that `anamnesis inspect --json` prints |
+//! | [`source`] | where bytes come from: maps, files, memory, readers, streams, functions |
+//! | [`mod@format`] | the container formats, and detection from the first bytes |
+//! | [`scheme`] | quantisation schemes: which tensors belong to a weight, and how it is decoded |
+//! | [`plan`] | what to make from which byte ranges |
+//! | [`mod@execute`] | running a plan |
+//! | [`mod@load`] | loaders: mapped, positioned reads, io_uring |
+//! | [`pool`] | the buffer pool that is loaded into |
+//! | [`sink`] | where results are written: memory, safetensors files |
+//! | [`mod@predict`] | I/O templates from the catalog and from recordings |
+//! | [`template`] | reading, writing and comparing I/O templates |
+//! | [`kernel`] | dequantisation of single blocks and rows |
+//!
+//! # Features
+//!
+//! | feature | default | effect |
+//! |---|---|---|
+//! | `mmap` | yes | paths are memory-mapped; without it they are read with positioned reads |
+//! | `uring` | yes | the io_uring loader (Linux); without it, or where the kernel refuses, threads read |
+//!
+//! # Memory maps and truncation
+//!
+//! A path is memory-mapped by default. If another process truncates a mapped file, access behind its new end
+//! raises `SIGBUS`; if it overwrites the file, borrowed bytes change. See [`Checkpoint::open`], and
+//! [`OpenOptions::mmap`] for reading without a map.
+//!
+//! # Thread safety
+//!
+//! A [`Checkpoint`] can be shared: any number of threads may read from it at the same time. [`remember()`] and
+//! [`load()`] use one thread per core unless their builder says otherwise, and all threads have ended when a
+//! call returns.
+//!
+//! ```
+//! fn shareable<T: Send + Sync>() {}
+//! shareable::<anamnesis::Checkpoint>();
+//! shareable::<anamnesis::pool::BufferPool>();
+//! ```
+//!
+//! # Errors and limits
+//!
+//! Every failure is an [`Error`] with a kind, a place (file, format, byte offset) and, where one follows, a
+//! [`Remedy`]. Allocations whose size a file decides are charged against [`Limits`] first. The library does
+//! not panic on any input file.
+//!
+//! # Stability and supported compilers
+//!
+//! Before 1.0, minor versions may change the API. Enums and structs that are likely to grow are
+//! `#[non_exhaustive]`. Four traits are extension points, meant to be implemented outside of this crate:
+//! [`Source`], [`load::Loader`], [`sink::Sink`] and [`plan::Decoder`]. The minimum supported Rust version is
+//! 1.95; raising it is a minor change.
 
 pub mod catalog;
 mod checkpoint;
-#[cfg(test)]
-#[path = "../tests/common/clock.rs"]
-mod clock;
-mod decode;
 mod error;
 pub mod execute;
 pub mod format;
@@ -51,30 +138,39 @@ mod json;
 pub mod kernel;
 mod limits;
 pub mod load;
-mod metadata;
 pub mod plan;
-mod predict;
+pub mod pool;
+pub mod predict;
+mod progress;
+pub mod quant;
+mod quote;
 mod remember;
-pub mod scheme;
+mod selection;
 pub mod sink;
 pub mod source;
 mod tensor;
+#[cfg(test)]
+mod testing;
+mod threads;
 
 pub use anamnesis_kernel::{BlockFormat, Dtype};
 /// I/O templates: their files, and the rules by which tensors are split over workers.
 pub use anamnesis_template as template;
-pub use catalog::{ByteRange, Catalog, Encoding, Endian, Layout, TensorInfo};
+pub use catalog::{
+    ByteRange, Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
+};
 pub use checkpoint::{Checkpoint, OpenOptions};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Remedy, Result};
 pub use format::Format;
 pub use inspect::Summary;
 pub use limits::Limits;
 pub use load::{Load, Loaded, load};
-pub use metadata::{Item, Metadata, StoredArray, Value};
 pub use plan::Plan;
-pub use predict::{Order, Predict, complete, predict};
+pub use predict::{Predict, predict};
+pub use progress::{CancelToken, Progress};
+pub use quant::scheme;
+pub use quant::scheme::QuantConfig;
 pub use remember::{Remember, Remembered, remember};
-pub use scheme::QuantConfig;
 pub use source::Source;
 pub use tensor::{Element, Tensor};
 

@@ -1,4 +1,4 @@
-//! What a file may cost: limits, and the budget that counts against them.
+//! Bounds on the resources that a file may consume, and the budget that counts what is spent.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Bounds on what one checkpoint may make this library spend.
 ///
-/// The default is safe for files from strangers and wide enough for every published model we know.
+/// The default is safe for untrusted files and wide enough for every published model known to us.
 /// Each allocation whose size a file decides is charged before it is made.
 ///
 /// ```
@@ -27,11 +27,11 @@ pub struct Limits {
     pub depth: u64,
     /// Steps of the pickle machine, and of the walk over the tree it built. Default 20 000 000.
     pub steps: u64,
-    /// Bytes that reading one tensor may allocate. Default 64 GiB; a view that repeats its storage
-    /// (stride 0) or a deflated member can ask for far more than the file holds.
+    /// Bytes that reading one tensor may allocate. Default 64 GiB. A view that repeats its storage
+    /// (stride 0) or a deflated member can need far more than the file holds.
     pub tensor_bytes: u64,
     /// Bytes that [`remember`](crate::remember) may hold for one tile of a weight, once per thread: its output,
-    /// what it is made from, and stored tensors that cannot be read in pieces. Default 1 GiB.
+    /// its inputs, and stored tensors that cannot be read in pieces. Default 1 GiB.
     pub tile_bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// No limits, for files you made yourself. Malformed files are still refused.
+    /// No limits, for files of your own. Malformed files are still rejected.
     pub const fn none() -> Self {
         Self {
             memory: u64::MAX,
@@ -81,7 +81,7 @@ impl Budget {
         }
     }
 
-    /// Charges `bytes` of memory. Call before allocating what a file asked for.
+    /// Charges `bytes` of memory. Called before an allocation whose size a file decides.
     #[inline]
     pub(crate) fn memory(&self, bytes: u64, what: &str) -> Result<()> {
         spend(&self.memory, bytes, self.limits.memory, what, "memory")
@@ -107,7 +107,7 @@ impl Budget {
         spend(&self.steps, n, self.limits.steps, what, "steps")
     }
 
-    /// Refuses nesting deeper than the limit.
+    /// Rejects nesting deeper than the limit.
     #[inline]
     pub(crate) fn depth(&self, depth: u64, what: &str) -> Result<()> {
         within(depth, self.limits.depth, what, "depth")
@@ -115,37 +115,40 @@ impl Budget {
 }
 
 #[inline]
-fn spend(spent: &Cell<u64>, n: u64, allowed: u64, what: &str, knob: &'static str) -> Result<()> {
+fn spend(spent: &Cell<u64>, n: u64, allowed: u64, what: &str, limit: &'static str) -> Result<()> {
     let total = spent.get().saturating_add(n);
     spent.set(total);
-    within(total, allowed, what, knob)
+    within(total, allowed, what, limit)
 }
 
 #[inline]
-fn within(needed: u64, allowed: u64, what: &str, knob: &'static str) -> Result<()> {
+fn within(needed: u64, allowed: u64, what: &str, limit: &'static str) -> Result<()> {
     if needed > allowed {
-        return Err(over(needed, allowed, what, knob));
+        return Err(over(needed, allowed, what, limit));
     }
     Ok(())
 }
 
-/// What is said of a thing that needs more than the limit of this name allows.
+/// The error for something that needs more than the limit of this name allows.
 #[cold]
 pub(crate) fn over(
     needed: u64,
     allowed: u64,
     what: impl Into<String>,
-    knob: &'static str,
+    limit: &'static str,
 ) -> Error {
     Error::new(ErrorKind::Limit {
         what: what.into(),
         needed,
         allowed,
-        knob,
+        limit,
     })
 }
 
-/// So many zeros, or `None` where there is no memory for them. Nobody writes them: pages that are new are zeros already.
+/// Allocates `len` zeroed bytes; `None` if the allocation fails.
+///
+/// `alloc_zeroed` leaves new pages untouched, since the system hands them out zeroed: a large buffer costs page faults only
+/// where it is written.
 pub(crate) fn zeroed(len: usize) -> Option<Vec<u8>> {
     bytemuck::allocation::try_zeroed_vec(len).ok()
 }

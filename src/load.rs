@@ -1,116 +1,123 @@
-//! Loaders: bringing the bytes of a checkpoint, at the speed of the device.
+//! Loading: reading the stored bytes of a checkpoint's tensors into memory.
 //!
-//! A [`Loader`] is given the reads that will be needed, in the order in which they will be taken, and lends a
-//! [`Feed`] to take them from. How far it runs ahead, in what pieces it reads and by which system calls is its own
-//! affair: whoever takes sees the same bytes.
+//! A [`Loader`] receives the list of byte ranges that will be needed, in the order in which they will be consumed, and
+//! calls the consumer with a [`Feed`] from which it gets their bytes. How far a loader reads ahead, the size of its
+//! requests and the system calls it uses do not change the bytes that the consumer receives.
 //!
 //! | loader | how | when |
 //! |---|---|---|
-//! | [`Mapped`] | lends the mapped file, advised ahead | warm, and nobody needs to own the bytes |
-//! | [`Pread`] | threads that read into pool buffers | warm and owned; network file systems |
-//! | [`Uring`] | io_uring, a queue of reads into pool buffers | cold; on one core |
+//! | [`MmapLoader`] | borrows from the mapped file, with `madvise` ahead | warm, and the caller needs no copy |
+//! | [`PreadLoader`] | threads that read into pool buffers | warm and copied; network file systems |
+//! | [`UringLoader`] | io_uring, a queue of reads into pool buffers | cold; on one core |
 //!
-//! [`Recording`] wraps any of them, and tells afterwards what was read in which order.
+//! [`RecordingLoader`] wraps any of them and records what is read, in which order, as an I/O template.
 //!
-//! [`Pread`] and [`Uring`] read around the page cache (`O_DIRECT`) if asked to, where the file system can.
-//! [`choose`] picks one from what can be seen of the files, and says why.
+//! [`PreadLoader`] and [`UringLoader`] can bypass the page cache (`O_DIRECT`) where the file system supports it.
+//! [`choose`] picks a loader from the properties of the files and gives the reason.
 
-mod belt;
+mod builder;
 mod choose;
 mod coalesce;
-mod cut;
 #[cfg(target_os = "linux")]
 mod direct;
-mod facts;
-mod fault;
 mod loaded;
-mod mapped;
+mod mmap;
 mod pread;
-mod record;
-mod run;
-mod tensors;
+mod read_ahead;
+mod recording;
+mod report;
+mod slice;
+mod storage;
+mod tasks;
 #[cfg(all(target_os = "linux", feature = "uring"))]
 mod uring;
-mod way;
 
 use std::fmt::Debug;
 use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::time::Duration;
 
-use zeropool::{Buffer, BufferPool, Shared};
+use zeropool::{Buffer, BufferPool, SharedBuffer};
 
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::execute::unless_stopped;
 use crate::limits::over;
+use crate::progress::check_cancelled;
 
-pub use choose::{Choice, choose};
-pub use coalesce::{Coalesced, Extent, Place, coalesce};
-pub use cut::Cut;
-pub use facts::{Facts, Kind};
-pub use loaded::{Loaded, LoadedTensor, Stream};
-pub use mapped::Mapped;
-pub use pread::Pread;
-pub use record::Recording;
-pub use tensors::{Load, load};
+pub use builder::{Load, load};
+pub use choose::{LoaderChoice, choose};
+pub use coalesce::{Coalesced, Extent, ExtentSlice, coalesce};
+pub use loaded::{Loaded, LoadedTensor, TensorStream};
+pub use mmap::MmapLoader;
+pub use pread::PreadLoader;
+pub use recording::RecordingLoader;
+pub use report::{Backend, DirectIo, IoReport};
+pub use slice::TensorSlice;
+pub use storage::{StorageInfo, StorageKind};
 #[cfg(all(target_os = "linux", feature = "uring"))]
-pub use uring::Uring;
-pub use way::{By, Direct, Way};
+pub use uring::UringLoader;
 
-/// Brings the bytes of reads, in their order.
+/// Reads a list of byte ranges, in order and ahead of the consumer. An extension point: the trait may be implemented
+/// outside of this crate.
 pub trait Loader: Debug + Send + Sync {
-    /// `mmap`, `pread`, `uring`, …
+    /// A short name for reports: `mmap`, `pread`, `io_uring`, …
     fn name(&self) -> &'static str;
 
-    /// Begins to bring `reads`, and calls `body` once with what to take them from. What it started has ended when it
-    /// returns; what `body` did not take is dropped.
+    /// Starts to read `reads`, and calls `consumer` exactly once with the feed of their bytes. Whatever the loader
+    /// started (threads, a ring) has ended when this returns, so that nothing outlives the files. Bytes that the
+    /// consumer did not get are dropped.
     ///
     /// # Errors
-    /// What `body` returns. A read that fails ends the run: it is the error of every [`take`](Feed::take) that waits.
-    fn run<'c>(&self, source: &Reading<'c>, reads: &[ByteRange], body: Body<'_, 'c>) -> Result<()>;
+    /// The error of `consumer`. A read that fails ends the run: every pending [`get`](Feed::get) returns its error.
+    fn run<'c>(
+        &self,
+        context: &LoadContext<'c>,
+        reads: &[ByteRange],
+        consumer: Consumer<'_, 'c>,
+    ) -> Result<()>;
 }
 
-/// What is done with a feed.
-pub type Body<'b, 'c> = &'b mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send);
+/// The function that a loader calls with its feed.
+pub type Consumer<'b, 'c> = &'b mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send);
 
-/// Hears how many bytes of a read have come, and may give it up.
-pub type Coming<'w> = &'w mut dyn FnMut(u64) -> ControlFlow<()>;
+/// Called with the number of bytes of a read that have arrived; `Break` abandons the read.
+pub type OnBytes<'w> = &'w mut dyn FnMut(u64) -> ControlFlow<()>;
 
-/// Where reads are taken from, by any thread.
+/// The bytes of a loader's reads. Any thread may call it.
 pub trait Feed<'c>: Sync {
-    /// The bytes of the read with this number; waits for them. Each may be taken once, in about the order of the
-    /// list: a loader does not read far ahead of the first one that is missing.
+    /// The bytes of the read with this index in the list; blocks until they have arrived. Each read can be consumed
+    /// once, in about the order of the list: a loader does not read far beyond the first read that was not consumed.
     ///
     /// # Errors
-    /// The system's, with file and offset; no memory within the pool's budget; a number that was taken before.
-    fn take(&self, read: usize) -> Result<Chunk<'c>>;
+    /// I/O errors, with file and offset; a pool whose budget is exhausted; an index that is out of range or was
+    /// consumed before.
+    fn get(&self, read: usize) -> Result<Chunk<'c>>;
 
-    /// As [`take`](Self::take), for who may want to stop while bytes come: `watch` hears how many of the read's have, at
-    /// least every 64 MiB and ten times a second, and gives the read up if it breaks. Of a loader that does not
-    /// implement this, whole reads are waited for.
+    /// As [`get`](Self::get), and cancellable: `on_bytes` is called with the number of bytes that have arrived, at
+    /// least every 64 MiB and every 100 ms, and abandons the read if it returns `Break`. The provided implementation
+    /// blocks until the whole read has arrived.
     ///
     /// # Errors
-    /// As [`take`](Self::take), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `watch` says so.
-    fn take_watched(&self, read: usize, watch: Coming<'_>) -> Result<Chunk<'c>> {
-        let _ = watch;
-        self.take(read)
+    /// As [`get`](Self::get), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `on_bytes` returns `Break`.
+    fn get_cancellable(&self, read: usize, on_bytes: OnBytes<'_>) -> Result<Chunk<'c>> {
+        let _ = on_bytes;
+        self.get(read)
     }
 
-    /// Hears of bytes that are read without it: of tensors that are inflated or gathered, of what is checked in front of
-    /// a member. For who records or counts; loaders need not care.
-    fn beside(&self, bytes: ByteRange) {
+    /// Reports bytes that the consumer reads itself, without this feed: tensors that are inflated or gathered, and the
+    /// headers of archive members, which are verified. Feeds that record or count need it; others ignore it.
+    fn on_direct_read(&self, bytes: ByteRange) {
         let _ = bytes;
     }
 
-    /// How the bytes that were taken were brought; `None` of a loader that does not say.
-    fn way(&self) -> Option<Way> {
+    /// How the bytes that were consumed so far were read; `None` if the loader does not report it.
+    fn report(&self) -> Option<IoReport> {
         None
     }
 }
 
-/// A loader that is used by several.
+/// A loader that is shared.
 impl<L: Loader + ?Sized> Loader for Arc<L> {
     fn name(&self) -> &'static str {
         (**self).name()
@@ -118,59 +125,64 @@ impl<L: Loader + ?Sized> Loader for Arc<L> {
 
     fn run<'c>(
         &self,
-        reading: &Reading<'c>,
+        context: &LoadContext<'c>,
         reads: &[ByteRange],
-        body: Body<'_, 'c>,
+        consumer: Consumer<'_, 'c>,
     ) -> Result<()> {
-        (**self).run(reading, reads, body)
+        (**self).run(context, reads, consumer)
     }
 }
 
-/// What loaders need besides the list of reads.
+/// What a loader needs besides the list of reads.
 #[derive(Clone, Debug)]
-pub struct Reading<'c> {
+pub struct LoadContext<'c> {
     /// The files.
     pub checkpoint: &'c Checkpoint,
-    /// Where buffers come from.
+    /// The pool that buffers come from.
     pub pool: BufferPool,
-    /// Bytes that may be read before they are taken; more only while somebody waits for them.
-    pub ahead: u64,
-    /// Unwanted bytes between two reads that are read along rather than asked around: [`GAP`], or less where no more
-    /// than what is asked for shall be read.
-    pub gap: u64,
+    /// Bytes that may be read before they are consumed. A loader exceeds it only for reads that a consumer is blocked
+    /// on, so that no order of consumption can deadlock.
+    pub read_ahead: u64,
+    /// Unneeded bytes between two reads that are read along with them, so that both become one request: [`MAX_GAP`], or
+    /// less where no more than the requested bytes shall be read.
+    pub max_gap: u64,
 }
 
-impl<'c> Reading<'c> {
-    /// Has a loader bring these reads; one that lends no feed is an error, or nothing would have been loaded unnoticed.
-    pub(crate) fn bring(
+impl<'c> LoadContext<'c> {
+    /// Runs a loader. A loader that does not call its consumer is an error, because nothing would have been loaded
+    /// and the caller would not notice.
+    pub(crate) fn run(
         &self,
         loader: &dyn Loader,
         reads: &[ByteRange],
-        body: Body<'_, 'c>,
+        consumer: Consumer<'_, 'c>,
     ) -> Result<()> {
         let mut called = false;
         loader.run(self, reads, &mut |feed| {
             called = true;
-            body(feed)
+            consumer(feed)
         })?;
         if called {
             Ok(())
         } else {
-            Err(Error::misuse("the loader did not lend a feed"))
+            Err(Error::invalid_argument(format!(
+                "the loader `{}` did not call its consumer",
+                loader.name()
+            )))
         }
     }
 }
 
-/// Unwanted bytes that cost less than another read.
-pub const GAP: u64 = 64 << 10;
+/// The default of [`LoadContext::max_gap`]: reading this many unneeded bytes costs less than another request.
+pub const MAX_GAP: u64 = 64 << 10;
 
 /// Bytes of a file.
 #[derive(Clone, Debug)]
 pub enum Chunk<'c> {
-    /// Where the file is mapped or in memory.
-    Lent(&'c [u8]),
+    /// Borrowed from a mapped file or a source in memory.
+    Borrowed(&'c [u8]),
     /// In a pool's buffer, or in a part of one.
-    Pooled(Shared),
+    Pooled(SharedBuffer),
 }
 
 impl Deref for Chunk<'_> {
@@ -178,41 +190,45 @@ impl Deref for Chunk<'_> {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Lent(bytes) => bytes,
+            Self::Borrowed(bytes) => bytes,
             Self::Pooled(bytes) => bytes,
         }
     }
 }
 
-/// How long something is waited for until it is asked whether to go on.
-pub(crate) const TICK: Duration = Duration::from_millis(100);
+/// How long a thread blocks before it checks for cancellation and reports progress again.
+pub(crate) const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a full pool is waited for where nothing may come back.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a buffer is waited for when the pool is exhausted. The wait is bounded because the buffers may be held by
+/// the thread that waits: what is loaded may be kept.
+pub(crate) const POOL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A buffer where nothing may come back: a full pool is waited for, but not for ever.
-pub(crate) fn room(
+/// A buffer of `nbytes` bytes. If the pool is exhausted, waits up to [`POOL_TIMEOUT`] and calls `flow` in between.
+pub(crate) fn get_buffer(
     pool: &BufferPool,
     nbytes: u64,
     flow: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Buffer> {
-    let len =
-        usize::try_from(nbytes).map_err(|_| Error::misuse("more bytes than can be addressed"))?;
-    let mut waits = PATIENCE.as_millis() / TICK.as_millis();
+    let len = usize::try_from(nbytes).map_err(|_| {
+        Error::invalid_argument(format!(
+            "a buffer of {nbytes} bytes is more than this machine can address"
+        ))
+    })?;
+    let mut waits = POOL_TIMEOUT.as_millis() / WAIT_INTERVAL.as_millis();
     loop {
-        match pool.get_timeout(len, TICK) {
+        match pool.get_timeout(len, WAIT_INTERVAL) {
             Err(zeropool::GetError::TimedOut { .. }) if waits > 1 => waits -= 1,
-            found => return found.map_err(|e| refused(e, pool)),
+            found => return found.map_err(|e| pool_error(e, pool)),
         }
-        unless_stopped(flow())?;
+        check_cancelled(flow())?;
     }
 }
 
-/// Why a pool gave no buffer, as an error of ours.
-pub(crate) fn refused(error: zeropool::GetError, pool: &BufferPool) -> Error {
-    use zeropool::GetError::{OutOfMemory, Pin, Spent, TimedOut, TooLarge};
+/// A pool's error as an error of this crate.
+fn pool_error(error: zeropool::GetError, pool: &BufferPool) -> Error {
+    use zeropool::GetError::{BudgetExhausted, OutOfMemory, Pin, TimedOut, TooLarge};
     match error {
-        Spent { len, .. } | TooLarge { len, .. } | TimedOut { len } => {
+        BudgetExhausted { len, .. } | TooLarge { len, .. } | TimedOut { len } => {
             let what = format!("a buffer of the pool ({error})");
             let allowed = pool.budget() as u64;
             over(len as u64, allowed, what, "budget")

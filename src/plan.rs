@@ -1,9 +1,8 @@
-//! The plan: which bytes become which elements. Everything decided, nothing done.
+//! The plan: which stored bytes become which elements.
 //!
-//! A plan is made from a catalog, the few small descriptors that schemes peek at, and nothing else.
-//! It says for each output which stored tensors it is made from, by which scheme, and in which tiles;
-//! [`execute`](crate::execute) does it, and whoever wants to know what will be read asks
-//! [`Plan::reads`].
+//! A plan is computed from a catalog and from the few small descriptors that schemes read. It names, for each output, the
+//! stored tensors it is made from, the scheme, and the tiles. [`execute`](crate::execute) carries it out; [`Plan::reads`]
+//! lists the byte ranges that this will read.
 
 mod decoder;
 pub(crate) mod tile;
@@ -11,19 +10,20 @@ pub(crate) mod tile;
 use std::fmt;
 use std::sync::Arc;
 
+use anamnesis_template::StridedRange;
+
 use crate::Dtype;
 use crate::catalog::{ByteRange, Catalog, Endian, Layout, Packing, Shape, TensorInfo, elements};
-use crate::error::Error;
-use crate::scheme::Weight;
+use crate::error::{Error, Result};
 
-pub(crate) use decoder::room;
-pub use decoder::{Decoder, Grid, Parts, Span, Spans, Strip};
+pub(crate) use decoder::aligned_scratch;
+pub use decoder::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
 pub use tile::Tile;
 
 /// The scheme of tensors that are not quantised.
 pub const PLAIN: &str = "plain";
 
-/// What comes out: a name, a shape and a dtype.
+/// An output: a name, a shape and a dtype.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
     /// Name of the logical weight.
@@ -41,10 +41,10 @@ impl TensorSpec {
     }
 }
 
-/// A stored tensor that a weight is made from.
+/// A stored tensor that a weight is made from, and its role in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// What it is to the weight: `codes`, `scale`, `zero_point`, …
+pub struct StoredPart {
+    /// Its role: `codes`, `scale`, `zero_point`, …
     pub role: &'static str,
     /// Index into [`Catalog::tensors`].
     pub tensor: usize,
@@ -53,24 +53,24 @@ pub struct Part {
 /// How one output is made.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What comes out.
+    /// The output: name, shape and dtype.
     pub output: TensorSpec,
     /// Name of the scheme; [`PLAIN`] for tensors that are not quantised.
     pub scheme: &'static str,
     /// The stored tensors it is made from.
-    pub parts: Vec<Part>,
-    /// How.
-    pub work: Work,
+    pub parts: Vec<StoredPart>,
+    /// How the output is made.
+    pub work: JobWork,
 }
 
 /// The two ways to make an output.
 #[derive(Clone, Debug)]
-pub enum Work {
-    /// Tile by tile, in any order and in parallel.
+pub enum JobWork {
+    /// Tile by tile, in any order and in parallel: every tensor that can be read from any offset.
     Tiles {
-        /// Turns bytes into elements.
+        /// Computes elements from stored bytes.
         decoder: Arc<dyn Decoder>,
-        /// Rows of a tile; the last one may have fewer.
+        /// Rows of the decoder's grid per tile; the last tile may have fewer.
         rows: u64,
     },
     /// From its first element to its last: deflated, checksummed, strided or big-endian tensors, read as
@@ -81,30 +81,45 @@ pub enum Work {
     },
 }
 
-/// A weight that is listed and will not be made, and why.
+/// A weight that is part of the checkpoint and cannot be dequantised, and the reason.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct RefusedWeight {
     /// Name of the weight, or of the stored tensor that has no scheme.
     pub name: Box<str>,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// What to do to make every output of a checkpoint.
+/// The jobs that make every output of a checkpoint.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// One per output, in file order.
     pub jobs: Vec<Job>,
-    /// What cannot be made.
-    pub refused: Vec<Refusal>,
+    /// Weights that cannot be dequantised.
+    pub refused: Vec<RefusedWeight>,
     /// Whether the checkpoint is quantised: a weight was recognised, or it is configured as such.
     pub quantised: bool,
-    /// Choices between two readings, and what decided.
+    /// Decisions between two readings that the files allow, and what decided them.
     pub notes: Vec<String>,
 }
 
 impl Plan {
-    /// Bytes of all outputs.
+    /// Verifies that every weight can be dequantised.
+    ///
+    /// # Errors
+    /// The first refusal, with the number of refusals if there are more.
+    pub fn check(&self) -> Result<()> {
+        let Some(first) = self.refused.first() else {
+            return Ok(());
+        };
+        let error = first.error.duplicate();
+        Err(match self.refused.len() {
+            1 => error,
+            count => error.context(&format!("{count} weights cannot be made")),
+        })
+    }
+
+    /// Bytes of all outputs; saturates at `u64::MAX`.
     pub fn nbytes(&self) -> u64 {
         self.jobs
             .iter()
@@ -112,47 +127,30 @@ impl Plan {
             .fold(0, u64::saturating_add)
     }
 
-    /// Everything that carrying it out reads, in the order in which it is first asked for. Stored bytes of
-    /// strided spans are given run by run.
+    /// The byte ranges that executing this plan reads, in the order in which a single worker reads them. A strided
+    /// range is given run by run. A tensor that cannot be read from any offset (deflated, strided, big endian) is one
+    /// range, its whole stored bytes.
     pub fn reads<'p>(&'p self, catalog: &'p Catalog) -> impl Iterator<Item = ByteRange> + 'p {
         self.jobs.iter().flat_map(move |job| job.reads(catalog))
     }
 }
 
 impl Job {
-    /// A job that decodes a weight's tiles into `dtype`.
-    pub(crate) fn decode(weight: Weight, dtype: Dtype) -> Self {
-        let rows = weight.decoder.grid().rows_per_tile(dtype);
-        Self {
-            output: TensorSpec {
-                name: weight.name,
-                shape: weight.shape,
-                dtype,
-            },
-            scheme: weight.scheme,
-            parts: weight.parts,
-            work: Work::Tiles {
-                decoder: weight.decoder,
-                rows,
-            },
-        }
-    }
-
-    /// Its tiles in order; none for a stream.
+    /// Its tiles in order; none for [`JobWork::Stream`].
     pub fn tiles(&self) -> impl Iterator<Item = Tile> + '_ {
         let (decoder, rows) = match &self.work {
-            Work::Tiles { decoder, rows } => (Some(decoder), *rows),
-            Work::Stream { .. } => (None, 1),
+            JobWork::Tiles { decoder, rows } => (Some(decoder), *rows),
+            JobWork::Stream { .. } => (None, 1),
         };
         decoder
             .into_iter()
             .flat_map(move |decoder| tile::tiles(&**decoder, rows))
     }
 
-    /// What it reads of the files.
+    /// The byte ranges that this job reads; see [`Plan::reads`].
     pub fn reads<'p>(&'p self, catalog: &'p Catalog) -> Box<dyn Iterator<Item = ByteRange> + 'p> {
         let stored = move |part: usize| catalog.tensors()[self.parts[part].tensor].bytes;
-        let Work::Tiles { decoder, .. } = &self.work else {
+        let JobWork::Tiles { decoder, .. } = &self.work else {
             return Box::new((0..self.parts.len()).map(stored));
         };
         let whole = (0..self.parts.len())
@@ -163,19 +161,27 @@ impl Job {
             .chain(self.tiles().flat_map(|tile| tile.inputs));
         let runs = spans.flat_map(move |span| {
             let info = &catalog.tensors()[self.parts[span.part].tensor];
-            let count = if addressable(info) { span.count } else { 0 };
-            (0..count).map(move |i| ByteRange {
+            let count = if addressable(info) {
+                span.bytes.count
+            } else {
+                0
+            };
+            let runs = StridedRange {
+                count,
+                ..span.bytes
+            };
+            runs.starts().map(move |start| ByteRange {
                 file: info.bytes.file,
-                start: info.bytes.start + span.start + i * span.stride,
-                len: span.len,
+                start: info.bytes.start + start,
+                len: span.bytes.len,
             })
         });
         Box::new(whole.map(stored).chain(runs))
     }
 }
 
-/// Whether a tensor's logical bytes lie in the file as they are, so that any part of them can be read.
-/// Members of archives are read from their start, since their checksum is.
+/// Whether a tensor's logical bytes are stored unchanged, so that any range of them can be read on its own. Members of
+/// archives are not: they are read from their first byte on, because their checksum covers all of it.
 pub(crate) fn addressable(info: &TensorInfo) -> bool {
     let little = match info.endian {
         Endian::Little => true,
@@ -188,7 +194,7 @@ pub(crate) fn addressable(info: &TensorInfo) -> bool {
         && info.packing == Packing::Raw
         && info.layout == Layout::RowMajor
         && info.member.is_none()
-        && info.lazy == Default::default()
+        && info.view_flags() == Default::default()
 }
 
 impl fmt::Display for TensorSpec {

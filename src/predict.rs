@@ -1,8 +1,7 @@
-//! `predict`: which worker of an inference service will read which bytes of a checkpoint, before it ever ran.
+//! `predict`: the bytes that each worker of an inference service will read of a checkpoint, before its first run.
 
 mod complete;
 mod config;
-mod files;
 mod order;
 mod packed;
 mod share;
@@ -10,24 +9,22 @@ mod stack;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
 
 use anamnesis_template::parallel::{Experts, Rules};
-use anamnesis_template::{Builder, ByteRange, Runs, Template, service_id};
+use anamnesis_template::{Builder, ByteRange, StridedFileRange, Template, service_id};
 
 use crate::catalog::TensorInfo;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, TemplateFiles};
 use crate::error::Result;
 use crate::limits::Budget;
 
+use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
+use crate::selection::Selection;
 pub use complete::complete;
-use config::Config;
-pub(crate) use files::Files;
+use config::ModelConfig;
 pub use order::Order;
 use share::{Degrees, Sizes, Worker, share};
-use stack::{Place, Stages, place};
-
-type Filter<'c> = Arc<dyn Fn(&str) -> bool + Send + Sync + 'c>;
+use stack::{ModelPosition, Stages, position};
 
 /// Predicts what a service reads of a checkpoint. Made by [`predict`].
 #[derive(Clone)]
@@ -40,17 +37,18 @@ pub struct Predict<'c> {
     experts: Option<u64>,
     order: Order,
     whole: bool,
-    gap: u64,
-    filter: Option<Filter<'c>>,
+    max_gap: u64,
+    selection: Selection<'c>,
     parameters: BTreeMap<String, String>,
+    control: RunControl<'c>,
 }
 
 /// Predicts which worker of an inference service reads which bytes of a checkpoint, and in which order: from the
 /// catalog and the rules by which tensors are split over workers, without a run of the service.
 ///
-/// Each worker reads the headers of all files, then its share of each tensor. What cannot be read in part (deflated,
-/// strided, in an archive, quantised by PyTorch) is read whole by every worker of its stage, and so are what no rule
-/// splits and vectors of up to a page.
+/// Each worker reads the headers of all files, then its part of each tensor. Tensors that cannot be read in part (deflated,
+/// strided, in an archive, quantised by PyTorch) are read whole by every worker of their stage, and so are tensors that
+/// no rule splits and vectors of up to a page.
 ///
 /// ```
 /// use anamnesis::{Checkpoint, predict};
@@ -79,120 +77,136 @@ pub fn predict(checkpoint: &Checkpoint) -> Predict<'_> {
         experts: None,
         order: Order::default(),
         whole: false,
-        gap: 0,
-        filter: None,
+        max_gap: 0,
+        selection: Selection::default(),
         parameters: BTreeMap::new(),
+        control: RunControl::default(),
     }
 }
 
 impl<'c> Predict<'c> {
-    /// Tensor parallelism: so many workers share each matrix. Default 1.
+    /// Tensor parallelism: the number of workers that share each matrix. Default 1.
     #[must_use]
     pub fn tp(mut self, workers: u32) -> Self {
         self.degrees.tp = workers;
         self
     }
 
-    /// Pipeline parallelism: so many stages share the layers, each with its own workers. Default 1.
+    /// Pipeline parallelism: the number of stages that the layers are distributed over, each with its own workers.
+    /// Default 1.
     #[must_use]
     pub fn pp(mut self, stages: u32) -> Self {
         self.degrees.pp = stages;
         self
     }
 
-    /// Data parallelism: so many copies of the workers, which share nothing but experts. Default 1.
+    /// Data parallelism: the number of replicas, which share only experts. Default 1.
     #[must_use]
     pub fn dp(mut self, copies: u32) -> Self {
         self.degrees.dp = copies;
         self
     }
 
-    /// Expert parallelism: whole experts are dealt out among so many of the workers of a stage (tp × dp, which it must
-    /// divide). Default 1: every worker has its part of every expert.
+    /// Expert parallelism: the number of workers of a stage that whole experts are distributed over. It must divide
+    /// tp × dp. Default 1: every worker reads its part of every expert.
     #[must_use]
     pub fn ep(mut self, workers: u32) -> Self {
         self.degrees.ep = workers;
         self
     }
 
-    /// Attention heads, by which fused queries, keys and values are split. What the model's configuration says
-    /// (`config.json`, a GGUF's metadata) if not given.
+    /// The number of attention heads, by which fused queries, keys and values are split. Default: from the model's
+    /// configuration (`config.json`, or a GGUF's metadata).
     #[must_use]
     pub fn heads(mut self, heads: u64) -> Self {
         self.heads = Some(heads);
         self
     }
 
-    /// Heads of keys and values, by which those are split: workers share one where there are fewer. What the model's
-    /// configuration says if not given.
+    /// The number of heads of keys and values, by which those are split; with fewer heads than workers, several workers
+    /// read the same head. Default: from the model's configuration.
     #[must_use]
     pub fn kv_heads(mut self, heads: u64) -> Self {
         self.kv_heads = Some(heads);
         self
     }
 
-    /// Experts of a layer. As many as the names and shapes of tensors tell if not given.
+    /// The number of experts of a layer. Default: from the names and shapes of the tensors.
     #[must_use]
     pub fn experts(mut self, experts: u64) -> Self {
         self.experts = Some(experts);
         self
     }
 
-    /// By which rules tensors are split, instead of the default table.
+    /// The rules by which tensors are split, instead of the default table.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// In which order tensors are read. Default [`Order::File`].
+    /// The order in which tensors are read. Default [`Order::File`].
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Whether a worker reads all of each tensor that it has a part of, as frameworks do that cut what they have read.
-    /// Default off: it reads its part.
+    /// Whether a worker reads the whole of each tensor that it needs a part of, as frameworks do that slice after
+    /// reading. Default off: it reads its part.
     #[must_use]
     pub fn whole(mut self, whole: bool) -> Self {
         self.whole = whole;
         self
     }
 
-    /// Unwanted bytes between two reads that become part of them. Default 0. With 4095 the page cache is asked for the
-    /// same pages, in far fewer and longer accesses where rows are short.
+    /// Unneeded bytes between two reads that are merged into one access. Default 0. With 4095 the template covers the same
+    /// pages, in far fewer and longer accesses where rows are short.
     #[must_use]
-    pub fn gap(mut self, bytes: u64) -> Self {
-        self.gap = bytes;
+    pub fn max_gap(mut self, bytes: u64) -> Self {
+        self.max_gap = bytes;
         self
     }
 
-    /// Only tensors whose name this accepts.
+    /// Predicts only tensors whose name this accepts.
     #[must_use]
     pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
-        self.filter = Some(Arc::new(keep));
+        self.selection.set_filter(keep);
         self
     }
 
-    /// A run-time parameter of the service, beside the degrees of parallelism (`tp`, and the others where they are not
-    /// 1). The service's id follows from them and the files.
+    /// A run-time parameter of the service, besides the degrees of parallelism (`tp`, and the others where they are not
+    /// 1). The service's id is a hash of all parameters and the files.
     #[must_use]
     pub fn parameter(mut self, key: &str, value: &str) -> Self {
         self.parameters.insert(key.to_owned(), value.to_owned());
         self
     }
 
+    /// A callback for progress in bytes of tensors, invoked about every 4 MiB of them and at the end.
+    #[must_use]
+    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
+        self.control.set_progress(callback);
+        self
+    }
+
+    /// A token that cancels the prediction, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.control.set_cancel(token);
+        self
+    }
+
     /// The template.
     ///
     /// # Errors
-    /// A checkpoint that was not opened from a path; files that changed since; degrees that make no workers; a
-    /// configuration that is not JSON; more accesses than [`Limits::memory`](crate::Limits::memory) holds.
+    /// The checkpoint was not opened from a path, or a file has changed since; invalid degrees of parallelism; a
+    /// configuration that is not JSON; more accesses than [`Limits::memory`](crate::Limits::memory) allows; cancellation.
     pub fn template(&self) -> Result<Template> {
         let catalog = self.checkpoint.catalog();
-        let files = Files::of(self.checkpoint)?;
+        let files = TemplateFiles::of(self.checkpoint)?;
         let workers: Vec<Worker> = self.degrees.workers()?.collect();
-        let mut builder = Builder::new().gap(self.gap);
+        let mut builder = Builder::new().gap(self.max_gap);
         let known = files.add_to(&mut builder)?;
         let budget = Budget::new(*self.checkpoint.limits());
         let charge = |accesses: usize| {
@@ -209,25 +223,27 @@ impl<'c> Predict<'c> {
                 .iter()
                 .try_for_each(|header| builder.access(worker.rank, *header, None))?;
         }
-        let config = Config::of(self.checkpoint)?;
+        let config = ModelConfig::of(self.checkpoint)?;
         let sizes = self.sizes(&config);
         let wanted = catalog
             .tensors()
             .iter()
-            .filter(|info| self.filter.as_ref().is_none_or(|keep| keep(&info.name)));
-        let mut tensors: Vec<(&TensorInfo, Place<'_>)> = wanted
-            .map(|info| (info, place(&self.rules, info).1))
+            .filter(|info| self.selection.contains(&info.name));
+        let mut tensors: Vec<(&TensorInfo, ModelPosition<'_>)> = wanted
+            .map(|info| (info, position(&self.rules, info).1))
             .collect();
         self.order.sort(&mut tensors);
         let stages = Stages::new(self.degrees.pp, config.layers, &tensors);
         let mut seen: HashSet<(u32, u32)> = HashSet::new();
-        for (info, place) in &tensors {
+        let total = tensors.iter().map(|(info, _)| info.bytes.len);
+        let progress = RunProgress::new(total.fold(0, u64::saturating_add), &self.control);
+        for (info, position) in &tensors {
             let rule = self.rules.rule(&info.name);
             for worker in workers
                 .iter()
-                .filter(|worker| stages.has(worker.pp, place, rule))
+                .filter(|worker| stages.has(worker.pp, position, rule))
             {
-                let mut reads: Vec<Runs> = Vec::new();
+                let mut reads: Vec<StridedFileRange> = Vec::new();
                 match share(
                     catalog,
                     &self.rules,
@@ -241,23 +257,26 @@ impl<'c> Predict<'c> {
                     Some(_) if self.whole => reads.push(info.bytes.into()),
                     Some(runs) => {
                         let ByteRange { file, start, .. } = info.bytes;
-                        reads.extend(runs.into_iter().filter_map(|runs| runs.placed(file, start)));
+                        let bytes = runs.into_iter().filter_map(|runs| runs.shifted(start));
+                        reads.extend(bytes.map(|bytes| StridedFileRange { file, bytes }));
                     }
-                    // storages that tensors share are read for the first of them
+                    // a storage that several tensors share is read with the first of them
                     None => catalog.stored(info, &mut |bytes, member| {
                         reads.extend(
                             member
                                 .is_none_or(|member| seen.insert((worker.rank, member)))
-                                .then_some(Runs::from(bytes)),
+                                .then_some(StridedFileRange::from(bytes)),
                         );
                     }),
                 }
                 charge(reads.len())?;
                 reads
                     .into_iter()
-                    .try_for_each(|runs| builder.access(worker.rank, runs, None))?;
+                    .try_for_each(|read| builder.access(worker.rank, read, None))?;
             }
+            progress.add(info.bytes.len)?;
         }
+        progress.finish();
         let parameters = self.parameters();
         for (key, value) in &parameters {
             builder.parameter(key, value);
@@ -269,7 +288,7 @@ impl<'c> Predict<'c> {
         Ok(builder.finish())
     }
 
-    /// The degrees of parallelism, and what was given beside them.
+    /// The degrees of parallelism, and the other parameters.
     fn parameters(&self) -> BTreeMap<String, String> {
         let Degrees { tp, pp, dp, ep } = self.degrees;
         let named = [("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep)];
@@ -280,11 +299,11 @@ impl<'c> Predict<'c> {
         own.chain(self.parameters.clone()).collect()
     }
 
-    /// What was given, else what the configuration says; of experts no fewer than the tensors tell.
-    fn sizes(&self, config: &Config) -> Sizes {
+    /// The sizes that were set, else those of the configuration and of the tensors.
+    fn sizes(&self, config: &ModelConfig) -> Sizes {
         let heads = self.heads.or(config.heads).unwrap_or(0);
         let kv_heads = self.kv_heads.or(config.kv_heads).unwrap_or(0);
-        let told = |info: &TensorInfo| match Experts::of(&info.name)? {
+        let experts_of = |info: &TensorInfo| match Experts::of(&info.name)? {
             Experts::One(number) => number.checked_add(1),
             Experts::All => info.shape.first().copied(),
         };
@@ -293,7 +312,7 @@ impl<'c> Predict<'c> {
                 .catalog()
                 .tensors()
                 .iter()
-                .filter_map(told)
+                .filter_map(experts_of)
                 .max()
                 .unwrap_or(0)
         };

@@ -1,7 +1,6 @@
-//! `remember`: every quantised weight back to full precision.
+//! `remember`: dequantising the weights of a checkpoint.
 //!
-//! A façade over [`Plan`] and [`execute`]: it plans with the schemes, runs the plan into a sink, and
-//! names what went wrong.
+//! A façade over [`Plan`] and [`Executor`]: it plans with the schemes, then executes the plan into a sink.
 
 mod metadata;
 mod planning;
@@ -13,18 +12,19 @@ use std::sync::Arc;
 use zeropool::{Buffer, BufferPool};
 
 use crate::Dtype;
+use crate::catalog::quote;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::execute::{Progress, execute};
+use crate::execute::Executor;
 use crate::limits::{over, zeroed};
-use crate::load::{Loader, PATIENCE};
+use crate::load::{Loader, get_buffer};
 use crate::plan::{Plan, TensorSpec};
-use crate::scheme::QuantConfig;
-use crate::sink::{Extent, Memory, SafetensorsSink, Sink};
+use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
+use crate::quant::scheme::QuantConfig;
+use crate::selection::Selection;
+use crate::sink::{MemorySink, SafetensorsSink, Sharding, Sink};
 
-type Filter<'c> = Arc<dyn Fn(&str) -> bool + Send + Sync + 'c>;
-
-/// Brings the weights of a checkpoint back to full precision. Made by [`remember`].
+/// Dequantises the weights of a checkpoint. Made by [`remember`].
 #[derive(Clone)]
 pub struct Remember<'c> {
     checkpoint: &'c Checkpoint,
@@ -32,10 +32,11 @@ pub struct Remember<'c> {
     cast: bool,
     native: bool,
     threads: usize,
-    filter: Option<Filter<'c>>,
+    selection: Selection<'c>,
     config: Option<QuantConfig>,
     overwrite: bool,
     loader: Option<Arc<dyn Loader>>,
+    control: RunControl<'c>,
 }
 
 /// One weight in memory: in a `Vec`, or in a pool's buffer.
@@ -47,11 +48,11 @@ pub struct Remembered<B = Vec<u8>> {
     pub bytes: B,
 }
 
-/// Brings every quantised weight of a checkpoint back to full precision (BF16 if nothing else is said);
-/// plain tensors come along as they are.
+/// Dequantises every weight of a checkpoint, to BF16 unless another [`dtype`](Remember::dtype) is set. Tensors that are
+/// not quantised are copied.
 ///
 /// Arithmetic is F32 in the order of the scheme's reference implementation, then one rounding to nearest
-/// even. Outputs have the names and shapes that PyTorch has them under.
+/// even. Outputs have the names and shapes that the model has in PyTorch.
 ///
 /// ```
 /// use anamnesis::{Checkpoint, Dtype, remember};
@@ -71,133 +72,133 @@ pub fn remember(checkpoint: &Checkpoint) -> Remember<'_> {
         cast: false,
         native: false,
         threads: 0,
-        filter: None,
+        selection: Selection::default(),
         config: None,
         overwrite: false,
         loader: None,
+        control: RunControl::default(),
     }
 }
 
 impl<'c> Remember<'c> {
-    /// What quantised weights become: `BF16` (the default), `F16` or `F32`.
+    /// The dtype of dequantised weights: `BF16` (the default), `F16` or `F32`.
     #[must_use]
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = dtype;
         self
     }
 
-    /// Whether plain tensors of floats are cast to that dtype too. They stay as they are if not.
+    /// Whether floating-point tensors that are not quantised are cast to that dtype as well. Default off.
     #[must_use]
     pub fn cast(mut self, cast: bool) -> Self {
         self.cast = cast;
         self
     }
 
-    /// Rounds HQQ and MLX weights as their references do, after each operation in the dtype of their scales,
-    /// instead of once at the end.
+    /// Whether HQQ and MLX weights are rounded as their references do, after each operation to the dtype of their scales,
+    /// instead of once at the end. Default off.
     #[must_use]
     pub fn native_rounding(mut self, native: bool) -> Self {
         self.native = native;
         self
     }
 
-    /// Threads that decode; 0, the default, for one per core. The bytes do not depend on it.
+    /// The number of threads that decode; 0, the default, for one per core. The outputs do not depend on it.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Only outputs whose name this accepts.
+    /// Makes only outputs whose name this accepts.
     #[must_use]
     pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
-        self.filter = Some(Arc::new(keep));
+        self.selection.set_filter(keep);
         self
     }
 
-    /// Uses this configuration instead of that in the files beside the checkpoint.
+    /// Uses this configuration instead of the one in the checkpoint's directory.
     #[must_use]
     pub fn config(mut self, config: QuantConfig) -> Self {
         self.config = Some(config);
         self
     }
 
-    /// Brings stored bytes with this loader, ahead of the threads that decode: for files that are not in the page
-    /// cache. Without, they are lent from the map, or read tile by tile. The bytes that come out are the same.
+    /// Reads stored bytes with this loader, ahead of the threads that decode: for files that are not in the page cache.
+    /// Without a loader they are borrowed from the mapped file, or read tile by tile. The outputs are the same.
     #[must_use]
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
         self.loader = Some(Arc::new(loader));
         self
     }
 
-    /// Whether files that exist are replaced.
+    /// A callback for progress in bytes of outputs. It is invoked by one thread at a time, about every 4 MiB, at least
+    /// every 100 ms while the run waits, and at the end.
+    #[must_use]
+    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
+        self.control.set_progress(callback);
+        self
+    }
+
+    /// A token that cancels the run, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.control.set_cancel(token);
+        self
+    }
+
+    /// Whether existing files are replaced. Default off.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// What would be done. Reads headers that are in memory, the configuration beside the checkpoint, and
+    /// The plan that would be executed. Needs the catalog, the configuration in the checkpoint's directory, and stored
     /// descriptors of a few bytes each.
     ///
     /// # Errors
-    /// I/O, a configuration that is not JSON, or a dtype that weights do not become. Weights that cannot be
-    /// made are listed in [`Plan::refused`].
+    /// I/O errors; a configuration that is not JSON; an unsupported output dtype. Weights that cannot be made are no
+    /// error, but listed in [`Plan::refused`].
     pub fn plan(&self) -> Result<Plan> {
         planning::plan(self)
     }
 
-    /// Runs a plan of [`plan`](Self::plan) into a sink. `watch` hears of progress and may stop the run.
+    /// Executes a plan of [`plan`](Self::plan) into a sink.
     ///
     /// # Errors
-    /// As [`execute`]; the first refusal of the plan, if there is one.
-    pub fn run(
-        &self,
-        plan: &mut Plan,
-        sink: &mut dyn Sink,
-        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
-    ) -> Result<()> {
-        refusal(plan)?;
-        execute(
-            self.checkpoint,
-            plan,
-            self.loader.as_deref(),
-            sink,
-            self.threads,
-            watch,
-        )
+    /// As [`Plan::check`] and [`Executor::run`].
+    pub fn run(&self, plan: &Plan, sink: &mut dyn Sink) -> Result<()> {
+        plan.check()?;
+        let mut executor = Executor::new(self.checkpoint, plan).threads(self.threads);
+        if let Some(loader) = &self.loader {
+            executor = executor.loader(Arc::clone(loader));
+        }
+        executor.run_with(&self.control, sink)
     }
 
     /// One weight, or one plain tensor.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if there is none of this name.
+    /// As [`run`](Self::run), and if there is no output of this name.
     pub fn tensor(&self, name: &str) -> Result<Remembered> {
-        let mut all = self.clone().filter(|found| found == name).all()?;
-        all.pop().ok_or_else(|| {
-            Error::misuse(format!(
-                "there is no weight {}",
-                crate::catalog::quote(name)
-            ))
-        })
+        let wanted = name.to_owned();
+        let mut all = self.clone().filter(move |found| *found == *wanted).all()?;
+        all.pop().ok_or_else(|| Error::not_found("weight", name))
     }
 
-    /// One weight, or one plain tensor, into memory of the caller's. It must be as long as the weight is.
+    /// One weight, or one plain tensor, decoded straight into a buffer of exactly its length in bytes.
     ///
     /// # Errors
-    /// As [`tensor`](Self::tensor), and if the length is another.
+    /// As [`tensor`](Self::tensor), and if the buffer has another length.
     pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
-        let one = self.clone().filter(|found| found == name);
-        let mut plan = one.plan()?;
+        let wanted = name.to_owned();
+        let one = self.clone().filter(move |found| *found == *wanted);
+        let plan = one.plan()?;
         if plan.jobs.is_empty() && plan.refused.is_empty() {
-            return Err(Error::misuse(format!(
-                "there is no weight {}",
-                crate::catalog::quote(name)
-            )));
+            return Err(Error::not_found("weight", name));
         }
-        one.run(&mut plan, &mut Memory::new(vec![out]), &mut |_| {
-            ControlFlow::Continue(())
-        })
+        one.run(&plan, &mut MemorySink::new(vec![out]))
     }
 
     /// All weights and plain tensors, in memory.
@@ -205,16 +206,18 @@ impl<'c> Remember<'c> {
     /// # Errors
     /// As [`run`](Self::run), and if one is longer than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
     pub fn all(&self) -> Result<Vec<Remembered>> {
-        self.gather(|output| zeroed(self.within(output)?).ok_or_else(|| self.over(output)))
+        self.run_into_memory(|output, _| {
+            zeroed(self.bounded_len(output)?).ok_or_else(|| self.over(output))
+        })
     }
 
-    /// All weights and plain tensors, in buffers of a pool: no page of memory that was used before is touched for the
-    /// first time again, which is what filling a new `Vec` mostly consists of.
+    /// All weights and plain tensors, in buffers of a pool. Memory that the pool reuses needs no page faults, which take
+    /// most of the time of filling a new `Vec`.
     ///
     /// ```
     /// use anamnesis::{Checkpoint, remember};
     ///
-    /// let pool = zeropool::BufferPool::new();
+    /// let pool = anamnesis::pool::BufferPool::new();
     /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
     /// for weight in remember(&checkpoint).all_in(&pool)? {
     ///     println!("{}: {} bytes", weight.spec, weight.bytes.len());
@@ -223,76 +226,77 @@ impl<'c> Remember<'c> {
     /// ```
     ///
     /// # Errors
-    /// As [`all`](Self::all), and if the pool's budget does not hold them: what it has lent elsewhere is waited for, a
-    /// few seconds long.
+    /// As [`all`](Self::all), and if the pool's budget does not hold them: buffers that are in use elsewhere are waited
+    /// for, up to 5 seconds for each output.
     pub fn all_in(&self, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
-        self.gather(|output| {
-            let room = pool.get_timeout(self.within(output)?, PATIENCE);
-            room.map_err(|e| crate::load::refused(e, pool))
+        self.run_into_memory(|output, flow| {
+            get_buffer(pool, self.bounded_len(output)? as u64, flow)
         })
     }
 
-    /// All outputs, in memory that `room` gives for each.
-    fn gather<B: AsMut<[u8]>>(
+    /// All outputs, in memory that `allocate` returns for each. Its second argument checks for cancellation.
+    fn run_into_memory<B: AsMut<[u8]>>(
         &self,
-        room: impl Fn(&TensorSpec) -> Result<B>,
+        allocate: impl Fn(&TensorSpec, &mut dyn FnMut() -> ControlFlow<()>) -> Result<B>,
     ) -> Result<Vec<Remembered<B>>> {
-        let mut plan = self.plan()?;
-        refusal(&mut plan)?;
-        let make = |spec: TensorSpec| {
+        let plan = self.plan()?;
+        plan.check()?;
+        let waiting = RunProgress::new(plan.nbytes(), &self.control);
+        let output = |spec: TensorSpec| {
             Ok(Remembered {
-                bytes: room(&spec)?,
+                bytes: allocate(&spec, &mut || waiting.flow())?,
                 spec,
             })
         };
         let mut all = plan
             .jobs
             .iter()
-            .map(|job| make(job.output.clone()))
+            .map(|job| output(job.output.clone()))
             .collect::<Result<Vec<_>>>()?;
         let buffers = all.iter_mut().map(|one| one.bytes.as_mut()).collect();
-        self.run(&mut plan, &mut Memory::new(buffers), &mut |_| {
-            ControlFlow::Continue(())
-        })?;
+        self.run(&plan, &mut MemorySink::new(buffers))?;
         Ok(all)
     }
 
-    /// Writes a safetensors file. It appears under its name when it is whole.
+    /// Writes one safetensors file, which appears under its name when it is complete.
     ///
     /// # Errors
     /// As [`run`](Self::run), and if the file cannot be written.
     pub fn to_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.write(path.as_ref(), Extent::File)
+        self.write(path.as_ref(), Sharding::SingleFile)
     }
 
-    /// Writes a directory of safetensors files of at most `shard_bytes` of tensors each, and their index.
+    /// Writes a directory of safetensors files of at most `shard_bytes` bytes of tensors each, and their index.
     ///
     /// # Errors
     /// As [`to_file`](Self::to_file).
     pub fn to_dir(&self, path: impl AsRef<Path>, shard_bytes: u64) -> Result<()> {
-        self.write(path.as_ref(), Extent::Shards(shard_bytes))
+        self.write(path.as_ref(), Sharding::Shards(shard_bytes))
     }
 
-    fn write(&self, path: &Path, extent: Extent) -> Result<()> {
-        let mut plan = self.plan()?;
-        let mut sink = self.safetensors(path, extent)?;
-        self.run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(()))
+    fn write(&self, path: &Path, sharding: Sharding) -> Result<()> {
+        let plan = self.plan()?;
+        let mut sink = self.safetensors(path, sharding)?;
+        self.run(&plan, &mut sink)
     }
 
-    /// The sink that [`to_file`](Self::to_file) and [`to_dir`](Self::to_dir) write to: with the checkpoint's
-    /// metadata.
+    /// The sink that [`to_file`](Self::to_file) and [`to_dir`](Self::to_dir) write to, with the checkpoint's metadata.
     ///
     /// # Errors
     /// If the metadata cannot be read.
-    pub fn safetensors(&self, path: impl AsRef<Path>, extent: Extent) -> Result<SafetensorsSink> {
-        let metadata = metadata::carried(self.checkpoint)?;
-        Ok(SafetensorsSink::new(path.as_ref(), extent)
+    pub fn safetensors(
+        &self,
+        path: impl AsRef<Path>,
+        sharding: Sharding,
+    ) -> Result<SafetensorsSink> {
+        let metadata = metadata::safetensors_metadata(self.checkpoint)?;
+        Ok(SafetensorsSink::new(path.as_ref(), sharding)
             .overwrite(self.overwrite)
             .metadata(metadata))
     }
 
     /// The length of an output, within the limits.
-    fn within(&self, output: &TensorSpec) -> Result<usize> {
+    fn bounded_len(&self, output: &TensorSpec) -> Result<usize> {
         let allowed = self.checkpoint.limits().tensor_bytes;
         let len = output
             .nbytes()
@@ -307,23 +311,9 @@ impl<'c> Remember<'c> {
             output.nbytes().unwrap_or(u64::MAX),
             self.checkpoint.limits().tensor_bytes,
         );
-        let what = format!("weight {}", crate::catalog::quote(&output.name));
+        let what = format!("weight {}", quote(&output.name));
         over(needed, allowed, what, "tensor_bytes")
     }
-}
-
-/// The first refusal of a plan, if there is one.
-fn refusal(plan: &mut Plan) -> Result<()> {
-    if plan.refused.is_empty() {
-        return Ok(());
-    }
-    let more = plan.refused.len() - 1;
-    let first = plan.refused.swap_remove(0).error;
-    Err(if more > 0 {
-        first.about(&format!("{} weights cannot be made", more + 1))
-    } else {
-        first
-    })
 }
 
 impl std::fmt::Debug for Remember<'_> {

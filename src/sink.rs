@@ -1,4 +1,4 @@
-//! Sinks: where outputs are kept.
+//! Sinks: where the outputs of a plan are stored.
 
 mod memory;
 mod null;
@@ -7,36 +7,36 @@ pub(crate) mod safetensors;
 use crate::error::Result;
 use crate::plan::TensorSpec;
 
-pub use memory::Memory;
-pub use null::Null;
-pub use safetensors::{Extent, SafetensorsSink};
+pub use memory::MemorySink;
+pub use null::NullSink;
+pub use safetensors::{SafetensorsSink, Sharding};
 
-/// Keeps outputs. Pieces arrive in any order, from several threads.
+/// Stores outputs. Parts of them arrive in any order, from several threads.
 ///
-/// A sink that has memory for the outputs lends it, and elements are made right in it; another gets them
-/// piece by piece from buffers that stay in the cache.
+/// A sink that has memory for the outputs returns it from [`output_memory`](Self::output_memory), and elements are decoded right into it.
+/// Any other sink receives them part by part through [`put`](Self::put), from buffers that stay in the cache.
 pub trait Sink: Sync {
-    /// Says what will come. Called once, first.
+    /// Receives the list of outputs. Called once, before anything else.
     ///
     /// # Errors
-    /// If there is no room for it.
+    /// The outputs cannot be stored: no space, or a name or dtype that the sink does not support.
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()>;
 
-    /// Room for each output, as long as it is. `None`: [`put`](Self::put) is called instead.
-    fn lend(&mut self) -> Option<Vec<&mut [u8]>> {
+    /// Memory for each output, of exactly its length. With `None`, [`put`](Self::put) is called instead.
+    fn output_memory(&mut self) -> Option<Vec<&mut [u8]>> {
         None
     }
 
-    /// Keeps bytes of output number `output`, from byte `start` of it.
+    /// Stores bytes of the output with index `output`, from its byte `start` on.
     ///
     /// # Errors
-    /// If they cannot be kept.
+    /// The bytes cannot be stored.
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Called once, last, if all outputs came. A sink that is dropped before leaves nothing behind.
+    /// Called once, after all outputs are complete. A sink that is dropped without it leaves nothing behind.
     ///
     /// # Errors
-    /// If the outputs cannot be kept after all.
+    /// The outputs cannot be published.
     fn end(&mut self) -> Result<()> {
         Ok(())
     }

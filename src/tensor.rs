@@ -1,9 +1,9 @@
 //! Reading one tensor: its stored bytes, its logical bytes, a typed view.
 
+mod byte_order;
 mod element;
 mod gather;
-mod guard;
-mod order;
+mod integrity;
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -11,26 +11,26 @@ use std::io::Read;
 use crate::catalog::{ByteRange, Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::execute::STEP;
 use crate::limits::{over, zeroed};
-use crate::source::range::{Content, RangeReader};
+use crate::progress::CHECK_INTERVAL;
+use crate::source::range_reader::{Content, RangeReader};
 
-use guard::Checksum;
+use integrity::Checksum;
 
 pub use element::Element;
 
 /// Bytes that a streamed read hands out at a time: small enough for the second-level cache.
 const CHUNK: usize = 256 << 10;
 
-/// What a streamed read tells: each time, somebody may end it.
+/// Progress of a streamed read. The callback cancels the read by returning an error.
 enum Came<'b> {
-    /// So many stored bytes more were read or checked, of which the values are made later.
+    /// This many more stored bytes were read or verified; their values follow later.
     Stored(usize),
     /// These values.
     Values(&'b [u8]),
 }
 
-/// Hears how many bytes of a tensor's values there are and how many bytes were worked on since, and may end it.
+/// Receives the number of value bytes that are complete and the bytes processed since the last call; an error cancels.
 pub(crate) type Watcher<'w> = &'w mut dyn FnMut(u64, usize) -> Result<()>;
 
 /// A tensor of an open checkpoint.
@@ -109,7 +109,7 @@ impl<'c> Tensor<'c> {
         self.bytes_watched(&mut |_, _| Ok(()))
     }
 
-    /// As [`bytes`](Self::bytes), for who may want to stop.
+    /// As [`bytes`](Self::bytes), with a callback that can cancel.
     pub(crate) fn bytes_watched(&self, watch: Watcher<'_>) -> Result<Cow<'c, [u8]>> {
         if let Some(bytes) = self.placed(self.as_stored())? {
             return Ok(Cow::Borrowed(bytes));
@@ -132,11 +132,11 @@ impl<'c> Tensor<'c> {
         self.read_watched(out, &mut |_, _| Ok(()))
     }
 
-    /// As [`read_into`](Self::read_into), for who may want to stop.
+    /// As [`read_into`](Self::read_into), with a callback that can cancel.
     pub(crate) fn read_watched(&self, out: &mut [u8], watch: Watcher<'_>) -> Result<()> {
         if out.len() as u64 != self.info.nbytes() {
-            return Err(Error::misuse(format!(
-                "tensor {} has {} bytes, and the buffer {}",
+            return Err(Error::invalid_argument(format!(
+                "tensor {} has {} bytes, but the buffer has {}",
                 quote(&self.info.name),
                 self.info.nbytes(),
                 out.len()
@@ -200,48 +200,50 @@ impl<'c> Tensor<'c> {
 
     /// The mapped bytes, if they already are the logical values.
     fn as_stored(&self) -> Result<Option<&'c [u8]>> {
-        if !self.lies_as_it_is() {
+        if !self.is_stored_as_values() {
             return Ok(None);
         }
         let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped() else {
             return Ok(None);
         };
-        guard::verify(self.checkpoint, self.info)?;
+        integrity::verify(self.checkpoint, self.info)?;
         self.slice(map).map(Some)
     }
 
     /// Whether the stored bytes are the logical values.
-    pub(crate) fn lies_as_it_is(&self) -> bool {
+    pub(crate) fn is_stored_as_values(&self) -> bool {
         let plain = self.info.packing == Packing::Raw && self.info.layout == Layout::RowMajor;
-        plain && order::swap(self.info).is_none() && self.info.lazy == Default::default()
+        plain
+            && byte_order::swap(self.info).is_none()
+            && self.info.view_flags() == Default::default()
     }
 
-    /// Whether there is something to be proved before its bytes are believed.
-    pub(crate) fn is_guarded(&self) -> bool {
+    /// Whether its bytes are verified before they are used.
+    pub(crate) fn has_integrity_check(&self) -> bool {
         self.info.member.is_some()
     }
 
-    /// What reading all of it reads of the files, and members of archives as a whole.
+    /// Reports the byte ranges that reading the complete tensor touches; members of archives as a whole.
     pub(crate) fn reads(&self, each: &mut dyn FnMut(ByteRange, Option<u32>)) {
         self.checkpoint.catalog().stored(self.info, each);
     }
 
-    /// What is checked in front of its bytes, if there is something.
-    pub(crate) fn guard_bytes(&self) -> Option<ByteRange> {
-        guard::front(self.checkpoint, self.info)
+    /// The byte range in front of its bytes that its integrity check reads.
+    pub(crate) fn check_bytes(&self) -> Option<ByteRange> {
+        integrity::front(self.checkpoint, self.info)
     }
 
-    /// Proves stored bytes that somebody else has read: what stands in front of them, and their checksum. Bytes that
-    /// were only lent are not read for it, as in [`bytes`](Self::bytes). `each` hears of so many bytes more that were
-    /// checked, and may end it.
-    pub(crate) fn believe(
+    /// Verifies stored bytes that a loader has read: the header in front of them and their checksum. The checksum of
+    /// borrowed bytes is skipped, as in [`bytes`](Self::bytes), since computing it would read them. `each` receives the
+    /// number of bytes of each step and cancels by returning an error.
+    pub(crate) fn verify(
         &self,
         bytes: &[u8],
-        lent: bool,
+        borrowed: bool,
         each: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<()> {
-        let proved = guard::verify(self.checkpoint, self.info).and_then(|()| {
-            if lent {
+        let proved = integrity::verify(self.checkpoint, self.info).and_then(|()| {
+            if borrowed {
                 return Ok(());
             }
             let checksum = Checksum::new(self.checkpoint, self.info, bytes.len() as u64)?;
@@ -303,12 +305,12 @@ impl<'c> Tensor<'c> {
         if self.info.packing == Packing::Raw
             && let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped()
         {
-            guard::verify(self.checkpoint, self.info)?;
+            integrity::verify(self.checkpoint, self.info)?;
             return self.slice(map).map(Cow::Borrowed);
         }
         let mut out = self.allocate(self.span_len())?;
         let (mut content, mut checksum) = self.content()?;
-        for piece in out.chunks_mut(STEP) {
+        for piece in out.chunks_mut(CHECK_INTERVAL) {
             self.fill(&mut content, piece)?;
             checksum.update(piece);
             each(piece.len())?;
@@ -334,7 +336,7 @@ impl<'c> Tensor<'c> {
 
     /// The stored bytes as a reader that stands at the tensor's first, and their checksum so far.
     fn content(&self) -> Result<(Content<'c>, Checksum<'c>)> {
-        guard::verify(self.checkpoint, self.info)?;
+        integrity::verify(self.checkpoint, self.info)?;
         let bytes = self.info.bytes;
         let source = self.checkpoint.source(bytes.file);
         let mut checksum = Checksum::new(self.checkpoint, self.info, self.span_len())?;
@@ -373,10 +375,10 @@ impl<'c> Tensor<'c> {
     fn stream(&self, mut each: impl FnMut(Came<'_>) -> Result<()>) -> Result<()> {
         self.readable()?;
         self.bounded()?;
-        let swap = order::swap(self.info);
+        let swap = byte_order::swap(self.info);
         let emit = |each: &mut dyn FnMut(Came<'_>) -> Result<()>, piece: &mut [u8]| {
             if let Some(units) = &swap {
-                order::turn_around(piece, units);
+                byte_order::reverse_numbers(piece, units);
             }
             gather::flip_signs(piece, self.info);
             each(Came::Values(piece))
@@ -393,7 +395,7 @@ impl<'c> Tensor<'c> {
         let mut left = self.info.nbytes();
         let item = swap
             .as_ref()
-            .map_or(16, |units| order::item_bytes(units).max(1));
+            .map_or(16, |units| byte_order::item_bytes(units).max(1));
         let whole = (CHUNK / item).max(1) * item;
         let mut piece = vec![0; whole.min(usize::try_from(left).unwrap_or(usize::MAX))];
         while left > 0 {

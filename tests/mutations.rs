@@ -1,21 +1,20 @@
 //! Quantised files that were bent: each ends in weights or in an error that names a tensor, in little memory and time.
 
-mod common;
+mod support;
 
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anamnesis::sink::Null;
+use anamnesis::sink::NullSink;
 use anamnesis::{
     BlockFormat, Checkpoint, Dtype, Limits, OpenOptions, QuantConfig, remember, source,
 };
-use common::clock::Clock;
-use common::corpus::quantised;
-use common::scratch::random;
-use common::write::{Stored, gguf, safetensors};
 use serde_json::Value;
+use support::corpus::quantised;
+use support::scratch_dir::random;
+use support::testing::ThreadTime;
+use support::writers::{Stored, gguf, safetensors};
 
 /// Small, so that what is allocated past it shows.
 const LIMITS: Limits = Limits {
@@ -57,10 +56,9 @@ impl Answers {
     }
 
     fn answer(&mut self, bytes: Vec<u8>, config: Option<&[u8]>, what: &dyn Fn() -> String) {
-        let began = Clock::start();
+        let began = ThreadTime::start();
         let options = OpenOptions::new().limits(LIMITS);
-        let Ok(checkpoint) = Checkpoint::from_source_with(source::Memory::new(bytes), &options)
-        else {
+        let Ok(checkpoint) = options.from_source(source::MemorySource::new(bytes)) else {
             self.not_opened += 1;
             return;
         };
@@ -93,13 +91,13 @@ impl Answers {
         plan.refused.clear();
         for range in plan.reads(checkpoint.catalog()) {
             assert!(
-                range.end() <= checkpoint.catalog().files[0].nbytes,
+                range.end() <= checkpoint.catalog().files()[0].nbytes,
                 "{}: reads {range:?}",
                 what()
             );
         }
         if plan.nbytes() <= OUTPUT {
-            match remember.run(&mut plan, &mut Null, &mut |_| ControlFlow::Continue(())) {
+            match remember.run(&plan, &mut NullSink) {
                 Ok(()) => self.made += 1,
                 Err(_) => self.failed += 1,
             }
@@ -134,7 +132,7 @@ fn seed(path: &Path) -> Seed {
         )
     };
     let tensors = checkpoint.tensors().map(stored).collect();
-    let metadata = checkpoint.catalog().metadata.iter();
+    let metadata = checkpoint.catalog().metadata().iter();
     let metadata = metadata.filter_map(|(key, value)| match value {
         anamnesis::Value::Text(text) => Some((key.to_owned(), text.to_string())),
         _ => None,

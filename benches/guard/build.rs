@@ -1,4 +1,4 @@
-//! Tells the guard which compiler, and which flags, made what it counts.
+//! Records the compiler version, target and flags: counts of instructions depend on them.
 
 use std::env::var;
 use std::process::Command;

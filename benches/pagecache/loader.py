@@ -2,7 +2,7 @@
 
     loader.py KIND MODEL [--rank R] [--world W] [--meet DIR] [--startup SECONDS] [--order file|name]
 
-What a tensor's bytes are for is simulated by their sum: each is read once and let go, as when it goes to a device.
+The use of a tensor is simulated by summing its bytes: each is read once and released, as in a copy to a device.
 Prints one line of JSON with the times of the stages (seconds of CLOCK_MONOTONIC) and the sum over all that was read.
 """
 
@@ -43,7 +43,7 @@ while time.monotonic() < busy:
 
 
 def share(size):
-    """Which of so many rows or columns are this worker's."""
+    """This worker's share of `count` rows or columns."""
     each = -(-size // args.world)
     return min(args.rank * each, size), min((args.rank + 1) * each, size)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds ggml's C decoders as target/ggml/libggml.so, which `peers kernels` loads.
-# The source is taken from a crate that carries it; nothing of it is kept in this repository.
+# The source is that of a crate which includes it; this repository holds no copy.
 set -euo pipefail
 cd "$(dirname "$0")"
 out="${CARGO_TARGET_DIR:-target}/ggml"
@@ -17,7 +17,7 @@ MANIFEST
 manifest=$(cargo metadata --format-version 1 --manifest-path "$out/Cargo.toml" |
     grep -o '"manifest_path":"[^"]*/llama-cpp-sys-2-[^"]*"' | cut -d'"' -f4)
 ggml="$(dirname "$manifest")/llama.cpp/ggml"
-# lazy: functions of ggml's that the decoders never call stay unresolved
+# lazy binding: functions of ggml that the decoders never call stay unresolved
 gcc -std=gnu11 -O3 -march=native -fPIC -shared -Wl,-z,lazy \
     -I"$ggml/include" -I"$ggml/src" "$ggml/src/ggml-quants.c" -lm -o "$out/libggml.so"
 echo "$out/libggml.so"

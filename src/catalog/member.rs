@@ -1,4 +1,4 @@
-//! Storages inside a file, and what must hold before their bytes are believed.
+//! Storages inside a file, and the integrity check that precedes the use of their bytes.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ pub struct Member {
     pub bytes: ByteRange,
     /// Bytes of its content: more than `bytes.len` if deflated.
     pub inflated: u64,
-    /// What must hold in the file before its bytes are believed.
-    pub guard: Guard,
+    /// The check of the file that precedes the use of these bytes.
+    pub check: IntegrityCheck,
 }
 
 impl Member {
-    /// What is checked in front of its bytes.
+    /// The byte range in front of the content that the integrity check reads.
     pub(crate) fn front(&self) -> ByteRange {
-        let start = match &self.guard {
-            Guard::ZipLocal { at, .. } => *at,
-            Guard::Count { .. } => self.bytes.start.saturating_sub(8),
+        let start = match &self.check {
+            IntegrityCheck::ZipLocal { at, .. } => *at,
+            IntegrityCheck::Count { .. } => self.bytes.start.saturating_sub(8),
         };
         let start = start.min(self.bytes.start);
         ByteRange {
@@ -32,11 +32,12 @@ impl Member {
     }
 }
 
-/// What stands before a member's bytes, checked when they are first read.
+/// A check of what precedes a member's bytes. It is made when they are first read, not when the file is opened, since
+/// each local header of a cold archive costs a disk read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Guard {
-    /// A zip local header at this offset, for this name; the bytes must begin right behind it.
+pub enum IntegrityCheck {
+    /// A zip local header at this offset, for this name; the content must begin directly after it.
     ZipLocal {
         /// Offset of the local header.
         at: u64,
@@ -47,7 +48,7 @@ pub enum Guard {
     },
     /// A count of elements (64 bits, little endian) right before the bytes.
     Count {
-        /// The number that must stand there.
+        /// The expected number.
         elements: u64,
     },
 }

@@ -1,21 +1,29 @@
-//! Several files, one catalog.
+//! Merging the catalogs of several files into one.
 
 use std::collections::HashSet;
 
 use crate::catalog::{Catalog, Encoding, quote};
 use crate::error::{Error, Result};
 
-use super::{Checkpoint, OpenOptions, Part};
+use super::{Checkpoint, OpenOptions};
+use crate::source::Source;
 
-/// Puts the parts together in order. Facts are those of the first; so is metadata, where names occur twice.
-pub(super) fn merge(parts: Vec<Part>, options: &OpenOptions) -> Result<Checkpoint> {
+/// An opened file and the catalog of its header.
+pub(super) struct ParsedFile {
+    pub(super) source: Box<dyn Source>,
+    pub(super) catalog: Catalog,
+}
+
+/// Merges the files in order. Container details are those of the first file; of a metadata key that occurs twice, the
+/// first value is kept.
+pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Checkpoint> {
     let several = parts.len() > 1;
     let mut whole: Option<Catalog> = None;
     let mut sources = Vec::with_capacity(parts.len());
     let mut keys: HashSet<Box<str>> = HashSet::new();
     for (
         file,
-        Part {
+        ParsedFile {
             source,
             mut catalog,
         },

@@ -6,14 +6,16 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::catalog::metadata::Value;
 use crate::catalog::quote;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::gguf;
 use crate::json::Pairs;
 use crate::limits::Budget;
-use crate::metadata::Value;
 
-use super::{Checkpoint, Found, OpenOptions, Part, find, merge, read_part, read_path};
+use super::merge::{ParsedFile, merge};
+use super::open::{Found, find, read_part, read_path};
+use super::{Checkpoint, OpenOptions};
 
 const INDEX: &str = ".index.json";
 
@@ -34,7 +36,7 @@ fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result
     let mut checkpoint = match choice.files.as_slice() {
         [one] if is_index(one) => open_index(one, options, budget)?,
         [one] => with_the_others(one, read_path(one, options, budget)?, options, budget)?,
-        files => merge::merge(read_all(files, options, budget)?, options)?,
+        files => merge(read_all(files, options, budget)?, options)?,
     };
     checkpoint.catalog.warnings.extend(choice.warning);
     Ok(checkpoint)
@@ -49,16 +51,16 @@ fn is_index(path: &Path) -> bool {
 /// A file, and where it is a part of a split GGUF the other parts.
 fn with_the_others(
     path: &Path,
-    part: Part,
+    part: ParsedFile,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
     let parts = part.catalog.metadata.integer("split.count").unwrap_or(1);
     if parts <= 1 || part.catalog.format != gguf::FORMAT.name {
-        return merge::merge(vec![part], options);
+        return merge(vec![part], options);
     }
     if options.single {
-        let mut checkpoint = merge::merge(vec![part], options)?;
+        let mut checkpoint = merge(vec![part], options)?;
         let text =
             format!("one part of a checkpoint of {parts} files; the other tensors are not listed");
         checkpoint.catalog.warnings.push(text);
@@ -67,7 +69,7 @@ fn with_the_others(
     open_split(path, part, parts, options, budget)
 }
 
-fn read_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Result<Vec<Part>> {
+fn read_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Result<Vec<ParsedFile>> {
     paths
         .iter()
         .map(|path| read_path(path, options, budget))
@@ -102,7 +104,7 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     if files.is_empty() {
         return Err(Error::malformed("the index lists no files"));
     }
-    let mut checkpoint = merge::merge(read_all(&files, options, budget)?, options)?;
+    let mut checkpoint = merge(read_all(&files, options, budget)?, options)?;
     let catalog = &mut checkpoint.catalog;
     for (tensor, file) in &index.weight_map.0 {
         let held = catalog
@@ -183,7 +185,7 @@ fn require(files: &[PathBuf]) -> Result<()> {
 /// (llama.cpp, `llama_split_path`).
 fn open_split(
     path: &Path,
-    first: Part,
+    first: ParsedFile,
     count: u64,
     options: &OpenOptions,
     budget: &Budget,
@@ -225,7 +227,7 @@ fn open_split(
         }
         parts.push(part);
     }
-    let checkpoint = merge::merge(parts, options)?;
+    let checkpoint = merge(parts, options)?;
     let catalog = &checkpoint.catalog;
     let announced = catalog.metadata.integer("split.tensors.count");
     if announced.is_some_and(|n| n != catalog.tensors.len() as u64) {

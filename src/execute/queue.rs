@@ -1,33 +1,38 @@
-//! What is to be done, in file order, one piece at a time.
+//! The queue of work: tiles and streamed outputs, in file order.
 
 use std::vec;
 
-use super::there;
-use crate::plan::{Plan, Tile, Work, tile};
+use crate::plan::{JobWork, Plan, Tile, tile};
 
-/// A piece of work, and the memory lent for it.
-pub(super) struct Item<'r> {
+/// A unit of work, and the sink's memory for its output.
+pub(super) struct WorkItem<'r> {
+    /// Index of the job.
     pub(super) job: usize,
-    pub(super) piece: Piece,
-    pub(super) out: Option<Lent<'r>>,
+    pub(super) unit: WorkUnit,
+    /// `None` if the sink provides no memory.
+    pub(super) out: Option<OutputMemory<'r>>,
 }
 
-/// Memory of an output, or of a piece of it.
-pub(super) struct Lent<'r> {
+/// The sink's memory for an output, or for a tile of it.
+pub(super) struct OutputMemory<'r> {
     pub(super) bytes: &'r mut [u8],
-    /// Whether it is worth going past the caches: see [`LARGE`].
-    pub(super) past: bool,
+    /// Whether elements are stored with non-temporal stores: see [`LARGE_OUTPUTS`].
+    pub(super) non_temporal: bool,
 }
 
-/// Outputs of so many bytes in sum are in no cache when they are read, and what is stored there past the caches is not read
-/// first. That is worth it where the memory is there: what the kernel has just zeroed is in the caches.
-const LARGE: u64 = 64 << 20;
+/// Outputs of this many bytes in sum are stored with non-temporal stores, if their memory is resident. They exceed the
+/// caches, so that the reader finds them in none, and a non-temporal store does not read the line first: half the time
+/// for 200 MB (experiments 33 and 42 in `docs/perf-experiments.md`). Pages that are not resident are zeroed by the system
+/// when they are first touched, which puts them into the caches; plain stores are faster there.
+const LARGE_OUTPUTS: u64 = 64 << 20;
 
-pub(super) enum Piece {
-    /// These rows.
+pub(super) enum WorkUnit {
+    /// Some rows of an output.
     Tile {
         tile: Tile,
+        /// Index among the tiles of the job.
         number: u64,
+        /// Offset in the output, in bytes.
         start: u64,
         nbytes: usize,
     },
@@ -35,57 +40,62 @@ pub(super) enum Piece {
     Whole,
 }
 
-/// Memory of the outputs to come, and what is left of the one at hand.
-type Room<'r> = (vec::IntoIter<Lent<'r>>, Option<Lent<'r>>);
+/// The memory of later outputs, and what remains of the current one's.
+type RemainingMemory<'r> = (vec::IntoIter<OutputMemory<'r>>, Option<OutputMemory<'r>>);
 
-/// The pieces that nobody has taken.
-pub(super) struct Queue<'r> {
+/// The work that no worker has taken.
+pub(super) struct WorkQueue<'r> {
     plan: &'r Plan,
+    /// Index of the current job.
     job: usize,
-    /// Jobs in front of this one may be handed out.
+    /// Jobs in front of this one may be taken.
     end: usize,
-    /// Number of the next tile of this job.
+    /// Index of the next tile of the current job.
     tile: u64,
-    /// Memory for the jobs after this one, and what is left of this one's.
-    room: Option<Room<'r>>,
+    /// `None` if the sink provides no memory.
+    memory: Option<RemainingMemory<'r>>,
 }
 
-impl<'r> Queue<'r> {
-    pub(super) fn new(plan: &'r Plan, room: Option<Vec<&'r mut [u8]>>) -> Self {
-        let large = plan.nbytes() >= LARGE;
-        let room = room.map(|room| {
-            let lent = |bytes: &'r mut [u8]| Lent {
-                past: large && there::is_there(bytes),
+impl<'r> WorkQueue<'r> {
+    pub(super) fn new(plan: &'r Plan, memory: Option<Vec<&'r mut [u8]>>) -> Self {
+        let large = plan.nbytes() >= LARGE_OUTPUTS;
+        let memory = memory.map(|memory| {
+            let output = |bytes: &'r mut [u8]| OutputMemory {
+                non_temporal: large && anamnesis_os::residency::is_memory_resident(bytes),
                 bytes,
             };
-            let mut room = room.into_iter().map(lent).collect::<Vec<_>>().into_iter();
-            let first = room.next();
-            (room, first)
+            let mut memory = memory
+                .into_iter()
+                .map(output)
+                .collect::<Vec<_>>()
+                .into_iter();
+            let first = memory.next();
+            (memory, first)
         });
         Self {
             plan,
             job: 0,
             end: plan.jobs.len(),
             tile: 0,
-            room,
+            memory,
         }
     }
 
-    /// Lets pieces of the jobs in front of this one be taken, and no others.
-    pub(super) fn until(&mut self, end: usize) {
+    /// Allows the jobs in front of `end` to be taken.
+    pub(super) fn set_end(&mut self, end: usize) {
         self.end = end;
     }
 
-    pub(super) fn next(&mut self) -> Option<Item<'r>> {
+    pub(super) fn next(&mut self) -> Option<WorkItem<'r>> {
         loop {
             let job = self.plan.jobs[..self.end].get(self.job)?;
             let number = self.job;
-            let Work::Tiles { decoder, rows } = &job.work else {
-                let out = self.room.as_mut().and_then(|(_, left)| left.take());
+            let JobWork::Tiles { decoder, rows } = &job.work else {
+                let out = self.memory.as_mut().and_then(|(_, left)| left.take());
                 self.next_job();
-                return Some(Item {
+                return Some(WorkItem {
                     job: number,
-                    piece: Piece::Whole,
+                    unit: WorkUnit::Whole,
                     out,
                 });
             };
@@ -100,18 +110,24 @@ impl<'r> Queue<'r> {
             let bytes = |rows: u64| job.output.dtype.nbytes(rows * grid.cols).expect("planned");
             let (start, end) = (bytes(tile.rows.start), bytes(tile.rows.end));
             let nbytes = usize::try_from(end - start).expect("a tile is small");
-            let out = self.room.as_mut().and_then(|(_, left)| {
-                let Lent { bytes, past } = left.take()?;
+            let out = self.memory.as_mut().and_then(|(_, left)| {
+                let OutputMemory {
+                    bytes,
+                    non_temporal,
+                } = left.take()?;
                 let (out, behind) = bytes.split_at_mut(nbytes);
-                *left = Some(Lent {
+                *left = Some(OutputMemory {
                     bytes: behind,
-                    past,
+                    non_temporal,
                 });
-                Some(Lent { bytes: out, past })
+                Some(OutputMemory {
+                    bytes: out,
+                    non_temporal,
+                })
             });
-            return Some(Item {
+            return Some(WorkItem {
                 job: number,
-                piece: Piece::Tile {
+                unit: WorkUnit::Tile {
                     tile,
                     number: tile_number,
                     start,
@@ -125,7 +141,7 @@ impl<'r> Queue<'r> {
     fn next_job(&mut self) {
         self.job += 1;
         self.tile = 0;
-        if let Some((rest, left)) = &mut self.room {
+        if let Some((rest, left)) = &mut self.memory {
             *left = rest.next();
         }
     }

@@ -1,28 +1,36 @@
-//! The directory of a zip archive, as NPZ and PyTorch files use it.
+//! The directory of a zip archive, for NPZ and PyTorch files.
 //!
-//! Source: PKWARE APPNOTE 6.3, sections 4.3 to 4.5. Where two readers could see two archives in one
-//! file (members that overlap or share a name, counts and sizes that disagree, a comment that does
-//! not end the file) it is refused. What a local header repeats of the directory is not compared,
-//! except the name and, where the header is visited, the method: writers leave sizes and checksum
-//! out of it.
+//! Specification: PKWARE APPNOTE 6.3, sections 4.3 to 4.5.
+//!
+//! ```text
+//! [local header, content, (data descriptor)]…  [directory entry]…  (zip64 end record, locator)  end record, comment
+//! ```
+//!
+//! An archive is read from its end: end record, directory, members. The directory alone determines the offset of a member,
+//! because visiting 300 local headers of a cold file costs 300 disk reads. It is trusted only until the member's bytes
+//! are first read: the local header is then compared with it (`IntegrityCheck::ZipLocal`), and a disagreement is an error.
+//!
+//! Refused: everything in which two readers could see two archives in one file (members that overlap or share a name,
+//! counts and sizes that disagree, bytes after the comment), encrypted members, and methods other than stored and
+//! deflate. A local header is compared in its name and method only: streaming writers leave sizes and checksum out of it.
 
-mod end;
+mod end_record;
 mod entry;
-mod local;
+mod local_header;
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Read};
 
 use hashbrown::HashSet;
 
-use crate::catalog::{ByteRange, Guard, Member, quote};
+use crate::catalog::{ByteRange, IntegrityCheck, Member, quote};
 use crate::error::{Error, Result};
 use crate::source::cursor::Cursor;
-use crate::source::range::{Content, RangeReader};
+use crate::source::range_reader::{Content, RangeReader};
 use crate::source::read_exact_at;
 
-pub(crate) use entry::Entry;
-pub(crate) use local::local_payload;
+pub(crate) use entry::DirectoryEntry;
+pub(crate) use local_header::local_payload;
 
 /// Length of a local header without name and extra fields.
 const LOCAL_LEN: usize = 30;
@@ -30,89 +38,90 @@ const LOCAL_LEN: usize = 30;
 /// PyTorch aligns each payload to this many bytes (`kFieldAlignment` of its archive writer).
 const TORCH_ALIGNMENT: u64 = 64;
 
-/// The members of an archive, in the order of its directory. Names are unique, but for those of
-/// directories.
+/// The directory of an archive: its members, in stored order. The names of members that are not directories are unique.
 #[derive(Debug)]
 pub(crate) struct Archive {
-    pub(crate) entries: Vec<Entry>,
-    /// Where the next thing after each entry begins: the next local header, or the directory.
-    ends: Vec<u64>,
-    /// Whether members with data descriptors are aligned as PyTorch aligns them.
+    pub(crate) entries: Vec<DirectoryEntry>,
+    /// Per entry, the offset that its bytes may reach at most: the next local header or the directory.
+    limits: Vec<u64>,
+    /// Whether all members with data descriptors are aligned as PyTorch aligns them; see [`Self::is_aligned`].
     aligned: bool,
 }
 
 impl Archive {
     /// Reads the directory. The source must know its length.
     pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
-        let place = end::find(cursor)?;
-        let end = place.at + place.size;
+        let directory = end_record::find(cursor)?;
+        let end = directory.at + directory.size;
         let mut entries = Vec::with_capacity(
-            usize::try_from(place.count)
+            usize::try_from(directory.count)
                 .unwrap_or(usize::MAX)
                 .min(1 << 10),
         );
-        cursor.seek(place.at);
-        cursor.expect(place.size);
+        cursor.seek(directory.at);
+        cursor.expect(directory.size);
         while cursor.pos() < end {
-            entries.push(Entry::read(cursor, place.prefix)?);
+            entries.push(DirectoryEntry::read(cursor, directory.prefix)?);
         }
         if cursor.pos() != end {
             return Err(cursor.malformed("the zip directory does not end where its size says"));
         }
         let found = entries.len() as u64;
-        if found & place.count_mask != place.count & place.count_mask {
+        if found & directory.count_mask != directory.count & directory.count_mask {
             let what = format!(
-                "the zip directory announces {} members and lists {found}",
-                place.count
+                "the zip end record counts {} members, but the directory has {found}",
+                directory.count
             );
             return Err(cursor.malformed(what));
         }
         unique(&entries)?;
-        let ends = ends(&entries, place.at)?;
+        let limits = payload_limits(&entries, directory.at)?;
         let mut archive = Self {
             entries,
-            ends,
+            limits,
             aligned: false,
         };
         archive.aligned = archive.is_aligned();
         Ok(archive)
     }
 
-    /// Where a member's bytes lie, by the arithmetic of the directory, with what proves it: what
-    /// stands in front of them is checked when they are first read.
+    /// Locates a member from the directory alone, without a read of its local header. The returned guard makes the first
+    /// read of the bytes compare the local header with the directory.
     ///
-    /// Without a data descriptor the bytes end where the next header begins. With one (PyTorch
-    /// streams its archives) that must be PyTorch's. When neither decides the local header is visited
-    /// here.
+    /// Without a data descriptor, the bytes end where the next local header begins. With one (PyTorch writes its
+    /// archives as streams), the length of the descriptor is ambiguous, so its layout must be that of PyTorch's writer.
+    /// If neither determines the offset, the local header is read here.
     pub(crate) fn member(&self, cursor: &mut Cursor<'_>, row: usize) -> Result<Member> {
         let entry = &self.entries[row];
         entry.check()?;
-        let first = entry.earliest();
-        let last = self.ends[row] - entry.packed; // `ends` checked that the member fits
+        let first = entry.earliest_payload();
+        let last = self.limits[row] - entry.packed; // `payload_limits` checked that the member fits
         let start = if entry.has_descriptor() {
             self.before_descriptor(row).filter(|_| self.aligned)
         } else {
-            // more than extra fields can take: there is a gap, and arithmetic does not help
+            // an extra field has at most 65 535 bytes: a longer distance is a gap between members, whose bytes then
+            // cannot be located from their end
             (last - first <= u64::from(u16::MAX)).then_some(last)
         };
         let start = match start {
             Some(start) => start,
             None => local_payload(cursor, entry.header_at, &entry.name)?,
         };
-        // PyTorch can leave checksums out (`set_crc32_options(False)`): then they are 0
-        self.place(row, start, (entry.crc32 != 0).then_some(entry.crc32))
+        // PyTorch can be told to omit checksums (`set_crc32_options(False)`): they are 0 then, and are not compared
+        self.member_at(row, start, (entry.crc32 != 0).then_some(entry.crc32))
     }
 
-    /// Where a member's bytes begin if PyTorch's data descriptor follows them: 16 bytes, or 24 where
-    /// something needs 64 bits.
+    /// The offset of a member's bytes if they are followed by a data descriptor as PyTorch writes it: 16 bytes, or 24 if a
+    /// size or offset needs 64 bits.
     fn before_descriptor(&self, row: usize) -> Option<u64> {
         let entry = &self.entries[row];
         let descriptor = if entry.wide() { 24 } else { 16 };
-        let start = (self.ends[row] - entry.packed).checked_sub(descriptor);
-        start.filter(|&start| start >= entry.earliest() && entry.packed > 0)
+        let start = (self.limits[row] - entry.packed).checked_sub(descriptor);
+        start.filter(|&start| start >= entry.earliest_payload() && entry.packed > 0)
     }
 
-    /// One aligned member may be so by chance. If all are, and they are not few, PyTorch wrote them.
+    /// Whether the archive was written by PyTorch, by the alignment of its members. One member is aligned by chance with
+    /// probability 1/64, so all of them must be, and at least `FEW` must exist.
     fn is_aligned(&self) -> bool {
         const FEW: usize = 4;
         let mut count = 0;
@@ -130,33 +139,37 @@ impl Archive {
         count >= FEW
     }
 
-    /// As [`member`](Self::member), but visits the local header in any case, and stands behind it.
-    pub(crate) fn visit(&self, cursor: &mut Cursor<'_>, row: usize) -> Result<Member> {
+    /// Locates a member by its local header, and compares the header with the directory. Leaves the cursor after the
+    /// header.
+    pub(crate) fn verified_member(&self, cursor: &mut Cursor<'_>, row: usize) -> Result<Member> {
         let entry = &self.entries[row];
         entry.check()?;
-        let local = local::read(cursor, entry.header_at, &entry.name)?;
+        let local = local_header::read(cursor, entry.header_at, &entry.name)?;
         if local.method != entry.method {
             return Err(Error::malformed(format!(
-                "member {} has zip method {} in the directory and {} in its own header",
+                "member {} has zip method {} in the directory and {} in its local header",
                 quote(&entry.name),
                 entry.method,
                 local.method
             ))
             .at(entry.header_at));
         }
-        self.place(row, local.payload, Some(entry.crc32))
+        self.member_at(row, local.payload, Some(entry.crc32))
     }
 
-    fn place(&self, row: usize, start: u64, crc32: Option<u32>) -> Result<Member> {
+    fn member_at(&self, row: usize, start: u64, crc32: Option<u32>) -> Result<Member> {
         let entry = &self.entries[row];
-        if start > self.ends[row] - entry.packed {
-            let what = format!("member {} runs into what follows it", quote(&entry.name));
+        if start > self.limits[row] - entry.packed {
+            let what = format!(
+                "member {} runs into what follows it: its bytes begin too late for its size",
+                quote(&entry.name)
+            );
             return Err(Error::malformed(what).at(entry.header_at));
         }
         Ok(Member {
             bytes: ByteRange::new(start, entry.packed),
             inflated: entry.inflated,
-            guard: Guard::ZipLocal {
+            check: IntegrityCheck::ZipLocal {
                 at: entry.header_at,
                 name: entry.name.clone(),
                 crc32,
@@ -164,11 +177,11 @@ impl Archive {
         })
     }
 
-    /// The whole content of a small member (a pickle, a version number), inflated if need be and
-    /// checked against its length and checksum. Borrowed where it lies in memory as it is; else
-    /// charged, as it grows if it is deflated, whatever the directory claims.
+    /// The whole content of a small member (a pickle, a version number), inflated if it is deflated, and checked against
+    /// its length and checksum. A stored member of a source in memory is borrowed. Otherwise the memory is charged to
+    /// the budget: in steps while a member is inflated, because the size in the directory is not trusted.
     pub(crate) fn content<'s>(&self, cursor: &mut Cursor<'s>, row: usize) -> Result<Cow<'s, [u8]>> {
-        let member = self.visit(cursor, row)?;
+        let member = self.verified_member(cursor, row)?;
         let entry = &self.entries[row];
         let what = format!("member {}", quote(&entry.name));
         let at = member.bytes.start;
@@ -179,31 +192,34 @@ impl Archive {
         };
         if out.len() as u64 != entry.inflated {
             return Err(Error::malformed(format!(
-                "{what} holds {} bytes of the {} it claims",
+                "{what} holds {} bytes of the {} that the directory claims",
                 out.len(),
                 entry.inflated
             ))
             .at(at));
         }
-        // PyTorch can leave checksums out (`set_crc32_options(False)`): then they are 0.
+        // PyTorch can be told to omit checksums (`set_crc32_options(False)`): they are 0 then
         if entry.crc32 != 0 && crc32fast::hash(&out) != entry.crc32 {
-            return Err(Error::malformed(format!("{what} does not match its checksum")).at(at));
+            return Err(Error::malformed(format!(
+                "the CRC-32 of {what} does not match its checksum in the directory"
+            ))
+            .at(at));
         }
         Ok(out)
     }
 }
 
-/// The bytes of a stored member.
+/// The bytes of a stored member, borrowed from a source in memory, else read.
 fn stored<'s>(cursor: &Cursor<'s>, member: &Member, what: &str) -> Result<Cow<'s, [u8]>> {
     let (at, end) = (member.bytes.start, member.bytes.end());
-    let beyond = || Error::malformed(format!("{what} is larger than memory")).at(at);
+    let beyond = || Error::malformed(format!("{what} does not fit in the address space")).at(at);
     let [from, to] = [at, end].map(usize::try_from);
     if let Some(bytes) = cursor.in_memory() {
-        let lent = from
+        let borrowed = from
             .ok()
             .zip(to.ok())
             .and_then(|(from, to)| bytes.get(from..to));
-        return lent.map(Cow::Borrowed).ok_or_else(beyond);
+        return borrowed.map(Cow::Borrowed).ok_or_else(beyond);
     }
     cursor
         .budget()
@@ -214,7 +230,8 @@ fn stored<'s>(cursor: &Cursor<'s>, member: &Member, what: &str) -> Result<Cow<'s
     Ok(Cow::Owned(out))
 }
 
-/// Inflates a member. Room is made by doubling, and never for more than one byte more than claimed.
+/// Inflates a member. The buffer doubles as it fills, up to one byte more than the directory claims: the extra byte shows
+/// that the content is too long without inflating the rest of it.
 fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> {
     let at = member.bytes.start;
     let claimed = usize::try_from(member.inflated).unwrap_or(usize::MAX);
@@ -243,7 +260,7 @@ fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> 
             })?;
         if out.len() > claimed {
             return Err(Error::malformed(format!(
-                "{what} holds more than the {claimed} bytes it claims"
+                "{what} holds more than the {claimed} bytes that the directory claims"
             ))
             .at(at));
         }
@@ -253,8 +270,8 @@ fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> 
     }
 }
 
-/// Two members of one name make two readers see two archives.
-fn unique(entries: &[Entry]) -> Result<()> {
+/// Refuses two members with one name: readers differ in which of them they return.
+fn unique(entries: &[DirectoryEntry]) -> Result<()> {
     let mut names = HashSet::with_capacity(entries.len());
     for entry in entries {
         if !entry.name.ends_with('/') && !names.insert(&*entry.name) {
@@ -267,18 +284,18 @@ fn unique(entries: &[Entry]) -> Result<()> {
     Ok(())
 }
 
-/// Where each member must have ended: at the next local header, or at the directory. Members that
-/// overlap make two readers see two archives, and small files expand to huge ones: refused.
-fn ends(entries: &[Entry], directory_at: u64) -> Result<Vec<u64>> {
+/// The offset at which each member must end: the next local header, or the directory. Refuses members that overlap:
+/// readers could differ in what they contain, and overlapping members are how a small file inflates to a huge one.
+fn payload_limits(entries: &[DirectoryEntry], directory_at: u64) -> Result<Vec<u64>> {
     let mut order: Vec<usize> = (0..entries.len()).collect();
     order.sort_by_key(|&i| entries[i].header_at);
-    let mut ends = vec![directory_at; entries.len()];
+    let mut limits = vec![directory_at; entries.len()];
     for (k, &i) in order.iter().enumerate() {
         let entry = &entries[i];
         let end = order
             .get(k + 1)
             .map_or(directory_at, |&next| entries[next].header_at);
-        let need = entry.earliest().checked_add(entry.packed);
+        let need = entry.earliest_payload().checked_add(entry.packed);
         if need.is_none_or(|need| need > end) {
             return Err(Error::malformed(format!(
                 "member {} runs into what follows it at byte {end}",
@@ -286,9 +303,9 @@ fn ends(entries: &[Entry], directory_at: u64) -> Result<Vec<u64>> {
             ))
             .at(entry.header_at));
         }
-        ends[i] = end;
+        limits[i] = end;
     }
-    Ok(ends)
+    Ok(limits)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -304,5 +321,4 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "archive/tests.rs"]
 mod tests;

@@ -1,18 +1,34 @@
-//! GGUF, versions 2 and 3, little and big endian.
+//! GGUF, the file format of llama.cpp: versions 2 and 3, little and big endian.
 //!
-//! Source: `docs/gguf.md` of ggml and the reader `gguf.cpp` of llama.cpp. More lenient than that
-//! reader where the file is unambiguous: arrays may nest, tensors may lie in any order and with gaps.
+//! Specification: `docs/gguf.md` of ggml, and the reader `gguf.cpp` of llama.cpp.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 4 | `GGUF` |
+//! | 4 | version; its byte order is that of the file |
+//! | 8 + 8 | number of tensors, number of keys |
+//! | … | per key: name, value type (`u32`), value |
+//! | … | per tensor: name, rank (`u32`), dimensions (`u64`, fastest first), type (`u32`), offset (`u64`) |
+//! | … | padding to `general.alignment` (32), then the data section, which offsets refer to |
+//!
+//! Names and strings are a length (`u64`) and UTF-8; an array is an item type, a length and its items. Arrays stay in the
+//! file: a tokenizer has 150 000 strings, of which a listing shows the first few.
+//!
+//! Refused: version 1, which llama.cpp does not read either; type ids that ggml removed or that forks reuse, because
+//! their blocks would be decoded wrongly; repeated keys, and tensors that overlap or are not aligned, because no two
+//! readers agree on them. Accepted beyond llama.cpp's reader, because the meaning is unambiguous: nested arrays, and
+//! tensors in any order and with gaps.
 
 mod array;
-mod facts;
+mod details;
 
 use super::{Format, Head};
 use crate::Dtype;
+use crate::catalog::metadata::{Item, Metadata, Value};
 use crate::catalog::{
     ByteRange, Catalog, Encoding, Endian, Shape, TensorInfo, elements, quote, repeated,
 };
 use crate::error::{Error, Result};
-use crate::metadata::{Item, Metadata, Value};
 use crate::source::cursor::Cursor;
 use anamnesis_kernel::{BlockFormat, describe_foreign};
 
@@ -31,15 +47,16 @@ const ALIGNMENT: &str = "general.alignment";
 const ALIGNMENT_DEFAULT: u32 = 32;
 /// `GGML_MAX_DIMS`.
 const DIMS_MAX: u32 = 4;
-/// The specification's bound on keys; tensor names have 64 in ggml and are held to this here.
-const NAME_MAX: u64 = 65_535;
+/// Longest key or tensor name in bytes. The specification sets this bound for keys. ggml allows 64 bytes for
+/// tensor names; here they have the bound of keys.
+const NAME_LEN_MAX: u64 = 65_535;
 
 fn probe(head: &Head<'_>) -> bool {
     head.bytes.starts_with(MAGIC)
 }
 
 fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
-    let mut file = Reader::open(cursor)?;
+    let mut file = HeaderReader::open(cursor)?;
     let tensor_count = file.count("tensors", 24)?;
     let key_count = file.count("keys", 13)?;
     let mut catalog = Catalog::new(FORMAT.name);
@@ -60,20 +77,20 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let header_end = file.cursor.pos();
     if tensor_count > 0 {
         let data_at = header_end.next_multiple_of(u64::from(alignment));
-        place(&mut catalog.tensors, data_at, u64::from(alignment))?;
+        resolve_offsets(&mut catalog.tensors, data_at, u64::from(alignment))?;
     }
-    facts::describe(&mut catalog, file.version, file.endian, alignment);
+    details::describe(&mut catalog, file.version, file.endian, alignment);
     Ok(catalog)
 }
 
 /// A file whose magic and version have been read.
-struct Reader<'c, 's> {
+struct HeaderReader<'c, 's> {
     cursor: &'c mut Cursor<'s>,
     version: u32,
     endian: Endian,
 }
 
-impl<'c, 's> Reader<'c, 's> {
+impl<'c, 's> HeaderReader<'c, 's> {
     fn open(cursor: &'c mut Cursor<'s>) -> Result<Self> {
         let magic: [u8; 4] = cursor.array("the magic number")?;
         if magic != *MAGIC {
@@ -83,7 +100,7 @@ impl<'c, 's> Reader<'c, 's> {
             );
         }
         let stored = u32::from_le_bytes(cursor.array("the version")?);
-        // versions are small: a file whose low half is 0 was written in the other byte order
+        // versions are small, so a version whose low half is 0 was written in the other byte order
         let endian = if stored & 0xffff == 0 {
             Endian::Big
         } else {
@@ -100,7 +117,7 @@ impl<'c, 's> Reader<'c, 's> {
                 "GGUF version 1 (August 2023), which llama.cpp refuses too; convert it again from the original",
             )
             .at(4)),
-            _ => Err(Error::malformed(format!("version {version}; 2 and 3 exist")).at(4)),
+            _ => Err(Error::malformed(format!("the version is {version}; versions 2 and 3 exist")).at(4)),
         }
     }
 
@@ -112,28 +129,30 @@ impl<'c, 's> Reader<'c, 's> {
         array::u64(self.cursor, self.endian, what)
     }
 
-    /// A number of things that take at least `least` bytes each.
+    /// Reads a count of items of at least `least` bytes each. The count is compared with the bytes that are left before a
+    /// loop uses it, so that a false count fails here.
     fn count(&mut self, what: &str, least: u64) -> Result<u64> {
         let at = self.cursor.pos();
         let n = self.u64(what)?;
         if n > self.cursor.remaining() / least {
             let left = self.cursor.remaining();
             return Err(Error::malformed(format!(
-                "{n} {what} are announced and {left} bytes are left"
+                "the header counts {n} {what}, but only {left} bytes are left"
             ))
             .at(at));
         }
         Ok(n)
     }
 
-    /// A key or tensor name.
+    /// Reads a key or a tensor name.
     fn name(&mut self, what: &str) -> Result<Box<str>> {
         let at = self.cursor.pos();
         let len = self.u64(what)?;
-        if len > NAME_MAX {
-            return Err(
-                Error::malformed(format!("{what} of {len} bytes; {NAME_MAX} are allowed")).at(at),
-            );
+        if len > NAME_LEN_MAX {
+            return Err(Error::malformed(format!(
+                "{what} has {len} bytes; at most {NAME_LEN_MAX} are allowed"
+            ))
+            .at(at));
         }
         self.cursor.budget().memory(len + 16, what)?;
         let bytes = self.cursor.take_long(len, what)?;
@@ -151,7 +170,7 @@ impl<'c, 's> Reader<'c, 's> {
         let at = self.cursor.pos();
         let kind = self.u32("a value's type")?;
         let value = array::value(self.cursor, kind, self.endian);
-        let value = value.map_err(|e| e.at(at).about(&format!("key {}", quote(&key))))?;
+        let value = value.map_err(|e| e.at(at).context(&format!("key {}", quote(&key))))?;
         Ok((key, value))
     }
 
@@ -164,7 +183,7 @@ impl<'c, 's> Reader<'c, 's> {
         let rank = self.u32("a tensor's rank")?;
         if rank > DIMS_MAX {
             return Err(bad(format!(
-                "{rank} dimensions; ggml has at most {DIMS_MAX}"
+                "it has {rank} dimensions; ggml allows at most {DIMS_MAX}"
             )));
         }
         let mut shape = Shape::new();
@@ -172,7 +191,7 @@ impl<'c, 's> Reader<'c, 's> {
             let dim = self.u64("a tensor's dimension")?;
             if i64::try_from(dim).is_err() {
                 return Err(bad(format!(
-                    "a dimension of {dim}, negative as ggml reads it"
+                    "a dimension is {dim}, which exceeds 63 bits and is negative in ggml"
                 )));
             }
             shape.push(dim);
@@ -193,7 +212,7 @@ impl<'c, 's> Reader<'c, 's> {
         {
             let (len, block) = (block.block_len, block.name);
             return Err(bad(format!(
-                "rows of {row} elements; {block} needs a multiple of {len}"
+                "its rows have {row} elements; {block} needs a multiple of {len}"
             )));
         }
         let nbytes = elements(&shape)
@@ -207,7 +226,7 @@ impl<'c, 's> Reader<'c, 's> {
     }
 }
 
-/// The ggml type ids without blocks; [`BlockFormat`] has the others.
+/// The encoding of a ggml type id: the plain types are listed here, the block types in [`BlockFormat`].
 fn encoding(kind: u32) -> Option<Encoding> {
     let plain = match kind {
         0 => Dtype::F32,
@@ -226,7 +245,7 @@ fn encoding(kind: u32) -> Option<Encoding> {
 fn alignment(metadata: &Metadata) -> Result<u32> {
     match metadata.get(ALIGNMENT) {
         None => Ok(ALIGNMENT_DEFAULT),
-        // the specification says 32 bits; any unsigned width that holds a sane number is understood
+        // the specification requires `u32`; other unsigned widths are accepted, because their value is unambiguous
         Some(&Value::U64(n)) => match u32::try_from(n) {
             Ok(n) if n.is_power_of_two() => Ok(n),
             _ => Err(Error::malformed(format!(
@@ -234,14 +253,13 @@ fn alignment(metadata: &Metadata) -> Result<u32> {
             ))),
         },
         Some(_) => Err(Error::malformed(format!(
-            "{ALIGNMENT} is not an unsigned number"
+            "{ALIGNMENT} is not an unsigned integer"
         ))),
     }
 }
 
-/// Turns offsets in the data section into offsets in the file, and refuses tensors that overlap or
-/// are not aligned.
-fn place(tensors: &mut [TensorInfo], data_at: u64, alignment: u64) -> Result<()> {
+/// Converts offsets in the data section to offsets in the file. Refuses tensors that overlap or are not aligned.
+fn resolve_offsets(tensors: &mut [TensorInfo], data_at: u64, alignment: u64) -> Result<()> {
     for tensor in &mut *tensors {
         let offset = tensor.bytes.start;
         let bad = |what: &str| Error::malformed(format!("tensor {}: {what}", quote(&tensor.name)));
@@ -253,7 +271,8 @@ fn place(tensors: &mut [TensorInfo], data_at: u64, alignment: u64) -> Result<()>
         let start = data_at
             .checked_add(offset)
             .filter(|s| s.checked_add(tensor.bytes.len).is_some());
-        tensor.bytes.start = start.ok_or_else(|| bad(&format!("offset {offset} does not fit")))?;
+        tensor.bytes.start =
+            start.ok_or_else(|| bad(&format!("offset {offset} plus its size exceeds 64 bits")))?;
     }
     let mut order: Vec<&TensorInfo> = tensors.iter().filter(|t| t.bytes.len > 0).collect();
     order.sort_by_key(|t| t.bytes.start);
@@ -268,8 +287,8 @@ fn place(tensors: &mut [TensorInfo], data_at: u64, alignment: u64) -> Result<()>
     Ok(())
 }
 
-/// PrismML's fork writes its own Q2_0, blocks of 128 elements in 34 bytes, under upstream's id 42.
-/// The distance to the next tensor tells them apart.
+/// Refuses the Q2_0 of PrismML's fork of llama.cpp: blocks of 128 elements in 34 bytes, under the type id 42 of ggml's own
+/// Q2_0. Only the distance to the next tensor distinguishes them, and decoding one as the other gives wrong numbers.
 fn fork_q2_0(tensor: &TensorInfo, next: &TensorInfo, alignment: u64) -> Result<()> {
     if tensor.encoding.name() != "Q2_0" {
         return Ok(());
@@ -287,7 +306,7 @@ fn fork_q2_0(tensor: &TensorInfo, next: &TensorInfo, alignment: u64) -> Result<(
     Ok(())
 }
 
-/// The item type of a GGUF value type that has a fixed size.
+/// The dtype of a GGUF value type of fixed size.
 fn plain_item(kind: u32) -> Option<Dtype> {
     Some(match kind {
         0 => Dtype::U8,
@@ -305,8 +324,8 @@ fn plain_item(kind: u32) -> Option<Dtype> {
     })
 }
 
-/// What the elements of an array of this value type are.
-fn item(kind: u32) -> Option<Item> {
+/// The item type of an array whose elements have this value type.
+fn array_item(kind: u32) -> Option<Item> {
     match kind {
         8 => Some(Item::Text),
         9 => Some(Item::Array),

@@ -1,6 +1,7 @@
-//! The formats: one file each, one line each in [`FORMATS`].
+//! The container formats: one file each, one line each in [`FORMATS`].
 //!
-//! A format is a row of facts and two functions: does this look like mine, and what is in it.
+//! A format is a static row: a name, file name extensions, and two functions, `probe` and `read`. `docs/extending.md`
+//! tells how to add one.
 
 mod archive;
 pub mod gguf;
@@ -20,8 +21,8 @@ use crate::source::cursor::Cursor;
 pub(crate) use archive::{Archive, local_payload};
 pub(crate) use sniff::{not_tensors, resembles};
 
-/// Every format, in the order they are tried: safetensors before PyTorch, since the length of a header may begin with
-/// the two bytes that a pickle begins with (640 is `80 02`), and what follows tells them apart.
+/// Every format, in probing order. safetensors comes before PyTorch: the length of its header may begin with the two
+/// bytes that a pickle begins with (640 is `80 02`), and only the safetensors probe looks at the bytes after them.
 pub static FORMATS: &[&Format] = &[
     &gguf::FORMAT,
     &npy::FORMAT,
@@ -32,22 +33,22 @@ pub static FORMATS: &[&Format] = &[
 
 /// A container format: how to recognise it and how to read its header.
 pub struct Format {
-    /// Its name in catalogs, errors and JSON.
+    /// The name in catalogs, errors and JSON.
     pub name: &'static str,
-    /// Its usual file name extensions. The first bytes decide; an extension only words the error
-    /// when they do not.
+    /// The usual file name extensions. The first bytes of a file decide its format. If no format recognises them, the
+    /// extension chooses the reader that reports the error.
     pub extensions: &'static [&'static str],
     pub(crate) probe: fn(&Head<'_>) -> bool,
     pub(crate) read: fn(&mut Cursor<'_>, Head<'_>) -> Result<Catalog>,
 }
 
-/// The beginning of a file, and its directory if it is an archive.
+/// The beginning of a file, which probes look at, and its directory if it is a zip archive.
 pub(crate) struct Head<'a> {
     /// The first bytes: at most [`Head::LEN`].
     pub(crate) bytes: &'a [u8],
-    /// Length of the file, where known.
+    /// Length of the file, if known.
     pub(crate) len: Option<u64>,
-    /// The members, if it is a zip archive.
+    /// The directory, if the file is a zip archive.
     pub(crate) archive: Option<Archive>,
 }
 
@@ -62,7 +63,7 @@ impl Format {
     }
 
     /// Whether a file name has one of this format's extensions.
-    pub(crate) fn claims(&self, path: &Path) -> bool {
+    pub(crate) fn claims_extension(&self, path: &Path) -> bool {
         let extension = path
             .extension()
             .and_then(|e| e.to_str())
@@ -79,22 +80,23 @@ impl std::fmt::Debug for Format {
     }
 }
 
-/// Reads one file: finds its format unless `asked` names it, reads its header, and checks what every
-/// format must satisfy.
+/// Reads the header of one file. The format is detected unless the caller gives it (`forced`). The checks that hold for
+/// every format are made here: byte ranges are inside the file, names are unique.
 pub(crate) fn read_file(
     cursor: &mut Cursor<'_>,
     path: Option<&Path>,
-    asked: Option<&'static Format>,
+    forced: Option<&'static Format>,
 ) -> Result<Catalog> {
     let mut first = [0; Head::LEN];
-    let n = cursor.begin(&mut first)?;
+    let n = cursor.peek_into(&mut first)?;
     let bytes = &first[..n];
-    let claimed = path.and_then(|path| FORMATS.iter().find(|f| f.claims(path)).copied());
-    // Archives are told apart by their members. One that begins with other bytes is tried by its name.
+    let claimed = path.and_then(|path| FORMATS.iter().find(|f| f.claims_extension(path)).copied());
+    // NPZ and PyTorch archives are distinguished by their members, so the directory is read before the probes. An archive
+    // with a prefix does not begin with `PK`: it is tried only if the extension or the caller says NPZ.
     let maybe_archive = bytes.starts_with(b"PK\x03\x04")
         || bytes.starts_with(b"PK\x05\x06")
         || (n > 0
-            && asked
+            && forced
                 .or(claimed)
                 .is_some_and(|f| f.name == npz::FORMAT.name));
     let archive = if maybe_archive {
@@ -112,17 +114,18 @@ pub(crate) fn read_file(
         len: cursor.len(),
         archive: archive.and_then(Result::ok),
     };
-    let format = match asked.or_else(|| FORMATS.iter().copied().find(|f| (f.probe)(&head))) {
+    let format = match forced.or_else(|| FORMATS.iter().copied().find(|f| (f.probe)(&head))) {
         Some(format) => format,
         None => match (not_tensors(bytes), claimed) {
-            // short magic numbers are also lengths, so a header that is cut off can begin with one
+            // the length of a safetensors header can equal a short magic number such as `MZ`: if the extension and the
+            // `{` agree, the file is a cut-off safetensors file
             (Some(_), Some(format))
                 if bytes.get(8) == Some(&b'{') && format.name == safetensors::FORMAT.name =>
             {
                 format
             }
             (Some(what), _) => return Err(sniff::unknown(what)),
-            // the name says what it should be, so that reader says what is wrong with it
+            // the extension names a format, whose reader reports what is wrong
             (None, Some(format)) if head.archive.is_none() => format,
             (None, _) => return Err(sniff::unknown(resembles(&head))),
         },

@@ -1,22 +1,31 @@
-//! NPY: one array of numpy.
+//! NPY, numpy's file format for one array.
 //!
-//! The header is a Python literal in text. Bytes behind the array are left alone, as
-//! numpy leaves them.
+//! Specification: numpy's NEP 1 and `numpy/lib/_format_impl.py`; versions 1.0, 2.0 and 3.0.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 6 | `\x93NUMPY` |
+//! | 2 | major and minor version |
+//! | 2 or 4 | length of the header text, little endian (`u16` in 1.0, `u32` in 2.0 and 3.0) |
+//! | length | a Python dict literal: `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }` |
+//! | … | the elements |
+//!
+//! The literal is parsed, never evaluated. Object arrays are refused, because their data is a pickle. Bytes after the elements are ignored, as numpy ignores them.
 
 mod descr;
-mod fault;
 mod header;
+mod header_error;
 mod literal;
 mod typestr;
 
 use super::{Format, Head};
+use crate::catalog::metadata::Value;
 use crate::catalog::{ByteRange, Catalog};
 use crate::error::Result;
-use crate::metadata::Value;
 use crate::source::cursor::Cursor;
 
-pub(super) use fault::Fault;
 pub(super) use header::{MAGIC, PRELUDE, Prelude};
+pub(super) use header_error::HeaderError;
 
 /// NPY: one array, without a name.
 pub static FORMAT: Format = Format {
@@ -26,12 +35,12 @@ pub static FORMAT: Format = Format {
     read,
 };
 
-/// Said once per file that has an `f1` in it.
-pub(super) const FLOAT8_GUESSED: &str = "the dtype 'f1', which numpy cannot read, is taken to be float8_e5m2: \
-    ml_dtypes writes that so, and nothing else";
+/// The warning for arrays of dtype `f1`, once per file.
+pub(super) const FLOAT8_GUESSED: &str = "the dtype 'f1', which numpy cannot read, is read as float8_e5m2: \
+    ml_dtypes writes that dtype so, and no other";
 
-/// Header text that is worth counting against the limits.
-pub(super) const LONG: usize = 4 << 10;
+/// Header texts longer than this, in bytes, are charged to the budget. Ordinary headers have 118 bytes.
+pub(super) const CHARGED_FROM: usize = 4 << 10;
 
 fn probe(head: &Head<'_>) -> bool {
     head.bytes.starts_with(MAGIC)
@@ -43,8 +52,8 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         .unwrap_or(PRELUDE)
         .min(PRELUDE);
     let first = cursor.take(at_hand, "an NPY header")?;
-    let prelude = Prelude::read(first).map_err(|fault| fault.error(start, None))?;
-    if prelude.text_len > LONG {
+    let prelude = Prelude::read(first).map_err(|error| error.error(start, None))?;
+    if prelude.text_len > CHARGED_FROM {
         cursor
             .budget()
             .memory(prelude.text_len as u64, "an NPY header")?;
@@ -53,11 +62,11 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let text = cursor.take_long(prelude.text_len as u64, "an NPY header")?;
     let array = prelude
         .array(text)
-        .map_err(|fault| fault.error(start, None))?;
-    // of a stream the length is found later, and compared then
+        .map_err(|error| error.error(start, None))?;
+    // the length of a stream is unknown until its end; `format::read_file` compares it then
     if cursor.len().is_some() && array.nbytes > cursor.remaining() {
         return Err(cursor.malformed(format!(
-            "the array takes {} bytes, and {} follow its header: the file is cut off",
+            "the array needs {} bytes, but {} follow its header: the file is cut off",
             array.nbytes,
             cursor.remaining()
         )));
@@ -76,7 +85,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         "order",
         Value::Text(if array.fortran { "fortran" } else { "c" }.into()),
     );
-    if array.guessed() {
+    if array.is_guessed_float8() {
         catalog.warnings.push(FLOAT8_GUESSED.into());
     }
     let bytes = ByteRange::new(cursor.pos(), array.nbytes);

@@ -1,19 +1,21 @@
-//! NPZ: arrays of numpy as members of a zip archive, stored or deflated.
+//! NPZ, numpy's archive of arrays: a zip archive whose members are NPY files, stored or deflated.
 //!
-//! What counts as an array is what numpy takes for one: a member that begins with the magic of NPY,
-//! whatever its name. One that is named `.npy` and does not is listed as refused rather than passed
-//! over, so that a tensor never goes missing without a word.
+//! Specification: `numpy.savez` and `numpy/lib/_npyio_impl.py`; the archive is described in `archive.rs`.
+//!
+//! As in numpy, a member is an array if it begins with the magic number of NPY, whatever its name. A member named `.npy`
+//! without that magic number is listed as refused instead of skipped, so that no tensor disappears silently. Object
+//! arrays are listed as refused; the other arrays of the archive can be read.
 
-mod opening;
+mod member_prefix;
 
 use super::npy::{self, MAGIC, PRELUDE, Prelude};
 use super::{Archive, Format, Head};
+use crate::catalog::metadata::Value;
 use crate::catalog::{ByteRange, Catalog, Packing, Refused, quote};
 use crate::error::{Error, ErrorKind, Result};
-use crate::metadata::Value;
 use crate::source::cursor::Cursor;
 
-use opening::{Inflate, Opening};
+use member_prefix::{MemberPrefix, SharedInflater};
 
 /// NPZ: a zip archive of arrays. A zip archive without members is one without arrays.
 pub static FORMAT: Format = Format {
@@ -30,7 +32,7 @@ fn probe(head: &Head<'_>) -> bool {
         return false;
     };
     let names = || archive.entries.iter().map(|entry| &*entry.name);
-    // a PyTorch archive may carry arrays among its extra files
+    // a PyTorch archive may contain NPY files among its extra files
     let torch = || names().any(|name| name == "data.pkl" || name.ends_with("/data.pkl"));
     archive.entries.is_empty() || (names().any(|name| name.ends_with(SUFFIX)) && !torch())
 }
@@ -38,12 +40,12 @@ fn probe(head: &Head<'_>) -> bool {
 fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
     let archive = match head.archive {
         Some(archive) => archive,
-        None => Archive::read(cursor)?, // asked for by name, and says what is wrong
+        None => Archive::read(cursor)?, // the caller chose this format: return the error of the archive
     };
-    let mut npz = Npz {
+    let mut npz = NpzReader {
         catalog: Catalog::new(FORMAT.name),
-        inflate: Inflate::default(),
-        strangers: Vec::new(),
+        inflate: SharedInflater::default(),
+        not_arrays: Vec::new(),
     };
     for row in 0..archive.entries.len() {
         npz.member(cursor, &archive, row)?;
@@ -52,49 +54,53 @@ fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
 }
 
 /// The catalog while members are added to it.
-struct Npz {
+struct NpzReader {
     catalog: Catalog,
-    inflate: Inflate,
-    /// Rows of members that are not arrays.
-    strangers: Vec<usize>,
+    inflate: SharedInflater,
+    /// Members that are not arrays, by their index in the directory.
+    not_arrays: Vec<usize>,
 }
 
-impl Npz {
+impl NpzReader {
     fn member(&mut self, cursor: &mut Cursor<'_>, archive: &Archive, row: usize) -> Result<()> {
         let entry = &archive.entries[row];
         if entry.name.ends_with('/') {
             return Ok(()); // a directory
         }
         let named = entry.name.strip_suffix(SUFFIX);
-        let place = match archive.visit(cursor, row) {
+        let place = match archive.verified_member(cursor, row) {
             Ok(place) => place,
-            // a README may be packed in any way
+            // a member that need not be an array, such as a README, may use any compression
             Err(e) if named.is_none() && matches!(e.kind(), ErrorKind::Unsupported(_)) => {
-                self.strangers.push(row);
+                self.not_arrays.push(row);
                 return Ok(());
             }
             Err(e) => return Err(e),
         };
         let start = place.bytes.start;
-        let mut opening = Opening::new(&place, entry.deflated(), &mut self.inflate);
-        opening.check_small(cursor, &entry.name, entry.crc32)?;
-        let first = opening.upto(cursor, &entry.name, PRELUDE)?;
+        let mut prefix = MemberPrefix::new(&place, entry.deflated(), &mut self.inflate);
+        prefix.check_small(cursor, &entry.name, entry.crc32)?;
+        let first = prefix.first_bytes(cursor, &entry.name, PRELUDE)?;
         if !first.starts_with(MAGIC) {
             match named {
-                Some(name) => self.refuse(cursor, name, "it does not begin as an NPY file does")?,
-                None => self.strangers.push(row),
+                Some(name) => self.refuse(
+                    cursor,
+                    name,
+                    "the member does not begin with the magic number of NPY",
+                )?,
+                None => self.not_arrays.push(row),
             }
             return Ok(());
         }
-        let fault = |fault: npy::Fault| fault.error(start, Some(&quote(&entry.name)));
-        let prelude = Prelude::read(first).map_err(fault)?;
-        if prelude.text_len > npy::LONG {
+        let error = |error: npy::HeaderError| error.error(start, Some(&quote(&entry.name)));
+        let prelude = Prelude::read(first).map_err(error)?;
+        if prelude.text_len > npy::CHARGED_FROM {
             cursor
                 .budget()
                 .memory(prelude.text_len as u64, "an NPY header")?;
         }
         let header_len = prelude.text_at + prelude.text_len;
-        let header = opening.upto(cursor, &entry.name, header_len)?;
+        let header = prefix.first_bytes(cursor, &entry.name, header_len)?;
         if header.len() < header_len {
             let what = format!("member {} ends inside its NPY header", quote(&entry.name));
             return Err(Error::malformed(what).at(start));
@@ -104,13 +110,13 @@ impl Npz {
             Ok(array) => array,
             Err(e) => match e.object_array() {
                 Some(reason) => return self.refuse(cursor, name, reason),
-                None => return Err(fault(e)),
+                None => return Err(error(e)),
             },
         };
         let skip = header_len as u64;
         if array.nbytes > place.inflated.saturating_sub(skip) {
             return Err(Error::malformed(format!(
-                "member {} has {} bytes, and its array takes {} behind a header of {skip}",
+                "member {} has {} bytes, but its array needs {} after a header of {skip}",
                 quote(&entry.name),
                 place.inflated,
                 array.nbytes
@@ -122,7 +128,7 @@ impl Npz {
             array.memory() + (size_of_val(&place) + 2 * entry.name.len()) as u64,
             "an array",
         )?;
-        if array.guessed()
+        if array.is_guessed_float8()
             && !self
                 .catalog
                 .warnings
@@ -144,7 +150,10 @@ impl Npz {
         };
         let mut info = array.tensor(name, bytes);
         info.packing = packing;
-        info.member = Some(u32::try_from(self.catalog.members.len()).expect("limited in number"));
+        info.member = Some(
+            u32::try_from(self.catalog.members.len())
+                .expect("the budget limits the number of tensors"),
+        );
         self.catalog.members.push(place);
         self.catalog.tensors.push(info);
         Ok(())
@@ -167,17 +176,17 @@ impl Npz {
             && let Some(first) = self.catalog.refused.first()
         {
             let what = format!(
-                "no array can be read; of {}: {}",
+                "no array of the archive can be read; {}: {}",
                 quote(&first.name),
                 first.reason
             );
             return Err(Error::unsupported(what));
         }
-        if let Some(&first) = self.strangers.first() {
+        if let Some(&first) = self.not_arrays.first() {
             let first = quote(&archive.entries[first].name);
-            let what = match self.strangers.len() {
-                1 => format!("member {first} is not an array"),
-                n => format!("{n} members are not arrays: {first}, …"),
+            let what = match self.not_arrays.len() {
+                1 => format!("member {first} is not an array and is not listed"),
+                n => format!("{n} members are not arrays and are not listed: {first}, …"),
             };
             self.catalog.warnings.push(what);
         }

@@ -1,74 +1,81 @@
-//! The pickle machine: reads a pickle as data, and can run nothing.
+//! A pickle interpreter that builds data and cannot run code.
 //!
-//! A pickle is a program for a stack machine. This one knows the opcodes that build plain values;
-//! a global is a word of the closed [`world`] or an error that names it; a call is written down
-//! ([`heap::Call`]) for the reader to interpret, except for the few that make plain containers.
-//! There is no recursion, and each opcode and each byte of memory is charged to the budget.
+//! Specification: `Lib/pickle.py` and `Lib/pickletools.py` of CPython, protocols 0 to 5.
+//!
+//! A pickle is a program for a stack machine. In Python, it can import any function and call it, so loading an untrusted
+//! pickle runs its author's code. This interpreter is closed instead: a global must be in the fixed table of
+//! [`globals`], where it becomes a tag, or the file is refused with an error that names it. A call is recorded
+//! ([`value_heap::RecordedCall`]) and later interpreted as the description of a tensor; only calls that construct plain containers are
+//! carried out here. No opcode can reach a function of this library that is not in this module.
+//!
+//! Opcodes are charged to the budget in batches of 256 before they run, so a long program ends in a limit. Memory is
+//! charged where a pool, the stack or the memo grows, before it is allocated: an opcode of a few bytes can otherwise ask
+//! for gigabytes. Values refer to each other by number, so that cycles are harmless and nothing recurses.
 
-mod call;
+mod calls;
 mod container;
 mod dtypes;
-pub(crate) mod heap;
-mod line;
+pub(crate) mod globals;
 mod memo;
 mod number;
 mod opcode;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod text_arguments;
 mod torchao;
-pub(crate) mod world;
+pub(crate) mod value_heap;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::Budget;
 use crate::source::cursor::Cursor;
 
-use heap::{Heap, Id, Value};
 use memo::Memo;
 use opcode as op;
-use reader::Reader;
+use reader::OpcodeReader;
+use value_heap::{PickleValue, ValueHeap, ValueId};
 
-/// A pickle that was read.
+/// The result of reading one pickle.
 pub(crate) struct Pickle<'b> {
-    pub(crate) heap: Heap<'b>,
-    /// What STOP found on the stack.
-    pub(crate) root: Id,
+    pub(crate) heap: ValueHeap<'b>,
+    /// The value that was on top of the stack at STOP: the pickled object.
+    pub(crate) root: ValueId,
     pub(crate) protocol: u8,
 }
 
-/// Reads one pickle from where the cursor stands, and leaves it behind its STOP.
-/// `script`: whether classes of a TorchScript archive (`__torch__.…`) may be named.
-pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'s>> {
-    let heap = Heap::new(
+/// Reads one pickle at the cursor, and leaves the cursor after its STOP opcode.
+/// `torchscript`: whether classes of a TorchScript archive (`__torch__.…`) may be named.
+pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, torchscript: bool) -> Result<Pickle<'s>> {
+    let heap = ValueHeap::new(
         cursor.budget(),
         cursor.len().map_or(0, |_| cursor.remaining()),
     );
     let mut machine = Machine {
-        reader: Reader::new(cursor),
+        reader: OpcodeReader::new(cursor),
         heap,
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Memo::default(),
-        plain: [None; PLAIN],
-        script,
+        shared_values: [None; SHARED_VALUES],
+        torchscript,
         protocol: 0,
     };
-    let mut fuel = 0;
+    let mut steps_left = 0;
     loop {
         let at = machine.reader.pos();
         let opcode = machine.reader.opcode()?;
-        if fuel == 0 {
+        if steps_left == 0 {
             machine
                 .reader
                 .budget()
-                .steps(FUEL, "the pickle's opcodes")
+                .steps(STEP_BATCH, "the pickle's opcodes")
                 .map_err(|e| e.at(at))?;
-            fuel = FUEL;
+            steps_left = STEP_BATCH;
         }
-        fuel -= 1;
+        steps_left -= 1;
         if opcode == op::STOP {
             let root = machine.pop().map_err(|e| e.at(at))?;
-            machine.reader.settled();
+            machine.reader.sync_cursor();
             return Ok(Pickle {
                 heap: machine.heap,
                 root,
@@ -79,21 +86,22 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, script: bool) -> Result<Pickle<'
     }
 }
 
-/// Opcodes that are charged at a time.
-const FUEL: u64 = 256;
-/// How many values are kept to be shared.
-const PLAIN: usize = 256 + 3;
+/// Opcodes are charged to the budget in batches of this size, which keeps the check out of the common path.
+const STEP_BATCH: u64 = 256;
+/// Number of values that are made once and shared: the integers 0 to 255, `None`, `True` and `False`.
+const SHARED_VALUES: usize = 256 + 3;
 
+/// The stack machine that a pickle is a program for.
 struct Machine<'c, 's> {
-    reader: Reader<'c, 's>,
-    heap: Heap<'s>,
-    stack: Vec<Id>,
-    /// Heights of the stack at each MARK.
+    reader: OpcodeReader<'c, 's>,
+    heap: ValueHeap<'s>,
+    stack: Vec<ValueId>,
+    /// The height of the stack at each MARK that is open.
     marks: Vec<usize>,
     memo: Memo,
-    /// The values `None`, the truth values and the numbers 0 to 255, once each.
-    plain: [Option<Id>; PLAIN],
-    script: bool,
+    /// The shared values, by index: 0 to 255 the integers, then `None`, `True` and `False`. Made at first use.
+    shared_values: [Option<ValueId>; SHARED_VALUES],
+    torchscript: bool,
     protocol: u8,
 }
 
@@ -110,36 +118,35 @@ impl Machine<'_, '_> {
             op::POP_MARK => self.pop_mark().map(|from| self.stack.truncate(from)),
             op::DUP => self.top().and_then(|id| self.push(id)),
             // the memo
-            op::BINPUT => self.u8().and_then(|n| self.put(u32::from(n))),
-            op::LONG_BINPUT => self.u32().and_then(|n| self.put(n)),
-            op::PUT => self.line_number().and_then(|n| self.put(n)),
-            op::MEMOIZE => self.put(self.memo.len()),
-            op::BINGET => self.u8().and_then(|n| self.fetch(u32::from(n))),
-            op::LONG_BINGET => self.u32().and_then(|n| self.fetch(n)),
-            op::GET => self.line_number().and_then(|n| self.fetch(n)),
+            op::BINPUT => self.u8().and_then(|n| self.put_memo(u32::from(n))),
+            op::LONG_BINPUT => self.u32().and_then(|n| self.put_memo(n)),
+            op::PUT => self.line_number().and_then(|n| self.put_memo(n)),
+            op::MEMOIZE => self.put_memo(self.memo.len()),
+            op::BINGET => self.u8().and_then(|n| self.get_memo(u32::from(n))),
+            op::LONG_BINGET => self.u32().and_then(|n| self.get_memo(n)),
+            op::GET => self.line_number().and_then(|n| self.get_memo(n)),
             // plain values
-            op::NONE => self.plain(256, Value::None),
-            op::NEWTRUE => self.plain(257, Value::Bool(true)),
-            op::NEWFALSE => self.plain(258, Value::Bool(false)),
+            op::NONE => self.shared(256, PickleValue::None),
+            op::NEWTRUE => self.shared(257, PickleValue::Bool(true)),
+            op::NEWFALSE => self.shared(258, PickleValue::Bool(false)),
             op::BININT => self
                 .array()
-                .and_then(|b| self.value(Value::Int(i64::from(i32::from_le_bytes(b))))),
+                .and_then(|b| self.push_value(PickleValue::Int(i64::from(i32::from_le_bytes(b))))),
             op::BININT1 => self
                 .u8()
-                .and_then(|n| self.plain(usize::from(n), Value::Int(i64::from(n)))),
+                .and_then(|n| self.shared(usize::from(n), PickleValue::Int(i64::from(n)))),
             op::BININT2 => self
                 .array()
-                .and_then(|b| self.value(Value::Int(i64::from(u16::from_le_bytes(b))))),
+                .and_then(|b| self.push_value(PickleValue::Int(i64::from(u16::from_le_bytes(b))))),
             op::BINFLOAT => self
                 .array()
-                .and_then(|b| self.value(Value::Float(f64::from_be_bytes(b)))),
+                .and_then(|b| self.push_value(PickleValue::Float(f64::from_be_bytes(b)))),
             op::LONG1 => self.u8().and_then(|n| self.long(u64::from(n))),
             op::LONG4 => {
                 let n = i32::from_le_bytes(self.array()?);
-                self.long(
-                    u64::try_from(n)
-                        .map_err(|_| Error::malformed("a number of negative length"))?,
-                )
+                self.long(u64::try_from(n).map_err(|_| {
+                    Error::malformed("an integer of the pickle has a negative length")
+                })?)
             }
             op::INT | op::LONG => self.int_line(),
             op::FLOAT => self.float_line(),
@@ -151,10 +158,9 @@ impl Machine<'_, '_> {
             op::SHORT_BINSTRING => self.u8().and_then(|n| self.string(u64::from(n))),
             op::BINSTRING => {
                 let n = i32::from_le_bytes(self.array()?);
-                self.string(
-                    u64::try_from(n)
-                        .map_err(|_| Error::malformed("a string of negative length"))?,
-                )
+                self.string(u64::try_from(n).map_err(|_| {
+                    Error::malformed("a string of the pickle has a negative length")
+                })?)
             }
             op::SHORT_BINBYTES => self.u8().and_then(|n| self.bytes(u64::from(n))),
             op::BINBYTES => self.u32().and_then(|n| self.bytes(u64::from(n))),
@@ -165,21 +171,21 @@ impl Machine<'_, '_> {
             op::TUPLE2 => self.below(2).and_then(|from| self.tuple(from)),
             op::TUPLE3 => self.below(3).and_then(|from| self.tuple(from)),
             op::TUPLE => self.pop_mark().and_then(|from| self.tuple(from)),
-            op::EMPTY_LIST => self.container(self.stack.len(), Value::List),
+            op::EMPTY_LIST => self.container(self.stack.len(), PickleValue::List),
             op::LIST => self
                 .pop_mark()
-                .and_then(|from| self.container(from, Value::List)),
-            op::EMPTY_SET => self.container(self.stack.len(), Value::Set),
+                .and_then(|from| self.container(from, PickleValue::List)),
+            op::EMPTY_SET => self.container(self.stack.len(), PickleValue::Set),
             op::FROZENSET => self
                 .pop_mark()
-                .and_then(|from| self.container(from, Value::Set)),
-            op::EMPTY_DICT => self.container(self.stack.len(), |items| Value::Dict {
+                .and_then(|from| self.container(from, PickleValue::Set)),
+            op::EMPTY_DICT => self.container(self.stack.len(), |items| PickleValue::Dict {
                 items,
                 class: false,
             }),
             op::DICT => self.pop_mark().and_then(|from| {
                 self.pairs(from)?;
-                self.container(from, |items| Value::Dict {
+                self.container(from, |items| PickleValue::Dict {
                     items,
                     class: false,
                 })
@@ -192,7 +198,7 @@ impl Machine<'_, '_> {
             op::SETITEM => self.below(2).and_then(|from| self.set_items(from)),
             op::SETITEMS => self.pop_mark().and_then(|from| self.set_items(from)),
             // globals and calls
-            op::GLOBAL => self.global_line().and_then(|value| self.value(value)),
+            op::GLOBAL => self.global_line().and_then(|value| self.push_value(value)),
             op::STACK_GLOBAL => self.stack_global(),
             op::REDUCE | op::NEWOBJ => self.reduce(),
             op::NEWOBJ_EX => self.newobj_ex(),
@@ -206,17 +212,17 @@ impl Machine<'_, '_> {
             op::EXT4 => self.u32().and_then(|n| Err(extension(n))),
             op::BINPERSID => self.persistent(),
             op::PERSID => Err(Error::malformed(
-                "a persistent id that is text; PyTorch's are tuples",
+                "a persistent id of the pickle is text, expected a tuple",
             )),
-            // the frame of it
+            // the framing of the program
             op::PROTO => self.proto(),
-            // how the writer buffered: says nothing about the values
+            // a FRAME only tells how many bytes to buffer; the argument is ignored
             op::FRAME => self.u64().map(drop),
-            op::NEXT_BUFFER | op::READONLY_BUFFER => {
-                Err(Error::unsupported("a pickle whose buffers lie outside it"))
-            }
+            op::NEXT_BUFFER | op::READONLY_BUFFER => Err(Error::unsupported(
+                "the pickle refers to out-of-band buffers, which are not part of the file",
+            )),
             other => Err(Error::malformed(format!(
-                "{other:#04x} is no pickle opcode"
+                "unknown pickle opcode {other:#04x}"
             ))),
         }
     }
@@ -225,7 +231,7 @@ impl Machine<'_, '_> {
         self.protocol = self.u8()?;
         if self.protocol > 5 {
             return Err(Error::unsupported(format!(
-                "pickle protocol {}; 5 is the newest known",
+                "the pickle has protocol {}; protocols up to 5 can be read",
                 self.protocol
             )));
         }
@@ -235,38 +241,39 @@ impl Machine<'_, '_> {
     // ---- the stack
 
     fn mark(&mut self) -> Result<()> {
-        grown(&mut self.marks, self.reader.budget())?;
+        charge_growth(&mut self.marks, self.reader.budget())?;
         self.marks.push(self.stack.len());
         Ok(())
     }
 
     #[inline]
-    fn push(&mut self, id: Id) -> Result<()> {
-        grown(&mut self.stack, self.reader.budget())?;
+    fn push(&mut self, id: ValueId) -> Result<()> {
+        charge_growth(&mut self.stack, self.reader.budget())?;
         self.stack.push(id);
         Ok(())
     }
 
     #[inline]
-    fn value(&mut self, value: Value) -> Result<()> {
+    fn push_value(&mut self, value: PickleValue) -> Result<()> {
         let id = self.heap.add(value)?;
         self.push(id)
     }
 
-    /// A value that is always the same one: it never changes, so it is made once.
+    /// Pushes a shared value. Scalars are immutable, so one value serves all uses.
     #[inline]
-    fn plain(&mut self, place: usize, value: Value) -> Result<()> {
-        match self.plain[place] {
+    fn shared(&mut self, index: usize, value: PickleValue) -> Result<()> {
+        match self.shared_values[index] {
             Some(id) => self.push(id),
             None => {
                 let id = self.heap.add(value)?;
-                self.plain[place] = Some(id);
+                self.shared_values[index] = Some(id);
                 self.push(id)
             }
         }
     }
 
-    /// Height of the stack `n` values down; not below the last MARK.
+    /// The height of the stack without its top `n` values. An opcode may not reach below the last MARK: CPython's C
+    /// implementation refuses that too.
     #[inline]
     fn below(&self, n: usize) -> Result<usize> {
         let floor = self.marks.last().copied().unwrap_or(0);
@@ -275,40 +282,40 @@ impl Machine<'_, '_> {
             .len()
             .checked_sub(n)
             .filter(|&from| from >= floor);
-        from.ok_or_else(|| Error::malformed("the pickle takes more from its stack than is there"))
+        from.ok_or_else(|| Error::malformed("pickle stack underflow"))
     }
 
-    fn top(&self) -> Result<Id> {
+    fn top(&self) -> Result<ValueId> {
         self.below(1).map(|at| self.stack[at])
     }
 
-    fn pop(&mut self) -> Result<Id> {
+    fn pop(&mut self) -> Result<ValueId> {
         let id = self.top()?;
         self.stack.pop();
         Ok(id)
     }
 
-    /// Takes the last MARK away, and returns where it was.
+    /// Removes the last MARK, and returns the height of the stack at it.
     fn pop_mark(&mut self) -> Result<usize> {
-        self.marks
-            .pop()
-            .ok_or_else(|| Error::malformed("the pickle goes back to a mark it never set"))
+        self.marks.pop().ok_or_else(|| {
+            Error::malformed("the pickle needs a MARK on the stack, but there is none")
+        })
     }
 
     // ---- the memo
 
-    fn put(&mut self, number: u32) -> Result<()> {
+    fn put_memo(&mut self, number: u32) -> Result<()> {
         let id = self.top()?;
         self.memo.put(number, id, self.reader.budget())
     }
 
-    fn fetch(&mut self, number: u32) -> Result<()> {
+    fn get_memo(&mut self, number: u32) -> Result<()> {
         let id = self.memo.get(number);
-        self.push(
-            id.ok_or_else(|| {
-                Error::malformed(format!("the pickle's memo has no number {number}"))
-            })?,
-        )
+        self.push(id.ok_or_else(|| {
+            Error::malformed(format!(
+                "the pickle reads memo index {number}, which was not stored"
+            ))
+        })?)
     }
 
     // ---- arguments and plain values
@@ -332,31 +339,31 @@ impl Machine<'_, '_> {
     fn unicode(&mut self, len: u64) -> Result<()> {
         let bytes = self.reader.take(len, "a string of the pickle")?;
         let text = std::str::from_utf8(bytes)
-            .map_err(|_| Error::malformed("a string that is not UTF-8"))?;
+            .map_err(|_| Error::malformed("a string of the pickle is not valid UTF-8"))?;
         let span = self.heap.add_text(text)?;
-        self.value(Value::Text(span))
+        self.push_value(PickleValue::Text(span))
     }
 
-    /// A Python 2 string: text if it can be, as PyTorch reads it.
+    /// A byte string of Python 2: text if it is valid UTF-8, as PyTorch decodes it.
     fn string(&mut self, len: u64) -> Result<()> {
         let bytes = self.reader.take(len, "a string of the pickle")?;
         let value = match std::str::from_utf8(bytes) {
-            Ok(text) => Value::Text(self.heap.add_text(text)?),
-            Err(_) => Value::Bytes(self.heap.add_bytes(bytes)?),
+            Ok(text) => PickleValue::Text(self.heap.add_text(text)?),
+            Err(_) => PickleValue::Bytes(self.heap.add_bytes(bytes)?),
         };
-        self.value(value)
+        self.push_value(value)
     }
 
     fn bytes(&mut self, len: u64) -> Result<()> {
         let bytes = self.reader.take(len, "bytes of the pickle")?;
         let span = self.heap.add_bytes(bytes)?;
-        self.value(Value::Bytes(span))
+        self.push_value(PickleValue::Bytes(span))
     }
 }
 
-/// Charges the memory of a vector that is about to grow.
+/// Charges the memory of a vector if the next push makes it grow.
 #[inline]
-fn grown<T>(vec: &mut Vec<T>, budget: &Budget) -> Result<()> {
+fn charge_growth<T>(vec: &mut Vec<T>, budget: &Budget) -> Result<()> {
     if vec.len() == vec.capacity() {
         budget.memory(
             ((vec.capacity() + 4) * size_of::<T>()) as u64,
@@ -366,7 +373,8 @@ fn grown<T>(vec: &mut Vec<T>, budget: &Budget) -> Result<()> {
     Ok(())
 }
 
-/// Extension codes name globals by a number that only the writer's process knew.
+/// The error for an extension code: a number that stands for a global in a registry (`copyreg`) of the writing process,
+/// which no other process can resolve.
 fn extension(code: u32) -> Error {
     Error::new(ErrorKind::RefusedGlobal {
         module: "copyreg".into(),

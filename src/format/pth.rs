@@ -1,14 +1,22 @@
-//! PyTorch files: the zip archives of 1.6 and later, TorchScript archives, and the streams before.
+//! PyTorch files: zip archives (1.6 and later), TorchScript archives, and the older stream format.
 //!
-//! A PyTorch file is a pickle and the storages it refers to. The pickle is read as data by a machine
-//! that cannot call anything; what it would have called describes the tensors.
+//! Specification: `torch/serialization.py` and `torch/_utils.py` of PyTorch.
+//!
+//! | container | content | read by |
+//! |---|---|---|
+//! | zip | `<root>/data.pkl`, `<root>/data/<key>` per storage, `byteorder`; TorchScript adds `code/` | `zip.rs` |
+//! | stream | five pickles (magic number, protocol, system, object, storage keys), then the storages | `legacy.rs` |
+//!
+//! The pickle describes the tensors by calls such as `_rebuild_tensor_v2(storage, offset, size, stride, …)`. The
+//! interpreter of `pickle.rs` records these calls without making them; `rebuild.rs` reads them as descriptions, and
+//! `flatten.rs` gives the tensors dotted names. Refused: globals that are not plain data, by name; the tar format from
+//! before PyTorch 0.1.10.
 
 mod flatten;
 mod geometry;
-mod lazy;
-mod leaf;
 mod legacy;
 mod numpy;
+mod plain_values;
 mod quantized;
 mod rebuild;
 mod sparse;
@@ -16,12 +24,13 @@ mod storage;
 mod subclass;
 #[cfg(test)]
 mod tests;
+mod view_flags;
 mod zip;
 
 use super::{Format, Head, pickle};
+use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Endian};
 use crate::error::{Error, ErrorKind, Result};
-use crate::metadata::Value;
 use crate::source::cursor::Cursor;
 
 /// PyTorch checkpoints and TorchScript archives.
@@ -38,7 +47,8 @@ fn probe(head: &Head<'_>) -> bool {
             .entries
             .iter()
             .any(|entry| zip::root_of(&entry.name).is_some()),
-        // a safetensors header may have a length that begins like a pickle; 0 is no opcode
+        // the length of a safetensors header may begin like a pickle (`80 02`), but is followed by zeros, and 0 is not
+        // an opcode
         None => legacy::begins(head.bytes) && head.bytes.get(2) != Some(&0),
     }
 }
@@ -52,13 +62,16 @@ fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
     }
     if legacy::is_tar(head.bytes) {
         return Err(Error::unsupported(
-            "PyTorch's tar format, from before 0.1.10: save the file anew",
+            "the tar format of PyTorch before 0.1.10 cannot be read; load and save the file with a newer PyTorch",
         ));
     }
-    Err(Error::malformed("neither a zip archive nor a pickle, as PyTorch files are").at(0))
+    Err(Error::malformed(
+        "the file begins neither like a zip archive nor like a pickle, which PyTorch files do",
+    )
+    .at(0))
 }
 
-/// Facts that both containers have.
+/// Adds the details that both containers have.
 fn details(
     catalog: &mut Catalog,
     container: &'static str,
@@ -75,8 +88,8 @@ fn details(
     catalog.detail("storages", Value::U64(catalog.members.len() as u64));
 }
 
-/// Places an error about a pickle: in the file, where the pickle lies there from `base` on as it is;
-/// else by name.
+/// Adds the place to an error about a pickle: the offset in the file if the pickle is stored uncompressed at `base`, else
+/// the name of its member, because an offset in inflated bytes is not an offset in the file.
 fn in_pickle(error: Error, name: &str, base: Option<u64>) -> Error {
     let placed = match error.kind() {
         ErrorKind::Malformed(what) if base.is_some() => Error::malformed(what),

@@ -1,8 +1,15 @@
-//! safetensors: a length, a JSON header, the data.
+//! safetensors, the tensor file format of Hugging Face.
 //!
-//! Source: the format description of huggingface/safetensors and its reader (`tensor.rs`, 0.8).
-//! Stricter than that reader in one point: a name that occurs twice is malformed, since two parsers
-//! would see two different files.
+//! Specification: the format description of huggingface/safetensors, and its reader (`tensor.rs`, 0.8).
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 8 | length of the header, `u64`, little endian; at most 100 000 000 |
+//! | length | JSON: `{"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …, "__metadata__": {…}}` |
+//! | … | the data section, which `data_offsets` refer to |
+//!
+//! Refused, as by that reader: holes, overlaps, and bytes after the last tensor, so that a file cannot hide data.
+//! Refused beyond it: a name that occurs twice, because parsers differ in which of the two they keep.
 
 use std::fmt;
 
@@ -11,11 +18,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use super::{Format, Head};
 use crate::Dtype;
+use crate::catalog::metadata::Value;
 use crate::catalog::{ByteRange, Catalog, Encoding, Shape, TensorInfo, elements, quote};
 use crate::error::{Error, Result};
 use crate::json::{Pairs, Text};
 use crate::limits::Budget;
-use crate::metadata::Value;
 use crate::source::cursor::Cursor;
 
 /// The safetensors format.
@@ -26,10 +33,10 @@ pub static FORMAT: Format = Format {
     read,
 };
 
-/// The specification's bound on the header.
+/// Longest header in bytes, by the specification.
 const HEADER_MAX: u64 = 100_000_000;
 
-/// The dtypes that the specification names, frequent ones first.
+/// The dtypes that the specification names. Frequent ones come first, because lookup is linear.
 const DTYPES: [Dtype; 22] = [
     Dtype::F32,
     Dtype::F16,
@@ -55,7 +62,7 @@ const DTYPES: [Dtype; 22] = [
     Dtype::U64,
 ];
 
-/// There is no magic number: a plausible length, then an object.
+/// The format has no magic number, so a plausible header length followed by a JSON object is recognised.
 fn probe(head: &Head<'_>) -> bool {
     let Some((len, text)) = head.bytes.split_first_chunk::<8>() else {
         return false;
@@ -70,7 +77,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let len = u64::from_le_bytes(cursor.array("the header's length")?);
     if len > HEADER_MAX {
         return Err(Error::malformed(format!(
-            "a header of {len} bytes; the format allows {HEADER_MAX}"
+            "the header has {len} bytes; the format allows at most {HEADER_MAX}"
         ))
         .at(0));
     }
@@ -88,7 +95,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     Ok(catalog)
 }
 
-/// Parses the header. Offsets in errors count from the beginning of the file.
+/// Parses the header text. Offsets of errors count from the beginning of the file.
 fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     let mut header = Header {
         tensors: Vec::new(),
@@ -108,7 +115,7 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
         catalog.metadata.push(key, Value::Text(value));
     }
     catalog.tensors = header.tensors;
-    // the data section must be covered from its first byte to its last, without hole or overlap
+    // the tensors must cover the data section without holes or overlaps
     let by_place = |t: &TensorInfo| (t.bytes.start, t.bytes.len);
     if !catalog.tensors.is_sorted_by_key(by_place) {
         catalog.tensors.sort_by_key(by_place);
@@ -117,9 +124,9 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     for tensor in &catalog.tensors {
         if tensor.bytes.start != end {
             let what = if tensor.bytes.start > end {
-                "leaves a hole after"
+                "leaves a gap after"
             } else {
-                "overlaps what ends at"
+                "overlaps the tensor before it, which ends at"
             };
             return Err(Error::malformed(format!(
                 "tensor {} {what} byte {end}",
@@ -133,7 +140,7 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     Ok(catalog)
 }
 
-/// Byte offset of a JSON error, which counts lines and columns.
+/// The byte offset of a JSON error, which gives line and column.
 fn offset_of(text: &str, error: &serde_json::Error) -> u64 {
     let line: usize = text
         .split_inclusive('\n')
@@ -143,19 +150,19 @@ fn offset_of(text: &str, error: &serde_json::Error) -> u64 {
     (line + error.column().saturating_sub(1)).min(text.len()) as u64
 }
 
-/// The header while it is read.
+/// The header while it is parsed.
 struct Header<'a> {
     tensors: Vec<TensorInfo>,
     metadata: Option<Vec<(Box<str>, Box<str>)>>,
     data_at: u64,
     budget: &'a Budget,
-    /// An error that the JSON reader cannot carry.
+    /// An error of this crate, kept here because serde's error type carries only text.
     refusal: Option<Error>,
 }
 
 /// One tensor as the header describes it.
 #[derive(Deserialize)]
-struct Entry {
+struct TensorEntry {
     #[serde(deserialize_with = "dtype")]
     dtype: Dtype,
     #[serde(deserialize_with = "shape")]
@@ -187,7 +194,7 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
                 }
                 continue;
             }
-            let entry: Entry = map.next_value()?;
+            let entry: TensorEntry = map.next_value()?;
             let added = self.budget.tensors(1).and_then(|()| {
                 self.budget
                     .memory(name.len() as u64 + 16, "the names of the tensors")?;
@@ -203,7 +210,7 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
 }
 
 impl Header<'_> {
-    fn add(&mut self, name: &str, entry: Entry) -> Result<()> {
+    fn add(&mut self, name: &str, entry: TensorEntry) -> Result<()> {
         let (from, to) = entry.data_offsets;
         let bad = |what: String| {
             let start = self.data_at.saturating_add(from);
@@ -214,13 +221,13 @@ impl Header<'_> {
         };
         let Some(nbytes) = entry.dtype.nbytes(elements) else {
             return bad(format!(
-                "{elements} elements of {} do not fill whole bytes",
+                "{elements} elements of {} do not end at a byte boundary",
                 entry.dtype
             ));
         };
         if to.checked_sub(from) != Some(nbytes) {
             return bad(format!(
-                "data_offsets {from}..{to} are not the {nbytes} bytes of its shape and dtype"
+                "data_offsets {from}..{to} do not match the {nbytes} bytes of its shape and dtype"
             ));
         }
         let Some(start) = self
@@ -248,7 +255,10 @@ fn dtype<'de, D: Deserializer<'de>>(d: D) -> Result<Dtype, D::Error> {
         .copied()
         .find(|d| d.name() == name)
         .ok_or_else(|| {
-            D::Error::custom(format!("dtype {} is not one of the format's", quote(&name)))
+            D::Error::custom(format!(
+                "dtype {} is not a dtype of the format",
+                quote(&name)
+            ))
         })
 }
 

@@ -1,10 +1,13 @@
-//! What a file is when it is not a tensor file: said from its first bytes.
+//! Recognises files that no format reads, from their first bytes.
+//!
+//! HTML error pages, Git LFS pointers and files of other tools are often opened by mistake. The error names the kind of
+//! file and what to do.
 
 use crate::error::{Error, ErrorKind};
 
 use super::Head;
 
-/// Magic numbers of files that people mistake for tensor files, and what to say of them.
+/// Magic numbers of files that are mistaken for tensor files, and the text of the error.
 static MAGICS: &[(&[u8], &str)] = &[
     (
         b"\x89HDF\r\n\x1a\n",
@@ -43,7 +46,7 @@ static MAGICS: &[(&[u8], &str)] = &[
     (b"MATLAB 5.0", "a MATLAB v5 file; read it with scipy.io"),
 ];
 
-/// Things that are certainly not tensors and have a better name than "unknown".
+/// Describes the file if its first bytes are certainly not those of a tensor file.
 pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
     if bytes.is_empty() {
         return Some("the file is empty; was the download interrupted?".into());
@@ -75,7 +78,7 @@ pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
         .map(|(_, what)| (*what).into())
 }
 
-/// The best that can be said of bytes that no reader knows.
+/// Describes a file that no format recognises.
 pub(crate) fn resembles(head: &Head<'_>) -> String {
     let bytes = head.bytes;
     if head.archive.is_some() {
@@ -101,7 +104,7 @@ pub(crate) fn unknown(looks_like: String) -> Error {
     Error::new(ErrorKind::UnknownFormat { looks_like })
 }
 
-/// The first bytes for a message: as text where they are text, else in hexadecimal.
+/// The first bytes for an error message: as text if they are printable, else in hexadecimal.
 pub(crate) fn preview(bytes: &[u8]) -> String {
     const MOST: usize = 16;
     let first = &bytes[..bytes.len().min(MOST)];

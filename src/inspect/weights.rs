@@ -7,7 +7,7 @@ use crate::plan::{PLAIN, Plan};
 
 use super::Summary;
 
-/// A quantised weight: what it is called once it is brought back, and what it is made from.
+/// A quantised weight: its name once dequantised, and the stored parts it is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WeightSummary {
     /// Its name, as PyTorch has it.
@@ -32,10 +32,10 @@ pub struct PartSummary {
     pub name: String,
 }
 
-/// Bytes of a checkpoint's weights and plain tensors once they are brought back, by dtype of the weights.
+/// Bytes of a checkpoint's weights and plain tensors once dequantised, by dtype of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the dtypes' own names
-pub struct Remembered {
+pub struct DequantisedSizes {
     pub bf16_nbytes: u64,
     pub f16_nbytes: u64,
     pub f32_nbytes: u64,
@@ -77,7 +77,7 @@ impl Summary {
         let elements = quantised().map(|job| elements(&job.output.shape).unwrap_or(u64::MAX));
         let elements = elements.fold(0, u64::saturating_add);
         let wider = plan.nbytes().saturating_add(elements.saturating_mul(2));
-        self.remembered = (!self.weights.is_empty()).then(|| Remembered {
+        self.remembered = (!self.weights.is_empty()).then(|| DequantisedSizes {
             bf16_nbytes: plan.nbytes(),
             f16_nbytes: plan.nbytes(),
             f32_nbytes: wider,

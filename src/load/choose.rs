@@ -1,107 +1,112 @@
-//! Which loader suits: decided by what can be seen, and explained.
+//! Choosing a loader from the properties of the files, with a reason.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::facts::{Facts, Kind};
-use super::{Loader, Mapped, Pread};
+use super::storage::{StorageInfo, StorageKind};
+use super::{Loader, MmapLoader, PreadLoader};
 use crate::checkpoint::Checkpoint;
 
-/// A loader, and why it was chosen.
+/// A loader, and the reason why it was chosen.
 #[derive(Clone, Debug)]
-pub struct Choice {
-    /// What to load with.
+pub struct LoaderChoice {
+    /// The loader.
     pub loader: Arc<dyn Loader>,
-    /// The reason, as a sentence.
-    pub why: String,
+    /// The reason, as a phrase for people.
+    pub reason: String,
 }
 
-/// From this share on a file counts as being in the page cache.
+/// From this resident share on, a file counts as warm.
 const WARM: f64 = 0.9;
-/// Below this share reading around the page cache is faster than reading through it.
+/// Below this resident share, direct I/O is faster than the page cache, though it reads resident pages again
+/// (experiment 24 in `docs/perf-experiments.md` has the rates of both).
 const COLD: f64 = 0.5;
-/// Below these bytes starting a ring and opening the files again costs more than it saves.
+/// Below this many bytes, setting up a ring and opening the files again costs more than it saves.
 const SMALL: u64 = 8 << 20;
-/// Up to these bytes looking where a file lies takes longer than it saves.
-const AT_ONCE: u64 = 256 << 10;
+/// Up to this many bytes, querying the storage of a file takes longer than the best loader saves (experiment 43).
+const SMALL_FILE: u64 = 256 << 10;
 
-/// As [`choose`], looking at no more than what decides: of a small file at its length, since it is copied sooner than
-/// it is mapped; and what is in memory, as files of a few pages are since they were opened, needs no loader to be copied.
-pub(super) fn choose_for(checkpoint: &Checkpoint, own: bool) -> Choice {
+/// As [`choose`], without querying the storage of a single small file or source in memory. A small file is copied faster
+/// than it is mapped. A file of a few pages is in memory since it was opened.
+pub(super) fn choose_for(checkpoint: &Checkpoint, borrow_mapped: bool) -> LoaderChoice {
     match checkpoint.sources() {
-        [only] if only.in_memory().is_some() => Choice {
-            loader: Arc::new(Mapped::new()),
-            why: "the bytes are in memory".to_owned(),
+        [only] if only.in_memory().is_some() => LoaderChoice {
+            loader: Arc::new(MmapLoader::new()),
+            reason: "the bytes are in memory".to_owned(),
         },
-        [only] if only.len().is_some_and(|len| len <= AT_ONCE) => Choice {
-            loader: Arc::new(Pread::new().threads(1)),
-            why: "small: read at once".to_owned(),
+        [only] if only.len().is_some_and(|len| len <= SMALL_FILE) => LoaderChoice {
+            loader: Arc::new(PreadLoader::new().threads(1)),
+            reason: "small: read at once".to_owned(),
         },
-        _ => choose(&Facts::of(checkpoint), own),
+        _ => choose(&StorageInfo::of(checkpoint), borrow_mapped),
     }
 }
 
-/// Picks a loader. `own`: the caller wants memory of its own, rather than the mapped file lent.
+/// Picks a loader. `borrow_mapped`: the caller accepts bytes that are borrowed from the mapped file.
 ///
-/// | what is seen | loader |
+/// | files | loader |
 /// |---|---|
-/// | bytes in memory, lent | [`Mapped`] |
-/// | network file system | [`Pread`], never a map |
-/// | warm, lent | [`Mapped`] |
-/// | warm, owned | [`Pread`] |
-/// | cold and small | [`Pread`], one thread |
-/// | cold | direct reads: io_uring, or threads |
-/// | between | [`Pread`] |
-pub fn choose(facts: &Facts, own: bool) -> Choice {
-    let percent = facts
+/// | in memory, borrowed | [`MmapLoader`] |
+/// | network file system | [`PreadLoader`], never a mapping |
+/// | warm, borrowed | [`MmapLoader`] |
+/// | warm, copied | [`PreadLoader`] |
+/// | cold and small | [`PreadLoader`], one thread |
+/// | cold | direct I/O: [`UringLoader`](crate::load::UringLoader), or [`PreadLoader`] without io_uring |
+/// | between | [`PreadLoader`] |
+pub fn choose(info: &StorageInfo, borrow_mapped: bool) -> LoaderChoice {
+    let percent = info
         .resident
         .map(|share| format!("{:.0} % in the page cache", share * 100.0));
-    let seen = percent.unwrap_or_else(|| "residency unknown".to_owned());
-    let pick = |loader: Arc<dyn Loader>, why: String| Choice { loader, why };
-    let warm =
-        facts.resident.is_some_and(|share| share >= WARM) || matches!(facts.kind, Kind::Memory(_));
-    match facts.kind {
-        Kind::None if !own && facts.lent => {
-            pick(Arc::new(Mapped::new()), "the bytes are in memory".into())
-        }
-        Kind::None => pick(
-            Arc::new(Pread::new().threads(1)),
-            "not a file: read as it comes".into(),
+    let residency = percent.unwrap_or_else(|| "residency unknown".to_owned());
+    let pick = |loader: Arc<dyn Loader>, reason: String| LoaderChoice { loader, reason };
+    let warm = info.resident.is_some_and(|share| share >= WARM)
+        || matches!(info.kind, StorageKind::Memory(_));
+    match info.kind {
+        StorageKind::NotAFile if borrow_mapped && info.is_borrowable => pick(
+            Arc::new(MmapLoader::new()),
+            "the bytes are in memory".into(),
         ),
-        Kind::Network(name) => pick(
-            Arc::new(Pread::new().threads(8)),
-            format!("{name}: reads in parallel, and no map that waits page by page"),
+        StorageKind::NotAFile => pick(
+            Arc::new(PreadLoader::new().threads(1)),
+            "not a file: read in order".into(),
         ),
-        _ if warm && !own && facts.lent => pick(
-            Arc::new(Mapped::new()),
-            format!("{seen}, and nobody needs a copy"),
+        StorageKind::Network(name) => pick(
+            Arc::new(PreadLoader::new().threads(8)),
+            format!("{name}: parallel reads; a mapping would wait page by page"),
+        ),
+        _ if warm && borrow_mapped && info.is_borrowable => pick(
+            Arc::new(MmapLoader::new()),
+            format!("{residency}, and no copy is needed"),
         ),
         _ if warm => pick(
-            Arc::new(Pread::new()),
-            format!("{seen}, to be copied into memory of its own"),
+            Arc::new(PreadLoader::new()),
+            format!("{residency}, to be copied into the pool"),
         ),
-        _ if facts.bytes < SMALL => pick(
-            Arc::new(Pread::new().threads(1)),
-            format!("{seen}, and small"),
+        _ if info.bytes < SMALL => pick(
+            Arc::new(PreadLoader::new().threads(1)),
+            format!("{residency}, and small"),
         ),
-        _ if facts.resident.is_some_and(|share| share < COLD) => pick(
-            direct(),
-            format!("{seen}: read around it, straight into memory"),
+        _ if info.resident.is_some_and(|share| share < COLD) => pick(
+            direct_loader(),
+            format!("{residency}: direct I/O, straight into memory"),
         ),
-        _ => pick(Arc::new(Pread::new()), format!("{seen}: through it")),
+        _ => pick(
+            Arc::new(PreadLoader::new()),
+            format!("{residency}: through the page cache"),
+        ),
     }
 }
 
-fn direct() -> Arc<dyn Loader> {
+fn direct_loader() -> Arc<dyn Loader> {
     #[cfg(all(target_os = "linux", feature = "uring"))]
-    return Arc::new(super::Uring::new().direct(true));
+    return Arc::new(super::UringLoader::new().direct(true));
     #[cfg(not(all(target_os = "linux", feature = "uring")))]
-    return Arc::new(Pread::new().direct(true));
+    return Arc::new(PreadLoader::new().direct(true));
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for LoaderChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.loader.name(), self.why)
+        write!(f, "{} ({})", self.loader.name(), self.reason)
     }
 }
 
@@ -109,15 +114,15 @@ impl fmt::Display for Choice {
 mod tests {
     use super::*;
 
-    fn chosen(kind: Kind, resident: Option<f64>, own: bool) -> &'static str {
+    fn chosen(kind: StorageKind, resident: Option<f64>, borrow: bool) -> &'static str {
         choose(
-            &Facts {
+            &StorageInfo {
                 bytes: 1 << 30,
                 resident,
                 kind,
-                lent: true,
+                is_borrowable: true,
             },
-            own,
+            borrow,
         )
         .loader
         .name()
@@ -125,18 +130,27 @@ mod tests {
 
     #[test]
     fn every_row_of_the_table() {
-        assert_eq!(chosen(Kind::None, None, false), "mmap");
-        assert_eq!(chosen(Kind::None, None, true), "pread");
-        assert_eq!(chosen(Kind::Local("ext4"), Some(1.0), false), "mmap");
-        assert_eq!(chosen(Kind::Local("ext4"), Some(1.0), true), "pread");
-        assert_eq!(chosen(Kind::Local("ext4"), Some(0.7), false), "pread");
-        assert_eq!(chosen(Kind::Local("ext4"), None, false), "pread");
-        assert_eq!(chosen(Kind::Memory("tmpfs"), None, false), "mmap");
-        assert_eq!(chosen(Kind::Memory("tmpfs"), Some(0.0), true), "pread");
-        for own in [false, true] {
-            assert!(chosen(Kind::Local("xfs"), Some(0.1), own).ends_with("direct"));
+        assert_eq!(chosen(StorageKind::NotAFile, None, true), "mmap");
+        assert_eq!(chosen(StorageKind::NotAFile, None, false), "pread");
+        assert_eq!(chosen(StorageKind::Local("ext4"), Some(1.0), true), "mmap");
+        assert_eq!(
+            chosen(StorageKind::Local("ext4"), Some(1.0), false),
+            "pread"
+        );
+        assert_eq!(chosen(StorageKind::Local("ext4"), Some(0.7), true), "pread");
+        assert_eq!(chosen(StorageKind::Local("ext4"), None, true), "pread");
+        assert_eq!(chosen(StorageKind::Memory("tmpfs"), None, true), "mmap");
+        assert_eq!(
+            chosen(StorageKind::Memory("tmpfs"), Some(0.0), false),
+            "pread"
+        );
+        for borrow in [false, true] {
+            assert!(chosen(StorageKind::Local("xfs"), Some(0.1), borrow).ends_with("direct"));
             for resident in [None, Some(0.0), Some(1.0)] {
-                assert_eq!(chosen(Kind::Network("nfs"), resident, own), "pread");
+                assert_eq!(
+                    chosen(StorageKind::Network("nfs"), resident, borrow),
+                    "pread"
+                );
             }
         }
     }

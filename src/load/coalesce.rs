@@ -1,44 +1,45 @@
-//! Small reads made into large ones: a pure function on ranges.
+//! Coalescing small reads into larger extents: a pure function on byte ranges.
 
 use std::collections::VecDeque;
 
 use crate::catalog::ByteRange;
 
-/// Bytes that are read as one, and how many of the reads asked for are in them.
+/// Bytes that are read with one request or more, and the number of listed reads that they serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// From the first byte that is wanted to the last.
+    /// From the first requested byte to the last.
     pub bytes: ByteRange,
-    /// How many reads are in it.
+    /// The number of reads in it.
     pub reads: u32,
 }
 
-/// Where a read is found.
+/// The part of an extent that a read asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Index of the extent; nothing in particular for a read of no bytes.
+pub struct ExtentSlice {
+    /// Index of the extent; unspecified for a read of no bytes.
     pub extent: usize,
-    /// Where it begins in the extent.
+    /// Offset in the extent.
     pub start: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// Reads, and what to read for them.
+/// The extents to read for a list of reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coalesced {
     /// In the order of the first read in each.
     pub extents: Vec<Extent>,
-    /// One per read.
-    pub places: Vec<Place>,
+    /// One per read, in list order.
+    pub slices: Vec<ExtentSlice>,
 }
 
-/// Extents that later reads may still join: codes and scales, or the shards of a weight, take turns.
-const OPEN: usize = 8;
+/// Extents that a later read may still join. More than one, because the parts of a weight (codes, scales) and the shards
+/// of a checkpoint are read in turns.
+const MAX_OPEN: usize = 8;
 
-/// Puts reads into extents of at most `most` bytes, where they follow each other in a file with at most `gap` unwanted
-/// bytes between; a longer read is an extent of its own. Reads keep their order, in that no extent is needed before
-/// the ones in front of it.
+/// Merges reads into extents of at most `max_len` bytes, where they follow each other in a file with at most `max_gap`
+/// unneeded bytes between them. A longer read is an extent of its own. Extents are in the order in which the list needs
+/// them first.
 ///
 /// ```
 /// use anamnesis::ByteRange;
@@ -49,13 +50,13 @@ const OPEN: usize = 8;
 /// let extents: Vec<_> = found.extents.iter().map(|e| (e.bytes.start, e.bytes.len, e.reads)).collect();
 /// assert_eq!(extents, [(0, 300, 2), (4000, 50, 1)]);
 /// ```
-pub fn coalesce(reads: &[ByteRange], gap: u64, most: u64) -> Coalesced {
+pub fn coalesce(reads: &[ByteRange], max_gap: u64, max_len: u64) -> Coalesced {
     let mut extents: Vec<Extent> = Vec::new();
-    let mut places = Vec::with_capacity(reads.len());
-    let mut open: VecDeque<usize> = VecDeque::with_capacity(OPEN);
+    let mut slices = Vec::with_capacity(reads.len());
+    let mut open: VecDeque<usize> = VecDeque::with_capacity(MAX_OPEN);
     for read in reads {
         if read.len == 0 {
-            places.push(Place {
+            slices.push(ExtentSlice {
                 extent: 0,
                 start: 0,
                 len: 0,
@@ -68,8 +69,8 @@ pub fn coalesce(reads: &[ByteRange], gap: u64, most: u64) -> Coalesced {
             let has_end = has.start.saturating_add(has.len);
             has.file == read.file
                 && read.start >= has.start
-                && read.start <= has_end.saturating_add(gap)
-                && (end <= has_end || end - has.start <= most)
+                && read.start <= has_end.saturating_add(max_gap)
+                && (end <= has_end || end - has.start <= max_len)
         };
         let number = open
             .iter()
@@ -80,7 +81,7 @@ pub fn coalesce(reads: &[ByteRange], gap: u64, most: u64) -> Coalesced {
                     bytes: ByteRange { len: 0, ..*read },
                     reads: 0,
                 });
-                if open.len() == OPEN {
+                if open.len() == MAX_OPEN {
                     open.pop_back();
                 }
                 open.push_front(extents.len() - 1);
@@ -89,13 +90,13 @@ pub fn coalesce(reads: &[ByteRange], gap: u64, most: u64) -> Coalesced {
         let extent = &mut extents[number];
         extent.bytes.len = extent.bytes.len.max(end - extent.bytes.start);
         extent.reads += 1;
-        places.push(Place {
+        slices.push(ExtentSlice {
             extent: number,
             start: read.start - extent.bytes.start,
             len: read.len,
         });
     }
-    Coalesced { extents, places }
+    Coalesced { extents, slices }
 }
 
 #[cfg(test)]
@@ -115,8 +116,8 @@ mod tests {
         let found = coalesce(&reads, 0, 1 << 20);
         assert_eq!(found.extents.len(), 2);
         assert_eq!(
-            found.places[19],
-            Place {
+            found.slices[19],
+            ExtentSlice {
                 extent: 1,
                 start: 72,
                 len: 8
@@ -133,10 +134,10 @@ mod tests {
         ) {
             let reads: Vec<_> = reads.into_iter().map(|(file, start, len)| range(file, start, len)).collect();
             let found = coalesce(&reads, gap, most);
-            prop_assert_eq!(found.places.len(), reads.len());
+            prop_assert_eq!(found.slices.len(), reads.len());
             let mut counts = vec![0; found.extents.len()];
             let mut begun = 0;
-            for (read, place) in reads.iter().zip(&found.places).filter(|(read, _)| read.len > 0) {
+            for (read, place) in reads.iter().zip(&found.slices).filter(|(read, _)| read.len > 0) {
                 let extent = &found.extents[place.extent].bytes;
                 prop_assert_eq!((extent.file, extent.start + place.start, place.len), (read.file, read.start, read.len));
                 prop_assert!(place.start + place.len <= extent.len);

@@ -1,4 +1,4 @@
-//! Files opened again to be read around the page cache.
+//! Files that are opened again for direct I/O (`O_DIRECT`), which bypasses the page cache.
 
 use std::fs::File;
 use std::io;
@@ -9,156 +9,159 @@ use std::sync::{Arc, Once};
 
 use rustix::fs::{Mode, OFlags, StatxFlags};
 
-use super::facts::{Kind, kind};
-use super::way::Tally;
+use super::report::ReportBuilder;
+use super::storage::{StorageKind, storage_kind};
 use crate::source::Source;
 
-/// Files that are read directly, and how reads of them are aligned.
+/// All files of a checkpoint, opened for direct I/O, and the alignment that they need.
 #[derive(Debug)]
-pub(super) struct Files {
-    files: Vec<Direct>,
+pub(super) struct DirectFiles {
+    files: Vec<DirectFile>,
     align: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Direct {
+pub(super) struct DirectFile {
     pub(super) file: File,
-    /// Through the page cache after all.
+    /// Whether the file system refused a direct read, so that the page cache is used after all.
     buffered: AtomicBool,
-    tally: Arc<Tally>,
+    report: Arc<ReportBuilder>,
 }
 
-/// What every device that we know is content with.
+/// Alignment that every known device accepts.
 const PAGE: u64 = 4096;
 
-impl Files {
-    /// Opens all of them again; `None`, which is noted, if one has no descriptor or a file system that does not read
-    /// directly.
-    pub(super) fn open(sources: &[Box<dyn Source>], tally: &Arc<Tally>) -> Option<Self> {
-        let opened = Self::all(sources, tally).inspect_err(|error| {
+impl DirectFiles {
+    /// Opens all of them again. Returns `None` and reports the reason if one has no descriptor, or lies on a file system
+    /// without direct I/O.
+    pub(super) fn open(sources: &[Box<dyn Source>], report: &Arc<ReportBuilder>) -> Option<Self> {
+        let opened = Self::open_all(sources, report).inspect_err(|error| {
             static ONCE: Once = Once::new();
             ONCE.call_once(|| tracing::info!(%error, "no direct I/O on these files: reading through the page cache"));
-            tally.through(format!("no direct reads: {error}"));
+            report.fall_back_to_buffered(format!("no direct reads: {error}"));
         });
         opened.ok()
     }
 
-    fn all(sources: &[Box<dyn Source>], tally: &Arc<Tally>) -> io::Result<Self> {
+    fn open_all(sources: &[Box<dyn Source>], report: &Arc<ReportBuilder>) -> io::Result<Self> {
         let mut align = PAGE;
         let mut files = Vec::with_capacity(sources.len());
         for source in sources {
             let fd = source
                 .as_fd()
                 .ok_or_else(|| unsupported("a source has no descriptor"))?;
-            // what it takes for a direct read is another copy
-            if let Kind::Memory(name) = kind(fd) {
+            // a file system in memory accepts the flag, and copies from the page cache all the same
+            if let StorageKind::Memory(name) = storage_kind(fd) {
                 return Err(unsupported(&format!("{name} is in memory")));
             }
-            let file = again(fd, OFlags::DIRECT)?;
+            let file = reopen(fd, OFlags::DIRECT)?;
             align = align.max(
                 alignment(fd)
-                    .ok_or_else(|| unsupported("the file system says that it has none"))?,
+                    .ok_or_else(|| unsupported("the file system reports no direct I/O"))?,
             );
-            files.push(Direct {
+            files.push(DirectFile {
                 file,
                 buffered: AtomicBool::new(false),
-                tally: Arc::clone(tally),
+                report: Arc::clone(report),
             });
         }
         Ok(Self { files, align })
     }
 
-    /// Offsets, lengths and addresses are multiples of it.
+    /// Offsets, lengths and addresses of direct reads are multiples of it.
     pub(super) fn align(&self) -> u64 {
         self.align
     }
 
     #[cfg(feature = "uring")]
-    pub(super) fn files(&self) -> &[Direct] {
+    pub(super) fn files(&self) -> &[DirectFile] {
         &self.files
     }
 
-    /// Fills `wanted` bytes or more of `out`, unless the file ends before.
+    /// Fills at least `needed` bytes of `out`, unless the file ends before. Returns the number of bytes that were read.
     pub(super) fn read(
         &self,
         file: u32,
         start: u64,
         out: &mut [u8],
-        wanted: usize,
+        needed: usize,
     ) -> io::Result<usize> {
         let file = &self.files[file as usize];
         let mut done = 0;
-        while done < wanted {
+        while done < needed {
             let buffered = file.is_buffered();
             match file.file.read_at(&mut out[done..], start + done as u64) {
                 Ok(0) => break,
                 Ok(n) => {
-                    file.read(buffered);
+                    file.succeeded(buffered);
                     done += n;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => file.fall_back(buffered, e)?,
+                Err(e) => file.failed(buffered, e)?,
             }
-            if done < wanted {
-                file.cut_short(done, self.align)?;
+            if done < needed {
+                file.after_short_read(done, self.align)?;
             }
         }
         Ok(done)
     }
 
-    /// After a short read: see [`Direct::cut_short`].
+    /// See [`DirectFile::after_short_read`].
     #[cfg(feature = "uring")]
-    pub(super) fn cut_short(&self, file: u32, done: usize) -> io::Result<()> {
-        self.files[file as usize].cut_short(done, self.align)
+    pub(super) fn after_short_read(&self, file: u32, done: usize) -> io::Result<()> {
+        self.files[file as usize].after_short_read(done, self.align)
     }
 }
 
-impl Direct {
-    /// Whether it is read through the page cache after all: to be asked before a read, and told if that read fails.
+impl DirectFile {
+    /// Whether the file is read through the page cache after all. Callers load it before a read and pass it on with the
+    /// result: several reads may be in flight when the first of them is refused.
     pub(super) fn is_buffered(&self) -> bool {
         self.buffered.load(Ordering::Acquire)
     }
 
-    /// After a read that was begun when the file was `buffered` or not.
-    pub(super) fn read(&self, buffered: bool) {
+    /// After a read that was started while the file was `buffered` or not.
+    pub(super) fn succeeded(&self, buffered: bool) {
         if !buffered {
-            self.tally.past();
+            self.report.direct_read();
         }
     }
 
-    /// After an error of a read that was begun when the file was `buffered` or not: if the file system took the flag
-    /// and not the read, reads go through the page cache. Several may have been on their way.
-    pub(super) fn fall_back(&self, buffered: bool, error: io::Error) -> io::Result<()> {
+    /// After a read failed that was started while the file was `buffered` or not. `EINVAL` of a direct read means that
+    /// the file system accepted the flag and refuses the read: the page cache is used from then on. Other errors are
+    /// returned.
+    pub(super) fn failed(&self, buffered: bool, error: io::Error) -> io::Result<()> {
         if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) && !buffered {
-            return self.buffer(|| format!("a direct read was refused: {error}"));
+            return self.use_page_cache(|| format!("a direct read was refused: {error}"));
         }
         Err(error)
     }
 
-    /// What a short read leaves need not be aligned; then the rest comes through the page cache.
-    fn cut_short(&self, done: usize, align: u64) -> io::Result<()> {
-        let cut = || format!("a direct read was cut short, after {done} bytes");
+    /// After a read that returned fewer bytes than needed. The next offset may be unaligned; the rest is then read
+    /// through the page cache.
+    fn after_short_read(&self, done: usize, align: u64) -> io::Result<()> {
+        let why = || format!("a direct read was cut short, after {done} bytes");
         if (done as u64).is_multiple_of(align) {
             Ok(())
         } else {
-            self.buffer(cut)
+            self.use_page_cache(why)
         }
     }
 
-    fn buffer(&self, why: impl FnOnce() -> String) -> io::Result<()> {
+    fn use_page_cache(&self, why: impl FnOnce() -> String) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
         rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
         if !self.buffered.swap(true, Ordering::AcqRel) {
             let why = why();
-            tracing::info!("{why}: reading on through the page cache");
-            self.tally.through(why);
+            tracing::info!("{why}: continuing through the page cache");
+            self.report.fall_back_to_buffered(why);
         }
         Ok(())
     }
 }
 
-/// Opens the file behind a descriptor once more, so that flags and read-ahead of the first are left alone.
-pub(super) fn again(fd: BorrowedFd<'_>, flags: OFlags) -> io::Result<File> {
+/// Opens the file of a descriptor again, so that the flags and read-ahead of the first descriptor do not change.
+pub(super) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let opened = rustix::fs::open(
         path,
@@ -168,7 +171,8 @@ pub(super) fn again(fd: BorrowedFd<'_>, flags: OFlags) -> io::Result<File> {
     Ok(File::from(opened))
 }
 
-/// What the file system says it wants; `None` if it says that it cannot.
+/// The alignment that the file system reports (`STATX_DIOALIGN`, since Linux 6.1), or a page where it reports none;
+/// `None` if it reports that it has no direct I/O, or needs more than pages of memory.
 fn alignment(fd: BorrowedFd<'_>) -> Option<u64> {
     let Ok(stat) = rustix::fs::statx(
         fd,

@@ -1,10 +1,9 @@
-//! What was loaded.
+//! Loaded tensors.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::run::Task;
-use super::{Choice, Chunk, Way};
+use super::{Chunk, IoReport, LoaderChoice};
 use crate::Dtype;
 use crate::catalog::{Encoding, Shape, TensorInfo};
 use crate::error::Result;
@@ -14,10 +13,10 @@ use crate::tensor::Element;
 #[derive(Clone, Debug)]
 pub struct Loaded<'c> {
     tensors: Vec<LoadedTensor<'c>>,
-    /// Made when one is first asked for.
+    /// Built by the first look-up.
     names: OnceLock<HashMap<&'c str, usize>>,
-    choice: Choice,
-    way: Option<Way>,
+    choice: LoaderChoice,
+    report: Option<IoReport>,
 }
 
 /// A tensor in memory.
@@ -28,20 +27,25 @@ pub struct LoadedTensor<'c> {
     bytes: Chunk<'c>,
 }
 
-/// Tensors as they come, one by one, while the next ones are read. See [`Load::stream`](super::Load::stream).
-pub struct Stream<'r, 'c> {
+/// An iterator over tensors that are loaded one by one, while the next ones are read. See
+/// [`Load::stream`](super::Load::stream).
+pub struct TensorStream<'r, 'c> {
     next: Next<'r, 'c>,
 }
 
 type Next<'r, 'c> = &'r mut dyn FnMut() -> Option<Result<LoadedTensor<'c>>>;
 
 impl<'c> Loaded<'c> {
-    pub(super) fn new(tensors: Vec<LoadedTensor<'c>>, choice: Choice, way: Option<Way>) -> Self {
+    pub(super) fn new(
+        tensors: Vec<LoadedTensor<'c>>,
+        choice: LoaderChoice,
+        report: Option<IoReport>,
+    ) -> Self {
         Self {
             tensors,
             names: OnceLock::new(),
             choice,
-            way,
+            report,
         }
     }
 
@@ -65,14 +69,14 @@ impl<'c> Loaded<'c> {
             .map(|&i| &self.tensors[i])
     }
 
-    /// Which loader brought them, and why it was chosen.
-    pub fn choice(&self) -> &Choice {
+    /// The loader, and the reason why it was chosen.
+    pub fn choice(&self) -> &LoaderChoice {
         &self.choice
     }
 
-    /// How it really brought them, which may be in another way than it was asked for; `None` if it does not say.
-    pub fn way(&self) -> Option<&Way> {
-        self.way.as_ref()
+    /// How the loader really read, which may differ from what it was configured to do; `None` if it does not report it.
+    pub fn report(&self) -> Option<&IoReport> {
+        self.report.as_ref()
     }
 
     /// Bytes of all of them.
@@ -93,13 +97,13 @@ impl<'c> IntoIterator for Loaded<'c> {
     }
 }
 
-impl<'r, 'c> Stream<'r, 'c> {
+impl<'r, 'c> TensorStream<'r, 'c> {
     pub(super) fn new(next: Next<'r, 'c>) -> Self {
         Self { next }
     }
 }
 
-impl<'c> Iterator for Stream<'_, 'c> {
+impl<'c> Iterator for TensorStream<'_, 'c> {
     type Item = Result<LoadedTensor<'c>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -108,12 +112,8 @@ impl<'c> Iterator for Stream<'_, 'c> {
 }
 
 impl<'c> LoadedTensor<'c> {
-    pub(super) fn new(task: &Task<'c>, bytes: Chunk<'c>) -> Self {
-        Self {
-            info: task.tensor.info(),
-            shape: task.runs.shape.clone(),
-            bytes,
-        }
+    pub(super) fn new(info: &'c TensorInfo, shape: Shape, bytes: Chunk<'c>) -> Self {
+        Self { info, shape, bytes }
     }
 
     /// Its name.
@@ -121,18 +121,18 @@ impl<'c> LoadedTensor<'c> {
         &self.info.name
     }
 
-    /// Its description: of the whole tensor, also where a part of it was loaded.
+    /// Its description in the catalog: of the whole tensor, even if only a slice was loaded.
     pub fn info(&self) -> &'c TensorInfo {
         self.info
     }
 
-    /// Sizes of what was loaded, outermost first.
+    /// The shape of what was loaded, outermost dimension first.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// Its elements in C order, little endian; of block types the blocks. Several tensors may share a buffer, with the
-    /// distances that they have in the file, so that what is aligned there (up to 64 bytes) is aligned here.
+    /// Its elements in C order, little endian; for block types its blocks. Several tensors may share a buffer, at the
+    /// distances that they have in the file, so that their alignment in the file (up to 64 bytes) is kept.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -150,8 +150,7 @@ impl<'c> LoadedTensor<'c> {
         }
     }
 
-    /// Its bytes, to be kept for themselves: cheap to clone, and `bytes::Bytes` without a copy where they are the
-    /// pool's.
+    /// Its bytes without its description. Cheap to clone; pooled bytes convert to `bytes::Bytes` without a copy.
     pub fn into_chunk(self) -> Chunk<'c> {
         self.bytes
     }

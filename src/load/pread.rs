@@ -1,122 +1,141 @@
-//! Threads that read pieces with positioned reads, into buffers of the pool.
+//! Loading with threads that do positioned reads into pool buffers.
 
 use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use zeropool::Part;
+use zeropool::BufferPart;
 
-use super::belt::{Belt, Cut, Next, Piece};
 use super::coalesce::coalesce;
-use super::way::{By, Tally};
-use super::{Body, Loader, Reading};
+use super::read_ahead::{NextRequest, ReadAhead, ReadRequest, RequestLayout};
+use super::report::{Backend, ReportBuilder};
+use super::{Consumer, LoadContext, Loader};
 use crate::catalog::ByteRange;
 use crate::error::{Error, Result};
 
-/// Reads with threads; any source will do.
+/// Reads with threads. Works with every source.
 #[derive(Clone, Copy, Debug)]
-pub struct Pread {
+pub struct PreadLoader {
     threads: usize,
-    piece: usize,
+    request_size: usize,
     direct: bool,
 }
 
-/// To what reads through the page cache begin: any element is aligned to less.
-pub(super) const ALIGN: u64 = 64;
-/// Bytes of extents that several reads share.
-pub(super) const EXTENT: u64 = 16 << 20;
-/// Bytes of a piece: see `docs/perf-experiments.md`.
-pub(super) const PIECE: usize = 2 << 20;
-/// Bytes of the largest: a read that has begun cannot be stopped.
-pub(super) const LARGEST: usize = 64 << 20;
+/// Alignment of requests through the page cache: no element of any dtype needs more, so that elements which are
+/// aligned in the file are aligned in memory.
+pub(super) const BUFFERED_ALIGN: u64 = 64;
+/// Bytes of the largest extent that several reads share. A buffer is released only with the last tensor in it, so a
+/// larger extent would keep more memory for one small tensor.
+pub(super) const MAX_SHARED_EXTENT: u64 = 16 << 20;
+/// Default bytes of a request: direct I/O reaches the device's rate with it (experiment 24 in
+/// `docs/perf-experiments.md`).
+const REQUEST_SIZE: usize = 2 << 20;
+/// Bytes of the largest request: a read cannot be cancelled once it has started.
+const MAX_REQUEST_SIZE: usize = 64 << 20;
 
-impl Default for Pread {
+impl Default for PreadLoader {
     fn default() -> Self {
         Self {
             threads: 0,
-            piece: PIECE,
+            request_size: REQUEST_SIZE,
             direct: false,
         }
     }
 }
 
-impl Pread {
-    /// As many threads as there are cores, through the page cache.
+impl PreadLoader {
+    /// One thread per core, through the page cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many threads read; 0 for one per core.
+    /// The number of threads that read; 0, the default, for one per core.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Bytes that a thread reads at a time, rounded up to pages, and 64 MiB at most. Default 2 MiB.
+    /// Bytes of one read, rounded up to pages of 4 KiB; at most 64 MiB. Default 2 MiB.
     #[must_use]
-    pub fn piece(mut self, bytes: usize) -> Self {
-        self.piece = bytes.clamp(1, LARGEST).next_multiple_of(4096);
+    pub fn request_size(mut self, bytes: usize) -> Self {
+        self.request_size = bytes.clamp(1, MAX_REQUEST_SIZE).next_multiple_of(4096);
         self
     }
 
-    /// Whether the page cache is left out (`O_DIRECT`), where the file system can.
+    /// Whether reads bypass the page cache (`O_DIRECT`), where the file system supports it. Default off.
     #[must_use]
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
     }
+
+    #[cfg(all(target_os = "linux", feature = "uring"))]
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// How extents are split if offsets must be multiples of `align`.
+    pub(super) fn layout(&self, align: u64) -> RequestLayout {
+        let size = self
+            .request_size
+            .next_multiple_of(usize::try_from(align).unwrap_or(1));
+        RequestLayout { size, align }
+    }
 }
 
-/// What a piece is filled from.
-enum Files<'c> {
-    Sources(&'c [Box<dyn crate::Source>]),
+/// The files as the threads read them.
+enum RequestSource<'c> {
+    Buffered(&'c [Box<dyn crate::Source>]),
     #[cfg(target_os = "linux")]
-    Direct(super::direct::Files),
+    Direct(super::direct::DirectFiles),
 }
 
-impl<'c> Files<'c> {
-    fn open(sources: &'c [Box<dyn crate::Source>], direct: bool, tally: &Arc<Tally>) -> Self {
+impl<'c> RequestSource<'c> {
+    fn open(
+        sources: &'c [Box<dyn crate::Source>],
+        direct: bool,
+        report: &Arc<ReportBuilder>,
+    ) -> Self {
         #[cfg(target_os = "linux")]
-        if direct && let Some(direct) = super::direct::Files::open(sources, tally) {
+        if direct && let Some(direct) = super::direct::DirectFiles::open(sources, report) {
             return Self::Direct(direct);
         }
         #[cfg(not(target_os = "linux"))]
         if direct {
-            tally.through("direct reads are of Linux".into());
+            report.fall_back_to_buffered("direct I/O is implemented for Linux only".into());
         }
-        Self::Sources(sources)
+        Self::Buffered(sources)
     }
 
     fn align(&self) -> u64 {
         match self {
-            // so that what is aligned in the file is aligned in memory
-            Self::Sources(_) => ALIGN,
+            Self::Buffered(_) => BUFFERED_ALIGN,
             #[cfg(target_os = "linux")]
             Self::Direct(files) => files.align(),
         }
     }
 
-    fn read(&self, piece: Piece, part: &mut Part) -> io::Result<usize> {
+    fn read(&self, request: ReadRequest, part: &mut BufferPart) -> io::Result<usize> {
         match self {
-            Self::Sources(files) => {
-                files[piece.file as usize].read_at(piece.start, &mut part[..piece.wanted])
+            Self::Buffered(files) => {
+                files[request.file as usize].read_at(request.start, &mut part[..request.needed])
             }
             #[cfg(target_os = "linux")]
-            Self::Direct(files) => files.read(piece.file, piece.start, part, piece.wanted),
+            Self::Direct(files) => files.read(request.file, request.start, part, request.needed),
         }
     }
 }
 
-/// An end that came too early.
-pub(super) fn shrunk() -> io::Error {
+/// The error for a file that is shorter than when it was opened.
+pub(super) fn truncated() -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
         "the file ends here, and was longer when it was opened",
     )
 }
 
-impl Loader for Pread {
+impl Loader for PreadLoader {
     fn name(&self) -> &'static str {
         if self.direct {
             "pread, direct"
@@ -127,72 +146,69 @@ impl Loader for Pread {
 
     fn run<'c>(
         &self,
-        reading: &Reading<'c>,
+        context: &LoadContext<'c>,
         reads: &[ByteRange],
-        body: Body<'_, 'c>,
+        consumer: Consumer<'_, 'c>,
     ) -> Result<()> {
-        self.run_instead(reading, reads, body, None)
+        self.run_as_fallback(context, reads, consumer, None)
     }
 }
 
-impl Pread {
-    /// Reads, and says why it does so `instead` of somebody else.
-    pub(super) fn run_instead<'c>(
+impl PreadLoader {
+    /// Reads, and reports why it was used instead of another loader, if it was.
+    pub(super) fn run_as_fallback<'c>(
         &self,
-        reading: &Reading<'c>,
+        context: &LoadContext<'c>,
         reads: &[ByteRange],
-        body: Body<'_, 'c>,
-        instead: Option<String>,
+        consumer: Consumer<'_, 'c>,
+        fallback: Option<String>,
     ) -> Result<()> {
-        let tally = Arc::new(Tally::new(By::Threads, instead));
-        let sources = reading.checkpoint.sources();
-        let files = Files::open(sources, self.direct, &tally);
-        let align = files.align();
-        let piece = self
-            .piece
-            .next_multiple_of(usize::try_from(align).unwrap_or(1));
-        let list = coalesce(reads, reading.gap, EXTENT);
-        let belt = Belt::new(reading, list, Cut { piece, align }, tally);
-        // for one piece a thread would be started to be waited for; if there is no room yet, it waits for that as well
-        if belt.is_one_piece() && fill(&belt, &files, false) {
-            return body(&belt);
+        let report = Arc::new(ReportBuilder::new(Backend::Threads, fallback));
+        let sources = context.checkpoint.sources();
+        let files = RequestSource::open(sources, self.direct, &report);
+        let list = coalesce(reads, context.max_gap, MAX_SHARED_EXTENT);
+        let queue = ReadAhead::new(context, list, self.layout(files.align()), report);
+        // a single request is read by this thread: starting another one costs more than a small file (experiment 43).
+        // If the pool is exhausted, this thread must not wait: only the consumer may release buffers.
+        if queue.is_one_request() && read_requests(&queue, &files, false) {
+            return consumer(&queue);
         }
-        let threads = crate::execute::threads(self.threads);
+        let threads = crate::threads::thread_count(self.threads);
         thread::scope(|scope| {
-            let end = belt.end();
+            let stop = queue.stop_on_drop();
             let spawn = |number| {
-                let fill = || {
-                    fill(&belt, &files, true);
+                let read = || {
+                    read_requests(&queue, &files, true);
                 };
                 thread::Builder::new()
                     .name(format!("pread-{number}"))
-                    .spawn_scoped(scope, fill)
+                    .spawn_scoped(scope, read)
             };
-            let mut crew = vec![spawn(0).map_err(Error::from)?];
-            // one is enough
-            crew.extend((1..threads).map_while(|number| spawn(number).ok()));
-            let done = body(&belt);
-            drop(end);
-            // one that died has told the belt, and with it whoever takes
-            crew.into_iter().for_each(|thread| drop(thread.join()));
-            done
+            let mut readers = vec![spawn(0).map_err(Error::from)?];
+            // one reader suffices, so that a failure to start more is no error
+            readers.extend((1..threads).map_while(|number| spawn(number).ok()));
+            let outcome = consumer(&queue);
+            drop(stop);
+            // a reader that panicked has stopped the queue, and the consumer has returned that as an error
+            readers.into_iter().for_each(|thread| drop(thread.join()));
+            outcome
         })
     }
 }
 
-/// Reads what there is to read, and says whether that is all; waits for room if `wait`.
-fn fill(belt: &Belt<'_>, files: &Files<'_>, wait: bool) -> bool {
-    let _guard = belt.guard();
+/// Reads requests until the queue is finished, and returns true; or, if `wait` is not set, until it is full.
+fn read_requests(queue: &ReadAhead<'_>, files: &RequestSource<'_>, wait: bool) -> bool {
+    let _stop = queue.stop_on_panic();
     loop {
-        let (piece, mut part) = match belt.next(wait) {
-            Next::Piece(piece, part) => (piece, part),
-            Next::Later => return false,
-            Next::Over => return true,
+        let (request, mut part) = match queue.next(wait) {
+            NextRequest::Request(request, part) => (request, part),
+            NextRequest::Full => return false,
+            NextRequest::Finished => return true,
         };
-        match files.read(piece, &mut part) {
-            Ok(n) if n >= piece.wanted => belt.filled(piece, part),
-            Ok(n) => belt.failed(piece.file, piece.start + n as u64, &shrunk()),
-            Err(e) => belt.failed(piece.file, piece.start, &e),
+        match files.read(request, &mut part) {
+            Ok(n) if n >= request.needed => queue.complete(request, part),
+            Ok(n) => queue.fail(request.file, request.start + n as u64, &truncated()),
+            Err(e) => queue.fail(request.file, request.start, &e),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! io_uring: many reads in flight from one thread, into buffers of the pool.
+//! Loading with io_uring: many reads in flight from one thread, into pool buffers.
 
 use std::fs::File;
 use std::io;
@@ -10,80 +10,79 @@ use std::thread;
 
 use tokio::task::JoinSet;
 use tokio_uring::buf::BoundedBuf;
-use zeropool::Part;
+use zeropool::BufferPart;
 
-use super::belt::{Belt, Cut, Next, Piece};
 use super::coalesce::coalesce;
-use super::pread::{ALIGN, EXTENT, LARGEST, PIECE, shrunk};
-use super::way::{By, Tally};
-use super::{Body, Loader, Pread, Reading, direct};
+use super::pread::{BUFFERED_ALIGN, MAX_SHARED_EXTENT, truncated};
+use super::read_ahead::{NextRequest, ReadAhead, ReadRequest};
+use super::report::{Backend, ReportBuilder};
+use super::{Consumer, LoadContext, Loader, PreadLoader, direct};
 use crate::catalog::ByteRange;
 use crate::error::{Error, Result};
 use crate::source::Source;
 
-/// Reads with io_uring, from a thread of its own. Where the kernel has none, or a source no descriptor, it is
-/// [`Pread`].
+/// Reads with io_uring, from a thread of its own. Falls back to [`PreadLoader`] if the kernel has no io_uring or a
+/// source has no file descriptor.
 #[derive(Clone, Copy, Debug)]
-pub struct Uring {
+pub struct UringLoader {
     depth: usize,
-    piece: usize,
-    direct: bool,
+    /// Holds the request size and direct I/O of both.
+    fallback: PreadLoader,
 }
 
-impl Default for Uring {
+impl Default for UringLoader {
     fn default() -> Self {
         Self {
             depth: 16,
-            piece: PIECE,
-            direct: false,
+            fallback: PreadLoader::new(),
         }
     }
 }
 
-impl Uring {
-    /// Sixteen reads in flight, through the page cache.
+impl UringLoader {
+    /// 16 reads in flight, through the page cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads in flight: 1 to 1024. Default 16.
+    /// Reads in flight: 1 to 1024. Default 16, which reaches the device's rate with requests of 2 MiB (experiment 24 in
+    /// `docs/perf-experiments.md`).
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Self {
         self.depth = depth.clamp(1, 1024);
         self
     }
 
-    /// Bytes of a read, rounded up to pages, and 64 MiB at most. Default 2 MiB.
+    /// Bytes of one read, rounded up to pages of 4 KiB; at most 64 MiB. Default 2 MiB.
     #[must_use]
-    pub fn piece(mut self, bytes: usize) -> Self {
-        self.piece = bytes.clamp(1, LARGEST).next_multiple_of(4096);
+    pub fn request_size(mut self, bytes: usize) -> Self {
+        self.fallback = self.fallback.request_size(bytes);
         self
     }
 
-    /// Whether the page cache is left out (`O_DIRECT`), where the file system can.
+    /// Whether reads bypass the page cache (`O_DIRECT`), where the file system supports it. Default off.
     #[must_use]
     pub fn direct(mut self, direct: bool) -> Self {
-        self.direct = direct;
+        self.fallback = self.fallback.direct(direct);
         self
-    }
-
-    /// What reads instead.
-    fn threads(&self) -> Pread {
-        Pread::new().piece(self.piece).direct(self.direct)
     }
 }
 
-/// The files, opened for the ring.
-struct Files {
-    direct: Option<direct::Files>,
-    /// The same descriptors, or those that are read through the page cache.
+/// The files, opened again for the ring: flags and read-ahead of the caller's descriptors stay as they are.
+struct RingFiles {
+    direct: Option<direct::DirectFiles>,
+    /// The descriptors that the ring reads: those of `direct` if there are any.
     files: Vec<File>,
     align: u64,
 }
 
-impl Files {
-    fn open(sources: &[Box<dyn Source>], direct: bool, tally: &Arc<Tally>) -> io::Result<Self> {
-        if direct && let Some(direct) = direct::Files::open(sources, tally) {
+impl RingFiles {
+    fn open(
+        sources: &[Box<dyn Source>],
+        direct: bool,
+        report: &Arc<ReportBuilder>,
+    ) -> io::Result<Self> {
+        if direct && let Some(direct) = direct::DirectFiles::open(sources, report) {
             let files = direct
                 .files()
                 .iter()
@@ -95,27 +94,27 @@ impl Files {
                 files,
             });
         }
-        let again = |source: &dyn Source| {
+        let reopen = |source: &dyn Source| {
             let fd = source
                 .as_fd()
                 .ok_or_else(|| io::Error::other("a source has no descriptor"))?;
-            direct::again(fd, rustix::fs::OFlags::empty())
+            direct::reopen(fd, rustix::fs::OFlags::empty())
         };
         let files = sources
             .iter()
-            .map(|source| again(&**source))
+            .map(|source| reopen(&**source))
             .collect::<io::Result<_>>()?;
         Ok(Self {
             direct: None,
             files,
-            align: ALIGN,
+            align: BUFFERED_ALIGN,
         })
     }
 }
 
-impl Loader for Uring {
+impl Loader for UringLoader {
     fn name(&self) -> &'static str {
-        if self.direct {
+        if self.fallback.is_direct() {
             "io_uring, direct"
         } else {
             "io_uring"
@@ -124,142 +123,148 @@ impl Loader for Uring {
 
     fn run<'c>(
         &self,
-        reading: &Reading<'c>,
+        context: &LoadContext<'c>,
         reads: &[ByteRange],
-        body: Body<'_, 'c>,
+        consumer: Consumer<'_, 'c>,
     ) -> Result<()> {
-        // a runtime that fails to start leaks two descriptors: once is enough
-        static NONE: OnceLock<String> = OnceLock::new();
-        if let Some(why) = NONE.get() {
+        // why this process has no io_uring. Kept, because a tokio-uring runtime that fails to start leaks two
+        // descriptors: it is tried once per process.
+        static UNAVAILABLE: OnceLock<String> = OnceLock::new();
+        if let Some(why) = UNAVAILABLE.get() {
             return self
-                .threads()
-                .run_instead(reading, reads, body, Some(why.clone()));
+                .fallback
+                .run_as_fallback(context, reads, consumer, Some(why.clone()));
         }
-        let tally = Arc::new(Tally::new(By::Ring, None));
-        let files = match Files::open(reading.checkpoint.sources(), self.direct, &tally) {
+        let report = Arc::new(ReportBuilder::new(Backend::IoUring, None));
+        let sources = context.checkpoint.sources();
+        let files = match RingFiles::open(sources, self.fallback.is_direct(), &report) {
             Ok(files) => files,
             Err(error) => {
-                return self.threads().run_instead(
-                    reading,
-                    reads,
-                    body,
-                    Some(format!("no ring: {error}")),
-                );
+                let why = Some(format!("no io_uring: {error}"));
+                return self.fallback.run_as_fallback(context, reads, consumer, why);
             }
         };
-        let align = files.align;
-        let piece = self
-            .piece
-            .next_multiple_of(usize::try_from(align).unwrap_or(1));
-        let list = coalesce(reads, reading.gap, EXTENT);
-        let belt = Belt::new(reading, list, Cut { piece, align }, Arc::clone(&tally));
+        let list = coalesce(reads, context.max_gap, MAX_SHARED_EXTENT);
+        let layout = self.fallback.layout(files.align);
+        let queue = ReadAhead::new(context, list, layout, Arc::clone(&report));
         let depth = self.depth;
-        let ran = thread::scope(|scope| {
-            let end = belt.end();
-            let (tell, told) = mpsc::channel();
-            let belt = &belt;
-            let ring = move || ring(belt, files, depth, tally, &tell);
+        let has_ring = thread::scope(|scope| {
+            let stop = queue.stop_on_drop();
+            let (started, start) = mpsc::channel();
+            let queue = &queue;
             let thread = thread::Builder::new()
                 .name("io_uring".into())
-                .spawn_scoped(scope, ring);
+                .spawn_scoped(scope, move || {
+                    run_ring(queue, files, depth, report, &started)
+                });
             let thread = thread.map_err(Error::from)?;
-            let done = match told.recv() {
-                Ok(Ok(())) => body(belt).map(|()| true),
+            let outcome = match start.recv() {
+                Ok(Ok(())) => consumer(queue).map(|()| true),
                 Ok(Err(error)) => {
-                    if NONE.set(format!("no io_uring: {error}")).is_ok() {
-                        tracing::warn!(%error, "no io_uring here: reading with threads");
+                    if UNAVAILABLE.set(format!("no io_uring: {error}")).is_ok() {
+                        tracing::warn!(%error, "io_uring is not available: reading with threads");
                     }
                     Ok(false)
                 }
-                Err(_) => Err(Error::from(io::Error::other("the thread of the ring died"))),
+                Err(_) => Err(Error::from(io::Error::other(
+                    "the thread of io_uring panicked",
+                ))),
             };
-            drop(end);
-            // if it died it has told the belt, and with it whoever takes
+            drop(stop);
+            // a thread that panicked has stopped the queue, and the consumer has returned that as an error
             drop(thread.join());
-            done
+            outcome
         })?;
-        if ran {
+        if has_ring {
             Ok(())
         } else {
-            self.threads()
-                .run_instead(reading, reads, body, NONE.get().cloned())
+            let why = UNAVAILABLE.get().cloned();
+            self.fallback.run_as_fallback(context, reads, consumer, why)
         }
     }
 }
 
-/// The ring's thread: says whether there is a ring, then keeps `depth` reads in flight until the belt ends.
-fn ring(
-    belt: &Belt<'_>,
-    files: Files,
+/// The ring's thread: sends whether the ring could be set up, then keeps `depth` reads in flight until the queue is
+/// finished.
+fn run_ring(
+    queue: &ReadAhead<'_>,
+    files: RingFiles,
     depth: usize,
-    tally: Arc<Tally>,
-    tell: &mpsc::Sender<io::Result<()>>,
+    report: Arc<ReportBuilder>,
+    started: &mpsc::Sender<io::Result<()>>,
 ) {
-    let _guard = belt.guard();
+    let _stop = queue.stop_on_panic();
     let mut builder = tokio_uring::builder();
     builder.entries(u32::try_from(depth.next_power_of_two()).unwrap_or(64));
     let runtime = match tokio_uring::Runtime::new(&builder) {
         Ok(runtime) => runtime,
-        Err(error) => return drop(tell.send(Err(error))),
+        Err(error) => return drop(started.send(Err(error))),
     };
-    if tell.send(Ok(())).is_err() {
+    if started.send(Ok(())).is_err() {
         return;
     }
-    runtime.block_on(drive(belt, files, depth, &tally));
+    runtime.block_on(read_requests(queue, files, depth, &report));
 }
 
-async fn drive(belt: &Belt<'_>, files: Files, depth: usize, tally: &Arc<Tally>) {
-    let Files { direct, files, .. } = files;
-    let both = |file: File| -> io::Result<Rc<Ringed>> {
+async fn read_requests(
+    queue: &ReadAhead<'_>,
+    files: RingFiles,
+    depth: usize,
+    report: &Arc<ReportBuilder>,
+) {
+    let RingFiles { direct, files, .. } = files;
+    let open = |file: File| -> io::Result<Rc<RingFile>> {
         let plain = file.try_clone()?;
-        Ok(Rc::new(Ringed {
+        Ok(Rc::new(RingFile {
             plain,
             ring: tokio_uring::fs::File::from_std(file),
-            tally: Arc::clone(tally),
+            report: Arc::clone(report),
         }))
     };
-    let files = match files.into_iter().map(both).collect::<io::Result<Vec<_>>>() {
+    let files = match files.into_iter().map(open).collect::<io::Result<Vec<_>>>() {
         Ok(files) => files,
-        Err(error) => return belt.failed(0, 0, &error),
+        Err(error) => return queue.fail(0, 0, &error),
     };
     let direct = direct.map(Rc::new);
-    let mut flying = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     loop {
-        let mut over = false;
-        while flying.len() < depth {
-            match belt.next(flying.is_empty()) {
-                Next::Piece(piece, part) => {
-                    let file = files[piece.file as usize].clone();
-                    flying.spawn_local(read(file, direct.clone(), piece, part));
+        let mut finished = false;
+        while in_flight.len() < depth {
+            // waits for a request only if no read is in flight whose completion must be handled
+            match queue.next(in_flight.is_empty()) {
+                NextRequest::Request(request, part) => {
+                    let file = files[request.file as usize].clone();
+                    in_flight.spawn_local(read(file, direct.clone(), request, part));
                 }
-                Next::Later => break,
-                Next::Over => {
-                    over = true;
+                NextRequest::Full => break,
+                NextRequest::Finished => {
+                    finished = true;
                     break;
                 }
             }
         }
-        match flying.join_next().await {
-            Some(Ok((piece, part, Ok(())))) => belt.filled(piece, part),
-            Some(Ok((piece, _, Err((done, error))))) => {
-                belt.failed(piece.file, piece.start + done as u64, &error)
+        match in_flight.join_next().await {
+            Some(Ok((request, part, Ok(())))) => queue.complete(request, part),
+            Some(Ok((request, _, Err((done, error))))) => {
+                queue.fail(request.file, request.start + done as u64, &error)
             }
-            Some(Err(died)) => std::panic::resume_unwind(died.into_panic()),
-            None if over => return,
+            Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
+            None if finished => return,
             None => {}
         }
     }
 }
 
-/// A file to be read by the ring, and without it.
-struct Ringed {
+/// A file that can be read with and without the ring.
+struct RingFile {
     ring: tokio_uring::fs::File,
     plain: File,
-    tally: Arc<Tally>,
+    report: Arc<ReportBuilder>,
 }
 
-/// Whether the kernel has a ring, and not this operation (before Linux 5.6, and in some sandboxes).
-fn unknown(error: &io::Error) -> bool {
+/// Whether an error says that the kernel has io_uring, but not its read operation: before Linux 5.6, and in some
+/// sandboxes.
+fn is_unknown_operation(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let unknown = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
     error
@@ -267,53 +272,55 @@ fn unknown(error: &io::Error) -> bool {
         .is_some_and(|code| unknown.iter().any(|errno| errno.raw_os_error() == code))
 }
 
-/// Fills a part, as far as bytes are wanted; else says how far it came.
+/// Fills the needed bytes of a request. An error comes with the number of bytes that were read before it.
 async fn read(
-    file: Rc<Ringed>,
-    direct: Option<Rc<direct::Files>>,
-    piece: Piece,
-    mut part: Part,
-) -> (Piece, Part, Result<(), (usize, io::Error)>) {
+    file: Rc<RingFile>,
+    direct: Option<Rc<direct::DirectFiles>>,
+    request: ReadRequest,
+    mut part: BufferPart,
+) -> (ReadRequest, BufferPart, Result<(), (usize, io::Error)>) {
     let mut done = 0;
-    while done < piece.wanted {
-        // read directly, a part is asked for whole: its end is aligned, and that of the file need not be
+    while done < request.needed {
+        // a direct read fills the whole part, whose end is aligned; the end of the needed bytes may not be
         let end = if direct.is_some() {
             part.len()
         } else {
-            piece.wanted
+            request.needed
         };
         let direct_file = direct
             .as_ref()
-            .map(|files| &files.files()[piece.file as usize]);
-        let buffered = direct_file.is_none_or(direct::Direct::is_buffered);
+            .map(|files| &files.files()[request.file as usize]);
+        let buffered = direct_file.is_none_or(direct::DirectFile::is_buffered);
         let (read, slice) = file
             .ring
-            .read_at(part.slice(done..end), piece.start + done as u64)
+            .read_at(part.slice(done..end), request.start + done as u64)
             .await;
         part = slice.into_inner();
         let outcome = match read {
-            Ok(0) => Err(shrunk()),
+            Ok(0) => Err(truncated()),
             Ok(n) => {
                 done += n;
                 if let Some(direct) = direct_file {
-                    direct.read(buffered);
+                    direct.succeeded(buffered);
                 }
                 match &direct {
-                    Some(files) if done < piece.wanted => files.cut_short(piece.file, done),
+                    Some(files) if done < request.needed => {
+                        files.after_short_read(request.file, done)
+                    }
                     _ => Ok(()),
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(e) => match direct_file {
-                Some(direct) if !buffered => direct.fall_back(buffered, e),
-                _ if unknown(&e) => {
-                    file.tally
-                        .instead(format!("one by one, since the ring does not read: {e}"));
+                Some(direct) if !buffered => direct.failed(buffered, e),
+                _ if is_unknown_operation(&e) => {
+                    file.report
+                        .fall_back(format!("one by one: io_uring does not read here: {e}"));
                     match file
                         .plain
-                        .read_at(&mut part[done..piece.wanted], piece.start + done as u64)
+                        .read_at(&mut part[done..request.needed], request.start + done as u64)
                     {
-                        Ok(0) => Err(shrunk()),
+                        Ok(0) => Err(truncated()),
                         Ok(n) => {
                             done += n;
                             Ok(())
@@ -325,8 +332,8 @@ async fn read(
             },
         };
         if let Err(error) = outcome {
-            return (piece, part, Err((done, error)));
+            return (request, part, Err((done, error)));
         }
     }
-    (piece, part, Ok(()))
+    (request, part, Ok(()))
 }

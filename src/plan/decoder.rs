@@ -1,75 +1,71 @@
-//! What turns stored bytes into elements, and says which bytes it needs for which rows.
+//! The interface between schemes and execution: a [`Decoder`] names the bytes that a range of rows needs, and computes the
+//! rows from them.
 
 use std::fmt::Debug;
 use std::ops::Range;
 
+use anamnesis_template::StridedRange;
 use smallvec::SmallVec;
 
 use crate::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel;
 
-/// Bytes of output that a tile aims at: with its input they stay in the second-level cache.
+/// Target size of a tile's output. With the tile's input it stays in the second-level cache.
 const TILE_BYTES: u64 = 512 << 10;
 
-/// `count` runs of `len` bytes, `stride` apart, in the logical bytes of a part.
+/// A range of bytes of one part of a weight. Offsets count in the part's logical bytes (row-major, little endian), not in
+/// the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct PartRange {
     /// Index into the job's parts.
     pub part: usize,
-    /// Offset of the first run.
-    pub start: u64,
-    /// Bytes of a run.
-    pub len: u64,
-    /// Number of runs.
-    pub count: u64,
-    /// From the start of a run to that of the next.
-    pub stride: u64,
+    /// Which bytes of the part: one run, or several at a stride.
+    pub bytes: StridedRange,
 }
 
-/// The spans that a tile reads: mostly one or two.
-pub type Spans = SmallVec<[Span; 3]>;
+/// The ranges that a tile reads; most decoders need at most three.
+pub type PartRanges = SmallVec<[PartRange; 3]>;
 
-impl Span {
-    /// One run.
+impl PartRange {
+    /// A range of one contiguous run.
+    #[inline]
     pub fn run(part: usize, bytes: Range<u64>) -> Self {
         let len = bytes.end.saturating_sub(bytes.start);
         Self {
             part,
-            start: bytes.start,
-            len,
-            count: 1,
-            stride: len,
+            bytes: StridedRange::contiguous(bytes.start, len),
         }
     }
 
-    /// Bytes from the start of the first run to the end of the last.
-    pub fn reach(&self) -> Option<u64> {
-        match self.count {
-            0 => Some(0),
-            n => (n - 1).checked_mul(self.stride)?.checked_add(self.len),
+    /// `count` runs of equal length: the first is `first`, and each begins `stride` bytes after the one before.
+    #[inline]
+    pub fn strided(part: usize, first: Range<u64>, count: u64, stride: u64) -> Self {
+        Self {
+            part,
+            bytes: StridedRange {
+                start: first.start,
+                len: first.end.saturating_sub(first.start),
+                count,
+                stride,
+            },
         }
-    }
-
-    /// Bytes of all runs.
-    pub fn nbytes(&self) -> Option<u64> {
-        self.len.checked_mul(self.count)
     }
 }
 
-/// The bytes of a [`Span`], where they were found.
+/// The bytes of a [`PartRange`], in memory: runs of `len` bytes, `stride` bytes apart.
 #[derive(Clone, Copy, Debug)]
-pub struct Strip<'b> {
-    /// From the first run to the last.
+pub struct PartBytes<'b> {
+    /// All bytes from the first run to the end of the last, including those between runs.
     pub bytes: &'b [u8],
     /// Bytes of a run.
     pub len: usize,
-    /// From one run to the next in `bytes`.
+    /// Distance in `bytes` from the start of a run to the start of the next.
     pub stride: usize,
 }
 
-impl<'b> Strip<'b> {
-    /// One run.
+impl<'b> PartBytes<'b> {
+    /// A single run.
     pub fn whole(bytes: &'b [u8]) -> Self {
         Self {
             bytes,
@@ -78,41 +74,42 @@ impl<'b> Strip<'b> {
         }
     }
 
-    /// The run with this number.
+    /// Run number `i`, counted from 0.
     #[inline]
     pub fn run(&self, i: usize) -> &'b [u8] {
         &self.bytes[i * self.stride..][..self.len]
     }
 }
 
-/// What a decoder is given: the bytes that it asked for, and what to make of them.
+/// The arguments of [`Decoder::decode`]: the bytes of the ranges that the decoder named, and what to compute.
 #[derive(Clone, Debug)]
-pub struct Parts<'p> {
-    /// One strip per span of [`Decoder::shared`].
-    pub shared: &'p [Strip<'p>],
-    /// One strip per span of [`Decoder::inputs`].
-    pub inputs: &'p [Strip<'p>],
-    /// The rows to make.
+pub struct DecodeInput<'p> {
+    /// The bytes of each range of [`Decoder::shared`], in order.
+    pub shared: &'p [PartBytes<'p>],
+    /// The bytes of each range of [`Decoder::inputs`], in order.
+    pub inputs: &'p [PartBytes<'p>],
+    /// The rows to compute.
     pub rows: Range<u64>,
-    /// What their elements become.
+    /// Dtype of the output: BF16, F16 or F32, or the stored dtype of an unquantised tensor.
     pub dtype: Dtype,
 }
 
-/// How an output is cut: `rows` rows of `cols` elements, in multiples of `step` rows.
+/// How an output is divided into tiles: `rows` rows of `cols` elements. Rows of the grid need not be rows of the tensor:
+/// for ggml they are blocks, for unquantised tensors single elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Number of rows.
     pub rows: u64,
     /// Elements of a row.
     pub cols: u64,
-    /// Rows that cannot be told apart: tiles begin at multiples of it.
+    /// Tiles begin at multiples of this many rows, because rows share a stored unit, such as a byte or a word.
     pub step: u64,
-    /// Rows that a tile should have at least, so that its reads are long enough.
+    /// Minimum rows of a tile, so that the runs it reads are not too short.
     pub least: u64,
 }
 
 impl Grid {
-    /// Rows that can be cut anywhere.
+    /// A grid whose tiles may begin at any row.
     pub fn new(rows: u64, cols: u64) -> Self {
         Self {
             rows,
@@ -122,7 +119,7 @@ impl Grid {
         }
     }
 
-    /// Rows of a tile for outputs of this dtype.
+    /// Rows of a tile for outputs of this dtype: about 512 KiB, at least `least`, a multiple of `step`.
     pub fn rows_per_tile(&self, dtype: Dtype) -> u64 {
         let row = self.cols.saturating_mul(dtype.bits()).div_ceil(8).max(1);
         let rows = (TILE_BYTES / row).max(self.least).max(1);
@@ -130,7 +127,7 @@ impl Grid {
             .saturating_mul(self.step.max(1))
     }
 
-    /// Number of tiles of so many rows: none where rows have no elements.
+    /// Number of tiles of `rows` rows each; 0 if rows have no elements.
     pub(crate) fn tiles(&self, rows: u64) -> u64 {
         if self.cols == 0 {
             0
@@ -140,46 +137,52 @@ impl Grid {
     }
 }
 
-/// Geometry and arithmetic of one weight: which bytes make which rows, and how.
+/// Geometry and arithmetic of one weight: which stored bytes a range of rows needs, and how they become elements.
 ///
-/// Rows are those of its [`Grid`]; a decoder sees the bytes of the [`Span`]s that it asked for, and never
-/// a file.
+/// Rows are those of its [`Grid`]. A decoder receives the bytes of the [`PartRange`]s that it named; it never reads a file,
+/// so one decoder serves every loader.
 pub trait Decoder: Debug + Send + Sync {
-    /// How its output is cut.
+    /// How its output is divided into tiles.
     fn grid(&self) -> Grid;
 
-    /// What every tile needs: fetched once.
-    fn shared(&self) -> Spans {
-        Spans::new()
+    /// Ranges that every tile needs, such as a table of codes. They are fetched once, not per tile.
+    fn shared(&self) -> PartRanges {
+        PartRanges::new()
     }
 
-    /// What these rows need besides.
-    fn inputs(&self, rows: Range<u64>) -> Spans;
+    /// Ranges that these rows need in addition to [`shared`](Self::shared). `rows` is not empty.
+    fn inputs(&self, rows: Range<u64>) -> PartRanges;
 
-    /// Makes the rows of `parts`; `out` is as long as they are in their dtype, little endian.
+    /// Computes `parts.rows` in `parts.dtype`, little endian. `out` has exactly their length.
     ///
     /// # Errors
-    /// If stored numbers contradict each other, such as a group index out of range.
-    fn decode(&self, parts: Parts<'_>, out: &mut [u8]) -> Result<()>;
+    /// If stored values contradict each other, such as a group index out of range.
+    fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()>;
 
-    /// As [`decode`](Self::decode), into memory that is in no cache and that nobody reads soon: rows are made in `room`, which
-    /// grows as it must, and stored from there past the caches.
+    /// As [`decode`](Self::decode), for output that is not in a cache and will not be read soon: rows are computed in
+    /// `room`, which grows as needed, and copied from there to `out` with non-temporal stores. These neither read the
+    /// output's cache lines first nor evict others.
     ///
     /// # Errors
-    /// As those of `decode`, and for want of memory.
-    fn decode_past(&self, parts: Parts<'_>, room: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
-        let made = self::room(room, out.len())?;
+    /// Those of `decode`, and if `room` cannot grow.
+    fn decode_streaming(
+        &self,
+        parts: DecodeInput<'_>,
+        room: &mut Vec<u8>,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let made = self::aligned_scratch(room, out.len())?;
         self.decode(parts, made)?;
-        kernel::stream(made, out);
+        kernel::copy_non_temporal(made, out);
         Ok(())
     }
 }
 
-/// Bytes of a line of the cache.
+/// Bytes of a cache line. Non-temporal stores write whole lines, so buffers begin at one.
 const LINE: usize = 64;
 
-/// So many bytes of a buffer that grows as needed, from a line of the cache on.
-pub(crate) fn room(buffer: &mut Vec<u8>, nbytes: usize) -> Result<&mut [u8]> {
+/// `nbytes` bytes of a buffer that grows as needed, aligned to a cache line.
+pub(crate) fn aligned_scratch(buffer: &mut Vec<u8>, nbytes: usize) -> Result<&mut [u8]> {
     let needed = nbytes.saturating_add(LINE - 1);
     if buffer.len() < needed {
         buffer

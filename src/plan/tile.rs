@@ -1,15 +1,15 @@
-//! Tiles: the pieces in which an output is made.
+//! Tiles: the ranges of rows in which an output is computed. They are computed on demand, not stored in the plan.
 
 use std::ops::Range;
 
-use super::{Decoder, Spans};
+use super::{Decoder, PartRanges};
 
-/// Some rows of an output and what they are made from, besides what all tiles share.
+/// A range of rows of one output, and the bytes it is made from, except those that all tiles share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// What is read.
-    pub inputs: Spans,
-    /// Which rows of the decoder's grid come out.
+    /// The ranges to read.
+    pub inputs: PartRanges,
+    /// The rows of the decoder's grid.
     pub rows: Range<u64>,
 }
 
@@ -17,7 +17,7 @@ pub(super) fn tiles(decoder: &dyn Decoder, per_tile: u64) -> impl Iterator<Item 
     (0..decoder.grid().tiles(per_tile)).map(move |i| tile(decoder, per_tile, i))
 }
 
-/// The tile with this number.
+/// Tile number `i` of those with `per_tile` rows each.
 pub(crate) fn tile(decoder: &dyn Decoder, per_tile: u64, i: u64) -> Tile {
     let start = i * per_tile.max(1);
     let rows = start

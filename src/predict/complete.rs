@@ -1,32 +1,34 @@
-//! A recorded template, completed by what the catalog knows.
+//! Completing a recorded template from the catalog.
 
 use std::collections::HashMap;
 
-use anamnesis_template::{Access, Builder, ByteRange, Runs, Template};
+use anamnesis_template::{Access, Builder, ByteRange, StridedFileRange, Template};
 
-use super::Files;
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::TemplateFiles;
 use crate::error::Result;
 
-/// What is recorded of mapped memory is told as the kernel maps it: not the pages that came along in the same piece of
-/// memory. So far from a tensor's end a reader is taken to have begun or ended there.
-const PIECE: u64 = 2 << 20;
-/// Less than this at a tensor's beginning came along with the page of the tensor before it.
+/// Page faults of mapped files are recorded, and one fault maps up to 2 MiB, so that touches near the ends of a tensor may
+/// be missing. A tensor that was touched within this distance of an end counts as read up to that end.
+const FAULT_REACH: u64 = 2 << 20;
+/// Fewer recorded bytes than this at the beginning of a tensor belong to the last page of the tensor before it.
 const PAGE: u64 = 4096;
-/// So far apart are touches of one reader at most: memory that is mapped in huge pieces tells one page of each.
-const GAP: u64 = 32 << 20;
+/// Touches of one reader are at most this far apart, also where the kernel maps memory in large folios and reports one
+/// page of each.
+const MAX_TOUCH_GAP: u64 = 32 << 20;
 
-/// Adds to what was recorded from outside what must have been read with it: a tensor was read from the first of its
-/// touched pages to the last, unless they are far apart. Headers and what was touched here and there stay as they are;
-/// the order is that of first touches.
+/// Completes a template that was recorded from page-cache events: a tensor counts as read from the first of its recorded
+/// pages to the last, unless they are far apart. Accesses outside of tensors are kept. The order is that of the first
+/// access to each tensor.
 ///
 /// ```
 /// use anamnesis::template::{Builder, ByteRange, File, coverage};
-/// use anamnesis::{Checkpoint, complete, predict};
+/// use anamnesis::predict::complete;
+/// use anamnesis::{Checkpoint, predict};
 ///
 /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
 /// let predicted = predict(&checkpoint).template()?;
-/// // of the first file every other KiB was seen
+/// // of the first file, every other KiB was recorded
 /// let mut builder = Builder::new();
 /// let file = builder.file(predicted.files()[0].clone())?;
 /// for start in (0..predicted.files()[0].nbytes - 512).step_by(1024) {
@@ -39,9 +41,9 @@ const GAP: u64 = 32 << 20;
 /// ```
 ///
 /// # Errors
-/// The checkpoint was opened from no path, or a file of the template has another length by now.
+/// The checkpoint was not opened from a path, or a file of the template has changed its length.
 pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template> {
-    let files = Files::of(checkpoint)?;
+    let files = TemplateFiles::of(checkpoint)?;
     let catalog = checkpoint.catalog();
     let mut tensors: Vec<ByteRange> = catalog
         .tensors
@@ -50,7 +52,7 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
         .filter(|t| t.len > 0)
         .collect();
     tensors.sort_unstable_by_key(|bytes| (bytes.file, bytes.start));
-    tensors.dedup(); // tied
+    tensors.dedup(); // tied weights
     let mut builder = Builder::new().gap(PAGE - 1).lookback(8).once(true);
     recorded.parameters().for_each(|(key, value)| {
         builder.parameter(key, value);
@@ -61,7 +63,7 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
     for file in recorded.files() {
         builder.file(file.clone())?;
     }
-    // the catalog's number of each of the template's files
+    // the index in the catalog of each of the template's files
     let known: Vec<Option<u32>> = recorded
         .files()
         .iter()
@@ -69,26 +71,28 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
         .collect();
     for group in recorded.groups() {
         builder.group(group.rank(), group.name());
-        let mut seen = Seen {
+        let mut touches = Touches {
             tensors: &tensors,
             touched: HashMap::new(),
             order: Vec::new(),
         };
-        for Access { runs, at } in group.accesses().iter().copied() {
-            match known[runs.file as usize].filter(|_| runs.count == 1) {
-                Some(file) => seen.range(file, runs, at),
-                None => seen.order.push((What::Other(runs), at)),
+        for access in group.accesses() {
+            match known[access.file as usize].filter(|_| access.bytes.count == 1) {
+                Some(file) => touches.add(file, access),
+                None => touches
+                    .order
+                    .push((Touched::Other(access.range()), access.at)),
             }
         }
-        let Seen {
+        let Touches {
             mut touched, order, ..
-        } = seen;
+        } = touches;
         for (what, at) in order {
             match what {
-                What::Other(runs) => builder.access(group.rank(), runs, at)?,
-                What::Tensor { number, file } => {
-                    let pieces = touched.remove(&number).unwrap_or_default();
-                    for (start, end) in read(tensors[number], pieces) {
+                Touched::Other(range) => builder.access(group.rank(), range, at)?,
+                Touched::Tensor { number, file } => {
+                    let ranges = touched.remove(&number).unwrap_or_default();
+                    for (start, end) in ranges_read(tensors[number], ranges) {
                         builder.access(
                             group.rank(),
                             ByteRange {
@@ -106,27 +110,28 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
     Ok(builder.finish())
 }
 
-/// What a worker touched.
-struct Seen<'t> {
-    /// In the order of their bytes.
+/// The accesses of one worker, by tensor.
+struct Touches<'t> {
+    /// All tensors, in file order.
     tensors: &'t [ByteRange],
-    /// Pieces of tensors, by their number.
+    /// Ranges of tensors that were accessed, by the index of the tensor.
     touched: HashMap<usize, Vec<(u64, u64)>>,
-    /// What was touched, when it was touched first.
-    order: Vec<(What, Option<u64>)>,
+    /// Tensors and other ranges in the order of their first access, with its time.
+    order: Vec<(Touched, Option<u64>)>,
 }
 
-enum What {
-    /// Of the template's file with this number.
+enum Touched {
+    /// A tensor, and the index of its file in the template.
     Tensor { number: usize, file: u32 },
-    /// What is no tensor's, or strided: it stays as it is.
-    Other(Runs),
+    /// A range outside of tensors, or a strided access: kept unchanged.
+    Other(StridedFileRange),
 }
 
-impl Seen<'_> {
-    /// One range, which is of the catalog's file with this number: what of it is whose.
-    fn range(&mut self, file: u32, runs: Runs, time: Option<u64>) {
-        let (mut at, end) = (runs.start, runs.start + runs.len);
+impl Touches<'_> {
+    /// Assigns an access to the tensors that it overlaps. `file` is the file's index in the catalog.
+    fn add(&mut self, file: u32, access: &Access) {
+        let (range, time) = (access.bytes, access.at);
+        let (mut at, end) = (range.start, range.end());
         let mut next = self
             .tensors
             .partition_point(|t| (t.file, t.start.saturating_add(t.len)) <= (file, at));
@@ -138,32 +143,32 @@ impl Seen<'_> {
             let begin = tensor.map_or(end, |t| t.start.max(at));
             if begin > at {
                 let between = ByteRange {
-                    file: runs.file,
+                    file: access.file,
                     start: at,
                     len: begin - at,
                 };
-                self.order.push((What::Other(between.into()), time));
+                self.order.push((Touched::Other(between.into()), time));
             }
             let Some(tensor) = tensor else { break };
             let stop = end.min(tensor.start + tensor.len);
             if stop <= begin {
-                next += 1; // one within another
+                next += 1; // a tensor within another
                 continue;
             }
             let came_along =
-                begin == tensor.start && stop - begin < PAGE && at > runs.start && stop == end;
+                begin == tensor.start && stop - begin < PAGE && at > range.start && stop == end;
             if !came_along || tensor.len < PAGE {
-                let pieces = self.touched.entry(next).or_default();
-                if pieces.is_empty() {
+                let ranges = self.touched.entry(next).or_default();
+                if ranges.is_empty() {
                     self.order.push((
-                        What::Tensor {
+                        Touched::Tensor {
                             number: next,
-                            file: runs.file,
+                            file: access.file,
                         },
                         time,
                     ));
                 }
-                pieces.push((begin, stop));
+                ranges.push((begin, stop));
             }
             at = stop.max(at);
             next += 1;
@@ -171,25 +176,25 @@ impl Seen<'_> {
     }
 }
 
-/// What must have been read of a tensor: its touched pieces, and what lies between those that are near each other. One
-/// that was touched to within a piece of memory of the tensor's ends was read to the end.
-fn read(tensor: ByteRange, mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    pieces.sort_unstable();
+/// The ranges of a tensor that count as read: ranges that are at most [`MAX_TOUCH_GAP`] apart are joined, and extended to
+/// the ends of the tensor within [`FAULT_REACH`].
+fn ranges_read(tensor: ByteRange, mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
     let mut all: Vec<(u64, u64)> = Vec::new();
-    for (start, end) in pieces {
+    for (start, end) in ranges {
         match all.last_mut() {
-            Some(last) if start <= last.1.saturating_add(GAP) => last.1 = last.1.max(end),
+            Some(last) if start <= last.1.saturating_add(MAX_TOUCH_GAP) => last.1 = last.1.max(end),
             _ => all.push((start, end)),
         }
     }
     let end = tensor.start + tensor.len;
     if let Some(first) = all
         .first_mut()
-        .filter(|first| first.0 - tensor.start < PIECE)
+        .filter(|first| first.0 - tensor.start < FAULT_REACH)
     {
         first.0 = tensor.start;
     }
-    if let Some(last) = all.last_mut().filter(|last| end - last.1 < PIECE) {
+    if let Some(last) = all.last_mut().filter(|last| end - last.1 < FAULT_REACH) {
         last.1 = end;
     }
     all

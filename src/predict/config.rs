@@ -1,25 +1,25 @@
-//! What of a model's configuration decides how it is split.
+//! The entries of a model's configuration that decide how it is split.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::scheme::QuantConfig;
+use crate::quant::scheme::QuantConfig;
 
-/// Sizes of the model, where they are said.
+/// Sizes of the model; `None` where the configuration has no such entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Config {
+pub(super) struct ModelConfig {
     pub(super) heads: Option<u64>,
     pub(super) kv_heads: Option<u64>,
     pub(super) layers: Option<u64>,
 }
 
-impl Config {
-    /// From the `config.json` beside a checkpoint, or from a GGUF's metadata.
+impl ModelConfig {
+    /// From the `config.json` in the checkpoint's directory, or from a GGUF's metadata.
     pub(super) fn of(checkpoint: &Checkpoint) -> Result<Self> {
         let metadata = &checkpoint.catalog().metadata;
         if let Some(model) = metadata.text("general.architecture") {
             let size = |name: &str| metadata.integer(&[model, ".", name].concat());
             let heads = size("attention.head_count");
-            // said where they are fewer; a list where they differ between layers, which are then split evenly
+            // absent if equal to the number of heads; a list if layers differ, which are then split evenly
             let kv_heads = size("attention.head_count_kv");
             return Ok(Self {
                 heads,
@@ -27,14 +27,14 @@ impl Config {
                 layers: size("block_count"),
             });
         }
-        // the other formats lie beside anyone's configuration
+        // a directory of GGUF or NumPy files may hold the configuration of another model
         let path = checkpoint
             .path()
             .filter(|_| matches!(checkpoint.catalog().format, "safetensors" | "pth"));
         let Some(path) = path else {
             return Ok(Self::default());
         };
-        let config = QuantConfig::beside(path)?;
+        let config = QuantConfig::load_sidecar(path)?;
         let heads = config.size(&["num_attention_heads", "n_head", "n_heads"]);
         let kv_heads = config.size(&[
             "num_key_value_heads",

@@ -1,22 +1,22 @@
-//! In which order tensors are read: as they lie, layer by layer, or by name.
+//! The order in which tensors are read: file order, layer by layer, or by name.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use super::stack::Place;
-use crate::catalog::{TensorInfo, natural, quote};
+use super::stack::ModelPosition;
+use crate::catalog::{TensorInfo, natural_order, quote};
 use crate::error::{Error, Result};
 
-/// In which order a loader reads tensors.
+/// The order in which a service reads tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// File after file, as the bytes lie in them.
+    /// File after file, in file order.
     #[default]
     File,
-    /// Embeddings, then layer after layer with numbers as numbers, then the last norm, and the head at the end.
+    /// Embeddings, then layer by layer in numeric order, then the final norm, then the head.
     Layer,
-    /// By the bytes of their names: `layers.10` before `layers.2`, as sorted dictionaries have them.
+    /// By the bytes of their names, as sorted dictionaries are: `layers.10` before `layers.2`.
     Name,
 }
 
@@ -27,28 +27,28 @@ const NAMES: [(&str, Order); 3] = [
 ];
 
 impl Order {
-    /// Sorts what is read.
-    pub(super) fn sort(self, list: &mut [(&TensorInfo, Place<'_>)]) {
+    /// Sorts tensors. Stable.
+    pub(super) fn sort(self, list: &mut [(&TensorInfo, ModelPosition<'_>)]) {
         match self {
-            // what lies at one place stays as the catalog has it
+            // tensors of the same bytes stay in catalog order
             Self::File => list.sort_by_key(|(info, _)| (info.bytes.file, info.bytes.start)),
             Self::Name => list.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name)),
-            Self::Layer => {
-                list.sort_by(|(a, x), (b, y)| layers(x, y).then_with(|| natural(&a.name, &b.name)))
-            }
+            Self::Layer => list.sort_by(|(a, x), (b, y)| {
+                layers(x, y).then_with(|| natural_order(&a.name, &b.name))
+            }),
         }
     }
 }
 
-fn layers(a: &Place<'_>, b: &Place<'_>) -> Ordering {
+fn layers(a: &ModelPosition<'_>, b: &ModelPosition<'_>) -> Ordering {
     match (a, b) {
         (
-            Place::Layer { stack, number },
-            Place::Layer {
+            ModelPosition::Layer { stack, number },
+            ModelPosition::Layer {
                 stack: other,
                 number: another,
             },
-        ) => natural(stack, other).then_with(|| number.cmp(another)),
+        ) => natural_order(stack, other).then_with(|| number.cmp(another)),
         _ => a.rank().cmp(&b.rank()),
     }
 }
@@ -74,8 +74,8 @@ impl FromStr for Order {
             .find(|(known, _)| *known == name)
             .map(|&(_, order)| order);
         found.ok_or_else(|| {
-            Error::misuse(format!(
-                "{} is no order; there are file, layer and name",
+            Error::invalid_argument(format!(
+                "{} is not an order; the orders are file, layer and name",
                 quote(name)
             ))
         })

@@ -1,6 +1,6 @@
-//! Which bytes of a tensor a worker reads: rules on shapes, where its bytes lie as they are.
+//! The bytes of a tensor that one worker reads: the split rules, applied to tensors in stored order.
 
-use anamnesis_template::Runs;
+use anamnesis_template::StridedRange;
 use anamnesis_template::parallel::{Experts, Rule, Rules, Split, slice};
 
 use super::packed;
@@ -8,23 +8,23 @@ use crate::catalog::{Catalog, Encoding, TensorInfo, quote};
 use crate::error::{Error, Result};
 use crate::plan::addressable;
 
-/// How many workers there are, and how they share the work.
+/// The degrees of parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Degrees {
     /// Workers that share each matrix.
     pub(super) tp: u32,
-    /// Stages of a pipeline that share the layers.
+    /// Pipeline stages, which share the layers.
     pub(super) pp: u32,
-    /// Copies that share nothing but experts.
+    /// Replicas, which share only experts.
     pub(super) dp: u32,
-    /// Among how many of a stage's workers whole experts are dealt out.
+    /// The number of a stage's workers that whole experts are distributed over.
     pub(super) ep: u32,
 }
 
-/// Workers that a template has at most: what its readers allow.
-const WORKERS: u32 = 65_536;
+/// The most workers that readers of templates accept.
+const MAX_WORKERS: u32 = 65_536;
 
-/// Which of them a worker is.
+/// The coordinates of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Worker {
     pub(super) rank: u32,
@@ -34,23 +34,25 @@ pub(super) struct Worker {
 }
 
 impl Degrees {
-    /// All workers, by their rank: copies of stages of workers that share matrices, as vLLM numbers them.
+    /// All workers by rank, in vLLM's order: replicas of stages of tensor-parallel workers.
     pub(super) fn workers(self) -> Result<impl Iterator<Item = Worker>> {
         let Self { tp, pp, dp, ep } = self;
         let named = [("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep)];
         if let Some((name, _)) = named.iter().find(|(_, degree)| *degree == 0) {
-            return Err(Error::misuse(format!("{name} is 0; it is at least 1")));
+            return Err(Error::invalid_argument(format!(
+                "{name} is 0, and must be at least 1"
+            )));
         }
         let count = [pp, dp]
             .iter()
             .try_fold(tp, |count, degree| count.checked_mul(*degree));
-        let Some(count) = count.filter(|count| *count <= WORKERS) else {
-            return Err(Error::misuse(format!(
-                "tp {tp}, pp {pp} and dp {dp} are more than {WORKERS} workers"
+        let Some(count) = count.filter(|count| *count <= MAX_WORKERS) else {
+            return Err(Error::invalid_argument(format!(
+                "tp {tp}, pp {pp} and dp {dp} are more than {MAX_WORKERS} workers"
             )));
         };
         if !(tp * dp).is_multiple_of(ep) {
-            return Err(Error::misuse(format!(
+            return Err(Error::invalid_argument(format!(
                 "ep {ep} does not divide the {} workers of a stage (tp × dp)",
                 tp * dp
             )));
@@ -63,7 +65,7 @@ impl Degrees {
         }))
     }
 
-    /// What a worker is called.
+    /// The name of a worker.
     pub(super) fn name(self, worker: Worker) -> String {
         let parts = [
             ("dp", worker.dp, self.dp),
@@ -78,10 +80,11 @@ impl Degrees {
     }
 }
 
-/// Of a vector that is no longer a part would not be read alone: shapes, single scales, small biases.
+/// A vector of up to this many bytes is read whole: a part of it would not be read alone. Shapes, single scales, small
+/// biases.
 const PAGE: u64 = 4096;
 
-/// What of the model decides how it is split.
+/// The sizes of the model that decide how it is split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) heads: u64,
@@ -89,7 +92,7 @@ pub(super) struct Sizes {
     pub(super) experts: u64,
 }
 
-/// The runs of a tensor that a worker reads, from the tensor's first byte; `None` for one that can only be read whole.
+/// The runs that a worker reads, relative to the tensor's first byte; `None` for a tensor that can only be read whole.
 pub(super) fn share(
     catalog: &Catalog,
     rules: &Rules,
@@ -98,7 +101,7 @@ pub(super) fn share(
     worker: Worker,
     degrees: Degrees,
     sizes: Sizes,
-) -> Result<Option<Vec<Runs>>> {
+) -> Result<Option<Vec<StridedRange>>> {
     let Some((shape, item)) = items(info) else {
         return Ok(None);
     };
@@ -114,7 +117,7 @@ pub(super) fn share(
         experts,
     } = sizes;
     let wrong = |e: anamnesis_template::Error| {
-        Error::from(e).about(&format!("tensor {}", quote(&info.name)))
+        Error::from(e).context(&format!("tensor {}", quote(&info.name)))
     };
     if Experts::of(&info.name).is_none() {
         let split = Split {
@@ -124,11 +127,11 @@ pub(super) fn share(
             kv_heads,
             experts: 0,
         };
-        return cut(catalog, info, rule, &shape, item, &split)
+        return slice_stored(catalog, info, rule, &shape, item, &split)
             .map(Some)
             .map_err(wrong);
     }
-    // experts are shared by the copies too: by whole ones among `ep` workers, and each by the workers of such a group
+    // replicas share experts: whole experts are distributed over `ep` groups, and the workers of a group split each of them
     let (rank, group) = (worker.dp * tp + worker.tp, tp * dp / ep);
     let within = Split {
         rank: rank % group,
@@ -138,7 +141,7 @@ pub(super) fn share(
         experts: 0,
     };
     if ep == 1 {
-        return cut(catalog, info, rule, &shape, item, &within)
+        return slice_stored(catalog, info, rule, &shape, item, &within)
             .map(Some)
             .map_err(wrong);
     }
@@ -157,30 +160,30 @@ pub(super) fn share(
     if group == 1 || whole.count != 1 {
         return Ok(Some(vec![whole]));
     }
-    // of a tensor of all experts: the own ones, which are shared like a tensor of so many
+    // of a tensor of all experts: the group's experts, split like a tensor that has only those
     let mut part = shape.clone();
     if Experts::of(&info.name) == Some(Experts::All)
         && let Some((first, rest)) = part.split_first_mut()
     {
         *first = whole.len / rest.iter().product::<u64>().saturating_mul(item).max(1);
     }
-    let runs = cut(catalog, info, rule, &part, item, &within).map_err(wrong)?;
+    let runs = slice_stored(catalog, info, rule, &part, item, &within).map_err(wrong)?;
     Ok(Some(
         runs.into_iter()
-            .filter_map(|runs| runs.placed(0, whole.start))
+            .filter_map(|runs| runs.shifted(whole.start))
             .collect(),
     ))
 }
 
-/// As [`slice()`], of tensors that are stored the other way round too.
-fn cut(
+/// As [`slice()`], also for tensors that are stored as `[inputs, outputs]`.
+fn slice_stored(
     catalog: &Catalog,
     info: &TensorInfo,
     rule: Rule,
     shape: &[u64],
     item: u64,
     split: &Split,
-) -> anamnesis_template::Result<Vec<Runs>> {
+) -> anamnesis_template::Result<Vec<StridedRange>> {
     if packed::inputs_first(catalog, info) {
         packed::slice(rule, shape, item, split)
     } else {
@@ -188,14 +191,15 @@ fn cut(
     }
 }
 
-/// Its shape in items that are not cut, and bytes of such an item; `None` if its bytes do not lie as they are.
+/// The shape in indivisible items (elements, blocks, or elements that fill whole bytes), and the bytes of an item;
+/// `None` if the tensor is not in stored order.
 fn items(info: &TensorInfo) -> Option<(Vec<u64>, u64)> {
-    if !addressable(info) || info.quantizer.is_some() {
+    if !addressable(info) || info.quantizer().is_some() {
         return None;
     }
     let mut shape = info.shape.to_vec();
     let mut inner = |per: u64, bytes: u64| {
-        // a row that ends inside an item cannot be cut
+        // a row that ends inside an item cannot be split
         let last = shape.last_mut()?;
         *last = last.is_multiple_of(per).then_some(*last / per)?;
         Some(bytes)
@@ -205,7 +209,7 @@ fn items(info: &TensorInfo) -> Option<(Vec<u64>, u64)> {
             inner(u64::from(format.block_len), u64::from(format.block_bytes))
         }
         Encoding::Plain(dtype) if dtype.item_bytes().is_none() => {
-            // less than a byte each: as many as fill whole bytes
+            // elements below one byte: as many as fill whole bytes
             let bits = dtype.bits();
             let shared = 1 << bits.trailing_zeros().min(3);
             inner(8 / shared, bits / shared)

@@ -1,4 +1,4 @@
-//! Where in a model a tensor belongs, by its name; and which stage of a pipeline has it.
+//! The position of a tensor in its model, from its name, and the pipeline stage that reads it.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,21 @@ use anamnesis_template::parallel::{Rule, Rules};
 
 use crate::catalog::TensorInfo;
 
-/// Where a tensor belongs.
+/// The position of a tensor in its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place<'n> {
+pub(super) enum ModelPosition<'n> {
     /// In front of the layers.
     Embedding,
-    /// In the layer of this number of a stack, which is what its name begins with: `model.layers`.
+    /// In layer `number` of a stack. The stack is the prefix of the name in front of the number: `model.layers`.
     Layer { stack: &'n str, number: u64 },
     /// Behind the layers.
     Norm,
-    /// At the very end.
+    /// The output projection, which is last.
     Head,
 }
 
-impl<'n> Place<'n> {
-    /// What the name says: the first number in it is that of the layer.
+impl<'n> ModelPosition<'n> {
+    /// The position from a name: the first part that is a number is the number of the layer.
     pub(super) fn of(name: &'n str, rule: Rule) -> Self {
         let mut start = 0;
         for part in name.split('.') {
@@ -42,7 +42,7 @@ impl<'n> Place<'n> {
         }
     }
 
-    /// Its place among those of another kind.
+    /// Sorts positions of different kinds.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Self::Embedding => 0,
@@ -53,37 +53,39 @@ impl<'n> Place<'n> {
     }
 }
 
-/// How the layers of a model are dealt out to the stages of a pipeline.
+/// The distribution of layers over the stages of a pipeline.
 #[derive(Clone, Debug)]
 pub(super) struct Stages<'n> {
     count: u32,
     layers: u64,
-    /// The stack that is dealt out: the largest.
+    /// The stack that is distributed: the one with the most bytes.
     stack: Option<&'n str>,
-    /// Whether the head's weight is the embedding's, so that the last stage reads that one.
+    /// Whether the checkpoint has no head, because it is tied to the embedding, which the last stage then reads too.
     tied: bool,
 }
 
 impl<'n> Stages<'n> {
-    /// `layers`: how many the model's configuration says there are.
+    /// `layers`: the number of layers in the model's configuration.
     pub(super) fn new(
         count: u32,
         layers: Option<u64>,
-        tensors: &[(&TensorInfo, Place<'n>)],
+        tensors: &[(&TensorInfo, ModelPosition<'n>)],
     ) -> Self {
         let mut stacks: HashMap<&str, (u64, u64)> = HashMap::new();
-        for (info, place) in tensors {
-            if let Place::Layer { stack, number } = place {
+        for (info, position) in tensors {
+            if let ModelPosition::Layer { stack, number } = position {
                 let (nbytes, most) = stacks.entry(stack).or_default();
                 *nbytes = nbytes.saturating_add(info.bytes.len);
                 *most = number.saturating_add(1).max(*most);
             }
         }
-        // of two that are as large, the same one on every machine
+        // a tie is broken by name: the iteration order of the map is random
         let largest = stacks
             .into_iter()
             .max_by(|(a, (m, _)), (b, (n, _))| m.cmp(n).then_with(|| b.cmp(a)));
-        let head = tensors.iter().any(|(_, place)| *place == Place::Head);
+        let head = tensors
+            .iter()
+            .any(|(_, position)| *position == ModelPosition::Head);
         let named = largest.map_or(0, |(_, (_, most))| most);
         Self {
             count,
@@ -93,26 +95,29 @@ impl<'n> Stages<'n> {
         }
     }
 
-    /// Whether a stage reads what belongs there. Embeddings are with the first, the head with the last; of other
-    /// stacks (the encoder of images) all is with the first.
-    pub(super) fn has(&self, stage: u32, place: &Place<'_>, rule: Rule) -> bool {
+    /// Whether a stage reads a tensor. The first stage reads the embeddings and all other stacks (such as an image
+    /// encoder), the last stage the final norm and the head.
+    pub(super) fn has(&self, stage: u32, position: &ModelPosition<'_>, rule: Rule) -> bool {
         let last = self.count.saturating_sub(1);
-        match place {
-            Place::Layer { stack, number } if Some(*stack) == self.stack => {
+        match position {
+            ModelPosition::Layer { stack, number } if Some(*stack) == self.stack => {
                 stage == self.stage(*number)
             }
-            Place::Layer { .. } => stage == 0,
-            Place::Embedding => stage == 0 || stage == last && self.tied && rule == Rule::Vocab,
-            Place::Norm | Place::Head => stage == last,
+            ModelPosition::Layer { .. } => stage == 0,
+            ModelPosition::Embedding => {
+                stage == 0 || stage == last && self.tied && rule == Rule::Vocab
+            }
+            ModelPosition::Norm | ModelPosition::Head => stage == last,
         }
     }
 
-    /// The stage of a layer, as vLLM's `get_pp_indices` has it: as even as possible, those before the last one have
-    /// one more. Layers behind the last (that predict a token more) are with the last.
+    /// The stage of a layer, as vLLM's `get_pp_indices` assigns it: as even as possible, and the stages before the last
+    /// one get the remainder, one layer each. Layers beyond the configured number (multi-token prediction) belong to the
+    /// last stage.
     fn stage(&self, layer: u64) -> u32 {
         let count = u64::from(self.count.max(1));
         let (each, more) = (self.layers / count, self.layers % count);
-        let short = count - 1 - more; // these have no more, then come those that have
+        let short = count - 1 - more; // the first stages, without an additional layer
         let stage = match layer.checked_sub(short.saturating_mul(each)) {
             Some(beyond) => short + beyond / (each + 1),
             None => layer / each.max(1),
@@ -121,10 +126,10 @@ impl<'n> Stages<'n> {
     }
 }
 
-/// The rule of each tensor, and where it belongs.
-pub(super) fn place<'n>(rules: &Rules, info: &'n TensorInfo) -> (Rule, Place<'n>) {
+/// The rule of a tensor, and its position.
+pub(super) fn position<'n>(rules: &Rules, info: &'n TensorInfo) -> (Rule, ModelPosition<'n>) {
     let rule = rules.rule(&info.name);
-    (rule, Place::of(&info.name, rule))
+    (rule, ModelPosition::of(&info.name, rule))
 }
 
 #[cfg(test)]
@@ -142,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_dealt_out_as_vllm_does() {
+    fn layers_are_distributed_as_in_vllm() {
         assert_eq!(stages(2, 4), [0, 0, 1, 1]);
         assert_eq!(stages(4, 6), [0, 1, 1, 2, 2, 3]);
         assert_eq!(stages(3, 5), [0, 0, 1, 1, 2]);
@@ -161,20 +166,20 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_the_place() {
+    fn names_give_the_position() {
         let rules = Rules::default();
-        let of = |name| Place::of(name, rules.rule(name));
-        assert_eq!(of("model.embed_tokens.weight"), Place::Embedding);
-        assert_eq!(of("token_embd.weight"), Place::Embedding);
-        let layer = |stack, number| Place::Layer { stack, number };
+        let of = |name| ModelPosition::of(name, rules.rule(name));
+        assert_eq!(of("model.embed_tokens.weight"), ModelPosition::Embedding);
+        assert_eq!(of("token_embd.weight"), ModelPosition::Embedding);
+        let layer = |stack, number| ModelPosition::Layer { stack, number };
         assert_eq!(
             of("model.layers.12.mlp.experts.7.up_proj.weight"),
             layer("model.layers", 12)
         );
         assert_eq!(of("blk.3.attn_q.weight"), layer("blk", 3));
         assert_eq!(of("0.weight"), layer("", 0));
-        assert_eq!(of("model.norm.weight"), Place::Norm);
-        assert_eq!(of("lm_head.weight"), Place::Head);
-        assert_eq!(of("output.weight"), Place::Head);
+        assert_eq!(of("model.norm.weight"), ModelPosition::Norm);
+        assert_eq!(of("lm_head.weight"), ModelPosition::Head);
+        assert_eq!(of("output.weight"), ModelPosition::Head);
     }
 }

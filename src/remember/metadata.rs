@@ -1,17 +1,16 @@
-//! What a checkpoint's metadata becomes in a safetensors header: texts.
+//! A checkpoint's metadata as strings, for a safetensors header.
 
+use crate::catalog::metadata::Value;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::inspect::to_json;
-use crate::metadata::Value;
 use serde::{Serialize, Serializer};
 
-/// Bytes of metadata that are carried over: a header may have 100 MB, and every reader parses it.
-const MOST: usize = 64 << 20;
+/// Bytes of metadata that are carried over. A header may have 100 MB, and every reader parses it.
+const MAX_METADATA: usize = 64 << 20;
 
-/// Keys and values for `__metadata__`: those of safetensors as they are; those of GGUF as `gguf.` and their
-/// key, with the value as JSON (arrays whole).
-pub(super) fn carried(checkpoint: &Checkpoint) -> Result<Vec<(String, String)>> {
+/// Keys and values for `__metadata__`: those of safetensors unchanged; those of GGUF with the prefix `gguf.` and the
+/// value as JSON, arrays included. Entries beyond [`MAX_METADATA`] are left out.
+pub(super) fn safetensors_metadata(checkpoint: &Checkpoint) -> Result<Vec<(String, String)>> {
     let catalog = checkpoint.catalog();
     let mut carried = vec![("format".to_owned(), "pt".to_owned())];
     let mut total = 0;
@@ -26,13 +25,14 @@ pub(super) fn carried(checkpoint: &Checkpoint) -> Result<Vec<(String, String)>> 
                 let whole = checkpoint.metadata(key)?.unwrap_or(Value::Null);
                 (
                     format!("gguf.{key}"),
-                    serde_json::to_string(&Whole(&whole)).expect("texts and numbers"),
+                    serde_json::to_string(&Direct(&whole))
+                        .expect("strings and numbers serialise to JSON"),
                 )
             }
-            _ => (key.to_owned(), to_json(value).to_string()),
+            _ => (key.to_owned(), value.to_json().to_string()),
         };
         total += pair.0.len() + pair.1.len();
-        if total > MOST {
+        if total > MAX_METADATA {
             break;
         }
         carried.push(pair);
@@ -40,10 +40,10 @@ pub(super) fn carried(checkpoint: &Checkpoint) -> Result<Vec<(String, String)>> 
     Ok(carried)
 }
 
-/// A value whose arrays are in memory, as JSON: what [`to_json`] makes of it, without the tree in between.
-struct Whole<'v>(&'v Value);
+/// Serialises a value as [`Value::to_json`] does, without building a tree of its arrays.
+struct Direct<'v>(&'v Value);
 
-impl Serialize for Whole<'_> {
+impl Serialize for Direct<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Value::Bool(b) => s.serialize_bool(*b),
@@ -52,8 +52,8 @@ impl Serialize for Whole<'_> {
             Value::F32(n) if n.is_finite() => s.serialize_f32(*n),
             Value::F64(n) if n.is_finite() => s.serialize_f64(*n),
             Value::Text(text) => s.serialize_str(text),
-            Value::List(list) => s.collect_seq(list.iter().map(Whole)),
-            other => to_json(other).serialize(s),
+            Value::List(list) => s.collect_seq(list.iter().map(Direct)),
+            other => other.to_json().serialize(s),
         }
     }
 }

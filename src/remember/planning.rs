@@ -1,20 +1,22 @@
-//! From a catalog to a plan: schemes claim their weights, the rest is plain.
+//! Planning: schemes claim their weights from the catalog, and the remaining tensors are plain.
 
 use std::cell::{Cell, OnceCell, RefCell};
 
 use crate::Dtype;
 use crate::catalog::{TensorInfo, elements, quote};
-use crate::decode::{Cast, cast::casts};
 use crate::error::{Error, Result};
 use crate::limits::over;
-use crate::plan::{Job, PLAIN, Part, Plan, Refusal, TensorSpec, Work, addressable};
-use crate::scheme::{Context, Leftover, QuantConfig, SCHEMES, Weight, left_over};
+use crate::plan::{Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable};
+use crate::quant::decode::{Cast, cast::casts};
+use crate::quant::scheme::{
+    Context, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
+};
 
 use super::Remember;
 
 pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
     if !matches!(what.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
-        return Err(Error::misuse(format!(
+        return Err(Error::invalid_argument(format!(
             "weights become BF16, F16 or F32, not {}",
             what.dtype
         )));
@@ -22,9 +24,10 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
     let checkpoint = what.checkpoint;
     let config = match (&what.config, checkpoint.path()) {
         (Some(config), _) => config.clone(),
-        // the other formats say all of it themselves, and may lie beside anyone's configuration
+        // the other formats describe their quantisation themselves, and their directory may hold the configuration of another
+        // model
         (None, Some(path)) if matches!(checkpoint.catalog().format, "safetensors" | "pth") => {
-            QuantConfig::beside(path)?
+            QuantConfig::load_sidecar(path)?
         }
         (None, _) => QuantConfig::default(),
     };
@@ -38,42 +41,47 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         catalog: checkpoint.catalog(),
         config: &config,
         read: &read,
-        native: what.native,
+        native_rounding: what.native,
         notes: RefCell::new(Vec::new()),
         claimed: Cell::new(false),
-        facts: OnceCell::new(),
+        metadata: OnceCell::new(),
         scales: Cell::new(0),
     };
     let mut plan = Plan::default();
-    let wanted = |name: &str| what.filter.as_ref().is_none_or(|keep| keep(name));
+    let wanted = |name: &str| what.selection.contains(name);
     let mut slots = claims(&cx, &mut plan, &wanted);
     for (tensor, slot) in slots.iter_mut().enumerate() {
-        match std::mem::replace(slot, Slot::Taken) {
-            Slot::Weight(weight) if wanted(&weight.name) => match weigh(&weight, what.dtype) {
+        match std::mem::replace(slot, TensorClaim::Taken) {
+            TensorClaim::Weight(weight) if wanted(&weight.name) => match weigh(&weight, what.dtype)
+            {
                 Ok(()) => {
-                    let job = Job::decode(*weight, what.dtype);
+                    let job = decode_job(*weight, what.dtype);
                     match fits(&cx, &job, checkpoint.limits().tile_bytes) {
                         Ok(()) => plan.jobs.push(job),
-                        Err(error) => plan.refused.push(Refusal {
+                        Err(error) => plan.refused.push(RefusedWeight {
                             name: job.output.name,
                             error,
                         }),
                     }
                 }
-                Err(error) => plan.refused.push(Refusal {
+                Err(error) => plan.refused.push(RefusedWeight {
                     name: weight.name,
                     error,
                 }),
             },
-            Slot::Free if wanted(&cx.info(tensor).name) => match left_over(&cx, tensor) {
-                Ok(Leftover::Plain(dtype)) => plan.jobs.push(plain(&cx, tensor, dtype, what)),
-                Ok(Leftover::Dropped) => {}
-                Err(error) => plan.refused.push(Refusal {
-                    name: cx.info(tensor).name.clone(),
-                    error,
-                }),
-            },
-            Slot::Free | Slot::Weight(_) | Slot::Taken => {}
+            TensorClaim::Free if wanted(&cx.info(tensor).name) => {
+                match classify_unclaimed(&cx, tensor) {
+                    Ok(UnclaimedTensor::Plain(dtype)) => {
+                        plan.jobs.push(plain(&cx, tensor, dtype, what))
+                    }
+                    Ok(UnclaimedTensor::Dropped) => {}
+                    Err(error) => plan.refused.push(RefusedWeight {
+                        name: cx.info(tensor).name.clone(),
+                        error,
+                    }),
+                }
+            }
+            TensorClaim::Free | TensorClaim::Weight(_) | TensorClaim::Taken => {}
         }
     }
     for listed in cx
@@ -83,7 +91,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         .filter(|listed| wanted(&listed.name))
     {
         let what = format!("{}: {}; leave it out", quote(&listed.name), listed.reason);
-        plan.refused.push(Refusal {
+        plan.refused.push(RefusedWeight {
             name: listed.name.clone(),
             error: Error::unsupported(what),
         });
@@ -94,22 +102,22 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
     Ok(plan)
 }
 
-/// What became of a stored tensor.
-enum Slot {
-    /// No weight was made from it.
+/// The claim on a stored tensor.
+enum TensorClaim {
+    /// No scheme has claimed it.
     Free,
-    /// A weight was recognised by it.
+    /// A scheme has recognised a weight by it.
     Weight(Box<Weight>),
-    /// It belongs to a weight, or to one that was refused.
+    /// It is a part of a weight, possibly of a refused one.
     Taken,
 }
 
-/// Asks every scheme about every tensor. The first claim wins, and takes its parts along.
-fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> Vec<Slot> {
+/// Offers every tensor to every scheme. The first claim wins, and covers the parts of its weight.
+fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> Vec<TensorClaim> {
     let count = cx.catalog.tensors().len();
-    let mut slots: Vec<Slot> = (0..count).map(|_| Slot::Free).collect();
+    let mut slots: Vec<TensorClaim> = (0..count).map(|_| TensorClaim::Free).collect();
     for tensor in 0..count {
-        if matches!(slots[tensor], Slot::Taken) {
+        if matches!(slots[tensor], TensorClaim::Taken) {
             continue;
         }
         for scheme in SCHEMES {
@@ -118,21 +126,22 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
                 Ok(Some(weight)) => {
                     cx.claimed.set(true);
                     match take(cx, &mut slots, &weight) {
-                        Ok(()) => slots[tensor] = Slot::Weight(Box::new(weight)),
+                        Ok(()) => slots[tensor] = TensorClaim::Weight(Box::new(weight)),
                         Err(error) => {
-                            plan.refused.extend(wanted(&weight.name).then_some(Refusal {
-                                name: weight.name,
-                                error,
-                            }));
-                            slots[tensor] = Slot::Taken;
+                            plan.refused
+                                .extend(wanted(&weight.name).then_some(RefusedWeight {
+                                    name: weight.name,
+                                    error,
+                                }));
+                            slots[tensor] = TensorClaim::Taken;
                         }
                     }
                 }
                 Err(error) => {
                     let name = cx.info(tensor).name.clone();
                     plan.refused
-                        .extend(wanted(&name).then_some(Refusal { name, error }));
-                    slots[tensor] = Slot::Taken;
+                        .extend(wanted(&name).then_some(RefusedWeight { name, error }));
+                    slots[tensor] = TensorClaim::Taken;
                 }
             }
             break;
@@ -142,13 +151,13 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
 }
 
 /// Takes the parts of a weight, which may belong to no other.
-fn take(cx: &Context<'_>, slots: &mut [Slot], weight: &Weight) -> Result<()> {
+fn take(cx: &Context<'_>, slots: &mut [TensorClaim], weight: &Weight) -> Result<()> {
     for (i, part) in weight.parts.iter().enumerate().skip(1) {
         let free = match &slots[part.tensor] {
-            Slot::Free => true,
-            // stood before the weight, and looked like one of its own
-            Slot::Weight(other) => other.parts.len() == 1,
-            Slot::Taken => false,
+            TensorClaim::Free => true,
+            // it precedes the weight, and was recognised as a weight of its own
+            TensorClaim::Weight(other) => other.parts.len() == 1,
+            TensorClaim::Taken => false,
         };
         if !free
             || weight.parts[..i]
@@ -163,13 +172,13 @@ fn take(cx: &Context<'_>, slots: &mut [Slot], weight: &Weight) -> Result<()> {
     }
     weight.parts[1..]
         .iter()
-        .for_each(|part| slots[part.tensor] = Slot::Taken);
+        .for_each(|part| slots[part.tensor] = TensorClaim::Taken);
     Ok(())
 }
 
 /// A tile, what it reads, and what all of them share must fit in memory, once per thread.
 fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
-    let Work::Tiles { decoder, rows } = &job.work else {
+    let JobWork::Tiles { decoder, rows } = &job.work else {
         return Ok(());
     };
     let grid = decoder.grid();
@@ -183,7 +192,7 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
         / 8;
     let spans = decoder.inputs(0..rows).into_iter().chain(decoder.shared());
     let inputs = spans
-        .map(|span| span.nbytes().unwrap_or(u64::MAX))
+        .map(|span| span.bytes.nbytes())
         .fold(0, u64::saturating_add);
     let whole = job
         .parts
@@ -192,7 +201,7 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
         .filter(|info| !addressable(info));
     let whole = whole.map(|info| info.nbytes()).fold(0, u64::saturating_add);
     let needed = output.saturating_add(inputs).saturating_add(whole);
-    // sizes of what fits are sizes of memory
+    // an allocation is never larger than `isize::MAX`
     let allowed = allowed.min(u64::try_from(isize::MAX).unwrap_or(u64::MAX));
     if needed > allowed {
         let what = format!("a tile of weight {}", quote(&job.output.name));
@@ -201,7 +210,7 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
     Ok(())
 }
 
-/// A weight's geometry must make its shape.
+/// Refuses a weight whose decoder makes another number of elements than its shape has.
 fn weigh(weight: &Weight, dtype: Dtype) -> Result<()> {
     let grid = weight.decoder.grid();
     let made = grid.rows.checked_mul(grid.cols);
@@ -232,14 +241,14 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, what: &Remember<'_>) -> J
             elements: info.elements(),
         };
         let rows = crate::plan::Decoder::grid(&decoder).rows_per_tile(to);
-        Work::Tiles {
+        JobWork::Tiles {
             decoder: std::sync::Arc::new(decoder),
             rows,
         }
     } else {
-        Work::Stream { from }
+        JobWork::Stream { from }
     };
-    let parts = vec![Part {
+    let parts = vec![StoredPart {
         role: "values",
         tensor,
     }];
@@ -255,7 +264,7 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, what: &Remember<'_>) -> J
     }
 }
 
-/// Two outputs of one name cannot both be kept: the later one is refused.
+/// Refuses the later of two outputs with the same name.
 fn twice(plan: &mut Plan) {
     let mut seen = std::collections::HashSet::new();
     let refused = &mut plan.refused;
@@ -266,11 +275,29 @@ fn twice(plan: &mut Plan) {
                 "two weights would be called {}",
                 quote(&job.output.name)
             ));
-            refused.push(Refusal {
+            refused.push(RefusedWeight {
                 name: job.output.name.clone(),
                 error,
             });
         }
         first
     });
+}
+
+/// The job that dequantises a weight into `dtype`, tile by tile.
+fn decode_job(weight: Weight, dtype: Dtype) -> Job {
+    let rows = weight.decoder.grid().rows_per_tile(dtype);
+    Job {
+        output: TensorSpec {
+            name: weight.name,
+            shape: weight.shape,
+            dtype,
+        },
+        scheme: weight.scheme,
+        parts: weight.parts,
+        work: JobWork::Tiles {
+            decoder: weight.decoder,
+            rows,
+        },
+    }
 }

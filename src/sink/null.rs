@@ -1,15 +1,15 @@
-//! Keeps nothing: for measurements.
+//! A sink that stores nothing, for measurements.
 
 use crate::error::Result;
 use crate::plan::TensorSpec;
 
 use super::Sink;
 
-/// A sink that keeps nothing: outputs are made and dropped.
+/// Stores nothing: outputs are decoded and dropped.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Null;
+pub struct NullSink;
 
-impl Sink for Null {
+impl Sink for NullSink {
     fn begin(&mut self, _: &[TensorSpec]) -> Result<()> {
         Ok(())
     }

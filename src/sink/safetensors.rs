@@ -1,4 +1,5 @@
-//! A safetensors file, or several with an index: written beside the target, then renamed.
+//! A sink that writes one safetensors file, or several and their index. Files are written under a temporary name in the
+//! target's directory, then renamed.
 //!
 //! Source: the format description of the `safetensors` repository. Tensors are laid out widest elements
 //! first, as that crate's writer does, so that each is aligned to its elements.
@@ -16,83 +17,84 @@ use crate::plan::TensorSpec;
 
 use super::Sink;
 use file::Shard;
-use header::Group;
+use header::FileLayout;
 
-/// How much is written into one file.
+/// How outputs are distributed over files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// One file: the target.
-    File,
-    /// The target is a directory, with files of at most this many bytes of tensors each (a tensor that is
-    /// larger has one of its own), and `model.safetensors.index.json` beside them.
+pub enum Sharding {
+    /// The target is one file.
+    SingleFile,
+    /// The target is a directory: shards of at most this many bytes of tensors each (a larger tensor gets a shard of its
+    /// own), and `model.safetensors.index.json`.
     Shards(u64),
 }
 
-/// Name of the one file in a directory, and of the index of several.
+/// Name of the only file in a directory, and stem of the index of several.
 const NAME: &str = "model.safetensors";
 
-/// Writes safetensors files. Nothing is seen under their names before all is written; a sink that is
-/// dropped before removes what it began.
+/// Writes safetensors files. They appear under their names when all of them are complete; a sink that is dropped
+/// before removes its temporary files.
 #[derive(Debug)]
 pub struct SafetensorsSink {
     target: PathBuf,
-    extent: Extent,
+    sharding: Sharding,
     overwrite: bool,
     metadata: Vec<(String, String)>,
     shards: Vec<Shard>,
-    /// Of each output: its shard, and where it begins in the file.
+    /// Of each output: the index of its shard, and its offset in that file.
     places: Vec<(usize, u64)>,
-    /// The index of several files: named after them, so that who finds it finds its files.
+    /// The index of several shards. It is renamed last, so that a reader which finds it finds its shards.
     index: Option<Shard>,
-    /// What an earlier run left, and a reader would take for this one's.
+    /// A file of an earlier run that a reader would mistake for this run's; removed at the end.
     stale: Option<PathBuf>,
-    /// Directories that were made for the files, outermost first.
-    made: Vec<PathBuf>,
+    /// Directories that were created for the files, outermost first.
+    created_directories: Vec<PathBuf>,
 }
 
 impl SafetensorsSink {
-    /// Will write to `target`.
-    pub fn new(target: impl Into<PathBuf>, extent: Extent) -> Self {
+    /// A sink that writes to `target`.
+    pub fn new(target: impl Into<PathBuf>, sharding: Sharding) -> Self {
         Self {
             target: target.into(),
-            extent,
+            sharding,
             overwrite: false,
             metadata: Vec::new(),
             shards: Vec::new(),
             places: Vec::new(),
             index: None,
             stale: None,
-            made: Vec::new(),
+            created_directories: Vec::new(),
         }
     }
 
-    /// Whether files that exist are replaced. They are refused if not.
+    /// Whether existing files are replaced. Default off: they are refused.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// What the header's `__metadata__` holds, in this order.
+    /// The entries of the header's `__metadata__`, in this order.
     #[must_use]
     pub fn metadata(mut self, metadata: Vec<(String, String)>) -> Self {
         self.metadata = metadata;
         self
     }
 
-    /// The files that were written: after the run, under their names.
+    /// The files that the sink writes. They exist after the run.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.shards.iter().map(Shard::target)
     }
 
-    fn free(&self, path: &Path) -> Result<()> {
+    /// Refuses a path that exists and must not be replaced.
+    fn check_free(&self, path: &Path) -> Result<()> {
         match fs::symlink_metadata(path) {
             Ok(meta) if meta.is_dir() => Err(Error::from(std::io::Error::from(
                 std::io::ErrorKind::IsADirectory,
             ))
             .in_file(path)),
-            Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(Error::misuse(
-                "only a file is replaced, and this is a device or a pipe",
+            Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(Error::invalid_argument(
+                "the target is neither a file nor a link, and only those are replaced",
             )
             .in_file(path)),
             Ok(_) if !self.overwrite => Err(Error::from(std::io::Error::from(
@@ -103,24 +105,24 @@ impl SafetensorsSink {
         }
     }
 
-    /// Makes the target directory, and remembers what was not there.
-    fn make_directory(&mut self) -> Result<()> {
+    /// Creates the target directory, and records the directories that did not exist.
+    fn create_directory(&mut self) -> Result<()> {
         let missing = self
             .target
             .ancestors()
             .take_while(|a| !a.as_os_str().is_empty() && !a.exists());
         let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
         missing.reverse();
-        self.made.extend(missing);
+        self.created_directories.extend(missing);
         fs::create_dir_all(&self.target).map_err(|e| Error::from(e).in_file(&self.target))
     }
 
-    /// The names of so many files.
+    /// The paths of `count` files.
     fn names(&self, count: usize) -> Vec<PathBuf> {
-        match (&self.extent, count) {
-            (Extent::File, _) => vec![self.target.clone()],
-            (Extent::Shards(_), 1) => vec![self.target.join(NAME)],
-            (Extent::Shards(_), n) => (1..=n)
+        match (&self.sharding, count) {
+            (Sharding::SingleFile, _) => vec![self.target.clone()],
+            (Sharding::Shards(_), 1) => vec![self.target.join(NAME)],
+            (Sharding::Shards(_), n) => (1..=n)
                 .map(|i| {
                     self.target
                         .join(format!("model-{i:05}-of-{n:05}.safetensors"))
@@ -132,26 +134,26 @@ impl SafetensorsSink {
 
 impl Sink for SafetensorsSink {
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
-        // what an earlier run began and did not end
+        // temporary files of an earlier run that failed
         self.shards.clear();
         self.index = None;
-        let groups = header::groups(outputs, &self.extent)?;
-        let names = self.names(groups.len());
+        let layouts = header::layouts(outputs, &self.sharding)?;
+        let names = self.names(layouts.len());
         let index = self.target.join(format!("{NAME}.index.json"));
-        names.iter().try_for_each(|path| self.free(path))?;
-        if matches!(self.extent, Extent::Shards(_)) {
-            // readers look for either, and differ in which they look for first
-            let alone = self.target.join(NAME);
-            let other = if groups.len() > 1 {
-                self.free(&index).map(|()| alone)
+        names.iter().try_for_each(|path| self.check_free(path))?;
+        if matches!(self.sharding, Sharding::Shards(_)) {
+            // readers prefer either the index or the single file: only one of them may remain
+            let single = self.target.join(NAME);
+            let other = if layouts.len() > 1 {
+                self.check_free(&index).map(|()| single)
             } else {
                 Ok(index.clone())
             }?;
-            self.free(&other)?;
+            self.check_free(&other)?;
             self.stale = Some(other);
-            self.make_directory()?;
+            self.create_directory()?;
         }
-        // megabytes of tokenizer are not repeated in every shard
+        // only the first shard carries all of the metadata: a tokenizer of megabytes is not repeated in every shard
         let format: Vec<_> = self
             .metadata
             .iter()
@@ -159,13 +161,14 @@ impl Sink for SafetensorsSink {
             .cloned()
             .collect();
         let metadata = std::iter::once(&self.metadata).chain(std::iter::repeat(&format));
-        let headers = groups
+        let headers = layouts
             .iter()
             .zip(metadata)
-            .map(|(group, metadata)| header::header(group, outputs, metadata));
+            .map(|(layout, metadata)| header::header(layout, outputs, metadata));
         let headers = headers.collect::<Result<Vec<_>>>()?;
-        let nbytes = |(group, header): (&Group, &Vec<u8>)| group.nbytes + header.len() as u64;
-        let total = groups
+        let nbytes =
+            |(layout, header): (&FileLayout, &Vec<u8>)| layout.nbytes + header.len() as u64;
+        let total = layouts
             .iter()
             .zip(&headers)
             .map(nbytes)
@@ -176,18 +179,19 @@ impl Sink for SafetensorsSink {
             &self.target,
         )?;
         self.places = vec![(0, 0); outputs.len()];
-        for (number, ((group, header), name)) in groups.iter().zip(&headers).zip(&names).enumerate()
+        for (number, ((layout, header), name)) in
+            layouts.iter().zip(&headers).zip(&names).enumerate()
         {
             self.shards.push(Shard::create(
                 name,
                 header,
-                header.len() as u64 + group.nbytes,
+                header.len() as u64 + layout.nbytes,
             )?);
-            for &(output, start) in &group.outputs {
+            for &(output, start) in &layout.outputs {
                 self.places[output] = (number, header.len() as u64 + start);
             }
         }
-        if groups.len() > 1 {
+        if layouts.len() > 1 {
             let file = |shard: usize| {
                 names[shard]
                     .file_name()
@@ -200,7 +204,7 @@ impl Sink for SafetensorsSink {
                 .zip(&self.places)
                 .map(|(o, (shard, _))| (o.name.to_string(), json!(file(*shard))));
             let map: serde_json::Map<_, _> = map.collect();
-            let size: u64 = groups.iter().map(|g| g.nbytes).sum();
+            let size: u64 = layouts.iter().map(|g| g.nbytes).sum();
             let text = json!({"metadata": {"total_size": size}, "weight_map": map});
             let text = format!("{text:#}\n");
             self.index = Some(Shard::create(&index, text.as_bytes(), text.len() as u64)?);
@@ -215,20 +219,20 @@ impl Sink for SafetensorsSink {
 
     fn end(&mut self) -> Result<()> {
         let files = self.shards.iter_mut().chain(&mut self.index);
-        let mut kept: Vec<&Shard> = Vec::new();
+        let mut published: Vec<&Shard> = Vec::new();
         for file in files {
-            if let Err(error) = file.keep(self.overwrite) {
+            if let Err(error) = file.publish(self.overwrite) {
                 if !self.overwrite {
-                    kept.iter().for_each(|file| file.remove());
+                    published.iter().for_each(|file| file.remove());
                 }
                 return Err(error);
             }
-            kept.push(file);
+            published.push(file);
         }
         if let Some(stale) = self.stale.take().filter(|stale| stale.exists()) {
             fs::remove_file(&stale).map_err(|e| Error::from(e).in_file(&stale))?;
         }
-        self.made.clear();
+        self.created_directories.clear();
         Ok(())
     }
 }
@@ -237,8 +241,8 @@ impl Drop for SafetensorsSink {
     fn drop(&mut self) {
         self.shards.clear();
         self.index = None;
-        for directory in self.made.iter().rev() {
-            // someone may have put something there, and nobody is left to hear of it
+        for directory in self.created_directories.iter().rev() {
+            // fails for a directory that holds other files, which is left; a destructor cannot report it
             let _ = fs::remove_dir(directory);
         }
     }

@@ -1,8 +1,10 @@
-//! A checked reader over a [`Source`]: the only way formats see bytes.
+//! A bounds-checked reader over a [`Source`]: the only access that formats have to a file.
 //!
-//! Of bytes in memory it lends slices; other sources it reads through one window that grows while
-//! reading goes forward. Nothing is ever read that was not asked for by more than the window, which
-//! is at most [`WINDOW_MAX`].
+//! Bytes in memory are borrowed. Other sources are read through one window, which doubles while reading goes forward.
+//! A header read overshoots what the format needs by at most one window of [`WINDOW_MAX`] bytes.
+//!
+//! Every length that a file gives is compared with [`Cursor::remaining`] before it is used, so a format cannot read
+//! behind the end, and cannot allocate for bytes that do not exist.
 
 use crate::error::{Error, Result};
 use crate::limits::Budget;
@@ -11,22 +13,23 @@ use super::Source;
 
 /// The first window, and the smallest: one page, so that a small header costs one small read.
 const WINDOW_MIN: usize = 4 << 10;
-/// What a window that ends with a page must hold at least: a local header and an NPY header.
-const WINDOW_LEAST: usize = 512;
-/// The largest window. It stays in the second-level cache and bounds what a header read overshoots.
+/// A window is cut at the end of a page only if it keeps this many bytes: enough for a zip local header and an NPY header.
+const WINDOW_CUT_MIN: usize = 512;
+/// The largest window. It fits in the second-level cache, and bounds the overshoot of a header read.
 const WINDOW_MAX: usize = 64 << 10;
 
 pub(crate) struct Cursor<'s> {
     source: &'s dyn Source,
+    /// All bytes of the source, if they are in memory; then the window is not used.
     memory: Option<&'s [u8]>,
     /// Length of the source, or `u64::MAX` while it is not known.
     end: u64,
     pos: u64,
-    /// The first `filled` bytes are those of the source from `window_at` on; unused where it is in memory.
+    /// The first `filled` bytes of the window are those of the source at `window_at`.
     window: Vec<u8>,
     filled: usize,
     window_at: u64,
-    /// How much the next forward read takes; doubles from `WINDOW_MIN` to `WINDOW_MAX`.
+    /// Length of the next forward read; doubles from `WINDOW_MIN` to `WINDOW_MAX`.
     step: usize,
     budget: &'s Budget,
 }
@@ -46,17 +49,18 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Copies the first bytes, as many as there are, and leaves them at hand: what begins here is read from them.
-    pub(crate) fn begin(&mut self, first: &mut [u8]) -> Result<usize> {
-        let there = |cursor: &Self| {
+    /// Copies up to `first.len()` bytes from the current position without moving, and returns their number: less only at
+    /// the end of the source.
+    pub(crate) fn peek_into(&mut self, first: &mut [u8]) -> Result<usize> {
+        let available = |cursor: &Self| {
             first
                 .len()
                 .min(usize::try_from(cursor.remaining()).unwrap_or(usize::MAX))
         };
-        let mut n = there(self);
+        let mut n = available(self);
         if self.peek(n, "the first bytes").is_err() {
-            // a source without a length has learned where it ends
-            n = there(self);
+            // the read found the end of a source whose length was unknown
+            n = available(self);
         }
         first[..n].copy_from_slice(&self.peek(n, "the first bytes")?[..n]);
         Ok(n)
@@ -79,12 +83,12 @@ impl<'s> Cursor<'s> {
         (self.end != u64::MAX).then_some(self.end)
     }
 
-    /// Bytes left; huge while the end is not known.
+    /// Bytes from the position to the end; nearly `u64::MAX` while the end is not known.
     pub(crate) fn remaining(&self) -> u64 {
         self.end.saturating_sub(self.pos)
     }
 
-    /// Moves to `pos`. Going past the end is an error when something is read there.
+    /// Moves to `pos`. A position after the end becomes an error at the next read.
     pub(crate) fn seek(&mut self, pos: u64) {
         if pos < self.pos || pos - self.pos > WINDOW_MAX as u64 {
             self.step = WINDOW_MIN;
@@ -96,18 +100,18 @@ impl<'s> Cursor<'s> {
     #[inline]
     pub(crate) fn skip(&mut self, n: u64, what: &str) -> Result<()> {
         if n > self.remaining() {
-            return Err(self.ended(n, what));
+            return Err(self.truncated(n, what));
         }
         self.pos += n;
         Ok(())
     }
 
-    /// The error for something that should be here and is not.
+    /// The error for `what`, of which `needed` bytes should follow here.
     #[cold]
-    pub(crate) fn ended(&self, needed: u64, what: &str) -> Error {
+    pub(crate) fn truncated(&self, needed: u64, what: &str) -> Error {
         let left = self.remaining();
         Error::malformed(format!(
-            "{what} needs {needed} bytes and the file ends after {left}"
+            "{what} needs {needed} bytes, but the file ends after {left}"
         ))
         .at(self.pos)
     }
@@ -118,33 +122,33 @@ impl<'s> Cursor<'s> {
         Error::malformed(what).at(self.pos)
     }
 
-    /// Says that `len` bytes from here will be read, so that they are read in one go.
+    /// Sets the next window to `len` bytes (within its bounds), so that a header of known length takes one read.
     pub(crate) fn expect(&mut self, len: u64) {
         self.step = usize::try_from(len)
             .unwrap_or(WINDOW_MAX)
             .clamp(WINDOW_MIN, WINDOW_MAX);
     }
 
-    /// The next bytes without moving: at least `n`, and as many more as are at hand.
+    /// The next bytes, without moving: at least `n`, and all that follow in the window or in memory.
     #[inline]
     pub(crate) fn peek(&mut self, n: usize, what: &str) -> Result<&[u8]> {
         if n as u64 > self.remaining() {
-            return Err(self.ended(n as u64, what));
+            return Err(self.truncated(n as u64, what));
         }
         if let Some(bytes) = self.memory {
             return Ok(&bytes[usize::try_from(self.pos).expect("a position in memory")..]);
         }
-        let have = self.at_hand();
+        let have = self.buffered();
         if have < n {
             self.refill(n, what)?;
         }
-        let from = self.filled - self.at_hand();
+        let from = self.filled - self.buffered();
         Ok(&self.window[from..self.filled])
     }
 
-    /// Bytes of the window that lie at and after `pos`.
+    /// Bytes of the window from `pos` on.
     #[inline]
-    fn at_hand(&self) -> usize {
+    fn buffered(&self) -> usize {
         let end = self.window_at + self.filled as u64;
         if self.pos < self.window_at || self.pos > end {
             return 0;
@@ -152,26 +156,28 @@ impl<'s> Cursor<'s> {
         usize::try_from(end - self.pos).expect("inside the window")
     }
 
+    /// Reads until the window holds `n` bytes from `pos` on.
     #[cold]
     fn refill(&mut self, n: usize, what: &str) -> Result<()> {
-        let have = self.at_hand();
-        let going_on = have > 0 || self.pos == self.window_at + self.filled as u64;
-        // Windows end where pages end, since half a page more is a whole page for the disk; unless
-        // next to nothing would be left, since one more read is one more request for the network.
-        let past = usize::try_from((self.pos + self.step as u64) % WINDOW_MIN as u64)
+        let have = self.buffered();
+        let sequential = have > 0 || self.pos == self.window_at + self.filled as u64;
+        // A window ends at the end of a page, because the disk reads whole pages; unless that would leave a window
+        // of a few bytes, because each further read is a request to a source on the network.
+        let partial_page = usize::try_from((self.pos + self.step as u64) % WINDOW_MIN as u64)
             .expect("less than a page");
-        let step = if self.step - past >= WINDOW_LEAST {
-            self.step - past
+        let step = if self.step - partial_page >= WINDOW_CUT_MIN {
+            self.step - partial_page
         } else {
             self.step
         };
         let mut want = n.max(step);
-        if going_on {
+        if sequential {
             self.step = (self.step * 2).min(WINDOW_MAX);
         }
         if want as u64 > self.remaining() {
-            want = usize::try_from(self.remaining()).expect("less than an addressable number");
+            want = usize::try_from(self.remaining()).expect("less than `want`, which is a usize");
         }
+        // windows of normal size are not charged: there is one, and the file does not decide its size
         if n > WINDOW_MAX {
             self.budget
                 .memory(n as u64, what)
@@ -188,21 +194,21 @@ impl<'s> Cursor<'s> {
         let got = have + read.map_err(|e| Error::from(e).at(self.pos))?;
         self.filled = got;
         if got < want {
-            // The end of a stream, or a file that shrank since it was measured.
+            // the end of a stream, or of a file that became shorter after its length was read
             self.end = self.window_at + got as u64;
         }
         if got < n {
-            return Err(self.ended(n as u64, what));
+            return Err(self.truncated(n as u64, what));
         }
         Ok(())
     }
 
-    /// Takes the next `n` bytes.
+    /// Reads the next `n` bytes.
     #[inline]
     pub(crate) fn take(&mut self, n: usize, what: &str) -> Result<&[u8]> {
         self.peek(n, what)?;
         self.pos += n as u64;
-        // peek has them: in memory, or in the window just before the new position
+        // `peek` left the bytes in memory, or in the window just before the new position
         if let Some(bytes) = self.memory {
             let to = usize::try_from(self.pos).expect("a position in memory");
             return Ok(&bytes[to - n..to]);
@@ -211,21 +217,22 @@ impl<'s> Cursor<'s> {
         Ok(&self.window[to - n..to])
     }
 
-    /// Takes `n` bytes whose number a file decides, charging them where they must be copied.
+    /// Reads `n` bytes, where `n` comes from the file. Bytes that must be copied are charged to the budget.
     pub(crate) fn take_long(&mut self, n: u64, what: &str) -> Result<&[u8]> {
         if n > self.remaining() {
-            return Err(self.ended(n, what));
+            return Err(self.truncated(n, what));
         }
-        let n = usize::try_from(n).map_err(|_| self.ended(n, what))?;
+        let n = usize::try_from(n).map_err(|_| self.truncated(n, what))?;
         self.take(n, what)
     }
 
+    /// Reads `N` bytes.
     #[inline]
     pub(crate) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         Ok(*self
             .take(N, what)?
             .first_chunk()
-            .expect("take gives what it was asked for"))
+            .expect("`take` returns N bytes"))
     }
 
     pub(crate) fn u8(&mut self, what: &str) -> Result<u8> {

@@ -1,109 +1,196 @@
-//! Where bytes come from. One file per kind; all behind [`Source`].
+//! Sources of bytes: one file per kind, all behind the trait [`Source`].
 //!
-//! | kind | bytes come from | made by |
+//! A source is a sequence of bytes that is read at offsets. The formats read headers from it through a cursor; tensors
+//! and loaders read payloads from it directly. No other part of the library opens, reads or maps a file.
+//!
+//! | source | bytes come from | made by |
 //! |---|---|---|
-//! | [`Mapped`] | positioned reads, and a map where slices are lent | `Checkpoint::open` (default) |
-//! | [`FileSource`] | positioned reads | `OpenOptions::map(false)` |
-//! | [`Memory`] | a buffer you own | `Checkpoint::from_bytes` |
-//! | [`Seekable`] | any `Read + Seek` | `Checkpoint::from_reader` |
-//! | [`Stream`] | any `Read`, forward only | `Checkpoint::from_stream` |
-//! | [`Func`] | a closure, such as an HTTP range request | `Checkpoint::from_source(Func::new(…))` |
+//! | [`MmapSource`] | positioned reads for headers, a read-only map for borrowed tensors | [`Checkpoint::open`] (default) |
+//! | [`FileSource`] | positioned reads | [`OpenOptions::mmap`]`(false)` |
+//! | [`MemorySource`] | a buffer in memory | [`Checkpoint::from_bytes`] |
+//! | [`ReaderSource`] | any `Read + Seek` | [`Checkpoint::from_reader`] |
+//! | [`StreamSource`] | any `Read`, forward only | [`Checkpoint::from_stream`] |
+//! | [`FnSource`] | a closure, such as an HTTP range request | [`Checkpoint::from_source`] |
+//!
+//! `docs/extending.md` tells how to add a source to this table. A program can also implement [`Source`] for a type of its
+//! own and pass it to [`Checkpoint::from_source`].
+//!
+//! [`Checkpoint::open`]: crate::Checkpoint::open
+//! [`Checkpoint::from_bytes`]: crate::Checkpoint::from_bytes
+//! [`Checkpoint::from_reader`]: crate::Checkpoint::from_reader
+//! [`Checkpoint::from_stream`]: crate::Checkpoint::from_stream
+//! [`Checkpoint::from_source`]: crate::Checkpoint::from_source
+//! [`OpenOptions::mmap`]: crate::OpenOptions::mmap
 
 pub(crate) mod cursor;
 mod file;
-mod func;
-#[cfg(feature = "mmap")]
-mod mapped;
+mod function;
 mod memory;
-pub(crate) mod range;
+#[cfg(feature = "mmap")]
+mod mmap;
 #[cfg(target_os = "linux")]
-mod resident;
-mod seekable;
-#[cfg(target_os = "linux")]
-mod soon;
+mod nowait;
+pub(crate) mod range_reader;
+mod reader;
 mod stream;
 
 use std::io;
 
 pub use file::FileSource;
 pub(crate) use file::SMALL;
-pub use func::Func;
+pub use function::FnSource;
+pub use memory::MemorySource;
 #[cfg(feature = "mmap")]
-pub use mapped::Mapped;
-pub use memory::Memory;
-#[cfg(target_os = "linux")]
-pub(crate) use resident::resident;
-pub use seekable::Seekable;
-pub use stream::Stream;
+pub use mmap::MmapSource;
+pub use reader::ReaderSource;
+pub use stream::StreamSource;
 
-/// Bytes at offsets: the one door to I/O.
+/// A sequence of bytes that is read at offsets.
+///
+/// # Implementing
+///
+/// [`len`](Source::len) and [`read_at`](Source::read_at) are required. All other methods have defaults that are correct
+/// for a source whose length is known and which keeps nothing in memory:
+///
+/// | a source that … | also implements |
+/// |---|---|
+/// | holds all of its bytes in memory | [`in_memory`](Source::in_memory) |
+/// | can make its bytes addressable, as a file map does | [`mapped`](Source::mapped) |
+/// | learns its length only at its end | [`finish`](Source::finish) |
+/// | cannot read a byte twice | [`forward_only`](Source::forward_only) |
+/// | can prefetch or drop cached bytes | [`will_need`](Source::will_need), [`dont_need`](Source::dont_need) |
+/// | is a file of the operating system | [`as_fd`](Source::as_fd) |
+///
+/// All methods take `&self` and may be called from several threads at once: loaders read tensors in parallel. A source
+/// with a read position of its own needs a lock (see [`ReaderSource`]). The bytes must not change while the source is in
+/// use; a second read of a range must return the bytes of the first one.
+///
+/// ```
+/// use std::io;
+/// use anamnesis::{Checkpoint, source::Source};
+///
+/// /// A file stored as chunks of equal length, as an object store keeps large uploads.
+/// struct Chunked {
+///     chunks: Vec<Vec<u8>>,
+///     chunk_len: usize,
+/// }
+///
+/// impl Source for Chunked {
+///     fn len(&self) -> Option<u64> {
+///         Some(self.chunks.iter().map(|chunk| chunk.len() as u64).sum())
+///     }
+///
+///     fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize> {
+///         let mut done = 0;
+///         while done < buf.len() {
+///             let at = start as usize + done;
+///             let Some(chunk) = self.chunks.get(at / self.chunk_len) else { break };
+///             let Some(rest) = chunk.get(at % self.chunk_len..).filter(|r| !r.is_empty()) else { break };
+///             let n = rest.len().min(buf.len() - done);
+///             buf[done..done + n].copy_from_slice(&rest[..n]);
+///             done += n;
+///         }
+///         Ok(done) // less than `buf.len()` only at the end
+///     }
+/// }
+///
+/// let file = std::fs::read("fixtures/safetensors/all_dtypes.safetensors")?;
+/// let chunks = file.chunks(100).map(<[u8]>::to_vec).collect();
+/// let checkpoint = Checkpoint::from_source(Chunked { chunks, chunk_len: 100 })?;
+/// assert_eq!(checkpoint.catalog().tensors().len(), 19);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[expect(
     clippy::len_without_is_empty,
-    reason = "a length that may not be known yet"
+    reason = "the length may not be known yet"
 )]
 pub trait Source: Send + Sync {
-    /// Length in bytes; `None` while it is not known (a stream whose end has not been seen).
+    /// Length in bytes; `None` while it is not known (a stream whose end has not been read).
+    ///
+    /// Once `Some`, the value must not change. Formats compare every count and offset of a header with it.
     fn len(&self) -> Option<u64>;
 
-    /// Fills `buf` from `start` on. Returns how many bytes there were: fewer than asked only at the end.
+    /// Reads into `buf` from byte offset `start` and returns the number of bytes read.
+    ///
+    /// The result is less than `buf.len()` only if the source ends there, and 0 for a `start` at or after the end. So
+    /// an implementation repeats short reads of the system; callers do not. [`read_exact_at`] turns a short result into
+    /// an error.
     ///
     /// # Errors
-    /// Whatever the system or the caller's reader reports; for a [`Stream`] also a start that has
-    /// been passed and is no longer kept.
+    /// Errors of the system or of the underlying reader. A [`forward_only`](Source::forward_only) source returns
+    /// [`io::ErrorKind::Unsupported`] for a `start` whose bytes it no longer holds. A `start` after the end is not an
+    /// error.
     fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// All bytes at once, where they already are in memory.
+    /// All bytes of the source, if they are in memory already. Must cost nothing.
+    ///
+    /// Headers are then parsed in place, without copies. A source that would have to read or map bytes first returns
+    /// `None` here and serves them from [`mapped`](Source::mapped): a map costs more than it saves for the few kilobytes
+    /// of a header.
     fn in_memory(&self) -> Option<&[u8]> {
         None
     }
 
-    /// All bytes at once, where they are addressable or can be made so.
+    /// All bytes of the source as a slice, if they are addressable or can be made so.
+    ///
+    /// Called when a tensor is borrowed instead of copied. Touching the slice may read from the device. The slice must
+    /// have exactly [`len`](Source::len) bytes.
     fn mapped(&self) -> Option<&[u8]> {
         self.in_memory()
     }
 
-    /// Tells the system that these bytes are wanted soon. A hint; never an error.
+    /// Hints that `len` bytes from `start` on will be read soon, so that the system can prefetch them.
+    ///
+    /// Never fails and never blocks for the data; the range may reach beyond the end.
     fn will_need(&self, start: u64, len: u64) {
         let _ = (start, len);
     }
 
-    /// Tells the system that these bytes will not be wanted again: it may take their memory. A hint; never an error.
-    fn passed(&self, start: u64, len: u64) {
+    /// Hints that `len` bytes from `start` on will not be read again, so that the system can free the cached pages.
+    ///
+    /// Never fails; the bytes must stay readable.
+    fn dont_need(&self, start: u64, len: u64) {
         let _ = (start, len);
     }
 
-    /// `true` if bytes that were passed cannot be read again.
+    /// Whether bytes that have been read cannot be read again.
+    ///
+    /// Tensors of such a source are listed and not loaded.
     fn forward_only(&self) -> bool {
         false
     }
 
-    /// Reads to the end to learn the length, if it is not known yet.
+    /// Reads to the end if the length is not known yet, and returns the length.
+    ///
+    /// Called once per file, after its header has been read, to verify that every tensor lies inside the file.
     ///
     /// # Errors
-    /// As [`read_at`](Source::read_at).
+    /// Those of [`read_at`](Source::read_at). The default fails if [`len`](Source::len) is `None`.
     fn finish(&self) -> io::Result<u64> {
         self.len()
-            .ok_or_else(|| io::Error::other("a source without a length must implement `finish`"))
+            .ok_or_else(|| io::Error::other("a source of unknown length must implement `finish`"))
     }
 
-    /// The descriptor behind the bytes, for loaders that read by it.
+    /// The file descriptor, if offset `n` of the source is offset `n` of that file.
+    ///
+    /// Loaders then read through it (`pread`, io_uring, `O_DIRECT`) instead of [`read_at`](Source::read_at).
     #[cfg(unix)]
     fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
 }
 
-/// Reads exactly `buf.len()` bytes at `start`.
+/// Reads exactly `buf.len()` bytes at byte offset `start`.
 ///
 /// # Errors
-/// `UnexpectedEof` if the source ends before.
+/// Those of [`Source::read_at`], and [`io::ErrorKind::UnexpectedEof`] if the source ends before `buf` is full.
 pub fn read_exact_at(source: &dyn Source, start: u64, buf: &mut [u8]) -> io::Result<()> {
     let n = source.read_at(start, buf)?;
     if n < buf.len() {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
             format!(
-                "the source ended at byte {} where {} were expected",
+                "unexpected end of file at byte {}: a read of {} bytes at byte {start} returned {n}",
                 start.saturating_add(n as u64),
                 buf.len()
             ),
@@ -112,7 +199,9 @@ pub fn read_exact_at(source: &dyn Source, start: u64, buf: &mut [u8]) -> io::Res
     Ok(())
 }
 
-/// Calls `read` until `buf` is full or it returns 0. Retries interrupted calls.
+/// Calls `read` until `buf` is full or it returns 0, and returns the number of bytes read. Retries interrupted calls.
+///
+/// [`Source::read_at`] promises a short read only at the end, while system calls and readers may return less at any time.
 fn fill(
     mut buf: &mut [u8],
     mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
@@ -132,7 +221,7 @@ fn fill(
     Ok(total)
 }
 
-/// Copies from `bytes` at `start`: how the addressable sources answer `read_at`.
+/// Copies from `bytes` at `start` and returns the number of bytes copied: `read_at` of the sources in memory.
 fn copy_at(bytes: &[u8], start: u64, buf: &mut [u8]) -> usize {
     let from = usize::try_from(start).map_or(bytes.len(), |s| s.min(bytes.len()));
     let n = buf.len().min(bytes.len() - from);

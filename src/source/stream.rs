@@ -1,28 +1,31 @@
+//! Forward-only sources.
+
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 
 use super::{Source, fill};
 
-/// How far behind the furthest read byte a stream still answers. The cursor re-reads at most its
-/// window, and the probe the first bytes.
-const KEPT: usize = 512 << 10;
+/// Bytes behind the read position that can be read again. The cursor goes back by at most one window, and the format
+/// probe by the first bytes of the file.
+const RETAINED: usize = 512 << 10;
 
-/// A forward-only reader, such as standard input.
+/// Any `Read`, such as standard input or a pipe. Forward only.
 ///
-/// Headers are read as they come; what lies behind them is passed over once, to learn the length
-/// and to see that the file is whole. Tensor bytes cannot be read again.
-pub struct Stream<R>(Mutex<State<R>>);
+/// The header is read in file order. The bytes behind it are read once and discarded, to learn the length and to verify
+/// that the file is complete. Tensor bytes that have been discarded cannot be read: such a checkpoint can be listed, not
+/// loaded.
+pub struct StreamSource<R>(Mutex<State<R>>);
 
 struct State<R> {
     reader: R,
-    /// The last bytes read, at most `2 * KEPT`; `tail_at` is the offset of the first.
+    /// The bytes read last, at most `2 * RETAINED` of them. `tail_at` is the offset of the first.
     tail: Vec<u8>,
     tail_at: u64,
     ended: bool,
 }
 
-impl<R: Read + Send> Stream<R> {
-    /// Takes the reader from where it stands.
+impl<R: Read + Send> StreamSource<R> {
+    /// A source of the bytes from the reader's present position to its end.
     pub fn new(reader: R) -> Self {
         Self(Mutex::new(State {
             reader,
@@ -38,15 +41,17 @@ impl<R: Read> State<R> {
         self.tail_at + self.tail.len() as u64
     }
 
-    /// Reads one more piece into the tail, forgetting its older half when it grows too long.
-    fn pull(&mut self, want: usize) -> io::Result<()> {
-        if self.tail.len() >= 2 * KEPT {
-            let gone = self.tail.len() - KEPT;
-            self.tail.drain(..gone);
-            self.tail_at += gone as u64;
+    /// Reads up to `want` more bytes into the tail, and discards its older half when it is full.
+    ///
+    /// Discarding half of it at once costs one copy per `RETAINED` bytes, where a sliding window would copy at each read.
+    fn read_more(&mut self, want: usize) -> io::Result<()> {
+        if self.tail.len() >= 2 * RETAINED {
+            let discarded = self.tail.len() - RETAINED;
+            self.tail.drain(..discarded);
+            self.tail_at += discarded as u64;
         }
         let old = self.tail.len();
-        let want = want.clamp(4 << 10, KEPT);
+        let want = want.clamp(4 << 10, RETAINED);
         self.tail.resize(old + want, 0);
         let read = fill(&mut self.tail[old..], |buf| self.reader.read(buf));
         let n = *read.as_ref().unwrap_or(&0);
@@ -56,7 +61,7 @@ impl<R: Read> State<R> {
     }
 }
 
-impl<R: Read + Send> Source for Stream<R> {
+impl<R: Read + Send> Source for StreamSource<R> {
     fn len(&self) -> Option<u64> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.ended.then(|| state.end())
@@ -70,7 +75,7 @@ impl<R: Read + Send> Source for Stream<R> {
             if at < state.tail_at {
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
-                    "a stream cannot go back: save it to a file and open that",
+                    "a stream cannot be read backwards; save it to a file and open the file",
                 ));
             }
             let have = state.end().saturating_sub(at);
@@ -86,7 +91,7 @@ impl<R: Read + Send> Source for Stream<R> {
                 let missing = at
                     .saturating_sub(state.end())
                     .saturating_add((buf.len() - done) as u64);
-                state.pull(usize::try_from(missing).unwrap_or(usize::MAX))?;
+                state.read_more(usize::try_from(missing).unwrap_or(usize::MAX))?;
             }
         }
         Ok(done)
@@ -99,7 +104,7 @@ impl<R: Read + Send> Source for Stream<R> {
     fn finish(&self) -> io::Result<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.ended {
-            state.pull(KEPT)?;
+            state.read_more(RETAINED)?;
         }
         Ok(state.end())
     }

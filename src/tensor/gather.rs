@@ -1,7 +1,7 @@
-//! Strided and column-major tensors, brought into C order.
+//! Copies strided and column-major tensors into C order.
 
 use crate::Dtype;
-use crate::catalog::{Encoding, Layout, Lazy, TensorInfo, quote, span_of};
+use crate::catalog::{Encoding, Layout, TensorInfo, ViewFlags, quote, span_of};
 use crate::error::{Error, Result};
 
 /// Strides in elements; `None` for layouts without.
@@ -138,7 +138,7 @@ fn walk<const N: usize>(
 
 /// Applies PyTorch's lazy conjugation and negation to little-endian numbers.
 pub(super) fn flip_signs(piece: &mut [u8], info: &TensorInfo) {
-    let Lazy { conj, neg } = info.lazy;
+    let ViewFlags { conj, neg } = info.view_flags();
     if !conj && !neg {
         return;
     }

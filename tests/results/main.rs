@@ -1,7 +1,7 @@
-//! Figures in the documents come from committed results: every number of a block between `<!-- results: … -->` and
-//! `<!-- /results -->`, or `<!-- pagecache: … -->` and its end, is found in the JSON that it was rendered from, which says
-//! when, of which commit and on which machine it was measured. Figures elsewhere are listed here, with a reason; the list
-//! shrinks.
+//! Checks that the figures in the documents come from committed results. Every number of a generated block (from
+//! `<!-- results: … -->` to `<!-- /results -->`, or with `pagecache`) must be in the JSON that the block was rendered from,
+//! and that JSON must name date, commit and machine. Measured figures outside of blocks are only allowed where `BY_HAND`
+//! lists the document with a reason.
 
 mod pagecache;
 mod sections;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use text::{figures, split};
 
-/// Document, heading (or all of it), why its figures may stand there by hand.
+/// Document, heading (`None` for the whole document), and why its figures are written by hand.
 static BY_HAND: &[(&str, Option<&str>, &str)] = &[(
     "docs/perf-experiments.md",
     None,
-    "a log: each entry's figures are of its own day and commit",
+    "a log: the figures of each entry belong to its own date and commit",
 )];
 
 #[test]
@@ -43,11 +43,11 @@ fn every_number_of_a_block_is_in_its_results() {
         "not in the results:\n{}",
         wrong.join("\n")
     );
-    assert!(seen > 0, "no document has a block");
+    assert!(seen > 0, "no document has a generated block");
 }
 
 #[test]
-fn figures_by_hand_are_on_the_list_and_the_list_is_no_longer() {
+fn figures_written_by_hand_are_listed_and_every_entry_is_needed() {
     let mut seen = Vec::new();
     for path in documents() {
         let text = fs::read_to_string(root().join(&path)).unwrap();
@@ -57,7 +57,7 @@ fn figures_by_hand_are_on_the_list_and_the_list_is_no_longer() {
                 .position(|(of, at, _)| *of == path && at.is_none_or(|at| at == heading));
             let listed = listed.unwrap_or_else(|| {
                 panic!(
-                    "{path}: {heading}: {line:?} has a measured figure that comes from no results; render it from them"
+                    "{path}: {heading}: {line:?} has a measured figure outside of a generated block"
                 )
             });
             seen.push(listed);
@@ -66,13 +66,13 @@ fn figures_by_hand_are_on_the_list_and_the_list_is_no_longer() {
     for (i, (path, heading, _)) in BY_HAND.iter().enumerate() {
         assert!(
             seen.contains(&i),
-            "{path}: {heading:?} has no figures by hand any more: take it off the list"
+            "{path}: {heading:?} has no figures written by hand: remove it from BY_HAND"
         );
     }
 }
 
 #[test]
-fn committed_results_say_when_and_where() {
+fn committed_results_name_date_commit_and_machine() {
     let folder = root().join("benches/results");
     let Ok(files) = fs::read_dir(&folder) else {
         println!("SKIPPED: no results are committed");
@@ -107,13 +107,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A file of results, from `benches`; nothing if it is not there.
+/// A file of results below `benches`; `None` if it does not exist.
 fn results(name: &str) -> Option<Value> {
     let bytes = fs::read(root().join("benches").join(name)).ok()?;
     Some(serde_json::from_slice(&bytes).unwrap_or_else(|e| panic!("{name}: {e}")))
 }
 
-/// README.md and docs/*.md, from the root.
+/// Paths of README.md and docs/*.md, relative to the root.
 fn documents() -> Vec<String> {
     let docs = fs::read_dir(root().join("docs"))
         .unwrap()
@@ -124,17 +124,17 @@ fn documents() -> Vec<String> {
         .collect()
 }
 
-/// What results do not say of when and where they were measured.
+/// The fields of a run's provenance that are missing.
 fn origin(run: &Value) -> Vec<String> {
     let wanted = ["date", "commit", "cpu", "kernel", "rustc"];
     let missing = wanted
         .iter()
         .filter(|key| run[**key].as_str().is_none_or(str::is_empty));
     let mut missing: Vec<String> = missing
-        .map(|key| format!("no {key} in the results"))
+        .map(|key| format!("the results have no {key}"))
         .collect();
     if run["dirty"] != Value::Bool(false) {
-        missing.push("the results are of a tree with changes".to_owned());
+        missing.push("the results were measured in a tree with uncommitted changes".to_owned());
     }
     missing
 }

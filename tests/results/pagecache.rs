@@ -1,4 +1,4 @@
-//! Blocks of `pagecache report`: the JSON has every load, and what a table says of them is computed here again.
+//! Checks the blocks of `pagecache report`: the JSON has every load, and each cell of a table is computed again from it.
 
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ pub(crate) fn check(block: &Block) -> Vec<String> {
         "pagecache/results.json"
     };
     let results = results(name).unwrap_or_default();
-    match (block.waits(), measured(&results, &block.name)) {
+    match (block.is_empty(), measured(&results, &block.name)) {
         (false, _) => compare(&results, block),
-        (true, true) => vec!["it waits for results that are there".to_owned()],
+        (true, true) => vec!["the block is empty although there are results".to_owned()],
         (true, false) => Vec::new(),
     }
 }
 
-/// Whether there is anything that a block by this name can say.
+/// Whether there are results for the block of this name.
 fn measured(results: &Value, name: &str) -> bool {
     let mut loads = results
         .as_array()
@@ -28,19 +28,19 @@ fn measured(results: &Value, name: &str) -> bool {
         .flat_map(|of| of["loads"].as_array().into_iter().flatten());
     match name {
         "overhead" => !results.is_null(),
-        "bars" => loads.next().is_some(),
+        "targets" => loads.next().is_some(),
         "recorded" => loads.any(|run| run["variant"] == "Recorded"),
         scene => loads.any(|run| run["scene"] == scene && run["variant"] != "Recorded"),
     }
 }
 
-/// What a block says that its results do not.
+/// The cells of a block that do not follow from its results.
 fn compare(results: &Value, block: &Block) -> Vec<String> {
     let (mut wrong, mut header) = (Vec::new(), Vec::new());
     let origins = origins(results);
     wrong.extend(origins.iter().flat_map(|run| origin(run)));
-    // dates, commits and machines stand there as they do here; of `overhead` also its size and rounds
-    let rounds = results["rows"][0]["alone"]
+    // dates, commits and machines occur literally in the results, as do the size and rounds of `overhead`
+    let rounds = results["rows"][0]["baseline"]
         .as_array()
         .map(|times| times.len() as u64);
     let settings = [results["gib"].as_u64(), rounds];
@@ -66,19 +66,19 @@ fn compare(results: &Value, block: &Block) -> Vec<String> {
             for (title, cell) in header.iter().zip(&cells) {
                 let value = match header[0] {
                     "reads" => overhead(results, &cells, title),
-                    "scene" if header[1] == "bar" => bar(results, &cells, title),
+                    "scene" if header[1] == "target" => target(results, &cells, title),
                     "scene" => recorded(results, &cells, title),
                     _ => load(results, &block.name, &cells, title),
                 };
                 let said = match value {
-                    Said::Text(text) => text == *cell,
-                    Said::Number(value) => {
+                    Expected::Text(text) => text == *cell,
+                    Expected::Number(value) => {
                         let number = cell.trim_end_matches([' ', '%']);
                         number
                             .parse()
                             .is_ok_and(|printed| rounds_to(number, printed, value))
                     }
-                    Said::Nothing => *cell == "–",
+                    Expected::Nothing => *cell == "–",
                 };
                 if !said {
                     wrong.push(format!("{cell} ({title}) of {line:?}"));
@@ -89,20 +89,20 @@ fn compare(results: &Value, block: &Block) -> Vec<String> {
     wrong
 }
 
-/// What a cell has to say.
-enum Said {
+/// The expected content of a cell.
+enum Expected {
     Text(String),
     Number(f64),
     Nothing,
 }
 
-impl From<Option<f64>> for Said {
+impl From<Option<f64>> for Expected {
     fn from(value: Option<f64>) -> Self {
         value.map_or(Self::Nothing, Self::Number)
     }
 }
 
-/// Where and when the results are from, as far as that was noted.
+/// Provenance of the evaluations that stored it.
 fn origins(results: &Value) -> Vec<&Value> {
     let evaluations = results.as_array().into_iter().flatten();
     evaluations
@@ -112,7 +112,7 @@ fn origins(results: &Value) -> Vec<&Value> {
         .collect()
 }
 
-/// A figure of all runs of one scene, loader and variant, from the least on.
+/// A figure of all runs of one scene, loader and variant, sorted.
 fn runs(results: &Value, [scene, loader, variant]: [&str; 3], figure: &str) -> Vec<f64> {
     let loads = results
         .as_array()
@@ -140,13 +140,13 @@ fn gain(results: &Value, [scene, loader, variant]: [&str; 3]) -> Option<f64> {
     Some(100.0 * (native - load(variant)?) / (native - least))
 }
 
-fn load(results: &Value, scene: &str, cells: &[&str], title: &str) -> Said {
+fn load(results: &Value, scene: &str, cells: &[&str], title: &str) -> Expected {
     let of = [scene, cells[0], cells[1]];
     let figure = |name: &str, unit: f64| median(&runs(results, of, name)).map(|value| value / unit);
     match title {
-        "loader" | "variant" => Said::Text(cells[usize::from(title == "variant")].to_owned()),
+        "loader" | "variant" => Expected::Text(cells[usize::from(title == "variant")].to_owned()),
         "load, s" => figure("load", 1.0).into(),
-        "least" => runs(results, of, "load").first().copied().into(),
+        "fastest" => runs(results, of, "load").first().copied().into(),
         "÷ Native" => {
             let native = median(&runs(results, [scene, cells[0], "Native"], "load"));
             figure("load", 1.0)
@@ -154,41 +154,41 @@ fn load(results: &Value, scene: &str, cells: &[&str], title: &str) -> Said {
                 .map(|(load, native)| load / native)
                 .into()
         }
-        // with too little memory PreCache is no bound
-        "of the possible gain" => gain(results, of)
+        // with limited memory PreCache is no bound
+        "share of possible gain" => gain(results, of)
             .filter(|_| !scene.contains("limited"))
             .into(),
         "start to end, s" => figure("start", 1.0).into(),
-        "from the device, GB" => figure("device_bytes", 1e9).into(),
+        "read from device, GB" => figure("device_bytes", 1e9).into(),
         "peak memory, GB" => figure("peak_memory", 1e9).into(),
-        "n" => Said::Text(runs(results, of, "load").len().to_string()),
-        _ => Said::Text("a column that is not known".to_owned()),
+        "n" => Expected::Text(runs(results, of, "load").len().to_string()),
+        _ => Expected::Text("unknown column".to_owned()),
     }
 }
 
-fn recorded(results: &Value, cells: &[&str], title: &str) -> Said {
+fn recorded(results: &Value, cells: &[&str], title: &str) -> Expected {
     let of = |variant: &str, figure: &str| runs(results, [cells[0], cells[1], variant], figure);
     let (alone, beside) = (of("Native", "start"), of("Recorded", "start"));
     let least = |values: &[f64]| values.first().copied();
     match title {
-        "scene" | "loader" => Said::Text(cells[usize::from(title == "loader")].to_owned()),
-        "start to end alone, s" => median(&alone).into(),
+        "scene" | "loader" => Expected::Text(cells[usize::from(title == "loader")].to_owned()),
+        "start to end of Native, s" => median(&alone).into(),
         "recorded, s" => median(&beside).into(),
         "ratio" => median(&beside)
             .zip(median(&alone))
             .map(|(a, b)| a / b)
             .into(),
-        "of the least" => least(&beside).zip(least(&alone)).map(|(a, b)| a / b).into(),
-        "covered, least" => least(&of("Recorded", "covered"))
+        "ratio of fastest" => least(&beside).zip(least(&alone)).map(|(a, b)| a / b).into(),
+        "lowest coverage" => least(&of("Recorded", "covered"))
             .map(|share| share * 100.0)
             .into(),
-        "n" => Said::Text(beside.len().to_string()),
-        _ => Said::Text("a column that is not known".to_owned()),
+        "n" => Expected::Text(beside.len().to_string()),
+        _ => Expected::Text("unknown column".to_owned()),
     }
 }
 
-/// The bar itself is no measurement; what stands beside it is, and whether it is met.
-fn bar(results: &Value, cells: &[&str], title: &str) -> Said {
+/// The target itself is no measurement; the columns of the loaders are, and whether it is met.
+fn target(results: &Value, cells: &[&str], title: &str) -> Expected {
     let bound = numbers(cells[1])
         .last()
         .map_or(f64::NAN, |(_, value, _)| *value);
@@ -205,7 +205,7 @@ fn bar(results: &Value, cells: &[&str], title: &str) -> Said {
         None => gain(results, [cells[0], loader, "MAIO"]),
     };
     match title {
-        "scene" | "bar" => Said::Text(cells[usize::from(title == "bar")].to_owned()),
+        "scene" | "target" => Expected::Text(cells[usize::from(title == "target")].to_owned()),
         "" => {
             let met = ["mmap", "pread"].iter().all(|loader| {
                 of(loader).is_some_and(|value| {
@@ -216,21 +216,21 @@ fn bar(results: &Value, cells: &[&str], title: &str) -> Said {
                     }
                 })
             });
-            Said::Text(if met { "met" } else { "not met" }.to_owned())
+            Expected::Text(if met { "met" } else { "not met" }.to_owned())
         }
         loader => of(loader).into(),
     }
 }
 
-fn overhead(results: &Value, cells: &[&str], title: &str) -> Said {
+fn overhead(results: &Value, cells: &[&str], title: &str) -> Expected {
     let rows = results["rows"].as_array().into_iter().flatten();
     let Some(row) = rows.clone().find(|row| {
-        ["reads", "on", "cache"]
+        ["reads", "filesystem", "cache"]
             .iter()
             .zip(cells)
             .all(|(name, cell)| row[*name] == *cell)
     }) else {
-        return Said::Text("no such row".to_owned());
+        return Expected::Text("no such row".to_owned());
     };
     let runs = |name: &str| {
         row[name]
@@ -240,32 +240,33 @@ fn overhead(results: &Value, cells: &[&str], title: &str) -> Said {
             .filter_map(Value::as_f64)
     };
     let (alone, beside) = (
-        sorted(runs("alone").collect()),
-        sorted(runs("beside").collect()),
+        sorted(runs("baseline").collect()),
+        sorted(runs("with_policy").collect()),
     );
     match title {
-        "reads" | "on" | "cache" => Said::Text(row[title].as_str().unwrap_or_default().to_owned()),
-        "alone, s" => median(&alone).into(),
-        "beside an empty policy, s" => median(&beside).into(),
+        "reads" | "cache" => Expected::Text(row[title].as_str().unwrap_or_default().to_owned()),
+        "file system" => Expected::Text(row["filesystem"].as_str().unwrap_or_default().to_owned()),
+        "baseline, s" => median(&alone).into(),
+        "with empty policy, s" => median(&beside).into(),
         "ratio" => median(&beside)
             .zip(median(&alone))
             .map(|(a, b)| a / b)
             .into(),
-        "in pairs" => median(&sorted(
-            runs("beside")
-                .zip(runs("alone"))
+        "paired ratio" => median(&sorted(
+            runs("with_policy")
+                .zip(runs("baseline"))
                 .map(|(a, b)| a / b)
                 .collect(),
         ))
         .into(),
-        "of the least" => beside.first().zip(alone.first()).map(|(a, b)| a / b).into(),
-        "its processor, of the time" => median(&sorted(runs("processor").collect()))
+        "ratio of fastest" => beside.first().zip(alone.first()).map(|(a, b)| a / b).into(),
+        "CPU time of the runtime" => median(&sorted(runs("cpu_share").collect()))
             .map(|share| 100.0 * share)
             .into(),
-        "told" => row["told"].as_f64().into(),
+        "events" => row["events"].as_f64().into(),
         "lost" => row["lost"].as_f64().into(),
         "resident, MB" => row["resident"].as_f64().map(|bytes| bytes / 1e6).into(),
-        _ => Said::Text("a column that is not known".to_owned()),
+        _ => Expected::Text("unknown column".to_owned()),
     }
 }
 
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_run_gave_is_found() {
+    fn a_figure_that_follows_from_no_run_is_found() {
         let run = |variant: &str, load: f64, covered: Option<f64>| {
             json!({"scene": "s", "loader": "mmap", "variant": variant, "load": load, "start": 2.0 * load,
                 "device_bytes": 3e9, "peak_memory": 1e9, "covered": covered})
@@ -299,7 +300,7 @@ mod tests {
         let noted = json!({"date": "2026-11-21T01:02:03Z", "commit": "abc", "dirty": false, "cpu": "X 9",
             "kernel": "L", "rustc": "r"});
         let all = json!([{"run": null, "loads": loads}, {"run": noted, "loads": []}]);
-        let head = "| loader | variant | load, s | least | ÷ Native | of the possible gain | n |\n|---|---|---|---|---|---|---|\n";
+        let head = "| loader | variant | load, s | fastest | ÷ Native | share of possible gain | n |\n|---|---|---|---|---|---|---|\n";
         let wrong = |cells: &str| {
             compare(
                 &all,
@@ -325,22 +326,22 @@ mod tests {
         assert_eq!(
             wrong("| pread | MAIO | 1.00 | 1.00 | 0.50 | 67 % | 1 |").len(),
             5,
-            "of no run"
+            "no such runs"
         );
         assert_eq!(
             compare(&all, &block("s", "of 2026-11-22\n")).len(),
             1,
             "another date"
         );
-        let bars = "| scene | bar | mmap | |\n|---|---|---|---|\n| s | MAIO ÷ Native ≤ 0.60 | 0.50 | met |\n";
+        let targets = "| scene | target | mmap | |\n|---|---|---|---|\n| s | MAIO ÷ Native ≤ 0.60 | 0.50 | met |\n";
         assert!(
-            compare(&all, &block("bars", bars))
+            compare(&all, &block("targets", targets))
                 .iter()
                 .all(|wrong| wrong.starts_with("met ")),
             "no run by pread"
         );
         let table =
-            "| scene | loader | recorded, s | ratio | covered, least |\n|---|---|---|---|---|\n";
+            "| scene | loader | recorded, s | ratio | lowest coverage |\n|---|---|---|---|---|\n";
         let line = "| s | mmap | 5.00 | 1.250 | 99.50 % |\n";
         assert!(measured(&all, "s") && measured(&all, "recorded") && !measured(&all, "t"));
         assert_eq!(
@@ -350,11 +351,11 @@ mod tests {
     }
 
     #[test]
-    fn overheads_are_of_their_row() {
+    fn overheads_are_checked_against_their_row() {
         let all = json!({"run": {"date": "d", "commit": "c", "dirty": false, "cpu": "X", "kernel": "L", "rustc": "r"},
-            "gib": 4, "rows": [{"reads": "read", "on": "xfs", "cache": "warm", "alone": [2.0, 1.0, 3.0], "beside": [2.2, 1.0, 9.0],
-            "processor": [0.02, 0.01, 0.03], "told": 7, "lost": 0, "resident": 6_100_000}]});
-        let head = "4 GiB, 3 rounds\n| reads | on | cache | alone, s | ratio | in pairs | of the least | its processor, of the time | told | lost | resident, MB |\n|---|\n";
+            "gib": 4, "rows": [{"reads": "read", "filesystem": "xfs", "cache": "warm", "baseline": [2.0, 1.0, 3.0], "with_policy": [2.2, 1.0, 9.0],
+            "cpu_share": [0.02, 0.01, 0.03], "events": 7, "lost": 0, "resident": 6_100_000}]});
+        let head = "4 GiB, 3 rounds\n| reads | file system | cache | baseline, s | ratio | paired ratio | ratio of fastest | CPU time of the runtime | events | lost | resident, MB |\n|---|\n";
         let wrong = |line: &str| compare(&all, &block("overhead", &format!("{head}{line}")));
         assert_eq!(
             wrong("| read | xfs | warm | 2.000 | 1.100 | 1.100 | 1.000 | 2.00 % | 7 | 0 | 6.1 |"),

@@ -1,4 +1,4 @@
-//! Blocks of `cargo bench-peers`: a section's JSON has a row for each variant of each case.
+//! Checks the blocks of `cargo bench-peers`: a section's JSON has a row for each variant of each case.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::text::{Block, cells, numbers, rounds_to};
 use crate::{origin, results};
 
-/// In a cell of all outputs, in this order.
+/// Order of the output dtypes in a cell that holds all of them.
 const OUTPUTS: [&str; 3] = ["BF16", "F16", "F32"];
 
 pub(crate) fn check_block(block: &Block) -> Vec<String> {
@@ -17,17 +17,17 @@ pub(crate) fn check_block(block: &Block) -> Vec<String> {
     );
     match results(&name) {
         Some(results) => check(&results, &block.text),
-        None if block.waits() => Vec::new(),
+        None if block.is_empty() => Vec::new(),
         None => vec![format!("no {name}")],
     }
 }
 
-/// What a block says that its results do not.
+/// The figures of a block that are not in its results.
 fn check(results: &Value, block: &str) -> Vec<String> {
     let mut wrong = origin(&results["run"]);
     let empty = Vec::new();
     let rows = results["rows"].as_array().unwrap_or(&empty);
-    // of the others every number stands there as it does here: versions, dates, what disagreed
+    // numbers outside of tables (versions, dates, differences) occur literally in the results
     let texts = results["run"].to_string()
         + &results["notes"].to_string()
         + &results["missing"].to_string();
@@ -77,18 +77,18 @@ fn all_n(rows: &[Value], text: &str) -> bool {
         .any(|row| row["n"].as_u64().is_some_and(|n| text.parse() == Ok(n)))
 }
 
-/// What of a line with all outputs of a type is not the speed of that variant to that output.
+/// The figures of a line with all output dtypes that are not the speed of that variant to that dtype.
 fn outputs(rows: &[Value], header: &[&str], cells: &[&str]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (title, cell) in header.iter().zip(cells).skip(1) {
         for (output, text) in OUTPUTS.iter().zip(cell.split(" / ")) {
             let case = format!("{} {output}", cells[0]);
-            // what bounds all is a case by its own name
-            let is_of = |variant: &str| {
+            // the limit is a case of its own name
+            let is_variant = |variant: &str| {
                 [title, &cells[0]].contains(&&variant) || variant == format!("ours, {title}")
             };
             let row = rows.iter().find(|row| {
-                row["case"] == case.as_str() && row["variant"].as_str().is_some_and(is_of)
+                row["case"] == case.as_str() && row["variant"].as_str().is_some_and(is_variant)
             });
             let speed = row
                 .and_then(|row| Some(row["more"]["elements"].as_f64()? / row["median"].as_f64()?));
@@ -104,7 +104,7 @@ fn outputs(rows: &[Value], header: &[&str], cells: &[&str]) -> Vec<String> {
     wrong
 }
 
-/// What of a table's line is in no row of its case.
+/// The figures of a table's line that are in no row of its case.
 fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<String> {
     if header.first() == Some(&"type") && header.get(1) != Some(&"output") {
         return outputs(rows, header, cells);
@@ -136,24 +136,27 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
         .values()
         .flat_map(|a| medians.values().map(move |b| a / b))
         .collect();
-    let least: Vec<f64> = mine
+    let fastest: Vec<f64> = mine
         .iter()
         .filter_map(|row| row["minimum"].as_f64())
         .collect();
-    let least: Vec<f64> = least
+    let fastest: Vec<f64> = fastest
         .iter()
-        .flat_map(|a| least.iter().map(move |b| a / b))
+        .flat_map(|a| fastest.iter().map(move |b| a / b))
         .collect();
     let pairs: Vec<f64> = mine
         .iter()
-        .flat_map(|a| mine.iter().filter_map(|b| in_pairs(a, b)))
+        .flat_map(|a| mine.iter().filter_map(|b| paired_ratio(a, b)))
         .collect();
     let mut wrong = Vec::new();
     for (title, cell) in header.iter().zip(cells).skip(skipped) {
         let row = of(if speeds { title } else { cells[0] });
+        if brief && !shows_its_variant(&mine, cell) {
+            wrong.push(format!("{cell} ({title})"));
+        }
         let mut known = Vec::new();
         row.iter().for_each(|row| values(row, &mut known));
-        // a line of a brief table is about a whole case, and names its variants
+        // a line of a brief table may show any variant of its case, whose name may hold numbers
         for row in mine.iter().filter(|_| brief) {
             values(row, &mut known);
             known.extend(
@@ -171,22 +174,15 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
             );
         }
         for (text, value, unit) in numbers(cell) {
-            let scale = match unit {
-                "µs" => 1e3,
-                "ms" => 1e6,
-                "s" => 1e9,
-                "MiB" => 1024.0,
-                _ => 1.0,
-            };
             let known = match (unit, *title) {
-                ("×", "of the least") => &least,
-                ("×", title) if title.starts_with("ours / ") => &pairs,
+                ("×", "ratio of fastest") => &fastest,
+                ("×", title) if title.starts_with("ours ÷ ") => &pairs,
                 ("×", _) => &ratios,
                 _ => &known,
             };
             if !known
                 .iter()
-                .any(|known| rounds_to(text, value, known / scale))
+                .any(|known| rounds_to(text, value, known / scale(unit)))
             {
                 wrong.push(format!("{text} {unit} ({title})"));
             }
@@ -195,8 +191,39 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
     wrong
 }
 
-/// The median over rounds of one row's time to another's.
-fn in_pairs(a: &Value, b: &Value) -> Option<f64> {
+/// Whether a cell `VARIANT: TIME (RATIO)` of a brief table has the median of that variant, which may be a limit.
+fn shows_its_variant(rows: &[&Value], cell: &str) -> bool {
+    let Some((variant, rest)) = cell.rsplit_once(": ") else {
+        return true; // a column of one variant, or an empty cell
+    };
+    let time = rest.split(" (").next().unwrap_or_default();
+    let Some(&(text, value, unit)) = numbers(time).first() else {
+        return false;
+    };
+    let is_variant = |row: &&&Value| {
+        let name = row["variant"].as_str().unwrap_or_default();
+        name == variant || name.strip_prefix("limit: ") == Some(variant)
+    };
+    let median = rows
+        .iter()
+        .find(is_variant)
+        .and_then(|row| row["median"].as_f64());
+    median.is_some_and(|median| rounds_to(text, value, median / scale(unit)))
+}
+
+/// Nanoseconds or KiB per unit.
+fn scale(unit: &str) -> f64 {
+    match unit {
+        "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "MiB" => 1024.0,
+        _ => 1.0,
+    }
+}
+
+/// The median over rounds of `b`'s time divided by `a`'s.
+fn paired_ratio(a: &Value, b: &Value) -> Option<f64> {
     let samples = |row: &Value| {
         row["samples"]
             .as_array()?
@@ -213,7 +240,7 @@ fn in_pairs(a: &Value, b: &Value) -> Option<f64> {
     times.get(times.len() / 2).copied()
 }
 
-/// All numbers within a value.
+/// Collects all numbers within a value.
 fn values(value: &Value, into: &mut Vec<f64>) {
     match value {
         Value::Number(number) => into.extend(number.as_f64()),
@@ -271,7 +298,7 @@ fn a_number_that_is_not_in_the_results_is_found() {
     }
     let matrix = |speed: &str, times: &str| {
         format!(
-            "| type | output | ours | ours / best |\n|---|---|---|---|\n| Q4_0 | BF16 | {speed} | {times}× |\n"
+            "| type | output | ours | ours ÷ best |\n|---|---|---|---|\n| Q4_0 | BF16 | {speed} | {times}× |\n"
         )
     };
     assert_eq!(
@@ -282,7 +309,7 @@ fn a_number_that_is_not_in_the_results_is_found() {
     assert_eq!(
         check(&results, &matrix("12.00", "1.80")).len(),
         1,
-        "of medians"
+        "the ratio of medians is not the paired ratio"
     );
     let builds = |cells: &str| format!("| type | baseline | avx2 |\n|---|---|---|\n{cells}\n");
     let all = |case: &str, variant: &str, ns: [f64; 3]| {
@@ -315,17 +342,17 @@ fn a_number_that_is_not_in_the_results_is_found() {
     assert_eq!(
         wrong("| Q4_0 | 2.0 / 2.0 / 1.0 | 8.6 / 12.0 / 7.5 |").len(),
         2,
-        "figures of other outputs"
+        "speeds to other dtypes"
     );
     assert_eq!(
         wrong("| Q4_0 | 12.0 / 8.6 / 7.5 | 12.0 / 8.6 / 7.5 |").len(),
         3,
-        "figures of another build"
+        "speeds of another build"
     );
     assert_eq!(
         wrong("| Q4_1 | 2.0 / 2.0 / 1.0 | 12.0 / 8.6 |").len(),
         6,
-        "no such type, and an output too few"
+        "no such type, and a dtype too few"
     );
     let brief = |line: &str| format!("| case | ours | the fastest peer |\n|---|---|---|\n{line}\n");
     assert_eq!(
@@ -344,9 +371,18 @@ fn a_number_that_is_not_in_the_results_is_found() {
         2
     );
     assert_eq!(
+        check(
+            &results,
+            &brief("| a.pth | **20.00 ms** | ours 1.0: 44.60 ms (2.23×) |")
+        )
+        .len(),
+        1,
+        "the median of another variant"
+    );
+    assert_eq!(
         check(&results, "measured 8 times\n").len(),
         1,
-        "a number of no text"
+        "a number that is in no text"
     );
     let dirty = serde_json::json!({"run": {"date": "d", "dirty": true}, "rows": []});
     assert_eq!(origin(&dirty["run"]).len(), 5);

@@ -1,18 +1,18 @@
-//! Documents as text: their blocks, lines with figures, and the numbers of a line.
+//! Splits documents into generated blocks and other text, and finds the numbers of a line.
 
 const KINDS: [&str; 2] = ["results", "pagecache"];
 
-/// What stands between two markers.
+/// The text between two markers.
 pub(crate) struct Block {
     pub(crate) kind: &'static str,
-    /// What the marker says.
+    /// The name in the marker.
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
 impl Block {
-    /// A block may wait for its run; then it has nothing to say.
-    pub(crate) fn waits(&self) -> bool {
+    /// Whether the block has no digits yet because its section has not been measured.
+    pub(crate) fn is_empty(&self) -> bool {
         !self.text.contains(|c: char| c.is_ascii_digit())
     }
 }
@@ -28,7 +28,7 @@ pub(crate) fn split(text: &str) -> Result<(String, Vec<Block>), String> {
         outside += &rest[..at];
         let (name, after) = rest[at + begin(kind).len()..]
             .split_once("-->")
-            .ok_or("a marker does not end")?;
+            .ok_or("a marker has no `-->`")?;
         let end = format!("<!-- /{kind} -->");
         let (block, next) = after
             .split_once(&end)
@@ -47,7 +47,7 @@ fn begin(kind: &str) -> String {
     format!("<!-- {kind}: ")
 }
 
-/// Lines outside of code with a measured figure, under their headings.
+/// Lines with a measured figure outside of code, each with its heading.
 pub(crate) fn figures(text: &str) -> Vec<(String, String)> {
     let (mut heading, mut code, mut found) = (String::new(), false, Vec::new());
     for line in text.lines() {
@@ -76,13 +76,13 @@ pub(crate) fn cells(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a number as it is printed is that value: as many places as are there, and what rounding to them may hide.
+/// Whether `value`, rounded to the decimal places of `text`, is the printed number.
 pub(crate) fn rounds_to(text: &str, printed: f64, value: f64) -> bool {
     let places = text.split_once('.').map_or(0, |(_, places)| places.len());
     (value - printed).abs() <= 0.5001 * 10_f64.powi(-i32::try_from(places).unwrap())
 }
 
-/// Numbers of a line with their units: digits that stand alone, with at most one point.
+/// Numbers of a line with their units: digits that do not follow a letter or digit, with at most one decimal point.
 pub(crate) fn numbers(line: &str) -> Vec<(&str, f64, &str)> {
     let mut found = Vec::new();
     let (mut at, mut before) = (0, ' ');

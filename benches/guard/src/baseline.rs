@@ -1,4 +1,4 @@
-//! The baseline: what was counted when somebody last said that it is right.
+//! The baseline: the accepted counts, `baseline.json`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::to_string;
 
 use crate::case::Metric;
-use crate::setting::Setting;
+use crate::environment::Environment;
 
-/// How far a count may be off: by a share, and by so much besides.
+/// How far a count may differ from the baseline: by a percentage plus a constant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Tolerance {
@@ -17,7 +17,7 @@ pub(crate) struct Tolerance {
     pub(crate) plus: u64,
 }
 
-/// A count, and its own tolerance if it has one.
+/// A count of the baseline, with its own tolerance if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Count {
@@ -25,18 +25,18 @@ pub(crate) enum Count {
     Tolerant { is: u64, percent: f64, plus: u64 },
 }
 
-/// By case and metric.
+/// Counts by case and metric name.
 pub(crate) type Cases = BTreeMap<String, BTreeMap<String, Count>>;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Baseline {
-    pub(crate) setting: Setting,
+    pub(crate) environment: Environment,
     pub(crate) tolerance: BTreeMap<String, Tolerance>,
     pub(crate) cases: Cases,
 }
 
-/// What a count is, seen from the baseline.
+/// How a count compares with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Same,
@@ -68,7 +68,7 @@ impl Baseline {
         self.cases.get(case)?.get(metric.name()).copied()
     }
 
-    /// All counts are such that fewer is better.
+    /// Compares a new count with the baseline; lower is better for every metric.
     pub(crate) fn verdict(&self, case: &str, metric: Metric, now: u64) -> Verdict {
         let Some(count) = self.count(case, metric) else {
             return Verdict::New;
@@ -95,7 +95,7 @@ impl Baseline {
         }
     }
 
-    /// Takes a count; its tolerance stays.
+    /// Replaces a count and keeps its tolerance.
     pub(crate) fn set(&mut self, case: &str, metric: Metric, now: u64) {
         let count = match self.count(case, metric) {
             Some(Count::Tolerant { percent, plus, .. }) => Count::Tolerant {
@@ -111,17 +111,17 @@ impl Baseline {
             .insert(metric.name().to_owned(), count);
     }
 
-    /// Writes it, a line for each case, so that a change of one is a line of a diff.
+    /// Writes the file with one line per case, so that a changed count is one line of a diff.
     pub(crate) fn write(&self) -> Result<(), String> {
         let text = self.text().map_err(|e| e.to_string())?;
         std::fs::write(Self::path(), text).map_err(|e| format!("{}: {e}", Self::path().display()))
     }
 
     fn text(&self) -> serde_json::Result<String> {
-        let setting = serde_json::to_string_pretty(&self.setting)?.replace('\n', "\n  ");
+        let environment = serde_json::to_string_pretty(&self.environment)?.replace('\n', "\n  ");
         let (tolerance, cases) = (lines(&self.tolerance)?, lines(&self.cases)?);
         Ok(format!(
-            "{{\n  \"setting\": {setting},\n  \"tolerance\": {tolerance},\n  \"cases\": {cases}\n}}\n"
+            "{{\n  \"environment\": {environment},\n  \"tolerance\": {tolerance},\n  \"cases\": {cases}\n}}\n"
         ))
     }
 }

@@ -1,23 +1,23 @@
-//! Counting under callgrind.
+//! Counting instructions under callgrind.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::case::{Case, Counts, Metric, Way};
+use crate::case::{Case, Counter, Counts, Metric};
 use crate::process;
 
-/// What is counted: `case::measured_call` with what it calls, however the compiler writes its name.
+/// Counts `case::measured_call` and its callees only, however the compiler mangles the name.
 const TOGGLE: &str = "--toggle-collect=*case*measured_call*";
 
-/// Valgrind's version, if it is installed.
+/// Valgrind's version, or `None` if it is not installed.
 pub(crate) fn version() -> Option<String> {
     let mut command = process::bare("valgrind");
     command.arg("--version");
     process::output(command).ok()
 }
 
-/// The process of a case, under callgrind.
+/// The command that runs a case under callgrind.
 pub(crate) fn command(files: &Path, out: &str, name: &str) -> Command {
     let mut outer = process::bare("valgrind");
     outer.args([
@@ -27,10 +27,10 @@ pub(crate) fn command(files: &Path, out: &str, name: &str) -> Command {
         TOGGLE,
     ]);
     outer.arg(format!("--callgrind-out-file={out}"));
-    process::of(files, Some(outer), Way::Callgrind, name)
+    process::of(files, Some(outer), Counter::Callgrind, name)
 }
 
-/// The instructions of a case.
+/// Counts the instructions of a case; `number` names the output file.
 pub(crate) fn count(case: &Case, files: &Path, number: usize) -> Result<Counts, String> {
     let out = format!("callgrind.{number}");
     process::output(command(files, &out, &case.name))?;
@@ -44,7 +44,7 @@ pub(crate) fn count(case: &Case, files: &Path, number: usize) -> Result<Counts, 
         .and_then(|total| total.trim().parse().ok())
         .ok_or("callgrind's output has no total")?;
     if total == 0 {
-        return Err("callgrind counted nothing: it did not find the function to count".to_owned());
+        return Err("callgrind counted nothing: it did not find `measured_call`".to_owned());
     }
     Ok(vec![(Metric::Instructions, total / u64::from(case.repeat))])
 }

@@ -1,33 +1,40 @@
-//! A case: something to call, and what is counted of it. Its own process calls it first to warm it, then to count.
+//! Cases and metrics: a case is a call and the metrics that are counted of it.
+//!
+//! Each case runs in a process of its own, which calls it twice to warm up and then once (or `repeat` times) to count.
 
 use std::hint::black_box;
 
-use crate::{cases, setting, steps, system};
+use crate::{cases, environment, self_counts, single_step};
 
-/// What is counted. The order is that of the table.
+/// A metric, in the order of the report. For all of them, lower is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Metric {
-    /// Instructions as callgrind counts them; it knows no AVX-512.
+    /// Instructions as callgrind counts them. Valgrind has no AVX-512.
     Instructions,
-    /// Instructions as the processor takes them, one trap each.
+    /// Instructions as the processor executes them, counted by single-stepping: for AVX-512.
     Steps,
-    /// Pages that were touched for the first time, and had to be looked up or made.
+    /// Minor page faults.
     Faults,
-    /// Bytes of read calls.
+    /// Bytes returned by read calls.
     BytesRead,
+    /// Calls of read functions of the operating system.
     ReadCalls,
+    /// Allocations and reallocations on the heap.
     Allocations,
-    /// Bytes of the heap that were in use at once.
+    /// The most heap bytes in use at once.
     HeapPeak,
-    /// Bytes of anonymous memory, heap and maps, that were resident when somebody looked.
+    /// The most bytes of resident anonymous memory (heap and anonymous maps), as sampled by the case.
     AnonymousPeak,
 }
 
-/// How a process is run to count.
+/// How a process of a case counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub(crate) enum Counter {
+    /// Runs under `valgrind --tool=callgrind`.
     Callgrind,
+    /// Is single-stepped by the parent.
     Steps,
+    /// Counts faults, reads and memory of itself.
     System,
 }
 
@@ -56,16 +63,16 @@ impl Metric {
         }
     }
 
-    pub(crate) fn way(self) -> Way {
+    pub(crate) fn counter(self) -> Counter {
         match self {
-            Self::Instructions => Way::Callgrind,
-            Self::Steps => Way::Steps,
-            _ => Way::System,
+            Self::Instructions => Counter::Callgrind,
+            Self::Steps => Counter::Steps,
+            _ => Counter::System,
         }
     }
 }
 
-impl Way {
+impl Counter {
     pub(crate) const ALL: [Self; 3] = [Self::Callgrind, Self::Steps, Self::System];
 
     pub(crate) fn name(self) -> &'static str {
@@ -77,19 +84,19 @@ impl Way {
     }
 }
 
-/// What was counted.
+/// The counts of one run of a case.
 pub(crate) type Counts = Vec<(Metric, u64)>;
 
-/// What is called.
+/// The code that a case counts.
 pub(crate) type Call = Box<dyn FnMut()>;
 
-/// Something to call.
+/// A named call and its metrics.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) metrics: &'static [Metric],
-    /// Calls that callgrind counts; the mean is the count.
+    /// Calls that callgrind counts; the count is their mean.
     pub(crate) repeat: u32,
-    /// Makes what it needs, checks the answer, and gives what is called. The directory is that of [`crate::files`].
+    /// Prepares the inputs, verifies the result once, and returns the call. Runs in the directory of [`crate::case_files`].
     pub(crate) make: Box<dyn Fn() -> Call + Send + Sync>,
 }
 
@@ -107,50 +114,53 @@ impl Case {
         }
     }
 
-    /// For short calls: what the C library's allocator does for one depends on those before.
+    /// Counts `repeat` calls instead of one. For short calls, because the work of the C library's allocator in one call depends
+    /// on earlier calls.
     pub(crate) fn repeated(self, repeat: u32) -> Self {
         Self { repeat, ..self }
     }
 
-    pub(crate) fn is_counted(&self, way: Way) -> bool {
-        self.metrics.iter().any(|metric| metric.way() == way)
+    pub(crate) fn is_counted(&self, counter: Counter) -> bool {
+        self.metrics
+            .iter()
+            .any(|metric| metric.counter() == counter)
     }
 }
 
-/// A process of one case.
-pub(crate) fn run(way: &str, name: &str) -> Result<(), String> {
-    let way = Way::ALL
+/// Runs one case as a process of its own (`guard case`).
+pub(crate) fn run(counter: &str, name: &str) -> Result<(), String> {
+    let counter = Counter::ALL
         .into_iter()
-        .find(|known| known.name() == way)
-        .ok_or("no such way to count")?;
-    if name == setting::PROBE {
-        return setting::tell();
+        .find(|known| known.name() == counter)
+        .ok_or("unknown counter")?;
+    if name == environment::PROBE {
+        return environment::print_best_build();
     }
-    if name == setting::NOTHING {
-        return steps::stepped(&mut || ());
+    if name == environment::NOTHING {
+        return single_step::stepped(&mut || ());
     }
     let case = cases::all()
         .into_iter()
         .find(|case| case.name == name)
-        .ok_or("no such case")?;
-    // the pool, the allocator and the processor's features settle; maps are made
+        .ok_or("unknown case")?;
+    // fills the pool's caches, the allocator and the cached feature detection, and faults mapped pages in
     let warm = |call: &mut Call| (0..2).for_each(|_| call());
-    match way {
-        Way::Callgrind => {
+    match counter {
+        Counter::Callgrind => {
             let mut call = (case.make)();
             warm(&mut call);
             measured_call(&mut || (0..case.repeat).for_each(|_| call()));
         }
-        Way::Steps => {
+        Counter::Steps => {
             let mut call = (case.make)();
             warm(&mut call);
-            steps::stepped(&mut *call)?;
+            single_step::stepped(&mut *call)?;
         }
-        Way::System => {
-            system::quiet();
+        Counter::System => {
+            self_counts::disable_huge_pages();
             let mut call = (case.make)();
             warm(&mut call);
-            for (metric, count) in system::counted(&mut *call)? {
+            for (metric, count) in self_counts::counted(&mut *call)? {
                 println!("{}\t{count}", metric.name());
             }
         }
@@ -158,10 +168,10 @@ pub(crate) fn run(way: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Where callgrind begins and ends to count, by name.
+/// The function whose entry and return start and stop callgrind's counting, by name (see `callgrind.rs`).
 #[inline(never)]
 pub(crate) fn measured_call(call: &mut dyn FnMut()) {
     black_box(call)();
-    // nothing may become a jump: the end must be seen
+    // keeps the call from becoming a tail call, whose return callgrind would miss
     black_box(());
 }

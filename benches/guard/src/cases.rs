@@ -2,20 +2,20 @@
 
 mod kernels;
 mod loads;
-mod memory;
 mod opening;
+mod pool;
 mod schemes;
 mod templates;
 
 use crate::case::Case;
 
-/// All of them, each with its own name.
+/// All cases; names are unique.
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         opening::cases(),
         kernels::cases(),
         schemes::cases(),
-        memory::cases(),
+        pool::cases(),
         templates::cases(),
         loads::cases(),
     ];

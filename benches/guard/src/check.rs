@@ -1,4 +1,4 @@
-//! `guard check`: every case in its processes, compared with the baseline.
+//! `guard check`: runs every case and compares the counts with the baseline.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use crate::baseline::{Baseline, Verdict};
-use crate::case::{Case, Counts, Way};
-use crate::files::Files;
-use crate::report::{self, Row};
-use crate::setting::Setting;
-use crate::{callgrind, cases, steps, system};
+use crate::case::{Case, Counter, Counts};
+use crate::case_files::CaseFiles;
+use crate::environment::Environment;
+use crate::report::{self, ReportRow};
+use crate::{callgrind, cases, self_counts, single_step};
 
-/// Runs it; whether all is well.
+/// Runs the check. Returns whether it passes.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool, String> {
     if cfg!(debug_assertions) {
-        return Err("a debug build counts what nobody runs: use `cargo run --release`".to_owned());
+        return Err("a debug build has other counts: use `cargo run --release`".to_owned());
     }
     let update = arguments.contains(&"--update");
     let wanted: Vec<&str> = arguments
@@ -24,50 +24,50 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool, String> {
         .filter(|word| *word != "--update")
         .collect();
     if let Some(option) = wanted.iter().find(|word| word.starts_with('-')) {
-        return Err(format!("there is no option {option}"));
+        return Err(format!("unknown option {option}"));
     }
     let mut cases = cases::all();
     cases.retain(|case| wanted.is_empty() || wanted.iter().any(|name| case.name.contains(name)));
     let mut baseline = Baseline::read()?;
-    let files = Files::make()?;
-    let setting = Setting::here(files.path())?;
-    let mut skipped = skipped(&setting, files.path());
+    let files = CaseFiles::make()?;
+    let environment = Environment::detect(files.path())?;
+    let mut skipped = skipped_counters(&environment, files.path());
     let mut tasks = Vec::new();
-    for way in Way::ALL
+    for counter in Counter::ALL
         .into_iter()
-        .filter(|way| !skipped.iter().any(|(skipped, _)| skipped == way))
+        .filter(|counter| !skipped.iter().any(|(skipped, _)| skipped == counter))
     {
         tasks.extend(
             cases
                 .iter()
-                .filter(|case| case.is_counted(way))
-                .map(|case| (case, way)),
+                .filter(|case| case.is_counted(counter))
+                .map(|case| (case, counter)),
         );
     }
-    let counted = all(&tasks, files.path())?;
+    let counted = count_all(&tasks, files.path())?;
     if update {
-        return take(
+        return update_baseline(
             &mut baseline,
             &cases,
             counted,
-            setting,
+            environment,
             wanted.is_empty(),
             &skipped,
         );
     }
-    for way in [Way::Callgrind, Way::Steps] {
-        let differs = setting.differs(&baseline.setting, way);
-        if !differs.is_empty() && !skipped.iter().any(|(skipped, _)| *skipped == way) {
+    for counter in [Counter::Callgrind, Counter::Steps] {
+        let differs = environment.differs(&baseline.environment, counter);
+        if !differs.is_empty() && !skipped.iter().any(|(skipped, _)| *skipped == counter) {
             skipped.push((
-                way,
+                counter,
                 format!(
-                    "counted, but not held against the baseline: {}",
+                    "counted, but not compared with the baseline: {}",
                     differs.join("; ")
                 ),
             ));
         }
     }
-    let rows: Vec<Row> = counted
+    let rows: Vec<ReportRow> = counted
         .into_iter()
         .flat_map(|(case, counts)| {
             counts
@@ -75,61 +75,69 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool, String> {
                 .map(move |(metric, now)| (case, metric, now))
         })
         .map(|(case, metric, now)| {
-            let held = !skipped.iter().any(|(way, _)| *way == metric.way());
-            Row {
+            let enforced = !skipped
+                .iter()
+                .any(|(counter, _)| *counter == metric.counter());
+            ReportRow {
                 case,
                 metric,
                 now,
                 before: baseline.count(case, metric),
                 verdict: baseline.verdict(case, metric, now),
-                held,
+                enforced,
             }
         })
         .collect();
-    let gone = if wanted.is_empty() {
-        gone(&baseline, &cases)
+    let removed = if wanted.is_empty() {
+        removed_counts(&baseline, &cases)
     } else {
         Vec::new()
     };
-    Ok(report::print(&rows, &gone, &skipped))
+    Ok(report::print(&rows, &removed, &skipped))
 }
 
-/// What cannot be counted here, and why.
-fn skipped(setting: &Setting, files: &Path) -> Vec<(Way, String)> {
+/// The counters that cannot be used here, and why.
+fn skipped_counters(environment: &Environment, files: &Path) -> Vec<(Counter, String)> {
     let mut skipped = Vec::new();
-    if setting.valgrind.is_empty() {
-        skipped.push((Way::Callgrind, "valgrind is not installed".to_owned()));
-    } else if setting.emulated != "avx2" {
+    if environment.valgrind.is_empty() {
+        skipped.push((Counter::Callgrind, "valgrind is not installed".to_owned()));
+    } else if environment.emulated != "avx2" {
         skipped.push((
-            Way::Callgrind,
-            format!("valgrind has {} here, and no AVX2", setting.emulated),
-        ));
-    }
-    if setting.native != "avx512bf16" {
-        skipped.push((
-            Way::Steps,
+            Counter::Callgrind,
             format!(
-                "this machine has {}, and no AVX-512 with BF16",
-                setting.native
+                "valgrind supports {} here, but not AVX2",
+                environment.emulated
             ),
         ));
-    } else if let Err(why) = steps::allowed(files) {
-        skipped.push((Way::Steps, why));
+    }
+    if environment.native != "avx512bf16" {
+        skipped.push((
+            Counter::Steps,
+            format!(
+                "this machine supports {}, but not AVX-512 with BF16",
+                environment.native
+            ),
+        ));
+    } else if let Err(why) = single_step::allowed(files) {
+        skipped.push((Counter::Steps, why));
     }
     skipped
 }
 
-/// Runs all, as many at once as there are cores: counts do not mind.
-fn all<'c>(tasks: &[(&'c Case, Way)], files: &Path) -> Result<Vec<(&'c str, Counts)>, String> {
+/// Runs all tasks, one per core at a time: unlike times, counts do not depend on the load.
+fn count_all<'c>(
+    tasks: &[(&'c Case, Counter)],
+    files: &Path,
+) -> Result<Vec<(&'c str, Counts)>, String> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let work = || {
-        while let Some(&(case, way)) = tasks.get(next.fetch_add(1, Relaxed)) {
+        while let Some(&(case, counter)) = tasks.get(next.fetch_add(1, Relaxed)) {
             let number = next.load(Relaxed);
-            let counts = match way {
-                Way::Callgrind => callgrind::count(case, files, number),
-                Way::Steps => steps::count(case, files),
-                Way::System => system::count(case, files),
+            let counts = match counter {
+                Counter::Callgrind => callgrind::count(case, files, number),
+                Counter::Steps => single_step::count(case, files),
+                Counter::System => self_counts::count(case, files),
             };
             done.lock().expect("no worker panics").push((case, counts));
         }
@@ -147,14 +155,14 @@ fn all<'c>(tasks: &[(&'c Case, Way)], files: &Path) -> Result<Vec<(&'c str, Coun
         ));
     }
     counted.sort_by_key(|(case, counts)| {
-        let place = tasks.iter().position(|(known, _)| known.name == *case);
-        (counts.first().map(|(metric, _)| metric.way()), place)
+        let position = tasks.iter().position(|(known, _)| known.name == *case);
+        (counts.first().map(|(metric, _)| metric.counter()), position)
     });
     Ok(counted)
 }
 
-/// Cases and metrics of the baseline that are not counted any more.
-fn gone(baseline: &Baseline, cases: &[Case]) -> Vec<String> {
+/// Counts of the baseline that no case has any more.
+fn removed_counts(baseline: &Baseline, cases: &[Case]) -> Vec<String> {
     let counts = baseline
         .cases
         .iter()
@@ -171,26 +179,26 @@ fn is_known(cases: &[Case], name: &str, metric: &str) -> bool {
         .any(|case| case.name == name && case.metrics.iter().any(|known| known.name() == metric))
 }
 
-/// Makes these counts the baseline. What could not be counted here stays as it is.
-fn take(
+/// Writes the counts to the baseline. Counts that cannot be made here are kept.
+fn update_baseline(
     baseline: &mut Baseline,
     cases: &[Case],
     counted: Vec<(&str, Counts)>,
-    setting: Setting,
+    environment: Environment,
     whole: bool,
-    skipped: &[(Way, String)],
+    skipped: &[(Counter, String)],
 ) -> Result<bool, String> {
-    if !whole && setting != baseline.setting {
-        return Err("another compiler, C library, valgrind or processor than the baseline's: update all cases".into());
+    if !whole && environment != baseline.environment {
+        return Err("the compiler, C library, valgrind or processor differs from the baseline's: update all cases at once".into());
     }
-    if let (true, Some((way, why))) = (setting != baseline.setting, skipped.first()) {
+    if let (true, Some((counter, why))) = (environment != baseline.environment, skipped.first()) {
         return Err(format!(
-            "{} cannot be counted here ({why}), and would be of another setting",
-            way.name()
+            "{} cannot be counted here ({why}), so the baseline would mix environments",
+            counter.name()
         ));
     }
-    let other = setting != baseline.setting;
-    baseline.setting = setting;
+    let environment_changed = environment != baseline.environment;
+    baseline.environment = environment;
     if whole {
         let keep = |name: &str, metric: &str| is_known(cases, name, metric);
         baseline
@@ -201,8 +209,8 @@ fn take(
     }
     for (case, counts) in counted {
         for (metric, now) in counts {
-            // what is still within its tolerance is not moved, or it would creep; but all counts are of one setting
-            if !other && baseline.verdict(case, metric, now) == Verdict::Same {
+            // a count within its tolerance is kept, or the baseline would creep; in a new environment all counts are replaced
+            if !environment_changed && baseline.verdict(case, metric, now) == Verdict::Same {
                 continue;
             }
             let before = baseline
@@ -213,6 +221,6 @@ fn take(
         }
     }
     baseline.write()?;
-    println!("{} is written", Baseline::path().display());
+    println!("wrote {}", Baseline::path().display());
     Ok(true)
 }

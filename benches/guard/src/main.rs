@@ -1,8 +1,11 @@
-//! The regression guard: instructions, faults and bytes, which do not depend on the machine's mood, compared with
-//! `benches/guard/baseline.json`. See `benches/README.md`.
+//! The regression guard: counts of instructions, page faults, reads and memory, compared with `baseline.json`.
 //!
-//! `guard check [--update] [NAME…]` runs every case, each in a process of its own: under callgrind, step by step under
-//! ptrace, or as it is. `guard case` is such a process.
+//! Times vary with the load of a shared machine; counts do not, so a change of 1 or 2 % is visible. `benches/README.md` lists
+//! the metrics and tolerances and says when the baseline may be moved.
+//!
+//! `guard check [--update] [NAME…]` runs every case in a process of its own: under callgrind (`callgrind.rs`),
+//! single-stepped by ptrace (`single_step.rs`), or counting itself (`self_counts.rs`). `guard case COUNTER NAME` is such a
+//! process. `guard list` prints the cases.
 
 use std::process::ExitCode;
 
@@ -13,27 +16,27 @@ mod callgrind;
 #[cfg(target_os = "linux")]
 mod case;
 #[cfg(target_os = "linux")]
+mod case_files;
+#[cfg(target_os = "linux")]
 mod cases;
 #[cfg(target_os = "linux")]
 mod check;
 #[cfg(target_os = "linux")]
-mod files;
+mod counting_allocator;
 #[cfg(target_os = "linux")]
-mod heap;
+mod environment;
 #[cfg(target_os = "linux")]
 mod process;
 #[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
-mod setting;
+mod self_counts;
 #[cfg(target_os = "linux")]
-mod steps;
-#[cfg(target_os = "linux")]
-mod system;
+mod single_step;
 
 #[cfg(target_os = "linux")]
 #[global_allocator]
-static HEAP: heap::Counted = heap::Counted;
+static HEAP: counting_allocator::CountingAllocator = counting_allocator::CountingAllocator;
 
 #[cfg(target_os = "linux")]
 fn main() -> ExitCode {
@@ -41,7 +44,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["check", ref rest @ ..] => check::run(rest),
-        ["case", way, name] => case::run(way, name).map(|()| true),
+        ["case", counter, name] => case::run(counter, name).map(|()| true),
         ["list"] => {
             cases::all()
                 .iter()
@@ -62,6 +65,6 @@ fn main() -> ExitCode {
 
 #[cfg(not(target_os = "linux"))]
 fn main() -> ExitCode {
-    println!("SKIPPED: the guard counts on Linux only");
+    println!("SKIPPED: the guard runs on Linux only");
     ExitCode::SUCCESS
 }

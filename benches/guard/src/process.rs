@@ -1,25 +1,26 @@
-//! The processes of cases: the same arguments, environment and directory wherever the guard runs, since all of these
-//! lie in front of a program's stack.
+//! Commands with fixed arguments, environment and directory.
+//!
+//! These lie above a program's stack, so their lengths decide its alignment, which changes counts.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::case::Way;
+use crate::case::Counter;
 
-/// Where programs are looked for.
+/// The only environment variable of every process.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// This program's name in the directory of files.
+/// The guard's own name in the directory of case files, to which it copies itself.
 pub(crate) const SELF: &str = "./guard";
 
-/// A command that sees nothing of who runs it.
+/// A command without the caller's environment and input.
 pub(crate) fn bare(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", PATH).stdin(Stdio::null());
     command
 }
 
-/// The process of a case, run by itself or by `outer`, a command that takes a program and its arguments.
-pub(crate) fn of(files: &Path, outer: Option<Command>, way: Way, name: &str) -> Command {
+/// The command that runs a case, directly or as the argument of `outer` (such as valgrind).
+pub(crate) fn of(files: &Path, outer: Option<Command>, counter: Counter, name: &str) -> Command {
     let mut command = match outer {
         Some(mut outer) => {
             outer.arg(SELF);
@@ -27,11 +28,13 @@ pub(crate) fn of(files: &Path, outer: Option<Command>, way: Way, name: &str) -> 
         }
         None => bare(SELF),
     };
-    command.args(["case", way.name(), name]).current_dir(files);
+    command
+        .args(["case", counter.name(), name])
+        .current_dir(files);
     command
 }
 
-/// What it prints; what it says of a failure.
+/// Runs a command and returns its standard output, or an error with its standard error.
 pub(crate) fn output(mut command: Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{program}: {e}"))?;

@@ -1,20 +1,20 @@
-//! What `guard check` prints.
+//! The report of `guard check`.
 
 use crate::baseline::{Count, Verdict};
-use crate::case::{Metric, Way};
+use crate::case::{Counter, Metric};
 
-/// A count of a case.
-pub(crate) struct Row<'c> {
+/// One count of a case, compared with the baseline.
+pub(crate) struct ReportRow<'c> {
     pub(crate) case: &'c str,
     pub(crate) metric: Metric,
     pub(crate) now: u64,
     pub(crate) before: Option<Count>,
     pub(crate) verdict: Verdict,
-    /// Whether it is held against the baseline.
-    pub(crate) held: bool,
+    /// Whether a regression fails the check: the environment is the baseline's, or does not matter for the metric.
+    pub(crate) enforced: bool,
 }
 
-impl Row<'_> {
+impl ReportRow<'_> {
     fn line(&self) -> String {
         let before = self.before.map(Count::is);
         let change = match before {
@@ -41,21 +41,25 @@ fn percent(before: u64, now: u64) -> String {
     format!("{:+.2} %", (now as f64 / before as f64 - 1.0) * 100.0)
 }
 
-/// The table, and what follows from it; whether all is well.
-pub(crate) fn print(rows: &[Row<'_>], gone: &[String], skipped: &[(Way, String)]) -> bool {
+/// Prints the table and the deviations. Returns whether the check passes.
+pub(crate) fn print(
+    rows: &[ReportRow<'_>],
+    removed: &[String],
+    skipped: &[(Counter, String)],
+) -> bool {
     println!(
         "{:<36} {:<14} {:>12} {:>12} {:>9}",
         "case", "metric", "baseline", "now", "change"
     );
     rows.iter().for_each(|row| println!("{}", row.line()));
     println!();
-    for (way, why) in skipped {
-        println!("SKIPPED: {}: {why}", way.name());
+    for (counter, why) in skipped {
+        println!("SKIPPED: {}: {why}", counter.name());
     }
     let list = |verdict: Verdict, heading: &str| {
         let found: Vec<_> = rows
             .iter()
-            .filter(|row| row.held && row.verdict == verdict)
+            .filter(|row| row.enforced && row.verdict == verdict)
             .collect();
         if !found.is_empty() {
             println!("\n{heading}");
@@ -65,21 +69,21 @@ pub(crate) fn print(rows: &[Row<'_>], gone: &[String], skipped: &[(Way, String)]
     };
     list(
         Verdict::Better,
-        "BETTER than the baseline by more than the tolerance. Move the baseline, or the gain is lost unseen:\n  cargo run --release -p anamnesis-guard -- check --update",
+        "BETTER than the baseline by more than the tolerance. Move the baseline, so that losing the gain will be noticed:\n  cargo run --release -p anamnesis-guard -- check --update",
     );
     let worse = list(
         Verdict::Worse,
         "WORSE than the baseline by more than the tolerance:",
     );
     let new = list(Verdict::New, "NOT IN THE BASELINE (check --update):");
-    if !gone.is_empty() {
-        println!("\nIN THE BASELINE, and counted no more (check --update):");
-        gone.iter().for_each(|what| println!("  {what}"));
+    if !removed.is_empty() {
+        println!("\nIN THE BASELINE, but no longer counted (check --update):");
+        removed.iter().for_each(|what| println!("  {what}"));
     }
-    let held = rows.iter().filter(|row| row.held).count();
+    let enforced = rows.iter().filter(|row| row.enforced).count();
     println!(
-        "\n{} counts, {held} held against the baseline, {worse} worse",
+        "\n{} counts, {enforced} compared with the baseline, {worse} worse",
         rows.len()
     );
-    worse == 0 && new == 0 && gone.is_empty()
+    worse == 0 && new == 0 && removed.is_empty()
 }

@@ -1,23 +1,23 @@
-//! A control group for one run: how much memory it has, and how fast its device is.
+//! A control group for one run that limits its memory and the read rate of its device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Failure;
 
-/// Groups of version 1, as this evaluation's machine has them; removed when dropped.
-pub struct Group {
+/// A memory and a blkio group of cgroup version 1, which the evaluation's machine has; removed when dropped.
+pub struct ControlGroup {
     memory: PathBuf,
     blkio: PathBuf,
 }
 
-impl Group {
+impl ControlGroup {
     pub fn new(memory: Option<u64>, throttle: Option<(&str, u64)>) -> Result<Self, Failure> {
         let make = |controller: &str| -> Result<PathBuf, Failure> {
             let path = Path::new("/sys/fs/cgroup").join(controller);
             if !path.join("cgroup.procs").exists() {
                 return Err(format!(
-                    "{} is no cgroup of version 1; the evaluation needs it",
+                    "{} is not a cgroup hierarchy of version 1, which the evaluation needs",
                     path.display()
                 )
                 .into());
@@ -45,13 +45,13 @@ impl Group {
         Ok(group)
     }
 
-    /// A shell line that puts the shell into the group.
+    /// A shell command that moves the shell into the group.
     pub fn enter(&self) -> String {
         let enter = |path: &Path| format!("echo $$ > {}/cgroup.procs", path.display());
         format!("{} && {}", enter(&self.memory), enter(&self.blkio))
     }
 
-    /// The most memory that the group had, page cache included.
+    /// Peak memory of the group in bytes, page cache included.
     pub fn peak(&self) -> Option<u64> {
         fs::read_to_string(self.memory.join("memory.max_usage_in_bytes"))
             .ok()?
@@ -61,10 +61,10 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         for path in [&self.memory, &self.blkio] {
-            // what it still has in the page cache is nobody's
+            // a group cannot be removed while page cache is charged to it
             let _ = fs::write(path.join("memory.force_empty"), "0");
             for _ in 0..50 {
                 if fs::remove_dir(path).is_ok() {

@@ -1,4 +1,4 @@
-//! Seconds of the clock that the loaders tell their stages in.
+//! The clock in which the loaders report their stages, in seconds.
 
 /// `CLOCK_MONOTONIC`.
 pub fn now() -> f64 {

@@ -1,4 +1,4 @@
-//! The device under a directory: its number, its read-ahead, and what is read from it over time.
+//! The block device of a directory: its number, its read-ahead setting, and the bytes read from it over time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ impl Device {
             rustix::fs::minor(stat.st_dev)
         );
         let sys = fs::canonicalize(format!("/sys/dev/block/{number}"))
-            .map_err(|_| format!("{} is on no block device", dir.display()))?;
-        // a partition has its queue one level up
+            .map_err(|_| format!("{} is not on a block device", dir.display()))?;
+        // the queue of a partition is that of the whole device, one level up
         let sys = if sys.join("queue").exists() {
             sys
         } else {
@@ -35,7 +35,7 @@ impl Device {
         Ok(Self { number, sys })
     }
 
-    /// Sets the kernel's read-ahead until the value is dropped.
+    /// Sets the kernel's read-ahead of the device until the returned value is dropped.
     pub fn read_ahead(&self, kilobytes: u64) -> Result<ReadAhead, Failure> {
         let path = self.sys.join("queue/read_ahead_kb");
         let before = fs::read_to_string(&path)?;
@@ -52,8 +52,8 @@ impl Device {
             * 512
     }
 
-    /// Looks at what was read so far every 50 ms.
-    pub fn sampled(&self) -> Sampler {
+    /// Samples the bytes read so far every 50 ms.
+    pub fn start_sampling(&self) -> Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let (sys, stopped) = (self.sys.clone(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
@@ -69,7 +69,7 @@ impl Device {
     }
 }
 
-/// Time and bytes read since the beginning.
+/// Time of the sample, and bytes read since sampling started.
 pub type Samples = Vec<(f64, u64)>;
 
 pub struct Sampler {

@@ -1,28 +1,30 @@
-//! Puts results into docs/page-cache.md: the blocks from `<!-- pagecache: … -->` to `<!-- /pagecache -->`.
+//! Renders results into docs/page-cache.md, between `<!-- pagecache: NAME -->` and `<!-- /pagecache -->`, and draws the plots that
+//! the page links to.
 
 #[path = "../../peers/src/render/blocks.rs"]
 mod blocks;
 
 use std::fs;
+use std::path::Path;
 
 use crate::results::{self, Evaluation, Overheads};
 use crate::scene::{RECORDED, SCENES};
 use crate::{Failure, Report, overhead, plot, report};
 
-const NONE: &str =
+const NOT_MEASURED: &str =
     "Not measured yet; `pagecache evaluate` and `pagecache overhead` fill this in.\n";
 
 pub fn report(args: &Report) -> Result<(), Failure> {
     let all: Vec<Evaluation> = results::read(&args.results)?.unwrap_or_default();
     let overheads: Option<Overheads> = results::read(&args.overhead)?;
-    plots(args, &all)?;
     let old = fs::read_to_string(&args.document)?;
+    plots(args, &all, &old)?;
     let mut unknown = None;
-    let new = blocks::filled(&old, "pagecache", &mut |marker| {
+    let new = blocks::fill(&old, "pagecache", &mut |marker| {
         let scene = SCENES.iter().find(|scene| scene.name == marker);
         let table = match (marker, scene) {
             (_, Some(scene)) => report::scene(&all, scene),
-            ("bars", _) => report::bars(&all),
+            ("targets", _) => report::targets(&all),
             ("recorded", _) => report::recorded(&all),
             ("overhead", _) => overheads.as_ref().map(overhead::table),
             _ => {
@@ -33,33 +35,33 @@ pub fn report(args: &Report) -> Result<(), Failure> {
         if table.is_none() {
             eprintln!("{marker}: no results");
         }
-        format!("\n{}\n", table.as_deref().unwrap_or(NONE))
+        format!("\n{}\n", table.as_deref().unwrap_or(NOT_MEASURED))
     })?;
     if let Some(unknown) = unknown {
-        return Err(format!("{}: nothing is called {unknown:?}", args.document.display()).into());
+        return Err(format!("{}: unknown block {unknown:?}", args.document.display()).into());
     }
     Ok(fs::write(&args.document, new)?)
 }
 
-fn plots(args: &Report, all: &[Evaluation]) -> Result<(), Failure> {
+/// Draws the plots of every scene that `document` links to.
+fn plots(args: &Report, all: &[Evaluation], document: &str) -> Result<(), Failure> {
     fs::create_dir_all(&args.plots)?;
     for scene in SCENES {
-        let mut cells = report::cells(all, scene.name);
-        cells.retain(|cell| cell.variant != RECORDED);
-        if cells.is_empty() {
+        let mut groups = report::groups(all, scene.name);
+        groups.retain(|cell| cell.variant != RECORDED);
+        if groups.is_empty() {
             continue;
         }
         let name = scene.name.replace([' ', ',', '/'], "-").replace("--", "-");
-        plot::bars(
-            &args.plots.join(format!("load-{name}.svg")),
-            scene.name,
-            &cells,
-        )?;
-        plot::rates(
-            &args.plots.join(format!("rate-{name}.svg")),
-            scene.name,
-            &cells,
-        )?;
+        for (kind, draw) in [("load", plot::bars as Plot), ("rate", plot::rates)] {
+            let file = format!("{kind}-{name}.svg");
+            if document.contains(&file) {
+                draw(&args.plots.join(file), scene.name, &groups)?;
+            }
+        }
     }
     Ok(())
 }
+
+/// Draws one plot of a scene's groups of runs into a file.
+type Plot = fn(&Path, &str, &[report::RunGroup<'_>]) -> Result<(), Failure>;

@@ -1,4 +1,4 @@
-//! Every scene, every loader, every variant, in alternating order.
+//! `pagecache evaluate`: runs every variant of every loader in every scene, in alternating order.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,19 +6,23 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::device::Device;
-use crate::program::said;
-use crate::results::{self, Evaluation, Origin};
-use crate::run::{Setting, run};
+use crate::load_run::{RunSetup, run};
+use crate::page_cache;
+use crate::results::{self, Evaluation, Provenance};
 use crate::scene::{SCENES, Scene, VARIANTS, Variant};
-use crate::warmth;
+use crate::subprocess::stdout_of;
 use crate::{Evaluate, Failure};
 
 pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
-    let model = args.places.dir.join("model");
+    let model = args.paths.dir.join("model");
     if !model.join("torch").exists() {
-        eprintln!("making a model of {} GB in {}", args.gb, model.display());
+        eprintln!(
+            "generating a model of {} GB in {}",
+            args.gb,
+            model.display()
+        );
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/model.py");
-        said(
+        stdout_of(
             Command::new(&args.python)
                 .arg(script)
                 .arg(&model)
@@ -26,12 +30,12 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
                 .arg(args.gb.to_string()),
         )?;
     }
-    // what a run's own group reads goes with the group: the framework is to stay
-    said(Command::new(&args.python).args(["-c", "import torch, safetensors"]))?;
+    // page cache charged to a run's control group is freed with the group, so the framework is read before, outside of it
+    stdout_of(Command::new(&args.python).args(["-c", "import torch, safetensors"]))?;
     let device = Device::under(&model)?;
     let mut all: Vec<Evaluation> = results::read(&args.results)?.unwrap_or_default();
     all.push(Evaluation {
-        run: Some(Origin::now(args.rounds, Ok(&args.python))),
+        run: Some(Provenance::now(args.rounds, Ok(&args.python))),
         loads: Vec::new(),
     });
     let chosen =
@@ -50,14 +54,14 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
                 .filter(|variant| chosen(&args.variant, variant.name))
                 .filter(|variant| !variant.limited_only || scene.memory.is_some())
                 .collect();
-            cell(args, scene, loader, &variants, &model, &device, &mut all)?;
+            run_loader(args, scene, loader, &variants, &model, &device, &mut all)?;
         }
     }
     Ok(())
 }
 
-/// One loader in one scene.
-fn cell(
+/// All rounds of one loader in one scene.
+fn run_loader(
     args: &Evaluate,
     scene: &Scene,
     loader: &str,
@@ -72,16 +76,16 @@ fn cell(
         "safetensors"
     });
     let template = args
-        .places
+        .paths
         .dir
         .join(format!("{loader}-{}.iot", scene.workers));
     predict(args, scene, &model, &template)?;
-    let files = warmth::files(&model)?;
+    let files = page_cache::files(&model)?;
     let nbytes = files
         .iter()
         .map(|path| Ok(fs::metadata(path)?.len()))
         .sum::<Result<u64, std::io::Error>>()?;
-    let setting = Setting {
+    let setting = RunSetup {
         args,
         scene,
         loader,
@@ -92,7 +96,7 @@ fn cell(
     };
     let mut sums: HashMap<&str, u64> = HashMap::new();
     for round in 0..args.rounds {
-        // ABBA: what drifts hits all alike
+        // ABBA order, so that drift of the machine affects all variants alike
         let order: Vec<_> = if round % 2 == 0 {
             variants.to_vec()
         } else {
@@ -112,7 +116,7 @@ fn cell(
             let (run, sum) = run(&setting, variant, round)?;
             if *sums.entry(loader).or_insert(sum) != sum {
                 return Err(format!(
-                    "{} of {loader} loaded other bytes than before",
+                    "{} of {loader} loaded different bytes than the runs before",
                     variant.name
                 )
                 .into());
@@ -127,7 +131,7 @@ fn cell(
                 run.device_bytes / 1_000_000
             );
             all.last_mut()
-                .ok_or("no evaluation is under way")?
+                .ok_or("no evaluation has been started")?
                 .loads
                 .push(run);
             results::write(&args.results, &all)?;
@@ -136,9 +140,9 @@ fn cell(
     Ok(())
 }
 
-/// The template, predicted before the first run.
+/// Predicts the template before the first run.
 fn predict(args: &Evaluate, scene: &Scene, model: &Path, template: &Path) -> Result<(), Failure> {
-    let mut command = Command::new(&args.places.anamnesis);
+    let mut command = Command::new(&args.paths.anamnesis);
     command
         .args(["template", "predict"])
         .arg(model)
@@ -146,5 +150,5 @@ fn predict(args: &Evaluate, scene: &Scene, model: &Path, template: &Path) -> Res
         .arg(template)
         .arg("--overwrite");
     command.args(["--tp", &scene.workers.to_string(), "--order", "file"]);
-    said(&mut command).map(drop)
+    stdout_of(&mut command).map(drop)
 }

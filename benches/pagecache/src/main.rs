@@ -1,36 +1,36 @@
-//! Evaluates the page cache's policies as the paper does in its section 5: loads of a cold model by several loaders,
-//! native and with each policy, memory sufficient and limited, the device as it is and throttled.
+//! Evaluates page-cache policies as the paper does in its section 5: loads a cold model with several loaders, natively and
+//! with each policy, with sufficient and limited memory, with and without a throttled device.
 //!
 //! ```text
 //! cargo run --release -- evaluate --python PYTHON --dir DIR [--scene NAME]… [--rounds N]
-//! cargo run --release -- overhead --dir DIR     an empty policy: reads and copies out of a map, warm and cold
-//! cargo run --release -- report                 the results into docs/page-cache.md, and as plots
+//! cargo run --release -- overhead --dir DIR     cost of an empty policy for reads and copies from a mapping
+//! cargo run --release -- report                 render the results into docs/page-cache.md and its plots
 //! ```
 //!
-//! Needs root: it makes cgroups, drops files from the page cache, and throttles the device for what it runs. All of
-//! that is undone.
+//! Needs root: it creates control groups, evicts files from the page cache and throttles the device, and undoes all of it
+//! at the end.
 
 mod cgroup;
 mod clock;
 mod device;
 mod document;
 mod evaluate;
-mod filesystem;
+mod load_run;
+mod mounted_image;
 mod overhead;
+mod page_cache;
 mod plot;
-mod program;
 mod report;
 mod results;
-mod run;
 mod scene;
-mod warmth;
+mod subprocess;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-/// What went wrong, in words.
+/// An error with a message.
 type Failure = Box<dyn std::error::Error>;
 
 #[derive(Parser)]
@@ -41,21 +41,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Time the loads.
+    /// Measure loads with each policy.
     Evaluate(Evaluate),
-    /// Time reads beside an empty policy.
+    /// Measure the cost of an empty policy.
     Overhead(Overhead),
-    /// Put the results into the document, and make plots of them.
+    /// Render the results into the document and draw its plots.
     Report(Report),
 }
 
-/// Where things are.
+/// Paths that the measurements need.
 #[derive(Args)]
-struct Places {
-    /// A directory on the device that is measured; takes 6 GB.
+struct Paths {
+    /// Directory on the device to measure; needs 6 GB.
     #[arg(long)]
     dir: PathBuf,
-    /// The command.
+    /// Path of the `anamnesis` command.
     #[arg(long, default_value = "target/release/anamnesis")]
     anamnesis: PathBuf,
 }
@@ -63,25 +63,26 @@ struct Places {
 #[derive(Args)]
 struct Evaluate {
     #[command(flatten)]
-    places: Places,
-    /// Results are added to this file, so an interrupted evaluation goes on where it was.
+    paths: Paths,
+    /// File that results are added to; an interrupted evaluation is resumed from it.
     #[arg(long, default_value = "benches/pagecache/results.json")]
     results: PathBuf,
-    /// A Python with torch and safetensors.
+    /// Python interpreter with torch and safetensors.
     #[arg(long)]
     python: PathBuf,
-    /// Only these scenes; all if not given.
+    /// Only these scenes (default: all).
     #[arg(long)]
     scene: Vec<String>,
-    /// Only these loaders.
+    /// Only these loaders (default: all).
     #[arg(long)]
     loader: Vec<String>,
-    /// Only these variants.
+    /// Only these variants (default: all).
     #[arg(long)]
     variant: Vec<String>,
+    /// Runs per variant.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Size of the model.
+    /// Size of the model in GB.
     #[arg(long, default_value_t = 3.0)]
     gb: f64,
 }
@@ -89,13 +90,13 @@ struct Evaluate {
 #[derive(Args)]
 struct Overhead {
     #[command(flatten)]
-    places: Places,
-    /// Results replace this file.
+    paths: Paths,
+    /// File that the results replace.
     #[arg(long, default_value = "benches/pagecache/overhead.json")]
     results: PathBuf,
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Size of the file.
+    /// Size of the file in GiB.
     #[arg(long, default_value_t = 4)]
     gb: u64,
 }
@@ -106,10 +107,10 @@ struct Report {
     results: PathBuf,
     #[arg(long, default_value = "benches/pagecache/overhead.json")]
     overhead: PathBuf,
-    /// Plots go here.
+    /// Directory of the plots.
     #[arg(long, default_value = "docs/plots")]
     plots: PathBuf,
-    /// The tables go into its blocks.
+    /// Document whose blocks are rendered.
     #[arg(long, default_value = "docs/page-cache.md")]
     document: PathBuf,
 }

@@ -1,4 +1,5 @@
-//! What an empty policy costs those who read: 1 MiB reads, and copies of 1 MiB out of a map, warm and cold.
+//! `pagecache overhead`: reads of 1 MiB and copies of 1 MiB from a mapping, warm and cold, with and without the runtime running an
+//! empty policy.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -10,116 +11,120 @@ use std::time::{Duration, Instant};
 use memmap2::Mmap;
 use serde_json::Value;
 
-use crate::filesystem::{self, Kept, Mounted};
+use crate::mounted_image::{self, ImageLocation, MountedImage};
 use crate::report::{least, median};
-use crate::results::{self, Origin, Overheads, Reads};
-use crate::{Failure, Overhead, warmth};
+use crate::results::{self, Overheads, Provenance, ReadOverhead};
+use crate::{Failure, Overhead, page_cache};
 
-const PIECE: usize = 1 << 20;
-/// Times that a file is read, of which the least counts.
+const CHUNK: usize = 1 << 20;
+/// Reads of the file per round, of which the fastest counts.
 const PASSES: usize = 3;
 
 pub fn overhead(args: &Overhead) -> Result<(), Failure> {
-    let dir = args.places.dir.join("overhead");
+    let dir = args.paths.dir.join("overhead");
     std::fs::create_dir_all(&dir)?;
-    let run = Origin::now(args.rounds, Err("no Python takes part"));
+    let run = Provenance::now(args.rounds, Err("no Python is used"));
     let mut all = Overheads {
         run,
         gib: args.gb,
         rows: Vec::new(),
     };
-    all.rows.extend(on(&dir, args, Kept::OnDevice)?);
+    all.rows
+        .extend(measure(&dir, args, ImageLocation::OnDevice)?);
     std::fs::remove_dir_all(dir)?;
     for (kind, kept) in [
-        ("xfs", Kept::OnDevice),
-        ("ext4", Kept::InMemory),
-        ("xfs", Kept::InMemory),
+        ("xfs", ImageLocation::OnDevice),
+        ("ext4", ImageLocation::InMemory),
+        ("xfs", ImageLocation::InMemory),
     ] {
-        match Mounted::new(kind, kept, &args.places.dir, args.gb << 30) {
-            Ok(mounted) => all.rows.extend(on(&mounted.dir, args, kept)?),
-            Err(error) => eprintln!("not measured on {kind}{}: {error}", kept.words()),
+        match MountedImage::new(kind, kept, &args.paths.dir, args.gb << 30) {
+            Ok(mounted) => all.rows.extend(measure(&mounted.dir, args, kept)?),
+            Err(error) => eprintln!("not measured on {kind}{}: {error}", kept.suffix()),
         }
     }
     println!("{}", table(&all));
     results::write(&args.results, &all)
 }
 
-/// Both ways to read in one directory, cold, and warm where that is not what another has shown.
-fn on(dir: &Path, args: &Overhead, kept: Kept) -> Result<Vec<Reads>, Failure> {
+/// Both ways of reading in one directory, cold; also warm on the device, where warm reads do not depend on the image.
+fn measure(dir: &Path, args: &Overhead, kept: ImageLocation) -> Result<Vec<ReadOverhead>, Failure> {
     let path = dir.join("file");
     make(&path, args.gb << 30)?;
-    let on = format!("{}{}", filesystem::name(dir)?, kept.words());
-    let caches = if kept == Kept::OnDevice {
+    let filesystem = format!("{}{}", mounted_image::filesystem_name(dir)?, kept.suffix());
+    let caches = if kept == ImageLocation::OnDevice {
         &[false, true][..]
     } else {
         &[true][..]
     };
     let mut rows = Vec::new();
-    for way in [
-        ("read, 1 MiB", by_read as Way),
-        ("copied out of a map, 1 MiB", by_map),
+    for read in [
+        ("read, 1 MiB", by_read as ReadFile),
+        ("copied from a mapping, 1 MiB", by_map),
     ] {
         for &cold in caches {
-            rows.push(Reads {
-                on: on.clone(),
-                ..compare(&path, args, way, cold)?
+            rows.push(ReadOverhead {
+                filesystem: filesystem.clone(),
+                ..compare(&path, args, read, cold)?
             });
         }
     }
     Ok(rows)
 }
 
-/// A way to read a file.
-type Way = fn(&Path) -> Result<(), Failure>;
+/// Reads a whole file.
+type ReadFile = fn(&Path) -> Result<(), Failure>;
 
-/// One way to read a file, alone and beside an empty policy for its directory.
+/// One way of reading a file, with and without an empty policy for its directory.
 fn compare(
     path: &Path,
     args: &Overhead,
-    (name, read): (&str, Way),
+    (name, read): (&str, ReadFile),
     cold: bool,
-) -> Result<Reads, Failure> {
+) -> Result<ReadOverhead, Failure> {
     let dir = path.parent().ok_or("a file without a directory")?;
     let cache = if cold { "cold" } else { "warm" };
-    let mut row = Reads {
+    let mut row = ReadOverhead {
         reads: name.into(),
         cache: cache.into(),
-        ..Reads::default()
+        ..ReadOverhead::default()
     };
     if !cold {
-        // once for all runs: they differ by how large the pieces are that the file lies in
-        warmth::cool(dir)?;
-        warmth::warm(dir)?;
+        // filled once for all runs, because the size of the folios differs between fills
+        page_cache::evict(dir)?;
+        page_cache::read_in(dir)?;
     }
     for round in 0..2 * args.rounds {
         // ABBA
-        let beside = (round + round / 2) % 2 == 1;
-        let daemon = if beside {
-            Some(Daemon::start(&args.places.anamnesis, dir)?)
+        let with_policy = (round + round / 2) % 2 == 1;
+        let daemon = if with_policy {
+            Some(Daemon::start(&args.paths.anamnesis, dir)?)
         } else {
             None
         };
-        let (mut times, mut worked) = (Vec::new(), 0.0);
+        let (mut times, mut cpu_seconds) = (Vec::new(), 0.0);
         for _ in 0..PASSES {
             if cold {
-                warmth::cool(dir)?;
+                page_cache::evict(dir)?;
             }
-            let (begun, before) = (Instant::now(), daemon.as_ref().map_or(0.0, Daemon::worked));
+            let (begun, before) = (
+                Instant::now(),
+                daemon.as_ref().map_or(0.0, Daemon::cpu_seconds),
+            );
             read(path)?;
             times.push(begun.elapsed().as_secs_f64());
-            worked += daemon.as_ref().map_or(0.0, Daemon::worked) - before;
+            cpu_seconds += daemon.as_ref().map_or(0.0, Daemon::cpu_seconds) - before;
         }
         let all: f64 = times.iter().sum();
-        if beside {
-            &mut row.beside
+        if with_policy {
+            &mut row.with_policy
         } else {
-            &mut row.alone
+            &mut row.baseline
         }
         .push(least(times.into_iter()));
         if let Some(daemon) = daemon {
-            let events = daemon.events(&args.places.anamnesis)?;
-            row.processor.push(worked / all);
-            row.told += events("told")?;
+            let events = daemon.events(&args.paths.anamnesis)?;
+            row.cpu_share.push(cpu_seconds / all);
+            row.events += events("told")?;
             row.lost += events("lost")?;
             row.resident = row.resident.max(daemon.resident());
         }
@@ -127,20 +132,23 @@ fn compare(
     Ok(row)
 }
 
-/// Where it ran, and a line for each way to read.
+/// Provenance, and a line for each way of reading.
 pub fn table(all: &Overheads) -> String {
-    let rounds = all.rows.first().map_or(0, |row| row.alone.len());
+    let rounds = all.rows.first().map_or(0, |row| row.baseline.len());
     let mut text = format!(
         "{}\n\n{} GiB, {rounds} alternating runs each.\n\n\
-         | reads | on | cache | alone, s | beside an empty policy, s | ratio | in pairs | of the least | \
-         its processor, of the time | told | lost | resident, MB |\n\
+         | reads | file system | cache | baseline, s | with empty policy, s | ratio | paired ratio | ratio of fastest | \
+         CPU time of the runtime | events | lost | resident, MB |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|\n",
         results::line(Some(&all.run)),
         all.gib
     );
     for row in &all.rows {
-        let (alone, beside) = (|| row.alone.iter().copied(), || row.beside.iter().copied());
-        // each with the one beside it in time: what the device does from minute to minute is in both
+        let (alone, beside) = (
+            || row.baseline.iter().copied(),
+            || row.with_policy.iter().copied(),
+        );
+        // each run with its neighbour in time: drift of the device affects both
         let pairs = median(beside().zip(alone()).map(|(beside, alone)| beside / alone));
         let least = least(beside()) / least(alone());
         let (alone, beside) = (median(alone()), median(beside()));
@@ -148,11 +156,11 @@ pub fn table(all: &Overheads) -> String {
             text,
             "| {} | {} | {} | {alone:.3} | {beside:.3} | {:.3} | {pairs:.3} | {least:.3} | {:.2} % | {} | {} | {:.1} |",
             row.reads,
-            row.on,
+            row.filesystem,
             row.cache,
             beside / alone,
-            100.0 * median(row.processor.iter().copied()),
-            row.told,
+            100.0 * median(row.cpu_share.iter().copied()),
+            row.events,
             row.lost,
             row.resident as f64 / 1e6
         );
@@ -175,17 +183,17 @@ fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
 
 fn by_read(path: &Path) -> Result<(), Failure> {
     let mut file = File::open(path)?;
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; CHUNK];
     while file.read(&mut piece)? > 0 {}
     Ok(())
 }
 
 fn by_map(path: &Path) -> Result<(), Failure> {
     let file = File::open(path)?;
-    // SAFETY: nobody writes to the file that this evaluation made
+    // SAFETY: the evaluation created the file and does not modify it while it is mapped
     let map = unsafe { Mmap::map(&file)? };
-    let mut piece = vec![0; PIECE];
-    for bytes in map.chunks_exact(PIECE) {
+    let mut piece = vec![0; CHUNK];
+    for bytes in map.chunks_exact(CHUNK) {
         piece.copy_from_slice(bytes);
         std::hint::black_box(&piece);
     }
@@ -212,7 +220,7 @@ impl Daemon {
         Err("the runtime did not start".into())
     }
 
-    /// Its counts of events, by their name.
+    /// Its event counters by name.
     fn events(&self, anamnesis: &Path) -> Result<impl Fn(&str) -> Result<u64, Failure>, Failure> {
         let pid = self.0.id().to_string();
         let out = Command::new(anamnesis)
@@ -224,12 +232,12 @@ impl Daemon {
         Ok(move |name: &str| {
             events[name]
                 .as_u64()
-                .ok_or_else(|| format!("no events {name} in {events}").into())
+                .ok_or_else(|| format!("no counter {name} in {events}").into())
         })
     }
 
-    /// Seconds of processor time that it has had.
-    fn worked(&self) -> f64 {
+    /// Seconds of CPU time of all its threads so far.
+    fn cpu_seconds(&self) -> f64 {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id()))
             .into_iter()
             .flatten()
@@ -241,7 +249,7 @@ impl Daemon {
             / 1e9
     }
 
-    /// Bytes of memory that are the runtime's.
+    /// Its peak resident memory in bytes.
     fn resident(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Plots: load time by loader and variant, and what the device gives over time.
+//! SVG plots: load time by loader and variant, and read rate of the device over time.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::Failure;
-use crate::report::Cell;
+use crate::report::RunGroup;
 
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
@@ -21,16 +21,16 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(160, 150, 50),
 ];
 
-/// A bar per variant, in groups by loader; a line from the least to the largest.
-pub fn bars(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure> {
+/// A bar at the median for each variant, grouped by loader, with a line from minimum to maximum.
+pub fn bars(path: &Path, title: &str, groups: &[RunGroup<'_>]) -> Result<(), Failure> {
     let area = SVGBackend::new(path, (860, 420)).into_drawing_area();
     area.fill(&WHITE)?;
-    let longest = cells
+    let longest = groups
         .iter()
-        .flat_map(|cell| &cell.runs)
+        .flat_map(|group| &group.runs)
         .map(|run| run.load)
         .fold(0.0, f64::max);
-    let width = cells.len() as f64 + 1.0;
+    let width = groups.len() as f64 + 1.0;
     let mut chart = ChartBuilder::on(&area)
         .caption(format!("Load, {title}"), ("sans-serif", 20))
         .margin(12)
@@ -44,25 +44,25 @@ pub fn bars(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure>
         .max_light_lines(0)
         .y_desc("seconds")
         .draw()?;
-    let variants = variants(cells);
-    for (at, cell) in cells.iter().enumerate() {
-        let (x, colour) = (at as f64 + 0.6, colour(&variants, cell));
-        let median = cell.median(|run| run.load);
+    let variants = variants(groups);
+    for (at, group) in groups.iter().enumerate() {
+        let (x, colour) = (at as f64 + 0.6, colour(&variants, group));
+        let median = group.median(|run| run.load);
         chart.draw_series([Rectangle::new(
             [(x, 0.0), (x + 0.8, median)],
             colour.filled(),
         )])?;
-        let most = cell.runs.iter().map(|run| run.load).fold(0.0, f64::max);
-        let least = cell.least(|run| run.load);
+        let most = group.runs.iter().map(|run| run.load).fold(0.0, f64::max);
+        let least = group.least(|run| run.load);
         chart.draw_series([PathElement::new([(x + 0.4, least), (x + 0.4, most)], BLACK)])?;
         chart.draw_series([Text::new(
             format!("{median:.2}"),
             (x + 0.05, most + longest * 0.02),
             ("sans-serif", 12),
         )])?;
-        if at == 0 || cells[at - 1].loader != cell.loader {
+        if at == 0 || groups[at - 1].loader != group.loader {
             chart.draw_series([Text::new(
-                cell.loader.to_owned(),
+                group.loader.to_owned(),
                 (x, longest * 1.4),
                 ("sans-serif", 15),
             )])?;
@@ -78,13 +78,16 @@ pub fn bars(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure>
     Ok(())
 }
 
-/// What the device gave over time, in the round whose load is the median, of the first loader.
-pub fn rates(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure> {
-    let Some(loader) = cells.first().map(|cell| cell.loader) else {
+/// Read rate of the device over time with the first loader, for the run with the median load time.
+pub fn rates(path: &Path, title: &str, groups: &[RunGroup<'_>]) -> Result<(), Failure> {
+    let Some(loader) = groups.first().map(|group| group.loader) else {
         return Ok(());
     };
-    let shown: Vec<_> = cells.iter().filter(|cell| cell.loader == loader).collect();
-    let lines: Vec<_> = shown.iter().map(|cell| (*cell, rate(cell))).collect();
+    let shown: Vec<_> = groups
+        .iter()
+        .filter(|group| group.loader == loader)
+        .collect();
+    let lines: Vec<_> = shown.iter().map(|group| (*group, rate(group))).collect();
     let longest = lines
         .iter()
         .filter_map(|(_, line)| line.last())
@@ -112,13 +115,13 @@ pub fn rates(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure
         .x_desc("seconds since the start")
         .y_desc("GB/s")
         .draw()?;
-    let variants = variants(cells);
-    for (cell, line) in lines {
-        let colour = colour(&variants, cell);
+    let variants = variants(groups);
+    for (group, line) in lines {
+        let colour = colour(&variants, group);
         let legend = move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2));
         chart
             .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
-            .label(cell.variant)
+            .label(group.variant)
             .legend(legend);
     }
     legend(&mut chart)?;
@@ -126,7 +129,7 @@ pub fn rates(path: &Path, title: &str, cells: &[Cell<'_>]) -> Result<(), Failure
     Ok(())
 }
 
-/// Names the series.
+/// Draws the legend.
 fn legend(chart: &mut Chart<'_>) -> Result<(), Failure> {
     let mut labels = chart.configure_series_labels();
     labels
@@ -136,27 +139,27 @@ fn legend(chart: &mut Chart<'_>) -> Result<(), Failure> {
     Ok(labels.draw()?)
 }
 
-fn variants(cells: &[Cell<'_>]) -> Vec<&'static str> {
+fn variants(groups: &[RunGroup<'_>]) -> Vec<&'static str> {
     let mut variants = Vec::new();
-    cells.iter().for_each(|cell| {
-        if !variants.contains(&cell.variant) {
-            variants.push(cell.variant)
+    groups.iter().for_each(|group| {
+        if !variants.contains(&group.variant) {
+            variants.push(group.variant)
         }
     });
     variants
 }
 
-fn colour(variants: &[&str], cell: &Cell<'_>) -> RGBColor {
+fn colour(variants: &[&str], group: &RunGroup<'_>) -> RGBColor {
     let at = variants
         .iter()
-        .position(|variant| *variant == cell.variant)
+        .position(|variant| *variant == group.variant)
         .unwrap_or(0);
     COLOURS[at % COLOURS.len()]
 }
 
-/// GB per second over a fifth of a second, of the run in the middle.
-fn rate(cell: &Cell<'_>) -> Vec<(f64, f64)> {
-    let mut runs: Vec<_> = cell.runs.clone();
+/// GB per second over windows of 0.2 s, of the run with the median load time.
+fn rate(group: &RunGroup<'_>) -> Vec<(f64, f64)> {
+    let mut runs: Vec<_> = group.runs.clone();
     runs.sort_by(|a, b| a.load.total_cmp(&b.load));
     let samples = &runs[runs.len() / 2].samples;
     let points = samples.windows(5).step_by(2);

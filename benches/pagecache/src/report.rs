@@ -1,30 +1,30 @@
-//! Tables of what the runs gave.
+//! Tables of the results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::load_run::LoadRun;
 use crate::results::{self, Evaluation};
-use crate::run::Run;
 use crate::scene::{RECORDED, SCENES, Scene, VARIANTS};
 
 /// The runs of one scene, loader and variant.
-pub struct Cell<'r> {
+pub struct RunGroup<'r> {
     pub loader: &'r str,
     pub variant: &'static str,
-    pub runs: Vec<&'r Run>,
+    pub runs: Vec<&'r LoadRun>,
 }
 
-impl Cell<'_> {
-    pub fn median(&self, of: fn(&Run) -> f64) -> f64 {
+impl RunGroup<'_> {
+    pub fn median(&self, of: fn(&LoadRun) -> f64) -> f64 {
         median(self.runs.iter().map(|run| of(run)))
     }
 
-    pub fn least(&self, of: fn(&Run) -> f64) -> f64 {
+    pub fn least(&self, of: fn(&LoadRun) -> f64) -> f64 {
         least(self.runs.iter().map(|run| of(run)))
     }
 }
 
-/// Of values of which there are some.
+/// The median of at least one value.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut all: Vec<_> = values.collect();
     all.sort_by(f64::total_cmp);
@@ -35,9 +35,9 @@ pub fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::INFINITY, f64::min)
 }
 
-/// Cells of a scene, in the order of loaders and variants.
-pub fn cells<'r>(all: &'r [Evaluation], scene: &str) -> Vec<Cell<'r>> {
-    let mut by: BTreeMap<(usize, usize), Cell<'r>> = BTreeMap::new();
+/// The groups of a scene, ordered by loader and variant.
+pub fn groups<'r>(all: &'r [Evaluation], scene: &str) -> Vec<RunGroup<'r>> {
+    let mut by: BTreeMap<(usize, usize), RunGroup<'r>> = BTreeMap::new();
     let loaders: Vec<_> = SCENES
         .iter()
         .find(|known| known.name == scene)
@@ -57,18 +57,18 @@ pub fn cells<'r>(all: &'r [Evaluation], scene: &str) -> Vec<Cell<'r>> {
         else {
             continue;
         };
-        let cell = Cell {
+        let group = RunGroup {
             loader: &run.loader,
             variant: VARIANTS[variant].name,
             runs: Vec::new(),
         };
-        by.entry((loader, variant)).or_insert(cell).runs.push(run);
+        by.entry((loader, variant)).or_insert(group).runs.push(run);
     }
     by.into_values().collect()
 }
 
-/// Where and when the runs were that a table is of, one line for each evaluation.
-fn origins(all: &[Evaluation], is_of: impl Fn(&Run) -> bool) -> String {
+/// Provenance of a table's runs, one line for each evaluation.
+fn provenance(all: &[Evaluation], is_of: impl Fn(&LoadRun) -> bool) -> String {
     let of = all
         .iter()
         .filter(|evaluation| evaluation.loads.iter().any(&is_of));
@@ -79,122 +79,132 @@ fn origins(all: &[Evaluation], is_of: impl Fn(&Run) -> bool) -> String {
     lines.join("\n") + "\n\n"
 }
 
-/// A scene by all loaders and variants.
+/// The table of a scene: all loaders and variants.
 pub fn scene(all: &[Evaluation], scene: &Scene) -> Option<String> {
-    let mut cells = cells(all, scene.name);
-    cells.retain(|cell| cell.variant != RECORDED);
-    if cells.is_empty() {
+    let mut groups = groups(all, scene.name);
+    groups.retain(|group| group.variant != RECORDED);
+    if groups.is_empty() {
         return None;
     }
-    let mut text = origins(all, |run| {
+    let mut text = provenance(all, |run| {
         run.scene == scene.name && run.variant != RECORDED
     });
-    text += "| loader | variant | load, s | least | ÷ Native | of the possible gain | start to end, s | from the device, GB \
+    text += "| loader | variant | load, s | fastest | ÷ Native | share of possible gain | start to end, s | read from device, GB \
              | peak memory, GB | n |\n|---|---|---|---|---|---|---|---|---|---|\n";
-    for cell in &cells {
-        let load = cell.median(|run| run.load);
+    for group in &groups {
+        let load = group.median(|run| run.load);
         let ratio =
-            against(&cells, cell, "Native").map_or("–".into(), |ratio| format!("{ratio:.2}"));
-        let gain = gain(&cells, cell).filter(|_| scene.memory.is_none());
+            against(&groups, group, "Native").map_or("–".into(), |ratio| format!("{ratio:.2}"));
+        let gain = gain(&groups, group).filter(|_| scene.memory.is_none());
         let gain = gain.map_or("–".into(), |gain| format!("{gain:.0} %"));
         let _ = writeln!(
             text,
             "| {} | {} | {load:.2} | {:.2} | {ratio} | {gain} | {:.2} | {:.2} | {:.2} | {} |",
-            cell.loader,
-            cell.variant,
-            cell.least(|run| run.load),
-            cell.median(|run| run.start),
-            cell.median(|run| run.device_bytes as f64) / 1e9,
-            cell.median(|run| run.peak_memory.unwrap_or(0) as f64) / 1e9,
-            cell.runs.len()
+            group.loader,
+            group.variant,
+            group.least(|run| run.load),
+            group.median(|run| run.start),
+            group.median(|run| run.device_bytes as f64) / 1e9,
+            group.median(|run| run.peak_memory.unwrap_or(0) as f64) / 1e9,
+            group.runs.len()
         );
     }
     Some(text)
 }
 
-/// A cell's load against that of another variant by the same loader.
-fn against(cells: &[Cell<'_>], cell: &Cell<'_>, variant: &str) -> Option<f64> {
-    let other = cells
+/// A group's load time divided by that of another variant of the same loader.
+fn against(groups: &[RunGroup<'_>], group: &RunGroup<'_>, variant: &str) -> Option<f64> {
+    let other = groups
         .iter()
-        .find(|other| other.loader == cell.loader && other.variant == variant)?;
-    Some(cell.median(|run| run.load) / other.median(|run| run.load))
+        .find(|other| other.loader == group.loader && other.variant == variant)?;
+    Some(group.median(|run| run.load) / other.median(|run| run.load))
 }
 
-/// Of what lies between Native and PreCache, the percentage that is gained.
-fn gain(cells: &[Cell<'_>], cell: &Cell<'_>) -> Option<f64> {
+/// The gain over Native as a percentage of PreCache's gain over Native.
+fn gain(groups: &[RunGroup<'_>], group: &RunGroup<'_>) -> Option<f64> {
     let (native, floor) = (
-        against(cells, cell, "Native")?.recip(),
-        against(cells, cell, "PreCache")?.recip(),
+        against(groups, group, "Native")?.recip(),
+        against(groups, group, "PreCache")?.recip(),
     );
-    // both in loads of this cell
+    // both in units of this group's load time
     (native > floor).then(|| 100.0 * (native - 1.0) / (native - floor))
 }
 
-/// What a variant of MAIO is held to.
-enum Bar {
-    /// Its load is at most so much of another's.
+/// What MAIO is required to reach.
+enum Target {
+    /// Its load time divided by that of another variant is at most this.
     Load(&'static str, f64),
     /// At least this percentage of the possible gain.
     Gain(f64),
 }
 
-static BARS: &[(&str, Bar)] = &[
-    ("sufficient", Bar::Load("Native", 0.6)),
-    ("sufficient", Bar::Gain(80.0)),
-    ("sufficient", Bar::Load("EagerLoad", 1.0)),
-    ("limited, 1 GB/s", Bar::Load("Native", 0.75)),
-    ("limited, 1 GB/s", Bar::Load("EagerLoad", 0.75)),
-    ("limited, 1 GB/s", Bar::Load("MAIO without eviction", 0.9)),
-    ("limited, 128 KiB", Bar::Load("Native", 0.75)),
-    ("limited, 128 KiB", Bar::Load("EagerLoad", 0.75)),
-    ("limited, 128 KiB", Bar::Load("MAIO without eviction", 0.9)),
+static TARGETS: &[(&str, Target)] = &[
+    ("sufficient", Target::Load("Native", 0.6)),
+    ("sufficient", Target::Gain(80.0)),
+    ("sufficient", Target::Load("EagerLoad", 1.0)),
+    ("limited, 1 GB/s", Target::Load("Native", 0.75)),
+    ("limited, 1 GB/s", Target::Load("EagerLoad", 0.75)),
+    (
+        "limited, 1 GB/s",
+        Target::Load("MAIO without eviction", 0.9),
+    ),
+    ("limited, 128 KiB", Target::Load("Native", 0.75)),
+    ("limited, 128 KiB", Target::Load("EagerLoad", 0.75)),
+    (
+        "limited, 128 KiB",
+        Target::Load("MAIO without eviction", 0.9),
+    ),
 ];
 
-/// MAIO against its bars, by the loaders that read files.
-pub fn bars(all: &[Evaluation]) -> Option<String> {
-    let mut text = origins(all, |run| BARS.iter().any(|(scene, _)| *scene == run.scene));
-    text += "| scene | bar | mmap | pread | |\n|---|---|---|---|---|\n";
+/// MAIO against its targets, by loader.
+pub fn targets(all: &[Evaluation]) -> Option<String> {
+    let mut text = provenance(all, |run| {
+        TARGETS.iter().any(|(scene, _)| *scene == run.scene)
+    });
+    text += "| scene | target | mmap | pread | |\n|---|---|---|---|---|\n";
     let mut some = false;
-    for (name, bar) in BARS {
-        let cells = cells(all, name);
+    for (name, target) in TARGETS {
+        let groups = groups(all, name);
         let of = |loader: &str| {
-            let maio = cells
+            let maio = groups
                 .iter()
-                .find(|cell| cell.loader == loader && cell.variant == "MAIO")?;
-            match bar {
-                Bar::Load(variant, most) => {
-                    against(&cells, maio, variant).map(|r| (format!("{r:.2}"), r <= *most))
+                .find(|group| group.loader == loader && group.variant == "MAIO")?;
+            match target {
+                Target::Load(variant, most) => {
+                    against(&groups, maio, variant).map(|r| (format!("{r:.2}"), r <= *most))
                 }
-                Bar::Gain(least) => {
-                    gain(&cells, maio).map(|gain| (format!("{gain:.0} %"), gain >= *least))
+                Target::Gain(least) => {
+                    gain(&groups, maio).map(|gain| (format!("{gain:.0} %"), gain >= *least))
                 }
             }
         };
         let (Some((mmap, first)), Some((pread, second))) = (of("mmap"), of("pread")) else {
             continue;
         };
-        let bar = match bar {
-            Bar::Load(variant, most) => format!("MAIO ÷ {variant} ≤ {most:.2}"),
-            Bar::Gain(least) => format!("MAIO, of the possible gain ≥ {least:.0} %"),
+        let target = match target {
+            Target::Load(variant, most) => format!("MAIO ÷ {variant} ≤ {most:.2}"),
+            Target::Gain(least) => format!("MAIO, share of possible gain ≥ {least:.0} %"),
         };
         let met = ["not met", "met"][usize::from(first && second)];
-        let _ = writeln!(text, "| {name} | {bar} | {mmap} | {pread} | {met} |");
+        let _ = writeln!(text, "| {name} | {target} | {mmap} | {pread} | {met} |");
         some = true;
     }
     some.then_some(text)
 }
 
-/// What recording costs, and what it has.
+/// The cost and the coverage of recording.
 pub fn recorded(all: &[Evaluation]) -> Option<String> {
     let mut lines = String::new();
     for scene in SCENES {
-        let cells = cells(all, scene.name);
-        for recorded in cells.iter().filter(|cell| cell.variant == RECORDED) {
-            let native = cells
+        let groups = groups(all, scene.name);
+        for recorded in groups.iter().filter(|group| group.variant == RECORDED) {
+            let native = groups
                 .iter()
-                .find(|cell| cell.loader == recorded.loader && cell.variant == "Native");
+                .find(|group| group.loader == recorded.loader && group.variant == "Native");
             let Some(native) = native else { continue };
-            let of = |cell: &Cell<'_>| (cell.median(|run| run.start), cell.least(|run| run.start));
+            let of = |group: &RunGroup<'_>| {
+                (group.median(|run| run.start), group.least(|run| run.start))
+            };
             let ((alone, least_alone), (beside, least)) = (of(native), of(recorded));
             let _ = writeln!(
                 lines,
@@ -208,7 +218,7 @@ pub fn recorded(all: &[Evaluation]) -> Option<String> {
             );
         }
     }
-    let head = "| scene | loader | start to end alone, s | recorded, s | ratio | of the least | covered, least | n |\n\
+    let head = "| scene | loader | start to end of Native, s | recorded, s | ratio | ratio of fastest | lowest coverage | n |\n\
                 |---|---|---|---|---|---|---|---|\n";
-    (!lines.is_empty()).then(|| origins(all, |run| run.variant == RECORDED) + head + &lines)
+    (!lines.is_empty()).then(|| provenance(all, |run| run.variant == RECORDED) + head + &lines)
 }

@@ -1,7 +1,7 @@
-//! What evaluations measured, as it is kept.
+//! The stored results of evaluations.
 
-#[path = "../../peers/src/results/machine.rs"]
-mod machine;
+#[path = "../../peers/src/results/provenance.rs"]
+mod provenance;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,47 +9,47 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::Failure;
-use crate::run::Run;
-pub use machine::Run as Origin;
+use crate::load_run::LoadRun;
+pub use provenance::Provenance;
 
 /// The loads of one call of `evaluate`.
 #[derive(Deserialize, Serialize)]
 pub struct Evaluation {
-    /// When, of which commit, on which machine; the first evaluations did not note it.
-    pub run: Option<Origin>,
-    pub loads: Vec<Run>,
+    /// Date, commit and machine; the first evaluations did not store it.
+    pub run: Option<Provenance>,
+    pub loads: Vec<LoadRun>,
 }
 
-/// What `overhead` measured.
+/// The results of `overhead`.
 #[derive(Deserialize, Serialize)]
 pub struct Overheads {
-    pub run: Origin,
+    pub run: Provenance,
     /// Size of the file.
     pub gib: u64,
-    pub rows: Vec<Reads>,
+    pub rows: Vec<ReadOverhead>,
 }
 
-/// One way to read, with the page cache in one state.
+/// One way of reading in one state of the page cache.
 #[derive(Default, Deserialize, Serialize)]
-pub struct Reads {
+pub struct ReadOverhead {
     pub reads: String,
-    /// The file system.
-    pub on: String,
+    pub filesystem: String,
     pub cache: String,
-    /// Seconds, in the order in which they were measured.
-    pub alone: Vec<f64>,
-    pub beside: Vec<f64>,
-    /// Processor time of the runtime, as a share of the time that was read.
-    pub processor: Vec<f64>,
-    /// Events that the runtime was told, in all rounds.
-    pub told: u64,
+    /// Seconds without the runtime, in order of measurement.
+    pub baseline: Vec<f64>,
+    /// Seconds while the runtime runs an empty policy.
+    pub with_policy: Vec<f64>,
+    /// CPU time of the runtime as a share of the time of reading.
+    pub cpu_share: Vec<f64>,
+    /// Events that the runtime received, in all rounds.
+    pub events: u64,
     /// Events that were lost, in all rounds.
     pub lost: u64,
-    /// The most memory that the runtime had, in bytes.
+    /// Peak resident memory of the runtime in bytes.
     pub resident: u64,
 }
 
-/// Nothing if there is no such file.
+/// Reads a file of results; `None` if it does not exist.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -59,15 +59,15 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
 }
 
 pub fn write<T: Serialize>(path: &Path, results: &T) -> Result<(), Failure> {
-    let beside = path.with_extension("json.part");
-    fs::write(&beside, serde_json::to_vec(results)?)?;
-    Ok(fs::rename(beside, path)?)
+    let partial = path.with_extension("json.part");
+    fs::write(&partial, serde_json::to_vec(results)?)?;
+    Ok(fs::rename(partial, path)?)
 }
 
-/// One line for people.
-pub fn line(origin: Option<&Origin>) -> String {
+/// Date, commit and machine in one line of text.
+pub fn line(origin: Option<&Provenance>) -> String {
     origin.map_or(
-        "When, of which commit and on which machine: not noted.".to_owned(),
+        "Date, commit and machine were not recorded.".to_owned(),
         |run| format!("{}.", run.line()),
     )
 }
@@ -77,6 +77,6 @@ fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors()
         .nth(2)
-        .expect("it is benches/pagecache")
+        .expect("the manifest is in benches/pagecache")
         .to_owned()
 }

@@ -1,13 +1,13 @@
-//! What is varied: the machine's state (scenes), who loads (loaders), and who decides (variants).
+//! The scenes (state of the machine), loaders and variants (page-cache policies) of the evaluation.
 
-/// The machine during a load.
+/// The state of the machine during a load.
 pub struct Scene {
     pub name: &'static str,
-    /// Of the model's size, how much memory the service's group has.
+    /// Memory limit of the service's control group as a share of the model's size; unlimited if `None`.
     pub memory: Option<f64>,
-    /// Bytes per second that the device gives the group.
+    /// Read rate of the device in bytes per second; unlimited if `None`.
     pub throttle: Option<u64>,
-    /// The kernel's read-ahead, in KiB; the machine's own if not given.
+    /// The kernel's read-ahead in KiB; the machine's setting if `None`.
     pub read_ahead: Option<u64>,
     pub workers: u32,
     pub loaders: &'static [&'static str],
@@ -46,7 +46,7 @@ pub const SCENES: &[Scene] = &[
         workers: 1,
         loaders: FILES,
     },
-    // as Linux has it where nobody changed it
+    // the default read-ahead of Linux
     Scene {
         name: "limited, 128 KiB",
         memory: HALF,
@@ -55,7 +55,7 @@ pub const SCENES: &[Scene] = &[
         workers: 1,
         loaders: FILES,
     },
-    // what makes native loading slow in the paper: small read-ahead, several workers with slices of each tensor
+    // what makes native loading slow in the paper: small read-ahead, and several workers that read slices of each tensor
     Scene {
         name: "paper",
         memory: None,
@@ -75,31 +75,31 @@ pub const SCENES: &[Scene] = &[
 ];
 
 const ALL: &[&str] = &["mmap", "pread", "torch", "ours"];
-// torch.load and our own hold the model: half of it is not enough for them
+// torch.load and our loader hold the whole model in memory, so they do not run with memory for half of it
 const FILES: &[&str] = &["mmap", "pread"];
 const HALF: Option<f64> = Some(0.5);
 const GB: Option<u64> = Some(1_000_000_000);
 
-/// Who decides.
+/// A page-cache policy to measure.
 pub struct Variant {
     pub name: &'static str,
     pub policy: Policy,
-    /// In which scenes, by whether memory is limited.
+    /// Whether it runs only in scenes with limited memory.
     pub limited_only: bool,
 }
 
 pub enum Policy {
     /// The kernel alone.
     Native,
-    /// Everything is read before the service starts.
+    /// The whole model is read into the page cache before the service starts.
     Cached,
-    /// The runtime with this policy; `{template}` stands for the template's file.
+    /// The runtime with this policy, where `{template}` is replaced by the template's path.
     Ppc(&'static str),
-    /// The kernel alone, and what is read is recorded.
+    /// The kernel alone, while `anamnesis record` records the reads.
     Recorded,
 }
 
-/// The variant that is no policy: it is told by itself.
+/// The variant that records. It is no policy and has a table of its own.
 pub const RECORDED: &str = "Recorded";
 
 pub const VARIANTS: &[Variant] = &[
@@ -108,7 +108,7 @@ pub const VARIANTS: &[Variant] = &[
         policy: Policy::Native,
         limited_only: false,
     },
-    // as the paper has it: everything at the first miss, whatever memory there is
+    // as in the paper: prefetches everything at the first miss, regardless of memory
     Variant {
         name: "EagerLoad",
         policy: Policy::Ppc("eager --threshold off"),

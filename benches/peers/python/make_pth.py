@@ -1,4 +1,4 @@
-"""`make_pth.py IN.safetensors OUT.pth`: the same tensors as PyTorch saves them."""
+"""`make_pth.py IN.safetensors OUT.pth`: saves the same tensors with torch.save."""
 import os
 import sys
 

@@ -1,8 +1,7 @@
-"""Lets torch's Linux wheel be imported without the libraries for graphics processors, which are four times its size.
+"""Makes torch's Linux wheel importable without its GPU libraries, which are four times its size.
 
-Its libraries name others that are not installed. For each of those an empty one is built, in which every function that
-is asked for returns 35 (the driver is too old); work on the processor never calls one. Needs gcc and readelf; does
-nothing where nothing is missing.
+For each missing library this builds a stub that exports the required symbols. Every stub function returns 35 (CUDA's "driver
+too old"), and CPU code calls none of them. Needs gcc and readelf; does nothing if no library is missing.
 """
 import collections
 import glob

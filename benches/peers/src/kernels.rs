@@ -1,135 +1,137 @@
-//! Decoding speed in a warm cache: ours, the peer's, ggml's, gguf-py's, and copying the output.
+//! Sections `dequantise` and `large`: kernels that dequantise block types and schemes, ours, the unrelated crate's, ggml's and
+//! gguf-py's. The limit is a copy of the output's size.
 
-mod agree;
 mod blocks;
 mod buffer;
 pub mod builds;
-mod python;
+pub mod checkpoint_weight;
+mod compare_outputs;
+mod decoder;
+mod gguf_py;
 mod schemes;
-pub mod stored;
-pub mod variant;
+pub mod variants;
 
 use std::process::{Command, ExitCode, Output};
 
 use anamnesis::Dtype;
 use blocks::Blocks;
-use variant::{COPY, DTYPES, OURS, Row, Variant};
+use variants::{DTYPES, DecodeInput, DecodeVariant, MEMCPY, OURS};
 
-use crate::alternate::{Case, Contender, Reading};
-use crate::child::Usage;
+use crate::case::{Case, Measurement, Variant};
+use crate::child_process::ProcessUsage;
 use crate::report::options::Options;
 use crate::results::{Outcome, markdown};
 
-/// The table for these rows, or all: one process per variant and row, alternating.
+/// `peers kernels [TYPE…]`.
 pub fn compare(args: &[&str]) -> ExitCode {
     let options = match Options::parse(args) {
         Ok(options) => options,
-        Err(wrong) => {
-            eprintln!("{wrong}");
+        Err(error) => {
+            eprintln!("{error}");
             return ExitCode::from(2);
         }
     };
-    if let Some(unknown) = options.words.iter().find(|name| row(name).is_none()) {
+    if let Some(unknown) = options.words.iter().find(|name| input(name).is_none()) {
         eprintln!(
-            "no type {unknown:?}; there are {}",
+            "unknown type {unknown:?}; the types are {}",
             [names(), large()].concat().join(", ")
         );
         return ExitCode::from(2);
     }
-    let mut found = Outcome::default();
+    let mut outcome = Outcome::default();
     for name in names().into_iter().chain(large()) {
         if options.words.is_empty() || options.words.iter().any(|word| word == name) {
-            found.extend(
+            outcome.extend(
                 case(name, crate::report::python::interpreter(&options)).run(options.rounds),
             );
         }
     }
-    println!("{}", markdown::outcome(&found));
-    if found.notes.is_empty() {
-        println!("All outputs are equal to ours, bit for bit, where both are there.");
+    println!("{}", markdown::outcome(&outcome));
+    if outcome.notes.is_empty() {
+        println!("All outputs are bit-identical to ours.");
     }
     ExitCode::SUCCESS
 }
 
-/// All types and schemes, cache-resident.
+/// Names of the section `dequantise`: all block types and schemes, cache-resident.
 pub fn names() -> Vec<&'static str> {
     let large = large();
-    Row::all()
-        .map(Row::name)
+    DecodeInput::all()
+        .map(DecodeInput::name)
         .filter(|name| !large.contains(name))
         .collect()
 }
 
-/// Types in the size of a weight.
+/// Names of the section `large`: block types in the size of a weight.
 pub fn large() -> Vec<&'static str> {
-    Blocks::large().map(|blocks| blocks.name).collect()
+    Blocks::weight_sized().map(|blocks| blocks.name).collect()
 }
 
-/// One type or scheme, to all outputs.
+/// One type or scheme to every output dtype.
 pub fn case(name: &str, interpreter: Result<String, String>) -> Case {
-    let row = row(name).expect("a name that `names` has");
-    let (variants, mut missing) = variant::built();
-    let mut contenders: Vec<Contender> = Vec::new();
-    for variant in &variants {
-        let program = variant.program.to_str().expect("a printable path");
-        let read = if row.is_fresh(&variant.name) {
-            read_fresh
+    let input = input(name).expect("`names` or `large` returned the name");
+    let (available, mut missing) = variants::available();
+    let mut variants: Vec<Variant> = Vec::new();
+    for variant in &available {
+        let program = variant.program.to_str().expect("a path in UTF-8");
+        let parse = if input.allocates(&variant.name) {
+            parse_allocating
         } else {
-            read
+            parse
         };
-        match can(variant, row) {
-            Ok(()) => contenders.push(Contender::new(
+        match require_decoder(variant, input) {
+            Ok(()) => variants.push(Variant::new(
                 &variant.label,
-                &[program, "kernel", &variant.name, row.name()],
-                read,
+                &[program, "kernel-one", &variant.name, input.name()],
+                parse,
             )),
-            Err(why) => missing.push((variant.label.clone(), why)),
+            Err(reason) => missing.push((variant.label.clone(), reason)),
         }
     }
-    match python::contender(row, interpreter) {
-        Ok(contender) => contenders.push(contender),
-        Err(why) => missing.push((python::LABEL.to_owned(), why)),
+    match gguf_py::variant(input, interpreter) {
+        Ok(variant) => variants.push(variant),
+        Err(reason) => missing.push((gguf_py::LABEL.to_owned(), reason)),
     }
     let check: Box<dyn Fn() -> Vec<String>> = Box::new({
-        let python = contenders
+        let python = variants
             .iter()
-            .find(|c| c.variant == python::LABEL)
-            .map(|c| c.command.clone());
-        move || disagreements(row, &variants, python.as_deref())
+            .find(|v| v.name == gguf_py::LABEL)
+            .map(|v| v.command.clone());
+        move || differences(input, &available, python.as_deref())
     });
     Case {
         name: name.to_owned(),
-        contenders,
+        variants,
         missing,
-        limit: Some(COPY),
+        limit: Some(MEMCPY),
         check: Some(check),
         ..Case::default()
     }
 }
 
-/// What one process of the comparison does: `time` or `bytes` of a variant.
+/// What one process does: times a variant, or with a dtype prints what it decodes.
 pub fn one(variant: &str, name: &str, dtype: Option<&str>) -> ExitCode {
-    match (row(name), dtype.map(Dtype::from_name)) {
-        (Some(row), None) => variant::time(variant, row),
-        (Some(row), Some(Some(dtype))) => variant::bytes(variant, row, dtype),
+    match (input(name), dtype.map(Dtype::from_name)) {
+        (Some(input), None) => variants::time(variant, input),
+        (Some(input), Some(Some(dtype))) => variants::print_decoded(variant, input, dtype),
         _ => return ExitCode::from(2),
     }
     ExitCode::SUCCESS
 }
 
-fn row(name: &str) -> Option<Row> {
-    Row::all().find(|row| row.name() == name)
+fn input(name: &str) -> Option<DecodeInput> {
+    DecodeInput::all().find(|input| input.name() == name)
 }
 
-/// Whether a variant decodes a row at all.
-fn can(variant: &Variant, row: Row) -> Result<(), String> {
+/// Fails if the variant decodes the input to no dtype.
+fn require_decoder(variant: &DecodeVariant, input: DecodeInput) -> Result<(), String> {
     let able = DTYPES
         .iter()
-        .any(|&dtype| !variant::decoders(&variant.name, row, dtype).is_empty());
+        .any(|&dtype| !variants::decoders(&variant.name, input, dtype).is_empty());
     if able {
         Ok(())
     } else {
-        Err("it has no decoder of this".to_owned())
+        Err("no decoder for this type".to_owned())
     }
 }
 
@@ -137,7 +139,7 @@ fn run(command: &[String]) -> Output {
     let out = Command::new(&command[0])
         .args(&command[1..])
         .output()
-        .expect("the variant starts");
+        .expect("the variant's program starts");
     assert!(
         out.status.success(),
         "{command:?}: {}",
@@ -146,17 +148,17 @@ fn run(command: &[String]) -> Output {
     out
 }
 
-/// A line for each output: its dtype, nanoseconds a call, and how many elements that are.
-pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
-    let text = String::from_utf8_lossy(&usage.said);
+/// A line for each output: dtype, nanoseconds per call, number of elements.
+pub fn parse(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
+    let text = String::from_utf8_lossy(&usage.stdout);
     let lines = text.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let &[dtype, ns, elements] = &words[..] else {
             return None;
         };
         let more = vec![("elements", elements.parse().ok()?)];
-        Some(Reading {
-            of: dtype.to_owned(),
+        Some(Measurement {
+            suffix: dtype.to_owned(),
             ns: ns.parse().ok()?,
             more,
         })
@@ -164,22 +166,32 @@ pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
     lines.collect()
 }
 
-fn read_fresh(usage: &Usage) -> Option<Vec<Reading>> {
-    let mut readings = read(usage)?;
-    readings
+fn parse_allocating(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
+    let mut measurements = parse(usage)?;
+    measurements
         .iter_mut()
-        .for_each(|reading| reading.more.push(("fresh", 1.0)));
-    Some(readings)
+        .for_each(|m| m.more.push(("allocates", 1.0)));
+    Some(measurements)
 }
 
-/// Decodes once with every variant, and says which do not give our bits.
-fn disagreements(row: Row, variants: &[Variant], python: Option<&[String]>) -> Vec<String> {
+/// Decodes once with every variant and describes which outputs are not bit-identical to ours.
+fn differences(
+    input: DecodeInput,
+    variants: &[DecodeVariant],
+    python: Option<&[String]>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     for &dtype in DTYPES {
-        let decoded = |variant: &Variant| {
-            let program = variant.program.to_str().expect("a printable path");
-            run(&[program, "kernel", &variant.name, row.name(), dtype.name()].map(str::to_owned))
-                .stdout
+        let decoded = |variant: &DecodeVariant| {
+            let program = variant.program.to_str().expect("a path in UTF-8");
+            let words = [
+                program,
+                "kernel-one",
+                &variant.name,
+                input.name(),
+                dtype.name(),
+            ];
+            run(&words.map(str::to_owned)).stdout
         };
         let ours = variants
             .iter()
@@ -188,16 +200,19 @@ fn disagreements(row: Row, variants: &[Variant], python: Option<&[String]>) -> V
             .unwrap_or_default();
         let mut compare = |label: &str, other: Vec<u8>| {
             if !other.is_empty() && !ours.is_empty() {
-                let difference = agree::difference(dtype, &ours, &other);
-                notes.extend(difference.map(|d| format!("{} {dtype}, {label}: {d}", row.name())));
+                let difference = compare_outputs::difference(dtype, &ours, &other);
+                notes.extend(difference.map(|d| format!("{} {dtype}, {label}: {d}", input.name())));
             }
         };
-        for variant in variants.iter().filter(|v| v.name != OURS && v.name != COPY) {
+        for variant in variants
+            .iter()
+            .filter(|v| v.name != OURS && v.name != MEMCPY)
+        {
             compare(&variant.label, decoded(variant));
         }
         if let (Some(python), Dtype::F32) = (python, dtype) {
             let command: Vec<String> = python.iter().cloned().chain(["bytes".to_owned()]).collect();
-            compare(python::LABEL, run(&command).stdout);
+            compare(gguf_py::LABEL, run(&command).stdout);
         }
     }
     notes

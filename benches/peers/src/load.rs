@@ -1,44 +1,43 @@
-//! A file's tensors into memory, every page touched: ours, what one would write by hand, and others' libraries. One
-//! process per variant, alternating; the second load of a process is where pools and allocators differ.
+//! Sections `load` and `cold`: loads a file's tensors into memory and touches every page, by us, by hand-written code and by
+//! other libraries. A process loads several times: pools and allocators differ from its second load on.
 
-mod allocated;
-mod cache;
 #[cfg(feature = "candle")]
 pub mod candle;
 mod dequantise;
-mod raw;
+mod page_cache;
+mod raw_io_uring;
 mod variants;
 
 use std::process::{Command, ExitCode};
 
-use crate::alternate::{Case, Contender, Reading, myself};
-use crate::child::Usage;
-use crate::inspect::candle_left_out;
-use crate::report::{options::Options, python, show};
+use crate::case::{Case, Measurement, Variant, this_program};
+use crate::child_process::ProcessUsage;
+use crate::inspect::missing_candle;
+use crate::report::{compare_each, options::Options, python};
 use dequantise::DEQUANTISE;
-use variants::{VARIANTS, Variant};
+use variants::{LoadVariant, VARIANTS};
 
-const PYTHON: &str = concat!(include_str!("loaders.py"), include_str!("load.py"));
-const COPY: &str = "limit: memcpy of as many bytes";
-const DEVICE: &str = "whole file: raw io_uring loop, direct";
+const SCRIPT: &str = concat!(include_str!("loaders.py"), include_str!("load/load.py"));
+const MEMCPY: &str = "limit: memcpy of the same size";
+const RAW_IO_URING: &str = "whole file: raw io_uring loop, direct";
 
-/// What the variants are called, or begin with, that a file of gigabytes is loaded by: what direct reads are compared with.
-const OF_LARGE: [&str; 9] = [
+/// Prefixes of the variants that load the file of 4 GB: direct reads, and what they are compared with.
+const LARGE_FILE_VARIANTS: [&str; 9] = [
     "ours, owned",
-    "ours, lent",
+    "ours, borrowed",
     "ours, io_uring, direct",
-    DEVICE,
+    RAW_IO_URING,
     "whole file: vec![0] + read_exact",
-    "whole file: one buffer that is there",
+    "whole file: one reused buffer, read_exact",
     "whole file: dd",
     "whole file: fio",
     "safetensors.torch.load_file",
 ];
 
 /// Python variants and the extensions they read; `load.py` has the code.
-type Python = [(&'static str, &'static [&'static str])];
+type PythonVariants = [(&'static str, &'static [&'static str])];
 
-static PYTHON_VARIANTS: &Python = &[
+static PYTHON_VARIANTS: &PythonVariants = &[
     ("safetensors.torch.load_file", &["safetensors"]),
     ("safetensors.safe_open", &["safetensors"]),
     ("torch.load", &["pth", "pt"]),
@@ -46,22 +45,24 @@ static PYTHON_VARIANTS: &Python = &[
     ("numpy.load", &["npz"]),
     ("gguf.GGUFReader", &["gguf"]),
 ];
-static PYTHON_DEQUANTISE: &Python = &[("gguf.dequantize, to F32, one by one", &["gguf"])];
+static PYTHON_DEQUANTISE: &PythonVariants =
+    &[("gguf.dequantize, to F32, one at a time", &["gguf"])];
 
+/// `peers load FILE…`.
 pub fn compare(args: &[&str]) -> ExitCode {
-    show(args, |options: &Options, file| {
+    compare_each(args, |options: &Options, file| {
         let cache = if options.cold {
-            Cache::Cold
+            PageCache::Cold
         } else {
-            Cache::Warm
+            PageCache::Warm
         };
         vec![case(file, cache, python::interpreter(options))]
     })
 }
 
-/// Quantised weights brought back into memory: the pool's, and new.
+/// `peers dequantise FILE…`: dequantises all weights into memory of the pool, and into new memory.
 pub fn dequantise(args: &[&str]) -> ExitCode {
-    show(args, |options: &Options, file| {
+    compare_each(args, |options: &Options, file| {
         vec![dequantise_case(file, python::interpreter(options))]
     })
 }
@@ -69,70 +70,78 @@ pub fn dequantise(args: &[&str]) -> ExitCode {
 pub fn dequantise_case(file: &str, python: Result<String, String>) -> Case {
     Case {
         limit: Some(dequantise::LIMIT),
-        ..measured(file, DEQUANTISE, PYTHON_DEQUANTISE, Cache::Warm, python)
+        ..measured(file, DEQUANTISE, PYTHON_DEQUANTISE, PageCache::Warm, python)
     }
 }
 
-/// One file's tensors into memory; cold, the page cache is without the file before each load.
-pub fn case(file: &str, cache: Cache, python: Result<String, String>) -> Case {
+/// Loads one file; `Cold` evicts it from the page cache before each load.
+pub fn case(file: &str, cache: PageCache, python: Result<String, String>) -> Case {
     let mut case = measured(file, VARIANTS, PYTHON_VARIANTS, cache, python);
-    if cache == Cache::Cold {
-        case.contenders
-            .retain(|contender| contender.variant != COPY); // no file is read by it
-        devices(file, &mut case);
+    if cache == PageCache::Cold {
+        // a copy reads no file and is no limit of a cold load
+        case.variants.retain(|variant| variant.name != MEMCPY);
+        add_device_readers(file, &mut case);
     }
     case
 }
 
-/// A file of gigabytes, cold.
+/// The file of 4 GB, cold.
 pub fn large(file: &str, python: Result<String, String>) -> Case {
-    let mut case = case(file, Cache::Cold, python);
-    let stays = |name: &str| OF_LARGE.iter().any(|of| name.starts_with(of));
-    case.contenders
-        .retain(|contender| stays(&contender.variant));
-    case.missing.retain(|(variant, _)| stays(variant));
+    let mut case = case(file, PageCache::Cold, python);
+    let chosen = |name: &str| {
+        LARGE_FILE_VARIANTS
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
+    case.variants.retain(|variant| chosen(&variant.name));
+    case.missing.retain(|(variant, _)| chosen(variant));
     case
 }
 
 fn measured(
     file: &str,
-    rust: &[Variant],
-    python: &Python,
-    cache: Cache,
+    rust: &[LoadVariant],
+    python: &PythonVariants,
+    cache: PageCache,
     interpreter: Result<String, String>,
 ) -> Case {
     let extension = file.rsplit('.').next().unwrap_or_default();
     let name = file.rsplit('/').next().unwrap_or(file);
-    let me = myself();
+    let me = this_program();
     let ours = rust
         .iter()
         .filter(|v| v.reads.contains(&extension) || v.reads.is_empty());
-    let ours =
-        ours.map(|v| Contender::new(v.name, &[&me, "load-one", v.name, file, cache.name()], read));
-    let mut contenders: Vec<Contender> = ours.collect();
-    let mut missing = candle_left_out(extension);
+    let ours = ours.map(|v| {
+        Variant::new(
+            v.name,
+            &[&me, "load-one", v.name, file, cache.name()],
+            parse,
+        )
+    });
+    let mut variants: Vec<Variant> = ours.collect();
+    let mut missing = missing_candle(extension);
     for (name, _) in python
         .iter()
         .filter(|(_, reads)| reads.contains(&extension))
     {
         match &interpreter {
-            Ok(python) => contenders.push(Contender::new(
+            Ok(python) => variants.push(Variant::new(
                 name,
-                &[python, "-c", PYTHON, name, file, cache.name()],
-                read,
+                &[python, "-c", SCRIPT, name, file, cache.name()],
+                parse,
             )),
-            Err(why) => missing.push(((*name).to_owned(), why.clone())),
+            Err(reason) => missing.push(((*name).to_owned(), reason.clone())),
         }
     }
     let path = file.to_owned();
     let before: Box<dyn Fn()> = Box::new(move || cache.prepare(&path));
     let (name, limit) = match cache {
-        Cache::Cold => (format!("{name}, cold"), DEVICE),
-        Cache::Warm => (name.to_owned(), COPY),
+        PageCache::Cold => (format!("{name}, cold"), RAW_IO_URING),
+        PageCache::Warm => (name.to_owned(), MEMCPY),
     };
     Case {
         name,
-        contenders,
+        variants,
         missing,
         limit: Some(limit),
         same: Some("sum"),
@@ -141,13 +150,13 @@ fn measured(
     }
 }
 
-/// What the device gives to programs that do nothing else.
-fn devices(file: &str, case: &mut Case) {
-    let whole: crate::alternate::Read = |usage| {
+/// Adds programs that only read the file: the rate of the device.
+fn add_device_readers(file: &str, case: &mut Case) {
+    let parse_wall: crate::case::ParseOutput = |usage| {
         let cpu = usage.cpu.as_nanos() as f64;
-        Some(vec![Reading::new(
+        Some(vec![Measurement::new(
             usage.wall.as_nanos() as f64,
-            vec![("processor ns", cpu)],
+            vec![("CPU time ns", cpu)],
         )])
     };
     let (from, name) = (format!("if={file}"), format!("--filename={file}"));
@@ -159,8 +168,8 @@ fn devices(file: &str, case: &mut Case) {
         "iflag=direct",
         "status=none",
     ];
-    case.contenders
-        .push(Contender::new("whole file: dd, direct", &dd, whole));
+    case.variants
+        .push(Variant::new("whole file: dd, direct", &dd, parse_wall));
     let fio = [
         "fio",
         "--name=read",
@@ -175,10 +184,10 @@ fn devices(file: &str, case: &mut Case) {
         .chain(["--direct=1", "--output-format=json"])
         .collect();
     if Command::new("fio").arg("--version").output().is_ok() {
-        case.contenders.push(Contender::new(
+        case.variants.push(Variant::new(
             "whole file: fio, io_uring, direct",
             &fio,
-            fio_read,
+            parse_fio,
         ));
     } else {
         case.missing.push((
@@ -188,24 +197,26 @@ fn devices(file: &str, case: &mut Case) {
     }
 }
 
-/// What `fio` says its reading took: its process takes half a second more. It leaves out what is behind the last 2 MiB.
-fn fio_read(usage: &Usage) -> Option<Vec<Reading>> {
-    let text = String::from_utf8_lossy(&usage.said);
-    // warnings come first
-    let said: serde_json::Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
-    let read = &said["jobs"][0]["read"];
+/// The time of reading that `fio` reports: starting its process takes half a second more. It skips the rest of the file
+/// behind the last whole 2 MiB.
+fn parse_fio(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
+    let text = String::from_utf8_lossy(&usage.stdout);
+    // warnings precede the JSON
+    let report: serde_json::Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
+    let read = &report["jobs"][0]["read"];
     let ms = read["runtime"]
         .as_f64()
         .filter(|_| read["io_bytes"].as_u64() > Some(0))?;
-    Some(vec![Reading::new(
+    Some(vec![Measurement::new(
         ms * 1e6,
-        vec![("processor ns", usage.cpu.as_nanos() as f64)],
+        vec![("CPU time ns", usage.cpu.as_nanos() as f64)],
     )])
 }
 
-/// A line for each load of the process: the median of those after the first, or its only one.
-pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
-    let text = String::from_utf8_lossy(&usage.said);
+/// A line for each load of the process: nanoseconds, faults, CPU time, perhaps a sum. The figure is the median of the loads
+/// after the first, or the only load.
+fn parse(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
+    let text = String::from_utf8_lossy(&usage.stdout);
     let mut loads = Vec::new();
     for line in text.lines() {
         let words: Option<Vec<f64>> = line
@@ -227,61 +238,61 @@ pub fn read(usage: &Usage) -> Option<Vec<Reading>> {
     let (took, faults, cpu, sum) = again[again.len() / 2];
     let sum = sum.map(|sum| ("sum", sum));
     let more = [
-        ("first ns", first),
-        ("processor ns", cpu),
+        ("first load ns", first),
+        ("CPU time ns", cpu),
         ("faults", faults),
     ];
-    Some(vec![Reading::new(
+    Some(vec![Measurement::new(
         took,
         more.into_iter().chain(sum).collect(),
     )])
 }
 
-pub use cache::Cache;
-pub use variants::{one, spent, touched};
+pub use page_cache::PageCache;
+pub use variants::one;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn loads_after_the_first_count() {
-        let usage = Usage {
-            said: b"900 7 800 5\n300 1 90 5\n100 2 80 5\n".to_vec(),
-            ..Usage::default()
+    fn the_figure_is_the_median_without_the_first_load() {
+        let usage = ProcessUsage {
+            stdout: b"900 7 800 5\n300 1 90 5\n100 2 80 5\n".to_vec(),
+            ..ProcessUsage::default()
         };
-        let reading = &read(&usage).unwrap()[0];
-        assert_eq!(reading.ns, 300.0);
+        let measurement = &parse(&usage).unwrap()[0];
+        assert_eq!(measurement.ns, 300.0);
         assert_eq!(
-            reading.more,
+            measurement.more,
             [
-                ("first ns", 900.0),
-                ("processor ns", 90.0),
+                ("first load ns", 900.0),
+                ("CPU time ns", 90.0),
                 ("faults", 1.0),
                 ("sum", 5.0)
             ]
         );
         assert!(
-            read(&Usage {
-                said: b"panicked".to_vec(),
-                ..Usage::default()
+            parse(&ProcessUsage {
+                stdout: b"panicked".to_vec(),
+                ..ProcessUsage::default()
             })
             .is_none()
         );
     }
 
     #[test]
-    fn fio_says_how_long_it_read() {
-        let said = |bytes: u64| {
+    fn the_time_is_the_one_that_fio_reports() {
+        let parsed = |bytes: u64| {
             let text = format!(
                 "fio: a warning\n{{\"jobs\":[{{\"read\":{{\"io_bytes\":{bytes},\"runtime\":12}}}}]}}\n"
             );
-            fio_read(&Usage {
-                said: text.into_bytes(),
-                ..Usage::default()
+            parse_fio(&ProcessUsage {
+                stdout: text.into_bytes(),
+                ..ProcessUsage::default()
             })
         };
-        assert_eq!(said(4 << 20).unwrap()[0].ns, 12e6);
-        assert!(said(0).is_none(), "it read nothing");
+        assert_eq!(parsed(4 << 20).unwrap()[0].ns, 12e6);
+        assert!(parsed(0).is_none(), "no bytes were read");
     }
 }

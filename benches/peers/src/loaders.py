@@ -1,5 +1,5 @@
-# How each library is called, and how the bytes of what it returns are found: `load(path)` and `flat(loaded)`, arrays of bytes.
-# In front of load.py and fixtures.py, which have the variant's name as their first word.
+# Defines for the variant named by the first argument `load(path)` and `flat(loaded)`, the loaded tensors as arrays of bytes.
+# Prepended to load.py and fixtures.py.
 import os, sys, time
 name, path, cold = sys.argv[1], sys.argv[2], sys.argv[3] == "cold"
 
@@ -42,6 +42,6 @@ elif name.startswith("gguf"):
     from gguf import GGUFReader as load
     flat = lambda reader: (t.data.reshape(-1).view("uint8") for t in reader.tensors)
 
-def dropped(path):  # as our variants do
+def evict(path):  # as the Rust variants do
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

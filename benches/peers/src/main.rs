@@ -1,79 +1,89 @@
-//! Times us against the peers: one process per variant, the variants alternating.
+//! Compares anamnesis with its peers: one process per variant, the variants alternating.
 //!
 //! ```text
-//! cargo run --release -- report [SECTION…]   everything below into benches/results: JSON, tables, plots
-//! cargo run --release -- experiments [NAME…] [--render]  the experiments of docs/perf-experiments.md
-//! cargo run --release -- render              the committed results into README.md and docs/
-//! cargo run --release -- open FILE…          opening these files
-//! cargo run --release -- kernels [TYPE…]     decoding, one thread, in a warm cache
-//! cargo run --release -- builds TYPE…        the same by each of our builds
-//! cargo run --release -- schemes NAME…       a large weight of a scheme, one thread
-//! cargo run --release -- remember FILE.gguf  a whole file to BF16 safetensors
-//! cargo run --release -- load FILE… [--cold] [--rounds=N] [--only=NAME,…]  tensors into memory
-//! cargo run --release -- dequantise FILE…    quantised weights into the pool, and into new memory
-//! cargo run --release -- pool                buffer pools and allocators
-//! cargo run --release -- process COMMAND…    a whole command against an empty process
+//! peers report [SECTION…] [OPTION…]  measure all sections, or these, into benches/results/*.json
+//! peers render                       write tables of the committed results into README.md and docs/
+//! peers inspect FILE…                open files and list their tensors
+//! peers load FILE… [--cold]          load all tensors into memory
+//! peers dequantise FILE…             dequantise all weights into memory
+//! peers remember FILE.gguf           convert a whole file to BF16 safetensors
+//! peers kernels [TYPE…]              dequantisation kernels, one thread, warm cache
+//! peers builds TYPE…                 the same for each of our instruction sets
+//! peers schemes NAME…                a large weight of a quantisation scheme, one thread
+//! peers pool                         buffer pools and allocators
+//! peers startup COMMAND…             a whole command against an empty process
 //! ```
 //!
-//! Python peers are run by the interpreter named in `PEERS_PYTHON`, or in the environment that `report` prepares;
-//! `native.sh` builds the peer's kernels for this processor, `ggml.sh` those of ggml. What is not there is left out,
-//! aloud.
+//! Python peers run in the interpreter that `PEERS_PYTHON` names, or in the environment that `report` prepares. `native.sh`
+//! builds this program for the processor of the machine, `ggml.sh` builds ggml's decoders. A peer that is not available is
+//! listed with the reason.
 
-mod alternate;
-mod child;
-mod experiments;
+mod case;
+mod child_process;
 mod fixtures;
+mod generate;
 mod inspect;
 mod kernels;
 mod load;
-mod make;
+mod mimalloc_buffer;
 mod pool;
-mod process;
 mod remember;
 mod render;
 mod report;
 mod results;
 mod schemes;
-mod variants;
+mod startup;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: peers report [SECTION…] [OPTION…]  |  peers experiments [NAME…] [--render]  |  peers render  |  \
-                     peers open FILE…  |  peers kernels [TYPE…]  |  peers builds TYPE…  |  \
-                     peers schemes NAME…  |  peers remember FILE.gguf [OPTION…]  |  \
-                     peers load FILE… [--cold]  |  peers dequantise FILE…  |  peers pool  |  peers process COMMAND…";
+const USAGE: &str = "\
+usage: peers COMMAND
+  report [SECTION…] [OPTION…]   measure all sections, or these, into benches/results/*.json
+  render                        write tables of the committed results into README.md and docs/
+  inspect FILE… [OPTION…]       open files and list their tensors
+  load FILE… [OPTION…]          load all tensors into memory
+  dequantise FILE… [OPTION…]    dequantise all weights into memory
+  remember FILE.gguf [--threads N] [--dir DIR] [--ours PROGRAM]
+                                convert a whole file to BF16 safetensors
+  kernels [TYPE…] [OPTION…]     dequantisation kernels, one thread, warm cache
+  builds TYPE… [OPTION…]        the same for each of our instruction sets
+  schemes NAME… [OPTION…]       a large weight of a quantisation scheme, one thread
+  pool [OPTION…]                buffer pools and allocators
+  startup COMMAND…              a whole command against an empty process";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
+        ["help" | "--help" | "-h"] | ["report", "--help" | "-h"] => {
+            println!("{USAGE}\n{}", report::options::USAGE);
+            ExitCode::SUCCESS
+        }
         ["report", args @ ..] => report::run(args),
-        ["experiments", args @ ..] => experiments::command(args),
         ["render"] => render::run(),
-        ["open", files @ ..] if !files.is_empty() => inspect::open(files),
-        ["kernels", types @ ..] => kernels::compare(types),
-        ["builds", types @ ..] => report::show(types, |_, name| {
-            kernels::builds::case(name).into_iter().collect()
-        }),
-        ["schemes", names @ ..] => report::show(names, |options, name| {
-            schemes::case(name, options.small).into_iter().collect()
-        }),
-        ["remember", args @ ..] => remember::compare(args),
+        ["inspect", files @ ..] if !files.is_empty() => inspect::compare(files),
         ["load", args @ ..] if !args.is_empty() => load::compare(args),
         ["dequantise", files @ ..] if !files.is_empty() => load::dequantise(files),
+        ["remember", args @ ..] => remember::compare(args),
+        ["kernels", types @ ..] => kernels::compare(types),
+        ["builds", types @ ..] => report::compare_each(types, |_, name| {
+            kernels::builds::case(name).into_iter().collect()
+        }),
+        ["schemes", names @ ..] => report::compare_each(names, |options, name| {
+            schemes::case(name, options.small).into_iter().collect()
+        }),
         ["pool", args @ ..] => pool::compare(args),
-        ["process", command @ ..] if !command.is_empty() => process::against_nothing(command),
-        // one variant alone, which the comparisons above run
-        ["one", variant, file] => variants::one(variant, file),
-        ["kernel", variant, name] => kernels::one(variant, name, None),
-        ["kernel", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
-        ["scheme", name, side] => schemes::one(name, side),
+        ["startup", command @ ..] if !command.is_empty() => startup::compare(command),
+        // one process of one variant, started by the commands above
+        ["inspect-one", variant, file] => inspect::one(variant, file),
         ["load-one", variant, file, cache] => load::one(variant, file, cache),
         ["fixtures-one", variant, list, cache] => fixtures::one(variant, list, cache),
-        ["pool-one", variant, case @ ..] => pool::one(variant, case),
-        ["experiment", name, variant, args @ ..] => experiments::one(name, variant, args),
         ["remember-peer", file, out, threads] => remember::peer(file, out, threads),
-        ["nothing"] => ExitCode::SUCCESS,
+        ["kernel-one", variant, name] => kernels::one(variant, name, None),
+        ["kernel-one", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
+        ["scheme-one", name, side] => schemes::one(name, side),
+        ["pool-one", variant, case @ ..] => pool::one(variant, case),
+        ["empty"] => ExitCode::SUCCESS,
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

@@ -1,11 +1,11 @@
-//! Getting a buffer and putting it back: our pool, others, and allocators. One process per variant, alternating.
+//! Section `pool`: gets a buffer and returns it, from our pool, other pools and allocators.
 
-mod measured;
+mod workloads;
 
 use std::process::ExitCode;
 
-use crate::alternate::{Case, Contender, Reading, myself};
-use crate::child::Usage;
+use crate::case::{Case, Measurement, Variant, this_program};
+use crate::child_process::ProcessUsage;
 use crate::report::options::Options;
 use crate::results::markdown;
 
@@ -16,8 +16,8 @@ const SIZES: [(&str, usize); 4] = [
     ("64 MiB", 64 << 20),
 ];
 
-/// A buffer that is there and stays: what touching its pages costs by itself.
-const KEPT: &str = "limit: one buffer that is kept";
+/// One buffer that is never returned: the cost of touching its pages alone.
+const REUSED: &str = "limit: one reused buffer";
 
 const VARIANTS: [&str; 12] = [
     "ours",
@@ -31,25 +31,27 @@ const VARIANTS: [&str; 12] = [
     "BytesMut",
     "Vec, glibc",
     "Vec, mimalloc",
-    KEPT,
+    REUSED,
 ];
 
+/// `peers pool`.
 pub fn compare(args: &[&str]) -> ExitCode {
     let options = match Options::parse(args) {
         Ok(options) => options,
-        Err(wrong) => {
-            eprintln!("{wrong}");
+        Err(error) => {
+            eprintln!("{error}");
             return ExitCode::from(2);
         }
     };
     for case in cases() {
-        let found = case.run(options.rounds);
-        println!("{}", markdown::outcome(&found));
+        let outcome = case.run(options.rounds);
+        println!("{}", markdown::outcome(&outcome));
     }
     ExitCode::SUCCESS
 }
 
-/// Every size, by one thread and by two, with pages touched and not; and buffers that change threads.
+/// Every size, with one thread and two, with and without touching the pages; and buffers that one thread gets and another
+/// drops.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for touch in ["none", "touch"] {
@@ -77,33 +79,33 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn case(name: &str, words: &[&str]) -> Case {
-    let me = myself();
-    let contender = |variant: &&str| {
-        let command: Vec<&str> = [me.as_str(), "pool-one", variant]
+    let me = this_program();
+    let variant = |name: &&str| {
+        let command: Vec<&str> = [me.as_str(), "pool-one", name]
             .into_iter()
             .chain(words.iter().copied())
             .collect();
-        Contender::new(variant, &command, read)
+        Variant::new(name, &command, parse)
     };
-    let contenders = VARIANTS.iter().map(contender).collect();
+    let variants = VARIANTS.iter().map(variant).collect();
     Case {
         name: name.to_owned(),
-        contenders,
-        limit: Some(KEPT),
+        variants,
+        limit: Some(REUSED),
         ..Case::default()
     }
 }
 
-/// Nanoseconds and faults a buffer.
-fn read(usage: &Usage) -> Option<Vec<Reading>> {
-    let text = String::from_utf8_lossy(&usage.said);
+/// Nanoseconds and faults per buffer.
+fn parse(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
+    let text = String::from_utf8_lossy(&usage.stdout);
     let mut words = text
         .split_whitespace()
         .map_while(|word| word.parse::<f64>().ok());
-    Some(vec![Reading::new(
+    Some(vec![Measurement::new(
         words.next()?,
-        vec![("faults each", words.next()?)],
+        vec![("faults per buffer", words.next()?)],
     )])
 }
 
-pub use measured::one;
+pub use workloads::one;

@@ -1,41 +1,44 @@
-//! A whole GGUF file turned into BF16 safetensors: ours, the peer's, and writing as many zeros.
+//! Section `convert`: dequantises a whole GGUF file to BF16 safetensors, by us, by the unrelated crate `anamnesis` 0.7.10,
+//! and, as the limit, `dd` of as many zeros.
 
+mod compare_files;
 mod options;
-mod same;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::alternate::{Case, Contender, Reading, myself};
-use crate::child::{self, Usage};
-use crate::results::{Outcome, markdown};
+use crate::case::{Case, Measurement, Variant, this_program};
+use crate::child_process::{self, ProcessUsage};
+use crate::results::markdown;
 pub use options::Options;
 
 const ROUNDS: usize = 7;
-const DD: &str = "dd of as many bytes";
+const UNRELATED: &str = r#"unrelated crate "anamnesis" 0.7.10"#;
+const DD: &str = "limit: dd of the same size";
 
+/// `peers remember FILE.gguf`.
 pub fn compare(args: &[&str]) -> ExitCode {
     let options = match Options::parse(args) {
         Ok(options) => options,
-        Err(wrong) => {
-            eprintln!("{wrong}");
+        Err(error) => {
+            eprintln!("{error}");
             return ExitCode::from(2);
         }
     };
-    let found: Outcome = case(&options).run(ROUNDS);
-    clean(&options);
-    println!("{}", markdown::outcome(&found));
-    if found.rows.is_empty() {
+    let outcome = case(&options).run(ROUNDS);
+    remove_outputs(&options);
+    println!("{}", markdown::outcome(&outcome));
+    if outcome.rows.is_empty() {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     }
 }
 
-/// The peer's whole conversion, in a process of its own.
+/// The conversion by the unrelated crate, in a process of its own.
 pub fn peer(file: &str, out: &str, threads: &str) -> ExitCode {
-    let threads = threads.parse().expect("a number");
+    let threads = threads.parse().expect("a number of threads");
     let options = peer::RememberOptions::new().with_threads(threads);
     let parsed = peer::parse_gguf(file).unwrap_or_else(|e| panic!("{e}"));
     parsed
@@ -44,15 +47,19 @@ pub fn peer(file: &str, out: &str, threads: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Ours, the peer's and `dd`, each to a file that is not there yet.
+/// Each variant writes to a file that does not exist yet.
 pub fn case(options: &Options) -> Case {
-    let (me, file, threads) = (myself(), options.file.as_str(), options.threads.to_string());
-    let (ours, theirs, zeros) = (
-        out(options, "ours"),
-        out(options, "peer"),
-        out(options, "dd"),
+    let (this_program, file, threads) = (
+        this_program(),
+        options.file.as_str(),
+        options.threads.to_string(),
     );
-    let mine = [
+    let (ours, peers, zeros) = (
+        output(options, "ours"),
+        output(options, "peer"),
+        output(options, "dd"),
+    );
+    let our_command = [
         options.ours.as_str(),
         "remember",
         file,
@@ -62,69 +69,74 @@ pub fn case(options: &Options) -> Case {
         "bf16",
         "--threads",
         &threads,
+        "--overwrite",
     ];
-    let mine: Vec<&str> = mine.into_iter().chain(["--overwrite"]).collect();
-    let peers = [me.as_str(), "remember-peer", file, &theirs.1, &threads];
+    let peer_command = [
+        this_program.as_str(),
+        "remember-peer",
+        file,
+        &peers.1,
+        &threads,
+    ];
     let mut case = Case {
         name: name(options),
         limit: Some(DD),
         ..Case::default()
     };
-    // the two outputs, compared before anything is timed, and how many bytes `dd` writes
-    let mut able = Vec::new();
+    // fills the page cache, from which every variant reads
     let read =
         fs::File::open(file).and_then(|mut from| std::io::copy(&mut from, &mut std::io::sink()));
-    read.unwrap_or_else(|e| panic!("{file}: {e}")); // so that every variant reads the page cache
-    for (variant, command, made) in [
-        ("ours", &mine[..], &ours.0),
-        ("anamnesis 0.7.10", &peers[..], &theirs.0),
+    read.unwrap_or_else(|e| panic!("{file}: {e}"));
+    let mut runnable = Vec::new();
+    for (variant, command, output) in [
+        ("ours", &our_command[..], &ours.0),
+        (UNRELATED, &peer_command[..], &peers.0),
     ] {
-        match child::run(Command::new(command[0]).args(&command[1..]), false) {
-            Ok(_) => able.push((Contender::new(variant, command, took), made.clone())),
-            Err(why) => case.missing.push((variant.to_owned(), why)),
+        match child_process::run(Command::new(command[0]).args(&command[1..]), false) {
+            Ok(_) => runnable.push((Variant::new(variant, command, parse), output.clone())),
+            Err(reason) => case.missing.push((variant.to_owned(), reason)),
         }
     }
-    let notes = match &able[..] {
-        [(_, a), (_, b)] => same::report(a, b),
+    let notes = match &runnable[..] {
+        [(_, a), (_, b)] => compare_files::differences(a, b),
         _ => Vec::new(),
     };
-    if let Some((_, made)) = able.first() {
-        let count = format!(
-            "count={}",
-            fs::metadata(made).expect("it has just been written").len()
-        );
-        let dd = format!("of={}", zeros.1);
+    if let Some((_, output)) = runnable.first() {
+        let len = fs::metadata(output)
+            .expect("the variant has written its output")
+            .len();
+        let (count, to) = (format!("count={len}"), format!("of={}", zeros.1));
         let dd = [
             "dd",
             "if=/dev/zero",
-            &dd,
+            &to,
             "bs=1M",
             &count,
             "iflag=count_bytes",
             "status=none",
         ];
-        able.push((Contender::new(DD, &dd, took), zeros.0.clone()));
+        runnable.push((Variant::new(DD, &dd, parse), zeros.0.clone()));
     }
-    case.contenders = able
+    case.variants = runnable
         .into_iter()
-        .map(|(contender, _)| Contender {
-            watched: true,
-            ..contender
+        .map(|(variant, _)| Variant {
+            sample_memory: true,
+            ..variant
         })
         .collect();
     case.check = Some(Box::new(move || notes.clone()));
-    let outputs = [ours.0, theirs.0, zeros.0];
+    let outputs = [ours.0, peers.0, zeros.0];
     let remove = move || outputs.iter().for_each(|out| drop(fs::remove_file(out)));
     remove();
     case.before = Some(Box::new(remove));
     case
 }
 
-/// Deletes what the last process wrote.
-pub fn clean(options: &Options) {
+/// Deletes the outputs of the last processes.
+fn remove_outputs(options: &Options) {
     ["ours", "peer", "dd"]
         .iter()
-        .for_each(|variant| drop(fs::remove_file(out(options, variant).0)));
+        .for_each(|variant| drop(fs::remove_file(output(options, variant).0)));
 }
 
 fn name(options: &Options) -> String {
@@ -137,22 +149,18 @@ fn name(options: &Options) -> String {
     format!("{file}, {threads}")
 }
 
-fn out(options: &Options, variant: &str) -> (PathBuf, String) {
+/// Where a variant writes: as a path, and as the word of a command.
+fn output(options: &Options, variant: &str) -> (PathBuf, String) {
     let path = Path::new(&options.dir).join(format!("remember-{variant}.safetensors"));
-    let word = path.to_str().expect("a printable path").to_owned();
+    let word = path.to_str().expect("a path in UTF-8").to_owned();
     (path, word)
 }
 
-fn took(usage: &Usage) -> Option<Vec<Reading>> {
-    let memory = [
-        ("anonymous KiB", usage.anonymous as f64),
-        ("of files KiB", usage.of_files as f64),
+fn parse(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
+    let more = vec![
+        ("CPU time ns", usage.cpu.as_nanos() as f64),
+        ("anonymous KiB", usage.anonymous_kib as f64),
+        ("file-backed KiB", usage.file_backed_kib as f64),
     ];
-    let more = [("processor ns", usage.cpu.as_nanos() as f64)]
-        .into_iter()
-        .chain(memory);
-    Some(vec![Reading::new(
-        usage.wall.as_nanos() as f64,
-        more.collect(),
-    )])
+    Some(vec![Measurement::new(usage.wall.as_nanos() as f64, more)])
 }

@@ -1,8 +1,8 @@
-//! The whole report: prepares what is measured, runs the sections, writes JSON, tables and plots.
+//! `peers report`: prepares the peers and files, runs the sections and writes their results as JSON.
 
 pub mod options;
-mod partial;
 pub mod python;
+mod resume;
 mod sections;
 
 pub use sections::Job;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::alternate::{Case, Proved, share};
-use crate::results::{self, Missing, Outcome, Section, machine::Run, markdown};
-use crate::{experiments, render};
+use crate::case::{Case, CheckedCase, rounds};
+use crate::render;
+use crate::results::{self, Missing, Outcome, SectionResults, markdown, provenance::Provenance};
 use options::Options;
 use sections::SECTIONS;
 
@@ -22,8 +22,8 @@ use sections::SECTIONS;
 pub fn run(args: &[&str]) -> ExitCode {
     let options = match Options::parse(args) {
         Ok(options) => options,
-        Err(wrong) => {
-            eprintln!("{wrong}");
+        Err(error) => {
+            eprintln!("{error}");
             return ExitCode::from(2);
         }
     };
@@ -33,14 +33,21 @@ pub fn run(args: &[&str]) -> ExitCode {
         .find(|word| !SECTIONS.iter().any(|s| s.name == *word))
     {
         let known: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
-        eprintln!("no section {unknown:?}; there are {}", known.join(", "));
+        eprintln!(
+            "unknown section {unknown:?}; the sections are {}",
+            known.join(", ")
+        );
         return ExitCode::from(2);
+    }
+    let chosen =
+        |name: &str| options.words.is_empty() || options.words.iter().any(|word| word == name);
+    if options.tables {
+        let sections = SECTIONS.iter().filter(|section| chosen(section.name));
+        return print_tables(sections.map(|section| section.name));
     }
     let notes = prepare(&options);
     notes.iter().for_each(|note| eprintln!("{note}"));
-    let chosen =
-        |name: &str| options.words.is_empty() || options.words.iter().any(|word| word == name);
-    // a section alone has the time that it would have among all
+    // a section gets the same time whether it runs alone or with the others
     let all: f64 = SECTIONS.iter().map(|section| section.minutes).sum();
     for section in SECTIONS.iter().filter(|section| chosen(section.name)) {
         let minutes = section.minutes * options.minutes / all;
@@ -53,18 +60,28 @@ pub fn run(args: &[&str]) -> ExitCode {
         );
     }
     if options.publish {
-        let ran = experiments::run(&options, None);
-        return if ran == ExitCode::SUCCESS {
-            render::run()
-        } else {
-            ran
-        };
+        return render::run();
     }
     ExitCode::SUCCESS
 }
 
-/// Installs and builds what takes part; says what that was not possible for.
-pub fn prepare(options: &Options) -> Vec<String> {
+/// Prints the full tables of committed results.
+fn print_tables(sections: impl Iterator<Item = &'static str>) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for name in sections {
+        match results::read(name) {
+            Ok(section) => println!("## {name}\n\n{}", markdown::section(&section, &[])),
+            Err(error) => {
+                eprintln!("{error}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
+
+/// Installs and builds the peers; returns a note for each that could not be.
+fn prepare(options: &Options) -> Vec<String> {
     if options.as_built {
         return Vec::new();
     }
@@ -73,94 +90,99 @@ pub fn prepare(options: &Options) -> Vec<String> {
     notes
 }
 
-/// A job of a section that is under way.
-enum State {
+/// A job of a section.
+enum JobState {
     Done(Outcome),
-    Proved(Box<Proved>),
+    Checked(Box<CheckedCase>),
 }
 
-/// Runs the jobs that are not finished, and writes the section. All are proved first: that says how long each variant
-/// takes, and so what is left for whom.
-pub fn measure(options: &Options, name: &str, jobs: Vec<Job>, minutes: f64, notes: &[String]) {
+/// Runs the jobs that are not finished and writes the section's results. All cases are checked first: that round measures how
+/// long each variant takes, from which the rounds are allotted.
+fn measure(options: &Options, name: &str, jobs: Vec<Job>, minutes: f64, notes: &[String]) {
     let interpreter = python::interpreter(options).map(std::path::PathBuf::from);
-    let run = Run::now(
+    let provenance = Provenance::now(
         options.rounds,
         interpreter.as_deref().map_err(String::as_str),
     );
-    let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
-    let bar = bar(2 * jobs.len() as u64);
-    let mut under_way = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
+    let bar = progress_bar(2 * jobs.len() as u64);
+    let mut pending = Vec::new();
     for job in jobs {
         bar.set_message(format!("{name}: {}", job.name));
-        let finished = partial::finished(options, &run, name, &job.name);
-        let state = finished.map(State::Done).unwrap_or_else(|| {
-            prove(options, job.case, &job.name, &|variant| {
-                bar.set_message(format!("{name}: {}, {variant}, once", job.name));
+        let finished = resume::finished(options, &provenance, name, &job.name);
+        let state = finished.map(JobState::Done).unwrap_or_else(|| {
+            check(options, job.make, &job.name, &|variant| {
+                bar.set_message(format!("{name}: {}, {variant}, uncounted", job.name));
             })
         });
-        under_way.push((job.name, state));
+        pending.push((job.name, state));
         bar.inc(1);
     }
-    let mut found = Outcome {
+    let mut outcome = Outcome {
         notes: notes.to_vec(),
         ..Outcome::default()
     };
-    while !under_way.is_empty() {
-        let costs: Vec<Duration> = under_way
+    while !pending.is_empty() {
+        let costs: Vec<Duration> = pending
             .iter()
             .flat_map(|(_, state)| state.costs())
             .collect();
-        let rounds = share::rounds(
+        let rounds = rounds::allot(
             &costs,
             options.rounds,
-            until.saturating_duration_since(Instant::now()),
+            deadline.saturating_duration_since(Instant::now()),
         );
-        let (job, state) = under_way.remove(0);
-        let of = state.costs().len();
-        found.extend(match state {
-            State::Done(outcome) => outcome,
-            State::Proved(proved) => {
-                let outcome = proved.measure(&rounds[..of], &|variant| {
+        let (job, state) = pending.remove(0);
+        let variants = state.costs().len();
+        outcome.extend(match state {
+            JobState::Done(outcome) => outcome,
+            JobState::Checked(checked) => {
+                let outcome = checked.measure(&rounds[..variants], &|variant| {
                     bar.set_message(format!("{name}: {job}, {variant}"));
                 });
-                partial::keep(options, &run, name, &job, &outcome);
+                resume::keep(options, &provenance, name, &job, &outcome);
                 outcome
             }
         });
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let took = found.seconds;
-    results::write(&Section {
+    let seconds = outcome.seconds;
+    results::write(&SectionResults {
         section: name.to_owned(),
-        run,
-        found,
+        run: provenance,
+        outcome,
     });
-    partial::forget(options, name);
-    eprintln!("{name}: {took:.0} s, benches/results/{name}.md");
+    resume::forget(options, name);
+    eprintln!("{name}: {seconds:.0} s, benches/results/{name}.json");
 }
 
-impl State {
-    /// What a round takes with each contender that is still to be measured.
+impl JobState {
+    /// Duration of one round of each variant that is still to be measured.
     fn costs(&self) -> Vec<Duration> {
         match self {
             Self::Done(_) => Vec::new(),
-            Self::Proved(proved) => proved.costs().collect(),
+            Self::Checked(checked) => checked.costs().collect(),
         }
     }
 }
 
-/// One case, if it can be made.
-fn prove(options: &Options, case: sections::Make, name: &str, tick: &dyn Fn(&str)) -> State {
-    match case(options) {
-        Ok(case) => State::Proved(Box::new(only(case, options).prove(tick))),
+/// Creates and checks one case; if it cannot be created, the outcome lists it as missing.
+fn check(
+    options: &Options,
+    make: sections::MakeCase,
+    name: &str,
+    report_variant: &dyn Fn(&str),
+) -> JobState {
+    match make(options) {
+        Ok(case) => JobState::Checked(Box::new(only(case, options).check_results(report_variant))),
         Err(reason) => {
             let missing = Missing {
                 case: name.to_owned(),
                 variant: "all".to_owned(),
                 reason,
             };
-            State::Done(Outcome {
+            JobState::Done(Outcome {
                 missing: vec![missing],
                 ..Outcome::default()
             })
@@ -168,44 +190,43 @@ fn prove(options: &Options, case: sections::Make, name: &str, tick: &dyn Fn(&str
     }
 }
 
-/// The contenders that `--only` names.
+/// Keeps the variants that `--only` names.
 fn only(mut case: Case, options: &Options) -> Case {
     let wanted = |name: &str| {
         options.only.is_empty() || options.only.iter().any(|part| name.contains(part.as_str()))
     };
-    case.contenders
-        .retain(|contender| wanted(&contender.variant));
+    case.variants.retain(|variant| wanted(&variant.name));
     case
 }
 
-/// Measures files, or what else is named, one by one and prints their tables: what the comparisons by name do.
-pub fn show(args: &[&str], cases: impl Fn(&Options, &str) -> Vec<Case>) -> ExitCode {
+/// Measures the named files, types or schemes one at a time and prints their tables.
+pub fn compare_each(args: &[&str], cases: impl Fn(&Options, &str) -> Vec<Case>) -> ExitCode {
     let options = match Options::parse(args) {
         Ok(options) if !options.words.is_empty() => options,
         Ok(_) => {
-            eprintln!("which?\n{}", options::USAGE);
+            eprintln!("nothing to measure is named\n{}", options::USAGE);
             return ExitCode::from(2);
         }
-        Err(wrong) => {
-            eprintln!("{wrong}");
+        Err(error) => {
+            eprintln!("{error}");
             return ExitCode::from(2);
         }
     };
-    for file in &options.words {
-        let cases = cases(&options, file);
+    for name in &options.words {
+        let cases = cases(&options, name);
         if cases.is_empty() {
-            eprintln!("there is no {file:?}");
+            eprintln!("unknown name {name:?}");
             return ExitCode::from(2);
         }
         for case in cases {
-            let found = only(case, &options).run(options.rounds);
-            println!("{}", markdown::outcome(&found));
+            let outcome = only(case, &options).run(options.rounds);
+            println!("{}", markdown::outcome(&outcome));
         }
     }
     ExitCode::SUCCESS
 }
 
-/// Builds our command, the peer for this processor and ggml's decoders; says what could not be built.
+/// Builds our command, the peers with `-C target-cpu=native`, and ggml's decoders; returns a note for each failure.
 fn build() -> Vec<String> {
     let (root, peers) = (
         results::repository(),
@@ -219,7 +240,7 @@ fn build() -> Vec<String> {
             Command::new("cargo").args(ours).current_dir(root).output(),
         ),
         (
-            "the peer for this processor",
+            "the peers for this processor",
             Command::new("bash").arg(peers.join("native.sh")).output(),
         ),
         (
@@ -237,17 +258,17 @@ fn build() -> Vec<String> {
                 .to_owned(),
             Err(e) => e.to_string(),
         };
-        notes.push(format!("{what} could not be built: {failed}"));
+        notes.push(format!("cannot build {what}: {failed}"));
     }
     notes
 }
 
-fn bar(jobs: u64) -> ProgressBar {
+fn progress_bar(jobs: u64) -> ProgressBar {
     let bar = ProgressBar::new(jobs);
     let style = ProgressStyle::with_template(
-        "{bar:24} {pos}/{len}, {elapsed} gone, {eta} left · {wide_msg}",
+        "{bar:24} {pos}/{len}, {elapsed} elapsed, {eta} left · {wide_msg}",
     );
-    bar.set_style(style.expect("a template of ours"));
+    bar.set_style(style.expect("the template is valid"));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
 }

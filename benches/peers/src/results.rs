@@ -1,9 +1,8 @@
-//! What a run found, as data: rows of figures, what is missing and why, and where and when it ran.
+//! Results as data: rows of figures, what is missing and why, and where and when the section ran.
 
-pub mod machine;
 pub mod markdown;
-mod matrix;
-pub mod plot;
+pub mod provenance;
+mod speeds;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// One variant of one case: a figure per process, in nanoseconds, and what the processes used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Row {
+pub struct ResultRow {
     pub case: String,
     pub variant: String,
     pub median: f64,
@@ -26,9 +25,9 @@ pub struct Row {
     pub peak_kib: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
-    /// What the machine itself needs for as much.
+    /// What the machine needs for the same amount of work: a copy, a raw read.
     pub limit: Option<Limit>,
-    /// Medians of what else was seen. A key that ends in `ns` is a time, one in `KiB` is memory.
+    /// Medians of further figures. A key that ends in ` ns` is a time, one in ` KiB` is memory.
     pub more: BTreeMap<String, f64>,
 }
 
@@ -38,7 +37,7 @@ pub struct Limit {
     pub median: f64,
 }
 
-/// A row that is not there.
+/// A variant that could not be measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Missing {
     pub case: String,
@@ -46,14 +45,14 @@ pub struct Missing {
     pub reason: String,
 }
 
-/// What came of one or more cases.
+/// The results of one or more cases.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    pub rows: Vec<Row>,
+    pub rows: Vec<ResultRow>,
     pub missing: Vec<Missing>,
-    /// What was found when results were compared, before anything was timed.
+    /// Differences between the variants' outputs, found before anything was timed; failed rounds.
     pub notes: Vec<String>,
-    /// How long it took.
+    /// Duration of all rounds.
     pub seconds: f64,
 }
 
@@ -77,21 +76,21 @@ impl Outcome {
     }
 
     /// The rows of a case.
-    pub fn of<'s>(&'s self, case: &str) -> Vec<&'s Row> {
+    pub fn of<'s>(&'s self, case: &str) -> Vec<&'s ResultRow> {
         self.rows.iter().filter(|row| row.case == case).collect()
     }
 }
 
-/// One file of results.
+/// The content of one file of results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Section {
+pub struct SectionResults {
     pub section: String,
-    pub run: machine::Run,
+    pub run: provenance::Provenance,
     #[serde(flatten)]
-    pub found: Outcome,
+    pub outcome: Outcome,
 }
 
-impl Row {
+impl ResultRow {
     pub fn new(case: String, variant: String, samples: Vec<f64>) -> Self {
         let mut sorted = samples.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -113,7 +112,7 @@ impl Row {
     }
 }
 
-/// The middle value, or the upper of the two that are there.
+/// The middle value; of an even count the upper of the two in the middle.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
@@ -125,47 +124,33 @@ pub fn repository() -> PathBuf {
     peers
         .ancestors()
         .nth(2)
-        .expect("it is benches/peers")
+        .expect("the manifest is in benches/peers")
         .to_owned()
 }
 
-/// Where results are kept: `benches/results`.
-pub fn folder() -> PathBuf {
+/// The directory of the results.
+fn folder() -> PathBuf {
     repository().join("benches/results")
 }
 
-/// A section's results, if they are there.
-pub fn read(section: &str) -> Result<Section, String> {
+/// Reads the committed results of a section.
+pub fn read(section: &str) -> Result<SectionResults, String> {
     let path = folder().join(format!("{section}.json"));
     let text = fs::read_to_string(&path).map_err(|e| format!("{section}.json: {e}"))?;
     serde_json::from_str(&text).map_err(|e| format!("{section}.json: {e}"))
 }
 
-/// Writes JSON, Markdown and plots.
-pub fn write(section: &Section) {
-    fs::create_dir_all(folder()).expect("benches/results can be made");
-    // where the repository is on this machine is no result
-    let here = format!("{}/", repository().display());
-    let put = |name: String, text: String| {
-        let text = text.replace(&here, "");
-        let path = folder().join(&name);
-        let partial = path.with_extension("partial");
-        fs::write(&partial, text)
-            .and_then(|()| fs::rename(&partial, &path))
-            .unwrap_or_else(|e| panic!("{name}: {e}"));
-    };
-    let name = &section.section;
-    put(
-        format!("{name}.json"),
-        serde_json::to_string_pretty(section).expect("plain data") + "\n",
-    );
-    put(
-        format!("{name}.md"),
-        format!("# {name}\n\n{}", markdown::section(section, None)),
-    );
-    for (i, svg) in plot::plots(section).into_iter().enumerate() {
-        put(plot::file(name, i), svg);
-    }
+/// Writes a section's results as JSON. Tables are rendered from it on demand.
+pub fn write(section: &SectionResults) {
+    fs::create_dir_all(folder()).expect("benches/results can be created");
+    // reasons and notes must not hold the path of the repository on this machine
+    let root = format!("{}/", repository().display());
+    let json = serde_json::to_string_pretty(section).expect("results serialise to JSON") + "\n";
+    let path = folder().join(format!("{}.json", section.section));
+    let partial = path.with_extension("partial");
+    fs::write(&partial, json.replace(&root, ""))
+        .and_then(|()| fs::rename(&partial, &path))
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
 #[cfg(test)]
@@ -173,8 +158,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_the_middle_and_the_ends() {
-        let row = Row::new("c".to_owned(), "ours".to_owned(), vec![3.0, 1.0, 9.0, 4.0]);
+    fn a_row_has_median_minimum_and_maximum() {
+        let row = ResultRow::new("c".to_owned(), "ours".to_owned(), vec![3.0, 1.0, 9.0, 4.0]);
         assert_eq!(
             (row.minimum, row.median, row.maximum, row.n),
             (1.0, 4.0, 9.0, 4)
@@ -182,7 +167,7 @@ mod tests {
         assert_eq!(
             row.samples,
             [3.0, 1.0, 9.0, 4.0],
-            "in the order in which they came"
+            "samples keep their order"
         );
     }
 }

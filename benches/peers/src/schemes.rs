@@ -1,5 +1,5 @@
-//! Schemes: one large weight through `remember`, one thread, from memory to memory that is there; beside it the copying
-//! of as many bytes as the output has. The tests prove the bits.
+//! Section `schemes`: dequantises one large weight of each scheme through `remember` with one thread, from memory into a
+//! reused buffer. The limit is a copy of the output's size. Outputs are verified by the tests, not here.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -7,65 +7,73 @@ use std::time::Instant;
 
 use anamnesis::{Dtype, QuantConfig, remember};
 
-use crate::alternate::{self, Contender, myself};
+use crate::case::{self, Variant, this_program};
 use crate::kernels;
-use crate::kernels::stored::checkpoint;
-use crate::kernels::variant::{COPY, DTYPES};
+use crate::kernels::checkpoint_weight::checkpoint;
+use crate::kernels::variants::{DTYPES, MEMCPY};
 
-/// Rows and columns of the weight: larger than any cache, or just large enough to see that all works.
+/// Rows and columns of the weight, which is larger than any cache.
 const SIDE: usize = 4096;
-const SMALL: usize = 512;
-/// Calls, of which the best counts.
+/// The same with `--small`.
+const SMALL_SIDE: usize = 512;
+/// Calls per output dtype; the fastest is reported.
 const CALLS: usize = 15;
 
-/// A tensor: name, dtype, shape, bytes.
-type Made = (&'static str, Dtype, Vec<usize>, Vec<u8>);
+/// Name, dtype, shape and bytes of a tensor.
+type OwnedTensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
-/// A weight of a scheme.
-struct Stored {
+/// A weight of one scheme.
+struct SchemeWeight {
     name: &'static str,
     config: &'static str,
-    tensors: Vec<Made>,
+    tensors: Vec<OwnedTensor>,
 }
 
 pub fn names() -> Vec<&'static str> {
-    // as small as they can be: only their names are wanted
-    [COPY]
+    // only the names are used, so the smallest side that all schemes allow
+    [MEMCPY]
         .into_iter()
         .chain(all(128).iter().map(|stored| stored.name))
         .collect()
 }
 
-/// A scheme to every output; none by another name.
-pub fn case(name: &str, small: bool) -> Option<alternate::Case> {
+/// One scheme to every output dtype; `None` for an unknown name.
+pub fn case(name: &str, small: bool) -> Option<case::Case> {
     let name = names().into_iter().find(|known| *known == name)?;
-    let (me, side) = (myself(), if small { SMALL } else { SIDE }.to_string());
-    let variant = if name == COPY { COPY } else { "ours" };
-    let contender = Contender::new(variant, &[&me, "scheme", name, &side], kernels::read);
-    Some(alternate::Case {
+    let (this_program, side) = (
+        this_program(),
+        if small { SMALL_SIDE } else { SIDE }.to_string(),
+    );
+    let variant = if name == MEMCPY { MEMCPY } else { "ours" };
+    let variant = Variant::new(
+        variant,
+        &[&this_program, "scheme-one", name, &side],
+        kernels::parse,
+    );
+    Some(case::Case {
         name: name.to_owned(),
-        contenders: vec![contender],
-        ..alternate::Case::default()
+        variants: vec![variant],
+        ..case::Case::default()
     })
 }
 
-/// What a process does: a line for each output, its dtype, nanoseconds of the best call, and how many elements that are.
+/// What one process does: prints dtype, nanoseconds of the fastest call and number of elements for each output dtype.
 pub fn one(name: &str, side: &str) -> ExitCode {
     let Ok(side) = side.parse::<usize>() else {
         return ExitCode::from(2);
     };
     let stored = all(side).into_iter().find(|stored| stored.name == name);
-    if stored.is_none() && name != COPY {
+    if stored.is_none() && name != MEMCPY {
         return ExitCode::from(2);
     }
     for &dtype in DTYPES {
-        let len = side * side * dtype.item_bytes().expect("whole bytes") as usize;
+        let len = side * side * dtype.item_bytes().expect("a dtype of whole bytes") as usize;
         let mut out = vec![0; len];
         let ns = match &stored {
-            Some(stored) => decoded(stored, side, dtype, &mut out),
+            Some(stored) => dequantised(stored, side, dtype, &mut out),
             None => {
                 let from = vec![1u8; len];
-                best(|| black_box(&mut out).copy_from_slice(black_box(&from)))
+                fastest_ns(|| black_box(&mut out).copy_from_slice(black_box(&from)))
             }
         };
         println!("{dtype} {ns} {}", side * side);
@@ -73,36 +81,42 @@ pub fn one(name: &str, side: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn decoded(stored: &Stored, side: usize, dtype: Dtype, out: &mut [u8]) -> u128 {
+fn dequantised(stored: &SchemeWeight, side: usize, dtype: Dtype, out: &mut [u8]) -> u128 {
     let tensors = stored
         .tensors
         .iter()
         .map(|(name, dtype, shape, bytes)| (*name, dtype.name(), shape.clone(), &**bytes));
     let checkpoint = checkpoint(&tensors.collect::<Vec<_>>());
-    let config = QuantConfig::from_json(stored.config.as_bytes()).expect("JSON");
+    let config =
+        QuantConfig::from_json(stored.config.as_bytes()).expect("the configuration is JSON");
     let ours = remember(&checkpoint).config(config).dtype(dtype).threads(1);
-    let weight = ours.plan().expect("a plan").jobs.swap_remove(0).output;
+    let weight = ours
+        .plan()
+        .expect("the weight can be planned")
+        .jobs
+        .swap_remove(0)
+        .output;
     assert_eq!(weight.shape[..], [side as u64; 2], "{}", stored.name);
-    best(|| {
+    fastest_ns(|| {
         ours.tensor_into(&weight.name, black_box(out))
-            .expect("it decodes")
+            .expect("the weight can be dequantised")
     })
 }
 
-/// Nanoseconds of the best call.
-fn best(mut call: impl FnMut()) -> u128 {
-    let once = |_| {
-        let began = Instant::now();
+/// Nanoseconds of the fastest call.
+fn fastest_ns(mut call: impl FnMut()) -> u128 {
+    let time_once = |_| {
+        let started = Instant::now();
         call();
-        began.elapsed().as_nanos()
+        started.elapsed().as_nanos()
     };
-    (0..CALLS).map(once).min().unwrap_or_default()
+    (0..CALLS).map(time_once).min().unwrap_or_default()
 }
 
 /// A weight of `n` by `n` of each scheme.
-fn all(n: usize) -> Vec<Stored> {
+fn all(n: usize) -> Vec<SchemeWeight> {
     let mut state = 1u64;
-    // random, but for what would be NaN in E4M3
+    // random bytes, without those that are NaN in E4M3
     let mut codes = |count: usize| -> Vec<u8> {
         let mut next = || {
             state = state
@@ -133,12 +147,12 @@ fn all(n: usize) -> Vec<Stored> {
             ),
         ]
     };
-    let mut acted = packed([n / 8, n], [n / 128, n / 8], &mut codes);
+    let mut act_order = packed([n / 8, n], [n / 128, n / 8], &mut codes);
     let groups = n as u32 / 128;
-    let order = (0..n as u32)
+    let g_idx = (0..n as u32)
         .flat_map(|i| ((i.wrapping_mul(2_654_435_761) >> 27) % groups).to_le_bytes())
         .collect();
-    acted.push(("w.g_idx", Dtype::I32, vec![n], order));
+    act_order.push(("w.g_idx", Dtype::I32, vec![n], g_idx));
     let fp8 = |shape: &[usize], codes: &mut dyn FnMut(usize) -> Vec<u8>| {
         let scales = singles(shape.iter().product());
         vec![
@@ -146,44 +160,44 @@ fn all(n: usize) -> Vec<Stored> {
             ("w.weight_scale", Dtype::F32, shape.to_vec(), scales),
         ]
     };
-    let table: Vec<u8> = (0..16u8)
+    let codebook: Vec<u8> = (0..16u8)
         .flat_map(|i| ((f32::from(i) - 7.5) / 7.5).to_le_bytes())
         .collect();
-    let state_of =
+    let quant_state =
         format!(r#"{{"quant_type":"nf4","blocksize":64,"dtype":"bfloat16","shape":[{n},{n}]}}"#)
             .into_bytes();
     vec![
-        Stored {
+        SchemeWeight {
             name: "fp8 block",
             config: "{}",
             tensors: fp8(&[n / 128, n / 128], &mut codes),
         },
-        Stored {
+        SchemeWeight {
             name: "fp8 tensor",
             config: "{}",
             tensors: fp8(&[1], &mut codes),
         },
-        Stored {
+        SchemeWeight {
             name: "fp8 channel",
             config: "{}",
             tensors: fp8(&[n, 1], &mut codes),
         },
-        Stored {
+        SchemeWeight {
             name: "gptq4",
             config: gptq,
             tensors: packed([n / 8, n], [n / 128, n / 8], &mut codes),
         },
-        Stored {
+        SchemeWeight {
             name: "gptq4 act",
             config: gptq,
-            tensors: acted,
+            tensors: act_order,
         },
-        Stored {
+        SchemeWeight {
             name: "awq",
             config: r#"{"quant_method":"awq","bits":4,"group_size":128,"version":"gemm"}"#,
             tensors: packed([n, n / 8], [n / 128, n / 8], &mut codes),
         },
-        Stored {
+        SchemeWeight {
             name: "nf4",
             config: r#"{"quant_method":"bitsandbytes","load_in_4bit":true}"#,
             tensors: vec![
@@ -194,16 +208,16 @@ fn all(n: usize) -> Vec<Stored> {
                     vec![n * n / 64],
                     singles(n * n / 64),
                 ),
-                ("w.weight.quant_map", Dtype::F32, vec![16], table),
+                ("w.weight.quant_map", Dtype::F32, vec![16], codebook),
                 (
                     "w.weight.quant_state.bitsandbytes__nf4",
                     Dtype::U8,
-                    vec![state_of.len()],
-                    state_of,
+                    vec![quant_state.len()],
+                    quant_state,
                 ),
             ],
         },
-        Stored {
+        SchemeWeight {
             name: "int8",
             config: r#"{"quant_method":"bitsandbytes","load_in_8bit":true}"#,
             tensors: vec![
@@ -211,7 +225,7 @@ fn all(n: usize) -> Vec<Stored> {
                 ("w.SCB", Dtype::F32, vec![n], singles(n)),
             ],
         },
-        Stored {
+        SchemeWeight {
             name: "nvfp4",
             config: r#"{"quant_method":"modelopt","quant_algo":"NVFP4"}"#,
             tensors: vec![
@@ -225,7 +239,7 @@ fn all(n: usize) -> Vec<Stored> {
                 ("w.weight_scale_2", Dtype::F32, vec![], singles(1)),
             ],
         },
-        Stored {
+        SchemeWeight {
             name: "mxfp4",
             config: r#"{"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"}"#,
             tensors: vec![
@@ -243,7 +257,7 @@ fn all(n: usize) -> Vec<Stored> {
                 ),
             ],
         },
-        Stored {
+        SchemeWeight {
             name: "ct int4",
             config: r#"{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"group_0":
                 {"targets":["Linear"],"weights":{"num_bits":4,"type":"int","strategy":"group","group_size":128,

@@ -1,4 +1,4 @@
-//! The arguments: one place for parsing, help, manual page and completions.
+//! The command-line arguments. clap generates the parser, the help texts, the manual pages and the completions from them.
 
 mod load;
 #[cfg(target_os = "linux")]
@@ -14,32 +14,45 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
 
-pub(crate) use load::{Load, LoaderName};
+pub(crate) use load::{LoadArgs, LoaderName};
 #[cfg(target_os = "linux")]
-pub(crate) use ppc::{Ppc, PpcRun, PpcStatus, Record};
-pub(crate) use remember::{Plan, Remember, Weights};
-pub(crate) use template::{Compared, Merge, Predict, Reading, Show, Template, TemplateVerb};
+pub(crate) use ppc::{PpcRunArgs, PpcStatusArgs, PpcVerb, RecordArgs};
+pub(crate) use remember::{PlanArgs, RememberArgs, WeightArgs};
+pub(crate) use template::{
+    CompareArgs, MergeArgs, PredictArgs, ShowArgs, TemplateArgs, TemplateReadArgs, TemplateVerb,
+};
 
 use crate::version::version;
 use values::{dtype, format, name_pattern};
 
-const EXAMPLES: &str = "\
+const OVERVIEW_EXAMPLES: &str = "\
 Examples:
-  anamnesis inspect model.gguf                      what is in it
-  anamnesis inspect --tree model.safetensors        by dotted name, like layers as one
-  anamnesis inspect --filter '*.attn_*' model.gguf  only some of it
-  anamnesis inspect --metadata=general.name model.gguf
+  anamnesis inspect model.gguf
+  anamnesis remember model-Q4_K_M.gguf -o model.safetensors
+  anamnesis load model.safetensors
+  anamnesis template predict llama/ -o llama.iot --tp 4
+  anamnesis ppc run --dir llama/ --policy maio:llama.iot -- python serve.py llama/
+
+Exit status: 0 success, 1 failure, 2 invalid arguments, 130 interrupted.";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  anamnesis inspect model.gguf                          list format, totals and tensors
+  anamnesis inspect --tree model.safetensors            show a tree, equal layers on one line
+  anamnesis inspect --filter '*.attn_*' model.gguf      list the matching tensors only
+  anamnesis inspect --metadata=general.name model.gguf  print one metadata value
   anamnesis inspect --json checkpoint/ | jq .checkpoints[0].totals
 
-Exit status: 0 done, 1 a file could not be read, 2 wrong usage.";
+Exit status: 0 success, 1 a file could not be read, 2 invalid arguments.";
 
-/// Inspect tensor files (safetensors, GGUF, NPY, NPZ, PyTorch) without trusting them.
+/// Inspect, dequantise and load tensor files (safetensors, GGUF, NPY, NPZ, PyTorch).
 ///
-/// Reads headers only, believes nothing it has not checked, and never runs what a file contains.
+/// Input files are treated as untrusted: every header is verified, resource use is limited, and no code that a file
+/// contains is run.
 #[derive(Debug, Parser)]
-#[command(name = "anamnesis", version = version(), after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "anamnesis", version = version(), after_help = OVERVIEW_EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// When to use colours. NO_COLOR and CLICOLOR_FORCE count under `auto`.
+    /// When to use colours; `auto` respects NO_COLOR and CLICOLOR_FORCE.
     #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN", global = true, display_order = 100)]
     pub(crate) color: Color,
     #[command(subcommand)]
@@ -48,37 +61,39 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Show what files hold: format, totals, tensors, metadata.
+    /// Show the format, totals, tensors and metadata of files.
     #[command(visible_alias = "i")]
-    Inspect(Box<Inspect>),
-    /// Bring quantised weights back to full precision, as safetensors.
+    Inspect(Box<InspectArgs>),
+    /// Dequantise a checkpoint to safetensors.
     #[command(visible_alias = "r")]
-    Remember(Box<Remember>),
-    /// Load a checkpoint into memory, and show what that took.
+    Remember(Box<RememberArgs>),
+    /// Load a checkpoint into memory and report speed and resource use.
     #[command(visible_alias = "l")]
-    Load(Box<Load>),
-    /// Show what `remember` would read and make, weight by weight.
-    Plan(Box<Plan>),
-    /// Record which bytes of a model a program reads, as an I/O template.
+    Load(Box<LoadArgs>),
+    /// Show what `remember` would read and write, without writing it.
+    Plan(Box<PlanArgs>),
+    /// Record which bytes of a model a program reads, as an I/O template (Linux).
     #[cfg(target_os = "linux")]
-    Record(Box<Record>),
-    /// Drive the page cache while models load.
+    Record(Box<RecordArgs>),
+    /// Prefetch and evict model files in the page cache, by policy (Linux).
     #[cfg(target_os = "linux")]
     #[command(subcommand)]
-    Ppc(Ppc),
-    /// Predict, show and compare I/O templates: which worker of a service reads which bytes of a model, in which order.
+    Ppc(PpcVerb),
+    /// Predict, show, compare and merge I/O templates.
+    ///
+    /// An I/O template lists which bytes of a model each worker of an inference service reads, in which order.
     #[command(visible_alias = "t")]
-    Template(Template),
+    Template(TemplateArgs),
     /// Print a completion script for a shell.
-    Completions(Completions),
-    /// Print the manual pages, or write them to a directory.
-    Man(Man),
+    Completions(CompletionsArgs),
+    /// Print the manual pages or write them to a directory.
+    Man(ManArgs),
 }
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// On a terminal.
+    /// If standard output is a terminal.
     Auto,
     /// Always.
     Always,
@@ -87,82 +102,82 @@ pub(crate) enum Color {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Inspect {
-    /// Files, directories, shard indexes (….index.json), patterns; `-` for standard input.
+#[command(after_help = INSPECT_EXAMPLES)]
+pub(crate) struct InspectArgs {
+    /// Files, directories, shard indexes (*.index.json) or glob patterns; `-` is standard input.
     ///
-    /// Any part of a split GGUF brings the others. A directory is opened as the checkpoint in it. A
-    /// pattern that the shell did not expand is expanded; a path that exists counts as it is.
+    /// Any file of a split GGUF opens the whole split. A directory opens the checkpoint in it. Patterns
+    /// that the shell did not expand are expanded, unless a file of that exact name exists.
     #[arg(required_unless_present = "metadata", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
 
     /// Show the tensors as a tree of their dotted names, with subtotals.
     ///
-    /// Numbered siblings that hold the same (layers.0 … layers.31) become one line.
+    /// Numbered siblings with equal contents (layers.0 to layers.31) are combined into one line.
     #[arg(long, short, help_heading = "View")]
     pub(crate) tree: bool,
-    /// With --tree: show every numbered sibling.
+    /// With --tree, show every numbered sibling on its own line.
     #[arg(long, short, requires = "tree", help_heading = "View")]
     pub(crate) all: bool,
-    /// Show the head only, no tensors.
+    /// Show the overview only, without tensors.
     #[arg(long, short, visible_alias = "no-tensors", conflicts_with_all = ["tree", "sort"], help_heading = "View")]
     pub(crate) summary: bool,
-    /// Show the metadata in place of the tensors; with KEY print the whole value of one key.
+    /// Show the metadata instead of the tensors; with KEY, print the value of that key.
     ///
-    /// Long texts and arrays are shortened in the list. The value of one key is printed whole and
-    /// alone: a text as it is, an array with one element per line. With --json nothing is left out;
-    /// KEY only makes that value whole. A word behind the option that is a path, or that is needed as
-    /// one, is taken for a PATH; --metadata=KEY is always a key.
+    /// The list shortens long strings and arrays. The value of a KEY is printed in full and without
+    /// anything else: a string unchanged, an array with one element per line. With --json, the document
+    /// is complete and KEY only adds the full value. A word after `--metadata ` that names an existing
+    /// path, or the only remaining PATH, is a PATH; --metadata=KEY is always a key.
     #[arg(long, short, value_name = "KEY", num_args = 0..=1, help_heading = "View")]
     pub(crate) metadata: Option<Option<String>>,
     /// Print one JSON document.
     #[arg(long, short, help_heading = "View")]
     pub(crate) json: bool,
 
-    /// Only tensors whose whole name matches; may be repeated. Totals count these alone.
+    /// List and count only tensors whose full name matches; may be repeated.
     ///
-    /// `*` any text, `?` one character, `[a-z]` a class, `{q,k,v}` alternatives.
+    /// `*` matches any text, `?` one character, `[a-z]` a character class, `{q,k,v}` alternatives.
     #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Tensors")]
     pub(crate) filter: Vec<GlobMatcher>,
-    /// Order of the tensors; that of the file if not given. Numbers in names count as numbers,
-    /// sizes begin with the largest.
+    /// Sort the tensors [default: file order].
     #[arg(long, value_enum, value_name = "BY", help_heading = "Tensors")]
-    pub(crate) sort: Option<Sort>,
-    /// Turn the order around.
+    pub(crate) sort: Option<SortKey>,
+    /// Reverse the order.
     #[arg(long, short, help_heading = "Tensors")]
     pub(crate) reverse: bool,
-    /// Add the SHA-256 of each tensor's values (C order, little endian; blocks as stored).
+    /// Add the SHA-256 of each tensor's values; reads all bytes.
     ///
-    /// Reads all bytes. Equal values have equal hashes, whatever the file's format and byte order.
+    /// The hash is over the values in C order, little endian; quantisation blocks are hashed as stored. Equal
+    /// values have equal hashes in every format and byte order.
     #[arg(long, help_heading = "Tensors")]
     pub(crate) hash: bool,
 
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) opening: OpenArgs,
 }
 
-/// How files are opened: the same for every verb.
+/// How files are opened, shared by every verb that reads a checkpoint.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Opening")]
-pub(crate) struct Opening {
-    /// Open only the file that is named, even if it is one part of a split.
+pub(crate) struct OpenArgs {
+    /// Open only the named file, even if it is part of a split GGUF.
     #[arg(long)]
     pub(crate) single: bool,
-    /// Read files instead of mapping them: for files that change, and network file systems.
+    /// Read files instead of mapping them, for files that change and for network file systems.
     #[arg(long)]
     pub(crate) no_map: bool,
-    /// Lift the limits on what a file may make this program spend. For files you made yourself.
+    /// Disable the limits on memory and work per file; only for trusted files.
     #[arg(long)]
     pub(crate) no_limits: bool,
-    /// Read numpy's raw void items of this width as DTYPE (BF16 for V2); may be repeated.
+    /// Read NumPy void items of DTYPE's width as DTYPE (BF16 for V2); may be repeated.
     #[arg(long, value_name = "DTYPE", value_parser = dtype(), hide_possible_values = true)]
     pub(crate) void_as: Vec<Dtype>,
-    /// Read as this format, whatever the first bytes look like.
+    /// Read files as this format instead of detecting it.
     #[arg(long, value_name = "NAME", value_parser = format())]
     pub(crate) format: Option<&'static Format>,
 }
 
-impl Opening {
+impl OpenArgs {
     pub(crate) fn options(&self) -> OpenOptions {
         let limits = if self.no_limits {
             Limits::none()
@@ -171,7 +186,7 @@ impl Opening {
         };
         let options = OpenOptions::new()
             .limits(limits)
-            .map(!self.no_map)
+            .mmap(!self.no_map)
             .single(self.single);
         let options = self
             .void_as
@@ -188,55 +203,56 @@ impl Cli {
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let mut cli = Self::try_parse()?;
         if let Verb::Inspect(inspect) = &mut cli.verb {
-            inspect.tell_key_from_path(
+            inspect.resolve_metadata_word(
                 std::env::args_os().any(|word| word.to_string_lossy().starts_with("--metadata=")),
             );
             if inspect.paths.is_empty() {
-                let what = "`--metadata=KEY` needs the PATH of the file whose key is meant";
-                return Err(Self::command().error(ErrorKind::MissingRequiredArgument, what));
+                let message = "`--metadata=KEY` needs a PATH";
+                return Err(Self::command().error(ErrorKind::MissingRequiredArgument, message));
             }
         }
         Ok(cli)
     }
 }
 
-impl Inspect {
-    /// `--metadata KEY PATH` and `--metadata PATH` look alike to a parser.
-    fn tell_key_from_path(&mut self, surely_key: bool) {
+impl InspectArgs {
+    /// Decides whether the word after `--metadata` is a key or a path. clap cannot: `--metadata KEY PATH` and
+    /// `--metadata PATH` have the same form. `has_equals` means that `--metadata=KEY` was written, which is a key.
+    fn resolve_metadata_word(&mut self, has_equals: bool) {
         let Some(Some(word)) = &self.metadata else {
             return;
         };
-        if !surely_key && (self.paths.is_empty() || Path::new(word).exists()) {
+        if !has_equals && (self.paths.is_empty() || Path::new(word).exists()) {
             self.paths.insert(0, PathBuf::from(word));
             self.metadata = Some(None);
         }
     }
 }
 
-/// Orders of tensors.
+/// Sort keys for tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sort {
-    /// By name; numbers count as numbers.
+pub(crate) enum SortKey {
+    /// By name, digits compared as numbers.
     Name,
-    /// Largest first.
+    /// By stored size, largest first.
     Size,
-    /// By dtype, then as in the file.
+    /// By dtype.
     Dtype,
-    /// As the bytes lie in the files.
+    /// By file and offset.
     Offset,
-    /// By file, then as in the file.
+    /// By file.
     File,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Completions {
-    /// The shell.
+pub(crate) struct CompletionsArgs {
+    /// Shell to generate the script for.
     pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Man {
-    /// Write one file per page here, instead of all pages to standard output.
+pub(crate) struct ManArgs {
+    /// Write one file per page to DIR instead of printing all pages.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
 }

@@ -1,56 +1,57 @@
-//! How the program ends: its exit codes, and what it says when something fails.
+//! Exit statuses and failure messages.
 
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use anamnesis::Remedy;
 use serde::Serialize;
 
-use crate::output::text;
+use crate::text;
 
-/// How a verb that ran to its end ended.
+/// The result of a verb whose failures, if any, have been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
-    /// Everything was done.
+pub(crate) enum Completion {
+    /// Success: exit status 0.
     Done,
-    /// Something failed and was reported.
+    /// Failure, already reported: exit status 1.
     Failed,
-    /// Someone asked to stop.
+    /// Interrupted by SIGINT or SIGTERM: exit status 130.
     Interrupted,
-    /// As a command that was started ended.
+    /// The verb ran a child process and returns its exit status.
     #[cfg(target_os = "linux")]
-    Of(std::process::ExitStatus),
+    Child(std::process::ExitStatus),
 }
 
-/// Why a verb ended early.
-pub(crate) enum Stop {
-    /// Nothing more can be done; not reported yet.
+/// An error that ends a verb and has not been reported yet.
+pub(crate) enum RunError {
+    /// The verb failed.
     Failure(Failure),
-    /// Standard output does not take more.
+    /// Writing to standard output failed.
     Output(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for RunError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
 }
 
-impl From<Failure> for Stop {
+impl From<Failure> for RunError {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
     }
 }
 
-/// One failure, as `--json` prints it and as standard error shows it.
+/// One failure: an `error` object under `--json` and a message on standard error.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failure {
     kind: &'static str,
-    message: String,
-    path: Option<String>,
+    message: Box<str>,
+    path: Option<Box<str>>,
     format: Option<&'static str>,
     offset: Option<u64>,
-    remedy: Option<&'static str>,
+    remedy: Option<Box<str>>,
     #[serde(skip)]
     stdin: bool,
 }
@@ -58,10 +59,10 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(
         kind: &'static str,
-        message: impl Into<String>,
+        message: impl Into<Box<str>>,
         remedy: &'static str,
     ) -> Self {
-        let remedy = Some(remedy);
+        let remedy = Some(remedy.into());
         Self {
             kind,
             message: message.into(),
@@ -73,19 +74,20 @@ impl Failure {
         }
     }
 
-    /// Names the file, unless it is known.
+    /// Adds the path, unless the failure already has one.
     pub(crate) fn in_file(mut self, path: &Path) -> Self {
-        self.path.get_or_insert_with(|| path.display().to_string());
+        self.path
+            .get_or_insert_with(|| path.display().to_string().into());
         self
     }
 
-    /// Says that standard input was read.
+    /// Adds that the failure occurred in standard input.
     pub(crate) fn in_stdin(mut self) -> Self {
         self.stdin = true;
         self
     }
 
-    /// The message for people: what, where, and what to do about it.
+    /// Writes the failure to standard error: path, message, offset and remedy.
     pub(crate) fn report(&self) {
         let mut line = String::from("anamnesis: ");
         let stdin = self.stdin.then_some("standard input");
@@ -100,13 +102,29 @@ impl Failure {
         if let Some(offset) = self.offset {
             line.push_str(&format!(" (at byte {offset})"));
         }
-        if let Some(remedy) = self.remedy {
+        if let Some(remedy) = &self.remedy {
             line.push_str("\n  help: ");
             line.push_str(remedy);
         }
         line.push('\n');
-        // where this cannot be said, it cannot be said either that it could not
+        // standard error is the last place to report to: a failed write cannot be reported
         let _ = io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+/// Words a remedy with this command's flags where it has one, and as the library does otherwise.
+fn remedy_text(remedy: Remedy) -> String {
+    match remedy {
+        Remedy::AllowOverwrite => {
+            "choose another path, or replace the file with --overwrite".into()
+        }
+        Remedy::EnlargePoolBudget => {
+            "load fewer tensors with --filter, or borrow mapped bytes with --borrow-mapped".into()
+        }
+        Remedy::RaiseLimit { .. } => {
+            "if the file is trusted, disable the limits with --no-limits".into()
+        }
+        other => other.to_string(),
     }
 }
 
@@ -114,11 +132,11 @@ impl From<anamnesis::Error> for Failure {
     fn from(error: anamnesis::Error) -> Self {
         Self {
             kind: error.kind().name(),
-            message: error.kind().to_string(),
-            path: error.path().map(|p| p.display().to_string()),
+            message: error.kind().to_string().into(),
+            path: error.path().map(|p| p.display().to_string().into()),
             format: error.format(),
             offset: error.offset(),
-            remedy: error.remedy(),
+            remedy: error.remedy().map(|remedy| remedy_text(remedy).into()),
             stdin: false,
         }
     }
@@ -126,51 +144,57 @@ impl From<anamnesis::Error> for Failure {
 
 impl From<anamnesis::template::Error> for Failure {
     fn from(error: anamnesis::template::Error) -> Self {
-        let (message, remedy) = (error.kind().to_string(), error.remedy());
-        // the kinds have the names of the library's
+        use anamnesis::template::ErrorKind::{Conflict, Malformed, Unsupported};
+        let message = error.kind().to_string();
+        // the library has an error kind of the same name for each kind of a template error; only the
+        // remedies differ: a damaged template is predicted or recorded again, a damaged checkpoint is fetched again
+        let own = matches!(error.kind(), Malformed(_) | Unsupported(_) | Conflict(_));
+        let own = error.remedy().filter(|_| own).map(str::to_owned);
+        let failure = Self::from(anamnesis::Error::from(error));
         Self {
-            message,
-            remedy,
-            ..anamnesis::Error::from(error).into()
+            message: message.into(),
+            remedy: own.map(Into::into).or(failure.remedy),
+            ..failure
         }
     }
 }
 
-/// The exit code of a run. A closed pipe is no failure: whoever reads has seen enough.
-pub(crate) fn code(done: Result<Code, Stop>) -> ExitCode {
-    match done {
-        Ok(Code::Done) => ExitCode::SUCCESS,
-        Ok(Code::Failed) => ExitCode::from(1),
-        Ok(Code::Interrupted) => ExitCode::from(130),
+/// Reports a pending failure and returns the exit status. A closed pipe counts as success, so that
+/// `anamnesis inspect … | head` does not fail.
+pub(crate) fn status(result: Result<Completion, RunError>) -> ExitCode {
+    match result {
+        Ok(Completion::Done) => ExitCode::SUCCESS,
+        Ok(Completion::Failed) => ExitCode::from(1),
+        Ok(Completion::Interrupted) => ExitCode::from(130),
         #[cfg(target_os = "linux")]
-        Ok(Code::Of(status)) => {
+        Ok(Completion::Child(status)) => {
             use std::os::unix::process::ExitStatusExt;
-            // as shells tell a signal
+            // a child that was ended by signal n gives 128 + n, as in shells
             let code = status
                 .code()
                 .or_else(|| status.signal().map(|signal| 128 + signal))
                 .unwrap_or(1);
             ExitCode::from(u8::try_from(code).unwrap_or(1))
         }
-        Err(Stop::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(Stop::Output(e)) => {
+        Err(RunError::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(RunError::Output(e)) => {
             Failure::new(
                 "io",
                 format!("standard output: {e}"),
-                "check where the output goes",
+                "check the destination of standard output",
             )
             .report();
             ExitCode::from(1)
         }
-        Err(Stop::Failure(failure)) => {
+        Err(RunError::Failure(failure)) => {
             failure.report();
             ExitCode::from(1)
         }
     }
 }
 
-/// Prints help, version or a usage error as clap words it.
-pub(crate) fn usage(message: &clap::Error) -> ExitCode {
+/// Prints clap's help, version or argument error, and returns its exit status.
+pub(crate) fn argument_error(message: &clap::Error) -> ExitCode {
     match message.print() {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(1),
         _ => ExitCode::from(u8::try_from(message.exit_code()).unwrap_or(2)),

@@ -1,4 +1,4 @@
-//! `--hash`: SHA-256 of each tensor's logical bytes, several tensors at a time.
+//! `inspect --hash`: the SHA-256 of each tensor's logical bytes, computed in parallel across tensors.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,25 +12,30 @@ use sha2::{Digest, Sha256};
 use crate::exit::Failure;
 use crate::interrupt;
 use crate::output::progress;
+use crate::text::plural;
 
-/// Fills in the hashes of the tensors that are `wanted`. Stops at the first tensor that cannot be
-/// read; tensors that have no bytes of their own (sparse, absent) get a warning instead of a hash.
+/// Adds the hashes of the tensors whose name passes `wanted`. Tensors without bytes of their own (sparse, absent) are
+/// counted in a warning instead.
+///
+/// # Errors
+///
+/// The first tensor that cannot be read ends the work; hashes computed until then are kept.
 pub(crate) fn fill(
     checkpoint: &Checkpoint,
     summary: &mut Summary,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<(), Failure> {
-    let (rows, without): (Vec<_>, Vec<_>) = checkpoint
+    let (rows, unhashed): (Vec<_>, Vec<_>) = checkpoint
         .tensors()
         .enumerate()
         .filter(|(_, tensor)| wanted(&tensor.info().name))
         .partition(|(_, tensor)| {
             !matches!(tensor.info().layout, Layout::Absent | Layout::Sparse(_))
         });
-    if !without.is_empty() {
+    if !unhashed.is_empty() {
         let text = format!(
-            "{} tensors are sparse or were saved without data and have no hash",
-            without.len()
+            "no hash for {}: sparse, or saved without data",
+            plural(unhashed.len() as u64, "tensor")
         );
         summary.warnings.push(text);
     }
@@ -40,7 +45,7 @@ pub(crate) fn fill(
             .map(|(_, tensor)| tensor.info().nbytes())
             .fold(0, u64::saturating_add),
     );
-    interrupt::ends(&bar);
+    interrupt::exit_and_clear(&bar);
     let next = AtomicUsize::new(0);
     let done = Mutex::new((Vec::with_capacity(rows.len()), None));
     let work = || {
@@ -50,6 +55,7 @@ pub(crate) fn fill(
             match hash {
                 Ok(hash) => done.0.push((*row, hash)),
                 Err(error) => {
+                    // no thread starts another tensor; those in progress are finished
                     next.store(rows.len(), Ordering::Relaxed);
                     done.1.get_or_insert(error);
                 }

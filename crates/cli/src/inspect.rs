@@ -1,44 +1,50 @@
-//! `anamnesis inspect`: open each path, sum it up, show it.
+//! `anamnesis inspect`: opens each input and shows its summary.
 
 use std::io::Write;
 
-use anamnesis::inspect::to_json;
 use anamnesis::{OpenOptions, Summary, Value};
 
-use crate::args::{Color, Inspect};
-use crate::exit::{Code, Failure, Stop};
-use crate::output::json::Document;
-use crate::output::{Screen, Stdout, head, metadata, tensors, tree};
-use crate::paths::{self, Target};
+use crate::args::{Color, InspectArgs};
+use crate::exit::{Completion, Failure, RunError};
+use crate::output::json::InspectDocument;
+use crate::output::{Screen, Stdout, metadata, overview, tensors, tree};
+use crate::paths::{self, InputPath};
 use crate::{hash, select};
 
-/// What is shown of one checkpoint.
-struct Look {
+/// What `inspect` shows of one checkpoint.
+struct Inspection {
     summary: Summary,
-    /// Tensors before the filter.
-    listed: usize,
-    /// The whole value of the key that was asked for.
+    /// Number of tensors before the filter.
+    unfiltered_count: usize,
+    /// The value of the key in `--metadata=KEY`.
     value: Option<Value>,
-    /// What went wrong after the listing was complete.
+    /// A failure after the summary was complete, such as an unreadable tensor under `--hash`.
     failure: Option<Failure>,
 }
 
-pub(crate) fn run(args: &Inspect, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
+pub(crate) fn run(
+    args: &InspectArgs,
+    color: Color,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
     let options = args.opening.options();
-    let mut document = args.json.then(|| Document::begin(args, out)).transpose()?;
-    let mut code = Code::Done;
+    let mut document = args
+        .json
+        .then(|| InspectDocument::start(args, out))
+        .transpose()?;
+    let mut completion = Completion::Done;
     let mut shown = 0;
-    for target in paths::expand(&args.paths) {
-        let failure = match target.and_then(|target| look(&target, args, &options)) {
+    for input in paths::expand(&args.paths) {
+        let failure = match input.and_then(|input| inspect(&input, args, &options)) {
             Err(failure) => Some(failure),
-            Ok(look) => {
+            Ok(inspection) => {
                 match &mut document {
-                    Some(document) => document.checkpoint(&look.summary, out)?,
-                    None => show(&look, args, &screen, shown > 0, out)?,
+                    Some(document) => document.add_checkpoint(&inspection.summary, out)?,
+                    None => show(&inspection, args, &screen, shown > 0, out)?,
                 }
                 shown += 1;
-                look.failure
+                inspection.failure
             }
         };
         if let Some(failure) = failure {
@@ -46,38 +52,43 @@ pub(crate) fn run(args: &Inspect, color: Color, out: &mut Stdout) -> Result<Code
             failure.report();
             document
                 .iter_mut()
-                .for_each(|document| document.failure(failure.clone()));
-            code = Code::Failed;
+                .for_each(|document| document.add_failure(failure.clone()));
+            completion = Completion::Failed;
         }
     }
     if let Some(document) = document {
-        document.end(out)?;
+        document.finish(out)?;
     }
-    Ok(code)
+    Ok(completion)
 }
 
-fn look(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, Failure> {
-    let mut look = open(target, args, options).map_err(|failure| target.place(failure))?;
-    look.failure = look.failure.map(|failure| target.place(failure));
-    Ok(look)
+fn inspect(
+    input: &InputPath,
+    args: &InspectArgs,
+    options: &OpenOptions,
+) -> Result<Inspection, Failure> {
+    let mut inspection =
+        summarise(input, args, options).map_err(|failure| input.locate(failure))?;
+    inspection.failure = inspection.failure.map(|failure| input.locate(failure));
+    Ok(inspection)
 }
 
-fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, Failure> {
-    let checkpoint = target.open(options, !args.opening.no_map)?;
+fn summarise(
+    input: &InputPath,
+    args: &InspectArgs,
+    options: &OpenOptions,
+) -> Result<Inspection, Failure> {
+    let checkpoint = input.open(options, !args.opening.no_map)?;
     let value = match &args.metadata {
         Some(Some(key)) => Some(checkpoint.metadata(key)?.ok_or_else(|| {
             let message = format!("no metadata key `{key}`");
-            Failure::new(
-                "no_such_key",
-                message,
-                "`--metadata` without a key lists the keys there are",
-            )
+            Failure::new("no_such_key", message, "list the keys with `--metadata`")
         })?),
         _ => None,
     };
     let mut summary = checkpoint.inspect();
     if let (Some(Some(key)), Some(value), true) = (&args.metadata, &value, args.json) {
-        summary.metadata.insert(key.clone(), to_json(value));
+        summary.metadata.insert(key.clone(), value.to_json());
     }
     let wanted = |name: &str| select::passes(&args.filter, name);
     let failure = if args.hash {
@@ -85,7 +96,7 @@ fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, 
     } else {
         None
     };
-    let listed = summary.tensors.len();
+    let unfiltered_count = summary.tensors.len();
     if !args.filter.is_empty() {
         summary.retain(|tensor| wanted(&tensor.name));
     }
@@ -93,37 +104,43 @@ fn open(target: &Target, args: &Inspect, options: &OpenOptions) -> Result<Look, 
         summary.tensors.clear();
     }
     select::sort(&mut summary, args.sort, args.reverse);
-    Ok(Look {
+    Ok(Inspection {
         summary,
-        listed,
+        unfiltered_count,
         value,
         failure,
     })
 }
 
 fn show(
-    look: &Look,
-    args: &Inspect,
+    inspection: &Inspection,
+    args: &InspectArgs,
     screen: &Screen,
-    again: bool,
+    is_further: bool,
     out: &mut Stdout,
-) -> Result<(), Stop> {
-    let Look {
+) -> Result<(), RunError> {
+    let Inspection {
         summary,
-        listed,
+        unfiltered_count,
         value,
         ..
-    } = look;
+    } = inspection;
     if let Some(value) = value {
-        if args.paths.len() > 1 || again {
-            metadata::of(summary, screen, out)?;
+        if args.paths.len() > 1 || is_further {
+            metadata::heading(summary, screen, out)?;
         }
-        return Ok(metadata::whole(value, screen, out)?);
+        return Ok(metadata::value(value, screen, out)?);
     }
-    if again {
+    if is_further {
         writeln!(out)?;
     }
-    head::show(summary, *listed, !args.filter.is_empty(), screen, out)?;
+    overview::show(
+        summary,
+        *unfiltered_count,
+        !args.filter.is_empty(),
+        screen,
+        out,
+    )?;
     if args.metadata.is_some() {
         metadata::list(summary, screen, out)?;
     }
@@ -132,5 +149,5 @@ fn show(
     } else if args.metadata.is_none() && !args.summary {
         tensors::show(summary, args.hash, screen, out)?;
     }
-    Ok(head::remarks(summary, screen, out)?)
+    Ok(overview::warnings(summary, screen, out)?)
 }

@@ -1,19 +1,19 @@
-//! Ctrl-C, and requests to end: what is shown is cleared, what was begun is removed.
+//! SIGINT and SIGTERM. `ctrlc` runs the handler on a thread of its own, so that it may lock and allocate.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use anamnesis::CancelToken;
 use indicatif::ProgressBar;
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static TOKEN: LazyLock<CancelToken> = LazyLock::new(CancelToken::new);
 
-/// From now on an interrupt clears the bar and ends the program at once.
-pub(crate) fn ends(bar: &ProgressBar) {
-    shown().replace(bar.clone());
-    // fails for the second bar of a run: the handler is there already
+/// Installs a handler that clears `bar` and exits with status 130 at once: for work that leaves nothing to clean up.
+pub(crate) fn exit_and_clear(bar: &ProgressBar) {
+    bar_on_screen().replace(bar.clone());
+    // fails if an earlier call installed this handler, which reads the bar when it runs
     let _ = ctrlc::set_handler(|| {
-        shown()
+        bar_on_screen()
             .take()
             .iter()
             .for_each(ProgressBar::finish_and_clear);
@@ -21,27 +21,32 @@ pub(crate) fn ends(bar: &ProgressBar) {
     });
 }
 
-/// From now on an interrupt is only noted: see [`asked`].
-pub(crate) fn is_noted() {
-    let _ = ctrlc::set_handler(|| ASKED.store(true, Ordering::Relaxed));
+/// Installs a handler that cancels [`token`], which [`requested`] reads: for work that has to stop in order.
+pub(crate) fn set_flag() {
+    let _ = ctrlc::set_handler(|| TOKEN.cancel());
 }
 
-/// Whether there was an interrupt.
-pub(crate) fn asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
+/// Whether an interrupt was received since [`set_flag`].
+pub(crate) fn requested() -> bool {
+    TOKEN.is_cancelled()
 }
 
-/// The same, for who watches something that may be stopped.
-pub(crate) fn flow() -> ControlFlow<()> {
-    if asked() {
+/// The token that an interrupt cancels, for the runs of the library.
+pub(crate) fn token() -> &'static CancelToken {
+    &TOKEN
+}
+
+/// [`requested`] as the answer of a loader's callback: `Break` after an interrupt.
+pub(crate) fn control_flow() -> ControlFlow<()> {
+    if requested() {
         ControlFlow::Break(())
     } else {
         ControlFlow::Continue(())
     }
 }
 
-/// The bar that an interrupt clears.
-fn shown() -> MutexGuard<'static, Option<ProgressBar>> {
-    static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
-    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+/// The progress bar that the handler of [`exit_and_clear`] clears.
+fn bar_on_screen() -> MutexGuard<'static, Option<ProgressBar>> {
+    static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+    BAR.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,63 +1,62 @@
-//! `anamnesis load`: a checkpoint into memory, and what that took.
+//! `anamnesis load`: loads a checkpoint in one or more rounds and reports speed and resource use.
 
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anamnesis::load::{
-    Choice, Chunk, Direct, Facts, Loader, Mapped, Pread, Reading, Recording, Way, choose,
+    Chunk, DirectIo, IoReport, LoadContext, Loader, LoaderChoice, MmapLoader, PreadLoader,
+    RecordingLoader, StorageInfo, choose,
 };
 use anamnesis::{ByteRange, Checkpoint, ErrorKind, load};
 use serde_json::{Value, json};
 use zeropool::BufferPool;
 
-use crate::args::{Color, Load, LoaderName};
-use crate::exit::{Code, Failure, Stop};
+use crate::args::{Color, LoadArgs, LoaderName};
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, Table};
-use crate::output::text::{Bytes, clean, plural};
 use crate::output::{BOLD, DIM, Screen, Stdout, json, progress};
-use crate::template::Kept;
-use crate::usage::Usage;
+use crate::resource_usage::ResourceUsage;
+use crate::template::SavedTemplate;
+use crate::text::{ByteSize, clean, plural};
 use crate::{interrupt, select, template};
 
-/// One round: how long, and what was spent.
-struct Round {
+/// The measurements of one round.
+struct LoadRound {
     seconds: f64,
-    used: Usage,
-    /// Share of the files in the page cache before.
-    resident: Option<f64>,
-    /// How the loader really read.
-    way: Option<Way>,
+    usage: ResourceUsage,
+    /// Share of the files in the page cache before the round; `None` where the system does not report it.
+    cached_before: Option<f64>,
+    /// How the loader read; `None` if it does not report it.
+    io: Option<IoReport>,
 }
 
-/// What the rounds brought.
-struct Done {
-    choice: Choice,
+/// The result of all rounds.
+struct LoadReport {
+    choice: LoaderChoice,
     tensors: usize,
     nbytes: u64,
-    rounds: Vec<Round>,
-    /// Where what was read the first time was written down.
-    recorded: Option<Kept>,
-    /// Reading the files past the page cache, keeping nothing.
-    device: Option<Device>,
+    rounds: Vec<LoadRound>,
+    /// The template of the first round's reads, with `--record`.
+    recorded: Option<SavedTemplate>,
+    device: Option<DeviceRate>,
 }
 
-/// What reading the files past the page cache took.
-struct Device {
+/// The rate of reading the files with `O_DIRECT` and discarding the bytes, which is the upper bound of a cold load.
+struct DeviceRate {
     nbytes: u64,
     seconds: f64,
-    /// Whether it was past it.
-    way: Option<Way>,
+    /// How the files were read: a file system without `O_DIRECT` falls back to the page cache.
+    io: Option<IoReport>,
 }
 
-/// Bytes of a lent file that are touched until an interrupt is asked for.
-const STEP: usize = 16 << 20;
+/// Bytes of a mapping that are touched between two checks for an interrupt.
+const TOUCH_STEP: usize = 16 << 20;
 
-pub(crate) fn run(args: &Load, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
-    let measured = measure(args);
-    match measured {
-        Ok(done) if args.json => writeln!(out, "{}", document(args, &done))?,
-        Ok(done) => show(args, &done, &Screen::new(color), out)?,
+pub(crate) fn run(args: &LoadArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
+    match measure(args) {
+        Ok(report) if args.json => writeln!(out, "{}", document(args, &report))?,
+        Ok(report) => show(args, &report, &Screen::new(color), out)?,
         Err(failure) => {
             if args.json {
                 writeln!(
@@ -68,62 +67,64 @@ pub(crate) fn run(args: &Load, color: Color, out: &mut Stdout) -> Result<Code, S
                 out.flush()?;
             }
             failure.report();
-            return Ok(if interrupt::asked() {
-                Code::Interrupted
+            return Ok(if interrupt::requested() {
+                Completion::Interrupted
             } else {
-                Code::Failed
+                Completion::Failed
             });
         }
     }
-    // what was measured before the interrupt is worth telling, and is not all that was asked for
-    Ok(if interrupt::asked() {
-        Code::Interrupted
+    // an interrupt during the device measurement: the rounds are complete and have been printed
+    Ok(if interrupt::requested() {
+        Completion::Interrupted
     } else {
-        Code::Done
+        Completion::Done
     })
 }
 
-fn measure(args: &Load) -> Result<Done, Failure> {
+fn measure(args: &LoadArgs) -> Result<LoadReport, Failure> {
     if let Some(path) = &args.record {
-        template::free(path, args.overwrite)?;
+        template::check_output(path, args.overwrite)?;
     }
     let checkpoint = args.opening.options().open(&args.source)?;
-    interrupt::is_noted();
+    interrupt::set_flag();
     let pool = BufferPool::new();
-    let own = !args.lend && args.loader != LoaderName::Mmap;
-    let mut done: Option<Done> = None;
+    let is_owned = !args.borrow_mapped && args.loader != LoaderName::Mmap;
+    let mut report: Option<LoadReport> = None;
     for _ in 0..args.repeat.max(1) {
         if args.cold {
             checkpoint
                 .sources()
                 .iter()
-                .for_each(|source| source.passed(0, source.len().unwrap_or(0)));
+                .for_each(|source| source.dont_need(0, source.len().unwrap_or(0)));
         }
-        let facts = Facts::of(&checkpoint);
-        let choice = done
-            .as_ref()
-            .map_or_else(|| pick(args, &facts, own), |done| done.choice.clone());
+        let storage = StorageInfo::of(&checkpoint);
+        let choice = report.as_ref().map_or_else(
+            || choose_loader(args, &storage, is_owned),
+            |report| report.choice.clone(),
+        );
         let recording = args
             .record
             .as_ref()
-            .filter(|_| done.is_none())
-            .map(|path| (path, Recording::new(choice.loader.clone())));
+            .filter(|_| report.is_none())
+            .map(|path| (path, RecordingLoader::new(choice.loader.clone())));
         let used = recording.as_ref().map_or_else(
             || choice.clone(),
-            |(_, recording)| Choice {
+            |(_, recording)| LoaderChoice {
                 loader: Arc::new(recording.clone()),
                 ..choice.clone()
             },
         );
-        let (tensors, nbytes, round) = one(args, &checkpoint, &pool, own, &used, &facts)?;
+        let (tensors, nbytes, round) =
+            run_round(args, &checkpoint, &pool, is_owned, &used, &storage)?;
         let recorded = recording.map(|(path, recording)| {
             let template = recording
                 .template()
                 .map_err(|e| Failure::from(e.in_file(&args.source)))?;
-            template::keep(&template, path, args.overwrite)
+            template::save(&template, path, args.overwrite)
         });
         let recorded = recorded.transpose()?;
-        let done = done.get_or_insert_with(|| Done {
+        let report = report.get_or_insert_with(|| LoadReport {
             choice,
             tensors,
             nbytes,
@@ -131,66 +132,68 @@ fn measure(args: &Load) -> Result<Done, Failure> {
             recorded,
             device: None,
         });
-        done.rounds.push(round);
+        report.rounds.push(round);
     }
-    let mut done = done.expect("at least one round");
-    done.device = device(&checkpoint);
-    Ok(done)
+    let mut report = report.expect("--repeat is at least one round");
+    report.device = device_rate(&checkpoint);
+    Ok(report)
 }
 
-fn pick(args: &Load, facts: &Facts, own: bool) -> Choice {
-    let as_asked = |loader: Arc<dyn Loader>| Choice {
+/// The loader of `--loader`, or the library's choice.
+fn choose_loader(args: &LoadArgs, storage: &StorageInfo, is_owned: bool) -> LoaderChoice {
+    let requested = |loader: Arc<dyn Loader>| LoaderChoice {
         loader,
-        why: "as asked".into(),
+        reason: "requested with --loader".into(),
     };
     match args.loader {
-        LoaderName::Auto => choose(facts, own),
-        LoaderName::Mmap => as_asked(Arc::new(Mapped::new())),
-        LoaderName::Pread => as_asked(Arc::new(Pread::new().threads(args.threads))),
+        LoaderName::Auto => choose(storage, !is_owned),
+        LoaderName::Mmap => requested(Arc::new(MmapLoader::new())),
+        LoaderName::Pread => requested(Arc::new(PreadLoader::new().threads(args.threads))),
         #[cfg(target_os = "linux")]
         LoaderName::Uring | LoaderName::Direct => {
-            let ring = anamnesis::load::Uring::new().direct(args.loader == LoaderName::Direct);
-            as_asked(Arc::new(args.depth.map_or(ring, |depth| ring.depth(depth))))
+            let ring =
+                anamnesis::load::UringLoader::new().direct(args.loader == LoaderName::Direct);
+            requested(Arc::new(args.depth.map_or(ring, |depth| ring.depth(depth))))
         }
         #[cfg(not(target_os = "linux"))]
         LoaderName::Uring | LoaderName::Direct => {
-            as_asked(Arc::new(Pread::new().threads(args.threads)))
+            requested(Arc::new(PreadLoader::new().threads(args.threads)))
         }
     }
 }
 
-fn one(
-    args: &Load,
+/// Loads the checkpoint once. Returns the number of tensors, their bytes, and the measurements.
+fn run_round(
+    args: &LoadArgs,
     checkpoint: &Checkpoint,
     pool: &BufferPool,
-    own: bool,
-    choice: &Choice,
-    facts: &Facts,
-) -> Result<(usize, u64, Round), Failure> {
+    is_owned: bool,
+    choice: &LoaderChoice,
+    storage: &StorageInfo,
+) -> Result<(usize, u64, LoadRound), Failure> {
     let wanted = |name: &str| select::passes(&args.filter, name);
-    let how = load(checkpoint)
+    let bar = progress::bar("loading", checkpoint.catalog().nbytes());
+    let load = load(checkpoint)
         .pool(pool)
-        .own(own)
         .threads(args.threads)
         .filter(wanted)
-        .choice(choice.clone());
-    let bar = progress::bar("loading", checkpoint.catalog().nbytes());
-    let before = Usage::now();
+        .choice(choice.clone())
+        .progress(|progress| bar.set_position(progress.done))
+        .cancel(interrupt::token());
+    let load = if is_owned { load } else { load.borrow_mapped() };
+    let before = ResourceUsage::now();
     let begun = Instant::now();
-    let loaded = how.run_watched(&mut |progress| {
-        bar.set_position(progress.done);
-        interrupt::flow()
-    });
+    let loaded = load.run();
     let loaded = loaded.and_then(|loaded| {
-        // what is lent is only there once it was touched
-        let lent = loaded
+        // mapped bytes are read from the device at the first access, so the measurement touches every page
+        let mapped = loaded
             .tensors()
             .iter()
             .map(|tensor| tensor.bytes())
-            .filter(|_| !own);
-        for bytes in lent.flat_map(|bytes| bytes.chunks(STEP)) {
+            .filter(|_| !is_owned);
+        for bytes in mapped.flat_map(|bytes| bytes.chunks(TOUCH_STEP)) {
             std::hint::black_box(bytes.iter().step_by(4096).fold(0u8, |sum, byte| sum ^ byte));
-            unless_interrupted()?;
+            check_interrupt()?;
         }
         Ok(loaded)
     });
@@ -199,84 +202,90 @@ fn one(
     let loaded = loaded.map_err(|e| Failure::from(e.in_file(&args.source)))?;
     if loaded.tensors().is_empty() && !args.filter.is_empty() {
         return Err(
-            Failure::new("no_match", "no tensor is left to load", "check --filter")
+            Failure::new("no_match", "no tensor matches the filter", "check --filter")
                 .in_file(&args.source),
         );
     }
-    let way = loaded.way().cloned();
-    let round = Round {
+    let io = loaded.report().cloned();
+    let round = LoadRound {
         seconds,
-        used: Usage::now().since(&before),
-        resident: facts.resident,
-        way,
+        usage: ResourceUsage::now().since(&before),
+        cached_before: storage.resident,
+        io,
     };
     Ok((loaded.tensors().len(), loaded.nbytes(), round))
 }
 
-fn unless_interrupted() -> anamnesis::Result<()> {
-    if interrupt::asked() {
+/// # Errors
+///
+/// `Cancelled` after an interrupt.
+fn check_interrupt() -> anamnesis::Result<()> {
+    if interrupt::requested() {
         Err(anamnesis::Error::new(ErrorKind::Cancelled))
     } else {
         Ok(())
     }
 }
 
-/// Reads at most this much to learn the device's rate.
-const SAMPLE: u64 = 8 << 30;
+/// Maximum number of bytes that the measurement of the device reads.
+const DEVICE_SAMPLE: u64 = 8 << 30;
 
-/// The device's own rate on these files: read past the page cache in large pieces, and dropped.
-fn device(checkpoint: &Checkpoint) -> Option<Device> {
-    let kind = Facts::of(checkpoint).kind;
+/// Measures the device: reads the files with `O_DIRECT` in large requests and discards the bytes. `None` for files that are
+/// not on a local device, for less than 1 MiB, and if reading fails, because the rounds are a result without it.
+fn device_rate(checkpoint: &Checkpoint) -> Option<DeviceRate> {
+    let kind = StorageInfo::of(checkpoint).kind;
     if !matches!(
         kind,
-        anamnesis::load::Kind::Local(_) | anamnesis::load::Kind::Other(_)
+        anamnesis::load::StorageKind::Local(_) | anamnesis::load::StorageKind::Other(_)
     ) {
         return None;
     }
-    const PIECE: u64 = 16 << 20;
+    const REQUEST: u64 = 16 << 20;
     let files = checkpoint.sources().iter().zip(0u32..);
     let all = files.flat_map(|(source, file)| {
         let len = source.len().unwrap_or(0);
-        (0..len.div_ceil(PIECE)).map(move |i| ByteRange {
+        (0..len.div_ceil(REQUEST)).map(move |i| ByteRange {
             file,
-            start: i * PIECE,
-            len: PIECE.min(len - i * PIECE),
+            start: i * REQUEST,
+            len: REQUEST.min(len - i * REQUEST),
         })
     });
     let mut total = 0;
     let reads: Vec<_> = all
         .take_while(|read| {
             total += read.len;
-            total <= SAMPLE
+            total <= DEVICE_SAMPLE
         })
         .collect();
     let nbytes: u64 = reads.iter().map(|read| read.len).sum();
     if nbytes < 1 << 20 {
         return None;
     }
-    let reading = Reading {
+    let reading = LoadContext {
         checkpoint,
         pool: BufferPool::new(),
-        ahead: 4 * PIECE,
-        gap: 0,
+        read_ahead: 4 * REQUEST,
+        max_gap: 0,
     };
-    let raw = Pread::new().threads(4).piece(1 << 20).direct(true);
+    let raw = PreadLoader::new()
+        .threads(4)
+        .request_size(1 << 20)
+        .direct(true);
     let begun = Instant::now();
-    let mut way = None;
+    let mut io = None;
     let read = raw.run(&reading, &reads, &mut |feed| {
         for i in 0..reads.len() {
-            drop::<Chunk<'_>>(feed.take_watched(i, &mut |_| interrupt::flow())?);
-            unless_interrupted()?;
+            drop::<Chunk<'_>>(feed.get_cancellable(i, &mut |_| interrupt::control_flow())?);
+            check_interrupt()?;
         }
-        way = feed.way();
+        io = feed.report();
         Ok(())
     });
-    // what was measured before is worth telling also without it
     read.ok()?;
-    Some(Device {
+    Some(DeviceRate {
         nbytes,
         seconds: begun.elapsed().as_secs_f64(),
-        way,
+        io,
     })
 }
 
@@ -285,11 +294,17 @@ fn device(checkpoint: &Checkpoint) -> Option<Device> {
     clippy::cast_sign_loss,
     clippy::cast_precision_loss
 )] // shown to three digits
+/// Bytes per second.
 fn rate(nbytes: u64, seconds: f64) -> u64 {
     (nbytes as f64 / seconds.max(1e-9)) as u64
 }
 
-fn show(args: &Load, done: &Done, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
+fn show(
+    args: &LoadArgs,
+    report: &LoadReport,
+    screen: &Screen,
+    out: &mut Stdout,
+) -> Result<(), RunError> {
     writeln!(
         out,
         "{}",
@@ -298,115 +313,118 @@ fn show(args: &Load, done: &Done, screen: &Screen, out: &mut Stdout) -> Result<(
     writeln!(
         out,
         "  {}, {}",
-        plural(done.tensors as u64, "tensor"),
-        Bytes(done.nbytes)
+        plural(report.tensors as u64, "tensor"),
+        ByteSize(report.nbytes)
     )?;
-    writeln!(out, "  loader  {}", done.choice)?;
-    // every round has the same loader, but a file system may refuse later
-    let instead = |way: &&Way| way.instead.is_some();
-    if let Some(way) = done
+    writeln!(out, "  loader    {}", report.choice)?;
+    // all rounds use the same loader, but a file system may refuse a request in a later one
+    let has_fallback = |io: &&IoReport| io.fallback.is_some();
+    if let Some(io) = report
         .rounds
         .iter()
-        .filter_map(|round| round.way.as_ref())
-        .find(instead)
+        .filter_map(|round| round.io.as_ref())
+        .find(has_fallback)
     {
-        writeln!(out, "  instead {}", clean(&way.to_string()))?;
+        writeln!(out, "  fallback  {}", clean(&io.to_string()))?;
     }
-    if let Some(Device {
+    if let Some(DeviceRate {
         nbytes,
         seconds,
-        way,
-    }) = &done.device
+        io,
+    }) = &report.device
     {
-        let how = way
+        let how = io
             .as_ref()
-            .map_or_else(|| Direct::All.to_string(), |way| way.direct.to_string());
-        let why = way
+            .map_or_else(|| DirectIo::All.to_string(), |io| io.direct.to_string());
+        let why = io
             .as_ref()
-            .and_then(|way| way.instead.as_ref())
+            .and_then(|io| io.fallback.as_ref())
             .map(|why| format!(" ({})", clean(why)));
-        let rate = Bytes(rate(*nbytes, *seconds));
+        let rate = ByteSize(rate(*nbytes, *seconds));
         writeln!(
             out,
-            "  device  {rate}/s on these files, {how}{}",
+            "  device    {rate}/s for these files, {how}{}",
             why.unwrap_or_default()
         )?;
     }
-    if let Some(recorded) = &done.recorded {
-        writeln!(out, "  record  {recorded}")?;
+    if let Some(recorded) = &report.recorded {
+        writeln!(out, "  template  {recorded}")?;
     }
     writeln!(out)?;
     let columns = vec![
         Column::right("round").style(DIM),
         Column::right("seconds"),
         Column::right("rate"),
-        Column::right("cpu"),
+        Column::right("cpu time"),
         Column::right("minor faults"),
-        Column::right("major"),
-        Column::right("from the device"),
+        Column::right("major faults"),
+        Column::right("device reads"),
         Column::right("cached before"),
         Column::right("resident"),
     ];
     let mut table = Table::new(columns, 2);
-    for (number, round) in done.rounds.iter().enumerate() {
-        let Usage {
+    for (number, round) in report.rounds.iter().enumerate() {
+        let ResourceUsage {
             cpu,
             minor_faults,
             major_faults,
             device_bytes,
             resident,
-        } = round.used;
+        } = round.usage;
         table.cell(number + 1);
         table.cell(format!("{:.3}", round.seconds));
-        table.cell(format!("{}/s", Bytes(rate(done.nbytes, round.seconds))));
+        table.cell(format!(
+            "{}/s",
+            ByteSize(rate(report.nbytes, round.seconds))
+        ));
         table.cell(format!("{cpu:.3} s"));
         table.cell(minor_faults);
         table.cell(major_faults);
-        table.cell(device_bytes.map_or("?".to_owned(), |n| Bytes(n).to_string()));
+        table.cell(device_bytes.map_or("?".to_owned(), |n| ByteSize(n).to_string()));
         table.cell(
             round
-                .resident
+                .cached_before
                 .map_or("?".to_owned(), |share| format!("{:.0} %", share * 100.0)),
         );
-        table.cell(Bytes(resident));
+        table.cell(ByteSize(resident));
     }
     table.print(screen, out)?;
     Ok(())
 }
 
-fn document(args: &Load, done: &Done) -> Value {
-    let rounds = done.rounds.iter().map(|round| {
+fn document(args: &LoadArgs, report: &LoadReport) -> Value {
+    let rounds = report.rounds.iter().map(|round| {
         json!({
             "seconds": round.seconds,
-            "bytes_per_second": rate(done.nbytes, round.seconds),
-            "cpu_seconds": round.used.cpu,
-            "minor_faults": round.used.minor_faults,
-            "major_faults": round.used.major_faults,
-            "device_bytes": round.used.device_bytes,
-            "resident_share_before": round.resident,
-            "resident_memory": round.used.resident,
-            "way": round.way.as_ref().map(facts),
+            "bytes_per_second": rate(report.nbytes, round.seconds),
+            "cpu_seconds": round.usage.cpu,
+            "minor_faults": round.usage.minor_faults,
+            "major_faults": round.usage.major_faults,
+            "device_bytes": round.usage.device_bytes,
+            "resident_share_before": round.cached_before,
+            "resident_memory": round.usage.resident,
+            "io": round.io.as_ref().map(io_report),
         })
     });
     json!({
         "version": json::VERSION,
         "source": args.source.display().to_string(),
-        "tensors": done.tensors,
-        "nbytes": done.nbytes,
-        "loader": done.choice.loader.name(),
-        "why": done.choice.why,
+        "tensors": report.tensors,
+        "nbytes": report.nbytes,
+        "loader": report.choice.loader.name(),
+        "why": report.choice.reason,
         "rounds": rounds.collect::<Vec<_>>(),
-        "recorded": done.recorded.as_ref().map(Kept::facts),
-        "device": done.device.as_ref().map(|Device { nbytes, seconds, way }| json!({
+        "recorded": report.recorded.as_ref().map(SavedTemplate::document),
+        "device": report.device.as_ref().map(|DeviceRate { nbytes, seconds, io }| json!({
             "nbytes": nbytes,
             "seconds": seconds,
             "bytes_per_second": rate(*nbytes, *seconds),
-            "way": way.as_ref().map(facts),
+            "io": io.as_ref().map(io_report),
         })),
     })
 }
 
-/// How a loader really read, as data.
-fn facts(way: &Way) -> Value {
-    json!({"by": way.by.name(), "direct": way.direct.name(), "instead": way.instead})
+/// A loader's I/O report as JSON.
+fn io_report(report: &IoReport) -> Value {
+    json!({"backend": report.backend.name(), "direct": report.direct.name(), "fallback": report.fallback})
 }

@@ -1,4 +1,4 @@
-//! `anamnesis`: show what tensor files hold and bring their weights back, without trusting them.
+//! The `anamnesis` command: inspects, dequantises and loads tensor files, and drives the page cache.
 
 mod args;
 mod completions;
@@ -16,9 +16,10 @@ mod ppc;
 #[cfg(target_os = "linux")]
 mod record;
 mod remember;
+mod resource_usage;
 mod select;
 mod template;
-mod usage;
+mod text;
 mod version;
 #[cfg(target_os = "linux")]
 mod warnings;
@@ -31,10 +32,10 @@ use output::Stdout;
 fn main() -> ExitCode {
     let cli = match Cli::read() {
         Ok(cli) => cli,
-        Err(message) => return exit::usage(&message),
+        Err(message) => return exit::argument_error(&message),
     };
     let mut out = Stdout::lock();
-    let done = match &cli.verb {
+    let result = match &cli.verb {
         Verb::Inspect(args) => inspect::run(args, cli.color, &mut out),
         Verb::Remember(args) => remember::run(args, cli.color, &mut out),
         Verb::Load(args) => load::run(args, cli.color, &mut out),
@@ -47,5 +48,5 @@ fn main() -> ExitCode {
         Verb::Completions(args) => completions::run(args, &mut out),
         Verb::Man(args) => man::run(args, &mut out),
     };
-    exit::code(done.and_then(|code| Ok(out.finish().map(|()| code)?)))
+    exit::status(result.and_then(|completion| Ok(out.finish().map(|()| completion)?)))
 }

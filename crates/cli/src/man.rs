@@ -1,14 +1,14 @@
-//! `anamnesis man`: the manual pages, generated from the arguments.
+//! `anamnesis man`: manual pages, generated from the clap definitions in [`crate::args`].
 
 use std::io::Write;
 
 use clap::CommandFactory;
 
-use crate::args::{Cli, Man};
-use crate::exit::{Code, Failure, Stop};
+use crate::args::{Cli, ManArgs};
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::Stdout;
 
-pub(crate) fn run(args: &Man, out: &mut Stdout) -> Result<Code, Stop> {
+pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunError> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     for page in pages(&command) {
@@ -27,10 +27,10 @@ pub(crate) fn run(args: &Man, out: &mut Stdout) -> Result<Code, Stop> {
             }
         }
     }
-    Ok(Code::Done)
+    Ok(Completion::Done)
 }
 
-/// The command, its verbs, and theirs.
+/// The command, its verbs and the verbs of these, without hidden ones.
 fn pages(command: &clap::Command) -> Vec<&clap::Command> {
     let verbs = command
         .get_subcommands()

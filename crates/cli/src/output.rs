@@ -1,12 +1,12 @@
-//! What people and programs see: tables, trees, JSON, on a screen of some width and colour.
+//! The output of the verbs: tables, trees, JSON and progress bars.
 
-pub(crate) mod head;
 pub(crate) mod json;
 pub(crate) mod metadata;
+pub(crate) mod overview;
 pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod tensors;
-pub(crate) mod text;
+
 pub(crate) mod tree;
 
 use std::fmt;
@@ -16,7 +16,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::args::Color;
 
-/// Standard output: every byte goes through this one writer.
+/// Standard output, locked and buffered. All output of a verb goes through this one writer.
 pub(crate) struct Stdout(BufWriter<StdoutLock<'static>>);
 
 impl Stdout {
@@ -24,7 +24,7 @@ impl Stdout {
         Self(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
     }
 
-    /// Writes what is still held back, and says whether it arrived.
+    /// Flushes the buffer and returns the error of a failed write.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.0.flush()
     }
@@ -40,9 +40,9 @@ impl Write for Stdout {
     }
 }
 
-/// What is known of the reader's screen.
+/// The width and colours of standard output.
 pub(crate) struct Screen {
-    /// Columns; `None` where lines may have any length.
+    /// Number of columns; `None` for unlimited lines.
     pub(crate) width: Option<usize>,
     pub(crate) terminal: bool,
     color: bool,
@@ -55,16 +55,17 @@ pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default();
 pub(crate) const REFUSED: Style = AnsiColor::Red.on_default();
 
 impl Screen {
-    /// COLUMNS counts before the terminal's own width, and also where there is no terminal.
+    /// Detects the width and colours. The environment variable `COLUMNS` overrides the terminal's width and applies
+    /// without a terminal as well.
     pub(crate) fn new(color: Color) -> Self {
         let terminal = io::stdout().is_terminal();
-        let set = std::env::var("COLUMNS")
+        let columns = std::env::var("COLUMNS")
             .ok()
             .and_then(|c| c.parse().ok())
             .filter(|c| *c > 0);
         let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
         Self {
-            width: set.or_else(|| if terminal { measured() } else { None }),
+            width: columns.or_else(|| if terminal { measured() } else { None }),
             terminal,
             color: match color {
                 Color::Always => true,
@@ -76,7 +77,7 @@ impl Screen {
         }
     }
 
-    /// The text in this style, if there are colours.
+    /// The text in this style, or unstyled without colours.
     pub(crate) fn paint<T: fmt::Display>(&self, style: Style, text: T) -> Painted<T> {
         Painted {
             style: if self.color { style } else { Style::new() },
@@ -85,7 +86,7 @@ impl Screen {
     }
 }
 
-/// A text in a style.
+/// A value that is displayed in a style.
 pub(crate) struct Painted<T> {
     style: Style,
     text: T,

@@ -1,25 +1,25 @@
-//! What the PATH arguments mean: files, patterns, standard input.
+//! PATH arguments: files, glob patterns and standard input.
 
 use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 
-use anamnesis::source::{FileSource, Mapped, Stream};
+use anamnesis::source::{FileSource, MmapSource, StreamSource};
 use anamnesis::{Checkpoint, OpenOptions};
 
 use crate::exit::Failure;
 
-/// Something to open.
-pub(crate) enum Target {
-    /// `-`
+/// An input to open.
+pub(crate) enum InputPath {
+    /// Standard input, written as `-`.
     Stdin,
-    /// A path, whether or not there is something.
+    /// A path, which may not exist.
     Path(PathBuf),
 }
 
-impl Target {
-    /// Says of a failure that it happened here.
-    pub(crate) fn place(&self, failure: Failure) -> Failure {
+impl InputPath {
+    /// Adds this input to a failure.
+    pub(crate) fn locate(&self, failure: Failure) -> Failure {
         match self {
             Self::Stdin => failure.in_stdin(),
             Self::Path(path) => failure.in_file(path),
@@ -34,11 +34,11 @@ impl Target {
     }
 }
 
-/// Expands the patterns among the arguments.
-pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Target, Failure>> {
+/// Expands the glob patterns among the arguments. An argument that exists as a path is not a pattern.
+pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<InputPath, Failure>> {
     arguments.iter().flat_map(|argument| {
         if argument.as_os_str() == "-" {
-            return vec![Ok(Target::Stdin)];
+            return vec![Ok(InputPath::Stdin)];
         }
         match argument.to_str() {
             Some(text)
@@ -46,23 +46,23 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Targe
             {
                 matches(text)
             }
-            _ => vec![Ok(Target::Path(argument.clone()))],
+            _ => vec![Ok(InputPath::Path(argument.clone()))],
         }
     })
 }
 
-fn matches(pattern: &str) -> Vec<Result<Target, Failure>> {
+fn matches(pattern: &str) -> Vec<Result<InputPath, Failure>> {
     let found = match glob::glob(pattern) {
         Ok(found) => found,
         Err(e) => {
-            let message = format!("neither a file nor a pattern: {}", e.msg);
+            let message = format!("neither an existing file nor a valid pattern: {}", e.msg);
             let failure = Failure::new("no_match", message, "check the path");
             return vec![Err(failure.in_file(Path::new(pattern)))];
         }
     };
     let targets: Vec<_> = found
         .map(|path| match path {
-            Ok(path) => Ok(Target::Path(path)),
+            Ok(path) => Ok(InputPath::Path(path)),
             Err(e) => {
                 let path = e.path().to_owned();
                 Err(Failure::from(
@@ -82,19 +82,19 @@ fn matches(pattern: &str) -> Vec<Result<Target, Failure>> {
     targets
 }
 
-/// A file that was redirected is as good as a path: every format can be read, and tensors too.
-/// Anything else is read from front to back.
+/// Opens standard input. A redirected file supports random access, so every format can be read from it. A pipe is read
+/// sequentially.
 fn standard_input(options: &OpenOptions, map: bool) -> anamnesis::Result<Checkpoint> {
     if let Some(file) = redirected_file()? {
         if map {
-            return Checkpoint::from_source_with(Mapped::new(file)?, options);
+            return options.from_source(MmapSource::new(file)?);
         }
-        return Checkpoint::from_source_with(FileSource::new(file)?, options);
+        return options.from_source(FileSource::new(file)?);
     }
-    Checkpoint::from_source_with(Stream::new(io::stdin()), options)
+    options.from_source(StreamSource::new(io::stdin()))
 }
 
-/// Standard input as a file, if it is one and stands at its beginning.
+/// Standard input as a file, if it is a regular file whose position is 0: a source counts offsets from the start.
 fn redirected_file() -> io::Result<Option<File>> {
     #[cfg(unix)]
     let owned = std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned()?;

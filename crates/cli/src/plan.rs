@@ -1,26 +1,26 @@
-//! `anamnesis plan`: what `remember` would read and make.
+//! `anamnesis plan`: shows what `remember` would read and write.
 
 use std::io::Write;
 
-use anamnesis::plan::{Job, PLAIN, Work};
-use anamnesis::{ByteRange, Catalog, Plan as Made};
+use anamnesis::plan::{Job, JobWork, PLAIN};
+use anamnesis::{ByteRange, Catalog, Plan};
 use serde_json::{Value, json};
 
-use crate::args::{Color, Plan};
-use crate::exit::{Code, Failure, Stop};
+use crate::args::{Color, PlanArgs};
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, Fit, Table};
-use crate::output::tensors::{Dims, name};
-use crate::output::text::{Bytes, Exact, clean, plural};
+use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
-use crate::remember::how;
+use crate::remember::configure;
+use crate::text::{ByteSize, ExactCount, clean, plural};
 
-pub(crate) fn run(args: &Plan, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
+pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
     let checkpoint = args
         .opening
         .options()
         .open(&args.source)
         .map_err(Failure::from)?;
-    let plan = how(&checkpoint, &args.weights)
+    let plan = configure(&checkpoint, &args.weights)
         .plan()
         .map_err(|e| Failure::from(e.in_file(&args.source)))?;
     let catalog = checkpoint.catalog();
@@ -30,19 +30,19 @@ pub(crate) fn run(args: &Plan, color: Color, out: &mut Stdout) -> Result<Code, S
         show(args, &plan, catalog, &Screen::new(color), out)?;
     }
     Ok(if plan.refused.is_empty() {
-        Code::Done
+        Completion::Done
     } else {
-        Code::Failed
+        Completion::Failed
     })
 }
 
 fn show(
-    args: &Plan,
-    plan: &Made,
+    args: &PlanArgs,
+    plan: &Plan,
     catalog: &Catalog,
     screen: &Screen,
     out: &mut Stdout,
-) -> Result<(), Stop> {
+) -> Result<(), RunError> {
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let weights = plan.jobs.len() - plain;
     let read: u64 = plan.jobs.iter().map(|job| stored(job, catalog)).sum();
@@ -50,12 +50,12 @@ fn show(
     writeln!(out, "{}", screen.paint(BOLD, title))?;
     writeln!(
         out,
-        "  {} as {}, {}: {} from {}",
+        "  {} as {}, {}: {} written, {} read",
         plural(weights as u64, "weight"),
         args.weights.dtype,
         plural(plain as u64, "plain tensor"),
-        Bytes(plan.nbytes()),
-        Bytes(read)
+        ByteSize(plan.nbytes()),
+        ByteSize(read)
     )?;
     if !plan.jobs.is_empty() {
         writeln!(out)?;
@@ -78,28 +78,28 @@ fn show(
     Ok(())
 }
 
-/// Each output, and below it what it is made from.
-fn table(args: &Plan, plan: &Made, catalog: &Catalog) -> Table {
+/// The table of outputs, each followed by its stored parts.
+fn table(args: &PlanArgs, plan: &Plan, catalog: &Catalog) -> Table {
     let columns = vec![
         Column::left("weight").fit(Fit::Middle(24)),
         Column::left("scheme").style(DIM),
         Column::left("dtype").style(DTYPE),
         Column::left("shape"),
         Column::right("bytes"),
-        Column::left("where").fit(Fit::End).style(DIM),
+        Column::left("source").fit(Fit::End).style(DIM),
         Column::left("decoder").fit(Fit::Below),
     ];
     let mut table = Table::new(columns, 0);
-    let several = catalog.files.len() > 1;
+    let several = catalog.files().len() > 1;
     for job in &plan.jobs {
         table.cell(name(&job.output.name));
         table.cell(job.scheme);
         table.cell(job.output.dtype);
-        table.cell(Dims(&job.output.shape));
-        table.cell(Bytes(job.output.nbytes().unwrap_or(u64::MAX)));
+        table.cell(ShapeText(&job.output.shape));
+        table.cell(ByteSize(job.output.nbytes().unwrap_or(u64::MAX)));
         table.cell(match &job.work {
-            Work::Tiles { .. } => plural(job.tiles().count() as u64, "tile"),
-            Work::Stream { .. } => "from first to last".to_owned(),
+            JobWork::Tiles { .. } => plural(job.tiles().count() as u64, "tile"),
+            JobWork::Stream { .. } => "streamed".to_owned(),
         });
         table.cell(if args.long {
             clean(&decoder(job)).into_owned()
@@ -108,20 +108,21 @@ fn table(args: &Plan, plan: &Made, catalog: &Catalog) -> Table {
         });
         for part in &job.parts {
             let info = &catalog.tensors()[part.tensor];
-            table.cell_after("  ", part.role);
+            table.cell_with_prefix("  ", part.role);
             table.cell("");
             table.cell(clean(info.encoding.name()));
-            table.cell(Dims(&info.shape));
-            table.cell(Bytes(info.bytes.len));
-            table.cell(place(&info.bytes, several));
+            table.cell(ShapeText(&info.shape));
+            table.cell(ByteSize(info.bytes.len));
+            table.cell(byte_range(&info.bytes, several));
             table.cell("");
         }
     }
     table
 }
 
-fn place(bytes: &ByteRange, several: bool) -> String {
-    let range = format!("{}..{}", Exact(bytes.start), Exact(bytes.end()));
+/// Where a part is stored: `256..1,120`, with the file's number if there are several.
+fn byte_range(bytes: &ByteRange, several: bool) -> String {
+    let range = format!("{}..{}", ExactCount(bytes.start), ExactCount(bytes.end()));
     if several {
         format!("file {}, {range}", bytes.file)
     } else {
@@ -129,7 +130,7 @@ fn place(bytes: &ByteRange, several: bool) -> String {
     }
 }
 
-/// Bytes of the stored tensors that a job needs.
+/// Size of a job's stored parts in bytes.
 fn stored(job: &Job, catalog: &Catalog) -> u64 {
     job.parts
         .iter()
@@ -139,12 +140,12 @@ fn stored(job: &Job, catalog: &Catalog) -> u64 {
 
 fn decoder(job: &Job) -> String {
     match &job.work {
-        Work::Tiles { decoder, .. } => format!("{decoder:?}"),
-        Work::Stream { from } => format!("Stream {{ from: {from} }}"),
+        JobWork::Tiles { decoder, .. } => format!("{decoder:?}"),
+        JobWork::Stream { from } => format!("Stream {{ from: {from} }}"),
     }
 }
 
-fn document(args: &Plan, plan: &Made, catalog: &Catalog) -> Value {
+fn document(args: &PlanArgs, plan: &Plan, catalog: &Catalog) -> Value {
     let range = |bytes: ByteRange| json!([bytes.file, bytes.start, bytes.len]);
     let jobs = plan.jobs.iter().map(|job| {
         let parts = job.parts.iter().map(|part| {
@@ -163,7 +164,7 @@ fn document(args: &Plan, plan: &Made, catalog: &Catalog) -> Value {
     json!({
         "version": json::VERSION,
         "source": args.source.display().to_string(),
-        "files": catalog.files.iter().map(|f| f.path.as_ref().map(|p| p.display().to_string())).collect::<Vec<_>>(),
+        "files": catalog.files().iter().map(|f| f.path.as_ref().map(|p| p.display().to_string())).collect::<Vec<_>>(),
         "jobs": jobs.collect::<Vec<_>>(),
         "nbytes": plan.nbytes(),
         "notes": plan.notes,

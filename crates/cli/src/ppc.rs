@@ -1,41 +1,41 @@
-//! `anamnesis ppc`: the page cache, driven by policies.
+//! `anamnesis ppc`: policies that prefetch and evict pages of model files.
 
 pub(crate) mod child;
 mod policy;
 mod run;
 mod status;
 
-use crate::args::{Color, Ppc};
-use crate::exit::{Code, Failure, Stop};
+use crate::args::{Color, PpcVerb};
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::Stdout;
 
-pub(crate) fn run(args: &Ppc, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
+pub(crate) fn run(args: &PpcVerb, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
     match args {
-        Ppc::Run(args) => run::run(args),
-        Ppc::Status(args) => status::run(args, color, out),
-        Ppc::Host => match anamnesis_ppc::host::serve() {
-            Ok(()) => Ok(Code::Done),
+        PpcVerb::Run(args) => run::run(args),
+        PpcVerb::Status(args) => status::run(args, color, out),
+        PpcVerb::Host => match anamnesis_ppc::host::serve() {
+            Ok(()) => Ok(Completion::Done),
             Err(error) => Err(failure(error).into()),
         },
     }
 }
 
-/// What went wrong, and what can be done about it.
+/// Converts an error of the runtime, with a remedy in terms of this command's flags.
 pub(crate) fn failure(error: anamnesis_ppc::Error) -> Failure {
     use anamnesis_ppc::ErrorKind::{Invalid, Io, Limit, Policy, Stale, Unavailable};
     let (kind, remedy) = match error.kind() {
-        Io(_) => ("io", "check the path, and whether you may read it"),
+        Io(_) => ("io", "check the path and its permissions"),
         Unavailable(_) => (
             "unavailable",
-            "run it as root, or with CAP_PERFMON; `--source` names others",
+            "run as root or with CAP_PERFMON, or choose another source with --source",
         ),
-        Invalid(_) => ("invalid", "see `anamnesis ppc run --help`"),
-        Stale(_) => ("stale", "start again: the files have changed"),
+        Invalid(_) => ("invalid", "see `anamnesis ppc run --help` for valid values"),
+        Stale(_) => ("stale", "the files have changed: run the command again"),
         Policy(_) => (
             "policy",
-            "see what the policy says; the kernel decides without it",
+            "see the policy's message; without it the kernel manages these files",
         ),
-        Limit(_) => ("limit", "give a smaller directory"),
+        Limit(_) => ("limit", "choose a smaller directory"),
         _ => ("error", "see `anamnesis ppc --help`"),
     };
     Failure::new(kind, error.to_string(), remedy)

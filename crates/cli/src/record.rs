@@ -1,48 +1,49 @@
-//! `anamnesis record`: what a program reads of a model, as an I/O template.
+//! `anamnesis record`: records the reads of a program as an I/O template.
 
-mod family;
+mod process_tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anamnesis::Checkpoint;
+use anamnesis::predict::complete;
 use anamnesis::template::{Limits, Template};
-use anamnesis::{Checkpoint, complete};
 use anamnesis_maio::Maio;
-use anamnesis_ppc::cache::{Evictor, Mappers};
-use anamnesis_ppc::runtime::Options;
-use anamnesis_ppc::source::{self, Want};
-use anamnesis_ppc::{self as ppc, Entry, EventSource, Namespace, Runtime};
+use anamnesis_ppc::cache::{Evictor, MappingProcesses};
+use anamnesis_ppc::runtime::RuntimeOptions;
+use anamnesis_ppc::source::{self, CaptureMode};
+use anamnesis_ppc::{self as ppc, EventSource, FileEntry, Namespace, Runtime};
 
-use crate::args::Record;
-use crate::exit::{Code, Failure, Stop};
+use crate::args::RecordArgs;
+use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt;
 use crate::output::Stdout;
-use crate::output::text::{Bytes, Exact, clean};
-use crate::ppc::child::{Started, beside, watch};
+use crate::ppc::child::{ChildCommand, run_until, wait};
 use crate::ppc::failure;
-use crate::template::{free, keep};
+use crate::template::{check_output, save};
+use crate::text::{ByteSize, clean, plural};
 use crate::warnings;
-use family::Family;
+use process_tree::ProcessTree;
 
-/// A recording's name in its directory.
-const NAME: &str = "recording";
+/// Service name, which is also the file name of the recorded template.
+const SERVICE: &str = "recording";
 
-pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
+pub(crate) fn run(args: &RecordArgs, out: &mut Stdout) -> Result<Completion, RunError> {
     warnings::show();
-    free(&args.out, args.overwrite)?;
-    let dir = model(args)?;
-    let kept = Recording::new()?;
-    // events come in bursts, and none of them may be dropped
-    let limits = ppc::Limits {
-        waiting: 1 << 22,
-        ..ppc::Limits::default()
+    check_output(&args.out, args.overwrite)?;
+    let dir = model_directory(args)?;
+    let recording_dir = RecordingDir::new()?;
+    // a recording must not drop events, and a model's reads arrive in bursts: a queue of 4 Mi calls
+    let limits = ppc::PolicyLimits {
+        queued_calls: 1 << 22,
+        ..ppc::PolicyLimits::default()
     };
-    let options = Options {
+    let options = RuntimeOptions {
         threshold: None,
-        limits,
-        ..Options::default()
+        policy_limits: limits,
+        ..RuntimeOptions::default()
     };
     let runtime = Arc::new(Runtime::new(options).map_err(failure)?);
     let parameters: String = args
@@ -50,35 +51,35 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
         .iter()
         .map(|given| format!(",param.{given}"))
         .collect();
-    // gaps are the catalog's to fill, unless it shall not
+    // `complete` fills the gaps between touched pages from the catalog; with --raw, accesses up to 2 MiB apart are joined
     let gap = if args.raw { "2M" } else { "0" };
     let config = format!(
-        "templates={},service={NAME},generate=yes,prefetch=no,evict=no,idle=1000000s,gap={gap},workers={}{parameters}",
-        kept.0.display(),
+        "templates={},service={SERVICE},generate=yes,prefetch=no,evict=no,idle=1000000s,gap={gap},workers={}{parameters}",
+        recording_dir.0.display(),
         args.workers
     );
     let registered = runtime
-        .reg_policy(&dir, "record", Box::new(Maio::new()), &config)
+        .register(&dir, "record", Box::new(Maio::new()), &config)
         .map_err(failure)?;
     let namespace = &registered.origin().namespace;
     if !args.command.is_empty() && !args.warm {
-        cool(namespace);
+        evict_model(namespace);
     }
-    let mut source = listen(args, &dir, namespace)?;
-    // before the command reads its first byte
+    let mut source = event_source(args, &dir, namespace)?;
+    // before the command starts, so that its first read is reported
     runtime.watch(&mut *source).map_err(failure)?;
-    interrupt::is_noted();
-    let child = Started::new(&args.command)?;
-    let head = child.as_ref().map(Started::pid).or(args.pid);
-    let source: Box<dyn EventSource> = match head {
-        Some(head) => Box::new(Family::new(source, head)),
+    interrupt::set_flag();
+    let child = ChildCommand::start(&args.command)?;
+    let root = child.as_ref().map(ChildCommand::pid).or(args.pid);
+    let source: Box<dyn EventSource> = match root {
+        Some(root) => Box::new(ProcessTree::new(source, root)),
         None => source,
     };
-    let code = beside(&runtime, source, |over| {
-        let code = watch_all(child, args.pid, over);
-        // what was told last is still on the way
+    let completion = run_until(&runtime, source, |ended| {
+        let completion = wait_for_end(child, args.pid, ended);
+        // the source reports the last events with a delay
         std::thread::sleep(std::time::Duration::from_millis(300));
-        code
+        completion
     });
     let status = runtime.status();
     let lost = status.events.lost
@@ -87,26 +88,26 @@ pub(crate) fn run(args: &Record, out: &mut Stdout) -> Result<Code, Stop> {
             .iter()
             .map(|policy| policy.dropped)
             .sum::<u64>();
-    runtime.rm_policy(&dir).map_err(failure)?;
-    let code = code.map_err(failure)?;
-    let template = kept.template(&dir)?;
+    runtime.unregister(&dir).map_err(failure)?;
+    let completion = completion.map_err(failure)?;
+    let template = recording_dir.template(&dir)?;
     let template = if args.raw {
         template
     } else {
-        completed(&dir, template)
+        completed_template(&dir, template)
     };
     if lost > 0 {
         eprintln!(
-            "anamnesis: {} events were lost: the template may lack what they told",
-            Exact(lost)
+            "anamnesis: warning: {} lost; the template may be incomplete",
+            plural(lost, "event")
         );
     }
-    keep(&template, &args.out, args.overwrite)?.tell(args.json, out)?;
-    Ok(code)
+    save(&template, &args.out, args.overwrite)?.print(args.json, out)?;
+    Ok(completion)
 }
 
-/// The model's directory: given, or the first of the command's arguments that is one, or is a file in it.
-fn model(args: &Record) -> Result<PathBuf, Failure> {
+/// The model's directory: `--dir`, or the first argument of the command that opens as a checkpoint.
+fn model_directory(args: &RecordArgs) -> Result<PathBuf, Failure> {
     if let Some(dir) = &args.dir {
         return Ok(dir.clone());
     }
@@ -129,90 +130,97 @@ fn model(args: &Record) -> Result<PathBuf, Failure> {
     found.ok_or_else(|| {
         Failure::new(
             "usage",
-            "no model among the command's arguments",
-            "say where it is with --dir",
+            "no argument of the command is a model",
+            "name the model's directory with --dir",
         )
     })
 }
 
-/// Takes the model out of memory, which tells most of what is read when it comes in.
-fn cool(namespace: &Arc<Namespace>) {
+/// Evicts the model from the page cache. Reads of cached pages cause no event, so the recording would miss them.
+fn evict_model(namespace: &Arc<Namespace>) {
     let all = namespace
         .entries()
         .iter()
-        .map(Entry::whole)
+        .map(FileEntry::whole)
         .collect::<Vec<_>>()
         .into();
-    // what a process has mapped it uses
-    let evicted = Evictor::new(namespace).mappers(Mappers::None).evict(&all);
-    if evicted.left > 0 {
-        let left = Bytes(evicted.left);
+    // pages that a process maps are in use and stay
+    let evicted = Evictor::new(namespace)
+        .mapping_processes(MappingProcesses::None)
+        .evict(&all);
+    if evicted.remaining > 0 {
+        let left = ByteSize(evicted.remaining);
         eprintln!(
-            "anamnesis: {left} of the model stay in memory, which others use: what is read of that may be missed"
+            "anamnesis: warning: {left} of the model stay cached because another process uses them; reads of these bytes may be missed"
         );
     }
 }
 
-fn listen(
-    args: &Record,
+/// The source of `--source`, or the best available one for recording.
+fn event_source(
+    args: &RecordArgs,
     dir: &Path,
     namespace: &Namespace,
 ) -> Result<Box<dyn EventSource>, Failure> {
     if let Some(name) = &args.source {
         return source::by_name(name, namespace).map_err(failure);
     }
-    let choice = source::best(Want::Recording, namespace).map_err(failure)?;
+    let selected = source::best(CaptureMode::Recording, namespace).map_err(failure)?;
     eprintln!(
-        "anamnesis: recording {} by {choice}",
+        "anamnesis: recording {}; {selected}",
         clean(&dir.display().to_string())
     );
-    Ok(choice.source)
+    Ok(selected.source)
 }
 
-/// Until the command ends, or the process that was named, or an interrupt.
-fn watch_all(child: Option<Started>, pid: Option<u32>, over: &AtomicBool) -> Code {
+/// Waits until the command or the process of `--pid` ends, or until an interrupt.
+fn wait_for_end(
+    child: Option<ChildCommand>,
+    pid: Option<u32>,
+    source_ended: &AtomicBool,
+) -> Completion {
     let Some(pid) = pid else {
-        return watch(child, over);
+        return wait(child, source_ended);
     };
     while Path::new("/proc").join(pid.to_string()).exists()
-        && !interrupt::asked()
-        && !over.load(Ordering::Relaxed)
+        && !interrupt::requested()
+        && !source_ended.load(Ordering::Relaxed)
     {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    Code::Done
+    Completion::Done
 }
 
-/// What the catalog says must have been read too; as it is where there is no checkpoint.
-fn completed(dir: &Path, template: Template) -> Template {
+/// The template with tensors completed from the checkpoint's catalog; unchanged if `dir` is no checkpoint.
+fn completed_template(dir: &Path, template: Template) -> Template {
     let completed = Checkpoint::open(dir).and_then(|checkpoint| complete(&checkpoint, &template));
     completed.unwrap_or_else(|error| {
-        eprintln!("anamnesis: the template holds what was seen, and is not completed: {error}");
+        eprintln!("anamnesis: warning: tensors are not completed, because the checkpoint cannot be opened: {error}");
         template
     })
 }
 
-/// A directory for the recording while it is made.
-struct Recording(PathBuf);
+/// A temporary directory for the recording, removed on drop.
+struct RecordingDir(PathBuf);
 
-impl Recording {
+impl RecordingDir {
     fn new() -> Result<Self, Failure> {
         let dir = std::env::temp_dir().join(format!("anamnesis-record-{}", std::process::id()));
         let made = fs::create_dir(&dir);
         made.map_err(|e| {
-            Failure::new("io", e.to_string(), "set TMPDIR to where you may write").in_file(&dir)
+            Failure::new("io", e.to_string(), "set TMPDIR to a writable directory").in_file(&dir)
         })?;
         Ok(Self(dir))
     }
 
     fn template(&self, dir: &Path) -> Result<Template, Failure> {
-        let path = self.0.join(format!("{NAME}.iot"));
+        let path = self.0.join(format!("{SERVICE}.iot"));
         if !path.exists() {
-            let what = "nothing of the model was read";
+            let message = "no reads of the model were observed";
             return Err(Failure::new(
                 "empty",
-                what,
-                "is this the directory that the program reads?",
+                message,
+                "check that the program reads from this directory",
             )
             .in_file(dir));
         }
@@ -220,7 +228,7 @@ impl Recording {
     }
 }
 
-impl Drop for Recording {
+impl Drop for RecordingDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -1,28 +1,32 @@
-//! `anamnesis remember`: weights back to full precision, into safetensors.
+//! `anamnesis remember`: dequantises a checkpoint to safetensors.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anamnesis::load::{Facts, Recording, choose};
+use anamnesis::load::{RecordingLoader, StorageInfo, choose};
 use anamnesis::plan::PLAIN;
-use anamnesis::sink::Extent;
-use anamnesis::{Checkpoint, Plan, remember};
+use anamnesis::sink::Sharding;
+use anamnesis::{Checkpoint, remember};
 use serde_json::json;
 
-use crate::args::{Color, Remember, Weights};
-use crate::exit::{Code, Failure, Stop};
-use crate::output::text::{Bytes, clean, plural};
+use crate::args::{Color, RememberArgs, WeightArgs};
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::{Screen, Stdout, WARNING, json, progress};
-use crate::template::Kept;
+use crate::template::SavedTemplate;
+use crate::text::{ByteSize, clean, plural};
 use crate::{interrupt, select, template};
 
-pub(crate) fn run(args: &Remember, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
+pub(crate) fn run(
+    args: &RememberArgs,
+    color: Color,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
-    let begun = Instant::now();
+    let started = Instant::now();
     match write(args, &screen) {
-        Ok(done) if args.json => {
-            let files: Vec<_> = done
+        Ok(report) if args.json => {
+            let files: Vec<_> = report
                 .files
                 .iter()
                 .map(|file| file.display().to_string())
@@ -32,37 +36,38 @@ pub(crate) fn run(args: &Remember, color: Color, out: &mut Stdout) -> Result<Cod
                 "source": args.source.display().to_string(),
                 "files": files,
                 "dtype": args.weights.dtype,
-                "weights": done.weights,
-                "plain": done.plain,
-                "nbytes": done.nbytes,
-                "seconds": begun.elapsed().as_secs_f64(),
-                "notes": done.notes,
-                "recorded": done.recorded.as_ref().map(Kept::facts),
+                "weights": report.weights,
+                "plain": report.plain,
+                "nbytes": report.nbytes,
+                "seconds": started.elapsed().as_secs_f64(),
+                "notes": report.notes,
+                "recorded": report.recorded.as_ref().map(SavedTemplate::document),
             });
             writeln!(out, "{document}")?;
-            Ok(Code::Done)
+            Ok(Completion::Done)
         }
-        Ok(done) => {
-            for note in &done.notes {
+        Ok(report) => {
+            for note in &report.notes {
                 writeln!(out, "{} {}", screen.paint(WARNING, "note:"), clean(note))?;
             }
             let mut line = format!(
                 "{}: {}",
                 clean(&args.output.display().to_string()),
-                made(&done, args.weights.dtype)
+                description(&report, args.weights.dtype)
             );
             if std::io::stdout().is_terminal() {
-                let seconds = begun.elapsed().as_secs_f64();
+                let seconds = started.elapsed().as_secs_f64();
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 // shown to two digits
-                let rate = (done.nbytes as f64 / seconds.max(1e-9)) as u64;
-                line.push_str(&format!(", in {seconds:.2} s ({}/s)", Bytes(rate)));
+                let rate = (report.nbytes as f64 / seconds.max(1e-9)) as u64;
+                line.push_str(&format!(", in {seconds:.2} s ({}/s)", ByteSize(rate)));
             }
             writeln!(out, "{line}")?;
-            done.recorded
+            report
+                .recorded
                 .iter()
                 .try_for_each(|recorded| writeln!(out, "{recorded}"))?;
-            Ok(Code::Done)
+            Ok(Completion::Done)
         }
         Err(failure) => {
             if args.json {
@@ -74,64 +79,66 @@ pub(crate) fn run(args: &Remember, color: Color, out: &mut Stdout) -> Result<Cod
                 out.flush()?;
             }
             failure.report();
-            Ok(if interrupt::asked() {
-                Code::Interrupted
+            Ok(if interrupt::requested() {
+                Completion::Interrupted
             } else {
-                Code::Failed
+                Completion::Failed
             })
         }
     }
 }
 
-/// What a run made.
-struct Done {
+/// What was written.
+struct RememberReport {
     files: Vec<PathBuf>,
     weights: usize,
     plain: usize,
     nbytes: u64,
     notes: Vec<String>,
-    recorded: Option<Kept>,
+    recorded: Option<SavedTemplate>,
 }
 
-fn made(done: &Done, dtype: anamnesis::Dtype) -> String {
+/// `15 weights as BF16, 5 plain tensors, 2 files, 401.20 KiB`.
+fn description(report: &RememberReport, dtype: anamnesis::Dtype) -> String {
     let mut parts = Vec::new();
-    if done.weights > 0 {
+    if report.weights > 0 {
         parts.push(format!(
             "{} as {dtype}",
-            plural(done.weights as u64, "weight")
+            plural(report.weights as u64, "weight")
         ));
     }
-    if done.plain > 0 {
-        parts.push(plural(done.plain as u64, "plain tensor"));
+    if report.plain > 0 {
+        parts.push(plural(report.plain as u64, "plain tensor"));
     }
-    if done.files.len() > 1 {
-        parts.push(plural(done.files.len() as u64, "file"));
+    if report.files.len() > 1 {
+        parts.push(plural(report.files.len() as u64, "file"));
     }
-    parts.push(Bytes(done.nbytes).to_string());
+    parts.push(ByteSize(report.nbytes).to_string());
     parts.join(", ")
 }
 
-fn write(args: &Remember, screen: &Screen) -> Result<Done, Failure> {
+/// Writes the output and the template of `--record`.
+fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure> {
     if let Some(path) = &args.record {
-        template::free(path, args.overwrite)?;
+        template::check_output(path, args.overwrite)?;
     }
     let checkpoint = args.opening.options().open(&args.source)?;
-    let how = how(&checkpoint, &args.weights)
+    let remember = configure(&checkpoint, &args.weights)
         .threads(args.threads)
         .overwrite(args.overwrite);
     let recording = args
         .record
         .as_ref()
-        .map(|_| Recording::new(choose(&Facts::of(&checkpoint), true).loader));
-    let how = recording
+        .map(|_| RecordingLoader::new(choose(&StorageInfo::of(&checkpoint), false).loader));
+    let remember = recording
         .iter()
         .cloned()
-        .fold(how, anamnesis::Remember::loader);
-    let mut plan = how.plan()?;
+        .fold(remember, anamnesis::Remember::loader);
+    let plan = remember.plan()?;
     if plan.jobs.is_empty() && plan.refused.is_empty() {
         let failure = Failure::new(
             "no_match",
-            "no weight is left to write",
+            "no weight matches the filters",
             "check --filter and --exclude",
         );
         return Err(failure.in_file(&args.source));
@@ -143,33 +150,31 @@ fn write(args: &Remember, screen: &Screen) -> Result<Done, Failure> {
             clean(&refused.error.to_string())
         );
     }
-    let extent = args.shard_size.map_or(Extent::File, Extent::Shards);
-    let mut sink = how.safetensors(&args.output, extent)?;
-    let done = |plan: &Plan| {
-        let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
-        (plan.jobs.len() - plain, plain, plan.nbytes())
-    };
-    let (weights, plain, nbytes) = done(&plan);
-    interrupt::is_noted();
+    let sharding = args
+        .shard_size
+        .map_or(Sharding::SingleFile, Sharding::Shards);
+    let mut sink = remember.safetensors(&args.output, sharding)?;
+    let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
+    let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
+    interrupt::set_flag();
     let bar = progress::bar("writing", nbytes);
-    let mut watch = |progress: anamnesis::execute::Progress| {
-        bar.set_position(progress.done);
-        interrupt::flow()
-    };
-    let run = how.run(&mut plan, &mut sink, &mut watch);
+    let result = remember
+        .progress(|progress| bar.set_position(progress.done))
+        .cancel(interrupt::token())
+        .run(&plan, &mut sink);
     bar.finish_and_clear();
-    run.map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    result.map_err(|e| Failure::from(e.in_file(&args.source)))?;
     let recorded = recording
         .zip(args.record.as_ref())
         .map(|(recording, path)| {
             let template = recording
                 .template()
                 .map_err(|e| Failure::from(e.in_file(&args.source)))?;
-            template::keep(&template, path, args.overwrite)
+            template::save(&template, path, args.overwrite)
         });
     let recorded = recorded.transpose()?;
     let files = sink.files().map(std::path::Path::to_owned).collect();
-    Ok(Done {
+    Ok(RememberReport {
         files,
         weights,
         plain,
@@ -179,8 +184,11 @@ fn write(args: &Remember, screen: &Screen) -> Result<Done, Failure> {
     })
 }
 
-/// The weights that were asked for, and what they become.
-pub(crate) fn how<'c>(checkpoint: &'c Checkpoint, args: &'c Weights) -> anamnesis::Remember<'c> {
+/// A [`remember`] with the options and filters of the arguments.
+pub(crate) fn configure<'c>(
+    checkpoint: &'c Checkpoint,
+    args: &'c WeightArgs,
+) -> anamnesis::Remember<'c> {
     remember(checkpoint)
         .dtype(args.dtype)
         .cast(args.cast)

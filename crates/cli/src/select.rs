@@ -1,25 +1,26 @@
-//! Which tensors are shown, and in which order.
+//! Filtering and sorting of tensors.
 
 use anamnesis::Summary;
-use anamnesis::catalog::natural;
+use anamnesis::catalog::natural_order;
 use anamnesis::inspect::TensorSummary;
 use globset::GlobMatcher;
 
-use crate::args::Sort;
+use crate::args::SortKey;
 
-/// Whether a name passes the filters; without any, all do.
+/// Whether a name matches at least one of `filters`; without filters, every name passes.
 pub(crate) fn passes(filters: &[GlobMatcher], name: &str) -> bool {
     filters.is_empty() || filters.iter().any(|f| f.is_match(name))
 }
 
-pub(crate) fn sort(summary: &mut Summary, by: Option<Sort>, reverse: bool) {
+/// Sorts the tensors of a summary. Ties keep the file order, because the sort is stable.
+pub(crate) fn sort(summary: &mut Summary, by: Option<SortKey>, reverse: bool) {
     let order = by.map(|by| {
         move |a: &TensorSummary, b: &TensorSummary| match by {
-            Sort::Name => natural(&a.name, &b.name),
-            Sort::Size => b.nbytes.cmp(&a.nbytes),
-            Sort::Dtype => a.dtype.cmp(&b.dtype),
-            Sort::Offset => (a.file, a.offset).cmp(&(b.file, b.offset)),
-            Sort::File => a.file.cmp(&b.file),
+            SortKey::Name => natural_order(&a.name, &b.name),
+            SortKey::Size => b.nbytes.cmp(&a.nbytes),
+            SortKey::Dtype => a.dtype.cmp(&b.dtype),
+            SortKey::Offset => (a.file, a.offset).cmp(&(b.file, b.offset)),
+            SortKey::File => a.file.cmp(&b.file),
         }
     });
     match (order, reverse) {

@@ -1,9 +1,9 @@
-//! `anamnesis template`: predicting, showing and comparing I/O templates.
+//! `anamnesis template`: predicts, shows, compares and merges I/O templates.
 
 mod coverage;
 mod diff;
-mod keep;
 mod predict;
+mod save;
 mod show;
 
 use std::path::Path;
@@ -11,22 +11,26 @@ use std::path::Path;
 use anamnesis::template::{Limits, Template, merge};
 use serde_json::json;
 
-use crate::args::{self, Color, Merge, Reading, TemplateVerb};
-use crate::exit::{Code, Failure, Stop};
+use crate::args::{Color, MergeArgs, TemplateArgs, TemplateReadArgs, TemplateVerb};
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::{Screen, Stdout, json};
 
-pub(crate) use keep::{Kept, free, keep};
+pub(crate) use save::{SavedTemplate, check_output, save};
 
-pub(crate) fn run(args: &args::Template, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
+pub(crate) fn run(
+    args: &TemplateArgs,
+    color: Color,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
-    let (done, json) = match &args.verb {
+    let (result, json) = match &args.verb {
         TemplateVerb::Predict(args) => (predict::run(args, out), args.json),
         TemplateVerb::Show(args) => (show::run(args, &screen, out), false),
         TemplateVerb::Diff(args) => (diff::run(args, &screen, out), args.json),
         TemplateVerb::Coverage(args) => (coverage::run(args, &screen, out), args.json),
         TemplateVerb::Merge(args) => (run_merge(args, out), args.json),
     };
-    if let (Err(Stop::Failure(failure)), true) = (&done, json) {
+    if let (Err(RunError::Failure(failure)), true) = (&result, json) {
         use std::io::Write;
         writeln!(
             out,
@@ -35,11 +39,11 @@ pub(crate) fn run(args: &args::Template, color: Color, out: &mut Stdout) -> Resu
         )?;
         out.flush()?;
     }
-    done
+    result
 }
 
-/// Reads a template, in either form.
-fn read(path: &Path, reading: &Reading) -> Result<Template, Failure> {
+/// Reads a template in binary or JSON form.
+fn read(path: &Path, reading: &TemplateReadArgs) -> Result<Template, Failure> {
     let limits = if reading.no_limits {
         Limits::none()
     } else {
@@ -48,15 +52,15 @@ fn read(path: &Path, reading: &Reading) -> Result<Template, Failure> {
     Ok(Template::load(path, &limits)?)
 }
 
-fn run_merge(args: &Merge, out: &mut Stdout) -> Result<Code, Stop> {
-    free(&args.output, args.overwrite)?;
+fn run_merge(args: &MergeArgs, out: &mut Stdout) -> Result<Completion, RunError> {
+    check_output(&args.output, args.overwrite)?;
     let read = args.templates.iter().map(|path| read(path, &args.reading));
     let templates = read.collect::<Result<Vec<_>, _>>()?;
     let merged = match &templates[..] {
-        // as it is, with what it reads twice
+        // unchanged: `merge` would drop repeated accesses
         [one] => one.clone(),
         several => merge(several).map_err(Failure::from)?,
     };
-    keep(&merged, &args.output, args.overwrite)?.tell(args.json, out)?;
-    Ok(Code::Done)
+    save(&merged, &args.output, args.overwrite)?.print(args.json, out)?;
+    Ok(Completion::Done)
 }

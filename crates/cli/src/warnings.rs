@@ -1,12 +1,12 @@
-//! What the runtime of the page cache warns of, on standard error.
+//! Warnings of the page-cache runtime on standard error.
 
-use anamnesis_ppc::Lines;
+use anamnesis_ppc::LineSubscriber;
 use tracing::Level;
 
-use crate::output::text::clean;
+use crate::text::clean;
 
-/// From now on.
+/// Installs a `tracing` subscriber that prints warnings and errors.
 pub(crate) fn show() {
-    let tell = |_, text: &str| eprintln!("anamnesis: {}", clean(text));
-    let _ = tracing::subscriber::set_global_default(Lines::new(Level::WARN, tell)); // nobody else sets one
+    let print = |_, text: &str| eprintln!("anamnesis: {}", clean(text));
+    let _ = tracing::subscriber::set_global_default(LineSubscriber::new(Level::WARN, print)); // fails only if a subscriber is set, which this command does once
 }

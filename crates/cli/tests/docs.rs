@@ -1,5 +1,5 @@
-//! Runs the examples of the documents. `UPDATE=1 cargo test -p anamnesis-cli --test docs` rewrites
-//! their output.
+//! Runs the console examples of the documents and compares their output. `UPDATE=1 cargo test -p anamnesis-cli --test docs`
+//! rewrites it.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use common::{command, finish, workspace};
 
-/// Splits a line as a shell does: at spaces, except between single quotes.
+/// Splits a line at spaces, except between single quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![];
     for (i, piece) in line.split('\'').enumerate() {
@@ -20,7 +20,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The document with what its examples print now.
+/// The document with the current output of its examples, and their number.
 fn replay(text: &str) -> (String, usize) {
     let mut out = String::new();
     let mut examples = 0;
@@ -49,7 +49,7 @@ fn replay(text: &str) -> (String, usize) {
 }
 
 #[test]
-fn examples_print_what_the_documents_say() {
+fn examples_print_the_documented_output() {
     for name in ["docs/command.md", "docs/json.md"] {
         let path = workspace().join(name);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -60,7 +60,7 @@ fn examples_print_what_the_documents_say() {
         } else {
             assert_eq!(
                 text, now,
-                "{name}: run with UPDATE=1 and look at the difference"
+                "{name}: run with UPDATE=1 and review the difference"
             );
         }
     }
@@ -69,16 +69,37 @@ fn examples_print_what_the_documents_say() {
 #[test]
 fn every_flag_is_documented() {
     let text = std::fs::read_to_string(workspace().join("docs/command.md")).unwrap();
-    let help = finish(command(&["inspect", "--help"])).stdout;
-    for flag in help
-        .split_whitespace()
-        .filter(|word| word.starts_with("--") && word.len() > 2)
-    {
-        let flag = flag
-            .split(['[', '=', ':', ','])
-            .next()
-            .unwrap()
-            .trim_end_matches([']', '.', '\'', '`']);
-        assert!(text.contains(flag), "{flag} is not in docs/command.md");
+    let mut subcommands = vec![
+        "inspect",
+        "remember",
+        "plan",
+        "load",
+        "template predict",
+        "template show",
+        "template diff",
+        "template coverage",
+        "template merge",
+        "man",
+    ];
+    if cfg!(target_os = "linux") {
+        subcommands.extend(["record", "ppc run", "ppc status"]);
+    }
+    for subcommand in subcommands {
+        let args: Vec<&str> = subcommand.split(' ').chain(["--help"]).collect();
+        let help = finish(command(&args)).stdout;
+        for flag in help
+            .split_whitespace()
+            .filter(|word| word.starts_with("--") && word.len() > 2)
+        {
+            let flag = flag
+                .split(['[', '=', ':', ','])
+                .next()
+                .unwrap()
+                .trim_end_matches([']', '.', '\'', '`', ';']);
+            assert!(
+                text.contains(flag),
+                "{flag} of {subcommand} is not in docs/command.md"
+            );
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Exit codes, messages, and where they go.
+//! Exit statuses, error messages, standard input, completions and manual pages.
 
 mod common;
 
@@ -10,12 +10,12 @@ use common::{command, finish, ok, run};
 const GGUF: &str = "fixtures/gguf/plain_v3.gguf";
 
 #[test]
-fn success_is_silent_on_standard_error() {
+fn success_prints_nothing_to_standard_error() {
     assert!(ok(&["inspect", GGUF]).contains("gguf version 3"));
 }
 
 #[test]
-fn wrong_usage_is_two() {
+fn invalid_arguments_exit_with_status_2() {
     for args in [
         &["inspect"][..],
         &[],
@@ -53,7 +53,7 @@ fn a_failure_names_file_reason_and_remedy() {
 }
 
 #[test]
-fn the_other_files_are_still_shown() {
+fn inputs_after_a_failed_one_are_shown() {
     let run = run(&["inspect", "missing.npy", GGUF, "nothing*here"]);
     assert_eq!(run.code, 1);
     assert!(run.stdout.starts_with(GGUF), "{}", run.stdout);
@@ -64,9 +64,9 @@ fn the_other_files_are_still_shown() {
 }
 
 #[test]
-fn files_that_are_something_else_are_named() {
+fn unsupported_files_are_identified() {
     let directory = tempfile::tempdir().unwrap();
-    for (name, bytes, said) in [
+    for (name, bytes, expected) in [
         ("page.gguf", &b"<!DOCTYPE html><html>"[..], "HTML"),
         (
             "pointer.safetensors",
@@ -81,7 +81,7 @@ fn files_that_are_something_else_are_named() {
         let run = run(&["inspect", path.to_str().unwrap()]);
         assert_eq!(run.code, 1, "{name}");
         assert!(
-            run.stderr.contains(said) && run.stderr.contains(name),
+            run.stderr.contains(expected) && run.stderr.contains(name),
             "{}",
             run.stderr
         );
@@ -89,7 +89,7 @@ fn files_that_are_something_else_are_named() {
 }
 
 #[test]
-fn a_closed_pipe_is_success() {
+fn a_closed_pipe_exits_with_status_0() {
     for args in [
         &["inspect", GGUF][..],
         &["inspect", "--json", GGUF],
@@ -103,15 +103,15 @@ fn a_closed_pipe_is_success() {
             .spawn()
             .unwrap();
         drop(child.stdout.take());
-        let mut said = String::new();
+        let mut stderr = String::new();
         child
             .stderr
             .take()
             .unwrap()
-            .read_to_string(&mut said)
+            .read_to_string(&mut stderr)
             .unwrap();
         assert_eq!(
-            (child.wait().unwrap().code(), said.as_str()),
+            (child.wait().unwrap().code(), stderr.as_str()),
             (Some(0), ""),
             "{args:?}"
         );
@@ -120,7 +120,7 @@ fn a_closed_pipe_is_success() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_not() {
+fn a_full_disk_exits_with_status_1() {
     let mut command = command(&["inspect", GGUF]);
     command.stdout(
         std::fs::File::options()
@@ -138,7 +138,7 @@ fn a_full_disk_is_not() {
 }
 
 #[test]
-fn standard_input_is_a_file_or_a_stream() {
+fn standard_input_may_be_a_file_or_a_pipe() {
     let mut from_file = command(&["inspect", "-"]);
     from_file.stdin(std::fs::File::open(common::workspace().join(GGUF)).unwrap());
     let from_file = finish(from_file);
@@ -156,14 +156,14 @@ fn standard_input_is_a_file_or_a_stream() {
     assert!(output.status.success());
     assert_eq!(String::from_utf8(output.stdout).unwrap(), from_file.stdout);
 
-    let nothing = run(&["inspect", "-"]);
-    assert_eq!(nothing.code, 1);
+    let empty = run(&["inspect", "-"]);
+    assert_eq!(empty.code, 1);
     assert!(
-        nothing
+        empty
             .stderr
             .starts_with("anamnesis: standard input: not a tensor file"),
         "{}",
-        nothing.stderr
+        empty.stderr
     );
 }
 

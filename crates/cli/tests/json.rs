@@ -1,16 +1,16 @@
-//! The JSON documents against `docs/inspect.schema.json`.
+//! The documents of `inspect --json`, validated against `docs/inspect.schema.json`.
 
 mod common;
 
 use common::{ok, run, workspace};
 use serde_json::Value;
 
-/// Checks a value against the part of JSON Schema that our schema uses.
+/// Validates a value against the subset of JSON Schema that `inspect.schema.json` uses. `at` is the path of the value.
 fn check(value: &Value, schema: &Value, root: &Value, at: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let target = root
             .pointer(name.trim_start_matches('#'))
-            .unwrap_or_else(|| panic!("{name} is not there"));
+            .unwrap_or_else(|| panic!("{name} is not defined in the schema"));
         return check(value, target, root, at);
     }
     if let Some(constant) = schema.get("const") {
@@ -70,7 +70,7 @@ fn document(text: &str) -> Value {
 }
 
 #[test]
-fn every_fixture_gives_a_documented_document() {
+fn the_document_of_every_fixture_matches_the_schema() {
     let pattern = workspace().join("fixtures/**/*.*");
     let paths: Vec<String> = glob::glob(pattern.to_str().unwrap())
         .unwrap()
@@ -94,7 +94,7 @@ fn every_fixture_gives_a_documented_document() {
 }
 
 #[test]
-fn errors_are_in_the_document_too() {
+fn errors_are_part_of_the_document() {
     let one = run(&["inspect", "--json", "missing.gguf"]);
     assert_eq!(one.code, 1);
     let one = document(&one.stdout);
@@ -119,7 +119,7 @@ fn errors_are_in_the_document_too() {
 }
 
 #[test]
-fn views_change_the_document_as_documented() {
+fn options_change_the_document_as_documented() {
     let path = "fixtures/gguf/plain_v3.gguf";
     let filtered = document(&ok(&[
         "inspect", "--json", "--filter", "*16", "--sort", "size", path,

@@ -1,4 +1,4 @@
-//! `anamnesis load`, as a user runs it.
+//! `anamnesis load`, run as a process.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn json(args: &[&str]) -> Value {
 }
 
 #[test]
-fn every_loader_loads_all_of_it() {
+fn every_loader_loads_all_tensors() {
     for loader in ["auto", "mmap", "pread", "uring", "direct"] {
         let args = [
             "load",
@@ -46,7 +46,7 @@ fn every_loader_loads_all_of_it() {
 }
 
 #[test]
-fn a_table_says_which_loader_and_what_it_took() {
+fn the_table_shows_loader_time_and_page_faults() {
     let shown = ok(&["load", "fixtures/npz/all_le_compressed.npz"]);
     assert!(
         shown.contains("loader  ") && shown.contains("seconds") && shown.contains("minor faults"),
@@ -56,7 +56,7 @@ fn a_table_says_which_loader_and_what_it_took() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn cold_means_from_the_device() {
+fn cold_reads_from_the_device() {
     let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
     let path = dir.path().join("in.safetensors");
     safetensors(&path, "", &[("a", &[4 << 20]), ("b", &[3, 1000])]);
@@ -67,7 +67,7 @@ fn cold_means_from_the_device() {
     let Some(share) = round["resident_share_before"].as_f64() else {
         return;
     };
-    // a file system in memory has no device behind it
+    // files in memory (tmpfs) have no device
     if document["device"].is_object() {
         assert!(
             share < 0.1 && round["device_bytes"].as_u64() > Some(16 << 20),
@@ -82,7 +82,7 @@ fn cold_means_from_the_device() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_said() {
+fn failures_have_a_message_and_a_kind() {
     let missing = run(&["load", "missing.gguf"]);
     assert!(
         missing.code == 1 && missing.stderr.contains("check the path"),
@@ -104,19 +104,19 @@ fn what_cannot_be_loaded_is_said() {
     assert_eq!(run(&["load", "x", "--loader", "ftp"]).code, 2);
 }
 
-/// Two gibibytes of zeros, one tensor: whoever waits for its end would have read all of it.
+/// One tensor of two gibibytes of zeros: a load that ends only after the tensor would have read all of it.
 #[cfg(target_os = "linux")]
 #[test]
-fn an_interrupt_ends_it_inside_a_tensor() {
+fn an_interrupt_stops_a_load_within_a_tensor() {
     use anamnesis::Checkpoint;
-    use anamnesis::load::{Facts, Kind};
+    use anamnesis::load::{StorageInfo, StorageKind};
     use std::path::Path;
     use std::process::Stdio;
     use std::time::{Duration, Instant};
 
     let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
-    // interrupts a load that is under way, and says how much had been read when it was and in the end; `None` if that was
-    // too late to tell, as it may be on a busy machine
+    // interrupts a running load and returns the cached share of the file at the interrupt and at the end; `None` if the
+    // interrupt came too late to tell, which happens on a busy machine
     let interrupted = |loader: &str, path: &Path, cached: &dyn Fn() -> f64| {
         let args = ["load", path.to_str().unwrap(), "--loader", loader];
         let child = common::command(&args)
@@ -129,19 +129,19 @@ fn an_interrupt_ends_it_inside_a_tensor() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let before = cached();
-        // whoever has ended and is not waited for takes a signal
+        // a process that has ended but is not reaped still accepts a signal
         rustix::process::kill_process(
             rustix::process::Pid::from_child(&child),
             rustix::process::Signal::INT,
         )
         .unwrap();
         let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.code() == Some(0) || before > 0.4 {
             return None;
         }
-        assert_eq!(output.status.code(), Some(130), "{loader}: {said}");
-        assert!(said.contains("cancelled"), "{loader}: {said}");
+        assert_eq!(output.status.code(), Some(130), "{loader}: {stderr}");
+        assert!(stderr.contains("cancelled"), "{loader}: {stderr}");
         Some((before, cached()))
     };
     for loader in ["pread", "uring", "mmap"] {
@@ -160,79 +160,81 @@ fn an_interrupt_ends_it_inside_a_tensor() {
                 .set_len(bytes.len() as u64 + nbytes)
                 .unwrap();
             let checkpoint = Checkpoint::open(&path).unwrap();
-            let facts = Facts::of(&checkpoint);
-            if facts.resident.is_none() || matches!(facts.kind, Kind::Memory(_)) {
+            let facts = StorageInfo::of(&checkpoint);
+            if facts.resident.is_none() || matches!(facts.kind, StorageKind::Memory(_)) {
                 eprintln!(
-                    "SKIPPED: an interrupted load: what is read of a file in memory is not seen"
+                    "SKIPPED: the interrupted load: the cached share of a file in memory does not change"
                 );
                 return Some((0.0, 0.0));
             }
-            let cached = || Facts::of(&checkpoint).resident.unwrap();
+            let cached = || StorageInfo::of(&checkpoint).resident.unwrap();
             let shares = interrupted(loader, &path, &cached);
             fs::remove_file(path).unwrap();
             shares
         });
         let (before, after) =
-            shares.expect("ten loads of 2 GiB were over before they were interrupted");
+            shares.expect("ten loads of 2 GiB ended before they were interrupted");
         assert!(
             after - before < 0.5,
-            "{loader}: interrupted at {before}, {after} of it was read"
+            "{loader}: {before} was read at the interrupt, {after} at the end"
         );
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn what_was_not_done_as_asked_is_said() {
+fn a_fallback_is_reported_with_its_reason() {
     let shm = std::path::Path::new("/dev/shm");
     if !shm.is_dir() {
-        return eprintln!("SKIPPED: direct reads of a file in memory: no tmpfs at /dev/shm");
+        return eprintln!("SKIPPED: direct reads of a file in memory: /dev/shm does not exist");
     }
     let dir = tempfile::tempdir_in(shm).unwrap();
     let path = dir.path().join("in.safetensors");
     safetensors(&path, "", &[("a", &[1 << 20])]);
     let path = path.to_str().unwrap();
-    let way = &json(&["load", path, "--json", "--loader", "direct"])["rounds"][0]["way"];
+    let io = &json(&["load", path, "--json", "--loader", "direct"])["rounds"][0]["io"];
     assert!(
-        way["direct"] == "no" && way["instead"].as_str().unwrap().contains("tmpfs"),
-        "{way}"
+        io["direct"] == "no" && io["fallback"].as_str().unwrap().contains("tmpfs"),
+        "{io}"
     );
     let shown = ok(&["load", path, "--loader", "direct"]);
     assert!(
-        shown.contains("\n  instead ") && shown.contains("through the page cache"),
+        shown.contains("\n  fallback  ") && shown.contains("through the page cache"),
         "{shown}"
     );
     let plain = json(&["load", path, "--json", "--loader", "pread"]);
-    let way = &plain["rounds"][0]["way"];
+    let io = &plain["rounds"][0]["io"];
     assert!(
-        way["by"] == "threads" && way["direct"] == "no" && way["instead"].is_null(),
-        "{way}"
+        io["backend"] == "threads" && io["direct"] == "no" && io["fallback"].is_null(),
+        "{io}"
     );
-    assert!(!ok(&["load", path, "--loader", "pread"]).contains("instead"));
+    assert!(!ok(&["load", path, "--loader", "pread"]).contains("fallback"));
 }
 
-/// The device's rate is of reads past the page cache, or it says that it is not.
+/// The device's rate is measured with direct I/O, or the report says why not.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_device_says_how_it_was_read() {
+fn the_device_rate_reports_its_io() {
     let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
     let path = dir.path().join("in.safetensors");
     safetensors(&path, "", &[("a", &[1 << 20])]);
     let document = json(&["load", path.to_str().unwrap(), "--json"]);
     if document["device"].is_null() {
-        return eprintln!("SKIPPED: the device: files here are on none");
+        return eprintln!(
+            "SKIPPED: the device rate: the target directory is not on a local device"
+        );
     }
-    let way = &document["device"]["way"];
-    assert_eq!(way["by"], "threads", "{document}");
+    let io = &document["device"]["io"];
+    assert_eq!(io["backend"], "threads", "{document}");
     assert_eq!(
-        way["direct"] == "all",
-        way["instead"].is_null(),
+        io["direct"] == "all",
+        io["fallback"].is_null(),
         "{document}"
     );
     let shown = ok(&["load", path.to_str().unwrap()]);
     assert_eq!(
-        shown.contains("/s on these files, past the page cache\n"),
-        way["direct"] == "all",
+        shown.contains("/s for these files, direct I/O\n"),
+        io["direct"] == "all",
         "{shown}"
     );
 }

@@ -1,4 +1,4 @@
-//! What people see, at 80 and 200 columns and without a terminal.
+//! The output of `inspect` at 80 and 200 columns and without a terminal.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn at(width: &str, args: &[&str]) -> String {
     run.stdout
 }
 
-/// Model-like names, some of them long.
+/// A safetensors file with names like those of a model, some of them long; returns its path.
 fn model(directory: &std::path::Path) -> String {
     let names: Vec<String> = (0..12)
         .flat_map(|layer| {
@@ -52,7 +52,7 @@ fn model(directory: &std::path::Path) -> String {
 }
 
 #[test]
-fn tables_and_trees_read_well() {
+fn tables_and_trees_match_their_snapshots() {
     let directory = tempfile::tempdir().unwrap();
     let model = model(directory.path());
     let show = |width: &str, args: &[&str]| at(width, args).replace(&model, "model.safetensors");
@@ -75,7 +75,7 @@ fn tables_and_trees_read_well() {
 }
 
 #[test]
-fn lines_fit_the_screen() {
+fn lines_fit_the_width() {
     let directory = tempfile::tempdir().unwrap();
     let model = model(directory.path());
     for width in [60, 80, 100, 200] {
@@ -93,7 +93,7 @@ fn lines_fit_the_screen() {
 }
 
 #[test]
-fn without_a_terminal_names_are_whole_and_plain() {
+fn without_a_terminal_names_are_complete_and_unstyled() {
     let directory = tempfile::tempdir().unwrap();
     let model = model(directory.path());
     let text = ok(&["inspect", &model]);
@@ -102,7 +102,7 @@ fn without_a_terminal_names_are_whole_and_plain() {
 }
 
 #[test]
-fn colours_are_for_those_who_want_them() {
+fn colours_follow_the_option_and_the_environment() {
     let with = |name: &str, value: &str, args: &[&str]| {
         let mut command = command(args);
         command.env(name, value);
@@ -124,7 +124,7 @@ fn colours_are_for_those_who_want_them() {
 }
 
 #[test]
-fn nothing_from_a_file_commands_the_terminal() {
+fn control_characters_of_a_file_are_escaped() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("evil.safetensors");
     safetensors(
@@ -152,7 +152,7 @@ fn nothing_from_a_file_commands_the_terminal() {
 }
 
 #[test]
-fn hashes_are_those_of_the_values() {
+fn hash_is_the_sha256_of_the_values() {
     let text = ok(&["inspect", "--hash", "--filter", "t.f32", GGUF]);
     let bytes = std::fs::read(common::workspace().join(GGUF)).unwrap();
     let expected: String = Sha256::digest(&bytes[1440..1440 + 28])
@@ -174,7 +174,7 @@ fn hashes_are_those_of_the_values() {
 }
 
 #[test]
-fn filters_and_orders() {
+fn filter_and_sort_select_and_order_rows() {
     let rows = |args: &[&str]| -> Vec<String> {
         let text = ok(&[&["inspect", GGUF][..], args].concat());
         let table = text
@@ -204,7 +204,7 @@ fn filters_and_orders() {
     assert_eq!(rows(&["--sort", "offset"]), rows(&[]));
     assert!(
         ok(&["inspect", "--filter", "*f16", GGUF])
-            .contains("tensors       2 of 8 pass the filter, 33 weights")
+            .contains("tensors       2 of 8 pass the filter, 33 elements")
     );
     assert!(
         ok(&["inspect", "--filter", "nothing", GGUF])
@@ -213,7 +213,7 @@ fn filters_and_orders() {
 }
 
 #[test]
-fn one_value_of_metadata_is_whole_and_alone() {
+fn metadata_key_prints_only_its_value() {
     for args in [
         &["--metadata=general.architecture", GGUF][..],
         &[GGUF, "--metadata=general.architecture"],
@@ -230,12 +230,12 @@ fn one_value_of_metadata_is_whole_and_alone() {
         "{}",
         missing.stderr
     );
-    // without =KEY, what follows is a path
+    // the only word after --metadata is a PATH
     assert!(ok(&["inspect", "--metadata", GGUF]).contains("general.architecture"));
 }
 
 #[test]
-fn paths_may_be_patterns_and_directories() {
+fn paths_may_be_patterns_or_directories() {
     let text = ok(&["inspect", "--summary", "fixtures/gguf/plain_v[23].gguf"]);
     assert!(
         text.contains("plain_v2.gguf\n") && text.contains("\nfixtures/gguf/plain_v3.gguf\n"),
@@ -258,7 +258,7 @@ fn paths_may_be_patterns_and_directories() {
 }
 
 #[test]
-fn like_layers_are_one_line_unless_all_are_asked_for() {
+fn equal_layers_share_a_line_unless_all_is_set() {
     let directory = tempfile::tempdir().unwrap();
     let model = model(directory.path());
     let tree = ok(&["inspect", "--tree", &model]);

@@ -1,4 +1,4 @@
-//! `anamnesis ppc` and `anamnesis record`, as a user runs them.
+//! `anamnesis ppc` and `anamnesis record`, run as processes. Most tests need CAP_PERFMON and a file system on a device.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use common::{command, finish, ok, run, safetensors, workspace};
 use serde_json::Value;
 
-/// Longer than anything takes, also on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+/// Longer than any step takes, also on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A model on a disk, not in memory; `None`, aloud, without the privileges or the file system for it.
-fn cold() -> Option<tempfile::TempDir> {
+/// A model whose files are not in the page cache; `None`, with a message, without the required privileges.
+fn uncached_model() -> Option<tempfile::TempDir> {
     let probe = tempfile::tempdir_in(workspace().join("target")).unwrap();
     let path = probe.path().to_str().unwrap();
     let allowed = run(&["ppc", "run", "--quiet", "--dir", path, "--", "true"]);
@@ -29,11 +29,11 @@ fn cold() -> Option<tempfile::TempDir> {
         "",
         &[("a", &[1 << 20]), ("b", &[1 << 20]), ("c", &[100])],
     );
-    chill(dir.path());
+    evict(dir.path());
     Some(dir)
 }
 
-fn chill(dir: &Path) {
+fn evict(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let file = fs::File::open(entry.unwrap().path()).unwrap();
         file.sync_all().unwrap();
@@ -45,7 +45,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A runtime that ends with the test.
+/// A `ppc run` process that is killed at the end of the test.
 struct Daemon(Child);
 
 impl Daemon {
@@ -54,7 +54,7 @@ impl Daemon {
         let daemon = Self(command.stderr(Stdio::piped()).spawn().unwrap());
         let begun = Instant::now();
         while daemon.status().is_none() {
-            assert!(begun.elapsed() < LONG);
+            assert!(begun.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(10));
         }
         daemon
@@ -68,14 +68,15 @@ impl Daemon {
         Some(document["runtimes"][0].clone())
     }
 
-    fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for a status with the property `holds`.
+    fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let status = self.status().unwrap();
             if holds(&status) {
                 return status;
             }
-            assert!(begun.elapsed() < LONG, "{what}: {status}");
+            assert!(begun.elapsed() < TIMEOUT, "{what}: {status}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -93,8 +94,8 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn a_command_runs_beside_it_and_says_how_it_ended() {
-    let Some(dir) = cold() else { return };
+fn the_exit_status_is_that_of_the_command() {
+    let Some(dir) = uncached_model() else { return };
     let dir = text(dir.path());
     let done = run(&[
         "ppc",
@@ -134,19 +135,19 @@ fn a_command_runs_beside_it_and_says_how_it_ended() {
         "/no/such/program",
     ]);
     assert!(
-        missing.code == 1 && missing.stderr.contains("behind --"),
+        missing.code == 1 && missing.stderr.contains("after `--`"),
         "{}",
         missing.stderr
     );
 }
 
 #[test]
-fn what_cannot_be_meant_is_said() {
+fn invalid_arguments_are_named() {
     for (args, what) in [
         (&["--dir", "/no/such"][..], "/no/such"),
         (
             &["--dir", "fixtures", "--policy", "clever"],
-            "no policy \"clever\"",
+            "unknown policy \"clever\"",
         ),
         (
             &["--dir", "fixtures", "--policy", "maio:/no/such.iot"],
@@ -166,35 +167,35 @@ fn what_cannot_be_meant_is_said() {
         run(&["ppc", "run", "--dir", "fixtures", "--threshold", "101"]).code,
         2
     );
-    let nobody = run(&["ppc", "status", "1"]);
+    let absent = run(&["ppc", "status", "1"]);
     assert!(
-        nobody.code == 1 && nobody.stderr.contains("no runtime that answers"),
+        absent.code == 1 && absent.stderr.contains("no runtime responds in process 1"),
         "{}",
-        nobody.stderr
+        absent.stderr
     );
 }
 
 #[test]
 fn a_template_is_followed_from_the_first_miss() {
-    follows("maio");
+    check_policy_follows_template("maio");
 }
 
 #[test]
-fn a_shared_library_follows_it_too() {
+fn a_policy_in_a_shared_library_follows_a_template() {
     let built = Path::new(env!("CARGO_BIN_EXE_anamnesis")).parent().unwrap();
     let name = "libanamnesis_maio.so";
     match [built.join(name), built.join("deps").join(name)]
         .into_iter()
         .find(|path| path.exists())
     {
-        Some(library) => follows(text(&library)),
+        Some(library) => check_policy_follows_template(text(&library)),
         None => eprintln!("SKIPPED: {name} is not built"),
     }
 }
 
-/// The policy of this name brings a template's bytes when the first of them is missed.
-fn follows(name: &str) {
-    let Some(dir) = cold() else { return };
+/// Checks that the policy of this name prefetches a template's bytes after the first miss.
+fn check_policy_follows_template(name: &str) {
+    let Some(dir) = uncached_model() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let template = scratch.path().join("t.iot");
     ok(&[
@@ -204,7 +205,7 @@ fn follows(name: &str) {
         "-o",
         text(&template),
     ]);
-    chill(dir.path());
+    evict(dir.path());
     let policy = format!("{name}:{},start=no", template.display());
     let daemon = Daemon::start(&["--dir", text(dir.path()), "--policy", &policy]);
     let mut read = std::process::Command::new("dd");
@@ -213,14 +214,14 @@ fn follows(name: &str) {
         dir.path().join("model.safetensors").display()
     ));
     assert_eq!(
-        finish_all(read.args(["of=/dev/null", "bs=4k", "count=1", "status=none"])),
+        exit_status(read.args(["of=/dev/null", "bs=4k", "count=1", "status=none"])),
         0
     );
-    let brought = |status: &Value| {
+    let prefetched = |status: &Value| {
         status["prefetch"]["bytes_read"].as_u64().unwrap()
             + status["prefetch"]["bytes_skipped"].as_u64().unwrap()
     };
-    let status = daemon.until("brought", |status| brought(status) >= 8 << 20);
+    let status = daemon.wait_for("prefetch", |status| prefetched(status) >= 8 << 20);
     assert_eq!(status["policies"][0]["name"], name);
     let shown = ok(&["ppc", "status", &daemon.0.id().to_string()]);
     assert!(
@@ -231,13 +232,13 @@ fn follows(name: &str) {
     assert!(scraped.contains("anamnesis_ppc_policies 1\n"), "{scraped}");
 }
 
-fn finish_all(command: &mut std::process::Command) -> i32 {
+fn exit_status(command: &mut std::process::Command) -> i32 {
     command.status().unwrap().code().unwrap()
 }
 
 #[test]
-fn a_log_is_told_again_to_its_end() {
-    let Some(dir) = cold() else { return };
+fn a_logged_run_can_be_replayed() {
+    let Some(dir) = uncached_model() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let log = scratch.path().join("events.log");
     let model = dir.path().join("model.safetensors");
@@ -245,7 +246,7 @@ fn a_log_is_told_again_to_its_end() {
         "dd if={} of=/dev/null bs=4k count=1 status=none",
         model.display()
     );
-    let told = run(&[
+    let logged = run(&[
         "ppc",
         "run",
         "--dir",
@@ -258,25 +259,25 @@ fn a_log_is_told_again_to_its_end() {
         &read,
     ]);
     assert!(
-        told.code == 0 && told.stderr.contains("waited 1 time for"),
+        logged.code == 0 && logged.stderr.contains("1 miss of"),
         "{}",
-        told.stderr
+        logged.stderr
     );
     let source = format!("replay:{}", log.display());
     let again = run(&["ppc", "run", "--dir", text(dir.path()), "--source", &source]);
     assert!(
-        again.code == 0 && again.stderr.contains("waited 1 time for"),
+        again.code == 0 && again.stderr.contains("1 miss of"),
         "{}",
         again.stderr
     );
 }
 
 #[test]
-fn it_ends_when_asked_and_leaves_nothing_when_killed() {
-    let Some(dir) = cold() else { return };
-    let mut asked = Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]);
-    asked.signal(rustix::process::Signal::TERM);
-    assert_eq!(asked.0.wait().unwrap().code(), Some(0));
+fn sigterm_ends_a_runtime_and_sigkill_leaves_no_socket() {
+    let Some(dir) = uncached_model() else { return };
+    let mut terminated = Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]);
+    terminated.signal(rustix::process::Signal::TERM);
+    assert_eq!(terminated.0.wait().unwrap().code(), Some(0));
     let mut killed = Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]);
     killed.signal(rustix::process::Signal::KILL);
     killed.0.wait().unwrap();
@@ -288,7 +289,7 @@ fn it_ends_when_asked_and_leaves_nothing_when_killed() {
         .map(|status| status["pid"].as_u64())
         .collect();
     assert!(!pids.contains(&Some(killed.0.id().into())), "{document}");
-    // and another may start
+    // the status socket of the killed runtime does not prevent another one
     drop(Daemon::start(&[
         "--dir",
         text(dir.path()),
@@ -298,8 +299,8 @@ fn it_ends_when_asked_and_leaves_nothing_when_killed() {
 }
 
 #[test]
-fn what_a_program_reads_is_recorded() {
-    let Some(dir) = cold() else { return };
+fn record_covers_the_reads_of_a_command() {
+    let Some(dir) = uncached_model() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let (recorded, predicted) = (
         scratch.path().join("recorded.iot"),
@@ -307,7 +308,7 @@ fn what_a_program_reads_is_recorded() {
     );
     let model = dir.path().join("model.safetensors");
     for loader in ["pread", "mmap"] {
-        chill(dir.path());
+        evict(dir.path());
         let mut record = command(&[
             "record",
             "--json",
@@ -351,8 +352,8 @@ fn what_a_program_reads_is_recorded() {
             "{loader}: {covered}"
         );
     }
-    // what others read of it does not count
-    let nothing = run(&[
+    // reads by processes outside the command are not recorded
+    let unread = run(&[
         "record",
         "--overwrite",
         "-o",
@@ -363,20 +364,23 @@ fn what_a_program_reads_is_recorded() {
         "true",
     ]);
     assert!(
-        nothing.code == 1 && nothing.stderr.contains("nothing of the model was read"),
+        unread.code == 1
+            && unread
+                .stderr
+                .contains("no reads of the model were observed"),
         "{}",
-        nothing.stderr
+        unread.stderr
     );
 }
 
 #[test]
-fn files_that_nothing_is_heard_of_are_said() {
+fn files_without_events_are_reported() {
     const TMPFS: i64 = 0x0102_1994;
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
-        return eprintln!("SKIPPED: no /dev/shm");
+        return eprintln!("SKIPPED: files without events: /dev/shm does not exist");
     };
     if rustix::fs::statfs(dir.path()).unwrap().f_type != TMPFS {
-        return eprintln!("SKIPPED: /dev/shm is no tmpfs");
+        return eprintln!("SKIPPED: files without events: /dev/shm is not a tmpfs");
     }
     fs::write(dir.path().join("model"), [0; 5000]).unwrap();
     let done = run(&[
@@ -389,13 +393,13 @@ fn files_that_nothing_is_heard_of_are_said() {
         "--",
         "true",
     ]);
-    if done.stderr.contains("CAP_PERFMON") || done.stderr.contains("trace points are read") {
+    if done.stderr.contains("CAP_PERFMON") || done.stderr.contains("reading the trace points") {
         return eprintln!("SKIPPED: {}", done.stderr);
     }
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(
         done.stderr
-            .contains("nothing is heard of 1 of 1 files; model: "),
+            .contains("no events are reported for 1 of 1 files; model: "),
         "{}",
         done.stderr
     );

@@ -1,4 +1,4 @@
-//! `anamnesis remember` and `anamnesis plan`, as a user runs them.
+//! `anamnesis remember` and `anamnesis plan`, run as processes.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_written_once_and_replaced_only_when_asked() {
+fn an_existing_file_is_replaced_only_with_overwrite() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out.safetensors");
     let remember = [
@@ -54,12 +54,12 @@ fn a_file_is_written_once_and_replaced_only_when_asked() {
     assert_eq!(
         names(dir.path()),
         ["out.safetensors"],
-        "nothing else is left"
+        "no temporary file is left"
     );
 }
 
 #[test]
-fn shards_have_an_index() {
+fn shard_size_writes_shards_and_an_index() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
     let args = [
@@ -96,7 +96,7 @@ fn shards_have_an_index() {
 }
 
 #[test]
-fn what_cannot_be_made_is_named_and_nothing_is_written() {
+fn a_refused_weight_is_named_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("in.safetensors");
     let header = r#"{"a.weight":{"dtype":"I8","shape":[2,2],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#;
@@ -115,7 +115,7 @@ fn what_cannot_be_made_is_named_and_nothing_is_written() {
         "{}",
         plan.stdout
     );
-    let left_out = run(&[
+    let excluded = run(&[
         "remember",
         text(&source),
         "-o",
@@ -123,7 +123,7 @@ fn what_cannot_be_made_is_named_and_nothing_is_written() {
         "--exclude",
         "a.*",
     ]);
-    assert_eq!((left_out.code, left_out.stderr.as_str()), (0, ""));
+    assert_eq!((excluded.code, excluded.stderr.as_str()), (0, ""));
     assert_eq!(
         run(&[
             "remember",
@@ -140,7 +140,7 @@ fn what_cannot_be_made_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn sizes_are_read_as_people_write_them() {
+fn sizes_accept_units() {
     for (size, code) in [
         ("5GB", 0),
         ("1.5 MiB", 0),
@@ -164,7 +164,7 @@ fn sizes_are_read_as_people_write_them() {
 }
 
 #[test]
-fn the_plan_names_every_byte() {
+fn plan_lists_every_byte_range() {
     let document: Value =
         serde_json::from_str(&ok(&["plan", "--json", "fixtures/gguf/types/q4_k.gguf"])).unwrap();
     let jobs = document["jobs"].as_array().unwrap();
@@ -174,15 +174,15 @@ fn the_plan_names_every_byte() {
         assert_eq!(
             job["reads"],
             serde_json::json!([range]),
-            "one tile reads all of its one part"
+            "a single tile reads its single part in full"
         );
     }
 }
 
-/// Half a gigabyte of zeros takes long enough to be interrupted.
+/// The input is half a gigabyte of zeros: decoding takes long enough to be interrupted.
 #[cfg(unix)]
 #[test]
-fn an_interrupted_run_leaves_nothing() {
+fn an_interrupt_leaves_no_output_file() {
     use std::time::{Duration, Instant};
 
     let dir = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ fn an_interrupted_run_leaves_nothing() {
 
 #[cfg(unix)]
 #[test]
-fn the_file_mode_is_what_umask_says() {
+fn the_file_mode_follows_the_umask() {
     use std::os::unix::fs::PermissionsExt;
 
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `anamnesis template`, and `--record`, as a user runs them.
+//! `anamnesis template` and the option `--record`, run as processes.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn json(args: &[&str]) -> Value {
 }
 
 #[test]
-fn a_template_is_predicted_and_shown() {
+fn predict_and_show_print_their_tables() {
     let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
     let path = dir.path().join("t.iot");
     let at = |width: &str, args: &[&str]| {
@@ -29,7 +29,7 @@ fn a_template_is_predicted_and_shown() {
         assert_eq!(run.code, 0, "{}", run.stderr);
         run.stdout.replace(text(&path), "t.iot")
     };
-    let said = at(
+    let predicted = at(
         "80",
         &[
             "template",
@@ -43,7 +43,7 @@ fn a_template_is_predicted_and_shown() {
             "layer",
         ],
     );
-    insta::assert_snapshot!("predicted", said);
+    insta::assert_snapshot!("predicted", predicted);
     for width in ["60", "200"] {
         insta::assert_snapshot!(
             format!("shown_{width}"),
@@ -57,7 +57,7 @@ fn a_template_is_predicted_and_shown() {
 }
 
 #[test]
-fn both_forms_hold_the_same() {
+fn the_binary_and_the_json_form_are_equivalent() {
     let dir = tempfile::tempdir().unwrap();
     let [binary, shown, other] = ["t.iot", "t.json", "u.json"].map(|name| dir.path().join(name));
     let parameters = ["--tp", "2", "--parameter", "loader=vllm"];
@@ -77,7 +77,7 @@ fn both_forms_hold_the_same() {
     for other in [&shown, &other] {
         assert_eq!(
             ok(&["template", "diff", text(&binary), text(other)]),
-            "no difference\n"
+            "no differences\n"
         );
     }
     let again = dir.path().join("again.iot");
@@ -94,7 +94,7 @@ fn both_forms_hold_the_same() {
 }
 
 #[test]
-fn templates_are_compared_and_merged() {
+fn diff_coverage_and_merge_agree() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let (one, two, layers, rest) = (
@@ -104,7 +104,7 @@ fn templates_are_compared_and_merged() {
         at("rest.iot"),
     );
     ok(&["template", "predict", MODEL, "-o", text(&one)]);
-    let told = json(&[
+    let predicted = json(&[
         "template",
         "predict",
         MODEL,
@@ -114,7 +114,7 @@ fn templates_are_compared_and_merged() {
         "2",
         "--json",
     ]);
-    let template = &told["template"];
+    let template = &predicted["template"];
     assert_eq!(
         (
             &template["workers"],
@@ -141,7 +141,7 @@ fn templates_are_compared_and_merged() {
         "{document}"
     );
 
-    // what two workers read is all of it
+    // two tensor-parallel workers together read all bytes
     let covered = json(&["template", "coverage", "--json", text(&two), text(&one)]);
     assert_eq!(
         (covered["share"].as_f64(), &covered["covered"]),
@@ -187,7 +187,7 @@ fn templates_are_compared_and_merged() {
 }
 
 #[test]
-fn rules_on_the_command_line_come_first() {
+fn rules_of_the_command_line_precede_the_built_in_ones() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.json");
     let predict = |more: &[&str]| {
@@ -212,7 +212,7 @@ fn rules_on_the_command_line_come_first() {
         predict(&["--rule", "model.layers.0.*=replicated"]),
         split + matrices
     );
-    // the first that matches counts
+    // the first matching rule applies
     assert_eq!(
         predict(&[
             "--rule",
@@ -226,12 +226,12 @@ fn rules_on_the_command_line_come_first() {
     );
     assert_eq!(predict(&["--rule", "*=replicated"]), predict(&["--whole"]));
     assert_eq!(predict(&["--whole"]), 2 * 203_496);
-    // rows are so short that every page has some of each worker
+    // the rows are shorter than a page, so joining small gaps makes each worker read most pages
     assert!(predict(&["--gap", "4095"]) > split + 50_000);
 }
 
 #[test]
-fn what_is_loaded_is_recorded() {
+fn recorded_templates_cover_the_predicted_ones() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let predicted = at("predicted.iot");
@@ -280,7 +280,7 @@ fn what_is_loaded_is_recorded() {
             "{source}: {covered}"
         );
     }
-    // remembering reads every quantised weight
+    // `remember` reads every stored tensor
     let (recorded, made) = (at("remembered.iot"), at("out.safetensors"));
     let source = "fixtures/model/scribe-Q8_0.gguf";
     let remember = [
@@ -300,7 +300,7 @@ fn what_is_loaded_is_recorded() {
         "--overwrite",
     ]);
     assert!(ok(&remember).contains("1 worker reads"));
-    // two threads want two tiles in either order: then only the bytes are certain
+    // with several threads the order of the reads varies, so only the bytes are compared
     let covered = json(&[
         "template",
         "coverage",
@@ -330,7 +330,7 @@ fn what_is_loaded_is_recorded() {
 }
 
 #[test]
-fn a_template_is_replaced_only_when_asked() {
+fn an_existing_template_is_replaced_only_with_overwrite() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.iot");
     let predict = ["template", "predict", SHARDED, "-o", text(&path)];
@@ -355,7 +355,7 @@ fn a_template_is_replaced_only_when_asked() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
-    assert_eq!(names, ["t.iot"], "nothing else is left");
+    assert_eq!(names, ["t.iot"], "no temporary file is left");
     let directory = run(&[
         "template",
         "predict",
@@ -372,7 +372,7 @@ fn a_template_is_replaced_only_when_asked() {
 }
 
 #[test]
-fn failures_say_where_and_what_to_do() {
+fn failures_name_the_file_and_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.iot");
     let fails = |args: &[&str], code: i32, parts: &[&str]| {
@@ -406,7 +406,7 @@ fn failures_say_where_and_what_to_do() {
     fails(
         &["template", "show", MODEL],
         1,
-        &["malformed", "record it anew"],
+        &["malformed", "record the template again"],
     );
     fails(&["template", "merge"], 2, &["--output"]);
     let source = dir.path().join("m.safetensors");
@@ -434,7 +434,10 @@ fn failures_say_where_and_what_to_do() {
     );
     let differ = run(&["template", "diff", text(&good), text(&other)]);
     assert!(
-        differ.code == 1 && differ.stdout.contains("! file m.safetensors is another"),
+        differ.code == 1
+            && differ
+                .stdout
+                .contains("! file m.safetensors has different contents"),
         "{}",
         differ.stdout
     );

@@ -1,15 +1,14 @@
-//! What the fuzz targets do with their bytes. Those of a format open them through two kinds of source, compare,
-//! and read every tensor; `plan` and `remember` go on to weights; `template` reads I/O templates. A panic, a hang, or memory beyond the limits is
-//! a finding.
+//! The bodies of the fuzz targets. A panic, a hang, or memory beyond the limits is a finding.
+//!
+//! The targets of a format open the input through two kinds of source, compare the catalogs and read every tensor. `plan`
+//! and `remember` continue to dequantised weights. `template` reads I/O templates.
 
-use std::ops::ControlFlow;
-
-use anamnesis::sink::{Memory, Null};
+use anamnesis::sink::{MemorySink, NullSink};
 use anamnesis::{
     Checkpoint, Dtype, Error, Format, Limits, OpenOptions, Plan, QuantConfig, Remember, source,
 };
 
-/// Small enough that a leak past the budget shows as an out-of-memory finding of the fuzzer.
+/// Limits so small that an allocation past the budget exceeds the fuzzer's memory limit.
 const LIMITS: Limits = Limits {
     memory: 16 << 20,
     tensors: 100_000,
@@ -19,21 +18,24 @@ const LIMITS: Limits = Limits {
     tile_bytes: 16 << 20,
 };
 
-/// Opens `bytes` as `format` and reads what is in them.
+/// Opens `bytes` as `format` from memory and through a reader, compares the two, and reads the first tensors.
 pub fn read(format: &'static Format, bytes: &[u8]) {
     let options = OpenOptions::new().limits(LIMITS).format(format);
-    let memory = Checkpoint::from_source_with(source::Memory::new(bytes.to_vec()), &options);
-    let reader = Checkpoint::from_reader_with(std::io::Cursor::new(bytes.to_vec()), &options);
+    let memory = options.from_source(source::MemorySource::new(bytes.to_vec()));
+    let reader = options.from_reader(std::io::Cursor::new(bytes.to_vec()));
     match (&memory, &reader) {
-        // as text, since a NaN in the metadata does not equal itself
+        // compared as text, since a NaN in the metadata does not equal itself
         (Ok(a), Ok(b)) => assert_eq!(
             format!("{:?}", a.catalog()),
             format!("{:?}", b.catalog()),
-            "two sources, two catalogs"
+            "the catalogs of two sources differ"
         ),
         (Err(_), Err(_)) => {}
-        // a reader copies what a map lends, so it may reach a limit earlier
-        (a, b) => assert!(limited(a) || limited(b), "one source refuses: {a:?} {b:?}"),
+        // a reader copies what a memory source borrows, so it may reach a limit earlier
+        (a, b) => assert!(
+            limited(a) || limited(b),
+            "only one source is refused, and not by a limit: {a:?} {b:?}"
+        ),
     }
     let Ok(checkpoint) = memory else { return };
     let summary = checkpoint.inspect();
@@ -56,61 +58,63 @@ fn limited(opened: &Result<Checkpoint, Error>) -> bool {
     )
 }
 
-/// Bytes of output that are made for one input.
-const MOST: u64 = 16 << 20;
+/// The most bytes of output that are dequantised for one input.
+const MAX_OUTPUT: u64 = 16 << 20;
 
-/// Plans the weights of a checkpoint, and prints and measures the plan.
+/// Plans the weights of a checkpoint and formats the plan.
 pub fn plan(bytes: &[u8]) {
-    planned(bytes, |_, plan| {
+    with_plan(bytes, |_, plan| {
         let _ = format!("{plan:?}");
     });
 }
 
-/// Plans the weights of a checkpoint and makes them, in the way that the plan says.
+/// Plans the weights of a checkpoint and dequantises them, to a null sink and to memory.
 pub fn remembered(bytes: &[u8]) {
-    planned(bytes, |remember, mut plan| {
-        if plan.nbytes() > MOST {
+    with_plan(bytes, |remember, mut plan| {
+        if plan.nbytes() > MAX_OUTPUT {
             return;
         }
-        plan.refused.clear(); // they are named, the others can be made
+        plan.refused.clear(); // refused weights are reported; the others can be dequantised
         let outputs: Vec<_> = plan
             .jobs
             .iter()
             .map(|job| job.output.nbytes().expect("counted"))
             .collect();
-        let made = remember.run(&mut plan, &mut Null, &mut |_| ControlFlow::Continue(()));
+        let made = remember.run(&plan, &mut NullSink);
         let mut buffers: Vec<_> = outputs
             .iter()
             .map(|&n| vec![0; usize::try_from(n).expect("small")])
             .collect();
-        let mut memory = Memory::new(buffers.iter_mut().map(|buffer| &mut **buffer).collect());
-        let lent = remember.run(&mut plan, &mut memory, &mut |_| ControlFlow::Continue(()));
+        let mut memory = MemorySink::new(buffers.iter_mut().map(|buffer| &mut **buffer).collect());
+        let in_memory = remember.run(&plan, &mut memory);
         assert_eq!(
             made.is_ok(),
-            lent.is_ok(),
-            "two sinks, two answers: {made:?} {lent:?}"
+            in_memory.is_ok(),
+            "two sinks disagree: {made:?} {in_memory:?}"
         );
     });
 }
 
-/// The input is a byte of choices, a configuration of so many bytes (two bytes of length), and a file.
-fn planned(bytes: &[u8], go: impl Fn(Remember<'_>, Plan)) {
-    let Some((&[choice, low, high], rest)) = bytes.split_first_chunk() else {
+/// Splits the input into a byte of options, a length (u16), a quantisation configuration of that length and a file, and calls
+/// `go` with the plan of the file's weights.
+fn with_plan(bytes: &[u8], go: impl Fn(Remember<'_>, Plan)) {
+    let Some((&[options_byte, low, high], rest)) = bytes.split_first_chunk() else {
         return;
     };
     let (config, file) =
         rest.split_at(usize::from(u16::from_le_bytes([low, high])).min(rest.len()));
     let options = OpenOptions::new().limits(LIMITS);
-    let opened = match choice & 1 {
-        0 => Checkpoint::from_source_with(source::Memory::new(file.to_vec()), &options),
-        _ => Checkpoint::from_reader_with(std::io::Cursor::new(file.to_vec()), &options),
+    let opened = match options_byte & 1 {
+        0 => options.from_source(source::MemorySource::new(file.to_vec())),
+        _ => options.from_reader(std::io::Cursor::new(file.to_vec())),
     };
     let Ok(checkpoint) = opened else { return };
-    let dtype = [Dtype::BF16, Dtype::F16, Dtype::F32, Dtype::BF16][usize::from(choice >> 1 & 3)];
+    let dtype =
+        [Dtype::BF16, Dtype::F16, Dtype::F32, Dtype::BF16][usize::from(options_byte >> 1 & 3)];
     let mut remember = anamnesis::remember(&checkpoint).dtype(dtype).threads(1);
     remember = remember
-        .cast(choice & 8 != 0)
-        .native_rounding(choice & 16 != 0);
+        .cast(options_byte & 8 != 0)
+        .native_rounding(options_byte & 16 != 0);
     if let Ok(config) = QuantConfig::from_json(config) {
         remember = remember.config(config);
     }
@@ -120,21 +124,21 @@ fn planned(bytes: &[u8], go: impl Fn(Remember<'_>, Plan)) {
         checkpoint.catalog().tensors().len(),
     );
     assert!(
-        outputs <= tensors.saturating_mul(8) + checkpoint.catalog().refused.len(),
-        "weights from nothing"
+        outputs <= tensors.saturating_mul(8) + checkpoint.catalog().refused().len(),
+        "more outputs than the tensors can give"
     );
     for range in plan.reads(checkpoint.catalog()).take(100_000) {
         assert!(
             range.end() <= file.len() as u64,
-            "reads {range:?} of {} bytes",
+            "the plan reads {range:?} of a file of {} bytes",
             file.len()
         );
     }
     go(remember, plan);
 }
 
-/// Reads bytes as a template, as JSON, and as a template without magic, version and checksum, or with those and whatever
-/// checksum: it is made to fit. What is read must survive both forms, and be like itself.
+/// Reads the input as a binary template, as JSON, and as a binary template whose magic, version and checksum are replaced by
+/// valid ones. A template that is read must survive both forms, cover itself and not differ from itself.
 pub fn template(bytes: &[u8]) {
     use anamnesis_template::{Limits, Template, coverage, diff, merge};
     let limits = Limits {

@@ -1,6 +1,13 @@
-//! The block types: one file each, one line each in [`KERNELS`].
+//! ggml's block types: one file each, one line each in [`KERNELS`].
 //!
-//! Source of all of them: `dequantize_row_*` in `ggml-quants.c`, block layouts in `ggml-common.h`.
+//! A block holds a fixed number of elements (32 to 256) that share a scale. Each file's header states the layout: byte
+//! offsets, bit packing and the formula. The layouts are structs in ggml's `ggml-common.h` (`block_q4_K`, …), the formulas
+//! functions in its `ggml-quants.c` (`dequantize_row_q4_K`, …); the arithmetic keeps their order of operations, so that the
+//! results are theirs bit by bit.
+//!
+//! Terms: a *code* is what is stored per element, `d` the scale of a block, a *group* is a part of a block with a scale of
+//! its own (`d` times a few bits), a *minimum* is subtracted (K-types) or added (Q4_1, Q5_1). "Low nibbles first" means that
+//! the low nibbles of a run of bytes are the first half of their elements, the high nibbles the second half.
 
 mod iq1_m;
 mod iq1_s;
@@ -32,7 +39,7 @@ mod tq2_0;
 
 use super::Kernel;
 
-/// Kernels by ggml's name of the block type, by its id.
+/// The kernels by ggml's name of the type, in the order of ggml's ids. The type's geometry is in `block_format.rs`.
 pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
     ("Q4_0", &q4_0::KERNEL),
     ("Q4_1", &q4_1::KERNEL),
@@ -62,11 +69,3 @@ pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
     ("Q1_0", &q1_0::KERNEL),
     ("Q2_0", &q2_0::KERNEL),
 ];
-
-/// The `N` bytes from `at` on of a block, whose layout has them.
-#[inline(always)]
-pub(crate) fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
-    block[at..]
-        .first_chunk()
-        .expect("a part of the block's layout")
-}

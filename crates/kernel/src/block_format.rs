@@ -1,8 +1,8 @@
-//! ggml's tensor types: the table of names and block geometry.
+//! The table of ggml's block types: names, ids and block geometry.
 //!
-//! Source: `ggml.h` and `ggml-common.h` of llama.cpp (type ids 0 to 42, count 43).
+//! Source: `ggml.h` (`enum ggml_type`, ids 0 to 42) and `ggml-common.h` of llama.cpp.
 
-/// A ggml type whose elements are stored in blocks: `block_len` elements take `block_bytes` bytes.
+/// A ggml type that stores elements in blocks: `block_len` elements take `block_bytes` bytes.
 ///
 /// ```
 /// let q4_k = anamnesis_kernel::BlockFormat::from_name("Q4_K").unwrap();
@@ -31,20 +31,21 @@ impl BlockFormat {
         BLOCKS.iter().find(|b| b.name == name)
     }
 
-    /// Every block type, by ggml id.
+    /// All block types, by increasing ggml id.
     pub fn all() -> &'static [Self] {
         BLOCKS
     }
 
-    /// Turns around every number of more than a byte: blocks of a big-endian file become what they are in
-    /// a little-endian one. `blocks` are whole.
-    pub fn turn_around(&self, blocks: &mut [u8]) {
-        let units = NUMBERS
+    /// Reverses the bytes of every multi-byte field, which converts blocks of a big-endian GGUF file to little-endian ones
+    /// and back. An incomplete block at the end is left as it is.
+    pub fn swap_bytes(&self, blocks: &mut [u8]) {
+        let fields = MULTI_BYTE_FIELDS
             .iter()
             .find(|row| row.0 == self.name)
             .map_or(&[][..], |row| row.1);
+        // few files are big-endian, so this is not vectorised
         for block in blocks.chunks_exact_mut(self.block_bytes as usize) {
-            for &(start, bytes, n) in units {
+            for &(start, bytes, n) in fields {
                 block[start..start + bytes * n]
                     .chunks_exact_mut(bytes)
                     .for_each(<[u8]>::reverse);
@@ -57,7 +58,7 @@ impl BlockFormat {
         f64::from(self.block_bytes) * 8.0 / f64::from(self.block_len)
     }
 
-    /// Bytes of `elements` elements; `None` if they do not fill whole blocks or do not fit.
+    /// Bytes of `elements` elements; `None` if they do not fill whole blocks or the number exceeds 64 bits.
     pub fn nbytes(&self, elements: u64) -> Option<u64> {
         let len = u64::from(self.block_len);
         if !elements.is_multiple_of(len) {
@@ -82,13 +83,13 @@ static BLOCKS: &[BlockFormat] = blocks![
     42 "Q2_0" 64/18,
 ];
 
-/// `(offset, bytes of one, how many)`.
-type Numbers = &'static [(usize, usize, usize)];
+/// `(offset, bytes per number, count)`.
+type Fields = &'static [(usize, usize, usize)];
 
-/// Numbers of more than a byte in a block: `(offset, bytes of one, how many)`, as `ggml-common.h` declares them,
-/// or where it declares bytes, as `ggml-quants.c` copies them. Types that are missing have none.
+/// The multi-byte fields of a block, as `ggml-common.h` declares them or, where it declares bytes, as `ggml-quants.c` reads
+/// them. Types that are not listed have none.
 #[rustfmt::skip]
-static NUMBERS: &[(&str, Numbers)] = &[
+static MULTI_BYTE_FIELDS: &[(&str, Fields)] = &[
     ("Q4_0", &[(0, 2, 1)]), ("Q4_1", &[(0, 2, 2)]), ("Q5_0", &[(0, 2, 1), (2, 4, 1)]),
     ("Q5_1", &[(0, 2, 2), (4, 4, 1)]), ("Q8_0", &[(0, 2, 1)]), ("Q8_1", &[(0, 2, 2)]),
     ("Q2_K", &[(80, 2, 2)]), ("Q3_K", &[(108, 2, 1)]), ("Q4_K", &[(0, 2, 2)]), ("Q5_K", &[(0, 2, 2)]),
@@ -99,8 +100,7 @@ static NUMBERS: &[(&str, Numbers)] = &[
     ("TQ1_0", &[(52, 2, 1)]), ("TQ2_0", &[(64, 2, 1)]), ("Q1_0", &[(0, 2, 1)]), ("Q2_0", &[(0, 2, 1)]),
 ];
 
-/// Type ids that upstream ggml does not read: removed ones, and those that forks took.
-/// `(id, name, whose)`.
+/// Type ids that upstream ggml does not read, because it removed them or a fork uses them: `(id, name, origin)`.
 static FOREIGN: &[(u32, &str, &str)] = &[
     (
         4,
@@ -157,21 +157,21 @@ static FOREIGN: &[(u32, &str, &str)] = &[
     (158, "IQ1_KT", "ik_llama.cpp"),
 ];
 
-/// Ids above this are those of forks, below it those that ggml removed.
-const FOREIGN_FROM: u32 = 42;
+/// The highest id of upstream ggml: unread ids above it are those of forks, below it those that ggml removed.
+const LAST_UPSTREAM_ID: u32 = 42;
 
-/// Says what is known of a ggml type id that this crate does not read.
+/// Describes a ggml type id that this crate does not read, for an error message.
 pub fn describe_foreign(id: u32) -> String {
     match FOREIGN.iter().find(|f| f.0 == id) {
-        Some((_, name, whose)) if id > FOREIGN_FROM => {
+        Some((_, name, origin)) if id > LAST_UPSTREAM_ID => {
             format!(
-                "ggml type {id} is {name} of {whose}: requantise it with upstream llama.cpp, or use that fork"
+                "ggml type {id} is {name} of {origin}: requantise it with upstream llama.cpp, or use that fork"
             )
         }
-        Some((_, name, whose)) => format!("ggml type {id} is {name}, {whose}"),
-        None => {
-            format!("ggml type {id} is not known: upstream ggml defines 0 to 42; a fork may use it")
-        }
+        Some((_, name, origin)) => format!("ggml type {id} is {name}, {origin}"),
+        None => format!(
+            "ggml type {id} is unknown: upstream ggml defines 0 to {LAST_UPSTREAM_ID}; a fork may use it"
+        ),
     }
 }
 

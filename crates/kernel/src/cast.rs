@@ -1,12 +1,12 @@
-//! Plain elements cast to F32, F16 or BF16: to F32 first, then one rounding to nearest even.
+//! Casting plain elements to F32, F16 or BF16: to F32 first, then one rounding to nearest even.
 //!
-//! F64 becomes F32 before it becomes anything narrower, as in PyTorch.
+//! F64 to a 16-bit type is thus rounded twice, as in PyTorch.
 
 use super::half::{from_bf16, from_f16};
-use super::{Element, Kernel, Lanes, kernel};
+use super::{Element, Kernel, Simd, kernel};
 use crate::dtype::Dtype;
 
-/// The kernel for elements of this dtype.
+/// The kernel that reads elements of this dtype, if there is one.
 pub(super) fn kernel_from(from: Dtype) -> Option<&'static Kernel> {
     Some(match from {
         Dtype::F64 => &f64::KERNEL,
@@ -17,7 +17,9 @@ pub(super) fn kernel_from(from: Dtype) -> Option<&'static Kernel> {
     })
 }
 
-macro_rules! from {
+/// Defines a module with the kernel that reads elements of `$bytes` bytes with `$read`. The loop is scalar Rust, which the
+/// compiler vectorises for each build.
+macro_rules! cast_from {
     ($name:ident, $bytes:literal, $read:expr) => {
         mod $name {
             use super::*;
@@ -25,22 +27,23 @@ macro_rules! from {
             kernel!(cast);
 
             #[inline(always)]
-            fn cast<S: Lanes, O: Element>(_: S, bytes: &[u8], out: &mut [u8]) {
-                for (item, out) in bytes.as_chunks::<$bytes>().0.iter().zip(O::cells(out)) {
-                    *out = O::cell($read(*item));
+            fn cast<S: Simd, O: Element>(_: S, bytes: &[u8], out: &mut [u8]) {
+                for (item, out) in bytes.as_chunks::<$bytes>().0.iter().zip(O::as_stored(out)) {
+                    *out = O::round($read(*item));
                 }
             }
         }
     };
 }
 
-#[allow(clippy::cast_possible_truncation)] // F32 is what F64 is cast to
+/// F32 from F64, rounded to nearest even by `as`.
+#[allow(clippy::cast_possible_truncation)]
 #[inline(always)]
 fn narrow(x: [u8; 8]) -> core::primitive::f32 {
     core::primitive::f64::from_le_bytes(x) as core::primitive::f32
 }
 
-from!(f64, 8, narrow);
-from!(f32, 4, core::primitive::f32::from_le_bytes);
-from!(f16, 2, from_f16);
-from!(bf16, 2, from_bf16);
+cast_from!(f64, 8, narrow);
+cast_from!(f32, 4, core::primitive::f32::from_le_bytes);
+cast_from!(f16, 2, from_f16);
+cast_from!(bf16, 2, from_bf16);

@@ -1,49 +1,52 @@
-//! Columns of a stored matrix as rows of elements: GPTQ, AWQ, EETQ, which store weights the other way round.
+//! Columns of a matrix stored `[in, out]`, decoded to rows `[out, in]`: GPTQ, AWQ, EETQ.
 //!
-//! `w = scale * (q - zero)`, where `q - zero` is exact in F32 and the product is rounded once. A panel of
-//! columns is turned into rows of codes, a chunk at a time; then each row is made as any other. Codes of up to
-//! four bits choose among the sixteen elements that their group has.
+//! `w = scale * (q - zero)`, where `q - zero` is exact in F32 and the product is rounded once.
+//!
+//! Reading a column directly would touch one cache line per code. Instead a [`Panel`] of 32 columns and 512 codes is
+//! transposed in registers to one byte per code (`transpose.rs`, experiments 20, 25, 35 and 36), and stays in the
+//! first-level cache. Each row of the panel is then decoded as any row of codes: with a lookup table of 16 results per
+//! group for codes of up to four bits, by conversion otherwise.
 
 mod codes;
 #[cfg(test)]
 mod tests;
-mod turn;
+mod transpose;
 
-use super::batch::CODES;
-use super::{Element, Lanes, kernel};
-use turn::{CHUNK, Panel, WIDTH, turn};
+use super::batch::CODE_VALUES;
+use super::{Element, Simd, kernel};
+use transpose::{CHUNK, PANEL_ROW, Panel, WIDTH, transpose};
 
-pub use codes::{eight_codes, packed_code};
-pub use turn::AWQ;
+pub use codes::{column_code, unpack_8_nibbles};
+pub use transpose::AWQ_ORDER;
 
-kernel!(columns, Columns);
+kernel!(decode, ColumnGeometry);
 
-/// How the codes of a matrix of `depth` rows and so many columns are stored.
+/// How the codes of a stored matrix `[in, out]` are packed. Words have 32 bits and are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codes {
-    /// Words of 32 bits hold consecutive codes of a column: 32 codes in as many words as a code has bits.
-    Down(Width),
-    /// They hold consecutive codes of a row, 32 in as many words as a code has bits.
-    Across(Width),
-    /// They hold eight codes of four bits of a row, in the order 0 2 4 6 1 3 5 7.
+pub enum ColumnCodes {
+    /// GPTQ: words hold consecutive codes of a column, 32 codes in as many words as a code has bits.
+    Down(CodeWidth),
+    /// Words hold consecutive codes of a row, 32 codes in as many words as a code has bits.
+    Across(CodeWidth),
+    /// AWQ: a word holds eight 4-bit codes of a row, in the order 0 2 4 6 1 3 5 7 from the lowest bit on.
     Awq4,
-    /// As [`Across`](Self::Across), but that each eight are in the order 0 2 4 6 1 3 5 7.
-    AwqStream(Width),
-    /// One signed byte each.
+    /// Like [`Across`](Self::Across), with each eight codes in the order 0 2 4 6 1 3 5 7.
+    AwqStream(CodeWidth),
+    /// EETQ: one signed byte per code. The kernel flips the sign bit, so zero points count from 128.
     Bytes,
 }
 
-/// The bits of a code, and where they lie in the words of 32 codes.
+/// The bits of a code, and their layout in the words of 32 codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
-    /// One code behind the other from the lowest bit on, across words.
+pub enum CodeWidth {
+    /// A stream of codes of this many bits, from the lowest bit on, across words.
     Stream(u32),
-    /// In planes of 4, 2 and 1 bits, the lower bits first; none crosses a word.
+    /// Codes of this many bits, split into planes of 8, 4, 2 and 1 bits, the lower bits first, so that none crosses a word.
     Planar(u32),
 }
 
-impl Width {
-    /// Bits of a code.
+impl CodeWidth {
+    /// Bits of a code: 2 to 8.
     pub fn bits(self) -> u32 {
         match self {
             Self::Stream(bits) | Self::Planar(bits) => bits,
@@ -51,57 +54,58 @@ impl Width {
     }
 }
 
-/// Some columns of a stored matrix.
+/// The geometry, scales and zero points of consecutive columns of a stored matrix.
 #[derive(Clone, Debug)]
-pub struct Columns {
-    /// Number of columns: rows that come out.
+pub struct ColumnGeometry {
+    /// Number of columns, which become rows of the output.
     pub count: usize,
-    /// Elements of a column.
+    /// Elements of a column: the length of an output row.
     pub depth: usize,
-    /// Bytes from one stored row to the next; the columns begin where the first one does.
+    /// Bytes from the start of one stored row (of words, or of bytes) to the start of the next. The input begins at the
+    /// first of the columns.
     pub stride: usize,
-    /// How their codes are stored.
-    pub codes: Codes,
-    /// Which group each element of a column is in.
-    pub groups: Groups,
-    /// For each group, the scale of each column.
+    /// How the codes are packed.
+    pub codes: ColumnCodes,
+    /// The group of each element of a column.
+    pub groups: ColumnGroups,
+    /// The scales, `[groups][count]`: for each group, one per column.
     pub scales: Vec<f32>,
-    /// For each group, the zero point of each column.
+    /// The zero points, `[groups][count]`.
     pub zeros: Vec<f32>,
 }
 
-/// Which group each element of a column is in.
+/// The group of each element of a column.
 #[derive(Clone, Debug)]
-pub enum Groups {
-    /// Runs of elements of one group: where each ends, and its group.
+pub enum ColumnGroups {
+    /// Runs of consecutive elements of one group: `(end, group)`, by increasing end.
     Runs(Vec<(usize, usize)>),
-    /// One by one.
+    /// One group index per element, for GPTQ's activation order.
     Each(Vec<u32>),
 }
 
-/// The elements of a chunk that are in one group.
+/// Consecutive elements of a chunk that lie in one group.
 #[derive(Clone, Copy)]
-struct Piece {
+struct GroupRun {
     start: usize,
     end: usize,
     group: usize,
 }
 
 #[inline(always)]
-fn columns<S: Lanes, O: Element>(s: S, columns: &Columns, parts: &[&[u8]], out: &mut [u8]) {
-    // what the conversions to 16 bits may then leave out: see `Lanes::put_plain_bf16`
-    if O::PARTICULAR && !plain(&columns.scales) {
-        tile::<S, O, false>(s, columns, parts[0], O::cells(out));
+fn decode<S: Simd, O: Element>(simd: S, columns: &ColumnGeometry, parts: &[&[u8]], out: &mut [u8]) {
+    // an integer times a normal scale is zero, normal or infinite: see `Element::IS_ROUNDED`
+    if O::IS_ROUNDED && !all_normal_or_zero(&columns.scales) {
+        decode_columns::<S, O, false>(simd, columns, parts[0], O::as_stored(out));
     } else {
-        tile::<S, O, true>(s, columns, parts[0], O::cells(out));
+        decode_columns::<S, O, true>(simd, columns, parts[0], O::as_stored(out));
     }
 }
 
-/// Whether all are normal or zero.
+/// Whether every scale is zero or normal.
 #[inline(always)]
-fn plain(scales: &[f32]) -> bool {
+fn all_normal_or_zero(scales: &[f32]) -> bool {
     let mut all = true;
-    // one by one without a way out, so that it is done many at a time
+    // without an early exit, so that the compiler vectorises the loop: 1.05 to 1.09 times faster (experiment 49)
     for scale in scales {
         let magnitude = scale.abs();
         all &= (f32::MIN_POSITIVE..f32::INFINITY).contains(&magnitude) | (magnitude == 0.0);
@@ -110,57 +114,81 @@ fn plain(scales: &[f32]) -> bool {
 }
 
 #[inline(always)]
-fn tile<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
-    columns: &Columns,
+fn decode_columns<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
+    columns: &ColumnGeometry,
     codes: &[u8],
-    out: &mut [O::Cell],
+    out: &mut [O::Stored],
 ) {
     let depth = columns.depth;
     let mut panel = Panel::new();
-    let (mut pieces, mut own) = (Vec::new(), [Vec::new(), Vec::new()]);
+    let mut runs_of_chunk = Vec::new();
+    // scales and zero points of one column, by group
+    let mut factors = [Vec::new(), Vec::new()];
     for start in (0..depth).step_by(CHUNK) {
         let end = depth.min(start + CHUNK);
-        if let Groups::Runs(runs) = &columns.groups {
-            cut(runs, start, end, &mut pieces);
+        // the runs of a chunk are the same for all columns
+        if let ColumnGroups::Runs(runs) = &columns.groups {
+            split_runs(runs, start, end, &mut runs_of_chunk);
         }
         for first in (0..columns.count).step_by(WIDTH) {
             let width = (columns.count - first).min(WIDTH);
-            turn(
-                s,
+            transpose(
+                simd,
                 columns,
                 codes,
                 first..first + width,
                 start..end,
                 &mut panel,
             );
-            let Groups::Each(index) = &columns.groups else {
+            let ColumnGroups::Each(index) = &columns.groups else {
                 let mut c = 0;
                 while c < width {
-                    let two = (c + 1).min(width - 1);
-                    let at = [first + c, first + two];
-                    let rows = [&panel.0[c], &panel.0[two]];
-                    pair::<S, O, PLAIN>(s, columns, &pieces, at, rows, start, out);
+                    // an odd last column is paired with itself
+                    let second = (c + 1).min(width - 1);
+                    let pair = [first + c, first + second];
+                    let rows = [&panel.0[c], &panel.0[second]];
+                    decode_pair::<S, O, ASSUME_NORMAL>(
+                        simd,
+                        columns,
+                        &runs_of_chunk,
+                        pair,
+                        rows,
+                        start,
+                        out,
+                    );
                     c += 2;
                 }
                 continue;
             };
+            // activation order: factors are looked up by group for each element, so a column's are made contiguous first
             for (c, row) in panel.0[..width].iter().enumerate() {
                 let column = first + c;
-                for (own, all) in own.iter_mut().zip([&columns.scales, &columns.zeros]) {
-                    own.clear();
-                    own.extend(all.iter().skip(column).step_by(columns.count));
+                for (factors, all) in factors.iter_mut().zip([&columns.scales, &columns.zeros]) {
+                    factors.clear();
+                    factors.extend(all.iter().skip(column).step_by(columns.count));
                 }
                 let out = &mut out[column * depth + start..column * depth + end];
-                scattered::<S, O, PLAIN>(s, &index[start..end], [&own[0], &own[1]], row, out);
+                decode_scattered::<S, O, ASSUME_NORMAL>(
+                    simd,
+                    &index[start..end],
+                    [&factors[0], &factors[1]],
+                    row,
+                    out,
+                );
             }
         }
     }
 }
 
-/// The pieces of `start..end` of one group each, from the start of the chunk on.
-fn cut(runs: &[(usize, usize)], start: usize, end: usize, pieces: &mut Vec<Piece>) {
-    pieces.clear();
+/// Splits `start..end` by group, with positions relative to `start`.
+fn split_runs(
+    runs: &[(usize, usize)],
+    start: usize,
+    end: usize,
+    runs_of_chunk: &mut Vec<GroupRun>,
+) {
+    runs_of_chunk.clear();
     let first = runs.partition_point(|&(run_end, _)| run_end <= start);
     let mut at = start;
     for &(run_end, group) in &runs[first..] {
@@ -168,7 +196,7 @@ fn cut(runs: &[(usize, usize)], start: usize, end: usize, pieces: &mut Vec<Piece
             break;
         }
         let until = run_end.min(end);
-        pieces.push(Piece {
+        runs_of_chunk.push(GroupRun {
             start: at - start,
             end: until - start,
             group,
@@ -177,112 +205,116 @@ fn cut(runs: &[(usize, usize)], start: usize, end: usize, pieces: &mut Vec<Piece
     }
 }
 
-/// Two columns, whose tables are made together.
+/// Decodes a chunk of two columns. Their lookup tables are rounded together, since 32 values are one conversion.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // inlined
-fn pair<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
-    columns: &Columns,
-    pieces: &[Piece],
-    at: [usize; 2],
-    rows: [&[u8; turn::ROOM]; 2],
+#[allow(clippy::too_many_arguments)] // inlined into its one caller
+fn decode_pair<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
+    columns: &ColumnGeometry,
+    runs_of_chunk: &[GroupRun],
+    pair: [usize; 2],
+    rows: [&[u8; PANEL_ROW]; 2],
     start: usize,
-    out: &mut [O::Cell],
+    out: &mut [O::Stored],
 ) {
-    let narrow = match columns.codes {
-        Codes::Down(width) | Codes::Across(width) | Codes::AwqStream(width) => width.bits() <= 4,
-        Codes::Awq4 => true,
-        Codes::Bytes => false,
+    let uses_table = match columns.codes {
+        ColumnCodes::Down(width) | ColumnCodes::Across(width) | ColumnCodes::AwqStream(width) => {
+            width.bits() <= 4
+        }
+        ColumnCodes::Awq4 => true,
+        ColumnCodes::Bytes => false,
     };
-    let codes = s.floats(&CODES);
-    for piece in pieces {
+    let codes = simd.load_f32(&CODE_VALUES);
+    for run in runs_of_chunk {
+        // factors are stored by group, as in the files, so that they are converted without transposing (experiment 36)
         let factor = [
-            piece.group * columns.count + at[0],
-            piece.group * columns.count + at[1],
+            run.group * columns.count + pair[0],
+            run.group * columns.count + pair[1],
         ];
         let scales = [
-            s.splat(columns.scales[factor[0]]),
-            s.splat(columns.scales[factor[1]]),
+            simd.splat(columns.scales[factor[0]]),
+            simd.splat(columns.scales[factor[1]]),
         ];
         let zeros = [
-            s.splat(columns.zeros[factor[0]]),
-            s.splat(columns.zeros[factor[1]]),
+            simd.splat(columns.zeros[factor[0]]),
+            simd.splat(columns.zeros[factor[1]]),
         ];
+        // the 16 results of the group, for codes of up to four bits
         let values = [
-            s.mul(s.sub(codes, zeros[0]), scales[0]),
-            s.mul(s.sub(codes, zeros[1]), scales[1]),
+            simd.mul(simd.sub(codes, zeros[0]), scales[0]),
+            simd.mul(simd.sub(codes, zeros[1]), scales[1]),
         ];
-        let tables = O::tables::<S, PLAIN>(s, values);
+        let tables = O::tables::<S, ASSUME_NORMAL>(simd, values);
         for i in 0..2 {
-            let codes = &rows[i][piece.start..];
-            let out = &mut out[at[i] * columns.depth + start..][piece.start..piece.end];
+            let codes = &rows[i][run.start..];
+            let out = &mut out[pair[i] * columns.depth + start..][run.start..run.end];
             let (blocks, rest) = out.as_chunks_mut::<32>();
             for (codes, out) in codes.as_chunks().0.iter().zip(&mut *blocks) {
-                if narrow {
-                    O::pick(s, tables, [i; 2], s.bytes(codes), out);
+                if uses_table {
+                    O::lookup(simd, tables, [i; 2], simd.load_u8(codes), out);
                 } else {
-                    scaled::<S, O, PLAIN>(s, codes, scales[i], zeros[i], out);
+                    convert::<S, O, ASSUME_NORMAL>(simd, codes, scales[i], zeros[i], out);
                 }
             }
             if !rest.is_empty() {
-                // there are codes, if meaningless ones, behind the last
-                let mut cells = [O::cell(0.0); 32];
+                // a panel's row is longer than a chunk: the vector's other codes are read and discarded
+                let mut padded = [O::round(0.0); 32];
                 let codes = codes[blocks.len() * 32..]
                     .first_chunk()
-                    .expect("room for a block behind a chunk");
-                if narrow {
-                    O::pick(s, tables, [i; 2], s.bytes(codes), &mut cells);
+                    .expect("a panel row has room behind a chunk");
+                if uses_table {
+                    O::lookup(simd, tables, [i; 2], simd.load_u8(codes), &mut padded);
                 } else {
-                    scaled::<S, O, PLAIN>(s, codes, scales[i], zeros[i], &mut cells);
+                    convert::<S, O, ASSUME_NORMAL>(simd, codes, scales[i], zeros[i], &mut padded);
                 }
-                rest.copy_from_slice(&cells[..rest.len()]);
+                rest.copy_from_slice(&padded[..rest.len()]);
             }
         }
     }
 }
 
-/// Codes that are too many for a table.
+/// Decodes 32 codes of more than four bits, which have too many values for a table.
 #[inline(always)]
-fn scaled<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
+fn convert<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
     codes: &[u8; 32],
     scale: S::Floats,
     zero: S::Floats,
-    out: &mut [O::Cell; 32],
+    out: &mut [O::Stored; 32],
 ) {
-    let [low, high] = s.unsigned(s.bytes(codes));
-    O::put::<S, PLAIN>(
-        s,
+    let [low, high] = simd.u8_to_f32(simd.load_u8(codes));
+    O::store::<S, ASSUME_NORMAL>(
+        simd,
         [
-            s.mul(s.sub(low, zero), scale),
-            s.mul(s.sub(high, zero), scale),
+            simd.mul(simd.sub(low, zero), scale),
+            simd.mul(simd.sub(high, zero), scale),
         ],
         out,
     );
 }
 
-/// A column whose elements are in one group each.
+/// Decodes a chunk of a column with a group index per element. The factors of each vector are gathered by scalar loads.
 #[inline(always)]
-fn scattered<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
+fn decode_scattered<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
     index: &[u32],
     [scales, zeros]: [&[f32]; 2],
     codes: &[u8],
-    out: &mut [O::Cell],
+    out: &mut [O::Stored],
 ) {
     let (outs, rest) = out.as_chunks_mut::<32>();
     let (indexes, rest_index) = index.as_chunks::<32>();
     for ((out, index), codes) in outs.iter_mut().zip(indexes).zip(codes.as_chunks::<32>().0) {
-        let [low, high] = s.unsigned(s.bytes(codes));
-        let low = s.mul(
-            s.sub(low, s.floats(&chosen(zeros, &index[..16]))),
-            s.floats(&chosen(scales, &index[..16])),
+        let [low, high] = simd.u8_to_f32(simd.load_u8(codes));
+        let low = simd.mul(
+            simd.sub(low, simd.load_f32(&gather(zeros, &index[..16]))),
+            simd.load_f32(&gather(scales, &index[..16])),
         );
-        let high = s.mul(
-            s.sub(high, s.floats(&chosen(zeros, &index[16..]))),
-            s.floats(&chosen(scales, &index[16..])),
+        let high = simd.mul(
+            simd.sub(high, simd.load_f32(&gather(zeros, &index[16..]))),
+            simd.load_f32(&gather(scales, &index[16..])),
         );
-        O::put::<S, PLAIN>(s, [low, high], out);
+        O::store::<S, ASSUME_NORMAL>(simd, [low, high], out);
     }
     for ((out, group), code) in rest
         .iter_mut()
@@ -290,16 +322,16 @@ fn scattered<S: Lanes, O: Element, const PLAIN: bool>(
         .zip(&codes[index.len() / 32 * 32..])
     {
         let group = *group as usize;
-        *out = O::cell((f32::from(*code) - zeros[group]) * scales[group]);
+        *out = O::round((f32::from(*code) - zeros[group]) * scales[group]);
     }
 }
 
-/// The factors of sixteen elements, each by its group.
+/// The factors of 16 elements, by their groups.
 #[inline(always)]
-fn chosen(factors: &[f32], groups: &[u32]) -> [f32; 16] {
-    let mut chosen = [0.0; 16];
-    for (factor, group) in chosen.iter_mut().zip(groups) {
+fn gather(factors: &[f32], groups: &[u32]) -> [f32; 16] {
+    let mut gathered = [0.0; 16];
+    for (factor, group) in gathered.iter_mut().zip(groups) {
         *factor = factors[*group as usize];
     }
-    chosen
+    gathered
 }

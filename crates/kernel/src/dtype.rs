@@ -1,8 +1,8 @@
-//! Element types of plain (unblocked) tensors.
+//! Element types of plain tensors, those that are not stored in blocks.
 
 use std::fmt;
 
-/// An element type with a fixed width, named as safetensors and PyTorch name it.
+/// An element type of fixed width, named as in safetensors and PyTorch.
 ///
 /// ```
 /// use anamnesis_kernel::Dtype;
@@ -44,23 +44,23 @@ pub enum Dtype {
     QUINT2X4,
 }
 
-/// Facts of a dtype: its name, its width, and the width of what a byte swap turns around.
-struct Row {
+/// Properties of a dtype.
+struct Properties {
     dtype: Dtype,
     name: &'static str,
     bits: u8,
-    /// Bytes per swapped unit: half of the element for complex numbers.
+    /// Bytes that a change of byte order reverses together: half of the element for complex numbers.
     unit: u8,
 }
 
 macro_rules! rows {
     ($($dtype:ident $bits:literal $unit:literal),* $(,)?) => {
-        &[$(Row { dtype: Dtype::$dtype, name: stringify!($dtype), bits: $bits, unit: $unit }),*]
+        &[$(Properties { dtype: Dtype::$dtype, name: stringify!($dtype), bits: $bits, unit: $unit }),*]
     };
 }
 
-/// In the order of the enum: `DTYPES[d as usize]` is the row of `d`.
-static DTYPES: &[Row] = rows![
+/// `name bits unit`, in the order of the enum: `DTYPES[d as usize]` is the row of `d`.
+static DTYPES: &[Properties] = rows![
     BOOL 8 1, F4 4 1, F6_E2M3 6 1, F6_E3M2 6 1, U8 8 1, I8 8 1,
     F8_E5M2 8 1, F8_E4M3 8 1, F8_E8M0 8 1, F8_E4M3FNUZ 8 1, F8_E5M2FNUZ 8 1,
     I16 16 2, U16 16 2, F16 16 2, BF16 16 2, I32 32 4, U32 32 4, F32 32 4,
@@ -69,13 +69,13 @@ static DTYPES: &[Row] = rows![
 ];
 
 impl Dtype {
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static Properties {
         let row = &DTYPES[self as usize];
         debug_assert!(row.dtype == self);
         row
     }
 
-    /// The name, as safetensors headers and this crate's JSON spell it.
+    /// The name as in safetensors headers, such as `BF16`.
     pub fn name(self) -> &'static str {
         self.row().name
     }
@@ -90,18 +90,18 @@ impl Dtype {
         self.bits().is_multiple_of(8).then(|| self.bits() / 8)
     }
 
-    /// Bytes of an element, of those that fill bytes.
+    /// Bytes of one element; 0 if elements share bytes.
     pub fn width(self) -> usize {
         usize::from(self.row().bits) / 8
     }
 
-    /// Bytes turned around as one by a change of byte order.
+    /// Bytes that a change of byte order reverses together.
     pub fn swap_unit(self) -> u32 {
         u32::from(self.row().unit)
     }
 
-    /// Bytes of `elements` elements; `None` if they do not end on a byte or do not fit in 64 bits. PyTorch fills up the
-    /// last byte of its narrow quantised tensors.
+    /// Bytes of `elements` elements; `None` if they end inside a byte or the number exceeds 64 bits. PyTorch's QUINT4X2 and
+    /// QUINT2X4 may end inside a byte, which counts as whole.
     pub fn nbytes(self, elements: u64) -> Option<u64> {
         let bits = u128::from(elements) * u128::from(self.bits());
         if !bits.is_multiple_of(8) && !matches!(self, Self::QUINT4X2 | Self::QUINT2X4) {
@@ -118,7 +118,7 @@ impl Dtype {
             .map(|row| row.dtype)
     }
 
-    /// All dtypes, narrowest names first as declared.
+    /// All dtypes, in the order of the enum.
     pub fn all() -> impl Iterator<Item = Self> {
         DTYPES.iter().map(|row| row.dtype)
     }
@@ -131,8 +131,8 @@ impl fmt::Display for Dtype {
 }
 
 impl serde::Serialize for Dtype {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(self.name())
+    fn serialize<S: serde::Serializer>(&self, simd: S) -> Result<S::Ok, S::Error> {
+        simd.serialize_str(self.name())
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_in_enum_order() {
+    fn rows_are_in_enum_order() {
         for (i, row) in DTYPES.iter().enumerate() {
             assert_eq!(row.dtype as usize, i, "{}", row.name);
             assert_eq!(Dtype::from_name(row.name), Some(row.dtype));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_end_inside_a_byte_have_no_size() {
+    fn nbytes_refuses_a_partial_byte_and_overflow() {
         assert_eq!(Dtype::F4.nbytes(3), None);
         assert_eq!(Dtype::F4.nbytes(4), Some(2));
         assert_eq!(Dtype::F6_E2M3.nbytes(4), Some(3));

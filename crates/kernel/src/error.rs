@@ -1,14 +1,14 @@
-//! What a kernel refuses.
+//! Why a kernel does not run.
 
-/// Why a kernel was not run.
+/// Why a kernel does not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no kernel for this type or dtype.
+    /// There is no kernel for this block type or dtype.
     #[error("{0}")]
     Unsupported(String),
-    /// The bytes, the output and the dtype do not fit each other.
+    /// The input length, the output length and the dtypes do not agree.
     #[error("{0}")]
-    Misfit(String),
+    Mismatch(String),
 }
 
 /// Result with this crate's [`Error`].

@@ -1,9 +1,12 @@
-//! Conversions between F32 and the 16-bit formats, without branches, so that they vectorise.
+//! Conversions between F32 and the 16-bit floats in integer arithmetic, without branches, so that loops vectorise.
 //!
-//! Source: IEEE 754 binary16; bfloat16 as PyTorch rounds it (`c10/util/BFloat16.h`: nearest even,
-//! every NaN becomes 0x7fc0).
+//! Sources: IEEE 754 binary16; bfloat16 as PyTorch rounds it (`c10/util/BFloat16.h`: to nearest even, every NaN becomes
+//! 0x7fc0).
 
-/// BF16, rounded to nearest even.
+/// Rounds to BF16, to nearest even; every NaN becomes 0x7fc0.
+///
+/// BF16 is the upper half of an F32. Adding 0x7fff, or 0x8000 if the lowest kept bit is odd, carries into the upper half
+/// exactly where rounding goes up.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is zero")]
 pub(crate) fn bf16(x: f32) -> u16 {
@@ -13,19 +16,19 @@ pub(crate) fn bf16(x: f32) -> u16 {
     bits as u16
 }
 
-/// F16, rounded to nearest even; a NaN keeps its sign and becomes the quiet one.
+/// Rounds to F16, to nearest even; a NaN keeps its sign and becomes the quiet NaN without payload.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is zero")]
 pub(crate) fn f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = (bits >> 16) & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    // normal: rebias the exponent from 127 to 15 and round the 13 bits that go
+    // normal: change the exponent bias from 127 to 15 and round away the low 13 bits, as for BF16
     let normal = magnitude
         .wrapping_sub(112 << 23)
         .wrapping_add(0xfff + ((magnitude >> 13) & 1))
         >> 13;
-    // subnormal: adding 0.5 lets the F32 addition do the rounding, at 2⁻²⁴ per unit
+    // subnormal: in the sum with 0.5, F32's last bit is worth 2^-24 as F16's is, so the addition itself rounds
     let small = (f32::from_bits(magnitude) + 0.5)
         .to_bits()
         .wrapping_sub(0.5f32.to_bits());
@@ -39,7 +42,8 @@ pub(crate) fn f16(x: f32) -> u16 {
     } else {
         0x7c00
     };
-    // 65520 and more round to infinity
+    // from 65520 on, values round to infinity
+    // selects instead of branches; all candidates are computed
     let result = if magnitude >= 0x477f_f000 {
         large
     } else {
@@ -48,16 +52,17 @@ pub(crate) fn f16(x: f32) -> u16 {
     (sign | result) as u16
 }
 
-/// The NaN that x86 gives for 0 × ∞, so that no order of operations makes another.
+/// The NaN that x86 gives for 0 × ∞. Widening gives the same one, so that a result does not depend on which NaN an
+/// operation happens to propagate.
 pub(crate) const NAN: f32 = f32::from_bits(0xffc0_0000);
 
-/// F32 from F16, exact; every NaN becomes the quiet one with a sign and no payload.
+/// Widens a little-endian F16 to F32, exactly; every NaN becomes the negative quiet NaN without payload.
 #[inline(always)]
 pub fn from_f16(bits: [u8; 2]) -> f32 {
     let half = u32::from(u16::from_le_bytes(bits));
     let sign = (half & 0x8000) << 16;
     let magnitude = half & 0x7fff;
-    // the exponent moves up by 112; a multiplication by 2¹¹² also sets subnormals right
+    // multiplying by 2^112 corrects the exponent bias (127 - 15) and makes subnormals normal
     let finite = (f32::from_bits(magnitude << 13) * f32::from_bits((112 + 127) << 23)).to_bits();
     let special = if magnitude > 0x7c00 {
         NAN.to_bits()
@@ -67,7 +72,7 @@ pub fn from_f16(bits: [u8; 2]) -> f32 {
     f32::from_bits(sign | if magnitude >= 0x7c00 { special } else { finite })
 }
 
-/// F32 from BF16, exact.
+/// Widens a little-endian BF16 to F32, exactly.
 #[inline(always)]
 pub fn from_bf16(bits: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_le_bytes(bits)) << 16)
@@ -78,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_f16_is_read_as_the_half_crate_reads_it() {
+    fn every_f16_widens_as_in_the_half_crate() {
         for bits in 0..=u16::MAX {
             let expected = ::half::f16::from_bits(bits).to_f32();
             let found = from_f16(bits.to_le_bytes());
@@ -90,11 +95,11 @@ mod tests {
     }
 
     #[test]
-    fn rounding_is_that_of_the_half_crate() {
+    fn rounds_as_the_half_crate() {
         let mut state = 1u32;
         for i in 0..4_000_000u32 {
             state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
-            // all exponents, random mantissas; and the spots halfway between two results
+            // all exponents with random mantissas, and values halfway between two results
             let bits = if i % 2 == 0 {
                 state
             } else {

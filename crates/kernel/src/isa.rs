@@ -1,6 +1,9 @@
-#![allow(unsafe_code)] // calling the build that was chosen, and what it is made of; see CONVENTIONS.md
+#![allow(unsafe_code)] // calls a build whose instruction set was detected; see CONVENTIONS.md
 
-//! Instruction sets, and the builds of a kernel for them.
+//! Multiversioning: one body, compiled once per instruction set, and the best build chosen at run time.
+//!
+//! `kernel!` turns a generic body into a `static KERNEL` with a [`Build`] for each [`Isa`]. [`Kernel::best`] picks the first
+//! one that this machine supports; detection is cached by `std`, so a choice costs a few loads.
 
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
@@ -8,7 +11,7 @@ use crate::error::{Error, Result};
 /// An instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
-    /// What the target has at least.
+    /// What the compilation target guarantees, such as SSE2 on x86-64.
     Baseline,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -35,8 +38,9 @@ impl Isa {
         }
     }
 
-    /// Whether this machine can run it: exactly the features that `kernel!` enables.
-    fn usable(self) -> bool {
+    /// Whether this machine has the features that `kernel!` enables for this instruction set. The two lists must agree:
+    /// [`Build::run`] relies on it.
+    fn is_supported(self) -> bool {
         match self {
             Self::Baseline => true,
             #[cfg(target_arch = "x86_64")]
@@ -47,24 +51,27 @@ impl Isa {
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
-                Self::Avx2.usable()
+                Self::Avx2.is_supported()
                     && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Bf16 => Self::Avx512.usable() && is_x86_feature_detected!("avx512bf16"),
+            Self::Avx512Bf16 => {
+                Self::Avx512.is_supported() && is_x86_feature_detected!("avx512bf16")
+            }
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
         }
     }
 }
 
-/// Geometry and parts in, elements out.
+/// A kernel for one instruction set and output type: geometry and input parts in, elements out. It is safe but for its
+/// target features.
 pub(crate) type Decode<G> = unsafe fn(&G, &[&[u8]], &mut [u8]);
 
-/// A kernel compiled for one instruction set, per output element.
+/// A kernel compiled for one instruction set, one function per output type.
 pub(crate) struct Build<G: 'static> {
     pub(crate) isa: Isa,
     pub(crate) f32: Decode<G>,
@@ -73,7 +80,14 @@ pub(crate) struct Build<G: 'static> {
 }
 
 impl<G> Build<G> {
-    /// Runs it.
+    /// Decodes `parts` to `out` as `dtype`. The caller has checked that geometry, parts and output agree; a body panics
+    /// otherwise, since it is safe code.
+    ///
+    /// # Errors
+    /// `dtype` is not F32, F16 or BF16.
+    ///
+    /// # Panics
+    /// This machine does not support the build's instruction set.
     pub(crate) fn run(
         &self,
         dtype: Dtype,
@@ -81,101 +95,111 @@ impl<G> Build<G> {
         parts: &[&[u8]],
         out: &mut [u8],
     ) -> Result<()> {
-        assert!(self.isa.usable(), "a build for another machine");
+        assert!(
+            self.isa.is_supported(),
+            "the machine lacks this build's instruction set"
+        );
         let decode = match dtype {
             Dtype::F32 => self.f32,
             Dtype::F16 => self.f16,
             Dtype::BF16 => self.bf16,
             other => {
-                return Err(Error::Misfit(format!(
-                    "kernels give F32, F16 or BF16, not {other}"
+                return Err(Error::Mismatch(format!(
+                    "kernels write F32, F16 or BF16, not {other}"
                 )));
             }
         };
-        // SAFETY: the function is safe but for needing its instruction set, which the assertion above
-        // has seen on this machine.
+        // SAFETY: the function is safe but for its target features. The assertion above has detected them on this machine.
         unsafe { decode(geometry, parts, out) };
         Ok(())
     }
 }
 
-/// All builds of a kernel, fastest first; the last one runs everywhere.
+/// All builds of a kernel, fastest first; the last one is the baseline.
 ///
-/// `G` is what a kernel needs to know besides the bytes of its parts: `()` for the block types.
+/// `G` is the geometry, what a kernel needs to know besides its input bytes: `()` for block types, whose layout is fixed.
 pub(crate) struct Kernel<G: 'static = ()> {
     pub(crate) builds: &'static [Build<G>],
 }
 
 impl<G> Kernel<G> {
-    pub(crate) fn usable(&self) -> impl Iterator<Item = &'static Build<G>> + use<G> {
-        self.builds.iter().filter(|build| build.isa.usable())
+    /// The builds that this machine can run, fastest first.
+    pub(crate) fn supported(&self) -> impl Iterator<Item = &'static Build<G>> + use<G> {
+        self.builds.iter().filter(|build| build.isa.is_supported())
     }
 
+    /// The fastest build that this machine can run.
     pub(crate) fn best(&self) -> &'static Build<G> {
-        self.usable().next().expect("the baseline runs everywhere")
+        self.supported()
+            .next()
+            .expect("the baseline is always supported")
     }
 }
 
-/// Compiles a body for each instruction set.
+/// Compiles a body for every instruction set and output type, as `static KERNEL`.
 ///
-/// `kernel!(body)` takes an `#[inline(always)] fn body<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8])`;
-/// `kernel!(body, Geometry)` one with `(s: S, geometry: &Geometry, parts: &[&[u8]], out: &mut [u8])`, whose caller
-/// has checked that the geometry, the parts and the output fit each other.
+/// `kernel!(body)` takes an `#[inline(always)] fn body<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8])`.
+/// `kernel!(body, Geometry)` takes one with `(simd: S, geometry: &Geometry, parts: &[&[u8]], out: &mut [u8])`.
 ///
-/// Whatever the body calls must be `#[inline(always)]` too: else it is compiled for the baseline. A closure cannot be, so
-/// none does anything with lanes or with many elements: loops and [`each`] stand in their place. Whether all of it was put in
-/// its place does not show in the results, but in the guard's counts.
+/// # Everything that a body calls is `#[inline(always)]`, and nothing in it is a closure
+///
+/// The emitted functions have target features; the generic body and its callees have none of their own. Only what is
+/// inlined into the emitted function is compiled for the instruction set. A function that stays outside is compiled for
+/// the baseline, and each SIMD operation in it becomes a call. A closure cannot be marked `#[inline(always)]`, so bodies
+/// use loops and [`unroll!`](crate::unroll) instead. A lapse does not show in results but in speed: 2.5 to 10 times
+/// slower, and only in some programs, since inlining depends on the rest of the code unit (experiments 32 and 41).
+/// `tests/closures.rs` rejects closures in the sources, and `benches/guard` counts instructions of every build.
 macro_rules! kernel {
     ($body:ident) => {
-        $crate::kernel!(@builds (), |s, _geometry, parts, out| {
+        $crate::kernel!(@builds (), |simd, _geometry, parts, out| {
             for blocks in parts {
-                $body::<_, O>(s, blocks, out);
+                $body::<_, O>(simd, blocks, out);
             }
         });
     };
     ($body:ident, $geometry:ty) => {
-        $crate::kernel!(@builds $geometry, |s, geometry, parts, out| $body::<_, O>(s, geometry, parts, out));
+        $crate::kernel!(@builds $geometry, |simd, geometry, parts, out| $body::<_, O>(simd, geometry, parts, out));
     };
-    (@builds $geometry:ty, |$s:ident, $g:ident, $parts:ident, $out:ident| $call:expr) => {
+    (@builds $geometry:ty, |$simd:ident, $g:ident, $parts:ident, $out:ident| $call:expr) => {
         pub(crate) static KERNEL: $crate::Kernel<$geometry> = {
             use $crate::element::{Bf16, Element, F16, F32};
             use $crate::isa::{Build, Isa};
-            use $crate::lanes::Baseline;
+            use $crate::simd::Baseline;
             #[cfg(target_arch = "x86_64")]
-            use $crate::lanes::{Avx2, Avx512, Avx512Bf16};
+            use $crate::simd::{Avx2, Avx512, Avx512Bf16};
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            use $crate::lanes::Neon;
+            use $crate::simd::Neon;
 
             fn baseline<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
-                let $s = Baseline;
+                let $simd = Baseline;
                 $call;
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,bmi2,f16c")]
             fn avx2<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
-                let $s = Avx2::here();
+                let $simd = Avx2::new();
                 $call;
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
             fn avx512<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
-                let $s = Avx512::here();
+                let $simd = Avx512::new();
                 $call;
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
             fn avx512bf16<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
-                let $s = Avx512Bf16::here();
+                let $simd = Avx512Bf16::new();
                 $call;
             }
 
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             #[target_feature(enable = "neon")]
             fn neon<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
-                let $s = Neon::here();
+                let $simd = Neon::new();
                 $call;
             }
 
@@ -184,7 +208,7 @@ macro_rules! kernel {
                     #[cfg(target_arch = "x86_64")]
                     Build {
                         isa: Isa::Avx512Bf16,
-                        // the others have no use for it
+                        // the extension converts to BF16 only
                         f32: avx512::<F32>,
                         f16: avx512::<F16>,
                         bf16: avx512bf16::<Bf16>,
@@ -202,37 +226,3 @@ macro_rules! kernel {
     };
 }
 pub(crate) use kernel;
-
-/// `map` over what is listed, written out: a closure would be a function of its own, which the compiler may not put
-/// where it is called.
-macro_rules! each {
-    ($x:pat in [$($item:expr),+ $(,)?] => $body:expr) => {[$({
-        let $x = $item;
-        $body
-    }),+]};
-}
-pub(crate) use each;
-
-/// Writes a token's operations, each as a function that is compiled with the token's features.
-#[cfg(any(
-    target_arch = "x86_64",
-    all(target_arch = "aarch64", target_endian = "little")
-))]
-macro_rules! primitives {
-    ($features:literal; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {$(
-        #[inline(always)]
-        #[allow(unsafe_code)]
-        fn $name(self, $($arg: $type),*) $(-> $result)? {
-            #[inline]
-            #[target_feature(enable = $features)]
-            fn $name($($arg: $type),*) $(-> $result)? $body
-            // SAFETY: `self` was made where these features are enabled, so this machine has them.
-            unsafe { $name($($arg),*) }
-        }
-    )*};
-}
-#[cfg(any(
-    target_arch = "x86_64",
-    all(target_arch = "aarch64", target_endian = "little")
-))]
-pub(crate) use primitives;

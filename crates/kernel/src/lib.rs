@@ -1,15 +1,29 @@
-//! Kernels: blocks of codes, turned into elements.
+//! Dequantisation kernels: packed codes in, F32, F16 or BF16 out, bit-exact.
 //!
-//! Each ggml block type has one body, generic over the output element, in its own file under `block/`; the codes
-//! of other quantisation schemes are made into elements row by row ([`rows`]) or, where a matrix is stored the
-//! other way round, column by column ([`columns`]). `kernel!` compiles a body once per instruction set; the
-//! fastest that the machine has is chosen at run time. All builds give the same bits: arithmetic is F32 in the
-//! reference's order of operations, Rust never contracts it, and one rounding to nearest even follows.
+//! | input | entry point | source of the format |
+//! |---|---|---|
+//! | blocks of ggml's types (`Q4_K`, `IQ2_XS`, `MXFP4`, …) | [`dequantize`] | `ggml-common.h`, `dequantize_row_*` in `ggml-quants.c` |
+//! | rows of codes with a scale per group (FP8, NF4, HQQ, MLX, …) | [`dequantize_rows`] | each scheme's reference code |
+//! | matrices stored transposed, `[in, out]` (GPTQ, AWQ, EETQ) | [`dequantize_columns`] | GPTQModel, AutoAWQ, EETQ |
+//! | plain F64, F32, F16, BF16 | [`cast()`] | PyTorch's rounding |
 //!
-//! A kernel does no I/O and allocates nothing. The crate is one of its own so that what uses it compiles without
-//! compiling it again.
+//! Input and output are byte slices, little-endian whatever the machine; neither needs alignment. A kernel does no I/O and
+//! allocates nothing, except that [`dequantize_columns`] keeps a list of group boundaries.
+//!
+//! # Exactness
+//!
+//! Every build gives the same bits. Arithmetic is F32 in the reference's order of operations; Rust never contracts a
+//! multiplication and an addition; one rounding to nearest even follows. NaNs are canonical in F16 and BF16.
+//!
+//! # How it works
+//!
+//! A kernel has one generic body, written in the operations of `simd.rs`. `kernel!` (`isa.rs`) compiles it once per
+//! instruction set (AVX-512 with and without BF16, AVX2, NEON, baseline), and the best one that the machine supports is
+//! chosen at run time. The crate's README describes the design and how to add a block type.
+//!
+//! The crate is separate from the library so that a change of the library does not recompile the kernels.
 
-#![allow(clippy::cast_possible_truncation)] // codes are cut to their bits, on purpose and everywhere
+#![allow(clippy::cast_possible_truncation)] // unpacking truncates to a code's bits throughout
 
 mod batch;
 mod block;
@@ -20,35 +34,43 @@ mod columns;
 mod dtype;
 mod element;
 mod error;
+mod field;
 mod grid;
 mod half;
 mod isa;
-mod lanes;
+mod non_temporal;
 mod rows;
-mod stream;
+mod simd;
 mod tables;
 mod unpack;
+mod unroll;
 mod value;
 
 pub use block_format::{BlockFormat, describe_foreign};
-pub use columns::{AWQ, Codes as ColumnCodes, Columns, Groups, Width, eight_codes, packed_code};
+pub use columns::{
+    AWQ_ORDER, CodeWidth, ColumnCodes, ColumnGeometry, ColumnGroups, column_code, unpack_8_nibbles,
+};
 pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use half::{from_bf16, from_f16};
-pub use rows::{Form, Rows};
-pub use stream::{stream, stream_made};
-pub use unpack::{Packing, code};
-pub use value::{E2M1, Value, e8m0, values};
+pub use non_temporal::{copy_non_temporal, fill_non_temporal};
+pub use rows::{Formula, RowGeometry};
+pub use unpack::{CodePacking, row_code};
+pub use value::{CodeValue, E2M1_VALUES, code_values, e8m0};
 
 use element::Element;
-use isa::{Kernel, each, kernel};
-use lanes::Lanes;
+use isa::{Kernel, kernel};
+use simd::Simd;
 
-/// Turns blocks into elements of `dtype` (`F32`, `F16` or `BF16`), little endian, in order.
+/// Dequantises whole blocks of a ggml type to elements of `dtype` (`F32`, `F16` or `BF16`), in order.
+///
+/// `blocks` holds `n * format.block_bytes` bytes; `out` receives `n * format.block_len` elements.
 ///
 /// # Errors
-/// If `dtype` is another, the type is none of ggml's, the blocks are not whole, or `out` is not as long as they need.
+/// [`Error::Unsupported`] if the type has no kernel. [`Error::Mismatch`] if `dtype` is none of the three, a block is
+/// incomplete, or `out` has another length than the elements need.
 ///
+/// # Examples
 /// ```
 /// use anamnesis_kernel::{BlockFormat, Dtype, dequantize};
 ///
@@ -62,25 +84,25 @@ use lanes::Lanes;
 /// ```
 pub fn dequantize(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
     let kernel = kernel_of(format)?;
-    check(format, blocks, dtype, out)?;
+    check_lengths(format, blocks, dtype, out)?;
     kernel.best().run(dtype, &(), &[blocks], out)
 }
 
-/// The instruction sets that this machine can run a type's kernel with, fastest first.
+/// The instruction sets with which this machine can run a type's kernel, fastest first.
 ///
 /// # Errors
-/// As [`dequantize`] for a type without a kernel.
+/// [`Error::Unsupported`] if the type has no kernel.
 pub fn builds(format: &BlockFormat) -> Result<Vec<&'static str>> {
     Ok(kernel_of(format)?
-        .usable()
+        .supported()
         .map(|build| build.isa.name())
         .collect())
 }
 
-/// As [`dequantize`], with the build for this instruction set: for tests and measurements.
+/// Like [`dequantize`], with the build for a given instruction set (one of [`builds`]): for tests and measurements.
 ///
 /// # Errors
-/// As [`dequantize`], and if this machine has no such build.
+/// As [`dequantize`], and [`Error::Mismatch`] if this machine cannot run such a build.
 pub fn dequantize_with(
     isa: &str,
     format: &BlockFormat,
@@ -89,25 +111,29 @@ pub fn dequantize_with(
     out: &mut [u8],
 ) -> Result<()> {
     let kernel = kernel_of(format)?;
-    check(format, blocks, dtype, out)?;
-    let build = kernel.usable().find(|build| build.isa.name() == isa);
+    check_lengths(format, blocks, dtype, out)?;
+    let build = kernel.supported().find(|build| build.isa.name() == isa);
     build
-        .ok_or_else(|| Error::Misfit(format!("no build for {isa} on this machine")))?
+        .ok_or_else(|| Error::Mismatch(format!("this machine cannot run a build for {isa}")))?
         .run(dtype, &(), &[blocks], out)
 }
 
-/// Whether [`cast`] knows these elements: F64, F32, F16 and BF16.
-pub fn cast_from(from: Dtype) -> bool {
+/// Whether [`cast()`] reads elements of this dtype: F64, F32, F16 and BF16.
+pub fn can_cast_from(from: Dtype) -> bool {
     cast::kernel_from(from).is_some()
 }
 
 /// Casts plain elements to F32, F16 or BF16: through F32, with one rounding to nearest even.
+///
+/// # Errors
+/// [`Error::Unsupported`] unless [`can_cast_from`] `from`. [`Error::Mismatch`] if `to` is none of the three, or the lengths
+/// of `bytes` and `out` are of different numbers of elements.
 pub fn cast(from: Dtype, bytes: &[u8], to: Dtype, out: &mut [u8]) -> Result<()> {
     let kernel = cast::kernel_from(from)
-        .ok_or_else(|| Error::Unsupported(format!("{from} is not cast to {to}")))?;
+        .ok_or_else(|| Error::Unsupported(format!("{from} cannot be cast to {to}")))?;
     if bytes.len() as u64 * to.bits() != out.len() as u64 * from.bits() {
-        return Err(Error::Misfit(format!(
-            "{} bytes of {from} and {} of {to} do not fit",
+        return Err(Error::Mismatch(format!(
+            "{} bytes of {from} and {} bytes of {to} are different numbers of elements",
             bytes.len(),
             out.len()
         )));
@@ -115,9 +141,39 @@ pub fn cast(from: Dtype, bytes: &[u8], to: Dtype, out: &mut [u8]) -> Result<()> 
     kernel.best().run(to, &(), &[bytes], out)
 }
 
-/// Makes rows of codes into elements: see [`Rows`].
-pub fn rows(
-    geometry: &Rows,
+/// Dequantises rows of codes that have a scale per group: see [`RowGeometry`] and [`Formula`].
+///
+/// `scales` holds [`RowGeometry::groups`] values for each row of scales, `zeros` as many or none.
+///
+/// # Errors
+/// [`Error::Mismatch`] if `dtype` is not F32, F16 or BF16.
+///
+/// # Panics
+/// `codes`, `scales` or `zeros` are shorter than the geometry needs.
+///
+/// # Examples
+/// ```
+/// use anamnesis_kernel::{CodePacking, CodeValue, Dtype, Formula, RowGeometry, dequantize_rows};
+///
+/// let geometry = RowGeometry {
+///     cols: 4,
+///     stride: 4,
+///     packing: CodePacking::Bytes,
+///     value: CodeValue::Signed,
+///     formula: Formula::Scale,
+///     group: 2,
+///     rows_per_factor: 1,
+///     rows_per_matrix: 1,
+///     first: 0,
+/// };
+/// let mut out = [0; 16];
+/// dequantize_rows(&geometry, &[1, 2, 3, 0xfc], &[0.5, 10.0], &[], Dtype::F32, &mut out)?;
+/// let values: Vec<f32> = out.chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
+/// assert_eq!(values, [0.5, 1.0, 30.0, -40.0]);
+/// # Ok::<(), anamnesis_kernel::Error>(())
+/// ```
+pub fn dequantize_rows(
+    geometry: &RowGeometry,
     codes: &[u8],
     scales: &[f32],
     zeros: &[f32],
@@ -132,26 +188,39 @@ pub fn rows(
     rows::KERNEL.best().run(dtype, geometry, &parts, out)
 }
 
-/// Makes columns of a stored matrix into rows of elements: see [`Columns`].
-pub fn columns(geometry: &Columns, codes: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
+/// Dequantises columns of a stored matrix `[in, out]` to rows `[out, in]`: see [`ColumnGeometry`].
+///
+/// # Errors
+/// [`Error::Mismatch`] if `dtype` is not F32, F16 or BF16.
+///
+/// # Panics
+/// The scales or zero points of `geometry`, or `out`, are shorter than it says.
+pub fn dequantize_columns(
+    geometry: &ColumnGeometry,
+    codes: &[u8],
+    dtype: Dtype,
+    out: &mut [u8],
+) -> Result<()> {
     columns::KERNEL.best().run(dtype, geometry, &[codes], out)
 }
 
 fn kernel_of(format: &BlockFormat) -> Result<&'static Kernel> {
     let row = block::KERNELS.iter().find(|(name, _)| *name == format.name);
-    let missing = || Error::Unsupported(format!("{} blocks have no kernel", format.name));
+    let missing = || Error::Unsupported(format!("there is no kernel for {} blocks", format.name));
     row.map(|(_, kernel)| *kernel).ok_or_else(missing)
 }
 
-fn check(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &[u8]) -> Result<()> {
+fn check_lengths(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &[u8]) -> Result<()> {
     let whole = blocks.len().is_multiple_of(format.block_bytes as usize);
     let elements = blocks.len() / format.block_bytes as usize * format.block_len as usize;
     let bytes = dtype.item_bytes().unwrap_or_default();
     if !whole || (elements as u64).checked_mul(bytes) != Some(out.len() as u64) {
-        return Err(Error::Misfit(format!(
-            "{} bytes of {} and {} bytes for {dtype} do not fit each other",
+        return Err(Error::Mismatch(format!(
+            "{} bytes of {} (blocks of {} bytes and {} elements) do not decode to {} bytes of {dtype}",
             blocks.len(),
             format.name,
+            format.block_bytes,
+            format.block_len,
             out.len()
         )));
     }

@@ -1,126 +1,131 @@
-//! Rows of codes with a scale per group: the one kernel of most schemes.
+//! Rows of codes with a scale per group: the one kernel of most quantisation schemes.
 //!
-//! A row's codes are unpacked into bytes, 256 at a time, then turned into values, scaled and rounded once.
-//! What differs between schemes is data: how codes are packed, what a code is worth, what is done with
-//! scale and zero point.
+//! A row's codes are unpacked to bytes, [`CHUNK`] at a time, then converted to values, scaled and rounded once. Schemes
+//! differ in data, not in code: how codes are packed ([`CodePacking`]), what a code stands for ([`CodeValue`]) and how
+//! value, scale and zero point combine ([`Formula`]).
 
 #[cfg(test)]
 mod tests;
-mod units;
+mod vectors;
 
 use super::half::{bf16, f16, from_bf16, from_f16};
-use super::unpack::{Packing, unpack};
-use super::value::{Value, value};
-use super::{Element, Lanes, kernel};
-use units::{entries, factors_are_sane, numbers};
+use super::unpack::{CHUNK, CodePacking, unpack};
+use super::value::{CodeValue, value};
+use super::{Element, Simd, kernel};
+use vectors::{convert_codes, lookup_codes, scales_are_moderate};
 
-kernel!(make, Rows);
+kernel!(decode, RowGeometry);
 
-/// Codes unpacked at a time.
-pub(crate) const CHUNK: usize = 256;
-
-/// What is done with a value `v`, its scale `s` and its zero point or offset `z`, in this order and each
-/// rounded to F32.
+/// How a value `v`, its scale `s` and its zero point or offset `z` combine. Operations are applied in the order written,
+/// each rounded to F32 unless said otherwise, because the reference implementations do so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum Formula {
     /// `v * s`
     Scale,
     /// `(v - z) * s`
     ZeroScale,
     /// `v * s + z`
     ScaleOffset,
-    /// `v * s * (1/127)`: bitsandbytes' INT8, whose constant is the F32 nearest to that.
+    /// `v * s * (1/127)`: bitsandbytes' INT8, with the F32 nearest to 1/127.
     Scale127,
     /// `v / s`
     Divide,
-    /// `(v - z) * s`, each rounded to F16: HQQ as its reference does it.
+    /// `(v - z) * s`, each operation rounded to F16: HQQ as its reference computes it.
     ZeroScaleF16,
-    /// `(v - z) * s`, each rounded to BF16.
+    /// `(v - z) * s`, each operation rounded to BF16.
     ZeroScaleBf16,
-    /// `v * s + z`, each rounded to F16: MLX as its reference does it with F16 scales.
+    /// `v * s + z`, each operation rounded to F16: MLX as its reference computes it with F16 scales.
     ScaleOffsetF16,
-    /// `v * s + z`, each rounded to BF16.
+    /// `v * s + z`, each operation rounded to BF16.
     ScaleOffsetBf16,
 }
 
-/// The geometry of some rows.
+/// The geometry of consecutive rows of codes.
+///
+/// Scales and zero points ("factors") form rows of their own, [`RowGeometry::groups`] each. A row of factors serves
+/// `rows_per_factor` rows of codes: 1 for scales per row and group, 128 for FP8's blocks of 128 × 128.
 #[derive(Clone, Debug)]
-pub struct Rows {
+pub struct RowGeometry {
     /// Elements of a row.
     pub cols: usize,
-    /// Bytes from one row of codes to the next.
+    /// Bytes from the start of one row of codes to the start of the next.
     pub stride: usize,
     /// How the codes of a row are packed.
-    pub packing: Packing,
-    /// What a code is worth.
-    pub value: Value,
-    /// What is done with value, scale and zero point.
-    pub form: Form,
-    /// Columns that share a factor.
+    pub packing: CodePacking,
+    /// What value a code stands for.
+    pub value: CodeValue,
+    /// How value, scale and zero point combine.
+    pub formula: Formula,
+    /// Consecutive elements of a row that share a factor. Multiples of 16 take the fast paths.
     pub group: usize,
-    /// Rows that share a row of factors.
+    /// Consecutive rows that share a row of factors.
     pub rows_per_factor: usize,
-    /// Rows after which a row of factors is begun anyway: those of one matrix of a stack.
+    /// Rows of one matrix in a stack of matrices. A new matrix begins a new row of factors, even if fewer than
+    /// `rows_per_factor` rows have used the last one.
     pub rows_per_matrix: usize,
-    /// Which row of its matrix the first one is.
+    /// The index of the first row within its matrix.
     pub first: usize,
 }
 
-impl Rows {
-    /// Factors in a row of them.
+impl RowGeometry {
+    /// Factors in a row of factors.
     pub fn groups(&self) -> usize {
         self.cols.div_ceil(self.group.max(1))
     }
 }
 
-/// Makes rows from codes, scales and zero points: the parts are the codes, the scales and the zero points (may be
-/// empty), the last two in F32 of this machine's byte order, one row of [`Rows::groups`] for each row of factors.
+/// Decodes rows. `parts` are the codes, the scales and the zero points; the last two hold F32 in this machine's byte order,
+/// and the zero points may be empty.
 #[inline(always)]
-fn make<S: Lanes, O: Element>(s: S, rows: &Rows, parts: &[&[u8]], out: &mut [u8]) {
-    if O::PARTICULAR && rows.plain(parts[1].as_chunks().0) {
-        every::<S, O, true>(s, rows, parts, out);
+fn decode<S: Simd, O: Element>(simd: S, rows: &RowGeometry, parts: &[&[u8]], out: &mut [u8]) {
+    if O::IS_ROUNDED && rows.gives_normal(parts[1].as_chunks().0) {
+        decode_rows::<S, O, true>(simd, rows, parts, out);
     } else {
-        every::<S, O, false>(s, rows, parts, out);
+        decode_rows::<S, O, false>(simd, rows, parts, out);
     }
 }
 
 #[inline(always)]
-fn every<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
-    rows: &Rows,
+fn decode_rows<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
+    rows: &RowGeometry,
     parts: &[&[u8]],
     out: &mut [u8],
 ) {
     let (codes, groups) = (parts[0], rows.groups());
     let (scales, zeros) = (parts[1].as_chunks::<4>().0, parts[2].as_chunks::<4>().0);
-    let (mut in_matrix, mut factor) = (rows.first, 0);
-    for (r, out) in O::cells(out).chunks_exact_mut(rows.cols.max(1)).enumerate() {
+    let (mut in_matrix, mut factor_row) = (rows.first, 0);
+    for (r, out) in O::as_stored(out)
+        .chunks_exact_mut(rows.cols.max(1))
+        .enumerate()
+    {
         let codes = &codes[r * rows.stride..];
-        let scales = &scales[factor * groups..][..groups];
+        let scales = &scales[factor_row * groups..][..groups];
         let zeros = if zeros.is_empty() {
             zeros
         } else {
-            &zeros[factor * groups..][..groups]
+            &zeros[factor_row * groups..][..groups]
         };
-        row::<S, O, PLAIN>(s, rows, codes, scales, zeros, out);
+        decode_row::<S, O, ASSUME_NORMAL>(simd, rows, codes, scales, zeros, out);
         in_matrix += 1;
         if in_matrix == rows.rows_per_matrix {
-            (in_matrix, factor) = (0, factor + 1);
+            (in_matrix, factor_row) = (0, factor_row + 1);
         } else if in_matrix.is_multiple_of(rows.rows_per_factor) {
-            factor += 1;
+            factor_row += 1;
         }
     }
 }
 
-impl Rows {
-    /// Whether no element is subnormal or NaN: codes are small whole numbers or finite entries of a table, and
-    /// scales neither tiny nor huge.
+impl RowGeometry {
+    /// Whether no element can be subnormal or NaN (see [`Element::IS_ROUNDED`]): codes are integers or table entries of
+    /// 1e-25 to 1e25, scales are moderate ([`scales_are_moderate`]), and there is no zero point to subtract. A product may
+    /// then overflow to infinity, which is allowed, but not fall below the smallest normal F32, 1.2e-38.
     #[inline(always)]
-    fn plain(&self, scales: &[[u8; 4]]) -> bool {
+    fn gives_normal(&self, scales: &[[u8; 4]]) -> bool {
         let (least, most) = (1e-25, 1e25);
         let codes = match &self.value {
-            Value::Signed | Value::Unsigned => true,
-            Value::Table(table) => {
+            CodeValue::Signed | CodeValue::Unsigned => true,
+            CodeValue::Table(table) => {
                 let mut all = true;
                 for v in table.iter() {
                     all &= *v == 0.0 || (least..most).contains(&v.abs());
@@ -129,38 +134,40 @@ impl Rows {
             }
             _ => false,
         };
-        let form = matches!(self.form, Form::Scale | Form::Scale127);
-        form && codes && factors_are_sane(scales)
+        let formula = matches!(self.formula, Formula::Scale | Formula::Scale127);
+        formula && codes && scales_are_moderate(scales)
     }
 
-    /// Whether codes have at most sixteen values, so that a table of them is worth it.
+    /// Whether codes take at most 16 values, so that each group can use a lookup table.
     #[inline(always)]
-    fn tabled(&self) -> bool {
+    fn uses_table(&self) -> bool {
         match (&self.value, self.packing) {
-            (Value::Table(_), _) => true,
-            (Value::Unsigned, Packing::LowNibbles | Packing::HighNibbles) => true,
+            (CodeValue::Table(_), _) => true,
+            (CodeValue::Unsigned, CodePacking::LowNibbles | CodePacking::HighNibbles) => true,
             (
-                Value::Unsigned,
-                Packing::Stream(bits) | Packing::Words(bits) | Packing::Plane(_, _, bits),
+                CodeValue::Unsigned,
+                CodePacking::Stream(bits)
+                | CodePacking::Words(bits)
+                | CodePacking::Plane(_, _, bits),
             ) => bits <= 4,
             _ => false,
         }
     }
 
-    /// What the sixteen codes stand for in a group.
+    /// Applies the formula to 16 values of one group. The formulas that round in between go value by value.
     #[inline(always)]
-    fn values<S: Lanes>(&self, s: S, codes: S::Floats, scale: f32, zero: f32) -> S::Floats {
-        match self.form {
-            Form::Scale => s.mul(codes, s.splat(scale)),
-            Form::ZeroScale => s.mul(s.sub(codes, s.splat(zero)), s.splat(scale)),
-            Form::ScaleOffset => s.add(s.mul(codes, s.splat(scale)), s.splat(zero)),
-            Form::Scale127 => s.mul(s.mul(codes, s.splat(scale)), s.splat(BY_127)),
+    fn apply<S: Simd>(&self, simd: S, values: S::Floats, scale: f32, zero: f32) -> S::Floats {
+        match self.formula {
+            Formula::Scale => simd.mul(values, simd.splat(scale)),
+            Formula::ZeroScale => simd.mul(simd.sub(values, simd.splat(zero)), simd.splat(scale)),
+            Formula::ScaleOffset => simd.add(simd.mul(values, simd.splat(scale)), simd.splat(zero)),
+            Formula::Scale127 => simd.mul(simd.mul(values, simd.splat(scale)), simd.splat(BY_127)),
             other => {
-                let mut values = s.array(codes);
+                let mut values = simd.to_f32_array(values);
                 for value in &mut values {
-                    *value = form(other, *value, scale, zero);
+                    *value = apply_to_one(other, *value, scale, zero);
                 }
-                s.floats(&values)
+                simd.load_f32(&values)
             }
         }
     }
@@ -169,23 +176,26 @@ impl Rows {
 /// The F32 nearest to 1/127.
 const BY_127: f32 = 7.874_016e-3;
 
+/// Decodes one row. Groups of a multiple of 16 elements are decoded in vectors of 32 elements, of which each half lies in
+/// one group; other groups and the end of the row are decoded element by element.
 #[inline(always)]
-fn row<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
-    rows: &Rows,
+fn decode_row<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
+    rows: &RowGeometry,
     codes: &[u8],
     scales: &[[u8; 4]],
     zeros: &[[u8; 4]],
-    out: &mut [O::Cell],
+    out: &mut [O::Stored],
 ) {
-    let mut room = [0u8; CHUNK];
-    let tabled = rows.tabled();
+    let mut unpacked = [0u8; CHUNK];
+    // hoisted: the geometry is the same for all chunks
+    let uses_table = rows.uses_table();
     let group = rows.group;
     for (i, out) in out.chunks_mut(CHUNK).enumerate() {
         let start = i * CHUNK;
-        let codes = unpack(s, rows.packing, codes, start, out.len(), &mut room);
+        let codes = unpack(simd, rows.packing, codes, start, out.len(), &mut unpacked);
         if group == 1 {
-            columns::<O>(
+            decode_ungrouped::<O>(
                 rows,
                 codes,
                 &scales[start..],
@@ -194,38 +204,42 @@ fn row<S: Lanes, O: Element, const PLAIN: bool>(
             );
             continue;
         }
-        let whole = if group.is_multiple_of(16) {
+        let vectors = if group.is_multiple_of(16) {
             out.len() / 32 * 32
         } else {
             0
         };
-        let ((codes, rest_codes), (out, rest)) = (codes.split_at(whole), out.split_at_mut(whole));
+        let ((codes, rest_codes), (out, rest)) =
+            (codes.split_at(vectors), out.split_at_mut(vectors));
         let (codes, out) = (codes.as_chunks::<32>().0, out.as_chunks_mut::<32>().0);
-        if tabled {
-            entries::<S, O, PLAIN>(s, rows, start, codes, scales, zeros, out);
+        if uses_table {
+            lookup_codes::<S, O, ASSUME_NORMAL>(simd, rows, start, codes, scales, zeros, out);
         } else {
-            numbers::<S, O, PLAIN>(s, rows, start, codes, scales, zeros, out);
+            convert_codes::<S, O, ASSUME_NORMAL>(simd, rows, start, codes, scales, zeros, out);
         }
         for (j, (code, out)) in rest_codes.iter().zip(rest).enumerate() {
-            let g = (start + whole + j) / group;
+            let g = (start + vectors + j) / group;
             let mut v = [0.0];
             value(&rows.value, &[*code], &mut v);
-            *out = O::cell(form(rows.form, v[0], factor(scales, g), factor(zeros, g)));
+            // the end of the row, or a group size that is no multiple of 16
+            let x = apply_to_one(rows.formula, v[0], factor(scales, g), factor(zeros, g));
+            *out = O::round(x);
         }
     }
 }
 
-/// Each column has its own factors.
+/// Decodes codes of which each has factors of its own: groups of one element, for scales per column.
 #[inline(always)]
-fn columns<O: Element>(
-    rows: &Rows,
+fn decode_ungrouped<O: Element>(
+    rows: &RowGeometry,
     codes: &[u8],
     scales: &[[u8; 4]],
     zeros: &[[u8; 4]],
-    out: &mut [O::Cell],
+    out: &mut [O::Stored],
 ) {
     let mut values = [0.0; CHUNK];
     let (values, _) = values.split_at_mut(codes.len());
+    // values first, in a loop that vectorises, then factors
     let ((whole, rest), (whole_values, rest_values)) =
         (codes.as_chunks::<16>(), values.as_chunks_mut::<16>());
     for (codes, values) in whole.iter().zip(whole_values) {
@@ -237,12 +251,12 @@ fn columns<O: Element>(
     let scaled = values.iter().zip(scales).zip(out);
     if zeros.is_empty() {
         for ((v, s), out) in scaled {
-            *out = O::cell(form(rows.form, *v, f32::from_ne_bytes(*s), 0.0));
+            *out = O::round(apply_to_one(rows.formula, *v, f32::from_ne_bytes(*s), 0.0));
         }
     } else {
         for (((v, s), out), z) in scaled.zip(zeros) {
-            *out = O::cell(form(
-                rows.form,
+            *out = O::round(apply_to_one(
+                rows.formula,
                 *v,
                 f32::from_ne_bytes(*s),
                 f32::from_ne_bytes(*z),
@@ -251,6 +265,7 @@ fn columns<O: Element>(
     }
 }
 
+/// Factor `g` of a row, or zero where there are none.
 #[inline(always)]
 fn factor(factors: &[[u8; 4]], g: usize) -> f32 {
     factors
@@ -259,26 +274,26 @@ fn factor(factors: &[[u8; 4]], g: usize) -> f32 {
 }
 
 #[inline(always)]
-fn in_f16(x: f32) -> f32 {
+fn round_to_f16(x: f32) -> f32 {
     from_f16(f16(x).to_le_bytes())
 }
 
 #[inline(always)]
-fn in_bf16(x: f32) -> f32 {
+fn round_to_bf16(x: f32) -> f32 {
     from_bf16(bf16(x).to_le_bytes())
 }
 
 #[inline(always)]
-fn form(form: Form, v: f32, s: f32, z: f32) -> f32 {
-    match form {
-        Form::Scale => v * s,
-        Form::ZeroScale => (v - z) * s,
-        Form::ScaleOffset => v * s + z,
-        Form::Scale127 => v * s * BY_127,
-        Form::Divide => v / s,
-        Form::ZeroScaleF16 => in_f16(in_f16(v - z) * s),
-        Form::ZeroScaleBf16 => in_bf16(in_bf16(v - z) * s),
-        Form::ScaleOffsetF16 => in_f16(in_f16(v * s) + z),
-        Form::ScaleOffsetBf16 => in_bf16(in_bf16(v * s) + z),
+fn apply_to_one(formula: Formula, v: f32, s: f32, z: f32) -> f32 {
+    match formula {
+        Formula::Scale => v * s,
+        Formula::ZeroScale => (v - z) * s,
+        Formula::ScaleOffset => v * s + z,
+        Formula::Scale127 => v * s * BY_127,
+        Formula::Divide => v / s,
+        Formula::ZeroScaleF16 => round_to_f16(round_to_f16(v - z) * s),
+        Formula::ZeroScaleBf16 => round_to_bf16(round_to_bf16(v - z) * s),
+        Formula::ScaleOffsetF16 => round_to_f16(round_to_f16(v * s) + z),
+        Formula::ScaleOffsetBf16 => round_to_bf16(round_to_bf16(v * s) + z),
     }
 }

@@ -1,27 +1,31 @@
-//! Codes of less than a byte, unpacked into bytes.
+//! Unpacking codes of 1 to 8 bits into one byte each.
 
-use super::Lanes;
-use super::rows::CHUNK;
+use super::Simd;
+
+/// Codes unpacked at a time: whole bytes for every width, and a buffer that stays in the first-level cache.
+pub(crate) const CHUNK: usize = 256;
 
 /// How the codes of a row are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packing {
+pub enum CodePacking {
     /// One code per byte.
     Bytes,
     /// Two codes per byte, low nibble first.
     LowNibbles,
     /// Two codes per byte, high nibble first.
     HighNibbles,
-    /// Codes of so many bits (1 to 8), one behind the other from the lowest bit on.
+    /// A stream of codes of this many bits (1 to 8), from the lowest bit on, without gaps.
     Stream(u32),
-    /// Words of 32 bits with as many whole codes of so many bits as fit, from the lowest bit on.
+    /// Words of 32 bits, each with as many whole codes of this many bits as fit, from the lowest bit on; upper bits are
+    /// unused.
     Words(u32),
-    /// One code in each byte or word of so many bytes, from this bit on: `(word, shift, bits)`.
+    /// One code per little-endian word: `(word, shift, bits)` is a word of `word` bytes (1 to 8) with a code of `bits` bits
+    /// from bit `shift` on.
     Plane(usize, u32, u32),
 }
 
-impl Packing {
-    /// Bytes of a row of so many codes; `None` if they do not fit in 64 bits.
+impl CodePacking {
+    /// Bytes of a row of `cols` codes; `None` if the number exceeds 64 bits.
     pub fn row_bytes(self, cols: u64) -> Option<u64> {
         Some(match self {
             Self::Bytes => cols,
@@ -33,35 +37,45 @@ impl Packing {
     }
 }
 
-/// The codes from number `start` (a multiple of [`CHUNK`]) on, at most a chunk of them. `row` has them all.
+/// Unpacks `count` codes, at most [`CHUNK`], from index `start` on, a multiple of `CHUNK`. `row` holds the whole row. Codes
+/// that are bytes already are borrowed from it, others are written to `unpacked`.
 #[inline(always)]
-pub(super) fn unpack<'r, S: Lanes>(
-    s: S,
-    packing: Packing,
+pub(super) fn unpack<'r, S: Simd>(
+    simd: S,
+    packing: CodePacking,
     row: &'r [u8],
     start: usize,
     count: usize,
-    room: &'r mut [u8; CHUNK],
+    unpacked: &'r mut [u8; CHUNK],
 ) -> &'r [u8] {
     match packing {
-        Packing::Bytes => return &row[start..start + count],
-        Packing::LowNibbles => nibbles(s, &row[start / 2..], 0, count, room),
-        Packing::HighNibbles => nibbles(s, &row[start / 2..], 4, count, room),
-        Packing::Stream(4) => nibbles(s, &row[start / 2..], 0, count, room),
-        Packing::Stream(8) => return &row[start..start + count],
-        Packing::Stream(bits) => stream(&row[start / 8 * bits as usize..], bits, count, room),
-        Packing::Words(bits) => words(row, bits, start, &mut room[..count]),
-        Packing::Plane(word, shift, bits) => {
-            plane(&row[start * word..], word, shift, bits, &mut room[..count])
+        CodePacking::Bytes => return &row[start..start + count],
+        CodePacking::LowNibbles => nibbles(simd, &row[start / 2..], 0, count, unpacked),
+        CodePacking::HighNibbles => nibbles(simd, &row[start / 2..], 4, count, unpacked),
+        CodePacking::Stream(4) => nibbles(simd, &row[start / 2..], 0, count, unpacked),
+        CodePacking::Stream(8) => return &row[start..start + count],
+        CodePacking::Stream(bits) => {
+            stream(&row[start / 8 * bits as usize..], bits, count, unpacked)
         }
+        CodePacking::Words(bits) => words(row, bits, start, &mut unpacked[..count]),
+        CodePacking::Plane(word, shift, bits) => plane(
+            &row[start * word..],
+            word,
+            shift,
+            bits,
+            &mut unpacked[..count],
+        ),
     }
-    &room[..count]
+    &unpacked[..count]
 }
 
-/// The code number `i`, of `bits` bits, of a column of words.
-pub fn code(packing: Packing, bits: u32, bytes: &[u8], i: usize) -> u8 {
+/// Code `i`, of `bits` bits (1 to 8), of a row packed as [`CodePacking::Words`] or, if `packing` is another, as a stream.
+///
+/// # Panics
+/// The code lies beyond the end of `bytes`.
+pub fn row_code(packing: CodePacking, bits: u32, bytes: &[u8], i: usize) -> u8 {
     let at = match packing {
-        Packing::Words(_) => {
+        CodePacking::Words(_) => {
             i / (32 / bits) as usize * 32 + i % (32 / bits) as usize * bits as usize
         }
         _ => i * bits as usize,
@@ -73,41 +87,43 @@ pub fn code(packing: Packing, bits: u32, bytes: &[u8], i: usize) -> u8 {
     (u16::from_le_bytes(word) >> (at % 8)) as u8 & ((1u16 << bits) - 1) as u8
 }
 
-/// Both nibbles of each byte: the one at bit `first`, then the other.
+/// Unpacks both nibbles of each byte, first the one at bit `first` (0 or 4), then the other.
 #[inline(always)]
-fn nibbles<S: Lanes>(s: S, bytes: &[u8], first: u32, count: usize, room: &mut [u8; CHUNK]) {
+fn nibbles<S: Simd>(simd: S, bytes: &[u8], first: u32, count: usize, unpacked: &mut [u8; CHUNK]) {
     let bytes = &bytes[..count.div_ceil(2)];
     let (whole, rest) = bytes.as_chunks::<32>();
-    let (low, high) = (s.splat_byte(0x0f), s.splat_byte(0xf0));
-    for (bytes, out) in whole.iter().zip(room.as_chunks_mut::<64>().0) {
-        let mut bytes = s.bytes(bytes);
+    let (low, high) = (simd.splat_u8(0x0f), simd.splat_u8(0xf0));
+    for (bytes, out) in whole.iter().zip(unpacked.as_chunks_mut::<64>().0) {
+        let mut bytes = simd.load_u8(bytes);
         if first == 4 {
-            bytes = s.or(
-                s.and(s.shr_u16(bytes, 4), low),
-                s.and(s.shl_u16(bytes, 4), high),
+            // swap the nibbles
+            bytes = simd.or(
+                simd.and(simd.shr_u16(bytes, 4), low),
+                simd.and(simd.shl_u16(bytes, 4), high),
             );
         }
         let halves = out.as_chunks_mut::<32>().0;
-        let pairs = s.nibble_pairs(bytes);
-        halves[0] = s.byte_array(pairs[0]);
-        halves[1] = s.byte_array(pairs[1]);
+        let pairs = simd.unpack_nibbles_interleaved(bytes);
+        halves[0] = simd.to_u8_array(pairs[0]);
+        halves[1] = simd.to_u8_array(pairs[1]);
     }
     for (byte, pair) in rest
         .iter()
-        .zip(room[whole.len() * 64..].as_chunks_mut::<2>().0)
+        .zip(unpacked[whole.len() * 64..].as_chunks_mut::<2>().0)
     {
         *pair = [byte >> first & 15, byte >> (4 - first) & 15];
     }
 }
 
-/// Eight codes of `bits` bits lie in `bits` bytes.
+/// Unpacks a stream: eight codes of `bits` bits lie in `bits` bytes, which one 64-bit word holds.
 #[inline(always)]
-fn stream(bytes: &[u8], bits: u32, count: usize, room: &mut [u8; CHUNK]) {
+fn stream(bytes: &[u8], bits: u32, count: usize, unpacked: &mut [u8; CHUNK]) {
     let (n, mask) = (bits as usize, (1u64 << bits) - 1);
     for (bytes, eight) in bytes[..(count * n).div_ceil(8)]
         .chunks(n)
-        .zip(room.as_chunks_mut::<8>().0)
+        .zip(unpacked.as_chunks_mut::<8>().0)
     {
+        // the last bytes of a row may be fewer than `bits`
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         let word = u64::from_le_bytes(word);
@@ -117,26 +133,28 @@ fn stream(bytes: &[u8], bits: u32, count: usize, room: &mut [u8; CHUNK]) {
     }
 }
 
+/// Unpacks words of 32 bits that hold whole codes.
 #[inline(always)]
-fn words(row: &[u8], bits: u32, start: usize, room: &mut [u8]) {
+fn words(row: &[u8], bits: u32, start: usize, unpacked: &mut [u8]) {
     let (per_word, mask) = ((32 / bits) as usize, (1u64 << bits) - 1);
     let words = row.as_chunks::<4>().0;
-    for (i, code) in (start..).zip(room) {
+    for (i, code) in (start..).zip(unpacked) {
         let word = u64::from(u32::from_le_bytes(words[i / per_word]));
         *code = (word >> ((i % per_word) as u32 * bits) & mask) as u8;
     }
 }
 
+/// Unpacks one code per word of `word` bytes.
 #[inline(always)]
-fn plane(bytes: &[u8], word: usize, shift: u32, bits: u32, room: &mut [u8]) {
+fn plane(bytes: &[u8], word: usize, shift: u32, bits: u32, unpacked: &mut [u8]) {
     let mask = (1u64 << bits) - 1;
     if word == 1 {
-        for (byte, code) in bytes.iter().zip(room) {
+        for (byte, code) in bytes.iter().zip(unpacked) {
             *code = byte >> shift & mask as u8;
         }
         return;
     }
-    for (bytes, code) in bytes.chunks_exact(word).zip(room) {
+    for (bytes, code) in bytes.chunks_exact(word).zip(unpacked) {
         let mut wide = [0; 8];
         wide[..word].copy_from_slice(bytes);
         *code = (u64::from_le_bytes(wide) >> shift & mask) as u8;

@@ -1,14 +1,14 @@
-//! What a code is worth.
+//! The values that codes stand for: narrow floats, integers and tables of 16.
 //!
-//! Sources: OCP 8-bit floating point (E4M3, E5M2), OCP Microscaling v1.0 (E2M1, E2M3, E3M2, E8M0), ONNX's
-//! page on FP8 (the FNUZ types).
+//! Sources: OCP 8-bit Floating Point Specification 1.0 (E4M3, E5M2), OCP Microscaling Formats 1.0 (E2M1, E2M3, E3M2, E8M0),
+//! ONNX's page on FP8 (the FNUZ types).
 
 use super::half::from_f16;
 use crate::dtype::Dtype;
 
-/// What a code is worth.
+/// What value a code of up to 8 bits stands for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum CodeValue {
     /// OCP E4M3: no infinities, NaN is `0x7f` and `0xff`.
     E4m3,
     /// OCP E5M2: the upper half of an F16.
@@ -21,16 +21,16 @@ pub enum Value {
     E2m3,
     /// FP6 with 3 bits of exponent.
     E3m2,
-    /// A whole number with a sign.
+    /// A signed integer (two's complement byte).
     Signed,
-    /// A whole number without.
+    /// An unsigned integer.
     Unsigned,
-    /// One of 16 values; FP4 is one such table.
+    /// An entry of a table of 16 values, by the low four bits: NF4, FP4 ([`E2M1_VALUES`]).
     Table(Box<[f32; 16]>),
 }
 
-impl Value {
-    /// That of the narrow floats and whole numbers that fill bytes.
+impl CodeValue {
+    /// The value format of a dtype of 8 bits: narrow floats, I8, U8.
     pub fn of(dtype: Dtype) -> Option<Self> {
         Some(match dtype {
             Dtype::F8_E4M3 => Self::E4m3,
@@ -44,8 +44,9 @@ impl Value {
     }
 }
 
-/// The values of codes of one byte each.
-pub fn values(kind: &Value, codes: &[u8]) -> Vec<f32> {
+/// The values of codes, one byte each.
+pub fn code_values(kind: &CodeValue, codes: &[u8]) -> Vec<f32> {
+    // a table of all 256 codes, then one lookup per code
     let mut every = [0; 256];
     every
         .iter_mut()
@@ -56,37 +57,37 @@ pub fn values(kind: &Value, codes: &[u8]) -> Vec<f32> {
     codes.iter().map(|code| table[usize::from(*code)]).collect()
 }
 
-/// FP4, E2M1: code 8 is -0.
-pub const E2M1: [f32; 16] = [
+/// The values of FP4 (E2M1) by code; code 8 is -0.
+pub const E2M1_VALUES: [f32; 16] = [
     0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
 ];
 
-/// The values of some codes.
+/// Writes the values of `codes` to `out`. The match is outside of the loops, so that each loop vectorises.
 #[inline(always)]
-pub(crate) fn value<const N: usize>(value: &Value, codes: &[u8; N], out: &mut [f32; N]) {
-    macro_rules! each_is {
-        (|$code:ident| $worth:expr) => {
+pub(crate) fn value<const N: usize>(value: &CodeValue, codes: &[u8; N], out: &mut [f32; N]) {
+    macro_rules! decode_each {
+        (|$code:ident| $value:expr) => {
             for ($code, out) in codes.iter().zip(out) {
                 let $code = *$code;
-                *out = $worth;
+                *out = $value;
             }
         };
     }
     match value {
-        Value::E4m3 => each_is!(|code| e4m3(code)),
-        Value::E5m2 => each_is!(|code| from_f16([0, code])),
-        Value::E4m3Fnuz => each_is!(|code| fnuz::<3>(code)),
-        Value::E5m2Fnuz => each_is!(|code| fnuz::<2>(code)),
-        Value::E2m3 => each_is!(|code| small::<3>(code, 6)),
-        Value::E3m2 => each_is!(|code| small::<2>(code, 6)),
-        Value::Signed => each_is!(|code| f32::from(code.cast_signed())),
-        Value::Unsigned => each_is!(|code| f32::from(code)),
-        Value::Table(table) => each_is!(|code| table[usize::from(code & 15)]),
+        CodeValue::E4m3 => decode_each!(|code| e4m3(code)),
+        CodeValue::E5m2 => decode_each!(|code| from_f16([0, code])),
+        CodeValue::E4m3Fnuz => decode_each!(|code| fnuz::<3>(code)),
+        CodeValue::E5m2Fnuz => decode_each!(|code| fnuz::<2>(code)),
+        CodeValue::E2m3 => decode_each!(|code| small::<3>(code, 6)),
+        CodeValue::E3m2 => decode_each!(|code| small::<2>(code, 6)),
+        CodeValue::Signed => decode_each!(|code| f32::from(code.cast_signed())),
+        CodeValue::Unsigned => decode_each!(|code| f32::from(code)),
+        CodeValue::Table(table) => decode_each!(|code| table[usize::from(code & 15)]),
     }
 }
 
-/// OCP E4M3: exponent and mantissa moved to where F32 has them, and a multiplication that sets the bias
-/// and subnormals right.
+/// OCP E4M3. Exponent and mantissa are moved to F32's bits; multiplying by 2^120 corrects the exponent bias (127 - 7), and
+/// makes subnormals normal, without a branch.
 #[inline(always)]
 pub(crate) fn e4m3(code: u8) -> f32 {
     let (sign, magnitude) = (u32::from(code & 0x80) << 24, u32::from(code & 0x7f));
@@ -99,7 +100,8 @@ pub(crate) fn e4m3(code: u8) -> f32 {
     f32::from_bits(sign | bits)
 }
 
-/// The FNUZ types with `M` bits of mantissa: the bias is one more, and -0 is NaN.
+/// An FNUZ type with `M` mantissa bits ("finite, NaN, unsigned zero"): the bias is one larger than OCP's, and the code of -0
+/// is the only NaN.
 #[inline(always)]
 fn fnuz<const M: u32>(code: u8) -> f32 {
     let (sign, magnitude) = (u32::from(code & 0x80) << 24, u32::from(code & 0x7f));
@@ -112,7 +114,7 @@ fn fnuz<const M: u32>(code: u8) -> f32 {
     })
 }
 
-/// A float of `bits` bits with `M` of mantissa, and neither infinities nor NaN.
+/// A float of `bits` bits, `M` of them mantissa, with neither infinities nor NaN.
 #[inline(always)]
 fn small<const M: u32>(code: u8, bits: u32) -> f32 {
     let code = u32::from(code);
@@ -139,8 +141,8 @@ pub fn e8m0(code: u8) -> f32 {
 mod tests {
     use super::*;
 
-    /// The definition, in F64.
-    fn defined(code: u32, exponent_bits: u32, mantissa_bits: u32, bias: i32) -> f64 {
+    /// The value by definition, in F64.
+    fn by_definition(code: u32, exponent_bits: u32, mantissa_bits: u32, bias: i32) -> f64 {
         let mantissa = f64::from(code & ((1 << mantissa_bits) - 1)) / f64::from(1 << mantissa_bits);
         let exponent = (code >> mantissa_bits & ((1 << exponent_bits) - 1)).cast_signed();
         let magnitude = match exponent {
@@ -154,7 +156,7 @@ mod tests {
         }
     }
 
-    fn values(value_: &Value) -> [f32; 256] {
+    fn values(value_: &CodeValue) -> [f32; 256] {
         let mut codes = [0; 256];
         codes.iter_mut().zip(0..=255).for_each(|(c, i)| *c = i);
         let mut out = [0.0; 256];
@@ -163,18 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_those_of_their_definition() {
+    fn narrow_floats_equal_their_definition() {
         for (kind, e, m, bias, nan) in [
-            (Value::E4m3, 4, 3, 7, &[0x7f, 0xff][..]),
+            (CodeValue::E4m3, 4, 3, 7, &[0x7f, 0xff][..]),
             (
-                Value::E5m2,
+                CodeValue::E5m2,
                 5,
                 2,
                 15,
                 &[0x7c, 0x7d, 0x7e, 0x7f, 0xfc, 0xfd, 0xfe, 0xff],
             ),
-            (Value::E4m3Fnuz, 4, 3, 8, &[0x80]),
-            (Value::E5m2Fnuz, 5, 2, 16, &[0x80]),
+            (CodeValue::E4m3Fnuz, 4, 3, 8, &[0x80]),
+            (CodeValue::E5m2Fnuz, 5, 2, 16, &[0x80]),
         ] {
             for (code, found) in (0u32..).zip(values(&kind)) {
                 if nan.contains(&code) {
@@ -182,23 +184,23 @@ mod tests {
                 } else {
                     assert_eq!(
                         f64::from(found),
-                        defined(code, e, m, bias),
+                        by_definition(code, e, m, bias),
                         "{kind:?} {code:#x}"
                     );
                 }
             }
         }
-        for (kind, e, m, bias) in [(Value::E2m3, 2, 3, 1), (Value::E3m2, 3, 2, 3)] {
+        for (kind, e, m, bias) in [(CodeValue::E2m3, 2, 3, 1), (CodeValue::E3m2, 3, 2, 3)] {
             for (code, found) in (0u32..64).zip(values(&kind)) {
                 assert_eq!(
                     f64::from(found),
-                    defined(code, e, m, bias),
+                    by_definition(code, e, m, bias),
                     "{kind:?} {code:#x}"
                 );
             }
         }
-        for (code, found) in (0u32..).zip(E2M1) {
-            assert_eq!(f64::from(found), defined(code, 2, 1, 1));
+        for (code, found) in (0u32..).zip(E2M1_VALUES) {
+            assert_eq!(f64::from(found), by_definition(code, 2, 1, 1));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a registration says: which template, and which of the policy's parts.
+//! The configuration of a policy, parsed from the string of its registration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,123 +6,126 @@ use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How a [`Maio`](crate::Maio) is set, from the string of its registration: items with commas between them.
+/// The configuration of a [`Maio`](crate::Maio), parsed from its registration: items separated by commas.
 ///
-/// | item | means | default |
+/// | item | meaning | default |
 /// |---|---|---|
 /// | `T.iot`, `template=T.iot` | follow this template | |
 /// | `DIR`, `templates=DIR` | follow the template of the service in this directory, `<id>.iot` | |
 /// | `service=ID` | the service's id | computed from the model and `param.*` |
 /// | `param.KEY=VALUE` | a run-time parameter of the service, part of its id | |
-/// | `model=DIR` | where in the namespace the model is | its root |
+/// | `model=DIR` | the directory of the model within the namespace | its root |
 /// | `generate=yes\|no` | record the template if there is none | `yes` with `templates` |
-/// | `gap=SIZE` | of a recording: gaps up to this size are filled | `2M` |
-/// | `idle=TIME` | of a recording: it ends when nothing was read for so long after a load | `60s` |
+/// | `gap=SIZE` | in a recording, fill gaps up to this size | `2M` |
+/// | `idle=TIME` | end a recording when nothing was read for this long after a load | `60s` |
 /// | `workers=auto\|bytes\|order\|env\|env:NAME\|accelerator` | which process is which worker | `auto` |
 /// | `ranks=0-3` | the workers that run on this machine | all |
-/// | `devices=0-3` | the accelerators of the service, of worker 0, 1, … | all there are |
+/// | `devices=0-3` | the accelerators of the service, of worker 0, 1, … | all of the machine |
 /// | `start=yes\|no` | prefetch when the service starts, before the first miss | `yes` |
 /// | `prefetch=yes\|no` | prefetch | `yes` |
-/// | `window=auto\|all\|SIZE` | how far ahead of a worker | as memory allows |
-/// | `affinity=yes\|no` | bring bytes near the worker's accelerator | `yes` |
-/// | `evict=yes\|no` | let go of what was read | `yes` |
-/// | `distance=SIZE` | keep so much behind a worker | `1G`, less if memory is short |
-/// | `memory=SIZE` | how much of memory is for the page cache | what the runtime says |
-/// | `touch=auto\|yes\|no` | learn from every access where workers are, not from misses only | if memory is short |
+/// | `window=auto\|all\|SIZE` | how far ahead of a worker | as memory permits |
+/// | `affinity=yes\|no` | place bytes on the NUMA node of the worker's accelerator | `yes` |
+/// | `evict=yes\|no` | evict behind the reader | `yes` |
+/// | `distance=SIZE` | bytes to keep behind a worker | `1G`, less under memory pressure |
+/// | `memory=SIZE` | memory for the page cache | what the runtime states |
+/// | `touch=auto\|yes\|no` | subscribe to every access, not to misses only | `yes` if the model exceeds memory |
 ///
 /// Sizes are bytes, with `K`, `M`, `G` or `T` in powers of 1024; times are seconds.
 ///
 /// ```
-/// use anamnesis_maio::Config;
+/// use anamnesis_maio::MaioConfig;
 ///
-/// let config: Config = "/var/lib/templates,param.tp=4,distance=512M,workers=env:LOCAL_RANK".parse()?;
+/// let config: MaioConfig = "/var/lib/templates,param.tp=4,distance=512M,workers=env:LOCAL_RANK".parse()?;
 /// assert_eq!(config.distance, Some(512 << 20));
-/// let error = "T.iot,distance=far".parse::<Config>().unwrap_err();
+/// let error = "T.iot,distance=far".parse::<MaioConfig>().unwrap_err();
 /// assert_eq!(error.to_string(), "distance=far: not a size, such as 512M or 1G");
-/// # Ok::<(), anamnesis_maio::ConfigError>(())
+/// # Ok::<(), anamnesis_maio::MaioConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// The template's file.
+pub struct MaioConfig {
+    /// The file of the template.
     pub template: Option<PathBuf>,
     /// The directory of templates.
     pub templates: Option<PathBuf>,
-    /// The service's id, a file name without its ending.
+    /// The service's id: a file name without its extension.
     pub service: Option<String>,
     /// Run-time parameters of the service.
     pub parameters: BTreeMap<String, String>,
-    /// Where in the namespace the model is.
+    /// The directory of the model within the namespace.
     pub model: PathBuf,
-    /// Record a template if there is none.
+    /// Whether a missing or stale template is recorded; `None`: yes with `templates`, no with
+    /// `template`.
     pub generate: Option<bool>,
-    /// Gaps up to so many bytes are filled in a recording.
+    /// Gaps up to this many bytes are filled in a recording.
     pub gap: u64,
-    /// A recording ends when nothing was read for so long.
+    /// A recording ends when nothing was read for this long after a load.
     pub idle: Duration,
     /// Which process is which worker.
-    pub workers: Workers,
-    /// The first and the last worker of this machine.
+    pub workers: WorkerRule,
+    /// The first and the last worker that run on this machine.
     pub ranks: Option<(u32, u32)>,
     /// The accelerators of the service.
     pub devices: Option<Vec<u32>>,
-    /// Prefetch when the service starts.
+    /// Whether to prefetch when the service starts, before its first miss.
     pub start: bool,
-    /// Prefetch.
+    /// Whether to prefetch.
     pub prefetch: bool,
-    /// How far ahead.
-    pub window: Window,
-    /// Bring bytes near the worker's accelerator.
+    /// How far ahead of a worker to prefetch.
+    pub window: PrefetchWindow,
+    /// Whether to place bytes on the NUMA node of the worker's accelerator.
     pub affinity: bool,
-    /// Let go of what was read.
+    /// Whether to evict behind the reader.
     pub evict: bool,
-    /// Keep so much behind a worker.
+    /// Bytes kept behind a worker; `None`: 1 GiB, or less under memory pressure.
     pub distance: Option<u64>,
-    /// How much of memory is for the page cache.
+    /// Bytes of memory for the page cache; `None`: what the runtime states.
     pub memory: Option<u64>,
-    /// Learn from every access; `None`: if memory is short.
+    /// Whether to subscribe to every access; `None`: if the model exceeds memory.
     pub touch: Option<bool>,
 }
 
-/// How it is known which worker a process is.
+/// How the worker of a process is identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Workers {
-    /// By the bytes it reads, where workers read different bytes; else by its environment, the accelerator it holds,
-    /// and the order of appearance, the first that tells.
+pub enum WorkerRule {
+    /// By the bytes that it reads, where workers read different bytes; otherwise by its
+    /// environment, its accelerator or the order of appearance, whichever applies first.
     #[default]
     Auto,
-    /// By the bytes it reads. A recording has nothing to compare with and takes the order.
+    /// By the bytes that it reads. A recording has no template to compare with and uses the order
+    /// of appearance.
     Bytes,
-    /// The first process that reads is the first worker.
+    /// By the order of appearance: the first process that reads is worker 0.
     Order,
-    /// A variable of its environment; the first of these that is a number.
+    /// By the first of these environment variables that is a number.
     Env(Vec<String>),
-    /// The accelerator whose device file it has open.
+    /// By the accelerator whose device file it has open.
     Accelerator,
 }
 
-/// How far ahead of a worker is prefetched.
+/// How far ahead of a worker bytes are prefetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Window {
-    /// To the end of what the worker reads if that fits into memory; else as far as fits.
+pub enum PrefetchWindow {
+    /// To the end of the worker's schedule if the model fits into memory, otherwise as far as
+    /// memory permits.
     #[default]
     Auto,
-    /// To the end.
+    /// To the end of the worker's schedule.
     All,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
 }
 
-/// An item of a configuration that cannot be meant.
+/// An invalid item of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{item}: {why}")]
-pub struct ConfigError {
+#[error("{item}: {reason}")]
+pub struct MaioConfigError {
     /// The item as it was given.
     pub item: String,
-    /// What is wrong.
-    pub why: String,
+    /// What is wrong with it.
+    pub reason: String,
 }
 
-impl Default for Config {
+impl Default for MaioConfig {
     fn default() -> Self {
         Self {
             template: None,
@@ -133,12 +136,12 @@ impl Default for Config {
             generate: None,
             gap: 2 << 20,
             idle: Duration::from_secs(60),
-            workers: Workers::Auto,
+            workers: WorkerRule::Auto,
             ranks: None,
             devices: None,
             start: true,
             prefetch: true,
-            window: Window::Auto,
+            window: PrefetchWindow::Auto,
             affinity: true,
             evict: true,
             distance: None,
@@ -148,10 +151,10 @@ impl Default for Config {
     }
 }
 
-impl FromStr for Config {
-    type Err = ConfigError;
+impl FromStr for MaioConfig {
+    type Err = MaioConfigError;
 
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
+    fn from_str(text: &str) -> Result<Self, MaioConfigError> {
         let mut config = Self::default();
         for item in text
             .split(',')
@@ -160,27 +163,27 @@ impl FromStr for Config {
         {
             let set = match item.split_once('=') {
                 Some((key, value)) => config.set(key.trim(), value.trim()),
-                None => config.path(item),
+                None => config.set_path(item),
             };
-            set.map_err(|why| ConfigError {
+            set.map_err(|reason| MaioConfigError {
                 item: item.into(),
-                why: why.to_string(),
+                reason: reason.to_string(),
             })?;
         }
         if config.template.is_some() && config.templates.is_some() {
-            let why = "give `template` or `templates`, not both".into();
-            return Err(ConfigError {
+            let reason = "`template` and `templates` exclude each other".into();
+            return Err(MaioConfigError {
                 item: text.into(),
-                why,
+                reason,
             });
         }
         Ok(config)
     }
 }
 
-impl Config {
-    /// An item without a key.
-    fn path(&mut self, item: &str) -> Result<(), Why> {
+impl MaioConfig {
+    /// Parses an item without a key.
+    fn set_path(&mut self, item: &str) -> Result<(), InvalidValue> {
         let key = if Path::new(item)
             .extension()
             .is_some_and(|end| end == "iot" || end == "json")
@@ -192,83 +195,89 @@ impl Config {
         self.set(key, item)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), Why> {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), InvalidValue> {
         match key {
-            _ if value.is_empty() => return Err(Why("no value")),
+            _ if value.is_empty() => return Err(InvalidValue("the value is missing")),
             "template" => self.template = Some(value.into()),
             "templates" => self.templates = Some(value.into()),
-            "service" => self.service = Some(name(value)?),
-            "model" => self.model = beneath(value)?,
-            "generate" => self.generate = Some(yes(value)?),
-            "gap" => self.gap = size(value)?,
-            "idle" => self.idle = time(value)?,
+            "service" => self.service = Some(service_id_text(value)?),
+            "model" => self.model = relative_directory(value)?,
+            "generate" => self.generate = Some(yes_or_no(value)?),
+            "gap" => self.gap = byte_size(value)?,
+            "idle" => self.idle = seconds(value)?,
             "workers" => self.workers = value.parse()?,
-            "ranks" => self.ranks = Some(span(value)?),
+            "ranks" => self.ranks = Some(number_range(value)?),
             "devices" => {
-                let (first, last) = span(value)?;
+                let (first, last) = number_range(value)?;
                 self.devices = Some((first..=last).collect());
             }
-            "start" => self.start = yes(value)?,
-            "prefetch" => self.prefetch = yes(value)?,
-            "window" if value == "auto" => self.window = Window::Auto,
-            "window" if value == "all" => self.window = Window::All,
-            "window" => self.window = Window::Bytes(size(value)?),
-            "affinity" => self.affinity = yes(value)?,
-            "evict" => self.evict = yes(value)?,
-            "distance" => self.distance = Some(size(value)?),
-            "memory" => self.memory = Some(size(value)?),
+            "start" => self.start = yes_or_no(value)?,
+            "prefetch" => self.prefetch = yes_or_no(value)?,
+            "window" if value == "auto" => self.window = PrefetchWindow::Auto,
+            "window" if value == "all" => self.window = PrefetchWindow::All,
+            "window" => self.window = PrefetchWindow::Bytes(byte_size(value)?),
+            "affinity" => self.affinity = yes_or_no(value)?,
+            "evict" => self.evict = yes_or_no(value)?,
+            "distance" => self.distance = Some(byte_size(value)?),
+            "memory" => self.memory = Some(byte_size(value)?),
             "touch" if value == "auto" => self.touch = None,
-            "touch" => self.touch = Some(yes(value)?),
+            "touch" => self.touch = Some(yes_or_no(value)?),
             _ => match key.strip_prefix("param.").filter(|key| !key.is_empty()) {
                 Some(key) => drop(self.parameters.insert(key.into(), value.into())),
-                None => return Err(Why("no such option")),
+                None => return Err(InvalidValue("unknown option")),
             },
         }
         Ok(())
     }
 }
 
-impl FromStr for Workers {
-    type Err = Why;
+impl FromStr for WorkerRule {
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, Why> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         Ok(match text {
             "auto" => Self::Auto,
             "bytes" => Self::Bytes,
             "order" => Self::Order,
             "accelerator" => Self::Accelerator,
-            "env" => Self::Env(RANKS.map(String::from).into()),
+            "env" => Self::Env(RANK_VARIABLES.map(String::from).into()),
             _ => match text.strip_prefix("env:").filter(|name| !name.is_empty()) {
                 Some(name) => Self::Env(vec![name.into()]),
-                None => return Err(Why("one of auto, bytes, order, env, env:NAME, accelerator")),
+                None => {
+                    return Err(InvalidValue(
+                        "expected one of auto, bytes, order, env, env:NAME, accelerator",
+                    ));
+                }
             },
         })
     }
 }
 
-/// Variables in which launchers say which worker a process is.
-pub(crate) const RANKS: [&str; 4] = ["RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
+/// Environment variables in which launchers (torchrun, Open MPI, Slurm) state the rank of a
+/// process.
+pub(crate) const RANK_VARIABLES: [&str; 4] =
+    ["RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
 
-/// What is wrong with a value.
+/// What is wrong with a value, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Why(&'static str);
+pub struct InvalidValue(&'static str);
 
-impl fmt::Display for Why {
+impl fmt::Display for InvalidValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-fn yes(text: &str) -> Result<bool, Why> {
+fn yes_or_no(text: &str) -> Result<bool, InvalidValue> {
     match text {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(Why("yes or no")),
+        _ => Err(InvalidValue("expected yes or no")),
     }
 }
 
-fn size(text: &str) -> Result<u64, Why> {
-    let wrong = Why("not a size, such as 512M or 1G");
+fn byte_size(text: &str) -> Result<u64, InvalidValue> {
+    let wrong = InvalidValue("not a size, such as 512M or 1G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].trim_end_matches("iB") {
         "" => 0,
@@ -285,32 +294,33 @@ fn size(text: &str) -> Result<u64, Why> {
         .ok_or(wrong)
 }
 
-fn time(text: &str) -> Result<Duration, Why> {
-    let seconds = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+fn seconds(text: &str) -> Result<Duration, InvalidValue> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
+    let time = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
     time.filter(|time| !time.is_zero())
-        .ok_or(Why("not a time in seconds, such as 60s"))
+        .ok_or(InvalidValue("not a time in seconds, such as 60s"))
 }
 
-fn span(text: &str) -> Result<(u32, u32), Why> {
+fn number_range(text: &str) -> Result<(u32, u32), InvalidValue> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let span = first.parse().ok().zip(last.parse().ok());
     let span = span.filter(|(first, last)| first <= last && last - first < 1 << 16);
-    span.ok_or(Why("not a span of numbers, such as 0-3"))
+    span.ok_or(InvalidValue("not a range of numbers, such as 0-3"))
 }
 
-/// What names a file in the directory of templates and none outside.
-fn name(text: &str) -> Result<String, Why> {
+/// Accepts an id that names a file directly inside the directory of templates, and none outside of
+/// it.
+fn service_id_text(text: &str) -> Result<String, InvalidValue> {
     let plain = text
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     let plain = plain && !text.starts_with('.') && text.len() <= 200;
-    plain
-        .then(|| text.into())
-        .ok_or(Why("an id is made of letters, digits, `.`, `_` and `-`"))
+    plain.then(|| text.into()).ok_or(InvalidValue(
+        "an id consists of at most 200 letters, digits, `.`, `_` and `-`, and does not begin with `.`",
+    ))
 }
 
-fn beneath(text: &str) -> Result<PathBuf, Why> {
+fn relative_directory(text: &str) -> Result<PathBuf, InvalidValue> {
     let path: PathBuf = Path::new(text)
         .components()
         .filter(|part| *part != Component::CurDir)
@@ -321,6 +331,6 @@ fn beneath(text: &str) -> Result<PathBuf, Why> {
     if plain {
         Ok(path)
     } else {
-        Err(Why("not a directory relative to the namespace's root"))
+        Err(InvalidValue("not a path relative to the namespace's root"))
     }
 }

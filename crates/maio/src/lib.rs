@@ -1,16 +1,19 @@
-//! Model-accelerated I/O: a page cache policy that follows the I/O template of an inference service.
+//! Model-accelerated I/O (MAIO): a page-cache policy that follows the I/O template of an inference
+//! service, after the case study of *Accelerating Model Loading in LLM Inference by Programmable
+//! Page Cache* (FAST '26).
 //!
-//! A service loads its model in an order that is always the same. [`Maio`] has that order as a
-//! [`Template`](anamnesis_template::Template), and so knows at every miss what is read next, by which worker, and what
-//! is not read again. It is set by a [`Config`] and says what it does in a [`State`],
-//! also to a [`Watch`] once a runtime has it.
+//! A service reads its model files in the same order each time. A
+//! [`Template`](anamnesis_template::Template) records that order per worker. With it, [`Maio`] knows
+//! at every page-cache miss what the worker reads next and what no worker will read again, and
+//! returns both to the runtime of [`anamnesis_ppc`], which prefetches and evicts. A [`MaioConfig`]
+//! configures the policy; a [`MaioState`] describes what it is doing.
 //!
 //! ```
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
-//! use anamnesis_maio::{Maio, Phase};
-//! use anamnesis_ppc::{Access, Context, Kind, Namespace, Policy};
+//! use anamnesis_maio::{Maio, MaioPhase};
+//! use anamnesis_ppc::{FileAccess, PolicyContext, EventKind, Namespace, Policy};
 //! use anamnesis_template::{Builder, ByteRange, File};
 //!
 //! // a model of 8 MiB, and the template of a service that reads its second half
@@ -26,66 +29,89 @@
 //! // what a runtime does with a policy
 //! let namespace = Arc::new(Namespace::scan(model.path())?);
 //! let mut maio = Maio::new();
-//! maio.init(&Context { namespace, config: path.display().to_string(), memory: 1 << 30 })?;
-//! assert_eq!(maio.state().phase, Phase::Following);
+//! maio.init(&PolicyContext { namespace, config: path.display().to_string(), memory: 1 << 30 })?;
+//! assert_eq!(maio.state().phase, MaioPhase::Following);
 //!
-//! // a process waits for a page: all that follows is brought
+//! // a process misses a page: everything from there on is prefetched
 //! let path: Arc<Path> = Path::new("model.gguf").into();
-//! let miss = Access { kind: Kind::Miss, path, start: 5 << 20, len: 4096, pid: 1, tid: 1, time: 0 };
+//! let miss = FileAccess { kind: EventKind::Miss, path, start: 5 << 20, len: 4096, pid: 1, tid: 1, time: 0 };
 //! let prefetch = maio.prefetch(&miss).unwrap();
-//! assert_eq!(prefetch.ios.iter().map(|io| io.start >> 20).collect::<Vec<_>>(), [5, 6, 7]);
+//! assert_eq!(prefetch.ranges.iter().map(|io| io.start >> 20).collect::<Vec<_>>(), [5, 6, 7]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # What it does
 //!
-//! - **Template.** One that is named must be for the files that are there, or the registration fails. One that is found
-//!   by the service's id ([`service`]) and is not, is recorded anew or left alone, as is one that is missing. A
-//!   recording is kept when the registration ends or nothing was read for a while; the next registration follows it.
-//! - **Prefetching** from a miss to the end of what the worker reads, or as far as memory allows. A miss ahead begins
-//!   it anew there. Not so: one a little behind (another thread), one of the piece it began with, a look at the first
-//!   bytes of a file elsewhere, and one far behind unless others follow it.
-//! - **Workers that load in step** are brought one list, where memory has room for all: what they read at a time, in the
-//!   order of the files, from the first miss of any of them. One that lags, or goes elsewhere, has its own.
-//! - **The front** is how far a worker has come, as its misses and, when memory is short, all its accesses tell. It is
-//!   not moved by accesses elsewhere until they go on for a while and nothing moves it where it is.
-//! - **Window and distance.** When what the workers read does not fit, seven eighths of what memory may take are divided
-//!   among them: bytes ahead of the front that are brought, and bytes behind it that are kept (1 GiB, at most a tenth of
-//!   memory).
-//!   Prefetching follows the front from access to access, so that nothing is brought that had to be let go unread. If
-//!   memory stays short though all behind was let go, others have part of it, and the window becomes smaller.
-//! - **Burn after reading.** What lies behind the distance is let go, in the order of the template, except for what any
-//!   worker that runs here still reads.
-//! - **Workers** are known by the bytes they read, their environment, the accelerator they hold, or their order.
-//! - **A template that the service leaves** is still followed where it is right; the rest is the kernel's, and
-//!   [`Phase::Left`] and the log say that it is stale.
+//! - **Template prefetch.** After a miss, everything that the worker will read next is prefetched: to
+//!   the end of its schedule if the model fits into memory, otherwise to the end of a window that
+//!   advances with the worker.
+//! - **Interruptible.** A miss ahead of the running prefetch restarts it there. A miss shortly behind
+//!   it (a slower thread), of the chunk it began with, or at the beginning of another file (a header)
+//!   does not; one far behind restarts it only when more follow in sequence.
+//! - **Merged.** If memory has room for all bytes, all workers share one schedule in file order, which
+//!   begins with the first miss of any worker. A worker that falls behind or jumps gets its own.
+//! - **Affinity.** Prefetched bytes are placed on the NUMA node of the accelerator that the worker uses.
+//! - **Eviction behind the reader** (the paper's *burn after reading*). Under memory pressure, bytes
+//!   that every worker on this machine has passed by more than a distance are evicted.
+//! - **Stale templates.** A template that is named must describe the existing files, or the registration
+//!   fails. One found by the service's id ([`model_service_id`]) that does not is recorded again. If the
+//!   service reads much that its template lacks, the log and [`MaioPhase::OffTemplate`] report it; the
+//!   rest of the template is still followed.
+//!
+//! # Data flow
+//!
+//! ```text
+//! registration ─▶ maio ── template exists ──▶ follower          ── missing ──▶ recorder ─▶ T.iot
+//!                                                │
+//! miss, access ─▶ worker_identity ─▶ schedule ─▶ followed_group ─▶ merged_schedule ─▶ PrefetchRequest
+//!                 which worker       position    read_position     one list, if all
+//!                                                prefetch_state    fits into memory
+//! memory pressure ─▶ window_sizes (shrink) ─▶ eviction ─▶ ranges to evict
+//! ```
+//!
+//! | file | content |
+//! |---|---|
+//! | `maio.rs` | the policy: searches the template, then follows, records or stays idle |
+//! | `config.rs`, `state.rs` | options of a registration; the state as data |
+//! | `model_files.rs` | the files of a model, comparison with a template, service id |
+//! | `follower.rs` | events to requests: the steps of the picture above |
+//! | `worker_identity.rs`, `worker_identity/` | which worker a process is, one file per rule |
+//! | `chunks.rs`, `schedule.rs` | a worker's accesses as chunks in order; the position of any byte |
+//! | `followed_group.rs` | the state of one worker |
+//! | `read_position.rs` | how far a worker has read |
+//! | `prefetch_state.rs` | what is being prefetched for it, and which misses interrupt that |
+//! | `merged_schedule.rs` | one schedule for all workers |
+//! | `window_sizes.rs` | memory divided into bytes ahead of and behind each worker |
+//! | `eviction.rs` | what may be evicted behind the readers |
+//! | `off_template.rs` | accesses that the template lacks |
+//! | `recorder.rs` | recording a missing template |
 
-mod burn;
+mod chunks;
 mod config;
-mod convoy;
-mod follow;
-mod front;
-mod group;
-mod lane;
+mod eviction;
+mod followed_group;
+mod follower;
 mod maio;
-mod model;
-mod pieces;
-mod record;
-mod route;
-mod share;
+mod merged_schedule;
+mod model_files;
+mod off_template;
+mod prefetch_state;
+mod read_position;
+mod recorder;
+mod schedule;
 mod state;
-mod strays;
-mod workers;
+mod window_sizes;
+mod worker_identity;
 
-pub use config::{Config, ConfigError, Why, Window, Workers};
+pub use config::{InvalidValue, MaioConfig, MaioConfigError, PrefetchWindow, WorkerRule};
 pub use maio::Maio;
-pub use model::service;
-pub use state::{GroupState, Phase, State, Watch};
+pub use model_files::model_service_id;
+pub use state::{GroupState, MaioPhase, MaioState, StateWatch};
 
-// as a shared library: `anamnesis ppc run --policy libanamnesis_maio.so:T.iot`
+// the same policy as a shared library: `anamnesis ppc run --policy libanamnesis_maio.so:T.iot`
 anamnesis_ppc::export_policy!(Maio::new());
 
-/// The examples of the README, as tests.
+/// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,46 +1,53 @@
-//! The policy.
+//! The policy [`Maio`]: what a runtime registers and calls.
+//!
+//! A registration finds a template and then either follows it (`follower.rs`), records it
+//! (`recorder.rs`) or stays idle. The calls of a runtime are passed to that activity.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anamnesis_ppc::{Access, Context, Ios, Namespace, Policy, Prefetch, Wants};
+use anamnesis_ppc::{
+    FileAccess, Interests, Namespace, Policy, PolicyContext, PrefetchRequest, RangeList,
+};
 use anamnesis_template::{Limits, Template};
 
-use crate::config::Config;
-use crate::follow::Follow;
-use crate::model::Model;
-use crate::record::Record;
-use crate::state::{Phase, State, Watch};
-use crate::workers::{Accelerators, Workers};
+use crate::config::MaioConfig;
+use crate::follower::TemplateFollower;
+use crate::model_files::ModelFiles;
+use crate::recorder::TemplateRecorder;
+use crate::state::{MaioPhase, MaioState, StateWatch};
+use crate::worker_identity::{Accelerators, WorkerIdentifier};
 
-/// Model-accelerated I/O: follows the template of a service, or records it. Set by a [`Config`] with its registration.
+/// A page-cache policy that follows the template of an inference service, or records it. A
+/// [`MaioConfig`] in the registration configures it.
 #[derive(Debug)]
 pub struct Maio {
     root: PathBuf,
-    config: Config,
+    config: MaioConfig,
     namespace: Option<Arc<Namespace>>,
-    part: Part,
-    state: State,
-    watch: Watch,
-    calls: u64,
+    activity: Activity,
+    state: MaioState,
+    watch: StateWatch,
+    accesses: u64,
 }
 
-/// Accesses from one renewal of what a [`Watch`] sees to the next.
-const RENEW: u64 = 256;
+/// Number of events between two updates of what a [`StateWatch`] returns. Copying the state for
+/// each event would cost more than handling the event.
+const STATE_UPDATE_INTERVAL: u64 = 256;
 
 #[derive(Debug)]
-enum Part {
+enum Activity {
     Idle,
-    Follow(Box<Follow>),
-    Record(Box<Record>),
+    Follow(Box<TemplateFollower>),
+    Record(Box<TemplateRecorder>),
 }
 
-/// A template that was looked for.
-enum Found {
-    Template(Template),
-    /// It is to be recorded, to be kept there.
-    Missing(PathBuf),
-    Unfit(Phase, String),
+/// The result of searching for the configured template.
+enum TemplateLookup {
+    Found(Template),
+    /// The template is missing or stale: record it to this path.
+    ToRecord(PathBuf),
+    Unusable(MaioPhase, String),
 }
 
 impl Default for Maio {
@@ -50,69 +57,71 @@ impl Default for Maio {
 }
 
 impl Maio {
-    /// A policy that will be set by its registration.
+    /// Creates a policy that is configured by its registration.
     pub fn new() -> Self {
-        let (config, state) = (Config::default(), State::default());
+        let (config, state) = (MaioConfig::default(), MaioState::default());
         Self {
             root: "/".into(),
             config,
             namespace: None,
-            part: Part::Idle,
+            activity: Activity::Idle,
             state,
-            watch: Watch::default(),
-            calls: 0,
+            watch: StateWatch::default(),
+            accesses: 0,
         }
     }
 
-    /// Looks for processes and accelerators below another root: `root/proc`, `root/dev`.
+    /// Searches processes and accelerators below another root: `root/proc`, `root/dev`, `root/sys`.
     #[must_use]
     pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
         self.root = root.into();
         self
     }
 
-    /// What it is doing and has done.
-    pub fn state(&self) -> State {
+    /// Returns the current activity and its counters.
+    pub fn state(&self) -> MaioState {
         let mut state = self.state.clone();
-        match &self.part {
-            Part::Idle => {}
-            Part::Follow(follow) => follow.tell(&mut state),
-            Part::Record(record) => state.recorded = record.nbytes(),
+        match &self.activity {
+            Activity::Idle => {}
+            Activity::Follow(follower) => follower.report(&mut state),
+            Activity::Record(recorder) => state.recorded = recorder.nbytes(),
         }
         state
     }
 
-    /// Sees what it is doing after it was given to a runtime.
-    pub fn watch(&self) -> Watch {
+    /// Returns a handle that observes the state after the policy was moved into a runtime.
+    pub fn watch(&self) -> StateWatch {
         self.watch.clone()
     }
 
-    /// Counts an access.
+    /// Counts an event and updates the watched state at intervals.
     fn count(&mut self) {
-        self.calls += 1;
-        if self.calls.is_multiple_of(RENEW) {
-            self.watch.renew(self.state());
+        self.accesses += 1;
+        if self.accesses.is_multiple_of(STATE_UPDATE_INTERVAL) {
+            self.watch.update(self.state());
         }
     }
 
-    /// Finds the template that the configuration names.
-    fn find(&mut self, model: &Model) -> Result<Found, String> {
+    /// Searches for the template that the configuration names.
+    fn find_template(&mut self, model: &ModelFiles) -> Result<TemplateLookup, String> {
         if let Some(path) = &self.config.template {
             if !path.exists() && self.config.generate == Some(true) {
-                return Ok(Found::Missing(path.clone()));
+                return Ok(TemplateLookup::ToRecord(path.clone()));
             }
             let template = load(path)?;
-            return match model.differs(&template) {
-                None => Ok(Found::Template(template)),
-                Some(_) if self.config.generate == Some(true) => Ok(Found::Missing(path.clone())),
-                Some(why) => Err(format!(
-                    "{}: a template of another model, or stale: {why}",
+            return match model.difference(&template) {
+                None => Ok(TemplateLookup::Found(template)),
+                Some(_) if self.config.generate == Some(true) => {
+                    Ok(TemplateLookup::ToRecord(path.clone()))
+                }
+                Some(reason) => Err(format!(
+                    "{}: the template describes another model or is stale: {reason}",
                     path.display()
                 )),
             };
         }
         let Some(templates) = &self.config.templates else {
-            return Err("no template: give template=FILE or templates=DIR".into());
+            return Err("no template configured: set template=FILE or templates=DIR".into());
         };
         let parameters = self
             .config
@@ -123,107 +132,121 @@ impl Maio {
             .config
             .service
             .clone()
-            .unwrap_or_else(|| model.service(parameters).to_string());
+            .unwrap_or_else(|| model.service_id(parameters).to_string());
         let path = templates.join(format!("{id}.iot"));
         self.state.service = Some(id);
         let generate = self.config.generate.unwrap_or(true);
         if !path.exists() {
-            let why = || format!("{} is not there, and generate=no", path.display());
+            let reason = || {
+                format!(
+                    "{} does not exist, and generate=no forbids recording it",
+                    path.display()
+                )
+            };
             return Ok(if generate {
-                Found::Missing(path)
+                TemplateLookup::ToRecord(path)
             } else {
-                Found::Unfit(Phase::Idle, why())
+                TemplateLookup::Unusable(MaioPhase::Idle, reason())
             });
         }
         let template = load(&path)?;
-        Ok(match model.differs(&template) {
-            None => Found::Template(template),
-            Some(why) if generate => {
-                tracing::warn!("{} is stale and recorded anew: {why}", path.display());
-                Found::Missing(path)
+        Ok(match model.difference(&template) {
+            None => TemplateLookup::Found(template),
+            Some(reason) if generate => {
+                tracing::warn!(
+                    "{} is stale and will be recorded again: {reason}",
+                    path.display()
+                );
+                TemplateLookup::ToRecord(path)
             }
-            Some(why) => Found::Unfit(Phase::Stale, format!("{}: {why}", path.display())),
+            Some(reason) => {
+                TemplateLookup::Unusable(MaioPhase::Stale, format!("{}: {reason}", path.display()))
+            }
         })
     }
 }
 
 impl Policy for Maio {
-    fn init(&mut self, context: &Context) -> Result<(), String> {
+    fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
         self.config = context
             .config
             .parse()
-            .map_err(|error: crate::ConfigError| error.to_string())?;
-        (self.part, self.state) = (Part::Idle, State::default());
+            .map_err(|error: crate::MaioConfigError| error.to_string())?;
+        (self.activity, self.state) = (Activity::Idle, MaioState::default());
         self.namespace = Some(Arc::clone(&context.namespace));
-        let model = Model::new(&context.namespace, &self.config.model);
-        match self.find(&model)? {
-            Found::Template(template) => {
+        let model = ModelFiles::new(&context.namespace, &self.config.model);
+        match self.find_template(&model)? {
+            TemplateLookup::Found(template) => {
                 tracing::info!("following {template}");
                 self.state.template = Some(template.to_string());
                 let memory = self.config.memory.unwrap_or(context.memory);
-                let follow = Follow::new(&template, &model, &self.config, memory, &self.root);
-                self.part = Part::Follow(Box::new(follow));
+                let follower =
+                    TemplateFollower::new(&template, &model, &self.config, memory, &self.root);
+                self.activity = Activity::Follow(Box::new(follower));
             }
-            Found::Missing(path) => {
+            TemplateLookup::ToRecord(path) => {
                 tracing::info!("recording {}", path.display());
                 let accelerators = Accelerators::new(&self.root, self.config.devices.as_deref());
-                let workers = Workers::new(
+                let workers = WorkerIdentifier::new(
                     &self.config.workers,
                     false,
                     &self.root.join("proc"),
                     &accelerators,
                 );
                 let id = self.state.service.as_ref().and_then(|id| id.parse().ok());
-                let record = Record::new(model, workers, path, id, &self.config);
-                (self.part, self.state.phase) = (Part::Record(Box::new(record)), Phase::Recording);
+                let recorder = TemplateRecorder::new(model, workers, path, id, &self.config);
+                (self.activity, self.state.phase) =
+                    (Activity::Record(Box::new(recorder)), MaioPhase::Recording);
             }
-            Found::Unfit(phase, why) => {
-                tracing::warn!("{why}; the kernel decides");
-                (self.state.phase, self.state.why) = (phase, Some(why));
+            TemplateLookup::Unusable(phase, reason) => {
+                tracing::warn!("{reason}; the kernel alone manages the page cache");
+                (self.state.phase, self.state.reason) = (phase, Some(reason));
             }
         }
-        self.watch.renew(self.state());
+        self.watch.update(self.state());
         Ok(())
     }
 
-    fn renew(&mut self, context: &Context) -> Result<(), String> {
+    fn files_changed(&mut self, context: &PolicyContext) -> Result<(), String> {
         let now = &context.namespace;
         let before = self.namespace.replace(Arc::clone(now));
-        let stayed = |path: &Path| {
+        let unchanged = |path: &Path| {
             let before = before.as_ref().and_then(|before| before.get(path));
             before.is_some() && before == now.get(path)
         };
-        let goes_on = match &mut self.part {
-            Part::Idle => false,
-            Part::Follow(follow) => follow.paths().all(stayed),
-            Part::Record(record) => record.renew(Model::new(now, &self.config.model), stayed),
+        let continues = match &mut self.activity {
+            Activity::Idle => false,
+            Activity::Follow(follower) => follower.paths().all(unchanged),
+            Activity::Record(recorder) => {
+                recorder.update_files(ModelFiles::new(now, &self.config.model), unchanged)
+            }
         };
-        if !goes_on && let Err(why) = self.init(context) {
-            // they may change again
-            tracing::warn!("{why}; the kernel decides");
-            (self.state.phase, self.state.why) = (Phase::Stale, Some(why));
-            self.watch.renew(self.state());
+        if !continues && let Err(reason) = self.init(context) {
+            // Deregistering would be final, while the files may change again.
+            tracing::warn!("{reason}; the kernel alone manages the page cache");
+            (self.state.phase, self.state.reason) = (MaioPhase::Stale, Some(reason));
+            self.watch.update(self.state());
         }
         Ok(())
     }
 
-    fn wants(&self) -> Wants {
-        match &self.part {
-            Part::Idle => Wants::default(),
-            Part::Follow(follow) => {
-                let Config {
+    fn interests(&self) -> Interests {
+        match &self.activity {
+            Activity::Idle => Interests::default(),
+            Activity::Follow(follower) => {
+                let MaioConfig {
                     prefetch, evict, ..
                 } = self.config;
-                Wants {
+                Interests {
                     prefetch,
                     evict,
-                    touch: follow.told(),
+                    touch: follower.needs_accesses(),
                     recording: false,
                 }
             }
-            Part::Record(_) => {
+            Activity::Record(_) => {
                 let touch = self.config.touch != Some(false);
-                Wants {
+                Interests {
                     prefetch: !touch,
                     evict: false,
                     touch,
@@ -234,15 +257,15 @@ impl Policy for Maio {
     }
 
     fn exit(&mut self) {
-        self.watch.renew(self.state());
-        match &mut self.part {
-            Part::Idle => {}
-            Part::Record(record) => record.save(),
-            Part::Follow(_) => {
+        self.watch.update(self.state());
+        match &mut self.activity {
+            Activity::Idle => {}
+            Activity::Record(recorder) => recorder.save(),
+            Activity::Follow(_) => {
                 for group in self.state().groups {
                     tracing::info!(
                         rank = group.rank,
-                        front = group.front,
+                        position = group.position,
                         nbytes = group.nbytes,
                         restarts = group.restarts,
                         jumps = group.jumps,
@@ -254,40 +277,42 @@ impl Policy for Maio {
         }
     }
 
-    fn start(&mut self) -> Vec<Prefetch> {
-        match &mut self.part {
-            Part::Follow(follow) if self.config.start && self.config.prefetch => follow.start(),
+    fn start(&mut self) -> Vec<PrefetchRequest> {
+        match &mut self.activity {
+            Activity::Follow(follower) if self.config.start && self.config.prefetch => {
+                follower.start()
+            }
             _ => Vec::new(),
         }
     }
 
-    fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
+    fn prefetch(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
         self.count();
-        match &mut self.part {
-            Part::Idle => None,
-            Part::Follow(follow) => follow.miss(miss),
-            Part::Record(record) => {
-                record.access(miss);
+        match &mut self.activity {
+            Activity::Idle => None,
+            Activity::Follow(follower) => follower.miss(miss),
+            Activity::Record(recorder) => {
+                recorder.access(miss);
                 None
             }
         }
     }
 
-    fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
+    fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
         self.count();
-        match &mut self.part {
-            Part::Follow(follow) if self.config.evict => follow.evict(miss),
+        match &mut self.activity {
+            Activity::Follow(follower) if self.config.evict => follower.evict(miss),
             _ => None,
         }
     }
 
-    fn touch(&mut self, access: &Access) -> Option<Prefetch> {
+    fn touch(&mut self, access: &FileAccess) -> Option<PrefetchRequest> {
         self.count();
-        match &mut self.part {
-            Part::Idle => None,
-            Part::Follow(follow) => follow.touch(access),
-            Part::Record(record) => {
-                record.access(access);
+        match &mut self.activity {
+            Activity::Idle => None,
+            Activity::Follow(follower) => follower.access(access),
+            Activity::Record(recorder) => {
+                recorder.access(access);
                 None
             }
         }

@@ -1,87 +1,90 @@
-//! What the policy is doing, as data.
+//! The state of the policy as plain data, for logs, tests and the status of a runtime.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// What a [`Maio`](crate::Maio) is doing and has done.
+/// What a [`Maio`](crate::Maio) is doing, and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct State {
-    /// What it is doing.
-    pub phase: Phase,
-    /// Why it does no more than that, in words.
-    pub why: Option<String>,
-    /// The service's id.
+pub struct MaioState {
+    /// The current activity.
+    pub phase: MaioPhase,
+    /// The reason if it is idle or the template is stale.
+    pub reason: Option<String>,
+    /// The id of the service.
     pub service: Option<String>,
-    /// The template in one line: `4 workers read 145 GB of 37 files in 3212 accesses`.
+    /// A summary of the template: `4 workers read 145 GB of 37 files in 3212 accesses`.
     pub template: Option<String>,
     /// The groups of the template, by rank.
     pub groups: Vec<GroupState>,
-    /// Bytes of a worker's reads that are kept behind it.
+    /// Bytes kept in memory behind each worker.
     pub distance: u64,
-    /// Bytes that are brought ahead of a worker; none: all.
+    /// Bytes prefetched ahead of each worker; `None`: all.
     pub window: Option<u64>,
-    /// Bytes that a recording has.
+    /// Bytes recorded so far.
     pub recorded: u64,
-    /// Accesses to files of the model that the template does not have.
-    pub strays: u64,
-    /// Of all accesses to the model's files; from 0 to 1.
-    pub stray_share: f64,
+    /// Accesses to bytes of the model that the template does not have.
+    pub off_template: u64,
+    /// Their fraction of all accesses to the model's files, from 0 to 1.
+    pub off_template_share: f64,
 }
 
-/// What a policy is doing.
+/// The activity of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Phase {
-    /// Nothing: it is not registered, or has no template and records none. The kernel decides.
+pub enum MaioPhase {
+    /// It is not registered, or has no template and records none. The kernel alone manages the page
+    /// cache.
     #[default]
     Idle,
     /// It follows a template.
     Following,
-    /// It follows a template that the service has left. What the template does not have is the kernel's.
-    Left,
+    /// It follows a template from which the service deviates. Bytes outside of the template are
+    /// left to the kernel.
+    OffTemplate,
     /// It records a template.
     Recording,
-    /// The template is for other files. The kernel decides.
+    /// The template describes other files. The kernel alone manages the page cache.
     Stale,
 }
 
-/// One worker.
+/// The state of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GroupState {
-    /// Its number.
+    /// Its rank.
     pub rank: u32,
     /// Its name; may be empty.
     pub name: String,
-    /// The process that reads it.
+    /// The process that reads for it, once one was seen.
     pub pid: Option<u32>,
-    /// Bytes that it reads.
+    /// Bytes of its schedule.
     pub nbytes: u64,
-    /// How many of them it is through with.
-    pub front: u64,
-    /// How often prefetching began anew where it was.
+    /// How many of them it has read.
+    pub position: u64,
+    /// How often prefetching was restarted at a miss.
     pub restarts: u64,
-    /// How often it went elsewhere.
+    /// How often its read position jumped.
     pub jumps: u64,
-    /// Bytes that were let go.
+    /// Bytes that were returned for eviction.
     pub evicted: u64,
 }
 
-/// Sees the state of a [`Maio`](crate::Maio) that a runtime has, as it was a few accesses ago.
+/// Observes the state of a [`Maio`](crate::Maio) that was moved into a runtime. It is updated every
+/// 256 events.
 #[derive(Clone, Debug, Default)]
-pub struct Watch(Arc<Mutex<State>>);
+pub struct StateWatch(Arc<Mutex<MaioState>>);
 
-impl Watch {
-    /// What it is doing and has done.
-    pub fn state(&self) -> State {
+impl StateWatch {
+    /// Returns the activity and its counters, as of the last update.
+    pub fn state(&self) -> MaioState {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    pub(crate) fn renew(&self, state: State) {
+    pub(crate) fn update(&self, state: MaioState) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }

@@ -1,19 +1,19 @@
-//! Random templates and readers: whatever is asked, answers are bytes of files; what is read in order was brought
-//! before; what was let go is not read again.
+//! Random templates and readers: requests contain only bytes of files; a reader in template order never
+//! misses after its first read; evicted bytes are not read again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use anamnesis_maio::Maio;
-use anamnesis_ppc::{Access, Context, Io, Kind, Namespace, Policy};
-use anamnesis_template::{Builder, ByteRange, File, Runs, Template};
+use anamnesis_ppc::{EventKind, FileAccess, FileRange, Namespace, Policy, PolicyContext};
+use anamnesis_template::{Builder, ByteRange, File, StridedFileRange, StridedRange, Template};
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
 const LENS: [u64; 3] = [9 << 20, (5 << 20) + 77, 40_000];
 
-/// File, first byte, length, runs, bytes between them; all but the file as shares of what there is.
+/// File, first byte, length, runs, bytes between them; reduced modulo what the file has.
 type Piece = (usize, u64, u64, u32, u64);
 
 fn pieces() -> impl Strategy<Value = Vec<Piece>> {
@@ -29,22 +29,17 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     )
 }
 
-/// Accesses of one worker, in the files.
-fn accesses(pieces: &[Piece]) -> Vec<Runs> {
+/// The accesses of one worker, clipped to the files.
+fn accesses(pieces: &[Piece]) -> Vec<StridedFileRange> {
     let access = |&(file, start, len, count, gap): &Piece| {
         let start = start % LENS[file];
         let room = LENS[file] - start;
         let len = len.min(room);
-        let count = u32::try_from((room - len) / (len + gap))
-            .unwrap()
-            .min(count - 1)
-            + 1;
-        let first = ByteRange {
+        let count = ((room - len) / (len + gap)).min(u64::from(count) - 1) + 1;
+        StridedFileRange {
             file: u32::try_from(file).unwrap(),
-            start,
-            len,
-        };
-        Runs::strided(first, count, if count == 1 { 0 } else { len + gap }).unwrap()
+            bytes: StridedRange::strided(start, len, count, len + gap).unwrap(),
+        }
     };
     pieces.iter().map(access).collect()
 }
@@ -69,7 +64,7 @@ fn case(workers: &[Vec<Piece>]) -> Case {
     for (rank, pieces) in (0..).zip(workers) {
         accesses(pieces)
             .into_iter()
-            .for_each(|runs| builder.access(rank, runs, None).unwrap());
+            .for_each(|range| builder.access(rank, range, None).unwrap());
     }
     let template = builder.finish();
     template.save(&dir.path().join("t.iot"), false).unwrap();
@@ -85,7 +80,7 @@ impl Case {
         let mut policy = Maio::new().root(self.dir.path());
         let config = format!("{},{options}", self.dir.path().join("t.iot").display());
         policy
-            .init(&Context {
+            .init(&PolicyContext {
                 namespace: Arc::clone(&self.namespace),
                 config,
                 memory,
@@ -94,13 +89,13 @@ impl Case {
         policy
     }
 
-    /// The pages that a worker reads, in order; a page that two reads share once.
+    /// The pages that a worker reads, in order; a page shared by consecutive reads once.
     fn pages(&self, worker: u32) -> Vec<(usize, u64)> {
         let group = self.template.group(worker).unwrap();
         let runs = group
             .accesses()
             .iter()
-            .flat_map(|access| access.runs.iter().collect::<Vec<_>>());
+            .flat_map(|access| access.range().runs());
         let pages = |run: ByteRange| {
             (run.start / PAGE..=(run.end() - 1) / PAGE).map(move |page| (run.file, page))
         };
@@ -112,10 +107,10 @@ impl Case {
         pages
     }
 
-    /// Answers must be bytes of files; gives their pages.
-    fn check<'i>(&self, ios: impl IntoIterator<Item = &'i Io>) -> Vec<(usize, u64)> {
+    /// Checks that requested ranges are bytes of files; returns their pages.
+    fn check<'i>(&self, ranges: impl IntoIterator<Item = &'i FileRange>) -> Vec<(usize, u64)> {
         let mut pages = Vec::new();
-        for io in ios {
+        for io in ranges {
             let file = (0..3)
                 .find(|i| io.path.to_str() == Some(&format!("{i}.gguf")))
                 .expect("a file");
@@ -129,9 +124,9 @@ impl Case {
     }
 }
 
-fn access(kind: Kind, file: usize, start: u64, len: u64, pid: u32, time: u64) -> Access {
+fn access(kind: EventKind, file: usize, start: u64, len: u64, pid: u32, time: u64) -> FileAccess {
     let path: Arc<Path> = Path::new(&format!("{file}.gguf")).into();
-    Access {
+    FileAccess {
         kind,
         path,
         start,
@@ -187,7 +182,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn answers_are_bytes_of_files(
+    fn requests_are_bytes_of_files(
         workers in prop::collection::vec(pieces(), 1..4),
         options in options(),
         memory in prop::sample::select(vec![0, 1 << 20, 8 << 20, 1 << 40]),
@@ -196,34 +191,34 @@ proptest! {
         let case = case(&workers);
         let mut policy = case.policy(options, memory);
         for prefetch in policy.start() {
-            case.check(prefetch.ios.iter());
+            case.check(prefetch.ranges.iter());
         }
         for (time, (call, file, start, len, pid)) in (0..).zip(calls) {
-            let kind = if matches!(call, Call::Touch) { Kind::Touch } else { Kind::Miss };
+            let kind = if matches!(call, Call::Touch) { EventKind::Touch } else { EventKind::Miss };
             let access = access(kind, file, start, len, pid, time * 100_000_000);
             let prefetch = match call {
                 Call::Miss => policy.prefetch(&access),
                 Call::Touch => policy.touch(&access),
                 Call::Evict | Call::EvictAtMiss => {
                     let miss = matches!(call, Call::EvictAtMiss).then_some(&access);
-                    case.check(policy.evict(miss).iter().flat_map(|ios| ios.iter()));
+                    case.check(policy.evict(miss).iter().flat_map(|ranges| ranges.iter()));
                     None
                 }
             };
             if let Some(prefetch) = prefetch {
-                prop_assert!(!prefetch.ios.is_empty());
-                let together = workers.len() > 1 && prefetch.lane == u32::MAX;
-                prop_assert!(together || case.template.group(prefetch.lane).is_some());
-                case.check(prefetch.ios.iter());
+                prop_assert!(!prefetch.ranges.is_empty());
+                let together = workers.len() > 1 && prefetch.queue == u32::MAX;
+                prop_assert!(together || case.template.group(prefetch.queue).is_some());
+                case.check(prefetch.ranges.iter());
             }
         }
         let state = policy.state();
-        prop_assert!(state.groups.iter().all(|group| group.front <= group.nbytes));
+        prop_assert!(state.groups.iter().all(|group| group.position <= group.nbytes));
         policy.exit();
     }
 
     #[test]
-    fn what_is_read_in_order_was_brought_before(
+    fn a_reader_in_order_never_misses(
         pieces in pieces(),
         options in prop::sample::select(vec!["", "touch=yes,window=4M,distance=1M", "window=all", "touch=yes"]),
         memory in prop::sample::select(vec![0, 6 << 20, 1 << 40]),
@@ -232,29 +227,29 @@ proptest! {
         let case = case(&[pieces]);
         let options = format!("{options},start={}", if start { "yes" } else { "no" });
         let mut policy = case.policy(&options, memory);
-        let wants = policy.wants();
+        let wants = policy.interests();
         let mut there = BTreeSet::new();
         for prefetch in policy.start() {
-            there.extend(case.check(prefetch.ios.iter()));
+            there.extend(case.check(prefetch.ranges.iter()));
         }
         prop_assert_eq!(there.is_empty(), !start);
         for (i, (file, page)) in (0u64..).zip(case.pages(0)) {
-            let mut answer = None;
+            let mut request = None;
             if there.insert((file, page)) {
-                prop_assert!(i == 0 && !start, "page {page} of file {file} was not brought; it is the {i}th read");
-                answer = policy.prefetch(&access(Kind::Miss, file, page * PAGE, PAGE, 1, i * 1000));
+                prop_assert!(i == 0 && !start, "page {page} of file {file} is not resident at read {i}");
+                request = policy.prefetch(&access(EventKind::Miss, file, page * PAGE, PAGE, 1, i * 1000));
             }
             if wants.touch {
-                answer = policy.touch(&access(Kind::Touch, file, page * PAGE, PAGE, 1, i * 1000)).or(answer);
+                request = policy.touch(&access(EventKind::Touch, file, page * PAGE, PAGE, 1, i * 1000)).or(request);
             }
-            if let Some(prefetch) = answer {
-                there.extend(case.check(prefetch.ios.iter()));
+            if let Some(prefetch) = request {
+                there.extend(case.check(prefetch.ranges.iter()));
             }
         }
     }
 
     #[test]
-    fn what_was_let_go_is_not_read_again(
+    fn evicted_bytes_are_not_read_again(
         workers in prop::collection::vec(pieces(), 1..4),
         turns in prop::collection::vec((0..4usize, 1..400usize), 1..40),
         distance in prop::sample::select(vec!["0", "64K", "1M", "3M"]),
@@ -272,13 +267,13 @@ proptest! {
             for &(file, page) in &pages[worker][at[worker]..until] {
                 prop_assert!(!gone.contains(&(file, page)), "page {page} of file {file} for worker {worker}");
                 let pid = u32::try_from(worker).unwrap();
-                policy.touch(&access(Kind::Touch, file, page * PAGE, PAGE, pid, 0));
+                policy.touch(&access(EventKind::Touch, file, page * PAGE, PAGE, pid, 0));
             }
             at[worker] = until;
             if at.contains(&0) {
-                continue; // not all have begun: who never does needs nothing
+                continue; // a worker that has not begun may be taken for absent
             }
-            gone.extend(case.check(policy.evict(None).iter().flat_map(|ios| ios.iter())));
+            gone.extend(case.check(policy.evict(None).iter().flat_map(|ranges| ranges.iter())));
         }
     }
 }

@@ -1,14 +1,14 @@
-//! From a registration to a phase: templates that are found, missing, recorded, of another model, damaged.
+//! Registrations: templates that exist, are missing, are recorded, describe another model or are damaged.
 
 mod world;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use anamnesis_maio::{Maio, Phase, service};
-use anamnesis_ppc::{Access, Context, Kind, Namespace, Policy, Wants};
+use anamnesis_maio::{Maio, MaioPhase, model_service_id};
+use anamnesis_ppc::{EventKind, FileAccess, Interests, Namespace, Policy, PolicyContext};
 use anamnesis_template::{Limits, Template, coverage};
-use world::{M, Reader, World, files_of, model, name, template};
+use world::{M, SimulatedReader, World, files_of, model, name, template};
 
 const LENS: [u64; 2] = [24 * M, 9 * M + 1000];
 
@@ -16,11 +16,11 @@ fn init(dir: &Path, config: &str) -> Result<Maio, String> {
     init_below(&dir.join("nowhere"), dir, config)
 }
 
-/// On the machine below `root`.
+/// Initialises a policy that sees the machine below `root`.
 fn init_below(root: &Path, dir: &Path, config: &str) -> Result<Maio, String> {
     let namespace = Arc::new(Namespace::scan(dir).unwrap());
     let mut policy = Maio::new().root(root);
-    policy.init(&Context {
+    policy.init(&PolicyContext {
         namespace,
         config: config.into(),
         memory: 1 << 40,
@@ -28,10 +28,10 @@ fn init_below(root: &Path, dir: &Path, config: &str) -> Result<Maio, String> {
     Ok(policy)
 }
 
-fn readers() -> Vec<Reader> {
+fn readers() -> Vec<SimulatedReader> {
     let part = |worker: u64| vec![(0, worker * 12 * M, 12 * M), (1, 0, LENS[1])];
     (0..2)
-        .map(|w| Reader {
+        .map(|w| SimulatedReader {
             pid: 30 + w,
             reads: part(w.into()),
             pace: 4,
@@ -42,30 +42,30 @@ fn readers() -> Vec<Reader> {
 }
 
 #[test]
-fn a_missing_template_is_recorded_and_followed_the_next_time() {
+fn a_missing_template_is_recorded_then_followed() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let config = format!("{},param.tp=2", templates.path().display());
     let mut first = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    assert_eq!(first.state().phase, Phase::Recording);
+    assert_eq!(first.state().phase, MaioPhase::Recording);
     assert_eq!(
         first.wants,
-        Wants {
+        Interests {
             touch: true,
             recording: true,
-            ..Wants::default()
+            ..Interests::default()
         }
     );
     first.start();
     first.run(readers());
     assert_eq!(
-        (first.answers, first.state().recorded),
+        (first.requests, first.state().recorded),
         (0, 24 * M + 2 * LENS[1])
     );
     first.policy.exit();
 
     let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
-    let id = service(&namespace, Path::new(""), [("tp", "2")]);
+    let id = model_service_id(&namespace, Path::new(""), [("tp", "2")]);
     let recorded = Template::load(
         &templates.path().join(format!("{id}.iot")),
         &Limits::default(),
@@ -86,22 +86,22 @@ fn a_missing_template_is_recorded_and_followed_the_next_time() {
     );
 
     let mut second = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    assert_eq!(second.state().phase, Phase::Following);
+    assert_eq!(second.state().phase, MaioPhase::Following);
     assert_eq!(second.state().service, Some(id.to_string()));
     second.start();
     second.idle(10);
     second.run(readers());
-    assert_eq!((second.misses, second.most_brought()), (0, 1));
-    // other parameters are another service
+    assert_eq!((second.misses, second.most_loads()), (0, 1));
+    // other parameters make another service
     let other = format!("{},param.tp=4", templates.path().display());
     assert_eq!(
         init(dir.path(), &other).unwrap().state().phase,
-        Phase::Recording
+        MaioPhase::Recording
     );
 }
 
 #[test]
-fn a_recording_ends_when_nothing_is_read_any_more() {
+fn a_recording_ends_after_idle_time() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let config = format!(
@@ -109,8 +109,8 @@ fn a_recording_ends_when_nothing_is_read_any_more() {
         templates.path().display()
     );
     let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    // a look at the model, long before it is loaded
-    world.run(vec![Reader {
+    // one read of the model, long before it is loaded
+    world.run(vec![SimulatedReader {
         pid: 1,
         reads: vec![(0, 0, M)],
         pace: 4,
@@ -118,7 +118,7 @@ fn a_recording_ends_when_nothing_is_read_any_more() {
         begins: 0,
     }]);
     world.idle(3000);
-    world.run(vec![Reader {
+    world.run(vec![SimulatedReader {
         pid: 1,
         reads: vec![(0, M, 3 * M)],
         pace: 4,
@@ -126,7 +126,7 @@ fn a_recording_ends_when_nothing_is_read_any_more() {
         begins: 0,
     }]);
     world.idle(3000);
-    world.run(vec![Reader {
+    world.run(vec![SimulatedReader {
         pid: 2,
         reads: vec![(1, 0, M)],
         pace: 4,
@@ -142,7 +142,7 @@ fn a_recording_ends_when_nothing_is_read_any_more() {
 }
 
 #[test]
-fn nothing_read_is_nothing_kept() {
+fn an_empty_recording_is_not_saved() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let mut policy = init(dir.path(), &format!("{}", templates.path().display())).unwrap();
@@ -151,7 +151,7 @@ fn nothing_read_is_nothing_kept() {
 }
 
 #[test]
-fn a_template_of_another_model_is_refused_or_left_alone() {
+fn a_template_of_another_model_is_refused_or_ignored() {
     let (dir, other) = (model(&LENS), model(&[LENS[0], LENS[1] + 1]));
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("mine.iot");
@@ -169,19 +169,25 @@ fn a_template_of_another_model_is_refused_or_left_alone() {
             && error.contains("bytes"),
         "{error}"
     );
-    // found by the service's id: the kernel decides, or it is recorded anew
+    // found by the service's id: it is ignored or recorded again
     let config = format!("{},service=mine", templates.path().display());
     let policy = init(dir.path(), &format!("{config},generate=no")).unwrap();
     assert_eq!(
-        (policy.state().phase, policy.wants()),
-        (Phase::Stale, Wants::default())
+        (policy.state().phase, policy.interests()),
+        (MaioPhase::Stale, Interests::default())
     );
-    assert!(policy.state().why.unwrap().contains("1 of 2 files differ"));
+    assert!(
+        policy
+            .state()
+            .reason
+            .unwrap()
+            .contains("1 of 2 files differ")
+    );
     assert_eq!(
         init(dir.path(), &config).unwrap().state().phase,
-        Phase::Recording
+        MaioPhase::Recording
     );
-    // same lengths, other content
+    // same lengths, different content
     let same = model(&LENS);
     template(same.path(), &LENS, &[files_of(&LENS, |_| true)])
         .save(&path, false)
@@ -193,11 +199,11 @@ fn a_template_of_another_model_is_refused_or_left_alone() {
         .unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"other", 100).unwrap();
     let error = init(dir.path(), path.to_str().unwrap()).unwrap_err();
-    assert!(error.contains("another content"), "{error}");
+    assert!(error.contains("different content"), "{error}");
 }
 
 #[test]
-fn a_model_that_comes_is_looked_for_again_and_one_that_stays_is_followed_on() {
+fn a_new_model_is_searched_again_and_an_unchanged_one_stays_followed() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("mine.iot");
@@ -208,7 +214,7 @@ fn a_model_that_comes_is_looked_for_again_and_one_that_stays_is_followed_on() {
     let config = format!("{},service=mine,generate=no", templates.path().display());
     let context = || {
         let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
-        Context {
+        PolicyContext {
             namespace,
             config: config.clone(),
             memory: 1 << 40,
@@ -216,19 +222,19 @@ fn a_model_that_comes_is_looked_for_again_and_one_that_stays_is_followed_on() {
     };
     let mut policy = init(dir.path(), &config).unwrap();
     assert_eq!(
-        (policy.state().phase, policy.wants()),
-        (Phase::Stale, Wants::default())
+        (policy.state().phase, policy.interests()),
+        (MaioPhase::Stale, Interests::default())
     );
-    // it is there now
+    // the missing file exists now
     std::fs::rename(templates.path().join("later"), dir.path().join(name(1))).unwrap();
-    policy.renew(&context()).unwrap();
+    policy.files_changed(&context()).unwrap();
     assert_eq!(
-        (policy.state().phase, policy.wants().prefetch),
-        (Phase::Following, true)
+        (policy.state().phase, policy.interests().prefetch),
+        (MaioPhase::Following, true)
     );
     let path = Arc::clone(&context().namespace.entries()[0].path);
-    let miss = Access {
-        kind: Kind::Miss,
+    let miss = FileAccess {
+        kind: EventKind::Miss,
         path,
         start: 8 * M,
         len: 4096,
@@ -239,38 +245,44 @@ fn a_model_that_comes_is_looked_for_again_and_one_that_stays_is_followed_on() {
     policy.prefetch(&miss).unwrap();
     let state = policy.state();
     assert_eq!(state.groups[0].pid, Some(7));
-    // another file comes, and what is being followed stays
+    // a new file does not disturb the files that are followed
     std::fs::write(dir.path().join("README"), b"about").unwrap();
-    policy.renew(&context()).unwrap();
+    policy.files_changed(&context()).unwrap();
     assert_eq!(policy.state(), state);
-    // one of them is another now
+    // one of the followed files was replaced
     std::fs::remove_file(dir.path().join(name(0))).unwrap();
     std::fs::write(dir.path().join(name(0)), b"another").unwrap();
-    policy.renew(&context()).unwrap();
+    policy.files_changed(&context()).unwrap();
     assert_eq!(
-        (policy.state().phase, policy.wants()),
-        (Phase::Stale, Wants::default())
+        (policy.state().phase, policy.interests()),
+        (MaioPhase::Stale, Interests::default())
     );
-    assert!(policy.state().why.unwrap().contains("1 of 2 files differ"));
-    // also where the template was named, which at the beginning is refused
+    assert!(
+        policy
+            .state()
+            .reason
+            .unwrap()
+            .contains("1 of 2 files differ")
+    );
+    // the same for a template named explicitly, which a registration would refuse
     let config = templates.path().join("mine.iot").display().to_string();
     policy
-        .renew(&Context {
+        .files_changed(&PolicyContext {
             config,
             ..context()
         })
         .unwrap();
-    assert_eq!(policy.state().phase, Phase::Stale);
-    assert!(policy.state().why.unwrap().contains("another model"));
+    assert_eq!(policy.state().phase, MaioPhase::Stale);
+    assert!(policy.state().reason.unwrap().contains("another model"));
 }
 
 #[test]
-fn a_recording_goes_on_as_long_as_what_was_recorded_stays() {
+fn a_recording_continues_while_the_recorded_files_are_unchanged() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let config = format!("{},service=mine", templates.path().display());
     let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    world.run(vec![Reader {
+    world.run(vec![SimulatedReader {
         pid: 1,
         reads: vec![(0, 0, M)],
         pace: 4,
@@ -281,7 +293,7 @@ fn a_recording_goes_on_as_long_as_what_was_recorded_stays() {
         let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
         world
             .policy
-            .renew(&Context {
+            .files_changed(&PolicyContext {
                 namespace,
                 config: config.clone(),
                 memory: 1 << 40,
@@ -290,16 +302,16 @@ fn a_recording_goes_on_as_long_as_what_was_recorded_stays() {
         (world.state().phase, world.state().recorded)
     };
     std::fs::write(dir.path().join("tokenizer.json"), b"{}").unwrap();
-    assert_eq!(renew(&mut world), (Phase::Recording, M));
+    assert_eq!(renew(&mut world), (MaioPhase::Recording, M));
     std::fs::File::create(dir.path().join(name(0)))
         .unwrap()
         .set_len(9 * M)
         .unwrap();
-    assert_eq!(renew(&mut world), (Phase::Recording, 0));
+    assert_eq!(renew(&mut world), (MaioPhase::Recording, 0));
 }
 
 #[test]
-fn a_registration_that_cannot_be_meant_is_refused() {
+fn an_invalid_configuration_is_refused() {
     let dir = model(&LENS);
     std::fs::write(dir.path().join("bad.iot"), b"GIF89a").unwrap();
     let bad = dir.path().join("bad.iot");
@@ -307,16 +319,19 @@ fn a_registration_that_cannot_be_meant_is_refused() {
     for (config, part) in [
         ("", "template=FILE"),
         ("distance=1X,T.iot", "distance=1X: not a size"),
-        ("colour=red", "colour=red: no such option"),
-        ("evict=maybe", "evict=maybe: yes or no"),
-        ("service=../x", "service=../x: an id"),
-        ("model=/etc", "model=/etc: not a directory"),
-        ("template=a.iot,templates=b", "not both"),
-        ("ranks=3-1", "ranks=3-1: not a span"),
+        ("colour=red", "colour=red: unknown option"),
+        ("evict=maybe", "evict=maybe: expected yes or no"),
+        ("service=../x", "service=../x: an id consists"),
+        ("model=/etc", "model=/etc: not a path relative"),
+        ("template=a.iot,templates=b", "exclude each other"),
+        ("ranks=3-1", "ranks=3-1: not a range"),
         ("idle=0", "idle=0: not a time"),
-        ("workers=env:", "workers=env:: one of"),
-        ("window=", "window=: no value"),
-        (bad.to_str().unwrap(), "predict or record it anew"),
+        ("workers=env:", "workers=env:: expected one of"),
+        ("window=", "window=: the value is missing"),
+        (
+            bad.to_str().unwrap(),
+            "predict or record the template again",
+        ),
         (absent.to_str().unwrap(), "none.iot"),
     ] {
         let error = init(dir.path(), config).unwrap_err();
@@ -325,7 +340,7 @@ fn a_registration_that_cannot_be_meant_is_refused() {
     let missing = format!("{},generate=no", dir.path().join("templates").display());
     assert_eq!(
         init(dir.path(), &missing).unwrap().state().phase,
-        Phase::Idle
+        MaioPhase::Idle
     );
 }
 
@@ -350,9 +365,9 @@ fn a_model_may_be_a_directory_of_links_within_the_namespace() {
     .save(&path, false)
     .unwrap();
     let mut policy = init(root, &format!("{},model=./snapshots/main", path.display())).unwrap();
-    let answers = policy.start();
-    let paths: std::collections::BTreeSet<_> = answers[0]
-        .ios
+    let requests = policy.start();
+    let paths: std::collections::BTreeSet<_> = requests[0]
+        .ranges
         .iter()
         .map(|io| Arc::clone(&io.path))
         .collect();
@@ -366,18 +381,18 @@ fn a_model_may_be_a_directory_of_links_within_the_namespace() {
     let state = serde_json::to_value(policy.state()).unwrap();
     assert_eq!(state["phase"], "following");
     assert!(init(root, path.to_str().unwrap()).is_err());
-    // a recording names files as the model does
+    // a recording uses names relative to the model
     let namespace = Arc::new(Namespace::scan(root).unwrap());
     let other = model(&LENS);
     let plain = Arc::new(Namespace::scan(other.path()).unwrap());
     assert_eq!(
-        service(&namespace, Path::new("snapshots/main"), []),
-        service(&plain, Path::new(""), [])
+        model_service_id(&namespace, Path::new("snapshots/main"), []),
+        model_service_id(&plain, Path::new(""), [])
     );
 }
 
 #[test]
-fn accelerators_are_given_in_a_circle_or_as_they_are_held() {
+fn accelerators_are_assigned_in_turn_or_as_they_are_held() {
     let dir = model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("t.iot");
@@ -395,10 +410,10 @@ fn accelerators_are_given_in_a_circle_or_as_they_are_held() {
         policy
             .start()
             .iter()
-            .map(|prefetch| (prefetch.lane, prefetch.ios[0].device))
+            .map(|prefetch| (prefetch.queue, prefetch.ranges[0].device))
             .collect()
     };
-    // two nodes of memory, with an accelerator beside each
+    // two NUMA nodes with an accelerator each
     let two = tempfile::tempdir().unwrap();
     for node in 0..2 {
         let accelerator = two
@@ -426,7 +441,7 @@ fn accelerators_are_given_in_a_circle_or_as_they_are_held() {
     assert_eq!(
         devices(two, "devices=0-1,affinity=no"),
         [(u32::MAX, None)],
-        "one list for all"
+        "one list for all workers"
     );
     assert_eq!(
         devices(two, "devices=0-1,affinity=no,window=64M"),
@@ -434,7 +449,7 @@ fn accelerators_are_given_in_a_circle_or_as_they_are_held() {
     );
     assert_eq!(devices(two, "ranks=1-2,window=64M"), [(1, None), (2, None)]);
     assert_eq!(devices(two, "start=no"), []);
-    // memory that is as near to all of them
+    // memory without NUMA nodes
     assert_eq!(
         devices(&dir.path().join("nowhere"), "devices=4-5"),
         [(u32::MAX, Some(4))]

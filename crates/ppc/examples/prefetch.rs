@@ -1,11 +1,12 @@
-//! Brings a directory into the page cache and takes it out again, and says how quickly; the commands of `EXPERIMENTS.md`.
+//! Prefetches a directory into the page cache and evicts it, and prints the rates. `EXPERIMENTS.md` names the
+//! arguments of its measurements.
 //!
 //! ```sh
-//! cargo run --release -p anamnesis-ppc --example prefetch -- MODELS [threads=4] [per_lane=0] [read=524288] \
-//!     [piece=8388608] [bandwidth=BYTES] [lanes=1] [rounds=5] [interrupts=0] [populate=0]
+//! cargo run --release -p anamnesis-ppc --example prefetch -- MODELS [threads=4] [threads_per_queue=0] [read=524288] \
+//!     [piece=8388608] [bandwidth=BYTES] [queues=1] [rounds=5] [interrupts=0] [populate=0]
 //! ```
 //!
-//! Lanes share the files by name. With `interrupts=N` it also measures how long an interrupt takes, N times.
+//! The files are distributed over the queues. `interrupts=N` also measures N times how long an interrupt takes.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -13,14 +14,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::cache::{Evictor, Fill, Mappers, Options, Prefetcher};
-use anamnesis_ppc::{Ios, Namespace, Prefetch};
+use anamnesis_ppc::cache::{
+    Evictor, MappingProcesses, PrefetchMethod, PrefetchOptions, Prefetcher,
+};
+use anamnesis_ppc::{Namespace, PrefetchRequest, RangeList};
 
 const LONG: Duration = Duration::from_secs(3600);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let dir = args.next().ok_or("which directory?")?;
+    let dir = args
+        .next()
+        .ok_or("the first argument must be a directory")?;
     let settings: HashMap<_, _> = args
         .filter_map(|arg| {
             arg.split_once('=')
@@ -32,36 +37,37 @@ fn main() -> Result<(), Box<dyn Error>> {
             .get(key)
             .map_or(Ok(default), |value| value.parse::<u64>())
     };
-    let defaults = Options::default();
-    let options = Options {
+    let defaults = PrefetchOptions::default();
+    let options = PrefetchOptions {
         threads: usize::try_from(number("threads", defaults.threads as u64)?)?,
-        per_lane: Some(usize::try_from(number("per_lane", 0)?)?).filter(|&threads| threads > 0),
-        read: usize::try_from(number("read", defaults.read as u64)?)?,
-        piece: number("piece", defaults.piece)?,
-        fill: if number("populate", 0)? > 0 {
-            Fill::Populate
+        threads_per_queue: Some(usize::try_from(number("threads_per_queue", 0)?)?)
+            .filter(|&threads| threads > 0),
+        read_size: usize::try_from(number("read", defaults.read_size as u64)?)?,
+        piece_size: number("piece", defaults.piece_size)?,
+        method: if number("populate", 0)? > 0 {
+            PrefetchMethod::Populate
         } else {
-            Fill::Read
+            PrefetchMethod::Read
         },
         bandwidth: Some(number("bandwidth", 0)?).filter(|&bandwidth| bandwidth > 0),
         ..defaults
     };
-    let (lanes, rounds, interrupts) = (
-        number("lanes", 1)?,
+    let (queues, rounds, interrupts) = (
+        number("queues", 1)?,
         number("rounds", 5)?,
         number("interrupts", 0)?,
     );
     let namespace = Arc::new(Namespace::scan(Path::new(&dir))?);
     let bytes: u64 = namespace.entries().iter().map(|entry| entry.len).sum();
-    let lists = (0..lanes)
-        .map(|lane| of_lane(&namespace, lane, lanes))
+    let lists = (0..queues)
+        .map(|queue| of_queue(&namespace, queue, queues))
         .collect::<Result<Vec<_>, _>>()?;
     let prefetcher = Prefetcher::new(options)?;
-    let mut evictor = Evictor::new(&namespace).mappers(Mappers::None);
+    let mut evictor = Evictor::new(&namespace).mapping_processes(MappingProcesses::None);
     let mut evict_all = || {
         lists
             .iter()
-            .map(|list| evictor.evict(&list.ios).left)
+            .map(|list| evictor.evict(&list.ranges).remaining)
             .sum::<u64>()
     };
     let submit = || {
@@ -81,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let after = evict_all();
         let rate = u128::from(mib(bytes)) * 1_000_000 / took.as_micros().max(1);
         println!(
-            "{rate} MiB/s, evicted in {:?}; left before {left}, after {after}",
+            "{rate} MiB/s, evicted in {:?}; bytes still cached before {left}, after {after}",
             begun.elapsed()
         );
     }
@@ -104,18 +110,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn of_lane(namespace: &Namespace, lane: u64, lanes: u64) -> Result<Prefetch, Box<dyn Error>> {
+fn of_queue(
+    namespace: &Namespace,
+    queue: u64,
+    queues: u64,
+) -> Result<PrefetchRequest, Box<dyn Error>> {
     let entries = namespace
         .entries()
         .iter()
         .zip(0u64..)
-        .filter(|(_, at)| at % lanes == lane);
-    let ios: Ios = entries
+        .filter(|(_, at)| at % queues == queue);
+    let ranges: RangeList = entries
         .map(|(entry, _)| entry.whole())
         .collect::<Vec<_>>()
         .into();
-    Ok(Prefetch {
-        ios,
-        lane: u32::try_from(lane)?,
+    Ok(PrefetchRequest {
+        ranges,
+        queue: u32::try_from(queue)?,
     })
 }

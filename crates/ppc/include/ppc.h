@@ -1,12 +1,14 @@
 /*
- * ppc.h: policies of the programmable page cache, in C.
+ * ppc.h - C interface for policies of the programmable page cache
  *
- * A policy is a shared library that says which bytes of files shall be brought into the page cache, and which shall be
- * let go. It is built with
+ * DESCRIPTION
+ *
+ * A policy is a shared library that decides which bytes of files are prefetched into the page cache and which are
+ * evicted. It is compiled with
  *
  *     cc -shared -fPIC -O2 -I<directory of ppc.h> policy.c -o libpolicy.so
  *
- * and needs one function, register_policy(), which returns its callbacks:
+ * and exports one function, register_policy(), which returns its callbacks:
  *
  *     #include "ppc.h"
  *
@@ -26,37 +28,39 @@
  *         return (struct ppc_operation *)&policy;
  *     }
  *
- * THE RULES
+ * RULES
  *
- * 1. Calls come one at a time, all on one thread. ppc_init is the first, ppc_exit the last.
- * 2. Each call has a deadline: 5 s for ppc_init and ppc_start, 1 s for ppc_exit, 100 ms for the others (the daemon may
- *    be told otherwise).
- * 3. A list names files by their path relative to the root of the namespace, without a leading '/' and without "..", as
- *    miss_io does. An entry begins before the end of its file, is not empty, and ends at the latest with the file's last
- *    page.
- * 4. A policy that breaks a rule (crashes, ends its process, is late, returns nonsense) loses its registration, and the
- *    kernel decides again. Nothing else happens: it runs in a process of its own, with an address space, a limit of
- *    memory (1 GiB), and no descriptors of the daemon. It may make threads but no processes. Its standard output and
- *    standard error become lines of the daemon's log.
- * 5. What is returned is a recommendation. The cache brings and lets go what the machine allows.
+ * 1. Callbacks are called one at a time, all on one thread. ppc_init is called first and ppc_exit last.
+ * 2. Each call has a deadline, by default 5 s for ppc_init and ppc_start, 1 s for ppc_exit, and 100 ms for the
+ *    others.
+ * 3. A list names files by their paths relative to the root of the namespace, as miss_io does: without a leading '/'
+ *    and without "..". An entry begins before the end of its file, is not empty, and ends at the latest with the
+ *    file's last page.
+ * 4. A policy that crashes, ends its process, exceeds a deadline or returns an invalid list is deregistered, and the
+ *    kernel's own policy applies again. Nothing else is affected, because a policy runs in a process of its own, with
+ *    1 GiB of memory by default and none of the daemon's descriptors. It may create threads but no processes. Its
+ *    standard output and standard error are written to the daemon's log line by line.
+ * 5. A list is a recommendation. The cache prefetches and evicts within the limits of the machine.
  *
- * WHO OWNS WHAT
+ * OWNERSHIP
  *
- * What a callback is given (miss_io, its path) is valid during the call. What it returns stays the policy's, and must
- * stay valid and unchanged until the next call of any of its callbacks; it is copied at once. A policy that allocates its
- * lists can free them in ppc_release, which gets back each list as soon as it was copied. A list that a policy keeps
- * should have a generation (below), so that it is copied once and not at every call.
+ * The argument of a callback (miss_io and its path) is valid during the call. A returned list stays property of the
+ * policy. It is copied when the callback returns, and must stay valid and unchanged until the next call of any
+ * callback. A policy that allocates its lists can free them in ppc_release, which is called with each list after it
+ * was copied. A list that a policy keeps should have a generation (see struct prefetch_ios), so that it is copied
+ * once instead of at every call.
  *
- * NAMES
+ * SYMBOLS
  *
- * Libraries are loaded with deep binding: a function of yours that has the name of one of the C library's (`exit`) is
- * yours. Still make your callbacks static. A callback that is not in the policy's own library is refused.
+ * Libraries are loaded with RTLD_DEEPBIND, so a function of the policy that has the name of a function of the C
+ * library (exit) takes precedence within the policy. Callbacks should still be static. A callback whose address is
+ * not in the policy's own library is refused.
  *
- * VERSIONS
+ * COMPATIBILITY
  *
- * Including this header defines the symbol ppc_abi in your library, which carries the sizes of the structures that it
- * was compiled with. Structures only ever grow, at their end, and zero in a new field means what was before; so a policy
- * runs with later daemons, and with earlier ones, which do not know its newest fields.
+ * Including this header defines the symbol ppc_abi in the library. It contains the sizes of the structures with which
+ * the library was compiled. Structures only grow, at their end, and zero in a new field selects the previous
+ * behaviour. So a policy runs with later daemons, and with earlier ones, which ignore its newest fields.
  */
 #ifndef PPC_H
 #define PPC_H
@@ -70,67 +74,67 @@ extern "C" {
 
 #define PPC_EXPORT __attribute__((visibility("default")))
 
-/* Changes only if policies have to be compiled again. */
+/* Changes only if policies must be recompiled. */
 #define PPC_ABI_VERSION 1
 
-/* ---- What a policy is told ------------------------------------------------------------------------------------- */
+/* ---- Arguments of callbacks ------------------------------------------------------------------------------------- */
 
 /* miss_io.kind */
-#define PPC_MISS 0  /* the bytes were not in the page cache: somebody waits for the device */
-#define PPC_TOUCH 1 /* the bytes were asked for, whether they were there or not */
+#define PPC_MISS 0  /* the bytes were not in the page cache: a thread waits for the device */
+#define PPC_TOUCH 1 /* the bytes were accessed, whether they were in the page cache or not */
 #define PPC_OPEN 2  /* a process opened or mapped the file */
 
-/* Bytes of a file that a process asked for. Neighbouring events of one thread are merged. */
+/* An access of a process to bytes of a file. Adjacent accesses of one thread are merged. */
 struct miss_io {
     const char *path;   /* relative to the namespace's root */
     uint64_t offset;    /* first byte; a multiple of the page size */
-    uint64_t size;      /* how many; 0 if that is not known */
+    uint64_t size;      /* number of bytes; 0 if unknown */
     uint64_t file_size; /* length of the file */
-    uint32_t pid;       /* process */
-    uint32_t tid;       /* thread */
+    uint32_t pid;       /* process id */
+    uint32_t tid;       /* thread id */
     uint32_t kind;      /* PPC_MISS, ... */
     uint32_t reserved;
     uint64_t time_ns; /* CLOCK_MONOTONIC */
 };
 
-/* ppc_context.log's levels, those of syslog */
+/* Levels of ppc_context.log, the same as those of syslog(3) */
 #define PPC_LOG_ERROR 3
 #define PPC_LOG_WARNING 4
 #define PPC_LOG_INFO 6
 #define PPC_LOG_DEBUG 7
 
 /*
- * What the `private` of ppc_init points to: valid until ppc_exit returned. Its first member is the configuration, so
- * that *(const char **)private is it.
+ * The argument of ppc_init, valid until ppc_exit returns. Its first member is the configuration, which is therefore
+ * also *(const char **)private.
  */
 struct ppc_context {
-    const char *config; /* the string that was given with the registration; never NULL */
-    uint64_t size;      /* sizeof(struct ppc_context) of the daemon: fields beyond it are not there */
+    const char *config; /* the configuration string of the registration; never NULL */
+    uint64_t size;      /* sizeof(struct ppc_context) of the daemon; fields beyond it do not exist */
     const char *root;   /* absolute path of the namespace */
-    uint64_t memory;    /* bytes that the page cache may take */
+    uint64_t memory;    /* bytes that the page cache may use */
 
-    /* Writes a line to the daemon's log. Callable from any thread. */
+    /* Writes a line to the daemon's log. May be called on any thread. */
     void (*log)(int level, const char *text);
 
-    /* Gives up: the registration ends, with this reason, when the running callback returns. */
+    /* Reports a failure: the policy is deregistered with this reason when the current callback returns. */
     void (*fail)(const char *reason);
 };
 
-/* ---- What a policy answers ------------------------------------------------------------------------------------- */
+/* ---- Results of callbacks --------------------------------------------------------------------------------------- */
 
 /* prefetch_io.flags */
-#define PPC_IO_XPU 1u /* xpu is given; without it the bytes may lie anywhere, and xpu must be 0 */
+#define PPC_IO_XPU 1u /* xpu is valid; without this flag xpu must be 0 */
 
-/* Bytes to bring. */
+/* A range to prefetch. */
 struct prefetch_io {
     const char *path; /* relative to the namespace's root */
     uint64_t offset;
     uint64_t size;
-    uint32_t xpu;   /* the accelerator that they are for, with PPC_IO_XPU */
+    uint32_t xpu;   /* with PPC_IO_XPU: the accelerator near which the bytes are placed */
     uint32_t flags; /* PPC_IO_... */
 };
 
-/* Bytes to let go. */
+/* A range to evict. */
 struct evict_io {
     const char *path; /* relative to the namespace's root */
     uint64_t offset;
@@ -138,13 +142,16 @@ struct evict_io {
 };
 
 /*
- * A list. NULL instead of a list leaves what is going on as it is; an empty list (count 0) ends it.
+ * A list of ranges to prefetch. It replaces the previous list of its queue. A callback that returns NULL keeps the
+ * previous list; an empty list (count 0) cancels it.
  *
- * The answer is ios[first] to the end, or `limit` entries from there if limit is not 0.
+ * The list consists of the entries ios[first] to ios[count - 1], or of at most `limit` entries from ios[first] if
+ * limit is not 0.
  *
- * generation: 0 if the array may differ at each call. Otherwise the policy promises that as long as it returns the same
- * number (for this lane), `ios` and `count` are the same and what they point to did not change; then the array is copied
- * once, and a call costs nothing however long it is. The way to say "from here to the end of a template".
+ * generation: 0 if the array may differ at each call. With another number the policy promises that `count` and the
+ * array at `ios` are the same whenever it returns that number for this queue. The array is then copied once, and the
+ * cost of a call does not depend on its length. With `first`, a policy can so return the rest of a long template at
+ * every miss.
  */
 struct prefetch_ios {
     uint64_t count;
@@ -152,12 +159,12 @@ struct prefetch_ios {
     uint64_t first;
     uint64_t limit;
     uint64_t generation;
-    uint32_t lane; /* which worker it is for: a new list interrupts that of the same lane; lanes take turns */
+    uint32_t queue; /* prefetch queue, for example one per worker; queues are served in turn */
     uint32_t reserved;
-    struct prefetch_ios *next; /* ppc_start only: the list of another lane, or NULL */
+    struct prefetch_ios *next; /* ppc_start only: list of another queue, or NULL */
 };
 
-/* As prefetch_ios, without lanes. */
+/* A list of ranges to evict. The fields are those of prefetch_ios; there are no queues. */
 struct evict_ios {
     uint64_t count;
     struct evict_io *ios;
@@ -171,55 +178,59 @@ struct evict_ios {
 #define PPC_WANTS_EVICT 2u
 #define PPC_WANTS_TOUCH 4u
 
-/* The callbacks. Each may be absent (NULL). */
+/* The callbacks. Each is optional (NULL). */
 struct ppc_operation {
-    /* It was registered. `private` is a const struct ppc_context *. Anything but 0 undoes the registration. */
+    /* Called at registration. `private` is a const struct ppc_context *. A result other than 0 cancels the
+     * registration. */
     int (*ppc_init)(void *private_);
 
-    /* Its registration ends. The result is logged if it is not 0. */
+    /* Called when the registration ends. The result is logged if it is not 0. */
     int (*ppc_exit)(void);
 
-    /* A process waits for bytes: what to bring next. Absent: the kernel reads ahead as ever. */
+    /* Called at a miss; returns what to prefetch. NULL callback: only the kernel's read-ahead applies. */
     struct prefetch_ios *(*ppc_prefetch)(struct miss_io *mio);
 
-    /* Memory is short; at a miss, or (NULL) from time to time: what to let go. Absent: the kernel evicts as ever. */
+    /* Called under memory pressure, at a miss or periodically with NULL; returns what to evict. NULL callback: the
+     * kernel reclaims pages. */
     struct evict_ios *(*ppc_evict)(struct miss_io *mio);
 
-    /* The four above are the paper's (Figure 4); those below are ours. */
+    /* The four callbacks above are those of the paper (Figure 4); the following are extensions. */
 
-    /* The service is about to start: what to bring before the first miss, one list per lane. */
+    /* Called before the service starts; returns what to prefetch before the first miss, one list per queue. */
     struct prefetch_ios *(*ppc_start)(void);
 
-    /* A process asked for bytes, which may have been there. Costs readers up to 3 %: leave it out if you can. */
+    /* Called at every access, including hits; returns what to prefetch. Slows readers by up to 3 %, so it should be
+     * omitted if misses suffice. */
     struct prefetch_ios *(*ppc_touch)(struct miss_io *mio);
 
-    /* The list that was returned last (ppc_start: the first of them) was copied and may be freed. */
+    /* Called with the last returned list (of ppc_start: the first one) after it was copied; the policy may free it. */
     void (*ppc_release)(void *ios);
 
-    /* Which callbacks are wanted, PPC_WANTS_... or'ed; asked once after ppc_init. Absent: all that are there. */
+    /* Returns which callbacks are to be called, an OR of PPC_WANTS_...; called once after ppc_init. NULL callback:
+     * all that are defined. */
     uint32_t (*ppc_wants)(void);
 };
 
-/* The one function that a policy exports. */
+/* Exported by every policy. */
 PPC_EXPORT struct ppc_operation *register_policy(void);
 
-/* ---- Small things ---------------------------------------------------------------------------------------------- */
+/* ---- Constructors ----------------------------------------------------------------------------------------------- */
 
-/* Bytes to bring, wherever they lie. */
+/* A range to prefetch on any memory node. */
 static inline struct prefetch_io ppc_prefetch_io(const char *path, uint64_t offset, uint64_t size)
 {
     struct prefetch_io io = {path, offset, size, 0, 0};
     return io;
 }
 
-/* Bytes to bring near an accelerator. */
+/* A range to prefetch near an accelerator. */
 static inline struct prefetch_io ppc_prefetch_io_to(const char *path, uint64_t offset, uint64_t size, uint32_t xpu)
 {
     struct prefetch_io io = {path, offset, size, xpu, PPC_IO_XPU};
     return io;
 }
 
-/* Cuts an entry to the file. 0 if nothing is left of it, and it must not be returned. */
+/* Clips an entry to the length of its file. Returns 0 if nothing is left; such an entry must not be returned. */
 static inline int ppc_clip(struct prefetch_io *io, uint64_t file_size)
 {
     if (io->offset >= file_size)
@@ -229,7 +240,7 @@ static inline int ppc_clip(struct prefetch_io *io, uint64_t file_size)
     return io->size != 0;
 }
 
-/* ---- Versions: sizes of the structures, as this library was compiled --------------------------------------------- */
+/* ---- Compatibility: sizes of the structures with which the library was compiled ---------------------------------- */
 
 struct ppc_abi {
     uint32_t size;    /* of this structure */
@@ -244,7 +255,7 @@ struct ppc_abi {
     uint32_t reserved;
 };
 
-/* Weak: a library of several files has it once. */
+/* Weak, so that a library of several source files has one definition. */
 extern __attribute__((weak, visibility("default"))) const struct ppc_abi ppc_abi;
 
 const struct ppc_abi ppc_abi = {

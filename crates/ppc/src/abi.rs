@@ -1,4 +1,4 @@
-//! The C ABI of policies, field by field as in `include/ppc.h`, which is its manual. A test compares the two.
+//! The C ABI of policies: the structures of `include/ppc.h`, which documents them. A test compares sizes and offsets.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -21,19 +21,19 @@ pub struct MissIo {
     pub path: *const c_char,
     /// First byte.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub size: u64,
     /// Length of the file.
     pub file_size: u64,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// 0 miss, 1 touch, 2 open.
     pub kind: u32,
-    /// Zero.
+    /// Always zero.
     pub reserved: u32,
-    /// `CLOCK_MONOTONIC`.
+    /// `CLOCK_MONOTONIC` in nanoseconds.
     pub time_ns: u64,
 }
 
@@ -41,17 +41,17 @@ pub struct MissIo {
 #[derive(Debug)]
 #[repr(C)]
 pub struct PpcContext {
-    /// What was given with the registration.
+    /// The configuration string of the registration.
     pub config: *const c_char,
-    /// Of this structure.
+    /// Size of this structure in bytes.
     pub size: u64,
     /// Absolute path of the namespace.
     pub root: *const c_char,
-    /// Bytes that the page cache may take.
+    /// Bytes that the page cache may use.
     pub memory: u64,
     /// Writes a line to the log.
     pub log: Option<unsafe extern "C" fn(c_int, *const c_char)>,
-    /// Gives up.
+    /// Reports a failure, which ends the registration.
     pub fail: Option<unsafe extern "C" fn(*const c_char)>,
 }
 
@@ -63,9 +63,9 @@ pub struct PrefetchIo {
     pub path: *const c_char,
     /// First byte.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub size: u64,
-    /// The accelerator, with [`IO_XPU`].
+    /// The accelerator, if `flags` has [`IO_XPU`].
     pub xpu: u32,
     /// `PPC_IO_…`.
     pub flags: u32,
@@ -79,7 +79,7 @@ pub struct EvictIo {
     pub path: *const c_char,
     /// First byte.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub size: u64,
 }
 
@@ -87,21 +87,21 @@ pub struct EvictIo {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PrefetchIos {
-    /// Entries of `ios`.
+    /// Number of entries of `ios`.
     pub count: u64,
     /// The array.
     pub ios: *mut PrefetchIo,
-    /// The answer's first entry.
+    /// Index of the first entry of the answer.
     pub first: u64,
-    /// Entries of the answer; 0 for all from `first` on.
+    /// Limit on the entries of the answer; 0: all from `first` on.
     pub limit: u64,
-    /// Not 0: the array is that of the last answer with this number.
+    /// If not 0, the array is the same as in earlier answers with this number.
     pub generation: u64,
-    /// The worker.
-    pub lane: u32,
-    /// Zero.
+    /// Number of the prefetch queue.
+    pub queue: u32,
+    /// Always zero.
     pub reserved: u32,
-    /// Another lane's list, at a start.
+    /// Result of `ppc_start`: the list of another queue, or null.
     pub next: *mut PrefetchIos,
 }
 
@@ -109,15 +109,15 @@ pub struct PrefetchIos {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EvictIos {
-    /// Entries of `ios`.
+    /// Number of entries of `ios`.
     pub count: u64,
     /// The array.
     pub ios: *mut EvictIo,
-    /// The answer's first entry.
+    /// Index of the first entry of the answer.
     pub first: u64,
-    /// Entries of the answer; 0 for all from `first` on.
+    /// Limit on the entries of the answer; 0: all from `first` on.
     pub limit: u64,
-    /// Not 0: the array is that of the last answer with this number.
+    /// If not 0, the array is the same as in earlier answers with this number.
     pub generation: u64,
 }
 
@@ -125,47 +125,47 @@ pub struct EvictIos {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Operation {
-    /// It was registered.
+    /// Called at registration.
     pub init: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
-    /// Its registration ends.
+    /// Called when the registration ends.
     pub exit: Option<unsafe extern "C" fn() -> c_int>,
-    /// A process waits for bytes.
+    /// Called at a miss.
     pub prefetch: Option<unsafe extern "C" fn(*mut MissIo) -> *mut PrefetchIos>,
-    /// Memory is short.
+    /// Called under memory pressure.
     pub evict: Option<unsafe extern "C" fn(*mut MissIo) -> *mut EvictIos>,
-    /// The service is about to start.
+    /// Called before the service starts.
     pub start: Option<unsafe extern "C" fn() -> *mut PrefetchIos>,
-    /// A process asked for bytes.
+    /// Called at every access.
     pub touch: Option<unsafe extern "C" fn(*mut MissIo) -> *mut PrefetchIos>,
-    /// A list was copied.
+    /// Called after a list was copied.
     pub release: Option<unsafe extern "C" fn(*mut c_void)>,
-    /// Which callbacks are wanted.
+    /// Returns which callbacks are to be called.
     pub wants: Option<unsafe extern "C" fn() -> u32>,
 }
 
-/// `struct ppc_abi`.
+/// `struct ppc_abi`: sizes of the structures in bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Abi {
-    /// Of this structure.
+    /// Size of this structure.
     pub size: u32,
     /// [`VERSION`].
     pub version: u32,
-    /// `struct ppc_operation`.
+    /// Size of `struct ppc_operation`.
     pub operation: u32,
-    /// `struct ppc_context`.
+    /// Size of `struct ppc_context`.
     pub context: u32,
-    /// `struct miss_io`.
+    /// Size of `struct miss_io`.
     pub miss: u32,
-    /// `struct prefetch_ios`.
+    /// Size of `struct prefetch_ios`.
     pub prefetch_list: u32,
-    /// `struct prefetch_io`.
+    /// Size of `struct prefetch_io`.
     pub prefetch_entry: u32,
-    /// `struct evict_ios`.
+    /// Size of `struct evict_ios`.
     pub evict_list: u32,
-    /// `struct evict_io`.
+    /// Size of `struct evict_io`.
     pub evict_entry: u32,
-    /// Zero.
+    /// Always zero.
     pub reserved: u32,
 }
 
@@ -178,7 +178,7 @@ const fn size<T>() -> u32 {
 }
 
 impl Abi {
-    /// Of the first build of this [`VERSION`]. Structures grow at their end; none was ever smaller.
+    /// The sizes of the first release with this [`VERSION`]. Structures only grow, so these are the minimum.
     pub const FIRST: Self = Self {
         size: 40,
         version: VERSION,
@@ -192,7 +192,7 @@ impl Abi {
         reserved: 0,
     };
 
-    /// Of this build.
+    /// The sizes of this build.
     pub const CURRENT: Self = Self {
         size: size::<Self>(),
         version: VERSION,

@@ -1,41 +1,38 @@
-//! Carries out what policies recommend: brings bytes into the page cache and lets them go, as far as the machine allows.
+//! Prefetching into and evicting from the page cache.
 //!
 //! | | |
 //! |---|---|
-//! | [`Prefetcher`] | threads that read lists, lane by lane, interruptible, bounded by bandwidth and memory |
-//! | [`Evictor`] | lets go of what is clean, in whole pieces of memory, and looks whether it went |
-//! | [`Residency`], [`peek`] | what the page cache holds of a file; looking at one without changing that |
-//! | [`Memory`], [`Pressure`] | how much may be in memory and is, by control group or machine; how long tasks wait for it |
-//! | [`join`] | being in a service's control groups, so that it is charged for what is brought |
-//! | [`Topology`] | which cores and accelerators are near which memory |
+//! | [`Prefetcher`] | threads that read prefetch queues, interruptible, bounded by bandwidth and memory |
+//! | [`Evictor`] | evicts clean ranges in whole folios and verifies the result |
+//! | [`FileResidency`], [`read_uncached`] | bytes of a file in the page cache; reading a file's head without changing them |
+//! | [`MemoryMeter`], [`MemoryPressure`] | memory limit and usage of a control group or the machine; memory pressure |
+//! | [`join_cgroups`] | joins the control groups of a service, so that prefetched pages are charged to it |
+//! | [`Topology`] | memory nodes with their cores, and accelerators |
 
 mod bandwidth;
-mod cores;
+mod cgroup_join;
+mod descriptor_cache;
 mod evictor;
-mod files;
-mod groups;
-mod lanes;
-mod list;
-mod mappers;
-mod memory;
+mod mappings;
 mod options;
-mod peek;
+mod pieces;
 mod prefetcher;
-mod pressure;
 mod progress;
-mod residency;
-mod sys;
-mod topology;
+mod queues;
+mod read_uncached;
+mod thread_placement;
 mod worker;
 
+pub use anamnesis_os::memory::{LimitSource, MemoryMeter, MemoryScope, MemoryUsage};
+pub use anamnesis_os::pressure::{MemoryPressure, MemoryPressureTrigger};
+pub use anamnesis_os::residency::{FileResidency, ResidencyMethod};
+pub use anamnesis_os::topology::{Accelerator, NumaNode, Topology};
+pub use cgroup_join::{JoinedCgroups, join_cgroups};
 pub use evictor::{Evicted, Evictor};
-pub use groups::{Joined, join};
-pub use mappers::Mappers;
-pub use memory::{Memory, Scope, Source, THRESHOLD, Usage};
-pub use options::{Fill, Options, Report, Room};
-pub use peek::peek;
+pub use mappings::MappingProcesses;
+pub use options::{
+    ErrorCallback, MEMORY_THRESHOLD, MemoryHeadroom, PrefetchMethod, PrefetchOptions,
+};
 pub use prefetcher::Prefetcher;
-pub use pressure::{Pressure, PressureTrigger};
-pub use progress::{LaneProgress, Progress};
-pub use residency::{Counted, Residency};
-pub use topology::{Accelerator, Node, Topology};
+pub use progress::{Progress, QueueProgress};
+pub use read_uncached::read_uncached;

@@ -1,4 +1,4 @@
-//! The one error type: a kind, and the file or thing it is about.
+//! The error type of this crate: a kind, and the file it concerns.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong ([`ErrorKind`]), and with which file or thing.
+/// What went wrong ([`ErrorKind`]), and the file or directory concerned.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{kind}", .path.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
 pub struct Error {
@@ -14,32 +14,32 @@ pub struct Error {
     path: Option<PathBuf>,
 }
 
-/// The kinds of failure. Match on these; the text is for people.
+/// The kinds of failure. Programs match on the kind; the text is for people.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The operating system failed.
+    /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// This kernel or these privileges do not give what was asked for; the text says what does.
+    /// The kernel or the privileges of this process do not permit the operation; the text names what does.
     #[error("not available: {0}")]
     Unavailable(String),
-    /// What the caller gave cannot be meant: a path that is no directory, a template of another model.
+    /// An invalid argument, such as a path that is no directory or a template of another model.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// A file is no longer the one that was looked at.
+    /// A file was replaced or changed since its directory was scanned.
     #[error("stale: {0}")]
     Stale(String),
-    /// A policy broke the rules and lost its registration.
+    /// A policy failed and was deregistered.
     #[error("policy: {0}")]
     Policy(String),
-    /// Going on would cost more than is allowed.
+    /// A resource limit was exceeded.
     #[error("limit: {0}")]
     Limit(String),
 }
 
 impl Error {
-    /// An error of this kind.
+    /// An error of this kind, without a path.
     pub fn new(kind: impl Into<ErrorKind>) -> Self {
         Self {
             kind: kind.into(),
@@ -47,24 +47,24 @@ impl Error {
         }
     }
 
-    /// Names the file, unless a deeper layer already did.
+    /// Adds the path of the file, unless an inner layer already did.
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
         self.path.get_or_insert_with(|| path.to_owned());
         self
     }
 
-    /// What kind of failure this is.
+    /// The kind of failure.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// The file, where there is one.
+    /// The file or directory concerned, if known.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// What the caller gave cannot be meant.
+    /// An [`ErrorKind::Invalid`] error.
     pub fn invalid(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid(what.into()))
     }
@@ -73,6 +73,18 @@ impl Error {
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self::new(error)
+    }
+}
+
+impl From<anamnesis_os::Error> for Error {
+    /// A path that is not a control group is an invalid argument; other failures are the system's.
+    fn from(error: anamnesis_os::Error) -> Self {
+        let (path, error) = error.into_parts();
+        let error = match error.kind() {
+            io::ErrorKind::InvalidInput => Self::invalid(error.to_string()),
+            _ => Self::from(error),
+        };
+        error.in_file(&path)
     }
 }
 

@@ -1,4 +1,7 @@
-//! A [`Policy`] as a shared library: what [`export_policy!`](crate::export_policy) is made of.
+//! Exporting a [`Policy`] as a shared library: the implementation of [`export_policy!`](crate::export_policy).
+//!
+//! The callbacks are C functions without a state argument, so the policy is kept in a static, behind a mutex. No
+//! panic unwinds into C: [`ExportedPolicy`] catches it and ends the registration.
 #![allow(unsafe_code)]
 
 mod lists;
@@ -11,25 +14,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lists::Lists;
+use lists::ReturnedLists;
 
 use crate::abi::{
     EvictIos, MissIo, PpcContext, PrefetchIos, WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH,
 };
-use crate::{Access, Context, Kind, Namespace, Policy};
+use crate::{EventKind, FileAccess, Namespace, Policy, PolicyContext};
 
-/// Makes a shared library (`crate-type = ["cdylib"]`) of a [`Policy`]: the expression makes it, when it is registered.
+/// Exports a [`Policy`] from a shared library (`crate-type = ["cdylib"]`). The expression is evaluated at
+/// registration.
 ///
-/// A panic ends its registration, and unwinds no further. What it writes with `tracing` goes to the daemon's log.
+/// A panic ends the registration. Events of `tracing` are written to the daemon's log.
 ///
 /// ```
-/// use anamnesis_ppc::{Policy, Wants};
+/// use anamnesis_ppc::{Policy, Interests};
 ///
 /// struct Idle;
 ///
 /// impl Policy for Idle {
-///     fn wants(&self) -> Wants {
-///         Wants::default()
+///     fn interests(&self) -> Interests {
+///         Interests::default()
 ///     }
 /// }
 ///
@@ -37,41 +41,41 @@ use crate::{Access, Context, Kind, Namespace, Policy};
 /// # fn main() {}
 /// ```
 ///
-/// A program can contain it once: it defines `register_policy`. A crate that is also linked into programs puts it into a
-/// crate or example of its own.
+/// The macro defines the symbol `register_policy`, so a binary can contain it only once. A library crate that
+/// programs also link should export its policy from a separate crate or example.
 #[macro_export]
 macro_rules! export_policy {
     ($make:expr) => {
         const _: () = {
             use $crate::abi::{Abi, EvictIos, MissIo, Operation, PrefetchIos};
-            use $crate::export::Exported;
+            use $crate::export::ExportedPolicy;
 
-            static EXPORTED: Exported = Exported::new(|| ::std::boxed::Box::new($make));
+            static EXPORTED: ExportedPolicy = ExportedPolicy::new(|| ::std::boxed::Box::new($make));
 
             unsafe extern "C" fn init(context: *mut ::std::ffi::c_void) -> ::std::ffi::c_int {
-                // SAFETY: ppc.h says that it is a context, which is there until the policy ends.
+                // SAFETY: ppc.h specifies a context that is valid until `exit` returns.
                 unsafe { EXPORTED.init(context.cast()) }
             }
             unsafe extern "C" fn exit() -> ::std::ffi::c_int {
                 EXPORTED.exit()
             }
             unsafe extern "C" fn prefetch(miss: *mut MissIo) -> *mut PrefetchIos {
-                // SAFETY: ppc.h says that it is a miss.
+                // SAFETY: ppc.h specifies a miss.
                 unsafe { EXPORTED.prefetch(miss) }
             }
             unsafe extern "C" fn evict(miss: *mut MissIo) -> *mut EvictIos {
-                // SAFETY: ppc.h says that it is a miss or NULL.
+                // SAFETY: ppc.h specifies a miss or NULL.
                 unsafe { EXPORTED.evict(miss) }
             }
             unsafe extern "C" fn start() -> *mut PrefetchIos {
                 EXPORTED.start()
             }
             unsafe extern "C" fn touch(access: *mut MissIo) -> *mut PrefetchIos {
-                // SAFETY: ppc.h says that it is an access.
+                // SAFETY: ppc.h specifies an access.
                 unsafe { EXPORTED.touch(access) }
             }
             unsafe extern "C" fn wants() -> u32 {
-                EXPORTED.wants()
+                EXPORTED.interests()
             }
 
             static OPERATION: Operation = Operation {
@@ -96,31 +100,31 @@ macro_rules! export_policy {
     };
 }
 
-/// A policy that is exported; of [`export_policy!`](crate::export_policy) only.
+/// The exported policy. Only for use by [`export_policy!`](crate::export_policy).
 #[doc(hidden)]
-pub struct Exported {
+pub struct ExportedPolicy {
     make: fn() -> Box<dyn Policy>,
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<PolicyState>>,
 }
 
-struct State {
+struct PolicyState {
     policy: Box<dyn Policy>,
-    lists: Lists,
+    lists: ReturnedLists,
     fail: Option<unsafe extern "C" fn(*const c_char)>,
 }
 
-impl State {
-    /// Ends the registration when the callback returns.
+impl PolicyState {
+    /// Reports a failure, which ends the registration when the callback returns.
     fn fail(&self, reason: &str) {
         let reason = CString::new(reason.replace('\0', " ")).unwrap_or_default();
         if let Some(fail) = self.fail {
-            // SAFETY: the daemon's function, of the type that ppc.h gives it.
+            // SAFETY: a function of the host process with the type that ppc.h declares.
             unsafe { fail(reason.as_ptr()) };
         }
     }
 }
 
-impl Exported {
+impl ExportedPolicy {
     pub const fn new(make: fn() -> Box<dyn Policy>) -> Self {
         Self {
             make,
@@ -130,47 +134,47 @@ impl Exported {
 
     /// # Safety
     ///
-    /// `context` is one, with strings that end.
+    /// `context` points to a valid context, whose strings are zero-terminated.
     pub unsafe fn init(&self, context: *const PpcContext) -> c_int {
-        // SAFETY: it is one.
+        // SAFETY: guaranteed by the caller.
         let context = unsafe { &*context };
-        if let Some(to) = context.log {
-            log::begin(to);
+        if let Some(callback) = context.log {
+            log::install(callback);
         }
-        let begun = catch_unwind(|| {
+        let result = catch_unwind(|| {
             let mut policy = (self.make)();
-            // SAFETY: a string of the context.
+            // SAFETY: the context's strings are zero-terminated.
             let root = Path::new(OsStr::from_bytes(unsafe { bytes(context.root) }));
             // SAFETY: as above.
             let config = String::from_utf8_lossy(unsafe { bytes(context.config) }).into_owned();
             let namespace = Namespace::scan(root).map_err(|error| error.to_string());
-            let begun = namespace.and_then(|namespace| {
-                policy.init(&Context {
+            let initialised = namespace.and_then(|namespace| {
+                policy.init(&PolicyContext {
                     namespace: Arc::new(namespace),
                     config,
                     memory: context.memory,
                 })
             });
-            let begun = begun.and_then(|()| policy.failed().map_or(Ok(()), Err));
-            (policy, begun)
+            let initialised = initialised.and_then(|()| policy.failed().map_or(Ok(()), Err));
+            (policy, initialised)
         });
-        let (state, failed) = match begun {
-            Ok((policy, begun)) => (policy, begun.err()),
+        let (policy, failure) = match result {
+            Ok((policy, initialised)) => (policy, initialised.err()),
             Err(panic) => (
-                Box::new(Nothing) as Box<dyn Policy>,
-                Some(format!("panicked: {}", said(&*panic))),
+                Box::new(NoPolicy) as Box<dyn Policy>,
+                Some(format!("panicked: {}", panic_message(&*panic))),
             ),
         };
-        let state = State {
-            policy: state,
-            lists: Lists::default(),
+        let state = PolicyState {
+            policy,
+            lists: ReturnedLists::default(),
             fail: context.fail,
         };
-        if let Some(reason) = &failed {
+        if let Some(reason) = &failure {
             state.fail(reason);
         }
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
-        c_int::from(failed.is_some())
+        c_int::from(failure.is_some())
     }
 
     pub fn exit(&self) -> c_int {
@@ -180,13 +184,13 @@ impl Exported {
         })
     }
 
-    pub fn wants(&self) -> u32 {
+    pub fn interests(&self) -> u32 {
         self.call(0, |state| {
-            let wants = state.policy.wants();
-            let bit = |there: bool, bit: u32| if there { bit } else { 0 };
-            bit(wants.prefetch, WANTS_PREFETCH)
-                | bit(wants.evict, WANTS_EVICT)
-                | bit(wants.touch, WANTS_TOUCH)
+            let wants = state.policy.interests();
+            let bit_if = |wanted: bool, bit: u32| if wanted { bit } else { 0 };
+            bit_if(wants.prefetch, WANTS_PREFETCH)
+                | bit_if(wants.evict, WANTS_EVICT)
+                | bit_if(wants.touch, WANTS_TOUCH)
         })
     }
 
@@ -199,9 +203,9 @@ impl Exported {
 
     /// # Safety
     ///
-    /// `miss` is one.
+    /// `miss` points to a valid miss.
     pub unsafe fn prefetch(&self, miss: *const MissIo) -> *mut PrefetchIos {
-        // SAFETY: it is one.
+        // SAFETY: guaranteed by the caller.
         let miss = unsafe { access(miss) };
         self.call(std::ptr::null_mut(), |state| {
             match state.policy.prefetch(&miss) {
@@ -213,9 +217,9 @@ impl Exported {
 
     /// # Safety
     ///
-    /// `miss` is one or null.
+    /// `miss` points to a valid miss or is null.
     pub unsafe fn evict(&self, miss: *const MissIo) -> *mut EvictIos {
-        // SAFETY: it is one if it is not null.
+        // SAFETY: guaranteed by the caller, and not null.
         let miss = (!miss.is_null()).then(|| unsafe { access(miss) });
         self.call(std::ptr::null_mut(), |state| {
             match state.policy.evict(miss.as_ref()) {
@@ -227,9 +231,9 @@ impl Exported {
 
     /// # Safety
     ///
-    /// `touched` is an access.
+    /// `touched` points to a valid access.
     pub unsafe fn touch(&self, touched: *const MissIo) -> *mut PrefetchIos {
-        // SAFETY: it is one.
+        // SAFETY: guaranteed by the caller.
         let touched = unsafe { access(touched) };
         self.call(std::ptr::null_mut(), |state| {
             match state.policy.touch(&touched) {
@@ -239,11 +243,11 @@ impl Exported {
         })
     }
 
-    /// Calls the policy; nothing unwinds out of it.
-    fn call<T>(&self, otherwise: T, with: impl FnOnce(&mut State) -> T) -> T {
+    /// Calls the policy. Returns `default` if there is none, or if it panics or fails.
+    fn call<T>(&self, default: T, with: impl FnOnce(&mut PolicyState) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = &mut *state else {
-            return otherwise;
+            return default;
         };
         let returned = catch_unwind(AssertUnwindSafe(|| {
             let value = with(state);
@@ -252,36 +256,36 @@ impl Exported {
         let reason = match returned {
             Ok((value, None)) => return value,
             Ok((_, Some(reason))) => reason,
-            Err(panic) => format!("panicked: {}", said(&*panic)),
+            Err(panic) => format!("panicked: {}", panic_message(&*panic)),
         };
         state.fail(&reason);
-        otherwise
+        default
     }
 }
 
-/// In place of a policy that could not be made.
-struct Nothing;
+/// Stands in for a policy whose construction panicked, until the registration ends.
+struct NoPolicy;
 
-impl Policy for Nothing {
-    fn wants(&self) -> crate::Wants {
-        crate::Wants::default()
+impl Policy for NoPolicy {
+    fn interests(&self) -> crate::Interests {
+        crate::Interests::default()
     }
 }
 
 /// # Safety
 ///
-/// `miss` is one.
-unsafe fn access(miss: *const MissIo) -> Access {
-    // SAFETY: it is one.
+/// `miss` points to a valid miss.
+unsafe fn access(miss: *const MissIo) -> FileAccess {
+    // SAFETY: guaranteed by the caller.
     let miss = unsafe { &*miss };
     let kind = match miss.kind {
-        0 => Kind::Miss,
-        2 => Kind::Open,
-        _ => Kind::Touch,
+        0 => EventKind::Miss,
+        2 => EventKind::Open,
+        _ => EventKind::Touch,
     };
-    // SAFETY: its path ends.
+    // SAFETY: the path of a valid miss is zero-terminated.
     let path = Path::new(OsStr::from_bytes(unsafe { bytes(miss.path) })).into();
-    Access {
+    FileAccess {
         kind,
         path,
         start: miss.offset,
@@ -294,15 +298,15 @@ unsafe fn access(miss: *const MissIo) -> Access {
 
 /// # Safety
 ///
-/// `text` is a string that ends, and is there as long as the result is used.
+/// `text` is zero-terminated and valid for the lifetime of the result.
 unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_bytes()
 }
 
-/// The words of a panic.
-pub(crate) fn said(panic: &(dyn Any + Send)) -> &str {
+/// The message of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without words")
+        .unwrap_or("without a message")
 }

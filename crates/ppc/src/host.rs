@@ -1,16 +1,27 @@
-//! Policies in shared libraries, each in a process of its own: one that crashes, hangs or eats memory loses its
-//! registration, and nothing else.
+//! Policies in shared libraries. Each runs in a process of its own, so that a policy that crashes, hangs or exceeds
+//! its memory limit only loses its registration.
+//!
+//! | module | runs in | content |
+//! |---|---|---|
+//! | this one | daemon | [`LibraryPolicy`]: a [`Policy`] that forwards each call to the host process |
+//! | `process` | daemon | starts a host process, exchanges messages with it, ends it |
+//! | `received_lists` | daemon | resolves the lists that a host sends |
+//! | `output` | daemon | logs what a policy prints |
+//! | `message`, `wire` | both | requests and replies, and their encoding |
+//! | `serve` | host | the loop that answers requests |
+//! | `confine`, `seccomp` | host | restrictions of the process before it loads a policy |
+//! | `foreign`, `sent_lists` | host | calls through the C ABI, and the lists that they return |
 
 mod confine;
 mod foreign;
-#[cfg(test)]
-mod hostile;
-mod kept;
 mod message;
 mod output;
-mod running;
+mod process;
+#[cfg(test)]
+mod protocol_tests;
+mod received_lists;
 mod seccomp;
-mod sent;
+mod sent_lists;
 mod serve;
 mod wire;
 
@@ -20,95 +31,108 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use kept::Kept;
-use message::{Init, List, Reply, Request, Told};
-pub use running::HostCommand;
-use running::{Running, Wrong};
+use message::{Init, Reply, Request, WireAccess, WireList};
+pub use process::HostCommand;
+use process::{HostFailure, HostProcess};
+use received_lists::ReceivedLists;
 pub use serve::serve;
 
 use crate::abi::{WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH};
-use crate::guard::Call;
-use crate::{Access, Context, Ios, Kind, Limits, Namespace, Policy, Prefetch, Wants};
+use crate::supervisor::PolicyCall;
+use crate::{
+    EventKind, FileAccess, Interests, Namespace, Policy, PolicyContext, PolicyLimits,
+    PrefetchRequest, RangeList,
+};
 
-/// A policy in a shared library (`include/ppc.h`), in a host process that starts with
-/// [`init`](Policy::init) and ends when this is dropped.
+/// A policy in a shared library (`include/ppc.h`). Its host process starts with [`init`](Policy::init) and ends when
+/// this is dropped.
 #[derive(Debug)]
-pub struct Library {
+pub struct LibraryPolicy {
     command: HostCommand,
     path: PathBuf,
-    limits: Limits,
-    running: Option<Hosted>,
-    wants: Wants,
-    starts: bool,
+    limits: PolicyLimits,
+    host: Option<ActiveHost>,
+    interests: Interests,
+    /// Whether the library has a `ppc_start`.
+    has_start: bool,
     failed: Option<String>,
 }
 
-/// The process, and what it sent.
+/// A running host process, and the lists that it sent.
 #[derive(Debug)]
-struct Hosted {
-    process: Running,
+struct ActiveHost {
+    process: HostProcess,
     namespace: Arc<Namespace>,
-    kept: Kept,
+    lists: ReceivedLists,
 }
 
-impl Library {
-    /// The policy in this file. Nothing is started yet.
+impl LibraryPolicy {
+    /// The policy in this file. The host process is started by [`init`](Policy::init).
     ///
-    /// The deadlines are the same as those of the [`Guarded`](crate::Guarded) that it will be registered with.
-    pub fn new(command: HostCommand, path: impl Into<PathBuf>, limits: Limits) -> Self {
+    /// `limits` must equal those of the [`Supervisor`](crate::Supervisor) that runs the policy.
+    pub fn new(command: HostCommand, path: impl Into<PathBuf>, limits: PolicyLimits) -> Self {
         let path = path.into();
         Self {
             command,
             path,
             limits,
-            running: None,
-            wants: Wants::default(),
-            starts: false,
+            host: None,
+            interests: Interests::default(),
+            has_start: false,
             failed: None,
         }
     }
 
-    /// The host process, while it runs.
+    /// The id of the host process, while it runs.
     pub fn pid(&self) -> Option<u32> {
-        self.running.as_ref().map(|running| running.process.id())
+        self.host.as_ref().map(|host| host.process.id())
     }
 
-    /// Asks the host, and waits until the deadline. What goes wrong ends the host, and is why the policy failed.
-    fn ask(&mut self, call: Call, request: impl FnOnce(&Namespace) -> Request) -> Vec<Prefetch> {
-        let Some(running) = &mut self.running else {
+    /// Sends a request and waits for the reply until the deadline of the call. A failure ends the host process, and
+    /// is returned by [`failed`](Policy::failed).
+    fn call(
+        &mut self,
+        call: PolicyCall,
+        request: impl FnOnce(&Namespace) -> Request,
+    ) -> Vec<PrefetchRequest> {
+        let Some(host) = &mut self.host else {
             return Vec::new();
         };
-        let request = request(&running.namespace);
-        let until = Instant::now() + call.deadline(&self.limits);
-        let answer = running
+        let request = request(&host.namespace);
+        let until = Instant::now() + call.timeout(&self.limits);
+        let lists = host
             .process
             .exchange(&request, until)
             .and_then(|reply| match reply {
                 Reply::Lists(lists) => lists
                     .into_iter()
-                    .map(|list: List| running.kept.take(list).map_err(Wrong::Said))
+                    .map(|list: WireList| host.lists.resolve(list).map_err(HostFailure::Policy))
                     .collect(),
-                Reply::Failed(what) => {
-                    Err(Wrong::Said(String::from_utf8_lossy(&what).into_owned()))
-                }
-                Reply::Ready { .. } => Err(Wrong::Nonsense),
+                Reply::Failed(what) => Err(HostFailure::Policy(
+                    String::from_utf8_lossy(&what).into_owned(),
+                )),
+                Reply::Ready { .. } => Err(HostFailure::Malformed),
             });
-        answer.unwrap_or_else(|wrong| {
-            self.failed = Some(self.end(call, wrong));
+        lists.unwrap_or_else(|failure| {
+            self.failed = Some(self.end(call, failure));
             Vec::new()
         })
     }
 
-    /// Ends the host process and says why.
-    fn end(&mut self, call: Call, wrong: Wrong) -> String {
-        let Some(running) = self.running.take() else {
+    /// Ends the host process and returns the reason as a message.
+    fn end(&mut self, call: PolicyCall, failure: HostFailure) -> String {
+        let Some(host) = self.host.take() else {
             return "its process has ended".into();
         };
-        match wrong {
-            Wrong::Said(what) => format!("{}: {what}", call.name()),
-            Wrong::Nonsense => format!("{}: its process answered what is no message", call.name()),
-            Wrong::Io(error) if error.kind() == io::ErrorKind::TimedOut => call.late(&self.limits),
-            Wrong::Io(error) => match running.process.ended() {
+        match failure {
+            HostFailure::Policy(what) => format!("{}: {what}", call.name()),
+            HostFailure::Malformed => {
+                format!("{}: its process sent a malformed message", call.name())
+            }
+            HostFailure::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+                call.timeout_message(&self.limits)
+            }
+            HostFailure::Io(error) => match host.process.exit_reason() {
                 Some(how) => format!("{}: its process ended ({how})", call.name()),
                 None => format!(
                     "{}: its process closed the connection ({error})",
@@ -119,15 +143,15 @@ impl Library {
     }
 }
 
-fn told(access: &Access, namespace: &Namespace) -> Told {
+fn wire_access(access: &FileAccess, namespace: &Namespace) -> WireAccess {
     let kind = match access.kind {
-        Kind::Miss => 0,
-        Kind::Touch => 1,
-        Kind::Open => 2,
+        EventKind::Miss => 0,
+        EventKind::Touch => 1,
+        EventKind::Open => 2,
     };
     let path = access.path.as_os_str().as_bytes().to_vec();
-    let file = namespace.get(&access.path).map_or(0, |entry| entry.len);
-    let Access {
+    let file_len = namespace.get(&access.path).map_or(0, |entry| entry.len);
+    let FileAccess {
         start,
         len,
         pid,
@@ -135,11 +159,11 @@ fn told(access: &Access, namespace: &Namespace) -> Told {
         time,
         ..
     } = *access;
-    Told {
+    WireAccess {
         path,
         start,
         len,
-        file,
+        file_len,
         pid,
         tid,
         kind,
@@ -147,13 +171,13 @@ fn told(access: &Access, namespace: &Namespace) -> Told {
     }
 }
 
-impl Policy for Library {
-    fn wants(&self) -> Wants {
-        self.wants
+impl Policy for LibraryPolicy {
+    fn interests(&self) -> Interests {
+        self.interests
     }
 
-    fn init(&mut self, context: &Context) -> Result<(), String> {
-        let until = Instant::now() + self.limits.begin;
+    fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
+        let until = Instant::now() + self.limits.init;
         let file = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let path = std::path::absolute(&self.path)
             .map_err(|error| format!("{}: {error}", self.path.display()))?;
@@ -162,82 +186,86 @@ impl Policy for Library {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        // started here, on the policy's thread: the host ends with the thread that started it
+        // started on the policy's thread: the parent-death signal ends the host when the thread that started it ends
         let process = self.command.start(&name)?;
         let namespace = Arc::clone(&context.namespace);
-        let kept = Kept::new(Arc::clone(&namespace), self.limits.entries);
-        let running = self.running.insert(Hosted {
+        let lists = ReceivedLists::new(Arc::clone(&namespace), self.limits.list_entries);
+        let host = self.host.insert(ActiveHost {
             process,
             namespace,
-            kept,
+            lists,
         });
         let request = Request::Init(Init {
             library: file(&path),
             config: context.config.clone().into_bytes(),
             root: file(context.namespace.root()),
-            cache: context.memory,
-            memory: self.limits.memory,
-            entries: self.limits.entries as u64,
+            cache_memory: context.memory,
+            process_memory: self.limits.host_memory,
+            max_entries: self.limits.list_entries as u64,
         });
-        let wrong = match running.process.exchange(&request, until) {
+        let failure = match host.process.exchange(&request, until) {
             Ok(Reply::Ready { wants, start }) => {
                 let has = |bit| wants & bit != 0;
                 let (prefetch, evict, touch) =
                     (has(WANTS_PREFETCH), has(WANTS_EVICT), has(WANTS_TOUCH));
-                self.wants = Wants {
+                self.interests = Interests {
                     prefetch,
                     evict,
                     touch,
                     recording: false,
                 };
-                self.starts = start;
+                self.has_start = start;
                 return Ok(());
             }
-            Ok(Reply::Failed(what)) => Wrong::Said(String::from_utf8_lossy(&what).into_owned()),
-            Ok(Reply::Lists(_)) => Wrong::Nonsense,
-            Err(wrong) => wrong,
+            Ok(Reply::Failed(what)) => {
+                HostFailure::Policy(String::from_utf8_lossy(&what).into_owned())
+            }
+            Ok(Reply::Lists(_)) => HostFailure::Malformed,
+            Err(failure) => failure,
         };
-        Err(format!("{name}: {}", self.end(Call::Init, wrong)))
+        Err(format!("{name}: {}", self.end(PolicyCall::Init, failure)))
     }
 
     fn exit(&mut self) {
-        self.ask(Call::Exit, |_| Request::Exit);
-        self.running = None;
+        self.call(PolicyCall::Exit, |_| Request::Exit);
+        self.host = None;
     }
 
-    fn renew(&mut self, context: &Context) -> Result<(), String> {
-        // the library has no call for it; it hears of new files when they are asked for
-        if let Some(running) = &mut self.running {
-            running.namespace = Arc::clone(&context.namespace);
-            running.kept.renew(Arc::clone(&context.namespace));
+    fn files_changed(&mut self, context: &PolicyContext) -> Result<(), String> {
+        // the C ABI has no call for this: the library sees a new file at its first miss
+        if let Some(host) = &mut self.host {
+            host.namespace = Arc::clone(&context.namespace);
+            host.lists.update_namespace(Arc::clone(&context.namespace));
         }
         Ok(())
     }
 
-    fn start(&mut self) -> Vec<Prefetch> {
-        if self.starts {
-            self.ask(Call::Start, |_| Request::Start)
+    fn start(&mut self) -> Vec<PrefetchRequest> {
+        if self.has_start {
+            self.call(PolicyCall::Start, |_| Request::Start)
         } else {
             Vec::new()
         }
     }
 
-    fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
-        self.ask(Call::Prefetch, |namespace| {
-            Request::Prefetch(told(miss, namespace))
+    fn prefetch(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
+        self.call(PolicyCall::Prefetch, |namespace| {
+            Request::Prefetch(wire_access(miss, namespace))
         })
         .pop()
     }
 
-    fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
+    fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
         let request =
-            |namespace: &Namespace| Request::Evict(miss.map(|miss| told(miss, namespace)));
-        self.ask(Call::Evict, request).pop().map(|list| list.ios)
+            |namespace: &Namespace| Request::Evict(miss.map(|miss| wire_access(miss, namespace)));
+        self.call(PolicyCall::Evict, request)
+            .pop()
+            .map(|list| list.ranges)
     }
 
-    fn touch(&mut self, access: &Access) -> Option<Prefetch> {
-        self.ask(Call::Touch, |namespace| {
-            Request::Touch(told(access, namespace))
+    fn touch(&mut self, access: &FileAccess) -> Option<PrefetchRequest> {
+        self.call(PolicyCall::Touch, |namespace| {
+            Request::Touch(wire_access(access, namespace))
         })
         .pop()
     }

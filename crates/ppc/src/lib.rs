@@ -1,48 +1,52 @@
 //! A programmable page cache on stock Linux kernels.
 //!
 //! ```text
-//! EventSource ──Event──▶ Namespace ──Access──▶ Policy ──Ios──▶ cache (prefetch, evict)
-//!  (dev, ino, bytes)     (which file)          (what to do)    (what the machine allows)
+//! EventSource ──Event──▶ Namespace ──FileAccess──▶ Policy ──RangeList──▶ cache (prefetch, evict)
+//!  (dev, ino, bytes)     (which file)              (what to do)          (within the machine's limits)
 //! ```
 //!
-//! An [`EventSource`] tells which bytes of which inode were asked for. A [`Namespace`] is a directory: it knows which
-//! inode is which file, and opens nothing outside. A [`Policy`] is asked at every miss what to prefetch and, when
-//! memory is short, what to evict. Its answers are recommendations: what is brought and let go is what the machine
-//! allows.
+//! An [`EventSource`] reports which bytes of which inode were accessed. A [`Namespace`] is a scanned directory: it maps
+//! inodes to files and opens no file outside the directory. A [`Policy`] is called at every miss and returns the ranges
+//! to prefetch; under memory pressure it returns the ranges to evict. Its answers are recommendations: the cache
+//! carries them out within the limits of memory and bandwidth.
 //!
-//! The design is that of *Accelerating Model Loading in LLM Inference by Programmable Page Cache* (FAST '26); events
-//! come from the kernel's own trace points instead of a module.
+//! [`Runtime`] connects these parts. Each policy runs on a thread of its own under a [`Supervisor`], which enforces
+//! deadlines and validates answers.
+//!
+//! The design follows *Accelerating Model Loading in LLM Inference by Programmable Page Cache* (FAST '26), except that
+//! the events come from the kernel's trace points instead of a kernel module.
 
 pub mod abi;
+mod baseline;
 pub mod cache;
-mod eager;
+mod coalesce;
 mod error;
 mod event;
 pub mod export;
-mod guard;
+mod file_history;
+mod file_range;
 pub mod host;
-mod io;
-mod known;
 mod library;
-mod lines;
+mod line_subscriber;
 mod namespace;
 mod policy;
 mod registry;
 pub mod runtime;
 pub mod source;
+mod supervisor;
 
-pub use eager::{Eager, Nothing};
+pub use baseline::{EagerPolicy, NoopPolicy};
 pub use error::{Error, ErrorKind, Result};
-pub use event::{Event, EventSource, Inode, Kind, Sight, Waker};
-pub use guard::{Answer, Guarded, Limits, Status};
-pub use io::{Io, Ios};
-pub use lines::Lines;
-pub use namespace::{Entry, Namespace};
-pub use policy::{Access, Context, Policy, Prefetch, Wants};
-pub use registry::{Origin, Policies, Registered};
+pub use event::{Capabilities, Event, EventKind, EventSource, Inode, Waker};
+pub use file_range::{FileRange, RangeList};
+pub use line_subscriber::LineSubscriber;
+pub use namespace::{FileEntry, Namespace};
+pub use policy::{FileAccess, Interests, Policy, PolicyContext, PrefetchRequest};
+pub use registry::{PolicyOrigin, PolicyRegistry, Registration};
 pub use runtime::Runtime;
+pub use supervisor::{PolicyLimits, PolicyOutput, Supervisor, SupervisorStatus};
 
-/// The examples of the README, as tests.
+/// Compiles and runs the README's examples as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Opening the shared library of a policy, and whether its callbacks are its own. In a host process only.
+//! Loading the shared library of a policy, and checking that its callbacks are its own. Only used in host processes.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -8,56 +8,58 @@ use std::path::Path;
 
 use crate::abi::{Abi, Operation, VERSION};
 
-/// What a library says of itself.
+/// A loaded policy library.
 #[derive(Debug)]
-pub(crate) struct Library {
-    /// Its callbacks; those that it does not know are absent.
+pub(crate) struct LoadedLibrary {
+    /// Its callbacks. Those that its version of `ppc.h` does not have are `None`.
     pub(crate) operation: Operation,
-    /// The sizes that it was compiled with.
+    /// The structure sizes with which it was compiled.
     pub(crate) abi: Abi,
 }
 
-/// Opens a policy. It stays open as long as the process lives.
-pub(crate) fn open(path: &Path) -> Result<Library, String> {
+/// Loads a policy. It is never unloaded: the process ends with the policy.
+pub(crate) fn open(path: &Path) -> Result<LoadedLibrary, String> {
     let path =
         std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte")?;
-    // deep binding: the policy's own `exit` is its `exit`, whatever this process has of that name
+    // deep binding: a function of the policy takes precedence over one of the same name in this process, such as
+    // `exit`
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
-    // SAFETY: a terminated string. The library's constructors run; what they may break is this process, which is the
-    // policy's own.
+    // SAFETY: the path is zero-terminated. The library's constructors run and may do anything to this process, which
+    // exists only for this policy.
     let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
     if handle.is_null() {
-        return Err(format!("cannot be loaded: {}", last_error()));
+        return Err(format!("the library cannot be loaded: {}", last_error()));
     }
     let abi_at = symbol(handle, c"ppc_abi");
-    own("ppc_abi", abi_at, &name).map_err(|what| format!("{what}; was it compiled with ppc.h?"))?;
+    check_own("ppc_abi", abi_at, &name)
+        .map_err(|what| format!("{what}; was it compiled with ppc.h?"))?;
     let abi = read_abi(abi_at)?;
     let register = symbol(handle, c"register_policy");
-    own("register_policy", register, &name)?;
+    check_own("register_policy", register, &name)?;
     // SAFETY: the library was compiled with ppc.h, which declares `register_policy` with this type.
     let register: unsafe extern "C" fn() -> *const c_void =
         unsafe { std::mem::transmute(register) };
-    // SAFETY: as above; a library that lies ends this process.
+    // SAFETY: as above; a library with another function of this name may end this process.
     let operation = unsafe { register() };
     if operation.is_null() {
         return Err("register_policy returned NULL".into());
     }
-    // SAFETY: as the library says; a field is a function or none.
+    // SAFETY: `ppc_abi` of the library states this size; each field is a function pointer or NULL.
     let operation = unsafe { read::<Operation>(operation.cast(), abi.operation) };
-    check(&operation, &name)?;
-    Ok(Library { operation, abi })
+    check_callbacks(&operation, &name)?;
+    Ok(LoadedLibrary { operation, abi })
 }
 
 fn read_abi(at: *mut c_void) -> Result<Abi, String> {
-    // SAFETY: a symbol of the library's own, whose first member is its size.
+    // SAFETY: `ppc_abi` of the library, whose first member is its size in bytes.
     let size = unsafe { at.cast::<u32>().read_unaligned() };
-    // SAFETY: it has so many bytes.
+    // SAFETY: the symbol has `size` bytes.
     let abi = unsafe { read::<Abi>(at.cast(), size) };
     if size >= Abi::FIRST.size && abi.version != VERSION {
         let found = abi.version;
         return Err(format!(
-            "compiled for version {found} of the policy interface, this is {VERSION}; compile it again"
+            "the library was compiled for version {found} of ppc.h, this program has {VERSION}; compile it again"
         ));
     }
     let sizes = |abi: &Abi| {
@@ -78,26 +80,28 @@ fn read_abi(at: *mut c_void) -> Result<Abi, String> {
         .zip(sizes(&Abi::FIRST))
         .any(|(&found, first)| found < first || found > 1 << 16)
     {
-        return Err(format!("sizes that no version of ppc.h has: {abi:?}"));
+        return Err(format!(
+            "ppc_abi contains sizes that no version of ppc.h has: {abi:?}"
+        ));
     }
     Ok(abi)
 }
 
-/// What a policy's pointer leads to: the fields that both sides know, zeroes in those that the policy does not.
+/// Reads a structure of the policy, which has `size` bytes there. Fields beyond `size` are zero.
 ///
 /// # Safety
 ///
-/// `size` bytes are there, and zeroes and any address are values of `T`'s fields.
+/// `at` points to `size` readable bytes, and any bit pattern that the policy may store, and zero, is a valid `T`.
 pub(crate) unsafe fn read<T: Copy>(at: *const T, size: u32) -> T {
     let mut value = MaybeUninit::<T>::zeroed();
     let size = size_of::<T>().min(usize::try_from(size).unwrap_or(0));
-    // SAFETY: so many bytes are there on both sides.
+    // SAFETY: `size` is at most the size of both the source and the target.
     unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), value.as_mut_ptr().cast(), size) };
-    // SAFETY: as the caller says of its fields.
+    // SAFETY: the caller guarantees that the copied bytes and zero are valid values.
     unsafe { value.assume_init() }
 }
 
-fn check(operation: &Operation, library: &CStr) -> Result<(), String> {
+fn check_callbacks(operation: &Operation, library: &CStr) -> Result<(), String> {
     let callbacks = [
         ("ppc_init", operation.init.map(|f| f as *mut c_void)),
         ("ppc_exit", operation.exit.map(|f| f as *mut c_void)),
@@ -111,55 +115,56 @@ fn check(operation: &Operation, library: &CStr) -> Result<(), String> {
     callbacks
         .into_iter()
         .filter_map(|(name, at)| Some((name, at?)))
-        .try_for_each(|(name, at)| own(name, at, library))
+        .try_for_each(|(name, at)| check_own(name, at, library))
 }
 
-/// Whether an address lies in the library. What a policy does not define itself is bound to whatever has the name.
-fn own(what: &str, at: *mut c_void, library: &CStr) -> Result<(), String> {
+/// Returns an error unless the address is in the library. The dynamic linker binds a name that the policy does not
+/// define to any function of that name in the process.
+fn check_own(what: &str, at: *mut c_void, library: &CStr) -> Result<(), String> {
     if at.is_null() {
-        return Err(format!("it does not define {what}"));
+        return Err(format!("the library does not define {what}"));
     }
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked for; the answer's place is ours.
+    // SAFETY: `dladdr` accepts any address, and `info` is writable.
     let found = unsafe { libc::dladdr(at, info.as_mut_ptr()) };
-    // SAFETY: zeroes are a value of it, and so is what `dladdr` wrote.
+    // SAFETY: all zero is a valid `Dl_info`, and so is what `dladdr` wrote.
     let info = unsafe { info.assume_init() };
     if found == 0 || info.dli_fname.is_null() {
-        return Err(format!("{what} is at {at:p}, which is in no library"));
+        return Err(format!("{what} has address {at:p}, which is in no library"));
     }
-    let file = text(info.dli_fname);
+    let file = copy_string(info.dli_fname);
     if file.as_c_str() == library {
         return Ok(());
     }
     let name = if info.dli_sname.is_null() {
-        c"something".to_owned()
+        c"an unnamed symbol".to_owned()
     } else {
-        text(info.dli_sname)
+        copy_string(info.dli_sname)
     };
     Err(format!(
-        "{what} is not in the policy but is `{}` of {}: a function that the policy does not define itself, or whose name \
-         another library has too; define it, and make it static",
+        "{what} is not in the policy but is `{}` of {}: the policy does not define this function, or another library has one of \
+         the same name; define it and make it static",
         name.to_string_lossy(),
         file.to_string_lossy()
     ))
 }
 
 fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    // SAFETY: an open library and a terminated string.
+    // SAFETY: the library is loaded, and the name is zero-terminated.
     unsafe { libc::dlsym(handle, name.as_ptr()) }
 }
 
 fn last_error() -> String {
-    // SAFETY: no other thread of this process loads libraries.
+    // SAFETY: no other thread of this process loads libraries, so the returned string is not overwritten.
     let error = unsafe { libc::dlerror() };
     if error.is_null() {
-        "for no known reason".into()
+        "the dynamic linker gave no reason".into()
     } else {
-        text(error).to_string_lossy().into_owned()
+        copy_string(error).to_string_lossy().into_owned()
     }
 }
 
-fn text(at: *const c_char) -> CString {
-    // SAFETY: a terminated string of the dynamic linker's.
+fn copy_string(at: *const c_char) -> CString {
+    // SAFETY: a zero-terminated string of the dynamic linker.
     unsafe { CStr::from_ptr(at) }.to_owned()
 }

@@ -1,10 +1,12 @@
-//! A directory whose files a policy decides for: which inode is which file, and nothing outside.
+//! A scanned directory: which inode is which file. Nothing outside the directory can be opened through it.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,32 +16,32 @@ use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Inode;
-use crate::io::Io;
+use crate::file_range::FileRange;
 
-/// Files of one namespace; more is a directory that was not meant.
-const FILES: usize = 1 << 20;
-/// Directories below each other.
-const DEPTH: usize = 64;
-/// A file that was written to so lately may not be whole.
-const YOUNG: Duration = Duration::from_secs(1);
-/// For reading; a pipe is not waited for.
+/// Maximum number of files in a namespace. More indicate that the wrong directory was given, such as `/`.
+const MAX_FILES: usize = 1 << 20;
+/// Maximum depth of the directory tree.
+const MAX_DEPTH: usize = 64;
+/// A new file that was modified more recently than this is taken to be still in the process of being written.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+/// `NONBLOCK`, because opening a named pipe would otherwise wait for a writer.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
 /// A regular file of a [`Namespace`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Relative to the root. A file that several names or symbolic links lead to has the first by order.
+pub struct FileEntry {
+    /// The path relative to the root. If several names or symbolic links lead to the file, the first in scan order.
     pub path: Arc<Path>,
-    /// As events name it.
+    /// The inode, as events identify it.
     pub inode: Inode,
-    /// Bytes, when it was scanned.
+    /// Length in bytes at the time of the scan.
     pub len: u64,
 }
 
-impl Entry {
-    /// All of its bytes.
-    pub fn whole(&self) -> Io {
-        Io {
+impl FileEntry {
+    /// The range that covers the whole file.
+    pub fn whole(&self) -> FileRange {
+        FileRange {
             path: Arc::clone(&self.path),
             start: 0,
             len: self.len,
@@ -48,41 +50,44 @@ impl Entry {
     }
 }
 
-/// A directory, as it was when it was scanned.
+/// The files of a directory tree at the time of a scan.
 ///
-/// Symbolic links are followed as far as they stay beneath the root (as in a model hub's cache, whose snapshots link to
-/// its blobs); what leads out of it is not part of the namespace, and cannot be opened through it.
+/// Symbolic links are followed as long as they stay below the root. A model hub's cache relies on that: its snapshots
+/// link to its blobs. Files outside of the root are not part of the namespace and cannot be opened through it.
 #[derive(Debug)]
 pub struct Namespace {
     root: PathBuf,
     dir: File,
-    entries: Vec<Entry>,
-    inodes: HashMap<Inode, usize>,
-    paths: HashMap<Arc<Path>, usize>,
-    /// Relative to the root, which is the first.
+    entries: Vec<FileEntry>,
+    /// Indices into `entries`.
+    by_inode: HashMap<Inode, usize>,
+    /// Indices into `entries`; several names may lead to one entry.
+    by_path: HashMap<Arc<Path>, usize>,
+    /// All directories, relative to the root, which is the first.
     dirs: Vec<(PathBuf, Inode)>,
 }
 
 impl Namespace {
-    /// Scans a directory. Names are taken in order, so that two scans of the same tree are equal.
+    /// Scans a directory tree. Names are visited in sorted order, so that two scans of the same tree are equal.
     ///
     /// # Errors
     ///
-    /// `root` is no directory or cannot be read; more than 2²⁰ files.
+    /// `root` is no directory or cannot be read, or the tree has more than 2²⁰ files.
     pub fn scan(root: &Path) -> Result<Self> {
         Self::scan_after(root, None).map(|(namespace, _)| namespace)
     }
 
-    /// Scans it again: what it has now, if that is something else, and whether it has files that are not whole yet. Those
-    /// that are new or changed and were written to a moment ago are left out.
+    /// Scans the directory again. Returns the new state if it differs from this one, and whether files were skipped because
+    /// they are still being written: those that are new or changed and were modified within the last second.
     ///
     /// # Errors
     ///
     /// As [`scan`](Self::scan).
-    pub(crate) fn again(&self) -> Result<(Option<Self>, bool)> {
-        let (now, young) = Self::scan_after(&self.root, Some(self))?;
-        let same = now.entries == self.entries && now.paths == self.paths && now.dirs == self.dirs;
-        Ok(((!same).then_some(now), young))
+    pub(crate) fn rescan(&self) -> Result<(Option<Self>, bool)> {
+        let (now, incomplete) = Self::scan_after(&self.root, Some(self))?;
+        let unchanged =
+            now.entries == self.entries && now.by_path == self.by_path && now.dirs == self.dirs;
+        Ok(((!unchanged).then_some(now), incomplete))
     }
 
     fn scan_after(root: &Path, before: Option<&Self>) -> Result<(Self, bool)> {
@@ -90,60 +95,59 @@ impl Namespace {
         let root = std::fs::canonicalize(root).map_err(|e| in_root(e.into()))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&root, flags, Mode::empty()).map_err(|e| in_root(e.into()))?;
-        let (entries, inodes, paths, dirs) =
-            (Vec::new(), HashMap::new(), HashMap::new(), Vec::new());
         let mut namespace = Self {
             root,
             dir: dir.into(),
-            entries,
-            inodes,
-            paths,
-            dirs,
+            entries: Vec::new(),
+            by_inode: HashMap::new(),
+            by_path: HashMap::new(),
+            dirs: Vec::new(),
         };
-        let young = namespace.fill(before)?;
-        Ok((namespace, young))
+        let incomplete = namespace.walk(before)?;
+        Ok((namespace, incomplete))
     }
 
-    /// The directory, without symbolic links.
+    /// The absolute path of the directory, without symbolic links.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Its files, by name.
-    pub fn entries(&self) -> &[Entry] {
+    /// All files, in scan order.
+    pub fn entries(&self) -> &[FileEntry] {
         &self.entries
     }
 
-    /// Which file an inode is.
-    pub fn find(&self, inode: Inode) -> Option<&Entry> {
-        self.inodes.get(&inode).map(|&entry| &self.entries[entry])
+    /// The file with this inode.
+    pub fn find(&self, inode: Inode) -> Option<&FileEntry> {
+        self.by_inode.get(&inode).map(|&entry| &self.entries[entry])
     }
 
-    /// The file of a name relative to the root; any of its names.
-    pub fn get(&self, path: &Path) -> Option<&Entry> {
-        self.paths.get(path).map(|&entry| &self.entries[entry])
+    /// The file with this path relative to the root; any of its names will do.
+    pub fn get(&self, path: &Path) -> Option<&FileEntry> {
+        self.by_path.get(path).map(|&entry| &self.entries[entry])
     }
 
-    /// Names of its files, and which they are.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (&Arc<Path>, &Entry)> {
-        self.paths
+    /// All names, with the file that each leads to.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Arc<Path>, &FileEntry)> {
+        self.by_path
             .iter()
             .map(|(name, &entry)| (name, &self.entries[entry]))
     }
 
-    /// Its directories, the root first.
+    /// The absolute paths of all directories, the root first.
     pub(crate) fn dirs(&self) -> impl Iterator<Item = PathBuf> {
         self.dirs.iter().map(|(path, _)| self.root.join(path))
     }
 
-    /// Opens a file for reading, if it is still the one that was scanned.
+    /// Opens a file for reading, provided that it is still the one that was scanned.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Stale`] if another file has its name by now, or its length changed; the system's errors.
-    pub fn open(&self, entry: &Entry) -> Result<File> {
+    /// [`ErrorKind::Stale`] if another file has its name by now or its length changed; otherwise the error of the system
+    /// call.
+    pub fn open(&self, entry: &FileEntry) -> Result<File> {
         let file = self
-            .beneath(&entry.path, READ)
+            .open_beneath(&entry.path, READ)
             .map_err(|e| Error::from(e).in_file(&entry.path))?;
         let stat = rustix::fs::fstat(&file)?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
@@ -155,8 +159,9 @@ impl Namespace {
         Ok(file)
     }
 
-    /// Opens what has this name, unless that leads out of the root.
-    fn beneath(&self, path: &Path, flags: OFlags) -> Result<File, Errno> {
+    /// Opens `path`, unless it leads out of the root. The kernel checks that while it resolves the path (`BENEATH`), so
+    /// that a link exchanged at the same time cannot escape.
+    fn open_beneath(&self, path: &Path, flags: OFlags) -> Result<File, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         openat2(
             &self.dir,
@@ -168,93 +173,94 @@ impl Namespace {
         .map(File::from)
     }
 
-    /// Whether something was left out that is new or changed since `before`, and young.
-    fn fill(&mut self, before: Option<&Self>) -> Result<bool> {
-        let mut left = vec![(PathBuf::new(), 0)];
-        let (mut seen, mut left_out) = (HashSet::new(), false);
-        while let Some((at, depth)) = left.pop() {
-            let name = if at.as_os_str().is_empty() {
+    /// Visits the tree, depth first, and adds its files. Skips files that are new or changed since `before` and still
+    /// being written; returns whether there were any.
+    fn walk(&mut self, before: Option<&Self>) -> Result<bool> {
+        let mut pending = vec![(PathBuf::new(), 0)];
+        let (mut visited, mut incomplete) = (HashSet::new(), false);
+        while let Some((dir_path, depth)) = pending.pop() {
+            let name = if dir_path.as_os_str().is_empty() {
                 Path::new(".")
             } else {
-                &at
+                &dir_path
             };
-            let Ok(dir) = self.beneath(name, READ | OFlags::DIRECTORY) else {
-                continue;
-            }; // gone, or closed to us
+            let Ok(dir) = self.open_beneath(name, READ | OFlags::DIRECTORY) else {
+                continue; // removed meanwhile, or not permitted
+            };
             let stat = rustix::fs::fstat(&dir)?;
-            if !seen.insert(Inode::of(&stat)) {
-                continue; // a link to where we have been
+            if !visited.insert(Inode::of(&stat)) {
+                continue; // a link to a directory that was visited already, perhaps a cycle
             }
-            self.dirs.push((at.clone(), Inode::of(&stat)));
+            self.dirs.push((dir_path.clone(), Inode::of(&stat)));
             let mut names = Vec::new();
             for entry in Dir::read_from(&dir)? {
                 let entry = entry?;
                 let name = entry.file_name().to_bytes();
                 if name != b"." && name != b".." {
-                    names.push(
-                        at.join(
-                            <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name),
-                        ),
-                    );
+                    names.push(dir_path.join(OsStr::from_bytes(name)));
                 }
             }
             names.sort_unstable();
-            let first = left.len();
+            let first = pending.len();
             for path in names {
-                // gone, or out of the root
-                let Ok(file) = self.beneath(&path, OFlags::PATH) else {
-                    continue;
+                let Ok(file) = self.open_beneath(&path, OFlags::PATH) else {
+                    continue; // removed meanwhile, or a link out of the root
                 };
                 let stat = rustix::fs::fstat(&file)?;
                 match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::RegularFile
+                    FileType::RegularFile => {
                         if before.is_some_and(|before| {
-                            before.lacks(&path, &stat) && is_young(&file)
-                        }) =>
-                    {
-                        left_out = true;
+                            before.is_changed(&path, &stat) && is_being_written(&file)
+                        }) {
+                            incomplete = true;
+                        } else {
+                            self.add(&path, &stat)?;
+                        }
                     }
-                    FileType::RegularFile => self.add(&path, &stat)?,
-                    FileType::Directory if depth < DEPTH => left.push((path, depth + 1)),
+                    FileType::Directory if depth < MAX_DEPTH => pending.push((path, depth + 1)),
                     _ => {}
                 }
             }
-            // the first is next
-            left[first..].reverse();
+            // `pending` is a stack: reversed, the first subdirectory is visited next
+            pending[first..].reverse();
         }
-        Ok(left_out)
+        Ok(incomplete)
     }
 
-    fn lacks(&self, path: &Path, stat: &Stat) -> bool {
-        let same = |entry: &Entry| {
+    /// Whether `path` is new, or another file or length than in this namespace.
+    fn is_changed(&self, path: &Path, stat: &Stat) -> bool {
+        let same = |entry: &FileEntry| {
             entry.inode == Inode::of(stat) && u64::try_from(stat.st_size) == Ok(entry.len)
         };
         !self.get(path).is_some_and(same)
     }
 
     fn add(&mut self, path: &Path, stat: &Stat) -> Result<()> {
-        if self.paths.len() == FILES {
-            let what = format!("more than {FILES} files; give the directory of the models");
+        if self.by_path.len() == MAX_FILES {
+            let what = format!(
+                "the directory has more than {MAX_FILES} files; give the directory of the models"
+            );
             return Err(Error::new(ErrorKind::Limit(what)).in_file(&self.root));
         }
         let path: Arc<Path> = path.into();
         let inode = Inode::of(stat);
-        let entry = *self.inodes.entry(inode).or_insert(self.entries.len());
+        let entry = *self.by_inode.entry(inode).or_insert(self.entries.len());
         if entry == self.entries.len() {
             let len = u64::try_from(stat.st_size).unwrap_or(0);
-            self.entries.push(Entry {
+            self.entries.push(FileEntry {
                 path: Arc::clone(&path),
                 inode,
                 len,
             });
         }
-        self.paths.insert(path, entry);
+        self.by_path.insert(path, entry);
         Ok(())
     }
 }
 
-/// A clock that is ahead, as of another machine, makes nothing young.
-fn is_young(file: &File) -> bool {
-    let written = file.metadata().and_then(|meta| meta.modified());
-    written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < YOUNG))
+/// Whether the file was modified within [`SETTLE_TIME`]. A time in the future, from the clock of another machine, does
+/// not count, or the file would be skipped until then.
+fn is_being_written(file: &File) -> bool {
+    let modified = file.metadata().and_then(|meta| meta.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < SETTLE_TIME))
 }

@@ -1,111 +1,139 @@
-//! Policies: who decides what is prefetched and evicted.
+//! The [`Policy`] trait, and what passes between a policy and the runtime.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Ios, Kind, Namespace};
+use crate::{Event, EventKind, FileEntry, Namespace, RangeList};
 
-/// Bytes of a file that a process asked for.
+/// An access to a file of the namespace. Adjacent accesses of one thread are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Whether the page cache had them.
-    pub kind: Kind,
-    /// The file, relative to the namespace's root.
+pub struct FileAccess {
+    /// Whether the access missed the page cache.
+    pub kind: EventKind,
+    /// The file, relative to the root of the namespace.
     pub path: Arc<Path>,
-    /// First byte.
+    /// Offset of the first byte.
     pub start: u64,
-    /// How many; neighbouring events are merged.
+    /// Length in bytes.
     pub len: u64,
-    /// The process.
+    /// The accessing process.
     pub pid: u32,
-    /// The thread.
+    /// The accessing thread.
     pub tid: u32,
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of the access in nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
 }
 
-/// What a policy is told when it is registered.
+impl FileAccess {
+    /// The access that `event` reports, to the file of `entry`.
+    pub fn new(event: &Event, entry: &FileEntry) -> Self {
+        Self {
+            kind: event.kind,
+            path: Arc::clone(&entry.path),
+            start: event.start,
+            len: event.len,
+            pid: event.pid,
+            tid: event.tid,
+            time: event.time,
+        }
+    }
+}
+
+/// The environment of a policy.
 #[derive(Clone, Debug)]
-pub struct Context {
-    /// The directory that it decides for.
+pub struct PolicyContext {
+    /// The directory that the policy is registered for.
     pub namespace: Arc<Namespace>,
-    /// The string that was given with its registration.
+    /// The configuration string passed at registration.
     pub config: String,
-    /// Bytes that the page cache may take, with what else counts as used: the runtime's threshold of the limit of the
-    /// service's cgroup, or of the machine's memory.
+    /// The memory limit in bytes: the runtime's threshold times the limit of the service's control group or of the
+    /// machine. Covers the page cache and all other memory in use.
     pub memory: u64,
 }
 
-/// Which calls a policy wants.
+/// Which of its functions a policy needs called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
-    /// [`Policy::prefetch`]; without it the kernel reads ahead as ever.
+pub struct Interests {
+    /// [`Policy::prefetch`] at each miss. If unset, only the kernel reads ahead.
     pub prefetch: bool,
-    /// [`Policy::evict`]; without it the kernel evicts as ever.
+    /// [`Policy::evict`] under memory pressure. If unset, only the kernel evicts.
     pub evict: bool,
-    /// [`Policy::touch`]: every access, not only misses. Costs the readers up to 3 %.
+    /// [`Policy::touch`] at each access, not only at misses. Costs readers up to 3 % (EXPERIMENTS.md).
     pub touch: bool,
-    /// As `touch`, and also what came into memory along with what was asked for: a recording lacks nothing then.
+    /// As `touch`, and also for pages that the kernel read ahead, so that a recording of cold files is complete.
     pub recording: bool,
 }
 
-/// What to bring.
+/// A list of ranges to prefetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prefetch {
-    /// In this order.
-    pub ios: Ios,
-    /// Which worker it is for. A new list for a lane interrupts the one before it; lanes take turns.
-    pub lane: u32,
+pub struct PrefetchRequest {
+    /// The ranges, in the order in which to read them.
+    pub ranges: RangeList,
+    /// The queue that reads them. A new list for a queue replaces its previous one; the queues are served in turn.
+    pub queue: u32,
 }
 
-/// Who decides. Calls come one at a time, on a thread of the policy's own, each with a deadline; a policy that panics,
-/// misses it, or names bytes that are in no file of the namespace loses its registration.
+/// A page-cache policy: decides what to prefetch and evict in one directory.
+///
+/// All functions are called on one thread of the policy's own, one call at a time, each with a deadline
+/// ([`PolicyLimits`](crate::PolicyLimits)). A policy that panics, exceeds a deadline, or returns a range outside of the
+/// files of its namespace is deregistered.
 pub trait Policy: Send {
-    /// Which calls it wants; asked after [`init`](Self::init) and [`renew`](Self::renew).
-    fn wants(&self) -> Wants;
+    /// Which functions to call. Read after [`init`](Self::init) and after [`files_changed`](Self::files_changed).
+    fn interests(&self) -> Interests;
 
-    /// It is registered. An error undoes that.
-    fn init(&mut self, context: &Context) -> Result<(), String> {
+    /// Called once, at registration.
+    ///
+    /// # Errors
+    ///
+    /// An error rejects the registration; its text is reported.
+    fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
         let _ = context;
         Ok(())
     }
 
-    /// Files of the directory came, went or changed: `context` is as it is now. Who does nothing goes on with the files
-    /// that it knows; those that went are not brought, and cost nothing. It is asked what it [`wants`](Self::wants) anew. An
-    /// error ends its registration.
-    fn renew(&mut self, context: &Context) -> Result<(), String> {
+    /// Called after files of the directory were created, removed or changed, with the new state of the directory. The
+    /// default implementation keeps the previous file list; ranges of removed files are skipped.
+    ///
+    /// # Errors
+    ///
+    /// An error deregisters the policy.
+    fn files_changed(&mut self, context: &PolicyContext) -> Result<(), String> {
         let _ = context;
         Ok(())
     }
 
-    /// Its registration ends.
+    /// Called last, when the registration ends.
     fn exit(&mut self) {}
 
-    /// The service is about to start: what to bring before the first miss, by lane.
-    fn start(&mut self) -> Vec<Prefetch> {
+    /// Called when the service is about to start. Returns what to prefetch before the first miss, one list per queue.
+    fn start(&mut self) -> Vec<PrefetchRequest> {
         Vec::new()
     }
 
-    /// A process waits for bytes: what to bring next. `None` leaves what is going on as it is.
-    fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
+    /// Called at a miss, while the accessing thread waits. Returns what to prefetch next; `None` leaves the prefetch in
+    /// progress unchanged.
+    fn prefetch(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
         let _ = miss;
         None
     }
 
-    /// Memory is short; at a miss, or (`None`) from time to time: what to let go.
-    fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
+    /// Called under memory pressure, at a miss or (`None`) periodically. Returns what to evict.
+    fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
         let _ = miss;
         None
     }
 
-    /// A process asked for bytes, which may have been there: what to bring next, if that changes it. A policy that
-    /// brings a bounded window ahead of its readers moves the window here, since what it brought is not missed.
-    fn touch(&mut self, access: &Access) -> Option<Prefetch> {
+    /// Called at an access, cached or not. Returns what to prefetch next; `None` leaves the prefetch in progress
+    /// unchanged. A policy that prefetches a bounded window ahead of its readers advances the window here, because
+    /// accesses to prefetched bytes are no misses.
+    fn touch(&mut self, access: &FileAccess) -> Option<PrefetchRequest> {
         let _ = access;
         None
     }
-    /// Why it can decide no more; asked after each call. An answer ends its registration, and what the call returned is
-    /// not used.
+
+    /// Called after each of the functions above. A returned error deregisters the policy, and the result of that
+    /// function is discarded.
     fn failed(&mut self) -> Option<String> {
         None
     }

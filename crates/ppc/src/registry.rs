@@ -1,266 +1,257 @@
-//! Which policy decides for which directory.
+//! Which policy is registered for which directory.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{Error, Result};
-use crate::{Access, Answer, Context, Entry, Event, Guarded, Inode, Limits, Namespace, Policy};
+use crate::{
+    FileEntry, Inode, Namespace, Policy, PolicyContext, PolicyLimits, PolicyOutput, Supervisor,
+};
 
-/// Whose an answer is.
+/// The registration that a [`PolicyOutput`] comes from.
 #[derive(Clone, Debug)]
-pub struct Origin {
-    /// The directory, with all its files.
+pub struct PolicyOrigin {
+    /// The directory and its files.
     pub namespace: Arc<Namespace>,
-    /// Counts registrations: another policy for the same directory has another number.
+    /// Serial number of the registration: another policy for the same directory has another number.
     pub number: u64,
 }
 
-/// A registration.
+/// A policy registered for a directory.
 #[derive(Debug)]
-pub struct Registered {
-    origin: Origin,
-    policy: Arc<Guarded>,
-    /// Whose its answers are: these files, or those it is about to be told of.
-    whose: Arc<RwLock<Origin>>,
+pub struct Registration {
+    origin: PolicyOrigin,
+    supervisor: Arc<Supervisor>,
+    /// The origin that outputs are attributed to. Runs ahead of `origin` during a rescan: it is replaced before the
+    /// policy receives the new files, because the policy may return ranges of them in that very call.
+    output_origin: Arc<RwLock<PolicyOrigin>>,
 }
 
-impl Registered {
-    /// Directory and number.
-    pub fn origin(&self) -> &Origin {
+impl Registration {
+    /// The directory and the serial number.
+    pub fn origin(&self) -> &PolicyOrigin {
         &self.origin
     }
 
     /// The policy.
-    pub fn policy(&self) -> &Guarded {
-        &self.policy
-    }
-
-    /// An event of a file of the directory, as the policy is told it.
-    pub fn access(&self, event: &Event, entry: &Entry) -> Access {
-        let Event {
-            kind,
-            start,
-            len,
-            pid,
-            tid,
-            time,
-            ..
-        } = *event;
-        Access {
-            kind,
-            path: Arc::clone(&entry.path),
-            start,
-            len,
-            pid,
-            tid,
-            time,
-        }
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 }
 
-type Sink = dyn Fn(&Origin, Answer) + Send + Sync;
+type OutputCallback = dyn Fn(&PolicyOrigin, PolicyOutput) + Send + Sync;
 
-/// The registered policies: one for each directory, and for what lies below another directory's the deeper one decides.
-/// A policy that lost its registration decides for nothing; its entry stays, so that its status says why.
-pub struct Policies {
+/// The registered policies, at most one per directory. A file belongs to the deepest registered directory above it.
+///
+/// A policy that failed receives no more calls; its registration stays listed, so that its status reports the failure.
+pub struct PolicyRegistry {
     memory: u64,
-    limits: Limits,
-    sink: Arc<Sink>,
-    state: RwLock<State>,
+    limits: PolicyLimits,
+    on_output: Arc<OutputCallback>,
+    state: RwLock<RegistryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    by_path: BTreeMap<PathBuf, Arc<Registered>>,
-    count: u64,
-    changes: u64,
+struct RegistryState {
+    by_path: BTreeMap<PathBuf, Arc<Registration>>,
+    /// Serial number of the last registration.
+    last_number: u64,
+    generation: u64,
 }
 
-impl Policies {
-    /// None yet. `memory` is what the page cache may take. All answers go to `sink`, from the policies' own threads; it
-    /// must not register or remove.
+impl PolicyRegistry {
+    /// An empty registry. `memory` is passed to policies as [`PolicyContext::memory`]. `on_output` receives the output of
+    /// all policies, on the policies' own threads; it must not register or unregister policies.
     pub fn new(
         memory: u64,
-        limits: Limits,
-        sink: impl Fn(&Origin, Answer) + Send + Sync + 'static,
+        limits: PolicyLimits,
+        on_output: impl Fn(&PolicyOrigin, PolicyOutput) + Send + Sync + 'static,
     ) -> Self {
         Self {
             memory,
             limits,
-            sink: Arc::new(sink),
+            on_output: Arc::new(on_output),
             state: RwLock::default(),
         }
     }
 
-    /// Registers a policy for a directory, which is scanned. One that is registered for it already is replaced: it
-    /// decides until the new one has begun, no access is told to both, and it is removed when the new one decides.
+    fn read(&self) -> RwLockReadGuard<'_, RegistryState> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, RegistryState> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Scans a directory and registers a policy for it. A policy that is already registered for the directory stays
+    /// active until the new one is initialised, and is then removed; each access is delivered to exactly one of them.
     ///
     /// # Errors
     ///
-    /// The directory cannot be scanned, or the policy did not begin; then what was registered stays.
-    pub fn reg_policy(
+    /// The directory cannot be scanned, or the policy failed to initialise. Any previous registration stays in place.
+    pub fn register(
         &self,
         path: &Path,
         policy: Box<dyn Policy>,
         config: &str,
-    ) -> Result<Arc<Registered>> {
+    ) -> Result<Arc<Registration>> {
         let namespace = Arc::new(Namespace::scan(path)?);
         let number = {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            state.count += 1;
-            state.count
+            let mut state = self.write();
+            state.last_number += 1;
+            state.last_number
         };
-        let origin = Origin { namespace, number };
-        let context = Context {
+        let origin = PolicyOrigin { namespace, number };
+        let context = PolicyContext {
             namespace: Arc::clone(&origin.namespace),
             config: config.to_owned(),
             memory: self.memory,
         };
-        let whose = Arc::new(RwLock::new(origin.clone()));
-        let (sink, of) = (Arc::clone(&self.sink), Arc::clone(&whose));
-        let answered = move |answer| {
-            let origin = of.read().unwrap_or_else(PoisonError::into_inner).clone();
-            sink(&origin, answer);
+        let output_origin = Arc::new(RwLock::new(origin.clone()));
+        let (on_output, shared) = (Arc::clone(&self.on_output), Arc::clone(&output_origin));
+        let attribute = move |output| {
+            let origin = shared
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
+            on_output(&origin, output);
         };
-        let policy = Guarded::register(policy, context, self.limits, answered)
+        let supervisor = Supervisor::spawn(policy, context, self.limits, attribute)
             .map_err(|error| error.in_file(path))?;
-        let registered = Arc::new(Registered {
+        let registration = Arc::new(Registration {
             origin,
-            policy: Arc::new(policy),
-            whose,
+            supervisor: Arc::new(supervisor),
+            output_origin,
         });
-        let root = registered.origin.namespace.root().to_owned();
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.changes += 1;
-        let replaced = state.by_path.insert(root, Arc::clone(&registered));
+        let root = registration.origin.namespace.root().to_owned();
+        let mut state = self.write();
+        state.generation += 1;
+        let replaced = state.by_path.insert(root, Arc::clone(&registration));
         drop(state);
         if let Some(replaced) = replaced
-            && let Err(error) = replaced.policy.remove()
+            && let Err(error) = replaced.supervisor.shut_down()
         {
             tracing::warn!(
-                "{}: the replaced policy did not end well: {error}",
+                "{}: the replaced policy failed while it was shut down: {error}",
                 path.display()
             );
         }
-        Ok(registered)
+        Ok(registration)
     }
 
-    /// Scans the directory of a registration again. If it has other files the policy is [told](Policy::renew), and decides
-    /// for these from then on. Files that are being written are not yet any: whether there are such.
+    /// Rescans the directory of a registration. If its files changed, the policy is
+    /// [notified](Policy::files_changed) and receives accesses of the new files from then on. Files still being written
+    /// are skipped. Returns whether there were any.
     ///
     /// # Errors
     ///
-    /// There is none, or the directory cannot be scanned any more; then it stays as it was.
-    pub fn renew(&self, path: &Path) -> Result<bool> {
+    /// No policy is registered for the directory, or it cannot be scanned; the registration then stays unchanged.
+    pub fn rescan(&self, path: &Path) -> Result<bool> {
         let root = std::fs::canonicalize(path).map_err(|e| Error::from(e).in_file(path))?;
-        let before = self
-            .state
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .by_path
-            .get(&root)
-            .cloned();
-        let before = before.ok_or_else(|| nobody(path))?;
-        let (namespace, young) = before.origin.namespace.again()?;
+        let before = self.read().by_path.get(&root).cloned();
+        let before = before.ok_or_else(|| not_registered(path))?;
+        let (namespace, incomplete) = before.origin.namespace.rescan()?;
         let Some(namespace) = namespace else {
-            return Ok(young);
+            return Ok(incomplete);
         };
-        let origin = Origin {
+        let origin = PolicyOrigin {
             namespace: Arc::new(namespace),
             number: before.origin.number,
         };
-        // before the policy hears of it: what it answers then may name files that came
-        *before.whose.write().unwrap_or_else(PoisonError::into_inner) = origin.clone();
-        before.policy.renew(Arc::clone(&origin.namespace));
-        let (policy, whose) = (Arc::clone(&before.policy), Arc::clone(&before.whose));
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = state.by_path.get_mut(&root)
-            && Arc::ptr_eq(at, &before)
+        // before the policy is notified: its next output may contain ranges of new files
+        *before
+            .output_origin
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = origin.clone();
+        before
+            .supervisor
+            .update_files(Arc::clone(&origin.namespace));
+        let mut state = self.write();
+        // unless the registration was replaced or removed meanwhile
+        if let Some(current) = state.by_path.get_mut(&root)
+            && Arc::ptr_eq(current, &before)
         {
-            *at = Arc::new(Registered {
+            *current = Arc::new(Registration {
                 origin,
-                policy,
-                whose,
+                supervisor: Arc::clone(&before.supervisor),
+                output_origin: Arc::clone(&before.output_origin),
             });
-            state.changes += 1;
+            state.generation += 1;
         }
-        Ok(young)
+        Ok(incomplete)
     }
 
-    /// Ends the registration of a directory's policy, and gives what it was.
+    /// Removes the registration of a directory, shuts its policy down, and returns the registration.
     ///
     /// # Errors
     ///
-    /// There is none, or it was lost: why.
-    pub fn rm_policy(&self, path: &Path) -> Result<Arc<Registered>> {
-        // a directory that is gone is still registered
+    /// No policy is registered for the directory, or the policy failed before or during its shutdown.
+    pub fn unregister(&self, path: &Path) -> Result<Arc<Registration>> {
+        // a directory that was deleted stays registered under the path that it had
         let root = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.write();
         let removed = state.by_path.remove(&root);
-        state.changes += u64::from(removed.is_some());
+        state.generation += u64::from(removed.is_some());
         drop(state);
-        let removed = removed.ok_or_else(|| nobody(path))?;
-        let ended = removed.policy.remove();
-        ended.map_err(|error| {
+        let removed = removed.ok_or_else(|| not_registered(path))?;
+        removed.supervisor.shut_down().map_err(|error| {
             Error::new(crate::ErrorKind::Policy(error.to_string())).in_file(path)
         })?;
         Ok(removed)
     }
 
-    /// How often registrations or their files came or went: as long as it is the same, so are they and their files.
-    pub fn changes(&self) -> u64 {
-        self.state
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .changes
+    /// A counter that is incremented whenever a registration is added, replaced, removed or rescanned with changes. While
+    /// it is constant, so are the registrations and their files.
+    pub fn generation(&self) -> u64 {
+        self.read().generation
     }
 
-    /// All registrations by directory, lost ones too.
-    pub fn all(&self) -> Vec<Arc<Registered>> {
-        self.state
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .by_path
-            .values()
-            .cloned()
-            .collect()
+    /// All registrations in the order of their directories, including those of failed policies.
+    pub fn registrations(&self) -> Vec<Arc<Registration>> {
+        self.read().by_path.values().cloned().collect()
     }
 
-    /// Who decides for a path: the deepest directory above it, or it itself.
-    pub fn at(&self, path: &Path) -> Option<Arc<Registered>> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+    /// The active registration that a path belongs to.
+    pub fn lookup(&self, path: &Path) -> Option<Arc<Registration>> {
+        let state = self.read();
         path.ancestors()
-            .filter_map(|at| state.by_path.get(at))
-            .find(|at| at.policy.lost().is_none())
+            .filter_map(|ancestor| state.by_path.get(ancestor))
+            .find(|registration| registration.supervisor.failure().is_none())
             .cloned()
     }
 
-    /// Who decides for a file, and which file of the directory it is; given to `with`, during which no registration is
-    /// replaced or removed. So what `with` tells the policy is told to no other, and to none that was removed.
-    pub fn find<R>(&self, inode: Inode, with: impl FnOnce(&Registered, &Entry) -> R) -> Option<R> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let knows = |at: &&Arc<Registered>| {
-            at.origin.namespace.find(inode).is_some() && at.policy.lost().is_none()
+    /// Calls `deliver` with the active registration that a file belongs to and its entry there. No registration is replaced
+    /// or removed during the call, so an access that `deliver` queues reaches exactly one policy, and none that was already
+    /// removed. Returns `None` if the file belongs to no active registration.
+    pub fn with_owner<R>(
+        &self,
+        inode: Inode,
+        deliver: impl FnOnce(&Registration, &FileEntry) -> R,
+    ) -> Option<R> {
+        let state = self.read();
+        let owns = |registration: &&Arc<Registration>| {
+            registration.origin.namespace.find(inode).is_some()
+                && registration.supervisor.failure().is_none()
         };
         let deepest = state
             .by_path
             .iter()
-            .filter(|(_, at)| knows(at))
+            .filter(|(_, registration)| owns(registration))
             .max_by_key(|(path, _)| path.components().count())
-            .map(|(_, at)| at)?;
-        Some(with(deepest, deepest.origin.namespace.find(inode)?))
+            .map(|(_, registration)| registration)?;
+        Some(deliver(deepest, deepest.origin.namespace.find(inode)?))
     }
 }
 
-fn nobody(path: &Path) -> Error {
-    Error::invalid("no policy is registered here").in_file(path)
+fn not_registered(path: &Path) -> Error {
+    Error::invalid("no policy is registered for this directory").in_file(path)
 }
 
-impl fmt::Debug for Policies {
+impl fmt::Debug for PolicyRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policies")
+        f.debug_struct("PolicyRegistry")
             .field("memory", &self.memory)
             .field("state", &self.state)
             .finish_non_exhaustive()

@@ -1,95 +1,101 @@
-//! The runtime: events in, policies asked, what they recommend carried out.
+//! The runtime: delivers events to policies and carries out their output.
+//!
+//! [`Runtime::run`] is the event loop. It waits for events, finds the policy that each file belongs to, and queues calls;
+//! policies run on threads of their own ([`Supervisor`](crate::Supervisor)). Their output goes to the prefetcher and to
+//! the eviction thread. Two more threads rescan directories that changed and serve the status socket.
 
-mod arrivals;
-mod door;
-mod evictions;
-mod listen;
-mod merge;
-mod short;
+mod directory_watch;
+mod event_loop;
+mod eviction_thread;
+mod memory_pressure;
 mod status;
+mod status_socket;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use door::{ask, runtimes};
-pub use status::{Events, Let, MemoryUse, PolicyStatus, Status};
+pub use status::{EventCounts, EvictionTotals, MemoryStatus, PolicyStatus, RuntimeStatus};
+pub use status_socket::{query_status, running_pids};
 
-use crate::cache::{self, Memory, Prefetcher, Scope, THRESHOLD};
+use crate::cache::{self, MEMORY_THRESHOLD, MemoryMeter, MemoryScope, Prefetcher};
 use crate::error::Result;
-use crate::source::Want;
-use crate::{Answer, EventSource, Limits, Origin, Policies, Policy, Registered, Waker};
-use door::Door;
-use evictions::Evictions;
-use listen::Counters;
-use short::Short;
+use crate::source::CaptureMode;
+use crate::{
+    EventSource, Policy, PolicyLimits, PolicyOrigin, PolicyOutput, PolicyRegistry, Registration,
+    Waker,
+};
+use event_loop::EventLoopCounters;
+use eviction_thread::EvictionThread;
+use memory_pressure::MemoryPressure;
+use status_socket::StatusSocket;
 
-/// How a [`Runtime`] works.
+/// Options of a [`Runtime`].
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Whose memory is looked at.
-    pub scope: Scope,
-    /// Share of the memory that may be used above which nothing more is brought; policies are asked what to let go a
-    /// little before. `None`: whatever they recommend is brought.
+pub struct RuntimeOptions {
+    /// Whose memory usage and limit apply.
+    pub scope: MemoryScope,
+    /// The fraction of the memory limit above which nothing is prefetched. Evictions are requested from slightly below it.
+    /// `None`: prefetch regardless of memory usage, and never request evictions.
     pub threshold: Option<f64>,
-    /// How often memory is looked at, and events that wait for company are heard; five times as often while it is
-    /// short, when policies are asked each time what to let go, besides at every miss.
-    pub every: Duration,
-    /// How bytes are brought. Its `room` is set by the runtime.
-    pub prefetch: cache::Options,
-    /// What a policy may take.
-    pub limits: Limits,
+    /// Polling interval for memory usage and batched events. One fifth of it while memory is short.
+    pub poll_interval: Duration,
+    /// Options of the prefetcher. The runtime sets `headroom`.
+    pub prefetch: cache::PrefetchOptions,
+    /// Limits of every policy.
+    pub policy_limits: PolicyLimits,
 }
 
-impl Default for Options {
+impl Default for RuntimeOptions {
     fn default() -> Self {
         Self {
-            scope: Scope::Own,
-            threshold: Some(THRESHOLD),
-            every: Duration::from_millis(100),
-            prefetch: cache::Options::default(),
-            limits: Limits::default(),
+            scope: MemoryScope::Own,
+            threshold: Some(MEMORY_THRESHOLD),
+            poll_interval: Duration::from_millis(100),
+            prefetch: cache::PrefetchOptions::default(),
+            policy_limits: PolicyLimits::default(),
         }
     }
 }
 
-/// Policies, and what carries out their recommendations. It does something while it is [run](Self::run).
+/// Connects an event source, the registered policies and the page cache. Active only during [`run`](Self::run).
 ///
 /// ```
 /// use std::sync::atomic::AtomicBool;
-/// use anamnesis_ppc::{Eager, Event, Kind, Namespace, Runtime, runtime::Options, source::Fake};
+/// use anamnesis_ppc::{EagerPolicy, Event, EventKind, Namespace, Runtime};
+/// use anamnesis_ppc::{runtime::RuntimeOptions, source::FakeSource};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # std::fs::write(dir.path().join("model.safetensors"), [0; 100_000])?;
-/// let runtime = Runtime::new(Options::default())?;
-/// runtime.reg_policy(dir.path(), "eager", Box::new(Eager::default()), "")?;
+/// let runtime = Runtime::new(RuntimeOptions::default())?;
+/// runtime.register(dir.path(), "eager", Box::new(EagerPolicy::default()), "")?;
 ///
-/// // in place of the kernel's events: somebody missed the first page
-/// let (source, hand) = Fake::new()?;
+/// // a fake source instead of the kernel's events: process 1 missed the first page
+/// let (source, handle) = FakeSource::new()?;
 /// let namespace = Namespace::scan(dir.path())?;
 /// let inode = namespace.entries()[0].inode;
-/// hand.push(&[Event { kind: Kind::Miss, inode, start: 0, len: 4096, pid: 1, tid: 1, time: 0 }]);
-/// hand.end();
+/// handle.push(&[Event { kind: EventKind::Miss, inode, start: 0, len: 4096, pid: 1, tid: 1, time: 0 }]);
+/// handle.end();
 /// runtime.run(Box::new(source), &AtomicBool::new(false))?;
 /// assert_eq!(runtime.status().events.misses, 1);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Runtime {
-    policies: Policies,
+    policies: PolicyRegistry,
     prefetcher: Arc<Prefetcher>,
-    evictions: Arc<Evictions>,
-    short: Option<Arc<Short>>,
-    memory: Memory,
-    every: Duration,
-    counters: Counters,
-    /// By directory, what policies are called.
+    evictions: Arc<EvictionThread>,
+    pressure: Option<Arc<MemoryPressure>>,
+    memory: MemoryMeter,
+    poll_interval: Duration,
+    counters: EventLoopCounters,
+    /// The names of the policies, by directory.
     names: Mutex<Vec<(PathBuf, String)>>,
-    /// Of the source that is listened to.
+    /// Wakes the event source of the event loop.
     waker: Mutex<Option<Waker>>,
-    /// Which registrations' files that source listens to, by their [changes](Policies::changes).
-    watched: Mutex<Option<u64>>,
+    /// The [generation](PolicyRegistry::generation) of the registry whose files the event source watches.
+    watched_generation: Mutex<Option<u64>>,
     began: Instant,
 }
 
@@ -98,80 +104,87 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Options that cannot be meant; no such cgroup; the system's errors.
-    pub fn new(options: Options) -> Result<Self> {
-        let Options {
+    /// An option is invalid, the control group does not exist, or a system call fails.
+    pub fn new(options: RuntimeOptions) -> Result<Self> {
+        let RuntimeOptions {
             scope,
             threshold,
-            every,
+            poll_interval,
             prefetch,
-            limits,
+            policy_limits,
         } = options;
-        let memory = Memory::of(&scope)?;
-        let short = threshold.map(|threshold| Arc::new(Short::new(memory.clone(), threshold)));
-        let room = short
+        let memory = MemoryMeter::of(&scope)?;
+        let pressure =
+            threshold.map(|threshold| Arc::new(MemoryPressure::new(memory.clone(), threshold)));
+        let headroom = pressure
             .clone()
-            .map(|short| -> cache::Room { Arc::new(move || short.room()) });
-        let prefetcher = Arc::new(Prefetcher::new(cache::Options { room, ..prefetch })?);
-        let evictions = Arc::new(Evictions::new()?);
-        let (brings, lets) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
-        // none would be: not known
-        let most = memory.used()?.below(threshold.unwrap_or(1.0)).max(1);
-        let policies = Policies::new(most, limits, move |origin: &Origin, answer| match answer {
-            Answer::Prefetch(prefetch) => {
-                if let Err(error) = brings.submit(&origin.namespace, &prefetch) {
+            .map(|pressure| -> cache::MemoryHeadroom { Arc::new(move || pressure.room()) });
+        let prefetcher = Arc::new(Prefetcher::new(cache::PrefetchOptions {
+            headroom,
+            ..prefetch
+        })?);
+        let evictions = Arc::new(EvictionThread::spawn()?);
+        // at least 1: policies take 0 for an unknown limit
+        let memory_limit = memory
+            .usage_without_file()?
+            .below(threshold.unwrap_or(1.0))
+            .max(1);
+        let (prefetches, evicts) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
+        let carry_out = move |origin: &PolicyOrigin, output| match output {
+            PolicyOutput::Prefetch(request) => {
+                if let Err(error) = prefetches.submit(&origin.namespace, &request) {
                     tracing::warn!("{error}");
                 }
             }
-            Answer::Evict(ios) => lets.put(&origin.namespace, ios),
-            Answer::Lost(_) => brings.interrupt_namespace(origin.namespace.root()),
-        });
+            PolicyOutput::Evict(ranges) => evicts.submit(&origin.namespace, ranges),
+            PolicyOutput::Failed(_) => prefetches.interrupt_namespace(origin.namespace.root()),
+        };
         Ok(Self {
-            policies,
+            policies: PolicyRegistry::new(memory_limit, policy_limits, carry_out),
             prefetcher,
             evictions,
-            short,
+            pressure,
             memory,
-            every,
-            counters: Counters::default(),
+            poll_interval,
+            counters: EventLoopCounters::default(),
             names: Mutex::default(),
             waker: Mutex::default(),
-            watched: Mutex::default(),
+            watched_generation: Mutex::default(),
             began: Instant::now(),
         })
     }
 
-    /// Registers a policy for a directory, in place of the one that it has. `name` is for people.
+    /// Registers a policy for a directory and replaces the previous one. `name` appears in the status.
     ///
     /// # Errors
     ///
-    /// As [`Policies::reg_policy`].
-    pub fn reg_policy(
+    /// As [`PolicyRegistry::register`].
+    pub fn register(
         &self,
         path: &Path,
         name: &str,
         policy: Box<dyn Policy>,
         config: &str,
-    ) -> Result<Arc<Registered>> {
-        let registered = self.policies.reg_policy(path, policy, config)?;
-        let root = registered.origin().namespace.root().to_owned();
+    ) -> Result<Arc<Registration>> {
+        let registration = self.policies.register(path, policy, config)?;
+        let root = registration.origin().namespace.root().to_owned();
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.retain(|(path, _)| *path != root);
         names.push((root, name.to_owned()));
         drop(names);
         self.wake();
-        Ok(registered)
+        Ok(registration)
     }
 
-    /// Ends the registration of a directory's policy, and what is being brought for it.
+    /// Removes the registration of a directory and interrupts its prefetches.
     ///
     /// # Errors
     ///
-    /// As [`Policies::rm_policy`].
-    pub fn rm_policy(&self, path: &Path) -> Result<()> {
-        let removed = self.policies.rm_policy(path);
+    /// As [`PolicyRegistry::unregister`].
+    pub fn unregister(&self, path: &Path) -> Result<()> {
+        let removed = self.policies.unregister(path);
         self.wake();
-        // one that was lost was interrupted then
+        // if the policy failed, its prefetches were interrupted at that time
         let removed = removed?;
         let root = removed.origin().namespace.root();
         self.prefetcher.interrupt_namespace(root);
@@ -182,7 +195,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends the wait for events: there are other files to listen to.
+    /// Ends the event source's wait, so that the event loop updates the set of watched files.
     fn wake(&self) {
         self.waker
             .lock()
@@ -191,69 +204,70 @@ impl Runtime {
             .for_each(Waker::wake);
     }
 
-    /// The policies.
-    pub fn policies(&self) -> &Policies {
+    /// The registered policies.
+    pub fn policies(&self) -> &PolicyRegistry {
         &self.policies
     }
 
-    /// Says to all policies that the service is about to start.
-    pub fn start(&self) {
+    /// Notifies all policies that the service is about to start ([`Policy::start`]).
+    pub fn notify_start(&self) {
         self.policies
-            .all()
+            .registrations()
             .iter()
-            .for_each(|registered| registered.policy().start());
+            .for_each(|registration| registration.supervisor().queue_start());
     }
 
-    /// What the policies want to be told beside misses: see [`source::for_policies`](crate::source::for_policies).
-    pub fn wanted(&self) -> Want {
-        let wants: Vec<_> = self
+    /// The events that the registered policies need, for [`source::for_policies`](crate::source::for_policies).
+    pub fn capture_mode(&self) -> CaptureMode {
+        let interests: Vec<_> = self
             .policies
-            .all()
+            .registrations()
             .iter()
-            .map(|registered| registered.policy().wants())
+            .map(|registration| registration.supervisor().interests())
             .collect();
-        match () {
-            () if wants.iter().any(|wants| wants.recording) => Want::Recording,
-            () if wants.iter().any(|wants| wants.touch) => Want::Accesses,
-            () => Want::Misses,
+        if interests.iter().any(|interests| interests.recording) {
+            CaptureMode::Recording
+        } else if interests.iter().any(|interests| interests.touch) {
+            CaptureMode::Accesses
+        } else {
+            CaptureMode::Misses
         }
     }
 
-    /// Listens until `stop` is set or the source ends, telling policies what happens. Others can [`ask`] meanwhile how
-    /// it goes. Registering and removing goes on from other threads; files that come into a directory become those of its
-    /// policy once they are written.
+    /// Runs the event loop until `stop` is set or the source ends. Policies can be registered and unregistered from other
+    /// threads meanwhile. Directories are rescanned when files are created or removed in them.
     ///
     /// # Errors
     ///
-    /// The source's; the system's.
+    /// The event source fails, or a thread cannot be started.
     pub fn run(&self, source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
         std::thread::scope(|scope| {
-            let _follows = arrivals::follow(scope, &self.policies, || self.wake())?;
-            self.listen(source, stop)
+            let _watch = directory_watch::spawn(scope, &self.policies, || self.wake())?;
+            self.event_loop(source, stop)
         })
     }
 
-    /// Opens the door at which others [`ask`] how it goes, until what is returned is dropped.
+    /// Serves [`query_status`] on a socket until the returned value is dropped.
     ///
     /// # Errors
     ///
-    /// The system's; another runtime of this process has it open.
-    pub fn open_door(self: &Arc<Self>) -> Result<impl Drop + use<>> {
+    /// The socket cannot be bound, as when another runtime of this process serves its status.
+    pub fn serve_status(self: &Arc<Self>) -> Result<impl Drop + use<>> {
         let runtime = Arc::downgrade(self);
-        let answer = move || {
+        let document = move || {
             runtime
                 .upgrade()
                 .map(|runtime| runtime.status().document().to_string())
                 .unwrap_or_default()
         };
-        Ok(Door::open(answer)?)
+        Ok(StatusSocket::bind(document)?)
     }
 
-    /// What it did so far.
-    pub fn status(&self) -> Status {
+    /// The current counters.
+    pub fn status(&self) -> RuntimeStatus {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let counters = &self.counters;
-        let (source, blind) = *counters
+        let (source, limitations) = *counters
             .source
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -264,41 +278,41 @@ impl Runtime {
             .clone();
         let policies = self
             .policies
-            .all()
+            .registrations()
             .iter()
-            .map(|at| PolicyStatus::of(at, &names))
+            .map(|registration| PolicyStatus::of(registration, &names))
             .collect();
-        let usage = self.memory.used().ok();
-        let (lists, bytes) = self.evictions.done();
-        let evict = Let { lists, bytes };
-        Status {
+        let usage = self.memory.usage_without_file().ok();
+        let (lists, bytes) = self.evictions.totals();
+        let evict = EvictionTotals { lists, bytes };
+        RuntimeStatus {
             pid: std::process::id(),
-            running: self.began.elapsed().as_secs_f64(),
+            uptime_s: self.began.elapsed().as_secs_f64(),
             source,
-            blind,
-            events: Events {
-                told: count(&counters.told),
+            limitations,
+            events: EventCounts {
+                received: count(&counters.received),
                 lost: count(&counters.lost),
-                outside: count(&counters.outside),
+                unmatched: count(&counters.unmatched),
                 opens: count(&counters.opens),
                 misses: count(&counters.misses),
-                missed_bytes: count(&counters.missed),
+                missed_bytes: count(&counters.missed_bytes),
                 touches: count(&counters.touches),
-                touched_bytes: count(&counters.touched),
-                longest_lag: count(&counters.lag),
+                touched_bytes: count(&counters.touched_bytes),
+                max_lag_ns: count(&counters.max_lag_ns),
             },
             policies,
             prefetch: self.prefetcher.progress(),
             evict,
-            memory: MemoryUse {
+            memory: MemoryStatus {
                 used: usage.as_ref().map_or(0, |usage| usage.used),
                 limit: usage.map_or(0, |usage| usage.limit),
-                short: count(&counters.short),
+                pressure_polls: count(&counters.pressure_polls),
             },
         }
     }
 
-    /// Who brings, for those who want to wait for it or to hold it up.
+    /// The prefetcher, for waiting for its completion or interrupting it.
     pub fn prefetcher(&self) -> &Prefetcher {
         &self.prefetcher
     }

@@ -7,9 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anamnesis_ppc::cache::{Evicted, Evictor, Mappers, Residency};
-use anamnesis_ppc::{Ios, Namespace};
-use disk::{MIB, all, brought, cached, disk, io, until, write};
+use anamnesis_ppc::cache::{Evicted, Evictor, FileResidency, MappingProcesses};
+use anamnesis_ppc::{Namespace, RangeList};
+use disk::{MIB, all, cached, disk, io, populated, wait_until, write};
 
 /// Reads a range in order, so that the kernel makes large folios.
 fn read(path: &Path, start: u64, len: u64) {
@@ -23,79 +23,86 @@ fn read(path: &Path, start: u64, len: u64) {
 }
 
 fn evictor(namespace: &Arc<Namespace>) -> Evictor {
-    Evictor::new(namespace).mappers(Mappers::None)
+    Evictor::new(namespace).mapping_processes(MappingProcesses::None)
 }
 
 #[test]
-fn large_folios_go() {
+fn large_folios_are_evicted() {
     let Some((dir, namespace)) = disk("evict", &[128]) else {
         return;
     };
     let path = dir.path().join("0");
     let nothing = Evicted {
-        asked: 128 * MIB,
+        requested: 128 * MIB,
         ..Evicted::default()
     };
-    // once more where the kernel took some back before
-    until("all of it goes", || {
+    // repeated, because the kernel may reclaim pages before the eviction
+    wait_until("all of the file is evicted", || {
         read(&path, 0, 128 * MIB);
         let evicted = evictor(&namespace).evict(&all(&namespace, "0"));
         assert_eq!(cached(&path, 0, 128 * MIB), 0);
-        assert_eq!(Evicted { gone: 0, ..evicted }, nothing);
-        evicted.gone == 128 * MIB
+        assert_eq!(
+            Evicted {
+                freed: 0,
+                ..evicted
+            },
+            nothing
+        );
+        evicted.freed == 128 * MIB
     });
-    // there is nothing more to do
+    // nothing is left to evict
     assert_eq!(evictor(&namespace).evict(&all(&namespace, "0")), nothing);
 }
 
 #[test]
-fn small_steps_take_everything_and_nothing_ahead() {
+fn small_ranges_evict_everything_behind_and_nothing_ahead() {
     let Some((dir, namespace)) = disk("steps", &[128]) else {
         return;
     };
     let path = dir.path().join("0");
     read(&path, 0, 128 * MIB);
-    // where folios are split by steps of a MiB and less, and at no page's end
+    // the steps divide folios, and end at no page boundary
     let mut evictor = evictor(&namespace);
     let (begin, step) = (8 * MIB, MIB - 12_345);
     let page = rustix::param::page_size() as u64;
-    // a folio that the kernel has taken back leaves one trace, which goes whole where a range begins or ends in it
-    let trace = |at| {
-        if brought(&path, at - page, 2 * page) > cached(&path, at - page, 2 * page) {
+    // a folio that the kernel reclaimed leaves one shadow entry, which is dropped whole if a range begins or ends in
+    // it
+    let shadow = |at| {
+        if populated(&path, at - page, 2 * page) > cached(&path, at - page, 2 * page) {
             2 * MIB
         } else {
             0
         }
     };
-    let (mut at, mut gone, mut lost) = (begin, 0, trace(begin));
+    let (mut at, mut gone, mut lost) = (begin, 0, shadow(begin));
     while at < 64 * MIB {
         let ahead = (at + step).next_multiple_of(page);
-        lost += trace(ahead);
-        gone += evictor.evict(&vec![io("0", at, step)].into()).gone;
+        lost += shadow(ahead);
+        gone += evictor.evict(&vec![io("0", at, step)].into()).freed;
         at += step;
         assert!(
-            brought(&path, ahead, 128 * MIB - ahead) + lost >= 128 * MIB - ahead,
+            populated(&path, ahead, 128 * MIB - ahead) + lost >= 128 * MIB - ahead,
             "after {at}"
         );
-        // what is left shares a folio with what is ahead, or with what was never asked for
+        // remaining pages share a folio with bytes ahead, or with bytes that were never requested
         let behind = (at - begin).saturating_sub(4 * MIB);
         if behind > 0 {
             assert_eq!(cached(&path, begin + 2 * MIB, behind), 0, "before {at}");
         }
     }
-    // nor what lies before the first
-    assert!(brought(&path, 0, begin) + lost >= begin);
+    // nothing before the first range is evicted
+    assert!(populated(&path, 0, begin) + lost >= begin);
     assert!(
         gone <= at - begin && cached(&path, 0, 128 * MIB) <= 128 * MIB - (at - begin) + 4 * MIB
     );
-    // all at once, the rest goes too
+    // requested at once, the rest is evicted too
     let rest = evictor.evict(&vec![io("0", 0, 100 * MIB), io("0", 100 * MIB, u64::MAX)].into());
-    assert_eq!((rest.asked, rest.left), (128 * MIB, 0));
+    assert_eq!((rest.requested, rest.remaining), (128 * MIB, 0));
     assert_eq!(cached(&path, 0, 128 * MIB), 0);
 }
 
 #[test]
-fn what_is_dirty_stays() {
+fn dirty_pages_are_kept() {
     let Some((dir, namespace)) = disk("dirty", &[32]) else {
         return;
     };
@@ -103,20 +110,20 @@ fn what_is_dirty_stays() {
     read(&path, 0, 32 * MIB);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(&[7; 5000], 11 * MIB + 3).unwrap();
-    let before = Residency::of(&file, 0, 32 * MIB).unwrap();
+    let before = FileResidency::of(&file, 0, 32 * MIB).unwrap();
     if before.dirty == 0 {
-        return eprintln!("SKIPPED: dirty: it is on the device already");
+        return eprintln!("SKIPPED: dirty: the kernel has written the page already");
     }
     let evicted = evictor(&namespace).evict(&all(&namespace, "0"));
-    let after = Residency::of(&file, 0, 32 * MIB).unwrap();
-    // nobody began to write it
+    let after = FileResidency::of(&file, 0, 32 * MIB).unwrap();
+    // the eviction did not start writeback
     assert_eq!((after.dirty, after.writeback), (before.dirty, 0));
     assert!(
-        evicted.dirty == before.dirty && evicted.left >= evicted.dirty,
+        evicted.dirty == before.dirty && evicted.remaining >= evicted.dirty,
         "{evicted:?}"
     );
     assert!(
-        evicted.gone >= before.cached - 2 * MIB - before.dirty,
+        evicted.freed >= before.cached - 2 * MIB - before.dirty,
         "{before:?} {evicted:?}"
     );
     let mut bytes = [0; 5000];
@@ -125,24 +132,27 @@ fn what_is_dirty_stays() {
         .read_exact_at(&mut bytes, 11 * MIB + 3)
         .unwrap();
     assert_eq!(bytes, [7; 5000]);
-    // once it is written, it goes
+    // after writeback the page is evicted
     file.sync_all().unwrap();
-    assert_eq!(evictor(&namespace).evict(&all(&namespace, "0")).left, 0);
+    assert_eq!(
+        evictor(&namespace).evict(&all(&namespace, "0")).remaining,
+        0
+    );
 }
 
 #[test]
-fn other_files_are_left_alone() {
+fn replaced_and_unlisted_files_are_skipped() {
     let Some((dir, namespace)) = disk("others", &[4, 4, 4]) else {
         return;
     };
     for name in ["0", "1", "2"] {
         read(&dir.path().join(name), 0, 4 * MIB);
     }
-    // another file in its place, and none
+    // one file is replaced by another, and one path does not exist
     write(&dir.path().join("new"), 4);
     fs::rename(dir.path().join("new"), dir.path().join("0")).unwrap();
     let whole = |name| io(name, 0, 4 * MIB);
-    let ios: Ios = vec![
+    let ranges: RangeList = vec![
         whole("0"),
         whole("../escape"),
         whole("1"),
@@ -150,13 +160,13 @@ fn other_files_are_left_alone() {
         io("1", u64::MAX, 5),
     ]
     .into();
-    until("all that is meant goes", || {
+    wait_until("the valid range is evicted", || {
         read(&dir.path().join("1"), 0, 4 * MIB);
-        let evicted = evictor(&namespace).evict(&ios);
+        let evicted = evictor(&namespace).evict(&ranges);
         assert_eq!(evicted.stale, 2, "{evicted:?}");
-        evicted.gone == 4 * MIB
+        evicted.freed == 4 * MIB
     });
-    assert!(brought(&dir.path().join("0"), 0, 4 * MIB) > 0);
+    assert!(populated(&dir.path().join("0"), 0, 4 * MIB) > 0);
     assert_eq!(cached(&dir.path().join("1"), 0, 4 * MIB), 0);
-    assert_eq!(brought(&dir.path().join("2"), 0, 4 * MIB), 4 * MIB);
+    assert_eq!(populated(&dir.path().join("2"), 0, 4 * MIB), 4 * MIB);
 }

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)] // a process that maps a file; see CONVENTIONS.md
 
-//! Eviction of what other processes have mapped.
+//! Eviction of pages that other processes have mapped.
 
 mod disk;
 
@@ -9,13 +9,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::{env, ptr};
 
-use anamnesis_ppc::cache::{Evictor, Mappers};
-use disk::{MIB, all, cached, disk, is_here, until};
+use anamnesis_ppc::cache::{Evictor, MappingProcesses};
+use disk::{MIB, all, cached, disk, is_populated, wait_until};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
 const FILE: &str = "PPC_TEST_MAPS";
 
-/// Not a test but the process that maps, when the tests below start it.
+/// Not a test: the child process that maps the file, started by the tests below.
 #[test]
 fn mapping_process() {
     let Some(path) = env::var_os(FILE) else {
@@ -35,10 +35,10 @@ fn mapping_process() {
         )
     }
     .unwrap();
-    // SAFETY: it changes no byte, and says so if the file became shorter.
+    // SAFETY: populating changes no byte; it returns an error if the file was truncated.
     unsafe { madvise(at, len, Advice::LinuxPopulateRead) }.unwrap();
     println!("mapped");
-    // until the test is over
+    // keeps the mapping until the test kills this process
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -75,54 +75,55 @@ impl Drop for Mapper {
 }
 
 #[test]
-fn what_one_process_maps_goes() {
+fn pages_mapped_by_one_process_are_evicted() {
     let Some((dir, namespace)) = disk("mapped", &[64]) else {
         return;
     };
     let path = dir.path().join("0");
-    for mappers in [None, Some(Mappers::All)] {
+    for processes in [None, Some(MappingProcesses::All)] {
         let child = Mapper::start(&path);
-        assert!(is_here(&path, 0, 64 * MIB));
-        // not asked to take it from them
+        assert!(is_populated(&path, 0, 64 * MIB));
+        // without scanning processes, mapped pages are kept
         let kept = Evictor::new(&namespace)
-            .mappers(Mappers::None)
+            .mapping_processes(MappingProcesses::None)
             .evict(&all(&namespace, "0"));
-        assert!(kept.left > 32 * MIB && kept.mapped == 0, "{kept:?}");
-        let mappers = mappers.unwrap_or_else(|| Mappers::Processes(vec![child.0.id(), u32::MAX]));
+        assert!(kept.remaining > 32 * MIB && kept.mapped == 0, "{kept:?}");
+        let processes =
+            processes.unwrap_or_else(|| MappingProcesses::Processes(vec![child.0.id(), u32::MAX]));
         let evict = || {
             Evictor::new(&namespace)
-                .mappers(mappers.clone())
+                .mapping_processes(processes.clone())
                 .evict(&all(&namespace, "0"))
         };
         let mut evicted = evict();
-        if evicted.left > 0 && !rustix::process::geteuid().is_root() {
+        if evicted.remaining > 0 && !rustix::process::geteuid().is_root() {
             return eprintln!("SKIPPED: mapped: process_madvise needs CAP_SYS_NICE");
         }
-        // a look at all processes ends after a while, on a busy machine perhaps before it comes to this one
-        if matches!(mappers, Mappers::All) && evicted.left > 0 {
-            until("all of it goes", || {
+        // a scan of all processes has a time limit, and on a busy machine may end before it reaches the child
+        if matches!(processes, MappingProcesses::All) && evicted.remaining > 0 {
+            wait_until("all of the file is evicted", || {
                 evicted = evict();
-                evicted.left == 0
+                evicted.remaining == 0
             });
         }
-        assert_eq!((evicted.left, evicted.mapped), (0, 0), "{evicted:?}");
+        assert_eq!((evicted.remaining, evicted.mapped), (0, 0), "{evicted:?}");
         assert_eq!(cached(&path, 0, 64 * MIB), 0);
     }
 }
 
 #[test]
-fn what_two_processes_map_is_reported() {
+fn pages_mapped_by_two_processes_are_counted() {
     let Some((dir, namespace)) = disk("mapped by two", &[16]) else {
         return;
     };
     let path = dir.path().join("0");
     let two = (Mapper::start(&path), Mapper::start(&path));
-    let mappers = Mappers::Processes(vec![two.0.0.id(), two.1.0.id()]);
-    let mut evictor = Evictor::new(&namespace).mappers(mappers);
-    let here = cached(&path, 0, 16 * MIB);
+    let processes = MappingProcesses::Processes(vec![two.0.0.id(), two.1.0.id()]);
+    let mut evictor = Evictor::new(&namespace).mapping_processes(processes);
+    let before = cached(&path, 0, 16 * MIB);
     let evicted = evictor.evict(&all(&namespace, "0"));
-    assert_eq!(evicted.gone + evicted.left, here, "{evicted:?}");
-    assert_eq!(evicted.mapped, evicted.left, "{evicted:?}");
+    assert_eq!(evicted.freed + evicted.remaining, before, "{evicted:?}");
+    assert_eq!(evicted.mapped, evicted.remaining, "{evicted:?}");
     drop(two);
-    assert_eq!(evictor.evict(&all(&namespace, "0")).left, 0);
+    assert_eq!(evictor.evict(&all(&namespace, "0")).remaining, 0);
 }

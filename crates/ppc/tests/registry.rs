@@ -1,4 +1,4 @@
-//! One policy for each directory, replaced while misses come.
+//! One policy per directory, also while registrations are replaced under load.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -6,69 +6,66 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anamnesis_ppc::{
-    Access, Answer, Context, Entry, Event, Io, Kind, Limits, Namespace, Policies, Policy, Prefetch,
-    Wants,
+    Event, EventKind, FileAccess, FileEntry, FileRange, Interests, Namespace, Policy,
+    PolicyContext, PolicyLimits, PolicyOutput, PolicyRegistry, PrefetchRequest,
 };
 
-/// Answers each miss with its own bytes, and counts what it sees.
-struct Echo {
+/// Answers each miss with its own range, and counts the misses. Misses of process 666 are answered with an invalid range.
+struct EchoPolicy {
     seen: Arc<AtomicU64>,
     log: Arc<Mutex<Vec<String>>>,
     name: &'static str,
 }
 
-impl Policy for Echo {
-    fn wants(&self) -> Wants {
-        Wants {
+impl Policy for EchoPolicy {
+    fn interests(&self) -> Interests {
+        Interests {
             prefetch: true,
-            ..Wants::default()
+            ..Interests::default()
         }
     }
-    fn init(&mut self, context: &Context) -> Result<(), String> {
-        self.log
-            .lock()
-            .unwrap()
-            .push(format!("{} begins", self.name));
-        if context.config == "never" {
-            Err("as it was told".into())
+    fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
+        self.log.lock().unwrap().push(format!("{} init", self.name));
+        if context.config == "fail" {
+            Err("rejected by its configuration".into())
         } else {
             Ok(())
         }
     }
     fn exit(&mut self) {
-        self.log.lock().unwrap().push(format!("{} ends", self.name));
+        self.log.lock().unwrap().push(format!("{} exit", self.name));
     }
-    fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
+    fn prefetch(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
         self.seen.fetch_add(1, SeqCst);
-        let Access { start, len, .. } = *miss;
+        let FileAccess { start, len, .. } = *miss;
         let path = if miss.pid == 666 {
             Path::new("..").into()
         } else {
             Arc::clone(&miss.path)
         };
-        Some(Prefetch {
-            ios: vec![Io {
+        Some(PrefetchRequest {
+            ranges: vec![FileRange {
                 path,
                 start,
                 len,
                 device: None,
             }]
             .into(),
-            lane: 0,
+            queue: 0,
         })
     }
 }
 
 #[derive(Default)]
-struct Scene {
+struct EchoLog {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-impl Scene {
+impl EchoLog {
     fn echo(&self, name: &'static str) -> (Box<dyn Policy>, Arc<AtomicU64>) {
         let seen = Arc::new(AtomicU64::new(0));
         (
-            Box::new(Echo {
+            Box::new(EchoPolicy {
                 seen: Arc::clone(&seen),
                 log: Arc::clone(&self.log),
                 name,
@@ -88,11 +85,11 @@ fn tree() -> tempfile::TempDir {
     dir
 }
 
-fn event(entry: &Entry, start: u64) -> Event {
-    // each of its own thread: neighbours would be merged
+fn event(entry: &FileEntry, start: u64) -> Event {
+    // each with another thread id, or adjacent misses would be merged
     let tid = u32::try_from(start).unwrap();
     Event {
-        kind: Kind::Miss,
+        kind: EventKind::Miss,
         inode: entry.inode,
         start,
         len: 1,
@@ -102,39 +99,42 @@ fn event(entry: &Entry, start: u64) -> Event {
     }
 }
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> PolicyLimits {
+    PolicyLimits {
         call: Duration::from_secs(30),
-        begin: Duration::from_secs(30),
-        waiting: 1 << 20,
-        ..Limits::default()
+        init: Duration::from_secs(30),
+        queued_calls: 1 << 20,
+        ..PolicyLimits::default()
     }
 }
 
 #[test]
-fn the_deepest_directory_decides() {
-    let (scene, dir) = (Scene::default(), tree());
+fn files_belong_to_the_deepest_registered_directory() {
+    let (echo_log, dir) = (EchoLog::default(), tree());
     let root = dir.path().canonicalize().unwrap();
     let whole = Namespace::scan(&root).unwrap();
-    let policies = Policies::new(1 << 30, limits(), |_, _| ());
+    let policies = PolicyRegistry::new(1 << 30, limits(), |_, _| ());
     policies
-        .reg_policy(&root, scene.echo("root").0, "")
+        .register(&root, echo_log.echo("root").0, "")
         .unwrap();
     policies
-        .reg_policy(&root.join("one/deep"), scene.echo("deep").0, "")
+        .register(&root.join("one/deep"), echo_log.echo("deep").0, "")
         .unwrap();
     policies
-        .reg_policy(&root.join("two"), scene.echo("two").0, "")
+        .register(&root.join("two"), echo_log.echo("two").0, "")
         .unwrap();
-    let whose = |name: &str| {
+    let owner = |name: &str| {
         let inode = whole.get(Path::new(name)).unwrap().inode;
-        let found = policies.find(inode, |at, entry| {
-            (at.origin().namespace.root().to_owned(), entry.path.clone())
+        let found = policies.with_owner(inode, |registration, entry| {
+            (
+                registration.origin().namespace.root().to_owned(),
+                entry.path.clone(),
+            )
         });
         let (path, entry) = found.unwrap();
         assert_eq!(
             policies
-                .at(&root.join(name))
+                .lookup(&root.join(name))
                 .unwrap()
                 .origin()
                 .namespace
@@ -144,104 +144,114 @@ fn the_deepest_directory_decides() {
         assert_eq!(path.join(entry), root.join(name));
         path
     };
-    assert_eq!(whose("top"), root);
-    assert_eq!(whose("one/a"), root);
-    assert_eq!(whose("one/deep/b"), root.join("one/deep"));
-    assert_eq!(whose("two/c"), root.join("two"));
-    policies.rm_policy(&root.join("one/deep")).unwrap();
-    assert_eq!(whose("one/deep/b"), root);
-    policies.rm_policy(&root).unwrap();
-    assert!(policies.at(&root.join("top")).is_none());
+    assert_eq!(owner("top"), root);
+    assert_eq!(owner("one/a"), root);
+    assert_eq!(owner("one/deep/b"), root.join("one/deep"));
+    assert_eq!(owner("two/c"), root.join("two"));
+    policies.unregister(&root.join("one/deep")).unwrap();
+    assert_eq!(owner("one/deep/b"), root);
+    policies.unregister(&root).unwrap();
+    assert!(policies.lookup(&root.join("top")).is_none());
     assert!(
         policies
-            .find(whole.get(Path::new("top")).unwrap().inode, |_, _| ())
+            .with_owner(whole.get(Path::new("top")).unwrap().inode, |_, _| ())
             .is_none()
     );
-    assert_eq!(whose("two/c"), root.join("two"));
-    let error = policies.rm_policy(&root).unwrap_err().to_string();
-    assert!(error.contains("no policy is registered here"), "{error}");
+    assert_eq!(owner("two/c"), root.join("two"));
+    let error = policies.unregister(&root).unwrap_err().to_string();
+    assert!(
+        error.contains("no policy is registered for this directory"),
+        "{error}"
+    );
 }
 
 #[test]
-fn who_cannot_begin_replaces_nobody() {
-    let (scene, dir) = (Scene::default(), tree());
-    let policies = Policies::new(1 << 30, limits(), |_, _| ());
+fn a_failed_initialisation_replaces_no_policy() {
+    let (echo_log, dir) = (EchoLog::default(), tree());
+    let policies = PolicyRegistry::new(1 << 30, limits(), |_, _| ());
     policies
-        .reg_policy(dir.path(), scene.echo("old").0, "")
+        .register(dir.path(), echo_log.echo("old").0, "")
         .unwrap();
     let error = policies
-        .reg_policy(dir.path(), scene.echo("new").0, "never")
+        .register(dir.path(), echo_log.echo("new").0, "fail")
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("as it was told") && error.contains(dir.path().to_str().unwrap()),
+        error.contains("rejected by its configuration")
+            && error.contains(dir.path().to_str().unwrap()),
         "{error}"
     );
-    assert_eq!(policies.all().len(), 1);
-    assert_eq!(policies.all()[0].origin().number, 1);
-    assert_eq!(*scene.log.lock().unwrap(), ["old begins", "new begins"]);
+    assert_eq!(policies.registrations().len(), 1);
+    assert_eq!(policies.registrations()[0].origin().number, 1);
+    assert_eq!(*echo_log.log.lock().unwrap(), ["old init", "new init"]);
     assert!(
         policies
-            .reg_policy(Path::new("/nowhere"), scene.echo("none").0, "")
+            .register(Path::new("/nowhere"), echo_log.echo("none").0, "")
             .is_err()
     );
 }
 
 #[test]
-fn one_that_is_lost_decides_no_more_and_others_do() {
-    let (scene, dir) = (Scene::default(), tree());
-    let (tell, told) = std::sync::mpsc::channel();
-    let tell = Mutex::new(tell);
-    let policies = Policies::new(1 << 30, limits(), move |origin, answer| {
-        tell.lock().unwrap().send((origin.number, answer)).unwrap();
+fn a_failed_policy_receives_no_misses_and_others_do() {
+    let (echo_log, dir) = (EchoLog::default(), tree());
+    let (sender, outputs) = std::sync::mpsc::channel();
+    let sender = Mutex::new(sender);
+    let policies = PolicyRegistry::new(1 << 30, limits(), move |origin, output| {
+        sender
+            .lock()
+            .unwrap()
+            .send((origin.number, output))
+            .unwrap();
     });
     let one = policies
-        .reg_policy(&dir.path().join("one"), scene.echo("one").0, "")
+        .register(&dir.path().join("one"), echo_log.echo("one").0, "")
         .unwrap();
     let two = policies
-        .reg_policy(&dir.path().join("two"), scene.echo("two").0, "")
+        .register(&dir.path().join("two"), echo_log.echo("two").0, "")
         .unwrap();
     let (a, c) = (
         &one.origin().namespace.entries()[0],
         &two.origin().namespace.entries()[0],
     );
-    let tell = |entry: &Entry, event: Event| {
+    let deliver = |entry: &FileEntry, event: Event| {
         policies
-            .find(entry.inode, |at, entry| {
-                at.policy().prefetch(at.access(&event, entry))
+            .with_owner(entry.inode, |registration, entry| {
+                registration
+                    .supervisor()
+                    .queue_prefetch(FileAccess::new(&event, entry))
             })
             .is_some()
     };
-    assert!(tell(
+    assert!(deliver(
         a,
         Event {
             pid: 666,
             ..event(a, 0)
         }
     ));
-    let (number, answer) = told.recv_timeout(Duration::from_secs(30)).unwrap();
+    let (number, output) = outputs.recv_timeout(Duration::from_secs(30)).unwrap();
     assert!(
-        matches!(answer, Answer::Lost(_)) && number == one.origin().number,
-        "{answer:?}"
+        matches!(output, PolicyOutput::Failed(_)) && number == one.origin().number,
+        "{output:?}"
     );
-    assert!(!tell(a, event(a, 0)));
-    assert!(tell(c, event(c, 4096)));
-    let (number, answer) = told.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(!deliver(a, event(a, 0)));
+    assert!(deliver(c, event(c, 4096)));
+    let (number, output) = outputs.recv_timeout(Duration::from_secs(30)).unwrap();
     assert!(
-        matches!(answer, Answer::Prefetch(_)) && number == two.origin().number,
-        "{answer:?}"
+        matches!(output, PolicyOutput::Prefetch(_)) && number == two.origin().number,
+        "{output:?}"
     );
     assert!(
-        policies.all()[0]
-            .policy()
-            .lost()
+        policies.registrations()[0]
+            .supervisor()
+            .failure()
             .unwrap()
             .to_string()
-            .contains("no file of the namespace")
+            .contains("the namespace has no file")
     );
     assert!(
         policies
-            .rm_policy(&dir.path().join("one"))
+            .unregister(&dir.path().join("one"))
             .unwrap_err()
             .to_string()
             .contains("no file")
@@ -249,17 +259,17 @@ fn one_that_is_lost_decides_no_more_and_others_do() {
 }
 
 #[test]
-fn replaced_under_load_each_miss_goes_to_one() {
-    let (scene, dir) = (Scene::default(), tree());
-    let answers = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&answers);
-    let policies = Policies::new(1 << 30, limits(), move |_, answer| {
-        assert!(!matches!(answer, Answer::Lost(_)));
+fn each_miss_is_delivered_once_while_policies_are_replaced() {
+    let (echo_log, dir) = (EchoLog::default(), tree());
+    let outputs = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&outputs);
+    let policies = PolicyRegistry::new(1 << 30, limits(), move |_, output| {
+        assert!(!matches!(output, PolicyOutput::Failed(_)));
         count.fetch_add(1, SeqCst);
     });
-    let (first, seen) = scene.echo("first");
+    let (first, seen) = echo_log.echo("first");
     let mut seen = vec![seen];
-    let registered = policies.reg_policy(dir.path(), first, "").unwrap();
+    let registered = policies.register(dir.path(), first, "").unwrap();
     let entry = registered
         .origin()
         .namespace
@@ -267,52 +277,54 @@ fn replaced_under_load_each_miss_goes_to_one() {
         .unwrap()
         .clone();
     drop(registered);
-    let over = AtomicBool::new(false);
-    let mut told = 0;
+    let stop = AtomicBool::new(false);
+    let mut delivered = 0;
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
-            let mut told = 0;
-            while !over.load(SeqCst) {
-                let event = event(&entry, told % 60_000);
-                let found = policies.find(entry.inode, |at, entry| {
-                    at.policy().prefetch(at.access(&event, entry))
+            let mut delivered = 0;
+            while !stop.load(SeqCst) {
+                let event = event(&entry, delivered % 60_000);
+                let found = policies.with_owner(entry.inode, |registration, entry| {
+                    registration
+                        .supervisor()
+                        .queue_prefetch(FileAccess::new(&event, entry))
                 });
-                assert!(found.is_some(), "there is always one that decides");
-                told += 1;
+                assert!(found.is_some(), "a policy is registered at all times");
+                delivered += 1;
                 std::thread::sleep(Duration::from_micros(20));
             }
-            told
+            delivered
         });
         for _ in 0..30 {
-            let (next, seen_by_next) = scene.echo("next");
-            policies.reg_policy(dir.path(), next, "").unwrap();
+            let (next, seen_by_next) = echo_log.echo("next");
+            policies.register(dir.path(), next, "").unwrap();
             let until = std::time::Instant::now() + Duration::from_secs(30);
             while seen_by_next.load(SeqCst) == 0 {
                 assert!(
                     std::time::Instant::now() < until && !load.is_finished(),
-                    "the new one is never asked"
+                    "the new policy receives no miss"
                 );
                 std::thread::sleep(Duration::from_micros(100));
             }
             seen.push(seen_by_next);
         }
-        over.store(true, SeqCst);
-        told = load.join().unwrap();
+        stop.store(true, SeqCst);
+        delivered = load.join().unwrap();
     });
-    policies.rm_policy(dir.path()).unwrap();
-    // those that still waited when their policy was replaced went with it
+    policies.unregister(dir.path()).unwrap();
+    // misses in the queue of a replaced policy are dropped
     let seen: u64 = seen.iter().map(|seen| seen.load(SeqCst)).sum();
     assert!(
-        seen <= told && answers.load(SeqCst) == seen,
-        "{seen} of {told}, {} answers",
-        answers.load(SeqCst)
+        seen <= delivered && outputs.load(SeqCst) == seen,
+        "{seen} of {delivered}, {} outputs",
+        outputs.load(SeqCst)
     );
-    let log = scene.log.lock().unwrap();
-    let (begun, ended) = (
-        log.iter().filter(|line| line.ends_with("begins")),
-        log.iter().filter(|l| l.ends_with("ends")),
+    let log = echo_log.log.lock().unwrap();
+    let (inits, exits) = (
+        log.iter().filter(|line| line.ends_with("init")),
+        log.iter().filter(|l| l.ends_with("exit")),
     );
-    assert_eq!((begun.count(), ended.count()), (31, 31));
-    // at no time did the old one end before the new one had begun
-    assert_eq!(log[..3], ["first begins", "next begins", "first ends"]);
+    assert_eq!((inits.count(), exits.count()), (31, 31));
+    // the old policy exits only after the new one is initialised
+    assert_eq!(log[..3], ["first init", "next init", "first exit"]);
 }

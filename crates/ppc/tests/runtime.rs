@@ -1,4 +1,4 @@
-//! The runtime: events to policies, and what they recommend to the page cache.
+//! The runtime: delivery of events to policies, and execution of their output.
 
 mod disk;
 
@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::runtime::{Options, ask};
-use anamnesis_ppc::source::{self, Fake, Hand, Want};
+use anamnesis_ppc::runtime::{RuntimeOptions, query_status};
+use anamnesis_ppc::source::{self, CaptureMode, FakeSource, FakeSourceHandle};
 use anamnesis_ppc::{
-    Access, Context, Eager, Event, Inode, Io, Ios, Kind, Namespace, Nothing, Policy, Prefetch,
-    Runtime, Wants,
+    EagerPolicy, Event, EventKind, FileAccess, FileRange, Inode, Interests, Namespace, NoopPolicy,
+    Policy, PolicyContext, PrefetchRequest, RangeList, Runtime,
 };
 use disk::LONG;
 
-/// A directory of one file of 8 MiB that is on the device and not in memory; `None`, aloud, where that cannot be.
+/// A directory with a file of 8 MiB that is on the device and not cached. Prints a message and returns `None` where the
+/// file system does not drop cached pages.
 fn cold() -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("model.safetensors");
@@ -26,26 +27,26 @@ fn cold() -> Option<tempfile::TempDir> {
     let file = File::open(&path).unwrap();
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    if brought(&path) == 0 {
+    if populated(&path) == 0 {
         return Some(dir);
     }
     eprintln!(
-        "SKIPPED: the file system of {} keeps its files in memory",
+        "SKIPPED: the file system of {} does not drop cached pages",
         dir.path().display()
     );
     None
 }
 
-/// Of the file of [`cold`].
-fn brought(path: &Path) -> u64 {
-    disk::brought(path, 0, 8 << 20)
+/// [`disk::populated`] for the file of [`cold`].
+fn populated(path: &Path) -> u64 {
+    disk::populated(path, 0, 8 << 20)
 }
 
 fn inode(dir: &Path) -> Inode {
     Namespace::scan(dir).unwrap().entries()[0].inode
 }
 
-fn event(kind: Kind, inode: Inode, start: u64, len: u64) -> Event {
+fn event(kind: EventKind, inode: Inode, start: u64, len: u64) -> Event {
     Event {
         kind,
         inode,
@@ -57,31 +58,34 @@ fn event(kind: Kind, inode: Inode, start: u64, len: u64) -> Event {
     }
 }
 
-/// A runtime on a thread of its own, told by hand.
+/// A runtime on a thread of its own, with a fake event source.
 struct Running {
     runtime: Arc<Runtime>,
-    hand: Hand,
+    handle: FakeSourceHandle,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Running {
-    fn new(options: Options, register: impl FnOnce(&Runtime)) -> Self {
+    fn new(options: RuntimeOptions, register: impl FnOnce(&Runtime)) -> Self {
         let runtime = Arc::new(Runtime::new(options).unwrap());
         register(&runtime);
-        let (source, hand) = Fake::new().unwrap();
-        let of = Arc::clone(&runtime);
-        let thread =
-            std::thread::spawn(move || of.run(Box::new(source), &AtomicBool::new(false)).unwrap());
+        let (source, handle) = FakeSource::new().unwrap();
+        let shared = Arc::clone(&runtime);
+        let thread = std::thread::spawn(move || {
+            shared
+                .run(Box::new(source), &AtomicBool::new(false))
+                .unwrap()
+        });
         Self {
             runtime,
-            hand,
+            handle,
             thread: Some(thread),
         }
     }
 
-    fn until(&self, what: &str, holds: impl Fn(&Runtime) -> bool) {
+    fn wait_until(&self, what: &str, condition: impl Fn(&Runtime) -> bool) {
         let begun = Instant::now();
-        while !holds(&self.runtime) {
+        while !condition(&self.runtime) {
             assert!(
                 begun.elapsed() < LONG,
                 "{what}: {:?}",
@@ -94,36 +98,40 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.hand.end();
+        self.handle.end();
         self.thread.take().unwrap().join().unwrap();
     }
 }
 
 #[test]
-fn the_first_miss_brings_everything() {
+fn the_eager_policy_prefetches_everything_at_the_first_miss() {
     let Some(dir) = cold() else { return };
     let path = dir.path().join("model.safetensors");
-    let running = Running::new(Options::default(), |runtime| {
+    let running = Running::new(RuntimeOptions::default(), |runtime| {
         runtime
-            .reg_policy(dir.path(), "eager", Box::new(Eager::default()), "")
+            .register(dir.path(), "eager", Box::new(EagerPolicy::default()), "")
             .unwrap();
     });
     let inode = inode(dir.path());
-    running.hand.push(&[event(Kind::Miss, inode, 0, 4096)]);
-    running.until("all in memory", |_| brought(&path) == 8 << 20);
-    running.until("counted", |runtime| {
-        runtime.status().prefetch.lanes.is_empty()
+    running
+        .handle
+        .push(&[event(EventKind::Miss, inode, 0, 4096)]);
+    running.wait_until("the whole file is prefetched", |_| {
+        populated(&path) == 8 << 20
+    });
+    running.wait_until("the prefetch is complete", |runtime| {
+        runtime.status().prefetch.queues.is_empty()
     });
     let status = running.runtime.status();
     assert_eq!(
         (
             status.events.misses,
             status.events.missed_bytes,
-            status.events.outside
+            status.events.unmatched
         ),
         (1, 4096, 0)
     );
-    // what read-ahead brings counts as having been there
+    // pages that the kernel read ahead count as skipped
     assert_eq!(
         status.prefetch.bytes_read + status.prefetch.bytes_skipped,
         8 << 20,
@@ -133,41 +141,47 @@ fn the_first_miss_brings_everything() {
 }
 
 #[test]
-fn a_policy_that_was_removed_hears_nothing() {
+fn an_unregistered_policy_receives_nothing() {
     let Some(dir) = cold() else { return };
-    let running = Running::new(Options::default(), |runtime| {
+    let running = Running::new(RuntimeOptions::default(), |runtime| {
         runtime
-            .reg_policy(dir.path(), "none", Box::new(Nothing), "")
+            .register(dir.path(), "none", Box::new(NoopPolicy), "")
             .unwrap();
     });
     let inode = inode(dir.path());
-    running.hand.push(&[event(Kind::Miss, inode, 0, 4096)]);
-    running.until("answered", |runtime| {
+    running
+        .handle
+        .push(&[event(EventKind::Miss, inode, 0, 4096)]);
+    running.wait_until("the miss is answered", |runtime| {
         runtime.status().policies[0].calls >= 2
-    }); // `init`, and the miss
-    running.runtime.rm_policy(dir.path()).unwrap();
-    assert!(running.runtime.rm_policy(dir.path()).is_err());
-    running.until("listened to no more", |_| running.hand.watched().is_empty());
+    }); // `init` and `prefetch`
+    running.runtime.unregister(dir.path()).unwrap();
+    assert!(running.runtime.unregister(dir.path()).is_err());
+    running.wait_until("its files are not watched", |_| {
+        running.handle.watched().is_empty()
+    });
     assert!(running.runtime.status().policies.is_empty());
-    // and another can take its place
+    // another policy can be registered for the directory
     running
         .runtime
-        .reg_policy(dir.path(), "eager", Box::new(Eager::default()), "")
+        .register(dir.path(), "eager", Box::new(EagerPolicy::default()), "")
         .unwrap();
-    running.until("in memory", |_| {
-        // its files are listened to in a moment
-        running.hand.push(&[event(Kind::Miss, inode, 4096, 4096)]);
-        brought(&dir.path().join("model.safetensors")) == 8 << 20
+    running.wait_until("the file is prefetched", |_| {
+        // repeated, because it takes a moment until the files are watched again
+        running
+            .handle
+            .push(&[event(EventKind::Miss, inode, 4096, 4096)]);
+        populated(&dir.path().join("model.safetensors")) == 8 << 20
     });
 }
 
-/// Lets go of the first half when it is asked, and keeps what it heard.
+/// Prefetches the whole file at an access, evicts its first half under memory pressure, and records the calls of `evict`.
 #[derive(Default)]
-struct Burns(Arc<Mutex<Vec<Option<Access>>>>);
+struct EvictingPolicy(Arc<Mutex<Vec<Option<FileAccess>>>>);
 
-impl Policy for Burns {
-    fn wants(&self) -> Wants {
-        Wants {
+impl Policy for EvictingPolicy {
+    fn interests(&self) -> Interests {
+        Interests {
             prefetch: true,
             evict: true,
             touch: true,
@@ -175,30 +189,30 @@ impl Policy for Burns {
         }
     }
 
-    fn init(&mut self, context: &Context) -> Result<(), String> {
+    fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
         if context.memory > 0 {
             Ok(())
         } else {
-            Err("no memory".into())
+            Err("the memory limit is 0".into())
         }
     }
 
-    fn touch(&mut self, access: &Access) -> Option<Prefetch> {
-        let ios = vec![Io {
+    fn touch(&mut self, access: &FileAccess) -> Option<PrefetchRequest> {
+        let ranges = vec![FileRange {
             path: access.path.clone(),
             start: 0,
             len: 8 << 20,
             device: None,
         }]
         .into();
-        Some(Prefetch { ios, lane: 3 })
+        Some(PrefetchRequest { ranges, queue: 3 })
     }
 
-    fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
+    fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
         self.0.lock().unwrap().push(miss.cloned());
         let path: Arc<Path> = Path::new("model.safetensors").into();
         Some(
-            vec![Io {
+            vec![FileRange {
                 path,
                 start: 0,
                 len: 4 << 20,
@@ -210,25 +224,30 @@ impl Policy for Burns {
 }
 
 #[test]
-fn what_a_touch_answers_is_brought() {
+fn ranges_returned_by_touch_are_prefetched() {
     let Some(dir) = cold() else { return };
     let running = Running::new(
-        Options {
+        RuntimeOptions {
             threshold: None,
-            ..Options::default()
+            ..RuntimeOptions::default()
         },
         |runtime| {
             runtime
-                .reg_policy(dir.path(), "burns", Box::new(Burns::default()), "")
+                .register(
+                    dir.path(),
+                    "evicting",
+                    Box::new(EvictingPolicy::default()),
+                    "",
+                )
                 .unwrap();
-            assert_eq!(runtime.wanted(), Want::Accesses);
+            assert_eq!(runtime.capture_mode(), CaptureMode::Accesses);
         },
     );
     running
-        .hand
-        .push(&[event(Kind::Touch, inode(dir.path()), 0, 4096)]);
-    running.until("in memory", |_| {
-        brought(&dir.path().join("model.safetensors")) == 8 << 20
+        .handle
+        .push(&[event(EventKind::Touch, inode(dir.path()), 0, 4096)]);
+    running.wait_until("the file is prefetched", |_| {
+        populated(&dir.path().join("model.safetensors")) == 8 << 20
     });
     let status = running.runtime.status();
     assert_eq!((status.events.touches, status.events.misses), (1, 0));
@@ -236,59 +255,66 @@ fn what_a_touch_answers_is_brought() {
 }
 
 #[test]
-fn short_memory_is_made_room_in_and_nothing_is_brought() {
+fn memory_pressure_evicts_and_stops_prefetching() {
     let Some(dir) = cold() else { return };
     let path = dir.path().join("model.safetensors");
     fs::read(&path).unwrap();
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let every = Duration::from_millis(10);
-    // always over: nothing may be used
-    let options = Options {
+    let evict_calls = Arc::new(Mutex::new(Vec::new()));
+    let poll_interval = Duration::from_millis(10);
+    // no memory may be used: the threshold is always exceeded
+    let options = RuntimeOptions {
         threshold: Some(0.0),
-        every,
-        ..Options::default()
+        poll_interval,
+        ..RuntimeOptions::default()
     };
     let running = Running::new(options, |runtime| {
         runtime
-            .reg_policy(dir.path(), "burns", Box::new(Burns(heard.clone())), "")
+            .register(
+                dir.path(),
+                "evicting",
+                Box::new(EvictingPolicy(evict_calls.clone())),
+                "",
+            )
             .unwrap();
     });
-    running.until("let go", |_| brought(&path) == 4 << 20);
-    running.until("asked at a miss", |_| {
-        // a question that waits gives way to the next of those that come all the time
+    running.wait_until("the first half is evicted", |_| populated(&path) == 4 << 20);
+    running.wait_until("an eviction is requested at a miss", |_| {
+        // repeated, because a periodic request may replace the one of the miss in the queue
         running
-            .hand
-            .push(&[event(Kind::Miss, inode(dir.path()), 0, 4096)]);
-        heard.lock().unwrap().iter().any(Option::is_some)
+            .handle
+            .push(&[event(EventKind::Miss, inode(dir.path()), 0, 4096)]);
+        evict_calls.lock().unwrap().iter().any(Option::is_some)
     });
     running
-        .hand
-        .push(&[event(Kind::Touch, inode(dir.path()), 0, 4096)]);
-    running.until("no room", |runtime| runtime.status().prefetch.no_room > 0);
+        .handle
+        .push(&[event(EventKind::Touch, inode(dir.path()), 0, 4096)]);
+    running.wait_until("the prefetch finds no room", |runtime| {
+        runtime.status().prefetch.memory_waits > 0
+    });
     assert_eq!(running.runtime.status().prefetch.bytes_read, 0);
-    assert!(heard.lock().unwrap().iter().any(Option::is_none));
+    assert!(evict_calls.lock().unwrap().iter().any(Option::is_none));
 }
 
 #[test]
-fn what_really_happens_is_told() {
+fn misses_of_another_process_are_delivered() {
     let Some(dir) = cold() else { return };
     let path = dir.path().join("model.safetensors");
-    let runtime = Arc::new(Runtime::new(Options::default()).unwrap());
+    let runtime = Arc::new(Runtime::new(RuntimeOptions::default()).unwrap());
     runtime
-        .reg_policy(dir.path(), "eager", Box::new(Eager::default()), "")
+        .register(dir.path(), "eager", Box::new(EagerPolicy::default()), "")
         .unwrap();
     let namespace = Namespace::scan(dir.path()).unwrap();
     let mut source = match source::by_name("misses", &namespace) {
         Ok(source) => source,
         Err(error) => return eprintln!("SKIPPED: {error}"),
     };
-    // what happens from now on is told
+    // accesses from here on are reported, although the event loop starts later
     runtime.watch(&mut *source).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let (of, stopped) = (Arc::clone(&runtime), Arc::clone(&stop));
-    let thread = std::thread::spawn(move || of.run(source, &stopped).unwrap());
-    let door = runtime.open_door().unwrap();
-    // what this process reads is not told to policies
+    let (shared, stopped) = (Arc::clone(&runtime), Arc::clone(&stop));
+    let thread = std::thread::spawn(move || shared.run(source, &stopped).unwrap());
+    let status_socket = runtime.serve_status().unwrap();
+    // reads of this process are not delivered
     let mut page = [0; 4096];
     File::open(&path)
         .unwrap()
@@ -305,36 +331,37 @@ fn what_really_happens_is_told() {
     .arg(format!("if={}", path.display()));
     assert!(read.status().unwrap().success());
     let begun = Instant::now();
-    while brought(&path) < 8 << 20 {
+    while populated(&path) < 8 << 20 {
         assert!(begun.elapsed() < LONG, "{:?}", runtime.status());
         std::thread::sleep(Duration::from_millis(2));
     }
-    let answer: serde_json::Value =
-        serde_json::from_str(&ask(std::process::id()).unwrap()).unwrap();
-    assert_eq!(answer["source"], "misses");
-    assert_eq!(answer["policies"][0]["lost"], serde_json::Value::Null);
+    let status: serde_json::Value =
+        serde_json::from_str(&query_status(std::process::id()).unwrap()).unwrap();
+    assert_eq!(status["source"], "misses");
+    assert_eq!(status["policies"][0]["failure"], serde_json::Value::Null);
     assert!(
-        answer["prometheus"]
+        status["prometheus"]
             .as_str()
             .unwrap()
             .contains("anamnesis_ppc_misses_total 1\n"),
-        "{answer}"
+        "{status}"
     );
     stop.store(true, Ordering::Relaxed);
     thread.join().unwrap();
-    drop(door);
+    drop(status_socket);
 }
 
 #[test]
-fn a_look_leaves_the_page_cache_as_it_was() {
+fn peek_leaves_the_page_cache_unchanged() {
     let Some(dir) = cold() else { return };
     let path = dir.path().join("model.safetensors");
-    let head = || anamnesis_ppc::cache::peek(File::open(&path).unwrap(), 64 << 10).unwrap();
-    assert_eq!((head().len(), brought(&path)), (64 << 10, 0));
+    let head =
+        || anamnesis_ppc::cache::read_uncached(File::open(&path).unwrap(), 64 << 10).unwrap();
+    assert_eq!((head().len(), populated(&path)), (64 << 10, 0));
     fs::read(&path).unwrap();
-    assert_eq!((head()[0], brought(&path)), (7, 8 << 20));
+    assert_eq!((head()[0], populated(&path)), (7, 8 << 20));
     assert_eq!(
-        anamnesis_ppc::cache::peek(File::open(&path).unwrap(), 1 << 30)
+        anamnesis_ppc::cache::read_uncached(File::open(&path).unwrap(), 1 << 30)
             .unwrap()
             .len(),
         8 << 20

@@ -1,4 +1,4 @@
-//! Event sources, with real files, real processes and the kernel's own events.
+//! Event sources with real files, real processes and the kernel's events.
 
 #[path = "sources/disk.rs"]
 mod disk;
@@ -17,22 +17,24 @@ mod touch;
 
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::source::{self, Fake, Want};
-use anamnesis_ppc::{Event, EventSource, Inode, Kind};
-use disk::{Do, LONG, MIB, chill, cold, dir, inode, other, told};
+use anamnesis_ppc::source::{self, CaptureMode, FakeSource};
+use anamnesis_ppc::{Event, EventKind, EventSource, Inode};
+use disk::{
+    ChildTask, LONG, MIB, collect_events, dir, drop_cache, inode, run_child, write_uncached,
+};
 
-/// The part that [`disk::other`] runs.
+/// The entry point of child processes; does nothing if it is run as a test.
 #[test]
 fn task() {
     disk::task();
 }
 
-/// What every source keeps. `make` lets another process ask for bytes of the file.
-fn suite(source: &mut dyn EventSource, file: Inode, mut make: impl FnMut()) {
+/// The contract of all sources. `access` makes another process access the file.
+fn suite(source: &mut dyn EventSource, file: Inode, mut access: impl FnMut()) {
     let name = source.name();
-    assert!(!name.is_empty() && !source.sight().blind.is_empty());
-    make();
-    assert_eq!(told(source), [], "{name}: nothing is watched");
+    assert!(!name.is_empty() && !source.capabilities().limitations.is_empty());
+    access();
+    assert_eq!(collect_events(source), [], "{name}: nothing is watched");
     source.watch(&[file]).unwrap();
 
     let started = Instant::now();
@@ -44,8 +46,8 @@ fn suite(source: &mut dyn EventSource, file: Inode, mut make: impl FnMut()) {
         started.elapsed()
     );
 
-    make();
-    let events = told(source);
+    access();
+    let events = collect_events(source);
     assert!(!events.is_empty(), "{name}");
     assert!(
         events
@@ -58,7 +60,7 @@ fn suite(source: &mut dyn EventSource, file: Inode, mut make: impl FnMut()) {
         "{name}: {events:?}"
     );
 
-    // before it waits, and while
+    // a waker ends a later wait and a current one
     let waker = source.waker();
     waker.wake();
     let started = Instant::now();
@@ -81,23 +83,31 @@ fn suite(source: &mut dyn EventSource, file: Inode, mut make: impl FnMut()) {
             ino: file.ino ^ 1 << 40,
         }])
         .unwrap();
-    make();
-    assert_eq!(told(source), [], "{name}: another file is watched");
+    access();
+    assert_eq!(
+        collect_events(source),
+        [],
+        "{name}: another file is watched"
+    );
     source.watch(&[]).unwrap();
-    make();
-    assert_eq!(told(source), [], "{name}: nothing is watched any more");
+    access();
+    assert_eq!(
+        collect_events(source),
+        [],
+        "{name}: nothing is watched again"
+    );
     assert_eq!(source.lost(), 0, "{name}");
 }
 
 #[test]
-fn every_source_passes_the_same_suite() {
-    let (mut fake, hand) = Fake::new().unwrap();
+fn the_fake_source_and_perf_fulfil_the_contract() {
+    let (mut fake, handle) = FakeSource::new().unwrap();
     let file = Inode { dev: 1, ino: 2 };
     let mut time = 0;
     suite(&mut fake, file, || {
         time += 1;
-        hand.push(&[Event {
-            kind: Kind::Miss,
+        handle.push(&[Event {
+            kind: EventKind::Miss,
             inode: file,
             start: 0,
             len: 4096,
@@ -109,32 +119,35 @@ fn every_source_passes_the_same_suite() {
 
     let Some(dir) = dir() else { return };
     let path = dir.path().join("model");
-    cold(&path, MIB);
-    for want in [Want::Misses, Want::Accesses] {
-        let Some(mut source) = perf::perf(want, |_| {}) else {
+    write_uncached(&path, MIB);
+    for mode in [CaptureMode::Misses, CaptureMode::Accesses] {
+        let Some(mut source) = perf::perf(mode, |_| {}) else {
             continue;
         };
         suite(&mut source, inode(&path), || {
-            chill(&path);
-            other(Do::Read(4096), &path, 0, MIB);
+            drop_cache(&path);
+            run_child(ChildTask::Read(4096), &path, 0, MIB);
         });
     }
 }
 
 #[test]
-fn the_best_source_says_what_it_is() {
+fn the_selected_source_and_rejected_ones_are_described() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = disk::namespace(dir.path());
-    for want in [Want::Misses, Want::Accesses] {
-        match source::best(want, &namespace) {
-            Ok(choice) => {
-                let text = choice.to_string();
+    for mode in [CaptureMode::Misses, CaptureMode::Accesses] {
+        match source::best(mode, &namespace) {
+            Ok(selected) => {
+                let text = selected.to_string();
                 assert!(
-                    text.contains(choice.source.name()) && text.contains("does not see"),
+                    text.contains(selected.source.name()) && text.contains("does not report"),
                     "{text}"
                 );
                 assert!(
-                    choice.better.iter().all(|(name, _)| text.contains(name)),
+                    selected
+                        .rejected
+                        .iter()
+                        .all(|(name, _)| text.contains(name)),
                     "{text}"
                 );
             }

@@ -1,16 +1,16 @@
-//! Building a template from accesses as they come.
+//! Builds a template from accesses, in the order in which they happen.
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::byte_set::ByteSet;
 use crate::error::{Error, Result, quote};
-use crate::ranges::Ranges;
-use crate::{Access, ByteRange, File, Group, Runs, ServiceId, Template};
+use crate::{Access, AccessGroup, File, ServiceId, StridedFileRange, StridedRange, Template};
 
-/// Takes files and accesses in order, merges neighbours, gives a [`Template`].
+/// Collects files and accesses in order, merges neighbours and returns a [`Template`].
 ///
-/// An access that continues or overlaps the one before it in its group becomes part of it, and so do runs of equal
-/// length at a constant stride, from the third on. The order of what is not merged is kept. A merged access has the
-/// time of its first bytes.
+/// An access that continues or overlaps the previous one of its group is merged into it. Runs of
+/// equal length at a constant stride are merged from the third on. The order of accesses that are
+/// not merged is kept. A merged access has the time of its first bytes.
 ///
 /// ```
 /// use anamnesis_template::{Builder, ByteRange, File};
@@ -30,19 +30,19 @@ pub struct Builder {
     parameters: BTreeMap<Box<str>, Box<str>>,
     files: Vec<File>,
     paths: HashMap<Box<str>, u32>,
-    groups: BTreeMap<u32, Open>,
+    groups: BTreeMap<u32, OpenGroup>,
     gap: u64,
     lookback: usize,
     once: bool,
 }
 
-/// A group that accesses are added to.
+/// A group to which accesses are added.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenGroup {
     name: Box<str>,
     accesses: Vec<Access>,
-    /// Bytes per file that were accessed, kept for `once`.
-    seen: HashMap<u32, Ranges>,
+    /// Per file, the bytes that were accessed; filled only with `once`.
+    seen: HashMap<u32, ByteSet>,
 }
 
 impl Default for Builder {
@@ -52,7 +52,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A builder that merges what touches, and only with the access before.
+    /// Creates a builder that merges an access with the previous one if they touch.
     pub fn new() -> Self {
         Self {
             service: None,
@@ -66,54 +66,57 @@ impl Builder {
         }
     }
 
-    /// Merges across gaps of up to `bytes`, which become part of the access, also between runs. Default 0: the
-    /// template holds exactly what was accessed. A page cache loses nothing by 4095: such a gap holds no whole page.
+    /// Merges across gaps of up to `bytes`, also between runs; the gaps become part of the access.
+    /// Default 0: the template contains exactly the accessed bytes. For a page cache 4095 is free
+    /// of cost, because such a gap contains no whole page.
     #[must_use]
     pub fn gap(mut self, bytes: u64) -> Self {
         self.gap = bytes;
         self
     }
 
-    /// How many of a group's last accesses a new one may be merged with. Default 1; about the number of threads that
-    /// a worker reads with.
+    /// Sets the number of previous accesses of a group with which a new one may be merged. Default
+    /// 1. About the number of threads with which a worker reads is a good value.
     #[must_use]
     pub fn lookback(mut self, accesses: usize) -> Self {
         self.lookback = accesses.max(1);
         self
     }
 
-    /// Leaves out what a group has accessed before. Default off. Costs memory for every run.
+    /// Omits bytes that the group has accessed before. Default off. Needs memory for every run.
     #[must_use]
     pub fn once(mut self, once: bool) -> Self {
         self.once = once;
         self
     }
 
-    /// The service that the template is for.
+    /// Sets the service for which the template is made.
     pub fn service(&mut self, id: ServiceId) -> &mut Self {
         self.service = Some(id);
         self
     }
 
-    /// A run-time parameter that the template is for. The last value of a key counts.
+    /// Sets a run-time parameter for which the template is made. A later value of the same key
+    /// replaces an earlier one.
     pub fn parameter(&mut self, key: &str, value: &str) -> &mut Self {
         self.parameters.insert(key.into(), value.into());
         self
     }
 
-    /// Adds a file and gives its number. A path that is there already keeps its number, and learns the time and key
-    /// if it had none.
+    /// Adds a file and returns its number. A path that was added before keeps its number, and
+    /// receives the time and key if it had none.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a path that [`File::new`] refuses;
-    /// [`Conflict`](crate::ErrorKind::Conflict) for a path that is there with another length or key.
+    /// [`Conflict`](crate::ErrorKind::Conflict) for a path that was added with another length or
+    /// key.
     pub fn file(&mut self, file: File) -> Result<u32> {
         crate::file::check_path(&file.path)?;
         if let Some(&number) = self.paths.get(&file.path) {
             let known = &mut self.files[usize::try_from(number).expect("an index")];
             if !known.same(&file) {
                 let what = format!(
-                    "{} has another length or content than before",
+                    "{} was added before with another length or content",
                     quote(&file.path)
                 );
                 return Err(Error::new(crate::ErrorKind::Conflict(what)));
@@ -122,108 +125,121 @@ impl Builder {
             known.mtime = known.mtime.or(file.mtime);
             return Ok(number);
         }
-        let number =
-            u32::try_from(self.files.len()).map_err(|_| Error::invalid("more than 2³² files"))?;
+        let number = u32::try_from(self.files.len())
+            .map_err(|_| Error::invalid("a template has at most 2³² files"))?;
         self.paths.insert(file.path.clone(), number);
         self.files.push(file);
         Ok(number)
     }
 
-    /// Names a group, and makes it if it is not there.
+    /// Names a group, and creates it if it does not exist.
     pub fn group(&mut self, rank: u32, name: &str) -> &mut Self {
         self.groups.entry(rank).or_default().name = name.into();
         self
     }
 
-    /// Sets the accesses of a group as they are; those of a template. `more` if others will be added to them.
+    /// Sets the accesses of a group to those of a template, unmerged. `more` says that other
+    /// accesses will follow.
     pub(crate) fn adopt(&mut self, rank: u32, accesses: Vec<Access>, more: bool) {
         let group = self.groups.entry(rank).or_default();
         for access in accesses.iter().filter(|_| more) {
             group
                 .seen
-                .entry(access.runs.file)
+                .entry(access.file)
                 .or_default()
-                .add(&access.runs);
+                .add(&access.bytes);
         }
         group.accesses = accesses;
     }
 
-    /// Adds what worker `rank` reads next, `at` microseconds after the load began. Nothing, if it has no bytes.
+    /// Adds an access of worker `rank`, `at` microseconds after the load began. A range of no bytes
+    /// adds nothing.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) if the file was not added, the bytes reach behind its end, runs
-    /// overlap, or the time is 2⁶² or more.
-    pub fn access(&mut self, rank: u32, runs: impl Into<Runs>, at: Option<u64>) -> Result<()> {
-        let given: Runs = runs.into();
-        let first = ByteRange {
-            file: given.file,
-            start: given.start,
-            len: given.len,
-        };
-        let runs = Runs::strided(first, given.count, given.stride).ok_or_else(|| {
-            Error::invalid(format!("runs {given} overlap or reach beyond 64 bits"))
-        })?;
-        Template::check(&self.files, &runs)?;
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the file was not added, the bytes end after the
+    /// file, runs overlap, there are 2³² runs or more, or the time is 2⁶² or more.
+    pub fn access(
+        &mut self,
+        rank: u32,
+        range: impl Into<StridedFileRange>,
+        at: Option<u64>,
+    ) -> Result<()> {
+        let StridedFileRange { file, bytes: given } = range.into();
+        let counted = u32::try_from(given.count).is_ok();
+        let bytes = StridedRange::strided(given.start, given.len, given.count, given.stride)
+            .filter(|_| counted)
+            .ok_or_else(|| {
+                Error::invalid(format!(
+                    "the runs {given} overlap, are more than 2³² - 1, or end beyond 64 bits"
+                ))
+            })?;
+        Template::check(&self.files, &StridedFileRange { file, bytes })?;
         if at.is_some_and(|at| at >> 62 != 0) {
-            return Err(Error::invalid("a time of 2⁶² microseconds or more"));
+            return Err(Error::invalid(
+                "the time of an access must be below 2⁶² microseconds",
+            ));
         }
         let (gap, lookback) = (self.gap, self.lookback);
         let group = self.groups.entry(rank).or_default();
-        if runs.len == 0 {
+        if bytes.len == 0 {
             return Ok(());
         }
-        let runs = if runs.count > 1 && runs.stride - runs.len <= gap {
-            runs.span().into()
+        let bytes = if bytes.count > 1 && bytes.gap() <= gap {
+            bytes.covering()
         } else {
-            runs
+            bytes
         };
         if !self.once {
-            group.push(Access { runs, at }, gap, lookback);
+            group.push(Access { file, bytes, at }, gap, lookback);
             return Ok(());
         }
-        for piece in group.seen.entry(runs.file).or_default().take_new(&runs) {
-            group.push(Access { runs: piece, at }, gap, lookback);
+        for bytes in group.seen.entry(file).or_default().take_new(&bytes) {
+            group.push(Access { file, bytes, at }, gap, lookback);
         }
         Ok(())
     }
 
-    /// The template.
+    /// Returns the template.
     pub fn finish(self) -> Template {
-        let group = |(rank, open): (u32, Open)| Group {
+        let finished = |(rank, group): (u32, OpenGroup)| AccessGroup {
             rank,
-            name: open.name,
-            accesses: open.accesses,
+            name: group.name,
+            accesses: group.accesses,
         };
         Template {
             service: self.service,
             parameters: self.parameters,
             files: self.files,
-            groups: self.groups.into_iter().map(group).collect(),
+            groups: self.groups.into_iter().map(finished).collect(),
         }
     }
 }
 
-impl Open {
+impl OpenGroup {
     fn push(&mut self, new: Access, gap: u64, lookback: usize) {
         let joined = self
             .accesses
             .iter_mut()
             .rev()
             .take(lookback)
-            .any(|old| join(&mut old.runs, &new.runs, gap));
-        if !joined && !fold(&mut self.accesses, &new) {
+            .any(|old| join(old, &new, gap));
+        if !joined && !extend_runs(&mut self.accesses, &new) {
             self.accesses.push(new);
         }
     }
 }
 
-/// Makes `new` part of `old` if it continues or overlaps it.
-fn join(old: &mut Runs, new: &Runs, gap: u64) -> bool {
-    let single = old.count == 1 && new.count == 1 && old.file == new.file;
+/// Extends `old` by `new` if both are single runs of one file, and `new` continues or overlaps
+/// `old`.
+fn join(old: &mut Access, new: &Access, gap: u64) -> bool {
+    let single = old.bytes.count == 1 && new.bytes.count == 1 && old.file == new.file;
+    let (old, new) = (&mut old.bytes, &new.bytes);
     let touches = if new.start >= old.start {
         new.start <= old.end().saturating_add(gap)
     } else {
-        new.end() > old.start // from below only what overlaps: else a reader going backwards would be turned round
+        // A range before `old` is merged only if it overlaps: merging ranges that merely touch
+        // would reverse the order of a reader that goes backwards.
+        new.end() > old.start
     };
     if !(single && touches) {
         return false;
@@ -234,41 +250,42 @@ fn join(old: &mut Runs, new: &Runs, gap: u64) -> bool {
     true
 }
 
-/// Makes `new` the next run of the access before, or of the two before if the three are equally long and equally far
-/// apart.
-fn fold(accesses: &mut Vec<Access>, new: &Access) -> bool {
-    let new = &new.runs;
-    let alike = |old: &Runs| old.file == new.file && old.len == new.len;
-    let Some(last) = accesses
-        .last_mut()
-        .map(|access| &mut access.runs)
-        .filter(|last| alike(last))
-    else {
+/// Makes `new` the next run of the last access, or merges the last two accesses and `new` into one
+/// of three runs if all have the same length and distance. Two accesses alone are not merged: any
+/// two ranges have some distance.
+fn extend_runs(accesses: &mut Vec<Access>, new: &Access) -> bool {
+    let same_shape = |old: &Access| old.file == new.file && old.bytes.len == new.bytes.len;
+    let Some(last) = accesses.last_mut().filter(|last| same_shape(last)) else {
         return false;
     };
+    let (last, bytes) = (&mut last.bytes, &new.bytes);
     if last.count > 1 {
         let next = last
             .start
-            .checked_add(u64::from(last.count).saturating_mul(last.stride));
-        let goes_on = next == Some(new.start) && (new.count == 1 || new.stride == last.stride);
-        let count = last.count.checked_add(new.count).filter(|_| goes_on);
-        last.count = count.unwrap_or(last.count);
-        return count.is_some();
+            .checked_add(last.count.saturating_mul(last.stride));
+        let continues =
+            next == Some(bytes.start) && (bytes.count == 1 || bytes.stride == last.stride);
+        // The file format counts runs with 32 bits.
+        let count = last.count + bytes.count;
+        let fits = continues && u32::try_from(count).is_ok();
+        if fits {
+            last.count = count;
+        }
+        return fits;
     }
     let last = *last;
     let [.., before, _] = &mut accesses[..] else {
         return false;
     };
-    let before = &mut before.runs;
     let stride = last
         .start
-        .checked_sub(before.start)
-        .filter(|&stride| stride > new.len);
-    let fits = stride.is_some() && new.start.checked_sub(last.start) == stride;
-    if !(fits && alike(before) && before.count == 1 && new.count == 1) {
+        .checked_sub(before.bytes.start)
+        .filter(|&stride| stride > bytes.len);
+    let fits = stride.is_some() && bytes.start.checked_sub(last.start) == stride;
+    if !(fits && same_shape(before) && before.bytes.count == 1 && bytes.count == 1) {
         return false;
     }
-    (before.count, before.stride) = (3, stride.unwrap_or(0));
+    (before.bytes.count, before.bytes.stride) = (3, stride.unwrap_or(0));
     accesses.pop();
     true
 }

@@ -1,44 +1,44 @@
-//! How much of one template another one has.
+//! Measures how many bytes of one template another one reads as well.
 
-use std::collections::HashMap;
-
+use crate::byte_set::{Overlap, RangeUnion, overlap};
+use crate::matched_files::matched_files;
 use crate::order::order;
-use crate::ranges::{Overlap, Union, overlap};
-use crate::{Group, Runs, Template};
+use crate::{AccessGroup, StridedRange, Template};
 
-/// How much of a template another one covers. A byte counts once, whoever reads it and how often.
+/// How many bytes of a template another one covers. A byte counts once, regardless of how many
+/// workers read it and how often.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coverage {
     /// Per file of the covered template, in its order.
     pub files: Vec<FileCoverage>,
     /// Bytes that the covered template reads.
     pub nbytes: u64,
-    /// Bytes of them that the other one reads too.
+    /// Bytes of them that the other one reads as well.
     pub covered: u64,
-    /// How alike the two read in order: see [`order`].
+    /// The agreement of their orders: see [`order`].
     pub order: Option<f64>,
 }
 
-/// Of one file, how much is covered.
+/// The coverage of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileCoverage {
     /// Its path.
     pub path: Box<str>,
     /// Bytes of it that the covered template reads.
     pub nbytes: u64,
-    /// Bytes of them that the other one reads too; 0 if the other one's file of this path is another file.
+    /// Bytes of them that the other one reads as well; 0 if the file of this path differs.
     pub covered: u64,
 }
 
 impl Coverage {
-    /// Covered bytes by bytes, from 0 to 1; 1 if there are none.
+    /// Returns the covered fraction, from 0 to 1; 1 if no bytes are read.
     pub fn share(&self) -> f64 {
         share(self.covered, self.nbytes)
     }
 }
 
 impl FileCoverage {
-    /// Covered bytes by bytes, from 0 to 1; 1 if there are none.
+    /// Returns the covered fraction, from 0 to 1; 1 if no bytes are read.
     pub fn share(&self) -> f64 {
         share(self.covered, self.nbytes)
     }
@@ -52,8 +52,8 @@ fn share(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// How much of what `of` reads, `by` reads too. Files are matched by path, and must be the
-/// [same](crate::File::same). O(n log n) for n runs, memory for the accesses only.
+/// Measures how many of the bytes that `of` reads `by` reads as well. Files are matched by path and
+/// must be the [same](crate::File::same). O(n log n) for n runs; memory for the accesses only.
 ///
 /// ```
 /// use anamnesis_template::{Builder, ByteRange, File, coverage};
@@ -89,59 +89,48 @@ pub fn coverage(of: &Template, by: &Template) -> Coverage {
     }
 }
 
-/// Bytes that groups of two templates read: one row per file of `a`, and a last one for files that only `b` has.
-pub(crate) fn overlaps(a: &Template, b: &Template, of: &[Group], by: &[Group]) -> Vec<Overlap> {
-    let matched = matched(a, b);
+/// Returns the bytes that groups of two templates read: one row per file of `a`, and a last one for
+/// files that only `b` has.
+pub(crate) fn overlaps(
+    a: &Template,
+    b: &Template,
+    of: &[AccessGroup],
+    by: &[AccessGroup],
+) -> Vec<Overlap> {
+    let matched = matched_files(a, b);
     let mut left = per_file(of, a.files().len(), |file| usize::try_from(file).ok());
-    let elsewhere = a.files().len();
-    let place = |file: u32| {
+    let shared_rows = a.files().len();
+    let index_of = |file: u32| {
         usize::try_from(file)
             .ok()
-            .map(|file| matched[file].unwrap_or(elsewhere + file))
+            .map(|file| matched[file].unwrap_or(shared_rows + file))
     };
-    let mut right = per_file(by, elsewhere + b.files().len(), place);
-    let only = right.split_off(elsewhere);
+    let mut right = per_file(by, shared_rows + b.files().len(), index_of);
+    let only = right.split_off(shared_rows);
     let mut sums: Vec<_> = left
         .drain(..)
         .zip(right)
-        .map(|(a, b)| overlap(Union::new(a), Union::new(b)))
+        .map(|(a, b)| overlap(RangeUnion::new(a), RangeUnion::new(b)))
         .collect();
-    let alone = only
+    let only_b = only
         .into_iter()
-        .map(|runs| overlap(Union::new(Vec::new()), Union::new(runs)).b);
+        .map(|runs| overlap(RangeUnion::new(Vec::new()), RangeUnion::new(runs)).b);
     sums.push(Overlap {
-        b: alone.fold(0, u64::saturating_add),
+        b: only_b.fold(0, u64::saturating_add),
         ..Overlap::default()
     });
     sums
 }
 
-/// For each file of `b`, the same file of `a`.
-pub(crate) fn matched(a: &Template, b: &Template) -> Vec<Option<usize>> {
-    let paths: HashMap<_, _> = a
-        .files()
-        .iter()
-        .enumerate()
-        .map(|(i, file)| (&*file.path, i))
-        .collect();
-    let find = |file: &crate::File| {
-        paths
-            .get(&*file.path)
-            .copied()
-            .filter(|&i| a.files()[i].same(file))
-    };
-    b.files().iter().map(find).collect()
-}
-
 fn per_file(
-    groups: &[Group],
+    groups: &[AccessGroup],
     files: usize,
-    place: impl Fn(u32) -> Option<usize>,
-) -> Vec<Vec<Runs>> {
+    index_of: impl Fn(u32) -> Option<usize>,
+) -> Vec<Vec<StridedRange>> {
     let mut runs = vec![Vec::new(); files];
-    for access in groups.iter().flat_map(Group::accesses) {
-        if let Some(list) = place(access.runs.file).and_then(|i| runs.get_mut(i)) {
-            list.push(access.runs);
+    for access in groups.iter().flat_map(AccessGroup::accesses) {
+        if let Some(list) = index_of(access.file).and_then(|i| runs.get_mut(i)) {
+            list.push(access.bytes);
         }
     }
     runs

@@ -1,29 +1,31 @@
-//! What two templates differ in.
+//! Lists the differences between two templates.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::coverage::{matched, overlaps};
-use crate::order::{compare, tau, unit};
-use crate::{Group, Template};
+use crate::coverage::overlaps;
+use crate::matched_files::matched_files;
+use crate::order::{compare_order, tau, unit};
+use crate::{AccessGroup, Template};
 
-/// What differs between a template `a` and a template `b`: [`diff`]. Printable, one line per difference.
+/// The differences between a template `a` and a template `b`, from [`diff`]. `Display` writes one
+/// line per difference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
     /// Paths of files that only `a` has.
     pub only_a: Vec<Box<str>>,
     /// Paths of files that only `b` has.
     pub only_b: Vec<Box<str>>,
-    /// Paths of files that have another length or content.
+    /// Paths of files whose length or content differs.
     pub changed: Vec<Box<str>>,
-    /// Per rank of either, ascending.
+    /// One entry per rank of either template, ascending.
     pub groups: Vec<GroupDiff>,
 }
 
-/// What one worker reads in the one and in the other. A byte counts once.
+/// What one worker reads in either template. A byte counts once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupDiff {
-    /// The worker.
+    /// The worker's rank.
     pub rank: u32,
     /// Bytes that only `a` reads.
     pub only_a: u64,
@@ -31,39 +33,41 @@ pub struct GroupDiff {
     pub only_b: u64,
     /// Bytes that both read.
     pub both: u64,
-    /// Kendall's τ of the order in which they read what both do, as [`order`](crate::order) takes it. `None` if there
-    /// are not two things to compare.
+    /// Kendall's τ of the order in which they read the bytes that both read, as in
+    /// [`order`](crate::order). `None` if they share fewer than two units.
     pub order: Option<f64>,
 }
 
 impl GroupDiff {
-    /// Whether the worker reads other bytes, or in another order.
+    /// Whether the worker reads different bytes or a different order.
     pub fn differs(&self) -> bool {
         self.only_a > 0 || self.only_b > 0 || self.order.is_some_and(|tau| tau < 1.0)
     }
 }
 
 impl Diff {
-    /// Whether both read the same bytes of the same files in the same order, as finely as order is looked at.
+    /// Whether both read the same bytes of the same files in the same order, at the resolution of
+    /// [`order`](crate::order).
     pub fn is_empty(&self) -> bool {
         let files = [&self.only_a, &self.only_b, &self.changed];
         files.iter().all(|paths| paths.is_empty()) && !self.groups.iter().any(GroupDiff::differs)
     }
 }
 
-/// What differs between two templates: files, and per worker bytes and order. A file that changed counts as two.
+/// Returns the differences between two templates: files, and per worker bytes and order. A changed
+/// file counts as a file of `a` and another one of `b`.
 pub fn diff(a: &Template, b: &Template) -> Diff {
     let paths = |t: &Template| -> BTreeSet<Box<str>> {
         t.files().iter().map(|file| file.path.clone()).collect()
     };
     let (in_a, in_b) = (paths(a), paths(b));
-    let matched = matched(a, b);
-    let other = b
+    let matched = matched_files(a, b);
+    let unmatched = b
         .files()
         .iter()
         .zip(&matched)
         .filter(|(_, same)| same.is_none());
-    let changed = other
+    let changed = unmatched
         .map(|(file, _)| file.path.clone())
         .filter(|path| in_a.contains(path))
         .collect();
@@ -71,7 +75,7 @@ pub fn diff(a: &Template, b: &Template) -> Diff {
         .groups()
         .iter()
         .chain(b.groups())
-        .map(Group::rank)
+        .map(AccessGroup::rank)
         .collect();
     let unit = unit(a, b);
     let group = |rank| {
@@ -82,12 +86,12 @@ pub fn diff(a: &Template, b: &Template) -> Diff {
             of.map_or(&[], std::slice::from_ref),
             by.map_or(&[], std::slice::from_ref),
         );
-        let sum = |part: fn(&crate::ranges::Overlap) -> u64| {
+        let sum = |part: fn(&crate::byte_set::Overlap) -> u64| {
             sums.iter().map(part).fold(0, u64::saturating_add)
         };
         let (pairs, inversions) = of
             .zip(by)
-            .map_or((0, 0), |(of, by)| compare(of, by, &matched, unit));
+            .map_or((0, 0), |(of, by)| compare_order(of, by, &matched, unit));
         GroupDiff {
             rank,
             only_a: sum(|sum| sum.a - sum.both),
@@ -115,7 +119,7 @@ impl fmt::Display for Diff {
             .try_for_each(|path| writeln!(f, "+ file {}", quote(path)))?;
         self.changed
             .iter()
-            .try_for_each(|path| writeln!(f, "! file {} is another", quote(path)))?;
+            .try_for_each(|path| writeln!(f, "! file {} differs", quote(path)))?;
         for group in self.groups.iter().filter(|group| group.differs()) {
             let GroupDiff {
                 rank,

@@ -1,4 +1,4 @@
-//! The one error type: a kind, and a place where there is one.
+//! The error type: a kind, and a place where one is known.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong ([`ErrorKind`]) and where: file and byte offset, as far as they are known.
+/// What went wrong ([`ErrorKind`]) and where: file and byte offset, if known.
 ///
 /// ```
 /// use anamnesis_template::{ErrorKind, Limits, Template};
@@ -16,40 +16,41 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(matches!(error.kind(), ErrorKind::Malformed(_)));
 /// assert!(error.remedy().unwrap().contains("record"));
 /// ```
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorDetails>);
 
-struct Inner {
+struct ErrorDetails {
     kind: ErrorKind,
     path: Option<PathBuf>,
     offset: Option<u64>,
 }
 
-/// The kinds of failure. Match on these; the text is for people.
+/// The kinds of failure. Programs match on these; the text is for people.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The operating system failed.
+    /// A call of the operating system failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The bytes are not a template, or break its rules.
+    /// The bytes are not a template, or violate its format.
     #[error("malformed: {0}")]
     Malformed(String),
-    /// A template that this version does not read.
+    /// The template has a version that this crate does not read.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// Reading on would cost more than the caller's [`Limits`](crate::Limits) allow.
-    #[error("limit: {what} needs {needed}, and `{knob}` allows {allowed}")]
+    /// Continuing would exceed the caller's [`Limits`](crate::Limits).
+    #[error("limit: {what} needs {needed}, which exceeds the limit `{limit}` of {allowed}")]
     Limit {
-        /// The thing that was asked for.
+        /// What would exceed the limit.
         what: String,
-        /// How much of it the file asked for.
+        /// How much of it the file states.
         needed: u64,
-        /// How much the limits allow.
+        /// How much the limit allows.
         allowed: u64,
-        /// The field of [`Limits`](crate::Limits) that decides.
-        knob: &'static str,
+        /// The field of [`Limits`](crate::Limits).
+        limit: &'static str,
     },
-    /// What the caller gave cannot be in a template: a path out of the model's root, a range behind a file's end.
+    /// An argument that no template can contain: a path outside of the model's root, a range that
+    /// ends after its file.
     #[error("invalid: {0}")]
     Invalid(String),
     /// Templates of different models cannot be merged.
@@ -58,9 +59,9 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// An error of this kind whose place is not known yet.
+    /// Creates an error whose place is not known yet.
     pub fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorDetails {
             kind,
             path: None,
             offset: None,
@@ -75,7 +76,8 @@ impl Error {
         Self::new(ErrorKind::Invalid(what.into()))
     }
 
-    /// What the caller may not give, a file may not hold.
+    /// Turns `Invalid` into `Malformed`: an argument that a caller may not pass is damage if a file
+    /// contains it.
     #[must_use]
     pub(crate) fn or_malformed(mut self) -> Self {
         if let ErrorKind::Invalid(what) = &mut self.0.kind {
@@ -84,41 +86,41 @@ impl Error {
         self
     }
 
-    /// Names the file, unless a deeper layer already did.
+    /// Sets the file, unless an inner layer has set it.
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
         self.0.path.get_or_insert_with(|| path.to_owned());
         self
     }
 
-    /// Names the byte offset, unless a deeper layer already did.
+    /// Sets the byte offset, unless an inner layer has set it.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
         self.0.offset.get_or_insert(offset);
         self
     }
 
-    /// What kind of failure this is.
+    /// The kind of failure.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// The file, where there is one.
+    /// The file, if known.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
 
-    /// Byte offset in the file.
+    /// The byte offset in the file, if known.
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
-    /// What a person can do about it, where that follows from the kind.
+    /// What can be done about the failure, where the kind decides that.
     pub fn remedy(&self) -> Option<&'static str> {
         match &self.0.kind {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => Some("check the path"),
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                Some("name another file, or replace it (--overwrite, or `Template::save`)")
+                Some("choose another file, or let `Template::save` replace it")
             }
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::StorageFull => {
                 Some("free space, or write elsewhere")
@@ -126,17 +128,17 @@ impl Error {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 Some("check the file's permissions")
             }
-            ErrorKind::Malformed(_) => {
-                Some("the template is damaged or is none; predict or record it anew")
-            }
-            ErrorKind::Unsupported(_) => {
-                Some("read it with the version that wrote it, or predict or record it anew")
-            }
+            ErrorKind::Malformed(_) => Some(
+                "the file is damaged or is not a template: predict or record the template again",
+            ),
+            ErrorKind::Unsupported(_) => Some(
+                "read it with the version that wrote it, or predict or record the template again",
+            ),
             ErrorKind::Limit { .. } => {
-                Some("raise the limit if you trust the template (--no-limits, or `Limits`)")
+                Some("raise the limit in `Limits` if the template is trusted")
             }
             ErrorKind::Conflict(_) => {
-                Some("merge templates of one model only; predict or record the stale one anew")
+                Some("merge templates of one model only: predict or record the stale one again")
             }
             _ => None,
         }
@@ -177,7 +179,8 @@ impl From<io::Error> for Error {
     }
 }
 
-/// A name of a file, quoted for a message: control characters escaped, cut after 120 characters.
+/// Quotes a file name for a message: control characters are escaped, and it is truncated after 120
+/// characters. U+202E would reverse the text after it.
 pub(crate) fn quote(name: &str) -> String {
     let mut out = String::from("`");
     for (i, c) in name.chars().enumerate() {

@@ -1,35 +1,37 @@
-//! A file of a model: where it lies below the model's root, and how it is known again.
+//! A file of a model: its path below the model's root, and what identifies its content.
 
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+use crate::content_key::ContentKey;
 use crate::error::{Error, Result, quote};
-use crate::hash::ContentKey;
 
-/// The longest path in bytes.
+/// Longest path in bytes: `PATH_MAX` of Linux.
 const PATH_MAX: usize = 4096;
 
-/// One file that a template speaks of.
+/// One file of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     /// Path relative to the model's root, components separated by `/`.
     pub path: Box<str>,
     /// Its length in bytes.
     pub nbytes: u64,
-    /// Time of its last modification, in nanoseconds since 1970. A hint: a copy of a model has another.
+    /// Modification time in nanoseconds since 1970. A hint only: copies of a model have other
+    /// times.
     pub mtime: Option<i64>,
-    /// A hash of its first bytes, where they were read.
+    /// A hash of its first bytes, if they were read.
     pub key: Option<ContentKey>,
 }
 
 impl File {
-    /// A file known by path and length only.
+    /// Creates a file that is known by path and length only.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) if the path is absolute, empty, longer than 4096 bytes, leaves the
-    /// root (`..`), or has a component or character that not every system allows (empty, `.`, NUL, `\`, a drive).
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the path is absolute, empty, longer than 4096
+    /// bytes, leaves the root (`..`), or has a component or character that not every system allows
+    /// (empty, `.`, NUL, `\`, a drive).
     pub fn new(path: impl Into<Box<str>>, nbytes: u64) -> Result<Self> {
         let path = path.into();
         check_path(&path)?;
@@ -41,44 +43,47 @@ impl File {
         })
     }
 
-    /// What `root/path` is now: length, time, and the key of its first 64 KiB, which are read.
+    /// Reads the length, the modification time and the content key (of the first 64 KiB) of
+    /// `root/path`.
     ///
     /// # Errors
     /// As [`new`](Self::new), and [`Io`](crate::ErrorKind::Io).
     pub fn probe(root: &Path, path: &str) -> Result<Self> {
         check_path(path)?;
-        let place = root.join(path);
+        let absolute = root.join(path);
         let probe = || -> std::io::Result<_> {
-            let opened = fs::File::open(&place)?;
-            let about = opened.metadata()?;
+            let opened = fs::File::open(&absolute)?;
+            let metadata = opened.metadata()?;
             let mut head = Vec::new();
             opened.take(ContentKey::HEAD).read_to_end(&mut head)?;
-            Ok((about, head))
+            Ok((metadata, head))
         };
-        let (about, head) = probe().map_err(|e| Error::from(e).in_file(&place))?;
-        Self::of(path, &about, &head)
+        let (metadata, head) = probe().map_err(|e| Error::from(e).in_file(&absolute))?;
+        Self::of(path, &metadata, &head)
     }
 
-    /// A file of which these are known: what the system says of it, and its first [`ContentKey::HEAD`] bytes.
+    /// Creates a file from its metadata and its first [`ContentKey::HEAD`] bytes.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn of(path: impl Into<Box<str>>, about: &fs::Metadata, head: &[u8]) -> Result<Self> {
-        let mtime = about
-            .modified()
-            .ok()
-            .and_then(|time| match time.duration_since(UNIX_EPOCH) {
-                Ok(after) => i64::try_from(after.as_nanos()).ok(),
-                Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|n| -n),
-            });
+    pub fn of(path: impl Into<Box<str>>, metadata: &fs::Metadata, head: &[u8]) -> Result<Self> {
+        let mtime =
+            metadata
+                .modified()
+                .ok()
+                .and_then(|time| match time.duration_since(UNIX_EPOCH) {
+                    Ok(after) => i64::try_from(after.as_nanos()).ok(),
+                    Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|n| -n),
+                });
         Ok(Self {
             mtime,
             key: Some(ContentKey::of(head)),
-            ..Self::new(path, about.len())?
+            ..Self::new(path, metadata.len())?
         })
     }
 
-    /// Whether the other is the same file as far as both know: path, length and key. Times are not compared.
+    /// Whether both describe the same file: equal path, length and, where both have one, key. Times
+    /// are not compared.
     pub fn same(&self, other: &Self) -> bool {
         let keys = match (self.key, other.key) {
             (Some(a), Some(b)) => a == b,
@@ -88,23 +93,23 @@ impl File {
     }
 }
 
-/// Whether `root.join(path)` is below `root` on every system.
+/// Checks that `root.join(path)` is below `root` on every operating system.
 pub(crate) fn check_path(path: &str) -> Result<()> {
-    let refuse = |why: &str| Err(Error::invalid(format!("path {}: {why}", quote(path))));
+    let refuse = |rule: &str| Err(Error::invalid(format!("path {}: {rule}", quote(path))));
     if path.is_empty() {
-        return refuse("empty");
+        return refuse("must not be empty");
     }
     if path.len() > PATH_MAX {
-        return refuse("longer than 4096 bytes");
+        return refuse("must not be longer than 4096 bytes");
     }
     if path.starts_with('/') || path.as_bytes().get(1) == Some(&b':') {
-        return refuse("absolute; it must be relative to the model's root");
+        return refuse("must be relative to the model's root");
     }
     if path.contains(['\0', '\\']) {
-        return refuse("NUL or backslash");
+        return refuse("must not contain NUL or a backslash");
     }
     if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return refuse("a component that is empty, `.` or `..`");
+        return refuse("must not have a component that is empty, `.` or `..`");
     }
     Ok(())
 }

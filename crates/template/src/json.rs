@@ -1,15 +1,16 @@
-//! The JSON form: the same facts for people and other programs.
+//! The JSON form, which people and other programs can read; equivalent to the binary form.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result, quote};
-use crate::limits::Budget;
-use crate::{Access, Builder, File, Group, Limits, Runs, Template};
+use crate::limits::TemplateBudget;
+use crate::{Access, AccessGroup, Builder, File, Limits, StridedFileRange, StridedRange, Template};
 
-/// What memory an input byte may become, with room: the shortest file has 22 bytes and takes 96.
-const GROWTH: u64 = 8;
+/// Bytes of memory that one byte of input may become, with reserve: the shortest file entry has 22
+/// bytes and occupies 96.
+const MEMORY_PER_BYTE: u64 = 8;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,18 +52,18 @@ struct AccessRow {
     start: u64,
     len: u64,
     #[serde(default = "one", skip_serializing_if = "is_one")]
-    count: u32,
+    count: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     stride: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<u64>,
 }
 
-fn one() -> u32 {
+fn one() -> u64 {
     1
 }
 
-fn is_one(n: &u32) -> bool {
+fn is_one(n: &u64) -> bool {
     *n == 1
 }
 
@@ -71,7 +72,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Template {
-    /// The template as JSON, on one line: see `docs/template-format.md`.
+    /// Returns the template as one line of JSON: see `docs/template-format.md`.
     pub fn to_json(&self) -> String {
         let file = |file: &File| FileRow {
             path: file.path.to_string(),
@@ -80,15 +81,14 @@ impl Template {
             key: file.key.map(|key| key.to_string()),
         };
         let access = |access: &Access| {
-            let Runs {
-                file,
-                count,
+            let StridedRange {
                 start,
                 len,
+                count,
                 stride,
-            } = access.runs;
+            } = access.bytes;
             AccessRow {
-                file,
+                file: access.file,
                 start,
                 len,
                 count,
@@ -96,7 +96,7 @@ impl Template {
                 at: access.at,
             }
         };
-        let group = |group: &Group| GroupRow {
+        let group = |group: &AccessGroup| GroupRow {
             rank: group.rank,
             name: group.name.to_string(),
             accesses: group.accesses.iter().map(access).collect(),
@@ -115,28 +115,31 @@ impl Template {
             .expect("maps have string keys, and writing to memory does not fail")
     }
 
-    /// Reads the JSON form. Nothing is merged: the template is what the document says.
+    /// Reads the JSON form. Nothing is merged: the template has the accesses of the document.
     ///
     /// # Errors
-    /// As [`from_bytes`](Self::from_bytes). The memory that the document may take is charged before it is parsed, as
-    /// eight times its length.
+    /// As [`from_bytes`](Self::from_bytes). Eight times the length of the document is charged as
+    /// memory before it is parsed.
     pub fn from_json(json: &[u8], limits: &Limits) -> Result<Self> {
-        let mut budget = Budget::new(limits);
+        let mut budget = TemplateBudget::new(limits);
         budget.bytes(json.len() as u64)?;
-        budget.memory((json.len() as u64).saturating_mul(GROWTH), "the document")?;
+        budget.memory(
+            (json.len() as u64).saturating_mul(MEMORY_PER_BYTE),
+            "the document",
+        )?;
         let document: Document =
             serde_json::from_slice(json).map_err(|e| Error::malformed(e.to_string()))?;
         if document.iot != 1 {
-            let why = format!(
-                "version {} of the template's JSON; this reader knows 1",
+            let reason = format!(
+                "version {} of the template's JSON form; this version reads 1",
                 document.iot
             );
-            return Err(Error::new(ErrorKind::Unsupported(why)));
+            return Err(Error::new(ErrorKind::Unsupported(reason)));
         }
-        let mut counts = Budget::new(&Limits {
+        let mut counts = TemplateBudget::new(&Limits {
             memory: u64::MAX,
             ..*limits
-        }); // memory was charged
+        }); // the memory is charged already
         counts.files(document.files.len() as u64)?;
         counts.groups(document.groups.len() as u64)?;
         let mut builder = Builder::new();
@@ -182,7 +185,7 @@ impl Template {
     }
 }
 
-fn group(row: GroupRow, files: &[File], counts: &mut Budget) -> Result<Group> {
+fn group(row: GroupRow, files: &[File], counts: &mut TemplateBudget) -> Result<AccessGroup> {
     counts.accesses(row.accesses.len() as u64, 0)?;
     let mut accesses = Vec::with_capacity(row.accesses.len());
     for (
@@ -197,25 +200,25 @@ fn group(row: GroupRow, files: &[File], counts: &mut Budget) -> Result<Group> {
         },
     ) in row.accesses.into_iter().enumerate()
     {
-        let runs = Runs {
-            file,
-            count,
+        let bytes = StridedRange {
             start,
             len,
+            count,
             stride,
         };
-        let place = || format!("access {i} of worker {}", row.rank);
-        if !runs.is_normal() || at.is_some_and(|at| at >> 62 != 0) {
+        let range = StridedFileRange { file, bytes };
+        let name = || format!("access {i} of worker {}", row.rank);
+        if !bytes.is_normal() || at.is_some_and(|at| at >> 62 != 0) {
             return Err(Error::malformed(format!(
-                "{}: {runs} is not in the form that is kept",
-                place()
+                "{}: {range} is not in normal form",
+                name()
             )));
         }
-        counts.runs(u64::from(count))?;
-        Template::check(files, &runs).map_err(Error::or_malformed)?;
-        accesses.push(Access { runs, at });
+        counts.runs(count)?;
+        Template::check(files, &range).map_err(Error::or_malformed)?;
+        accesses.push(Access { file, bytes, at });
     }
-    Ok(Group {
+    Ok(AccessGroup {
         rank: row.rank,
         name: row.name.into(),
         accesses,

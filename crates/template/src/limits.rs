@@ -1,9 +1,9 @@
-//! What reading a template may cost: limits, and the budget that counts against them.
+//! Limits on what reading a template may cost, and the budget that is charged against them.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Bounds on what one template may make a reader spend. The default is safe for templates from strangers, and many
-/// times what the largest published models need.
+/// Bounds on the resources that reading one template may use. The defaults are safe for untrusted
+/// templates and exceed the needs of the largest published models many times.
 ///
 /// ```
 /// use anamnesis_template::Limits;
@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Limits {
     /// Bytes of the template's file, or of its JSON. Default 64 MiB.
     pub bytes: u64,
-    /// Bytes of memory that its contents may take. Default 256 MiB.
+    /// Bytes of memory that its content may occupy. Default 256 MiB.
     pub memory: u64,
     /// Number of files. Default 100 000.
     pub files: u64,
@@ -23,7 +23,7 @@ pub struct Limits {
     pub groups: u64,
     /// Number of accesses of all groups. Default 2 000 000.
     pub accesses: u64,
-    /// Number of runs that the accesses consist of: what [`coverage`](crate::coverage) has to walk. Default 2²⁷.
+    /// Number of runs of all accesses, which [`coverage`](crate::coverage) iterates. Default 2²⁷.
     pub runs: u64,
 }
 
@@ -41,7 +41,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// No limits, for templates you made yourself. Malformed ones are still refused.
+    /// No limits, for trusted templates. Malformed templates are still refused.
     pub const fn none() -> Self {
         let most = u64::MAX;
         Self {
@@ -55,14 +55,14 @@ impl Limits {
     }
 }
 
-/// The limits of one read, and what is left of them.
+/// The limits of one read and what is left of them.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct TemplateBudget {
     limits: Limits,
     left: Limits,
 }
 
-impl Budget {
+impl TemplateBudget {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             limits: *limits,
@@ -80,7 +80,8 @@ impl Budget {
         )
     }
 
-    /// Charges `n` bytes of memory. Call before allocating what a file asked for.
+    /// Charges `n` bytes of memory. Must be called before memory whose size the file states is
+    /// allocated.
     pub(crate) fn memory(&mut self, n: u64, what: &str) -> Result<()> {
         spend(&mut self.left.memory, n, self.limits.memory, what, "memory")
     }
@@ -93,7 +94,7 @@ impl Budget {
             "the list of files",
             "files",
         )?;
-        // a row, and its place in the check for duplicates
+        // A file's row and its entry in the set that detects duplicates.
         self.memory(n.saturating_mul(96), "the list of files")
     }
 
@@ -106,12 +107,12 @@ impl Budget {
             "groups",
         )?;
         self.memory(
-            n.saturating_mul(size_of::<crate::Group>() as u64),
+            n.saturating_mul(size_of::<crate::AccessGroup>() as u64),
             "the list of groups",
         )
     }
 
-    /// Charges `n` accesses, each of which takes `size` bytes of memory.
+    /// Charges `n` accesses of `size` bytes of memory each.
     pub(crate) fn accesses(&mut self, n: u64, size: usize) -> Result<()> {
         spend(
             &mut self.left.accesses,
@@ -134,7 +135,7 @@ impl Budget {
     }
 }
 
-fn spend(left: &mut u64, n: u64, allowed: u64, what: &str, knob: &'static str) -> Result<()> {
+fn spend(left: &mut u64, n: u64, allowed: u64, what: &str, limit: &'static str) -> Result<()> {
     match left.checked_sub(n) {
         Some(rest) => *left = rest,
         None => {
@@ -143,7 +144,7 @@ fn spend(left: &mut u64, n: u64, allowed: u64, what: &str, knob: &'static str) -
                 what: what.into(),
                 needed,
                 allowed,
-                knob,
+                limit,
             }));
         }
     }

@@ -1,15 +1,16 @@
-//! One template of several.
+//! Merges templates of one model.
 
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use crate::{Access, Builder, Group, Runs, Template};
+use crate::{Access, AccessGroup, Builder, Template};
 
-/// One template of several of the same model: recordings of single workers, of single nodes, or of several runs.
+/// Merges several templates of one model: recordings of single workers, of single nodes, or of
+/// several runs.
 ///
-/// A group's accesses are those of the first template that has its rank, followed by what later ones read beside;
-/// what is read again is left out. Times are kept as they are. The service and the parameters remain where all
-/// templates that have one agree.
+/// A group has the accesses of the first template with its rank, followed by those bytes of later
+/// templates that it does not have yet. Times are kept unchanged. The service and each parameter
+/// are kept if all templates that have one agree.
 ///
 /// # Errors
 /// [`Conflict`](crate::ErrorKind::Conflict) if two templates have different files of the same path.
@@ -29,7 +30,7 @@ use crate::{Access, Builder, Group, Runs, Template};
 /// ```
 pub fn merge(templates: &[Template]) -> Result<Template> {
     let mut builder = Builder::new().once(true);
-    let mut groups: BTreeMap<u32, Vec<(&Group, usize)>> = BTreeMap::new();
+    let mut groups: BTreeMap<u32, Vec<(&AccessGroup, usize)>> = BTreeMap::new();
     let mut numbers = Vec::new();
     for (i, template) in templates.iter().enumerate() {
         numbers.push(
@@ -53,21 +54,15 @@ pub fn merge(templates: &[Template]) -> Result<Template> {
         for (nth, (group, i)) in groups.iter().enumerate() {
             let accesses = group.accesses().iter().map(|access| {
                 let file =
-                    numbers[*i][usize::try_from(access.runs.file).expect("an index of a template")];
-                Access {
-                    runs: Runs {
-                        file,
-                        ..access.runs
-                    },
-                    ..*access
-                }
+                    numbers[*i][usize::try_from(access.file).expect("an index of a template")];
+                Access { file, ..*access }
             });
             if nth == 0 {
                 builder.adopt(rank, accesses.collect(), groups.len() > 1);
             } else {
                 accesses
                     .into_iter()
-                    .try_for_each(|access| builder.access(rank, access.runs, access.at))?;
+                    .try_for_each(|access| builder.access(rank, access.range(), access.at))?;
             }
         }
     }

@@ -1,55 +1,68 @@
-//! How alike two templates read in order.
+//! Compares the order in which two templates read the same bytes.
 
 use std::collections::{HashMap, HashSet};
 
-use crate::coverage::matched;
-use crate::{Group, Template};
+use crate::matched_files::matched_files;
+use crate::{AccessGroup, Template};
 
-/// Into how many parts what is read is divided to look at its order.
-const PARTS: u128 = 1 << 16;
+/// Number of units into which the bytes of the larger template are divided. It bounds the time and
+/// memory of a comparison.
+const UNITS: u128 = 1 << 16;
 
-/// Kendall's τ of the order in which two templates first read what both read: 1 for the same order, −1 for the
-/// reverse, about 0 for unrelated ones. `None` if there are not two things to compare.
+/// Returns Kendall's τ of the order in which two templates first read the bytes that both read: 1
+/// for the same order, −1 for the reverse, about 0 for unrelated orders. `None` if they share fewer
+/// than two units.
 ///
-/// Groups are compared by rank, in units of a power of two bytes, about a 65 536th of what the larger template reads;
-/// the result is the mean over the groups, weighted by the pairs of units that both read. O(n log n) for n units and
-/// accesses.
+/// Groups are compared by rank, in units of a power of two bytes, about 1/65 536 of what the larger
+/// template reads. The result is the mean over the groups, weighted by the pairs of units that both
+/// read. O(n log n) for n units and accesses.
 pub fn order(a: &Template, b: &Template) -> Option<f64> {
-    let (unit, matched) = (unit(a, b), matched(a, b));
+    let (unit, matched) = (unit(a, b), matched_files(a, b));
     let (mut pairs, mut inversions) = (0, 0);
     for group in a.groups() {
         let Some(other) = b.group(group.rank()) else {
             continue;
         };
-        let (p, i) = compare(group, other, &matched, unit);
+        let (p, i) = compare_order(group, other, &matched, unit);
         pairs += p;
         inversions += i;
     }
     tau(pairs, inversions)
 }
 
-/// Kendall's τ of so many pairs, of which so many stand in the other order.
+/// Kendall's τ of `pairs` pairs, `inversions` of which are in reverse order.
 pub(crate) fn tau(pairs: u128, inversions: u128) -> Option<f64> {
     (pairs > 0).then(|| 1.0 - 2.0 * (inversions as f64 / pairs as f64))
 }
 
-/// In which units the order of two templates is compared: so large that neither has many more than [`PARTS`].
+/// Returns the unit in which the order of two templates is compared: large enough that neither has
+/// many more than [`UNITS`].
 pub(crate) fn unit(a: &Template, b: &Template) -> u64 {
-    // in 128 bits: sums that stop at 64 would make the units of a hostile template too small
+    // The sums need 128 bits: saturated 64-bit sums would make the units of a malicious template
+    // too small.
     let nbytes = |t: &Template| {
         t.accesses()
-            .map(|(_, access)| u128::from(access.runs.nbytes()))
+            .map(|(_, access)| u128::from(access.bytes.nbytes()))
             .sum::<u128>()
     };
-    let part = nbytes(a).max(nbytes(b)) / PARTS;
-    1 << part.checked_ilog2().map_or(0, |log| log.min(63))
+    let unit = nbytes(a).max(nbytes(b)) / UNITS;
+    1 << unit.checked_ilog2().map_or(0, |log| log.min(63))
 }
 
-/// Pairs of units that both read, and how many of them are read in the other order.
-pub(crate) fn compare(a: &Group, b: &Group, matched: &[Option<usize>], unit: u64) -> (u128, u128) {
-    let place = |file: u32| usize::try_from(file).ok().and_then(|file| matched[file]);
-    let rank: HashMap<_, _> = firsts(b, place, unit).into_iter().zip(0u32..).collect();
-    let mut order: Vec<u32> = firsts(a, |file| usize::try_from(file).ok(), unit)
+/// Returns the pairs of units that both groups read, and how many of them they read in reverse
+/// order.
+pub(crate) fn compare_order(
+    a: &AccessGroup,
+    b: &AccessGroup,
+    matched: &[Option<usize>],
+    unit: u64,
+) -> (u128, u128) {
+    let index_of = |file: u32| usize::try_from(file).ok().and_then(|file| matched[file]);
+    let rank: HashMap<_, _> = first_reads(b, index_of, unit)
+        .into_iter()
+        .zip(0u32..)
+        .collect();
+    let mut order: Vec<u32> = first_reads(a, |file| usize::try_from(file).ok(), unit)
         .iter()
         .filter_map(|unit| rank.get(unit).copied())
         .collect();
@@ -58,12 +71,16 @@ pub(crate) fn compare(a: &Group, b: &Group, matched: &[Option<usize>], unit: u64
     (n * n.saturating_sub(1) / 2, inversions)
 }
 
-/// The units that a group reads, by when it first does.
-fn firsts(group: &Group, place: impl Fn(u32) -> Option<usize>, unit: u64) -> Vec<(usize, u64)> {
+/// Returns the units that a group reads, by first read.
+fn first_reads(
+    group: &AccessGroup,
+    index_of: impl Fn(u32) -> Option<usize>,
+    unit: u64,
+) -> Vec<(usize, u64)> {
     let mut seen = HashSet::new();
     let mut order = Vec::new();
     for access in group.accesses() {
-        let Some(file) = place(access.runs.file) else {
+        let Some(file) = index_of(access.file) else {
             continue;
         };
         let mut read = |start: u64, end: u64| {
@@ -73,20 +90,22 @@ fn firsts(group: &Group, place: impl Fn(u32) -> Option<usize>, unit: u64) -> Vec
                     .filter(|&u| seen.insert(u)),
             );
         };
-        if access.runs.stride <= unit {
-            let span = access.runs.span(); // no unit between the first and the last is left out
-            read(span.start, span.end());
+        if access.bytes.stride <= unit {
+            // With a stride of at most a unit, the access reads every unit between the first and
+            // the last.
+            read(access.bytes.start, access.bytes.end());
         } else {
+            let len = access.bytes.len;
             access
-                .runs
-                .iter()
-                .for_each(|run| read(run.start, run.end()));
+                .bytes
+                .starts()
+                .for_each(|start| read(start, start + len));
         }
     }
     order
 }
 
-/// Pairs that stand in descending order, counted by sorting.
+/// Counts the pairs in descending order by a merge sort.
 fn inversions(list: &mut Vec<u32>) -> u128 {
     let mut count = 0;
     let mut merged = Vec::with_capacity(list.len());

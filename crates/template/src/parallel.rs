@@ -1,13 +1,15 @@
-//! Who reads which part of a tensor when a model is split over several workers.
+//! Which bytes of a tensor each worker reads when a model is split among several workers.
 //!
-//! [`Rules`] say how a tensor is split, by its name; [`slice()`] says which of its bytes a worker reads. Both are plain
-//! data and arithmetic: no file and no catalog is needed. What they say is how Megatron-LM splits transformers
-//! (arXiv 1909.08053: the first of two matrices by its outputs, the second by its inputs), as vLLM's layers load it:
-//! `ColumnParallelLinear`, `RowParallelLinear`, `QKVParallelLinear`, `MergedColumnParallelLinear`,
-//! `VocabParallelEmbedding`, and `FusedMoE` with its linear placement of experts.
+//! [`Rules`] map a tensor's name to how it is split; [`slice()`] computes the bytes that a worker
+//! reads. Both are plain data and arithmetic: neither a file nor a catalog is needed. The rules are
+//! those of Megatron-LM (arXiv 1909.08053: the first of two matrices is split by its outputs, the
+//! second by its inputs), as vLLM's layers load them: `ColumnParallelLinear`, `RowParallelLinear`,
+//! `QKVParallelLinear`, `MergedColumnParallelLinear`, `VocabParallelEmbedding`, and `FusedMoE` with
+//! linear placement of experts.
 //!
-//! Shapes are in items, outermost dimension first: `[outputs, inputs]`. An item is an element, or for types that
-//! store several elements together (GGUF blocks, packed codes) such a block, and the shape is then in blocks.
+//! Shapes are in items, outermost dimension first: `[outputs, inputs]`. An item is an element, or,
+//! for types that store several elements together (GGUF blocks, packed codes), such a block; the
+//! shape is then in blocks.
 
 mod glob;
 mod rules;
@@ -16,20 +18,21 @@ mod slice;
 pub use rules::{Rule, Rules};
 pub use slice::{Experts, slice};
 
-/// Which worker, of how many, and what of the model decides its part.
+/// The rank and number of workers, and the properties of the model that determine a worker's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// The worker, from 0.
+    /// The worker's rank, from 0.
     pub rank: u32,
-    /// How many workers there are; at least 1.
+    /// The number of workers; at least 1.
     pub world: u32,
-    /// Attention heads; 0 if unknown. Needed for fused query, key and value only, which otherwise are thirds.
+    /// Number of attention heads; 0 if unknown. Needed for fused query, key and value only, which
+    /// are otherwise split as thirds.
     pub heads: u64,
-    /// Heads of keys and values; 0 if unknown, they are then split like any other outputs. Where there are fewer than
-    /// workers, neighbours read the same head.
+    /// Number of heads of keys and values; 0 if unknown: they are then split like other outputs. If
+    /// there are fewer heads than workers, adjacent workers read the same head.
     pub kv_heads: u64,
-    /// Experts of a layer, where each worker has whole ones (expert parallelism); 0 where every worker has its part
-    /// of every expert.
+    /// Number of experts of a layer if each worker has whole experts (expert parallelism); 0 if
+    /// every worker has a part of every expert.
     pub experts: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Templates in files.
+//! Saving templates to files and loading them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,27 +9,31 @@ use crate::error::{Error, Result};
 use crate::{Limits, Template};
 
 impl Template {
-    /// Writes the binary form to `path`, or the JSON form if it ends in `.json`. It is written beside and renamed:
-    /// whoever reads `path` sees the old template or the new one. With `sync`, also after a loss of power.
+    /// Saves the binary form to `path`, or the JSON form if the path ends in `.json`. The template
+    /// is written to a temporary file in the same directory and renamed, so that readers of `path`
+    /// see the old or the new template, never a part. With `sync`, this also holds after a loss of
+    /// power.
     ///
     /// # Errors
-    /// [`Io`](crate::ErrorKind::Io); nothing is left behind then.
+    /// [`Io`](crate::ErrorKind::Io); no file is left behind.
     pub fn save(&self, path: &Path, sync: bool) -> Result<()> {
-        self.put(path, sync, |beside| fs::rename(beside, path))
+        self.put(path, sync, |temporary| fs::rename(temporary, path))
     }
 
-    /// As [`save`](Self::save), under a name that nothing has yet.
+    /// As [`save`](Self::save), but refuses to replace an existing file.
     ///
     /// # Errors
-    /// As [`save`](Self::save), and if there is something under this name, which is kept.
+    /// As [`save`](Self::save), and if `path` exists; it is left unchanged.
     pub fn save_new(&self, path: &Path, sync: bool) -> Result<()> {
         let taken = || std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-        self.put(path, sync, |beside| match fs::hard_link(beside, path) {
-            Ok(()) => fs::remove_file(beside),
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(e),
-            // a file system without second names
-            Err(_) if fs::symlink_metadata(path).is_ok() => Err(taken()),
-            Err(_) => fs::rename(beside, path),
+        self.put(path, sync, |temporary| {
+            match fs::hard_link(temporary, path) {
+                Ok(()) => fs::remove_file(temporary),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(e),
+                // Without hard links, this check and the rename below race with other writers.
+                Err(_) if fs::symlink_metadata(path).is_ok() => Err(taken()),
+                Err(_) => fs::rename(temporary, path),
+            }
         })
     }
 
@@ -37,24 +41,25 @@ impl Template {
         &self,
         path: &Path,
         sync: bool,
-        keep: impl FnOnce(&Path) -> std::io::Result<()>,
+        rename: impl FnOnce(&Path) -> std::io::Result<()>,
     ) -> Result<()> {
         let bytes = if is_json(path) {
             self.to_json().into_bytes()
         } else {
             self.to_bytes()
         };
-        put(path, &bytes, sync, keep).map_err(|e| Error::from(e).in_file(path))
+        put(path, &bytes, sync, rename).map_err(|e| Error::from(e).in_file(path))
     }
 
-    /// Reads a template from a file: the binary form, or JSON, as its first byte says.
+    /// Loads a template from a file. Its first byte tells the binary form from JSON.
     ///
     /// # Errors
-    /// As [`from_bytes`](Self::from_bytes), and [`Io`](crate::ErrorKind::Io). The file is named.
+    /// As [`from_bytes`](Self::from_bytes), and [`Io`](crate::ErrorKind::Io). The error contains
+    /// the path.
     pub fn load(path: &Path, limits: &Limits) -> Result<Self> {
         let read = || -> std::io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
-            // one byte more than allowed, so that what is longer is refused
+            // One byte more than the limit, so that a longer file exceeds it.
             fs::File::open(path)?
                 .take(limits.bytes.saturating_add(1))
                 .read_to_end(&mut bytes)?;
@@ -80,35 +85,35 @@ fn put(
     path: &Path,
     bytes: &[u8],
     sync: bool,
-    keep: impl FnOnce(&Path) -> std::io::Result<()>,
+    rename: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = path
         .file_name()
         .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidFilename))?;
-    let mut beside = std::ffi::OsString::from(".");
-    beside.push(name);
-    beside.push(format!(
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(
         ".{}.{}",
         std::process::id(),
         NUMBER.fetch_add(1, Ordering::Relaxed)
     ));
-    let beside = path.with_file_name(beside);
+    let temporary = path.with_file_name(temporary);
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
-        .open(&beside)?;
+        .open(&temporary)?;
     let written = file
         .write_all(bytes)
         .and_then(|()| if sync { file.sync_all() } else { Ok(()) });
     drop(file);
-    let kept = written.and_then(|()| keep(&beside));
-    if kept.is_err() {
-        let _ = fs::remove_file(&beside); // the first error is the one to tell
+    let renamed = written.and_then(|()| rename(&temporary));
+    if renamed.is_err() {
+        let _ = fs::remove_file(&temporary); // the first error is the one to report
     } else if sync {
         sync_directory(path)?;
     }
-    kept
+    renamed
 }
 
 #[cfg(unix)]

@@ -1,23 +1,26 @@
-//! The template: files, groups, accesses. Immutable once it is built or read.
+//! The template: files, groups and accesses. Immutable once it is built or read.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::error::{Error, Result, quote};
-use crate::{File, Runs, ServiceId};
+use crate::{File, ServiceId, StridedFileRange, StridedRange};
 
-/// One access: bytes of one file that a worker reads at one time.
+/// One access: bytes of one file that a worker reads in one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Access {
-    /// Which bytes.
-    pub runs: Runs,
-    /// When, in microseconds since the load began, where that is known: when the first of its bytes were read.
+    /// Index into [`Template::files`].
+    pub file: u32,
+    /// ByteCount of the file, in normal form.
+    pub bytes: StridedRange,
+    /// The time at which the first of its bytes were read, in microseconds since the load began, if
+    /// known.
     pub at: Option<u64>,
 }
 
-/// What one worker reads, in order.
+/// The accesses of one worker, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct AccessGroup {
     pub(crate) rank: u32,
     pub(crate) name: Box<str>,
     pub(crate) accesses: Vec<Access>,
@@ -25,88 +28,99 @@ pub struct Group {
 
 /// Which worker of an inference service reads which bytes of a model, in which order.
 ///
-/// Made by a [`Builder`](crate::Builder), read by [`from_bytes`](Self::from_bytes), [`from_json`](Self::from_json) or
-/// [`load`](Self::load). It is plain data, `Send`, and does not change.
+/// Created by a [`Builder`](crate::Builder), or read by [`from_bytes`](Self::from_bytes),
+/// [`from_json`](Self::from_json) or [`load`](Self::load). It is plain data, `Send`, and immutable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Template {
     pub(crate) service: Option<ServiceId>,
     pub(crate) parameters: BTreeMap<Box<str>, Box<str>>,
     pub(crate) files: Vec<File>,
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<AccessGroup>,
 }
 
-impl Group {
-    /// The worker's number, from 0, over all nodes of the service. No two groups have the same.
+impl Access {
+    /// Returns the file and the bytes, without the time.
+    pub fn range(&self) -> StridedFileRange {
+        StridedFileRange {
+            file: self.file,
+            bytes: self.bytes,
+        }
+    }
+}
+
+impl AccessGroup {
+    /// The worker's rank, from 0, over all nodes of the service. Ranks are unique in a template.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// A name for people; may be empty.
+    /// A display name; may be empty.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it reads, in order.
+    /// The accesses, in order.
     pub fn accesses(&self) -> &[Access] {
         &self.accesses
     }
 
-    /// Bytes of all its accesses; what is read twice counts twice.
+    /// ByteCount of all accesses; bytes that are read twice count twice.
     pub fn nbytes(&self) -> u64 {
         self.accesses
             .iter()
-            .map(|access| access.runs.nbytes())
+            .map(|access| access.bytes.nbytes())
             .fold(0, u64::saturating_add)
     }
 }
 
 impl Template {
-    /// The service it was made for: what [`service_id`](crate::service_id) gave its maker.
+    /// The service for which the template was made, as returned by
+    /// [`service_id`](crate::service_id).
     pub fn service(&self) -> Option<ServiceId> {
         self.service
     }
 
-    /// The run-time parameters it was made for, ascending by key.
+    /// The run-time parameters for which the template was made, ascending by key.
     pub fn parameters(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.parameters
             .iter()
             .map(|(key, value)| (&**key, &**value))
     }
 
-    /// The files, as [`Runs::file`] numbers them. No two have the same path.
+    /// The files, indexed by [`Access::file`]. Their paths are unique.
     pub fn files(&self) -> &[File] {
         &self.files
     }
 
     /// The groups, ascending by rank.
-    pub fn groups(&self) -> &[Group] {
+    pub fn groups(&self) -> &[AccessGroup] {
         &self.groups
     }
 
-    /// The group of this worker.
-    pub fn group(&self, rank: u32) -> Option<&Group> {
+    /// Returns the group with this rank.
+    pub fn group(&self, rank: u32) -> Option<&AccessGroup> {
         self.groups
             .binary_search_by_key(&rank, |group| group.rank)
             .ok()
             .map(|i| &self.groups[i])
     }
 
-    /// All accesses with the rank of their group: group after group, in order.
+    /// All accesses with the rank of their group, group by group, in order.
     pub fn accesses(&self) -> impl Iterator<Item = (u32, &Access)> {
         self.groups
             .iter()
             .flat_map(|group| group.accesses.iter().map(|access| (group.rank, access)))
     }
 
-    /// Bytes of all accesses; what two workers read counts twice.
+    /// ByteCount of all accesses; bytes that two workers read count twice.
     pub fn nbytes(&self) -> u64 {
         self.groups
             .iter()
-            .map(Group::nbytes)
+            .map(AccessGroup::nbytes)
             .fold(0, u64::saturating_add)
     }
 
-    /// The index of the file with this path. Looks through all of them.
+    /// Returns the index of the file with this path, by linear search.
     pub fn position(&self, path: &str) -> Option<u32> {
         self.files
             .iter()
@@ -114,8 +128,8 @@ impl Template {
             .and_then(|i| u32::try_from(i).ok())
     }
 
-    /// Which of its files differ from what `now` says: changed, or not there. Empty means that the template is for
-    /// these files.
+    /// Returns the files that differ from what `now` returns for their paths: changed or missing.
+    /// If there are none, the template describes these files.
     pub fn stale(&self, mut now: impl FnMut(&str) -> Option<File>) -> Vec<&File> {
         self.files
             .iter()
@@ -123,20 +137,21 @@ impl Template {
             .collect()
     }
 
-    /// What a file holds must be what a builder allows.
-    pub(crate) fn check(files: &[File], runs: &Runs) -> Result<()> {
-        let file = usize::try_from(runs.file).ok().and_then(|i| files.get(i));
+    /// Checks that a range lies inside one of `files`. Used by the builder and the readers.
+    pub(crate) fn check(files: &[File], range: &StridedFileRange) -> Result<()> {
+        let file = usize::try_from(range.file).ok().and_then(|i| files.get(i));
         let Some(file) = file else {
             return Err(Error::invalid(format!(
-                "an access to file {} of {}",
-                runs.file,
+                "an access to file {}, but the template has {} files",
+                range.file,
                 files.len()
             )));
         };
-        match runs.checked_end() {
+        match range.bytes.checked_end() {
             Some(end) if end <= file.nbytes => Ok(()),
             _ => Err(Error::invalid(format!(
-                "bytes {runs} of {} reach behind its end at {}",
+                "bytes {} of {} end after the file of {} bytes",
+                range.bytes,
                 quote(&file.path),
                 file.nbytes
             ))),
@@ -154,7 +169,7 @@ impl fmt::Display for Template {
             f,
             "{} {} of {} in {}",
             plural(self.groups.len(), "worker reads", "workers read"),
-            Bytes(self.nbytes()),
+            ByteCount(self.nbytes()),
             plural(self.files.len(), "file", "files"),
             plural(accesses, "access", "accesses")
         )?;
@@ -164,7 +179,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// Short: counts, not accesses.
+/// Writes the counts, not the accesses, of which there may be millions.
 impl fmt::Debug for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Template({self}")?;
@@ -176,9 +191,9 @@ impl fmt::Debug for Template {
 }
 
 /// A number of bytes with three digits, in powers of ten.
-struct Bytes(u64);
+struct ByteCount(u64);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut scaled = self.0 as f64;
         let mut units = ["kB", "MB", "GB", "TB", "PB", "EB"].iter();

@@ -1,11 +1,11 @@
-//! Bytes that are cut, bent, or made to hurt.
+//! Truncated, damaged and malicious templates are refused.
 
 mod common;
 
 use anamnesis_template::{Error, ErrorKind, File, Limits, Template};
 use proptest::prelude::*;
 
-/// A template's bytes with a checksum that fits.
+/// Appends a valid checksum.
 fn sealed(body: &[u8]) -> Vec<u8> {
     let mut bytes = b"\x89IOT\r\n\x1a\n\x01".to_vec();
     bytes.extend(body);
@@ -28,7 +28,7 @@ proptest! {
         for end in 0..bytes.len() {
             let error = Template::from_bytes(&bytes[..end], &Limits::none()).unwrap_err();
             prop_assert!(error.offset().is_some(), "{}", error);
-            // cut, and the checksum made to fit
+            // Truncated, with a valid checksum.
             if let Some(body) = bytes[..end].get(9..) {
                 prop_assert!(Template::from_bytes(&sealed(body), &Limits::none()).is_err() || end + 4 == bytes.len());
             }
@@ -53,7 +53,7 @@ proptest! {
             let bit = bit.index(body.len() * 8);
             body[bit / 8] ^= 1 << (bit % 8);
         }
-        // whatever is read holds what a template promises, and has one more reading
+        // What is accepted satisfies the rules of a template and has exactly one encoding.
         if let Ok(read) = Template::from_bytes(&sealed(&body), &Limits::default()) {
             check(&read);
             prop_assert_eq!(Template::from_bytes(&read.to_bytes(), &Limits::default()).unwrap(), read);
@@ -78,8 +78,8 @@ proptest! {
 
 fn check(template: &Template) {
     for (_, access) in template.accesses() {
-        let file = &template.files()[access.runs.file as usize];
-        assert!(access.runs.end() <= file.nbytes && access.runs.nbytes() > 0);
+        let file = &template.files()[access.file as usize];
+        assert!(access.bytes.end() <= file.nbytes && access.bytes.nbytes() > 0);
     }
     assert!(
         template
@@ -93,14 +93,14 @@ fn check(template: &Template) {
         .for_each(|file| drop(File::new(file.path.clone(), 0).unwrap()));
 }
 
-/// Service none, parameters none, so many files.
+/// No service, no parameters, one file; `rest` is the content of its group.
 fn one_file(rest: &[u8]) -> Vec<u8> {
-    // flags, shared, length, path, 100 bytes; one group of rank 0, no name
+    // Flags, shared prefix, path length, path, 100 bytes; one group of rank 0 without a name.
     [&[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0, 0][..], rest].concat()
 }
 
 #[test]
-fn counts_that_lie() {
+fn false_counts_are_refused() {
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     for before in [
         &[0][..],
@@ -112,7 +112,8 @@ fn counts_that_lie() {
     ] {
         refused(&[before, &huge].concat());
     }
-    // so many accesses, one literal, then a repeat of the rest: 2⁶⁴ − 2, or one more than allowed
+    // A count of accesses, one literal, then a repeat for the rest: 2⁶⁴ − 2 accesses, or one more
+    // than the limit.
     let most = Limits::default().accesses + 1;
     for n in [u64::MAX >> 2, most] {
         let mut body = number(n);
@@ -124,14 +125,14 @@ fn counts_that_lie() {
             matches!(
                 error.kind(),
                 ErrorKind::Limit {
-                    knob: "accesses",
+                    limit: "accesses",
                     ..
                 }
             ),
             "{error}"
         );
     }
-    // runs
+    // The number of runs.
     let error = Template::from_bytes(
         &sealed(
             &[
@@ -147,7 +148,7 @@ fn counts_that_lie() {
     );
     assert!(matches!(
         error.unwrap_err().kind(),
-        ErrorKind::Limit { knob: "runs", .. }
+        ErrorKind::Limit { limit: "runs", .. }
     ));
 }
 
@@ -162,24 +163,24 @@ fn number(mut n: u64) -> Vec<u8> {
 }
 
 #[test]
-fn each_rule() {
+fn violations_of_each_rule_are_refused() {
     let good =
         Template::from_bytes(&sealed(&one_file(&[1, 0, 0, 100, 0])), &Limits::default()).unwrap();
     assert_eq!(good.nbytes(), 100);
     let cases: [(&[u8], &str); 13] = [
-        (&[1, 0, 0, 101, 0], "behind its end"),
+        (&[1, 0, 0, 101, 0], "end after the file"),
         (&[1, 0, 1, 100, 0], "64 bits"),
         (&[1, 0, 0, 0, 0], "0 bytes"),
-        (&[1, 2, 2, 0, 1, 0], "file 1 of 1"),
-        (&[1, 8, 0, 1, 0], "unknown kind"),
-        (&[1, 1, 1, 0], "0 of 1 accesses"),
-        (&[1, 3, 1, 0], "of 0"),
-        (&[2, 0, 0, 1, 3, 2, 0], "2 before, of 1"),
+        (&[1, 2, 2, 0, 1, 0], "file 1, but"),
+        (&[1, 8, 0, 1, 0], "unknown type"),
+        (&[1, 1, 1, 0], "repeat of 0 accesses"),
+        (&[1, 3, 1, 0], "(0 accesses precede it)"),
+        (&[2, 0, 0, 1, 3, 2, 0], "distance 2 (1 accesses precede it)"),
         (&[1, 0, 0, 1, 2], "0 or 1"),
         (&[1, 0, 0, 1, 1, 2], "out of range"),
-        (&[1, 0, 0, 1, 0, 0], "behind the last group"),
+        (&[1, 0, 0, 1, 0, 0], "follow the last group"),
         (&[1, 0, 0, 0x81, 0, 0], "shortest form"),
-        (&[1, 4, 0, 50, 0, 1, 0], "behind its end"),
+        (&[1, 4, 0, 50, 0, 1, 0], "end after the file"),
     ];
     for (body, says) in cases {
         let error = refused(&one_file(body));
@@ -226,7 +227,7 @@ fn paths_stay_below_the_root() {
 }
 
 #[test]
-fn json_rules() {
+fn invalid_json_is_refused() {
     let cases = [
         ("{}", "missing field"),
         ("[]", "malformed"),
@@ -247,11 +248,11 @@ fn json_rules() {
         ),
         (
             r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[{"file":0,"start":0,"len":1}]}]}"#,
-            "file 0 of 0",
+            "file 0, but",
         ),
         (
             r#"{"iot":1,"files":[],"groups":[{"rank":1,"accesses":[{"file":0,"start":0,"len":0}]}]}"#,
-            "not in the form",
+            "not in normal form",
         ),
         (
             r#"{"iot":1,"service":"00","files":[],"groups":[]}"#,
@@ -275,7 +276,7 @@ fn json_rules() {
 }
 
 #[test]
-fn limits_hold() {
+fn limits_are_enforced() {
     let bytes = sealed(&one_file(&[2, 0, 0, 1, 0, 8, 1, 0]));
     Template::from_bytes(&bytes, &Limits::default()).unwrap();
     let none = Limits::none();

@@ -1,9 +1,12 @@
-//! Files that were written once and must always be read.
+//! Files that were written once and must remain readable.
 
 use std::path::{Path, PathBuf};
 
 use anamnesis_template::parallel::{Rules, Split};
-use anamnesis_template::{Builder, ByteRange, ContentKey, File, Limits, Template, service_id};
+use anamnesis_template::{
+    Builder, ByteRange, ContentKey, File, Limits, StridedFileRange, StridedRange, Template,
+    service_id,
+};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -11,7 +14,8 @@ fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What `layers.iot` and `layers.json` hold: two workers, three layers, a file read back and forth, times.
+/// The content of `layers.iot` and `layers.json`: two workers, three layers, a file read in
+/// alternation, times.
 fn layers() -> Template {
     let mut builder = Builder::new();
     let mut first = File::new("model-00001-of-00002.safetensors", 1 << 20).unwrap();
@@ -37,7 +41,14 @@ fn layers() -> Template {
                 for runs in rules.slices(&name, &[64, 64], 2, &split).unwrap() {
                     let place = 1000 + (layer * 3 + i as u64) * 8192;
                     builder
-                        .access(rank, runs.placed(first, place).unwrap(), None)
+                        .access(
+                            rank,
+                            StridedFileRange {
+                                file: first,
+                                bytes: runs.shifted(place).unwrap(),
+                            },
+                            None,
+                        )
                         .unwrap();
                 }
             }
@@ -61,7 +72,7 @@ fn layers() -> Template {
 }
 
 #[test]
-fn old_files_are_read() {
+fn earlier_files_are_read() {
     for name in ["layers.iot", "layers.json"] {
         assert_eq!(
             Template::load(&fixture(name), &Limits::default()).unwrap(),
@@ -71,9 +82,9 @@ fn old_files_are_read() {
     }
 }
 
-/// The bytes as `docs/template-format.md` has them, by hand.
+/// The bytes, written by hand from `docs/template-format.md`.
 #[test]
-fn as_documented() {
+fn bytes_follow_the_specification() {
     let mut builder = Builder::new();
     builder.parameter("tp", "2");
     builder.file(File::new("ab", 300).unwrap()).unwrap();
@@ -85,12 +96,14 @@ fn as_documented() {
     builder
         .access(
             1,
-            anamnesis_template::Runs {
+            StridedFileRange {
                 file: 0,
-                count: 4,
-                start: 28,
-                len: 5,
-                stride: 8,
+                bytes: StridedRange {
+                    start: 28,
+                    len: 5,
+                    count: 4,
+                    stride: 8,
+                },
             },
             Some(1),
         )
@@ -112,11 +125,11 @@ fn as_documented() {
     bytes.extend(b"\x01\x02tp\x012");
     bytes.extend(b"\x02\x00\x00\x02ab\xac\x02\x01\x01\x01c\x07\x03");
     bytes.extend(b"\x02\x01\x01w\x03");
-    bytes.extend([0, 20, 20]); // 10 on from 0
-    bytes.extend([4, 3, 5, 2, 2]); // 2 back from 30, 4 runs of 5, 3 between
+    bytes.extend([0, 20, 20]); // gap 10 from offset 0
+    bytes.extend([4, 3, 5, 2, 2]); // gap -2 from 30, 4 runs of 5 bytes, 3 between
     bytes.extend([2, 2, 0, 7]); // the next file
-    bytes.extend([1, 0, 3, 2]); // times: none, 1, 1 less
-    bytes.extend([1, 0, 1, 3, 3, 0]); // rank 3, no name, 1 access: 1 token from 3 before, no times
+    bytes.extend([1, 0, 3, 2]); // times: none, 1, 1 less than that
+    bytes.extend([1, 0, 1, 3, 3, 0]); // rank 3, no name, 1 access: 1 token at distance 3, no times
     bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
     assert_eq!(builder.finish().to_bytes(), bytes);
 }

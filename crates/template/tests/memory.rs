@@ -1,8 +1,9 @@
-//! Files that ask for much and are refused cost nothing. A process of its own, since it looks at the peak of one.
+//! Refused files whose counts demand much memory allocate none. In a process of its own, because
+//! the test reads the peak of the process.
 
 use anamnesis_template::{Limits, Template};
 
-/// The most memory that this process had, in KiB.
+/// The peak resident memory of this process in KiB.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -30,7 +31,7 @@ fn hostile_counts_cost_no_memory() {
             bodies.push([before, count].concat());
             bodies.push([before, count, &[0; 40]].concat());
         }
-        // a literal, and a repeat of so many
+        // One literal, and a repeat of it.
         bodies.push([&file[..], &[0], count, &[0, 0, 1], count, &[1, 0]].concat());
     }
     let Some(before) = peak() else {

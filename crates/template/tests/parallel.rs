@@ -1,8 +1,8 @@
-//! Slices of all workers make the tensor, and are what a matrix's slices are.
+//! The slices of all workers make up the tensor, and equal slices of a matrix.
 
 use std::collections::BTreeMap;
 
-use anamnesis_template::Runs;
+use anamnesis_template::StridedRange;
 use anamnesis_template::parallel::{Rule, Rules, Split, slice};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,26 +17,23 @@ const ALL: [Rule; 7] = [
     Rule::FusedGateUp,
 ];
 
-/// How often each byte is read.
-fn reads(of: impl Fn(&Split) -> Vec<Runs>, split: &Split) -> BTreeMap<u64, u32> {
+/// The number of times that each byte is read.
+fn reads(of: impl Fn(&Split) -> Vec<StridedRange>, split: &Split) -> BTreeMap<u64, u32> {
     let mut reads = BTreeMap::new();
     for rank in 0..split.world {
-        for run in of(&Split { rank, ..*split })
-            .iter()
-            .flat_map(|runs| runs.iter().collect::<Vec<_>>())
-        {
-            (run.start..run.end()).for_each(|byte| *reads.entry(byte).or_default() += 1);
+        for byte in bytes(&of(&Split { rank, ..*split })) {
+            *reads.entry(byte).or_default() += 1;
         }
     }
     reads
 }
 
-fn bytes(runs: &[Runs]) -> Vec<u64> {
-    runs.iter()
-        .flat_map(|runs| {
-            runs.iter()
-                .flat_map(|run| run.start..run.end())
-                .collect::<Vec<_>>()
+fn bytes(ranges: &[StridedRange]) -> Vec<u64> {
+    ranges
+        .iter()
+        .flat_map(|range| {
+            let len = range.len;
+            range.starts().flat_map(move |start| start..start + len)
         })
         .collect()
 }
@@ -50,7 +47,7 @@ proptest! {
         let nbytes: u64 = shape.iter().product::<u64>() * item;
         let reads = reads(|split| slice(ALL[rule], &shape, item, split).unwrap(), &split);
         prop_assert_eq!(reads.keys().copied().collect::<Vec<_>>(), (0..nbytes).collect::<Vec<_>>());
-        // the dimension that is split; of 1, or none, and everyone reads everything
+        // The dimension that is split; if there is none or it is 1, every worker reads everything.
         let outputs = shape.len().saturating_sub(2);
         let dim = match ALL[rule] {
             Rule::Replicated => None,
@@ -63,7 +60,7 @@ proptest! {
         prop_assert!(reads.values().all(|&n| n == times));
     }
 
-    /// Heads: each of the workers has whole ones, and where there are too few, neighbours share.
+    /// Each worker has whole heads; if there are too few, adjacent workers share one.
     #[test]
     fn heads(kv_heads in 1..9u64, queries in 1..4u64, world in 1..9u32, width in 1..4u64) {
         let heads = kv_heads * queries;
@@ -82,7 +79,7 @@ proptest! {
         }
     }
 
-    /// Fused, and apart: the same rows.
+    /// Fused and separate projections have the same rows.
     #[test]
     fn fused(kv_heads in 1..5u64, queries in 1..4u64, world in 1..5u32, width in 1..4u64, half in 1..9u64) {
         let heads = kv_heads * queries;
@@ -94,7 +91,7 @@ proptest! {
             };
             let (q, k) = (heads * width, kv_heads * width);
             let mut apart = match q {
-                1 => Vec::new(), // one output is not split alone, and is when fused
+                1 => Vec::new(), // a single output is not split on its own, but is when fused
                 _ => part(Rule::Column, q, 0),
             };
             let fused = bytes(&slice(Rule::FusedQkv, &[q + 2 * k, 3], 2, &split).unwrap());
@@ -125,7 +122,7 @@ proptest! {
         prop_assert!(owners.is_sorted());
         let counts: Vec<_> = (0..world).map(|rank| owners.iter().filter(|&&own| own == rank).count()).collect();
         prop_assert!(counts.is_sorted_by(|a, b| a >= b) && counts[0] - counts[counts.len() - 1] <= 1);
-        // all in one tensor: the same experts
+        // All experts in one tensor: the same experts are read.
         for (rank, &count) in (0..world).zip(&counts) {
             let all = rules.slices("blk.3.ffn_down_exps.weight", &[experts, stacked, 5], 1, &Split { rank, ..split }).unwrap();
             prop_assert_eq!(bytes(&all).len() as u64, count as u64 * stacked * 5);
@@ -142,7 +139,7 @@ proptest! {
 }
 
 #[test]
-fn a_matrix_by_hand() {
+fn slices_of_a_matrix_computed_by_hand() {
     let split = |rank| Split {
         rank,
         world: 2,
@@ -152,29 +149,29 @@ fn a_matrix_by_hand() {
         slice(rule, shape, 1, &split(rank))
             .unwrap()
             .iter()
-            .map(Runs::to_string)
+            .map(StridedRange::to_string)
             .collect()
     };
-    assert_eq!(text(Rule::Column, &[4, 10], 1), ["0:20+20"]);
-    assert_eq!(text(Rule::Row, &[4, 10], 1), ["0:5+5 ×4 every 10"]);
-    assert_eq!(text(Rule::Column, &[3, 4, 10], 1), ["0:20+20 ×3 every 40"]);
-    assert_eq!(text(Rule::Row, &[3, 4, 10], 0), ["0:0+5 ×12 every 10"]);
-    assert_eq!(text(Rule::Column, &[8], 1), ["0:4+4"]);
-    assert_eq!(text(Rule::Row, &[8], 1), ["0:0+8"]);
-    assert_eq!(text(Rule::FusedGateUp, &[8, 1], 1), ["0:2+2", "0:6+2"]);
-    // 100 words become 128, of which the second worker has 36
+    assert_eq!(text(Rule::Column, &[4, 10], 1), ["20+20"]);
+    assert_eq!(text(Rule::Row, &[4, 10], 1), ["5+5 ×4 every 10"]);
+    assert_eq!(text(Rule::Column, &[3, 4, 10], 1), ["20+20 ×3 every 40"]);
+    assert_eq!(text(Rule::Row, &[3, 4, 10], 0), ["0+5 ×12 every 10"]);
+    assert_eq!(text(Rule::Column, &[8], 1), ["4+4"]);
+    assert_eq!(text(Rule::Row, &[8], 1), ["0+8"]);
+    assert_eq!(text(Rule::FusedGateUp, &[8, 1], 1), ["2+2", "6+2"]);
+    // A vocabulary of 100 is padded to 128, of which the second worker has 36.
     assert_eq!(
         (
             text(Rule::Vocab, &[100, 2], 0),
             text(Rule::Vocab, &[100, 2], 1)
         ),
-        (vec!["0:0+128".into()], vec!["0:128+72".into()])
+        (vec!["0+128".into()], vec!["128+72".into()])
     );
     assert!(slice(Rule::Column, &[4], 1, &split(2)).is_err());
 }
 
 #[test]
-fn names() {
+fn names_select_rules() {
     let rules = Rules::default();
     for (name, rule) in [
         ("model.layers.0.self_attn.q_proj.weight", Rule::Column),

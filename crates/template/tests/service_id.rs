@@ -1,4 +1,4 @@
-//! Ids are the same in every version: what is pinned here must never change.
+//! Ids are equal in every version: the pinned values must never change.
 
 use anamnesis_template::{ContentKey, File, ServiceId, service_id};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn files() -> Vec<File> {
 }
 
 #[test]
-fn pinned() {
+fn ids_never_change() {
     assert_eq!(service_id([], []).to_string(), PINNED[0]);
     assert_eq!(service_id(&files(), []).to_string(), PINNED[1]);
     assert_eq!(
@@ -24,9 +24,9 @@ fn pinned() {
     assert_eq!(ContentKey::of(b"the first header").to_string(), PINNED[3]);
 }
 
-/// As the documentation says it, written out.
+/// The id, computed as the documentation specifies it.
 #[test]
-fn as_documented() {
+fn ids_follow_the_documentation() {
     let mut bytes = b"anamnesis service id 1\0".to_vec();
     let number = |bytes: &mut Vec<u8>, n: u64| bytes.extend(n.to_le_bytes());
     let text = |bytes: &mut Vec<u8>, text: &str| {
@@ -50,7 +50,7 @@ fn as_documented() {
 }
 
 #[test]
-fn text_and_back() {
+fn ids_survive_their_text_form() {
     let id = service_id(&files(), []);
     assert_eq!(id.to_string().parse::<ServiceId>().unwrap(), id);
     for wrong in [
@@ -67,7 +67,7 @@ fn text_and_back() {
 
 proptest! {
     #[test]
-    fn order_and_time_do_not_count(mtime in any::<i64>(), pairs in prop::collection::vec(("[a-c]{1,3}", "[0-9]{1,2}"), 0..6)) {
+    fn order_and_time_have_no_influence(mtime in any::<i64>(), pairs in prop::collection::vec(("[a-c]{1,3}", "[0-9]{1,2}"), 0..6)) {
         let mut other = files();
         other.reverse();
         other[0].mtime = Some(mtime);
@@ -78,15 +78,15 @@ proptest! {
         prop_assert_ne!(service_id(&files(), forth.clone()), service_id(&other, forth));
     }
 
-    /// Lengths are part of it: no two lists run into each other.
+    /// String lengths are hashed, so no two lists of parameters have the same input.
     #[test]
-    fn boundaries_count(a in "[ab]{0,4}", b in "[ab]{0,4}", c in "[ab]{0,4}", d in "[ab]{0,4}") {
+    fn boundaries_of_strings_matter(a in "[ab]{0,4}", b in "[ab]{0,4}", c in "[ab]{0,4}", d in "[ab]{0,4}") {
         let same = (&a, &b) == (&c, &d);
         prop_assert_eq!(service_id([], [(&*a, &*b)]) == service_id([], [(&*c, &*d)]), same);
     }
 }
 
-/// Made by another implementation of the documentation, in Python.
+/// Computed by an independent Python implementation of the documentation.
 const PINNED: [&str; 4] = [
     "7acd1b71f72660df1b39445e8bc12ff3",
     "cc0534074f41231e4dbac10abe6d255d",

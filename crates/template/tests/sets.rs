@@ -1,17 +1,18 @@
-//! Building, comparing and merging, against plain lists of bytes.
+//! Builds, compares and merges templates, and checks the results against plain lists of bytes.
 
 mod common;
 
 use std::collections::BTreeSet;
 
 use anamnesis_template::{
-    Builder, ByteRange, ErrorKind, File, Runs, Template, coverage, diff, merge, order,
+    Builder, ByteRange, ErrorKind, File, StridedFileRange, StridedRange, Template, coverage, diff,
+    merge, order,
 };
 use common::{bytes, firsts, set, small};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Kendall's τ by looking at every pair.
+/// Kendall's τ from all pairs.
 fn naive_order(a: &Template, b: &Template) -> Option<f64> {
     let (mut pairs, mut sum) = (0i64, 0i64);
     for group in a.groups() {
@@ -34,21 +35,22 @@ fn close(a: Option<f64>, b: Option<f64>) -> bool {
     a.is_some() == b.is_some() && a.zip(b).is_none_or(|(a, b)| (a - b).abs() < 1e-9)
 }
 
-/// A template of one file of 4096 bytes, one worker, and the bytes as they were given.
+/// Returns a template of one file of 4096 bytes with one worker, and the bytes in the order of the
+/// accesses.
 fn built(builder: Builder, runs: &[(u64, u64, u32, u64)]) -> (Template, Vec<u64>) {
     let mut builder = builder;
     let file = builder.file(File::new("f", 4096).unwrap()).unwrap();
     let mut given = Vec::new();
     for &(start, len, count, between) in runs {
-        let runs = Runs {
-            file,
+        let bytes = StridedRange {
             start,
             len,
-            count,
+            count: count.into(),
             stride: len + between,
         };
-        if builder.access(0, runs, None).is_ok() && len > 0 {
-            given.extend(runs.iter().flat_map(|run| run.start..run.end()));
+        let range = StridedFileRange { file, bytes };
+        if builder.access(0, range, None).is_ok() && len > 0 {
+            given.extend(range.runs().flat_map(|run| run.start..run.end()));
         }
     }
     builder.group(0, "");
@@ -85,7 +87,7 @@ proptest! {
         prop_assert!(template.groups()[0].accesses().len() <= runs.len());
     }
 
-    /// Pieces of a permutation: every byte is read once, so the order must be kept to the byte.
+    /// Ranges of a permutation: every byte is read once, so the order must be kept to the byte.
     #[test]
     fn building_keeps_the_order(order in Just((0..60u64).collect::<Vec<_>>()).prop_shuffle(), len in 1..20u64, keep in 1..60usize) {
         let runs: Vec<_> = order[..keep].iter().map(|i| (i * 20, len, 1, 0)).collect();
@@ -104,7 +106,7 @@ proptest! {
             prop_assert!(below.is_some() && above.is_some());
             prop_assert!(given.contains(byte) || byte - below.unwrap() <= gap, "{byte} is further than {gap} in");
         }
-        prop_assert!(template.accesses().all(|(_, a)| a.runs.count == 1 || a.runs.stride - a.runs.len > gap));
+        prop_assert!(template.accesses().all(|(_, a)| a.bytes.count == 1 || a.bytes.gap() > gap));
     }
 
     #[test]
@@ -181,28 +183,29 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_is_found_in_its_runs(start in 0..50u64, len in 1..9u64, count in 1..6u32, between in 1..9u64) {
-        let runs = Runs::strided(ByteRange::new(start, len), count, len + between).unwrap();
+    fn a_reader_is_found_in_its_runs(start in 0..50u64, len in 1..9u64, count in 1..6u64, between in 1..9u64) {
+        let range = StridedRange::strided(start, len, count, len + between).unwrap();
         for offset in 0..150 {
-            let naive = runs.iter().position(|run| run.end() > offset);
-            prop_assert_eq!(runs.run_at(offset).map(|run| run as usize), naive);
+            let naive = (0u64..).zip(range.starts()).find(|(_, start)| start + len > offset);
+            let naive = naive.map(|(run, _)| run);
+            prop_assert_eq!(range.run_at(offset), naive);
         }
     }
 }
 
 #[test]
-fn folding() {
+fn regular_runs_become_one_access() {
     let rows: Vec<_> = (0..100).map(|i| (i * 40, 8, 1, 0)).collect();
     let (template, given) = built(Builder::new(), &rows);
     assert_eq!(template.groups()[0].accesses().len(), 1);
     assert_eq!(plain(&template), given);
-    // tiles of rows, as a plan has them
+    // Tiles of rows, as the plan of a matrix has them.
     let (template, _) = built(
         Builder::new(),
         &[(0, 8, 10, 32), (400, 8, 10, 32), (800, 8, 1, 0)],
     );
-    assert_eq!(template.groups()[0].accesses()[0].runs.count, 21);
-    // backwards stays backwards
+    assert_eq!(template.groups()[0].accesses()[0].bytes.count, 21);
+    // The order of a reader that goes backwards is kept.
     let (template, given) = built(
         Builder::new(),
         &[(80, 8, 1, 0), (72, 8, 1, 0), (64, 8, 1, 0)],
@@ -211,64 +214,64 @@ fn folding() {
 }
 
 #[test]
-fn what_a_builder_refuses() {
+fn invalid_accesses_are_refused() {
     let mut builder = Builder::new();
     let file = builder.file(File::new("f", 100).unwrap()).unwrap();
     assert_eq!(builder.file(File::new("f", 100).unwrap()).unwrap(), file);
     let error = builder.file(File::new("f", 101).unwrap()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict(_)) && error.remedy().is_some());
-    let runs = Runs {
-        file,
+    let bytes = StridedRange {
         start: 0,
         len: 10,
         count: 3,
         stride: 9,
     };
-    for runs in [
-        runs,
-        Runs { stride: 46, ..runs },
-        Runs {
-            stride: u64::MAX,
-            ..runs
+    let apart = |stride| StridedFileRange {
+        file,
+        bytes: StridedRange { stride, ..bytes },
+    };
+    let one = |start| StridedFileRange {
+        file,
+        bytes: StridedRange {
+            start,
+            count: 1,
+            ..bytes
         },
-        Runs {
+    };
+    for range in [
+        apart(9),
+        apart(46),
+        apart(u64::MAX),
+        StridedFileRange {
             file: 1,
-            stride: 10,
-            ..runs
+            ..apart(10)
         },
-        Runs {
-            start: 91,
-            count: 1,
-            ..runs
-        },
-        Runs {
-            start: u64::MAX,
-            count: 1,
-            ..runs
+        one(91),
+        one(u64::MAX),
+        StridedFileRange {
+            file,
+            bytes: StridedRange {
+                len: 0,
+                count: 1 << 32,
+                stride: 0,
+                ..bytes
+            },
         },
     ] {
-        let error = builder.access(0, runs, None).unwrap_err();
+        let error = builder.access(0, range, None).unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::Invalid(_)),
-            "{runs}: {error}"
+            "{range}: {error}"
         );
     }
-    assert!(
-        builder
-            .access(0, Runs { stride: 45, ..runs }, Some(1 << 62))
-            .is_err()
-    );
-    builder
-        .access(0, Runs { stride: 45, ..runs }, None)
-        .unwrap();
-    builder
-        .access(0, Runs { stride: 10, ..runs }, None)
-        .unwrap();
+    assert!(builder.access(0, apart(45), Some(1 << 62)).is_err());
+    builder.access(0, apart(45), None).unwrap();
+    builder.access(0, apart(10), None).unwrap();
     assert_eq!(builder.finish().nbytes(), 60);
 }
 
 #[test]
-fn merging_other_models() {
+fn templates_of_other_models_are_not_merged() {
     let of = |nbytes| {
         let mut builder = Builder::new();
         builder.file(File::new("f", nbytes).unwrap()).unwrap();
@@ -286,13 +289,13 @@ fn merging_other_models() {
     other.parameter("tp", "4").parameter("nodes", "7");
     let merged = merge(&[of(1), other.finish()]).unwrap();
     assert_eq!(merged.parameters().collect::<Vec<_>>(), [("tp", "4")]);
-    // another file of the same name covers nothing
+    // A different file of the same name covers nothing.
     assert_eq!(diff(&of(1), &of(2)).changed.len(), 1);
 }
 
-/// Few bytes that speak of many: comparing is bounded by the accesses.
+/// Few accesses of very many bytes: the cost of a comparison is bounded by the accesses.
 #[test]
-fn files_as_large_as_numbers() {
+fn files_of_maximal_length_are_compared() {
     let mut builder = Builder::new();
     for i in 0..4 {
         let file = builder

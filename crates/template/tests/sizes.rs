@@ -1,8 +1,9 @@
-//! The sizes of the paper's Table 3, for models of the same shapes and as many workers. Run with `--nocapture` to see
-//! the figures.
+//! The sizes in the paper's Table 3, for models of the same shapes and the same number of workers.
+//! `--nocapture` prints the figures.
 //!
-//! Table 3 counts the file of a whole service: tuples of path, offset and size for all workers, consecutive ones
-//! merged. Which bytes a worker reads, exactly or whole tensors, the paper does not say; so each reading is bounded.
+//! Table 3 counts the file of a whole service: tuples of path, offset and size for all workers,
+//! consecutive ones merged. The paper does not state whether a worker reads exact slices or whole
+//! tensors, so both are measured.
 
 mod shapes;
 
@@ -10,7 +11,7 @@ use anamnesis_template::parallel::{Rules, Split};
 use anamnesis_template::{Builder, Limits, Template, coverage};
 use shapes::Model;
 
-/// No whole page lies in such a gap.
+/// A gap of this size contains no whole page.
 const PAGE: u64 = 4095;
 
 fn size(what: &str, model: &Model, template: &Template, most: usize) {
@@ -39,7 +40,8 @@ fn size(what: &str, model: &Model, template: &Template, most: usize) {
     );
 }
 
-/// The same accesses, each cut short by a random number of pages and at a random time: nothing repeats.
+/// Shortens each access by a random number of pages and gives it a random time, so that nothing
+/// repeats.
 fn rough(template: &Template) -> Template {
     let mut builder = Builder::new();
     for file in template.files() {
@@ -50,11 +52,12 @@ fn rough(template: &Template) -> Template {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let mut runs = access.runs;
-        let cut = (state >> 58) * 4096 % runs.len.max(1);
-        (runs.start, runs.len) = (runs.start + cut, runs.len - cut);
+        let mut range = access.range();
+        let bytes = &mut range.bytes;
+        let cut = (state >> 58) * 4096 % bytes.len.max(1);
+        (bytes.start, bytes.len) = (bytes.start + cut, bytes.len - cut);
         at += state >> 48;
-        builder.access(rank, runs, Some(at)).unwrap();
+        builder.access(rank, range, Some(at)).unwrap();
     }
     builder.finish()
 }
@@ -84,7 +87,7 @@ fn qwen_72b() {
         95_000,
     );
 
-    // as a recording may be: nothing regular, and with times
+    // Like a recording: irregular, with times.
     let rough = rough(&exact);
     size(
         "Qwen2.5-72B, 4 workers, irregular, with times",
@@ -93,10 +96,10 @@ fn qwen_72b() {
         95_000,
     );
 
-    // what is read is the model without its headers, and most of it once
+    // The model without its headers is read, most of it once.
     let covered = coverage(&whole, &exact);
     assert_eq!(covered.share(), 1.0);
-    let norms = 161 * 8192 * 2 * 3; // read by the three others too, as are 80 biases
+    let norms = 161 * 8192 * 2 * 3; // also read by the three other workers, as are 80 biases
     assert!(
         exact.nbytes() - covered.nbytes <= norms,
         "{} {}",
@@ -152,7 +155,8 @@ fn deepseek_671b() {
     );
 }
 
-/// Slices to the byte: rows of 128 bytes, 1.7 thousand million runs. Its runs are too many to walk by default.
+/// Exact slices have rows of 128 bytes: 1.7 thousand million runs, more than the default limit
+/// permits to iterate.
 #[test]
 fn deepseek_671b_exact() {
     let model = shapes::deepseek_671b();

@@ -1,4 +1,4 @@
-//! Getting a buffer and putting it back: by size, with one thread and two, with and without writing every page.
+//! Getting a buffer and dropping it: by size, with one thread and two, with and without touching every page.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -16,7 +16,7 @@ const SIZES: [(&str, usize); 4] = [
     ("64 MiB", 64 << 20),
 ];
 
-/// One byte of every 4 KiB page.
+/// Writes one byte of every 4 KiB page.
 fn touch(buffer: &mut Buffer) {
     buffer
         .iter_mut()
@@ -24,18 +24,18 @@ fn touch(buffer: &mut Buffer) {
         .for_each(|byte| *byte = byte.wrapping_add(1));
 }
 
-/// Threads that do the same `rounds` times each; the time of the slowest.
-fn together(threads: usize, rounds: u64, once: impl Fn() + Sync) -> Duration {
+/// Runs `run` on each thread `rounds` times; returns the time of the slowest thread.
+fn time_threads(threads: usize, rounds: u64, run: impl Fn() + Sync) -> Duration {
     let start = Barrier::new(threads);
-    let alone = || {
-        once(); // what the first time costs is another question
+    let timed = || {
+        run(); // warm-up: the first run maps memory, which `first_touch` measures
         start.wait();
         let began = Instant::now();
-        (0..rounds).for_each(|_| once());
+        (0..rounds).for_each(|_| run());
         began.elapsed()
     };
     thread::scope(|scope| {
-        let all: Vec<_> = (0..threads).map(|_| scope.spawn(alone)).collect();
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(timed)).collect();
         all.into_iter()
             .map(|thread| thread.join().expect("no panic"))
             .max()
@@ -44,18 +44,18 @@ fn together(threads: usize, rounds: u64, once: impl Fn() + Sync) -> Duration {
 }
 
 fn get_and_put(criterion: &mut Criterion) {
-    for (cells, kept) in [(8, "kept by threads"), (0, "one stack")] {
-        let mut group = criterion.benchmark_group(format!("get and put, {kept}"));
+    for (slots, cache) in [(8, "magazines"), (0, "one stack")] {
+        let mut group = criterion.benchmark_group(format!("get and put, {cache}"));
         for threads in [1, 2] {
             for (name, len) in SIZES {
                 let pool = BufferPool::builder()
-                    .thread_cache(cells)
+                    .thread_cache(slots)
                     .build()
-                    .expect("fits every machine");
+                    .expect("valid on every machine");
                 assert_eq!(pool.get(len).len(), len);
                 group.bench_function(format!("{name}, {threads} threads"), |bench| {
                     bench.iter_custom(|rounds| {
-                        together(threads, rounds, || {
+                        time_threads(threads, rounds, || {
                             drop(black_box(pool.get(black_box(len))))
                         })
                     });
@@ -73,7 +73,7 @@ fn touched(criterion: &mut Criterion) {
             let pool = BufferPool::new();
             group.bench_function(format!("{name}, {threads} threads"), |bench| {
                 bench.iter_custom(|rounds| {
-                    together(threads, rounds, || touch(black_box(&mut pool.get(len))))
+                    time_threads(threads, rounds, || touch(black_box(&mut pool.get(len))))
                 });
             });
         }
@@ -81,15 +81,15 @@ fn touched(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The first time: mapping, and the faults of every page.
-fn fresh(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("first get, touch every page and give back");
+/// The cost of new memory: mapping it and the page faults of the first touch.
+fn first_touch(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("first get, touch every page and release");
     for huge in [true, false] {
         for (name, len) in SIZES {
             let pool = BufferPool::builder()
                 .huge_pages(huge)
                 .build()
-                .expect("fits every machine");
+                .expect("valid on every machine");
             group.bench_function(
                 format!(
                     "{name}, {}",
@@ -107,8 +107,8 @@ fn fresh(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Got here, dropped there.
-fn elsewhere(criterion: &mut Criterion) {
+/// Buffers are requested on one thread and dropped on another.
+fn drop_remotely(criterion: &mut Criterion) {
     let pool = BufferPool::new();
     let (sender, receiver) = std::sync::mpsc::sync_channel::<Buffer>(8);
     let consumer = thread::spawn(move || receiver.into_iter().for_each(drop));
@@ -116,7 +116,7 @@ fn elsewhere(criterion: &mut Criterion) {
         bench.iter(|| {
             let mut buffer = pool.get(16 << 20);
             touch(&mut buffer);
-            sender.send(buffer).expect("the consumer lives");
+            sender.send(buffer).expect("the consumer is running");
         });
     });
     drop(sender);
@@ -129,6 +129,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(800))
         .sample_size(20);
-    targets = get_and_put, touched, fresh, elsewhere
+    targets = get_and_put, touched, first_touch, drop_remotely
 }
 criterion_main!(benches);

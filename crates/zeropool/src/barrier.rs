@@ -1,9 +1,9 @@
-//! A barrier of which one side is nearly free: who does something all the time marks a place in its code, who does
-//! something rarely makes all other threads pass a full barrier (`membarrier`).
+//! An asymmetric memory barrier: the frequent side is a compiler fence, the rare side is `membarrier(2)`, which makes every
+//! running thread of the process pass a full barrier.
 //!
-//! What it is worth: if one thread writes A, passes [`light`] and reads B, and another writes B, passes [`heavy`] and
-//! reads A, at least one of them reads what the other wrote. And whatever was done before the `light` that is the earlier
-//! of the two is seen after the `heavy`.
+//! Guarantee: if one thread stores A, passes [`light`] and loads B, and another stores B, passes [`heavy`] and loads A, at
+//! least one of them observes the other's store. If the light side came first, everything before it is visible after the
+//! heavy side.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -17,16 +17,28 @@ pub(crate) fn light() {
     std::sync::atomic::compiler_fence(SeqCst);
 }
 
-/// Whether there is a rare side. To be asked once, before any [`light`] counts.
-pub(crate) fn has_heavy() -> bool {
-    imp::register()
+/// Registers the process for `membarrier` and calls it once. Returns false where the kernel does not have it or a seccomp
+/// filter refuses it: [`light`] then guarantees nothing.
+pub(crate) fn register() -> bool {
+    imp::register() && imp::fence()
 }
 
-/// The rare side. False if the kernel refuses it now: a filter was set up since it was asked.
+/// The rare side, after [`register`] returned true. False if the call is refused nevertheless, as after a seccomp filter
+/// was installed meanwhile: nothing is then guaranteed.
 #[must_use]
 pub(crate) fn heavy() -> bool {
-    // registered when the pool was built, and a child of a fork inherits that
+    #[cfg(test)]
+    if REFUSED.get() {
+        return false;
+    }
+    // the child of a fork inherits the registration
     imp::fence() || (imp::register() && imp::fence())
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Makes [`heavy`] return false on this thread.
+    pub(crate) static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
@@ -55,7 +67,7 @@ mod imp {
     }
 }
 
-/// Machines with and without, as the model checker pleases.
+/// The model checker explores machines with and without `membarrier`.
 #[cfg(shuttle)]
 mod imp {
     use shuttle::rand::{Rng, thread_rng};

@@ -1,14 +1,12 @@
-//! The byte budget: what the pool holds, in use or free, in capacities.
+//! The byte budget: the ledger of what a pool holds, and the default limit.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::class::Class;
-use crate::engine::Engine;
 use crate::sync::AtomicUsize;
 
-/// What is held against what may be held.
+/// Bytes that a pool holds, in use and free, counted in capacities, and their limit.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     limit: usize,
@@ -34,17 +32,18 @@ impl Ledger {
         self.held.load(SeqCst)
     }
 
-    /// Bytes held in blocks of this class.
+    /// Bytes held in objects of this class.
     pub(crate) fn held_in(&self, class: Class) -> usize {
         self.by_class[class.index()].load(SeqCst)
     }
 
-    /// How much has to go before `more` fits; zero if it does.
-    pub(crate) fn lacks(&self, more: usize) -> usize {
+    /// Bytes that must be released before `more` fits; zero if it fits now.
+    pub(crate) fn shortfall(&self, more: usize) -> usize {
         self.held().saturating_add(more).saturating_sub(self.limit)
     }
 
-    fn reserve(&self, class: Class) -> bool {
+    /// Charges one object of this class, or returns false if it does not fit.
+    pub(crate) fn reserve(&self, class: Class) -> bool {
         let bytes = class.capacity();
         let more = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
         let fits = self.held.fetch_update(SeqCst, SeqCst, more).is_ok();
@@ -53,47 +52,20 @@ impl Ledger {
         }
         fits
     }
-}
 
-/// Room for one block in the budget, until dropped. Blocks carry theirs with them, and by it their pool.
-///
-/// Dropping it does not serve the waiting: who drops one outside the queue's lock calls [`Engine::serve`] after.
-pub(crate) struct Charge {
-    engine: Arc<Engine>,
-    class: Class,
-}
-
-impl Charge {
-    pub(crate) fn reserve(engine: &Arc<Engine>, class: Class) -> Option<Self> {
-        engine.ledger.reserve(class).then(|| Self {
-            engine: Arc::clone(engine),
-            class,
-        })
-    }
-
-    #[inline]
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
-
-    pub(crate) fn class(&self) -> Class {
-        self.class
+    /// Reverses one [`reserve`](Self::reserve).
+    pub(crate) fn release(&self, class: Class) {
+        let bytes = class.capacity();
+        self.by_class[class.index()].fetch_sub(bytes, SeqCst);
+        self.held.fetch_sub(bytes, SeqCst);
     }
 }
 
-impl Drop for Charge {
-    fn drop(&mut self) {
-        let bytes = self.class.capacity();
-        self.engine.ledger.by_class[self.class.index()].fetch_sub(bytes, SeqCst);
-        self.engine.ledger.held.fetch_sub(bytes, SeqCst);
-    }
-}
-
-/// Three quarters of what this machine, or this process's control group, has; unlimited where that cannot be read.
+/// Three quarters of the memory of this machine or of this process's control groups; unlimited where that cannot be read.
 pub(crate) fn of_machine() -> usize {
     let read = |path: &PathBuf| std::fs::read_to_string(path).ok();
     let machine = read(&"/proc/meminfo".into());
-    // the root's groups, where the process cannot say its own
+    // where the process's groups cannot be read, those of the root
     let groups =
         read(&"/proc/self/cgroup".into()).unwrap_or_else(|| "0::/\n1:memory:/\n".to_owned());
     let limits = limit_files(&groups)
@@ -103,8 +75,8 @@ pub(crate) fn of_machine() -> usize {
     three_quarters(machine.as_deref().unwrap_or_default(), &limits)
 }
 
-/// Where the limits of these groups (`/proc/self/cgroup`) and of their ancestors stand. In a container the path may be
-/// the host's, of which only the root is seen.
+/// The files with the limits of these groups (the text of `/proc/self/cgroup`) and of their ancestors, for both versions
+/// of control groups. In a container the path may be the host's, of which only the root exists inside.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for group in groups.lines() {
@@ -133,8 +105,8 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Of the least of `MemTotal` and the limits, which are bytes or `max`. Counted in 64 bits, as the machine may have
-/// more than this process can address.
+/// Three quarters of the smallest of `MemTotal` and the limits, which are bytes or `max`. Computed in 64 bits, as the
+/// machine may have more memory than a 32-bit process can address.
 fn three_quarters(meminfo: &str, limits: &[String]) -> usize {
     let machine = meminfo
         .lines()
@@ -160,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_and_their_ancestors() {
+    fn limits_of_groups_and_their_ancestors() {
         let files = limit_files(
             "4:cpu,memory:/old\n3:cpuset,memoryless:/x\n1:name=systemd:/y\n0::/user.slice/a:b\nbad\n",
         );
@@ -180,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_counts() {
+    fn the_smallest_limit_applies() {
         let meminfo = "MemTotal:        8000 kB\nMemFree:         10 kB\n";
         let least = |limits: &[&str]| {
             three_quarters(

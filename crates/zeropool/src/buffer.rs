@@ -1,111 +1,103 @@
-//! A buffer that goes back to its pool.
+//! A buffer that returns to its pool when it is dropped.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use crate::engine::Engine;
-use crate::shared::Shared;
-use crate::slab::Block;
+use crate::recycle;
+use crate::slab::Object;
 
-/// Bytes from a pool, to which they return when this is dropped: on any thread, after the last handle of the pool is
-/// gone (the memory then goes to the system), and while a panic unwinds.
+/// Bytes from a pool. Dropping the buffer returns them, on any thread and also while a panic unwinds. After the pool's
+/// last handle was dropped, the memory is released to the system instead.
 ///
-/// All of its capacity is initialised memory. What is in it is unspecified: zeros, or what an earlier user of the same
-/// pool left, but never another pool's or another process's bytes; see
+/// All of the capacity is initialised memory. The content of a new buffer is unspecified: zeros, or what an earlier
+/// buffer *of the same pool* contained, never bytes of another pool or process; see
 /// [`get_zeroed`](crate::BufferPool::get_zeroed) and [`zero_on_return`](crate::Builder::zero_on_return).
 ///
-/// From 4096 bytes up the address and the capacity are multiples of 4096, as direct I/O wants them; the address is one
-/// of 64 below that. A buffer that is forgotten (`mem::forget`) leaks its memory and its part of the budget, and
-/// with them what every buffer keeps alive: its slab, of which other buffers may be parts, and its pool's books. Its
-/// content is not wiped.
+/// For lengths of 4096 bytes and more, the address and the capacity are multiples of 4096, as direct I/O requires; for
+/// shorter ones, of 64. A buffer passed to `mem::forget` leaks its memory and its charge on the budget, and keeps its
+/// slab and the pool's state allocated. Its content is not wiped.
 pub struct Buffer {
-    /// `None` only while it is dropped.
-    block: Option<Block>,
+    /// `None` only during the drop.
+    object: Option<Object>,
     len: usize,
 }
 
 impl Buffer {
     #[inline]
-    pub(crate) fn new(mut block: Block, len: usize) -> Self {
-        block.expose(len);
+    pub(crate) fn new(mut object: Object, len: usize) -> Self {
+        object.expose(len);
         Self {
-            block: Some(block),
+            object: Some(object),
             len,
         }
     }
 
+    /// A buffer of zeros. Writes only what may be nonzero: not new memory, nor what was wiped.
+    pub(crate) fn zeroed(mut object: Object, len: usize) -> Self {
+        let dirty = object.dirty().min(len);
+        object.bytes_mut(dirty).fill(0);
+        Self::new(object, len)
+    }
+
     #[inline]
-    fn block(&self) -> &Block {
-        self.block
+    fn object(&self) -> &Object {
+        self.object
             .as_ref()
-            .expect("a buffer has its block until it is dropped")
+            .expect("a buffer has its object until it is dropped")
     }
 
     #[inline]
-    fn block_mut(&mut self) -> &mut Block {
-        self.block
+    fn object_mut(&mut self) -> &mut Object {
+        self.object
             .as_mut()
-            .expect("a buffer has its block until it is dropped")
+            .expect("a buffer has its object until it is dropped")
     }
 
-    /// Bytes in it.
+    /// The length in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the length is 0.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that it may have: its size class.
+    /// The capacity in bytes: that of the size class.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.block().capacity()
+        self.object().capacity()
     }
 
-    /// Keeps the first `len` bytes. Does nothing if there are no more.
+    /// Shortens the buffer to its first `len` bytes. No effect if it is not longer.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Sets the length. What is new at the end is unspecified, as all content of a new buffer.
+    /// Sets the length. Bytes that are added at the end have unspecified content.
     ///
     /// # Panics
     ///
-    /// If `len` is more than the [`capacity`](Self::capacity).
+    /// If `len` exceeds the [`capacity`](Self::capacity).
     #[inline]
     pub fn resize(&mut self, len: usize) {
         assert!(
             len <= self.capacity(),
-            "a buffer of {} bytes cannot hold {len}",
+            "length {len} exceeds the buffer's capacity of {} bytes",
             self.capacity()
         );
-        self.block_mut().expose(len);
+        self.object_mut().expose(len);
         self.len = len;
     }
 
-    /// Writes zeros over it, where it is not zero already because the memory is new or was wiped.
-    pub(crate) fn zeroed(mut block: Block, len: usize) -> Self {
-        let dirty = block.dirty().min(len);
-        block.bytes_mut(dirty).fill(0);
-        Self::new(block, len)
-    }
-
-    /// Makes it read-only and cheap to clone, without copying. The bytes return to the pool with the last clone.
-    #[must_use]
-    pub fn freeze(self) -> Shared {
-        Shared::new(self)
-    }
-
-    /// A copy of its bytes: a `Vec` has to own memory of its allocator. To keep them without copying, see
-    /// [`freeze`](Self::freeze).
+    /// Copies the bytes. A `Vec` must own memory of its allocator, so it cannot take over the buffer; to keep the bytes
+    /// without copying, see [`freeze`](Self::freeze).
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         <[u8]>::to_vec(self)
@@ -115,8 +107,8 @@ impl Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            Engine::put(block);
+        if let Some(object) = self.object.take() {
+            recycle::put(object);
         }
     }
 }
@@ -126,7 +118,7 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.block().bytes(self.len)
+        self.object().bytes(self.len)
     }
 }
 
@@ -134,7 +126,7 @@ impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         let len = self.len;
-        self.block_mut().bytes_mut(len)
+        self.object_mut().bytes_mut(len)
     }
 }
 
@@ -152,7 +144,7 @@ impl AsMut<[u8]> for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // not the bytes: they are many, and may be secret
+        // without the bytes, which may be megabytes or secret
         f.debug_struct("Buffer")
             .field("len", &self.len)
             .field("capacity", &self.capacity())

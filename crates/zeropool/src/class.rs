@@ -1,7 +1,7 @@
-//! Size classes: which capacity a length gets.
+//! Size classes: the capacity of a buffer of a given length.
 //!
-//! Four per doubling, so that no more than a fifth of a buffer lies idle. From one page up capacities are whole pages,
-//! as direct I/O wants them; between one and four pages that leaves steps of one page.
+//! There are four classes per doubling, so at most a fifth of a capacity is unused. From one page up, capacities are whole
+//! pages, as direct I/O requires; so between one and four pages the steps are one page.
 
 /// One size class. Classes are ordered by capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,20 +10,22 @@ pub(crate) struct Class(u8);
 /// Capacity of the smallest class: four cache lines.
 const SMALLEST: usize = 1 << SMALLEST_BIT;
 const SMALLEST_BIT: u32 = 8;
-/// Below this, classes are four per doubling; here whole pages begin.
+/// From this capacity on, classes are whole pages. 4 KiB, the alignment that direct I/O needs, also where the kernel's pages
+/// are larger.
 pub(crate) const PAGE: usize = 4096;
-/// From here on a quarter of a power of two is whole pages.
+/// From this capacity on, a quarter of a power of two is a whole number of pages.
 const QUARTERS: usize = 4 * PAGE;
-/// Index of the class of one page, and of four.
+/// Index of the class of one page: four doublings from 256 bytes to 4 KiB, of four classes each.
 const PAGE_INDEX: usize = 16;
+/// Index of the class of four pages.
 const QUARTERS_INDEX: usize = PAGE_INDEX + 3;
 
 impl Class {
-    /// How many classes there are: up to the largest capacity that a slice may have.
+    /// The number of classes, up to the largest capacity that a slice may have.
     pub(crate) const COUNT: usize =
         QUARTERS_INDEX + 4 * (usize::BITS as usize - 1 - QUARTERS.ilog2() as usize);
 
-    /// The smallest class that holds `len` bytes, or `None` where no slice is as long.
+    /// The smallest class with a capacity of at least `len` bytes; `None` if no slice can be that long.
     #[inline]
     pub(crate) fn of(len: usize) -> Option<Self> {
         let index = Self::index_of(len);
@@ -34,7 +36,7 @@ impl Class {
         }
     }
 
-    /// Its position in tables that have one cell per class; [`Self::COUNT`] or more where there is no such class.
+    /// The [`index`](Self::index) of the class for `len` bytes; [`Self::COUNT`] or more if there is no such class.
     #[inline]
     pub(crate) fn index_of(len: usize) -> usize {
         if len <= PAGE {
@@ -46,14 +48,14 @@ impl Class {
         }
     }
 
-    /// How many classes have at most this capacity.
+    /// The number of classes with at most this capacity.
     pub(crate) fn up_to(capacity: usize) -> usize {
         Self::all()
             .take_while(|class| class.capacity() <= capacity)
             .count()
     }
 
-    /// Bytes of a buffer of this class.
+    /// Capacity of buffers of this class, in bytes.
     #[inline]
     pub(crate) fn capacity(self) -> usize {
         let index = self.index();
@@ -66,7 +68,7 @@ impl Class {
         }
     }
 
-    /// Position in tables that have one cell per class.
+    /// The position in tables with one entry per class.
     #[inline]
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
@@ -78,16 +80,18 @@ impl Class {
     }
 }
 
-/// Number of the first step of a quarter doubling that holds `len`, counted from `1 << base`, which is at most `len`.
+/// The number of quarter-doubling steps from `1 << base` to the first step of at least `len`. `len` is at least `1 << base`.
 #[inline]
 fn quarters(len: usize, base: u32) -> usize {
+    // steps are computed from `len - 1`, so that a length equal to a step does not round up to the next
     let last = len - 1;
     let bit = last.ilog2();
     let step = ((last - (1 << bit)) >> (bit - 2)) + 1;
-    // `last` is one bit shorter than `base` where `len` is the base itself; `step` is 4 then
+    // if `len` is `1 << base`, `bit` is `base - 1` and `step` is 4, so the difference is 0
     (4 * bit as usize + step) - 4 * base as usize
 }
 
+/// The capacity at this number of quarter-doubling steps from `base`: the inverse of [`quarters`].
 #[inline]
 fn quarter(number: usize, base: usize) -> usize {
     let doubled = base << (number / 4);
@@ -100,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_largest_class_is_a_possible_slice() {
+    fn the_largest_class_fits_a_slice() {
         let last = Class::all().next_back().unwrap();
         assert_eq!(Class::all().count(), Class::COUNT);
         assert!(last.capacity() <= isize::MAX as usize);
@@ -110,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_capacity_is_its_own_class_and_they_rise() {
+    fn capacities_increase_and_map_to_their_own_class() {
         for (class, next) in Class::all().zip(Class::all().skip(1)) {
             assert!(class.capacity() < next.capacity());
             assert_eq!(Class::of(class.capacity()), Some(class));
@@ -120,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_cache_lines_stay_whole() {
+    fn capacities_are_whole_pages_or_cache_lines() {
         for class in Class::all() {
             let unit = if class.capacity() < PAGE { 64 } else { PAGE };
             assert_eq!(class.capacity() % unit, 0, "{}", class.capacity());
@@ -133,14 +137,14 @@ mod tests {
             let len = (1usize << bits) | (low & ((1 << bits) - 1));
             let capacity = Class::of(len).unwrap().capacity();
             prop_assert!(capacity >= len);
-            let idle = capacity - len;
-            // a quarter of what was asked for; a page where capacities are whole pages; the smallest class
-            prop_assert!(idle * 4 <= len || (idle < PAGE && (PAGE..=QUARTERS).contains(&capacity)) || len < SMALLEST,
-                "{len} got {capacity}");
+            let unused = capacity - len;
+            // a quarter of the length; less than a page where the steps are pages; anything in the smallest class
+            prop_assert!(unused * 4 <= len || (unused < PAGE && (PAGE..=QUARTERS).contains(&capacity)) || len < SMALLEST,
+                "length {len}, capacity {capacity}");
         }
 
         #[test]
-        fn longer_is_never_smaller(a in 0usize..1 << 40, b in 0usize..1 << 40) {
+        fn a_longer_buffer_never_has_a_smaller_class(a in 0usize..1 << 40, b in 0usize..1 << 40) {
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(Class::of(a).unwrap() <= Class::of(b).unwrap());
         }

@@ -1,27 +1,65 @@
-//! CLOCK-Pro over size classes.
+//! CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005) over size classes instead of pages.
 //!
-//! Every class that was asked for has a place on a clock and is hot or cold. A cold one is in its test period after it
-//! came: if it is missed or used again before the hot hand has passed, its reuse distance is shorter than some hot
-//! class's, and it becomes hot. The cold hand looks for victims, the hot hand cools what was not used since it came by
-//! and ends test periods. How many bytes may be cold adapts: up when a class is missed in its test period, down when a
-//! test period ends for nothing.
+//! Every requested class has an entry on a clock and is hot or cold. A new entry is cold and in its test period. If the
+//! class is requested again, or misses again, before the hot hand has passed, its reuse distance is shorter than that of
+//! some hot class, and it becomes hot. The cold hand searches for victims. The hot hand cools classes that were not
+//! requested since its last visit, and ends test periods. The bytes allowed to cold classes adapt: they grow when a
+//! class misses in its test period, and shrink when a test period ends without another request.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::class::Class;
-use crate::evict::{Shelf, Touched};
+use crate::sync::AtomicBool;
+
+/// What an eviction policy can read of the pool.
+pub(crate) trait FreeBuffers {
+    /// Bytes that the pool holds in this class, in use and free.
+    fn held(&self, class: Class) -> usize;
+    fn has_free(&self, class: Class) -> bool;
+    fn budget(&self) -> usize;
+}
+
+/// Which classes were requested since a hand last cleared their bit. Shared by all threads of the pool.
+#[derive(Debug, Clone)]
+pub(crate) struct TouchedClasses(Arc<[AtomicBool]>);
+
+impl TouchedClasses {
+    pub(crate) fn new(touched: bool) -> Self {
+        Self(Class::all().map(|_| AtomicBool::new(touched)).collect())
+    }
+
+    #[inline]
+    pub(crate) fn touch(&self, class: Class) {
+        let touched = &self.0[class.index()];
+        // most bits are set already; a load alone keeps the cache line shared between cores
+        if !touched.load(Relaxed) {
+            touched.store(true, Relaxed);
+        }
+    }
+
+    /// Clears the bit and returns what it was.
+    fn clear(&self, class: Class) -> bool {
+        self.0[class.index()].swap(false, Relaxed)
+    }
+
+    #[cfg(test)]
+    fn all_touched(&self) -> bool {
+        self.0.iter().all(|touched| touched.load(Relaxed))
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct ClockPro {
-    ring: Vec<Place>,
+    ring: Vec<ClockEntry>,
     cold_hand: usize,
     hot_hand: usize,
-    /// Bytes that are left to cold classes.
+    /// Bytes allowed to cold classes.
     cold_target: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ClockEntry {
     class: Class,
     heat: Heat,
 }
@@ -29,79 +67,87 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Heat {
     Hot,
-    /// Cold, in its test period. It may have no block left.
-    Tested,
+    /// Cold, in its test period. The class may have no object left.
+    ColdInTest,
     Cold,
 }
 
 impl ClockPro {
-    /// A request of this class found no free block, and a new one is about to be made.
-    pub(crate) fn admitted(
+    /// Records a miss: a request of this class found no free object, and one is about to be allocated.
+    pub(crate) fn record_miss(
         &mut self,
         class: Class,
-        budget: usize,
-        held: &dyn Fn(Class) -> usize,
-        touched: &[Touched],
+        pool: &impl FreeBuffers,
+        touched: &TouchedClasses,
     ) {
-        let Some(place) = self.ring.iter_mut().find(|place| place.class == class) else {
-            self.ring.push(Place {
+        let Some(entry) = self.ring.iter_mut().find(|entry| entry.class == class) else {
+            self.ring.push(ClockEntry {
                 class,
-                heat: Heat::Tested,
+                heat: Heat::ColdInTest,
             });
             return;
         };
-        match place.heat {
-            Heat::Hot => touched[class.index()].store(true, Relaxed),
-            Heat::Cold => place.heat = Heat::Tested,
-            Heat::Tested => {
-                place.heat = Heat::Hot;
+        match entry.heat {
+            Heat::Hot => touched.touch(class),
+            Heat::Cold => entry.heat = Heat::ColdInTest,
+            Heat::ColdInTest => {
+                entry.heat = Heat::Hot;
                 self.cold_target = self
                     .cold_target
                     .saturating_add(class.capacity())
-                    .min(budget);
-                self.cool(budget, held, touched);
+                    .min(pool.budget());
+                self.cool(pool, touched);
             }
         }
     }
 
-    /// A class with a free block that is worth least.
-    pub(crate) fn victim(&mut self, shelf: &impl Shelf, touched: &[Touched]) -> Option<Class> {
-        // the hands would go round and cool everything for nothing
-        if !self.ring.iter().any(|place| shelf.has_free(place.class)) {
+    /// The class whose free objects are least likely to be requested soon; `None` if no class has a free object.
+    pub(crate) fn victim(
+        &mut self,
+        pool: &impl FreeBuffers,
+        touched: &TouchedClasses,
+    ) -> Option<Class> {
+        // without a victim the hands would cool every class and find nothing
+        if !self.ring.iter().any(|entry| pool.has_free(entry.class)) {
             return None;
         }
-        // once to clear, once to find; then what is hot cools, one class a round
+        // the first turn of the cold hand clears the bits, the second finds a class; if all are hot, one is cooled per round
         for _ in 0..=self.ring.len() {
             for _ in 0..2 * self.ring.len() {
-                if let Some(class) = self.cold_step(shelf, touched) {
+                if let Some(class) = self.cold_step(pool, touched) {
                     return Some(class);
                 }
             }
-            if !self.hot_round(&|class| shelf.held(class), touched) {
+            if !self.hot_round(pool, touched) {
                 break;
             }
         }
         None
     }
 
-    /// The cold hand looks at one place.
-    fn cold_step(&mut self, shelf: &impl Shelf, touched: &[Touched]) -> Option<Class> {
+    /// Moves the cold hand over one entry. Returns its class if that is the victim.
+    fn cold_step(&mut self, pool: &impl FreeBuffers, touched: &TouchedClasses) -> Option<Class> {
         self.cold_hand %= self.ring.len().max(1);
-        let place = self.ring.get_mut(self.cold_hand)?;
-        let class = place.class;
-        if place.heat == Heat::Hot || !shelf.has_free(class) {
+        let entry = self.ring.get_mut(self.cold_hand)?;
+        let class = entry.class;
+        if entry.heat == Heat::Hot || !pool.has_free(class) {
             self.cold_hand += 1;
-        } else if touched[class.index()].swap(false, Relaxed) {
-            let again = place.heat == Heat::Tested;
-            place.heat = if again { Heat::Hot } else { Heat::Tested };
+        } else if touched.clear(class) {
+            let was_in_test = entry.heat == Heat::ColdInTest;
+            entry.heat = if was_in_test {
+                Heat::Hot
+            } else {
+                Heat::ColdInTest
+            };
             self.cold_hand += 1;
-            if again {
-                self.cool(shelf.budget(), &|class| shelf.held(class), touched);
+            if was_in_test {
+                self.cool(pool, touched);
             }
         } else {
-            // the hand stays while there is more of it; in its test period its place outlives its last block
-            let last = shelf.held(class) <= class.capacity();
-            if last && place.heat == Heat::Cold {
+            // the hand stays, as the class may have more free objects. An entry in its test period outlives the last object,
+            // so that the next miss of the class is recognised
+            let last = pool.held(class) <= class.capacity();
+            if last && entry.heat == Heat::Cold {
                 self.ring.remove(self.cold_hand);
                 self.hot_hand -= usize::from(self.hot_hand > self.cold_hand);
             }
@@ -110,38 +156,40 @@ impl ClockPro {
         None
     }
 
-    /// Cools hot classes until they leave the cold ones their share.
-    fn cool(&mut self, budget: usize, held: &dyn Fn(Class) -> usize, touched: &[Touched]) {
-        let hot = |ring: &[Place]| -> usize {
+    /// Cools hot classes until the bytes that remain for cold ones reach `cold_target`.
+    fn cool(&mut self, pool: &impl FreeBuffers, touched: &TouchedClasses) {
+        let budget = pool.budget();
+        let hot = |ring: &[ClockEntry]| -> usize {
             ring.iter()
-                .filter(|place| place.heat == Heat::Hot)
-                .map(|place| held(place.class))
+                .filter(|entry| entry.heat == Heat::Hot)
+                .map(|entry| pool.held(entry.class))
                 .sum()
         };
         while hot(&self.ring) > budget - self.cold_target.min(budget)
-            && self.hot_round(held, touched)
+            && self.hot_round(pool, touched)
         {}
     }
 
-    /// The hot hand goes on to the first hot class that was not used since, and cools it. False if none is hot.
-    fn hot_round(&mut self, held: &dyn Fn(Class) -> usize, touched: &[Touched]) -> bool {
+    /// Moves the hot hand to the next hot class that was not requested since its last visit, and cools it. Returns false
+    /// if no class is hot.
+    fn hot_round(&mut self, pool: &impl FreeBuffers, touched: &TouchedClasses) -> bool {
         for _ in 0..2 * self.ring.len() {
             self.hot_hand %= self.ring.len().max(1);
-            let Some(place) = self.ring.get_mut(self.hot_hand) else {
+            let Some(entry) = self.ring.get_mut(self.hot_hand) else {
                 return false;
             };
-            let class = place.class;
-            match place.heat {
-                Heat::Hot if !touched[class.index()].swap(false, Relaxed) => {
-                    place.heat = Heat::Cold;
+            let class = entry.class;
+            match entry.heat {
+                Heat::Hot if !touched.clear(class) => {
+                    entry.heat = Heat::Cold;
                     self.hot_hand += 1;
                     return true;
                 }
-                Heat::Tested => {
-                    place.heat = Heat::Cold;
+                Heat::ColdInTest => {
+                    entry.heat = Heat::Cold;
                     self.cold_target = self.cold_target.saturating_sub(class.capacity());
                     self.hot_hand += 1;
-                    self.forget(class, held);
+                    self.remove_if_unused(class, pool);
                 }
                 Heat::Hot | Heat::Cold => self.hot_hand += 1,
             }
@@ -149,14 +197,14 @@ impl ClockPro {
         false
     }
 
-    /// Takes the place of a class that has neither blocks nor a test period.
-    fn forget(&mut self, class: Class, held: &dyn Fn(Class) -> usize) {
-        if held(class) == 0
-            && let Some(at) = self.ring.iter().position(|place| place.class == class)
+    /// Removes the entry of a class that has neither objects nor a test period.
+    fn remove_if_unused(&mut self, class: Class, pool: &impl FreeBuffers) {
+        if pool.held(class) == 0
+            && let Some(index) = self.ring.iter().position(|entry| entry.class == class)
         {
-            self.ring.remove(at);
-            self.cold_hand -= usize::from(self.cold_hand > at);
-            self.hot_hand -= usize::from(self.hot_hand > at);
+            self.ring.remove(index);
+            self.cold_hand -= usize::from(self.cold_hand > index);
+            self.hot_hand -= usize::from(self.hot_hand > index);
         }
     }
 }
@@ -165,10 +213,10 @@ impl ClockPro {
 mod tests {
     use super::*;
 
-    /// One block held of each class, and one free of some.
-    struct Held(Option<Class>);
+    /// A pool that holds one object of each class; that of the named class is free.
+    struct OneFree(Option<Class>);
 
-    impl Shelf for Held {
+    impl FreeBuffers for OneFree {
         fn held(&self, class: Class) -> usize {
             class.capacity()
         }
@@ -183,26 +231,26 @@ mod tests {
     }
 
     #[test]
-    fn looking_for_nothing_cools_nothing() {
-        let touched: Vec<_> = Class::all().map(|_| Touched::new(true)).collect();
-        let heats = [Heat::Hot, Heat::Tested, Heat::Cold, Heat::Hot];
+    fn a_search_without_free_objects_cools_no_class() {
+        let touched = TouchedClasses::new(true);
+        let heats = [Heat::Hot, Heat::ColdInTest, Heat::Cold, Heat::Hot];
         let ring: Vec<_> = Class::all()
             .zip(heats)
-            .map(|(class, heat)| Place { class, heat })
+            .map(|(class, heat)| ClockEntry { class, heat })
             .collect();
         let mut clock = ClockPro {
             ring: ring.clone(),
             ..ClockPro::default()
         };
-        assert_eq!(clock.victim(&Held(None), &touched), None);
+        assert_eq!(clock.victim(&OneFree(None), &touched), None);
         assert_eq!(
             (&clock.ring, clock.cold_hand, clock.hot_hand),
             (&ring, 0, 0)
         );
-        assert!(touched.iter().all(|touched| touched.load(Relaxed)));
-        // a hot one that is free goes in the end
+        assert!(touched.all_touched());
+        // a free object of a hot class is found in the end
         assert_eq!(
-            clock.victim(&Held(Some(ring[3].class)), &touched),
+            clock.victim(&OneFree(Some(ring[3].class)), &touched),
             Some(ring[3].class)
         );
     }

@@ -1,86 +1,98 @@
-//! What all handles of a pool share, and where a block comes from. Where it goes is in `home.rs`, how new
-//! ones are made in `make.rs`.
+//! The state that all handles of a pool share, and the path of a request.
 //!
-//! The way of a request, each step tried when the one before has nothing: this thread's cells, the stacks, other
-//! threads' cells, room in the budget, room made by giving up free blocks, the queue.
+//! A request tries these sources in order and takes the first that has something:
+//!
+//! 1. the calling thread's magazine,
+//! 2. the shared stacks,
+//! 3. other threads' magazines,
+//! 4. new memory, if the budget has room,
+//! 5. new memory, after free objects of other classes were released,
+//! 6. the queue: an object or room in the budget, when a buffer is dropped.
+//!
+//! Steps 1 to 3 run without the queue's lock as long as no request is queued. Every other step holds it, so that no
+//! request overtakes an earlier one. `free.rs` has the reverse: what happens to free objects.
+
+mod free;
+#[cfg(test)]
+mod refusal_tests;
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::alert::Alert;
-use crate::barrier;
-use crate::budget::{Charge, Ledger};
-use crate::builder::Settings;
-use crate::cache::{self, Caches};
-use crate::cells::Plan;
+use crate::budget::Ledger;
 use crate::class::{Class, PAGE};
 use crate::error::GetError;
-use crate::evict::Policy;
-use crate::near::NOT_NEAR;
-use crate::slab::{Block, Slab};
+use crate::evict::EvictionState;
+use crate::flags::PoolFlags;
+use crate::magazine::MagazineSettings;
+use crate::magazine::threads::ThreadCaches;
+use crate::region::{HUGE, RegionError};
+use crate::settings::Settings;
+use crate::slab::{Charge, Object, Slab};
 use crate::stack::Stacks;
 use crate::stats::Counters;
 use crate::sync::Mutex;
 use crate::wait::{self, Queue, Waiter};
 
-/// What a request is granted: a block, or room for one that it maps itself.
+/// What a request is granted under the queue's lock: an object, or a charge with which to allocate one.
 pub(crate) enum Grant {
-    Block(Block),
+    Object(Object),
     Room(Charge),
 }
 
 pub(crate) struct Engine {
-    pub(crate) id: u64,
+    id: u64,
     pub(crate) settings: Settings,
-    /// How many classes fit into the budget.
+    /// Number of classes that fit into the budget.
     classes: usize,
     pub(crate) ledger: Ledger,
-    pub(crate) counters: Counters,
-    pub(crate) alert: Arc<Alert>,
-    pub(crate) caches: Caches,
-    pub(crate) stacks: Arc<Stacks>,
+    counters: Counters,
+    flags: Arc<PoolFlags>,
+    caches: ThreadCaches,
+    stacks: Arc<Stacks>,
     queue: Queue<Grant>,
-    pub(crate) policy: Policy,
-    /// Shared slabs, by class. Blocks keep them; the last one ends its slab.
-    pub(crate) slabs: Box<[Mutex<Vec<Weak<Slab>>>]>,
+    eviction: EvictionState,
+    /// Slabs with room for several objects, by class. Their objects keep them alive.
+    slabs: Box<[Mutex<Vec<Weak<Slab>>>]>,
 }
 
-// a panic in a user's code leaves no lock held and nothing half done: every change of the books is one step
+// no lock is poisoned and no invariant broken by a panic in a caller's code, which never runs under a lock
 impl UnwindSafe for Engine {}
 impl RefUnwindSafe for Engine {}
 
 impl Engine {
     pub(crate) fn new(id: u64, settings: Settings) -> Arc<Self> {
-        let policy = Policy::new(settings.eviction);
+        let eviction = EvictionState::new(settings.eviction);
         let classes = Class::up_to(settings.budget);
-        let alert = Arc::new(Alert::new());
-        let plan = Plan {
+        let flags = Arc::new(PoolFlags::new());
+        let stacks = Arc::new(Stacks::new(settings.shards));
+        let magazines = MagazineSettings {
             classes,
-            used: settings.cells,
-            alone: barrier::has_heavy(),
-            alert: Arc::clone(&alert),
-            touches: policy.touches().cloned(),
+            slots: settings.thread_cache,
+            may_bias: settings.may_bias,
+            flags: Arc::clone(&flags),
+            touched: eviction.touched().cloned(),
         };
         Arc::new(Self {
             id,
             classes,
             ledger: Ledger::new(settings.budget),
             counters: Counters::default(),
-            alert,
-            caches: Caches::new(plan),
-            stacks: Arc::new(Stacks::new(settings.shards)),
+            flags,
+            caches: ThreadCaches::new(id, magazines, Arc::clone(&stacks)),
+            stacks,
             queue: Queue::new(),
-            policy,
+            eviction,
             slabs: Class::all().map(|_| Mutex::new(Vec::new())).collect(),
             settings,
         })
     }
 
-    /// The class of a request, if it can ever be met.
+    /// The class of a request, unless its capacity exceeds the budget.
     #[inline]
     pub(crate) fn class(&self, len: usize) -> Result<Class, GetError> {
         let too_large = || GetError::TooLarge {
@@ -92,169 +104,156 @@ impl Engine {
             .ok_or_else(too_large)
     }
 
-    /// By what number threads know the pool that they put blocks of this class to the short way, if they do.
-    pub(crate) fn home(&self, class: Class) -> u64 {
-        let rule = self.settings.rule(class);
-        if rule.is_plain() && rule.cached && !self.settings.zero_on_return {
-            self.id
-        } else {
-            NOT_NEAR
-        }
-    }
-
-    /// A free block without waiting and without mapping, if nobody waits who was here before.
-    pub(crate) fn hit(self: &Arc<Self>, class: Class, len: usize) -> Option<Block> {
-        if !self.alert.is_quiet() {
+    /// A free object, found without mapping memory; `None` as well while requests are queued, which come first.
+    pub(crate) fn hit(self: &Arc<Self>, class: Class, len: usize) -> Option<Object> {
+        if !self.flags.allows_fast_path() {
             return None;
         }
-        cache::with_mine(self, |mine| mine.get(self, class, len)).flatten()
+        self.caches.get(self, class, len)
     }
 
-    /// A block now, or why not.
-    pub(crate) fn try_get(self: &Arc<Self>, class: Class, len: usize) -> Result<Block, GetError> {
-        match self.now(class) {
-            Some(grant) => self.redeem(grant, len),
-            None => Err(self.spent(len)),
+    /// An object without waiting.
+    pub(crate) fn try_get(self: &Arc<Self>, class: Class, len: usize) -> Result<Object, GetError> {
+        match self.claim_now(class) {
+            Some(grant) => self.fulfil(grant, len),
+            None => Err(GetError::BudgetExhausted {
+                len,
+                held: self.ledger.held(),
+                budget: self.ledger.limit(),
+            }),
         }
     }
 
-    /// A block when it is this request's turn, or why not when the time is over.
+    /// An object; blocks until the request is granted or the timeout expires.
     pub(crate) fn get(
         self: &Arc<Self>,
         class: Class,
         len: usize,
         timeout: Option<Duration>,
-    ) -> Result<Block, GetError> {
-        // a time that no clock reaches is no deadline
+    ) -> Result<Object, GetError> {
+        // a timeout that overflows the clock is no deadline
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let waiter = match self.queue_up(class) {
-            Ok(grant) => return self.redeem(grant, len),
+        let waiter = match self.claim_or_enqueue(class) {
+            Ok(grant) => return self.fulfil(grant, len),
             Err(waiter) => waiter,
         };
-        match waiter.wait(deadline) {
-            Some(grant) => self.redeem(grant, len),
-            None => match self.withdraw(&waiter) {
-                Some(grant) => self.redeem(grant, len),
-                None => Err(GetError::TimedOut { len }),
-            },
+        match waiter.wait(deadline).or_else(|| self.cancel(&waiter)) {
+            Some(grant) => self.fulfil(grant, len),
+            None => Err(GetError::TimedOut { len }),
         }
     }
 
-    /// Polls a request that may be queued already.
+    /// Polls a request of a future, and queues it if `queued` is `None`.
     pub(crate) fn poll(
         self: &Arc<Self>,
-        place: &mut Option<Arc<Waiter<Grant>>>,
+        queued: &mut Option<Arc<Waiter<Grant>>>,
         class: Class,
         len: usize,
-        waker: &std::task::Waker,
-    ) -> Poll<Result<Block, GetError>> {
-        let waiter = match place {
+        waker: &Waker,
+    ) -> Poll<Result<Object, GetError>> {
+        let waiter = match queued {
             Some(waiter) => waiter,
-            None => match self.queue_up(class) {
-                Ok(grant) => return Poll::Ready(self.redeem(grant, len)),
-                Err(waiter) => place.insert(waiter),
+            None => match self.claim_or_enqueue(class) {
+                Ok(grant) => return Poll::Ready(self.fulfil(grant, len)),
+                Err(waiter) => queued.insert(waiter),
             },
         };
         match waiter.poll(waker) {
             Poll::Ready(grant) => {
-                *place = None;
-                Poll::Ready(self.redeem(grant, len))
+                *queued = None;
+                Poll::Ready(self.fulfil(grant, len))
             }
             Poll::Pending => Poll::Pending,
         }
     }
 
-    /// Leaves the queue, and passes on what had come meanwhile.
+    /// Cancels a request, and returns what it was granted meanwhile to the pool.
     pub(crate) fn abandon(self: &Arc<Self>, waiter: &Arc<Waiter<Grant>>) {
-        if let Some(grant) = self.withdraw(waiter) {
-            self.give_back(grant);
+        if let Some(grant) = self.cancel(waiter) {
+            self.return_grant(grant);
             self.serve();
         }
     }
 
-    /// Leaves the queue. The next may fit where this one did not.
-    fn withdraw(self: &Arc<Self>, waiter: &Arc<Waiter<Grant>>) -> Option<Grant> {
-        self.queue.leave(waiter);
-        let grant = waiter.give_up();
+    /// Removes a request from the queue. Returns what it was granted meanwhile.
+    fn cancel(self: &Arc<Self>, waiter: &Arc<Waiter<Grant>>) -> Option<Grant> {
+        self.queue.remove(waiter);
+        let grant = waiter.cancel();
+        // the next request may fit where this one did not
         self.serve();
         grant
     }
 
-    fn spent(&self, len: usize) -> GetError {
-        GetError::Spent {
-            len,
-            held: self.ledger.held(),
-            budget: self.ledger.limit(),
-        }
-    }
-
-    /// What there is for this class, if nobody waits. Gives nothing up where that would not be enough.
-    fn now(self: &Arc<Self>, class: Class) -> Option<Grant> {
-        let mut dropped = Vec::new();
-        let line = self.queue.lock();
-        let lacks = self.ledger.lacks(class.capacity());
-        let possible = line.is_empty() && (lacks == 0 || lacks <= self.free());
+    /// A grant without waiting, if no request is queued. Releases nothing where that would not make enough room.
+    fn claim_now(self: &Arc<Self>, class: Class) -> Option<Grant> {
+        let mut released = Vec::new();
+        let requests = self.queue.lock();
+        let shortfall = self.ledger.shortfall(class.capacity());
+        let possible = requests.is_empty() && (shortfall == 0 || shortfall <= self.free());
         let grant = if possible {
-            self.claim(class, &mut dropped)
+            self.claim(class, &mut released)
         } else {
             None
         };
-        drop(line);
+        // `released` is unmapped after the lock is released
+        drop(requests);
         grant
     }
 
-    /// The same, or a place at the end of the queue.
-    fn queue_up(self: &Arc<Self>, class: Class) -> Result<Grant, Arc<Waiter<Grant>>> {
-        let mut dropped = Vec::new();
-        let mut line = self.queue.lock();
-        let grant = if line.is_empty() {
-            self.claim(class, &mut dropped)
+    /// A grant without waiting, if no request is queued; otherwise a new request at the end of the queue.
+    fn claim_or_enqueue(self: &Arc<Self>, class: Class) -> Result<Grant, Arc<Waiter<Grant>>> {
+        let mut released = Vec::new();
+        let mut requests = self.queue.lock();
+        let grant = if requests.is_empty() {
+            self.claim(class, &mut released)
         } else {
             None
         };
         if let Some(grant) = grant {
-            drop(line);
+            drop(requests);
             return Ok(grant);
         }
-        let first = line.is_empty();
+        let first = requests.is_empty();
         let waiter = Waiter::new(class);
-        line.push_back(Arc::clone(&waiter));
-        self.alert.set_waiting(true);
-        drop(line);
-        drop(dropped);
+        requests.push_back(Arc::clone(&waiter));
+        self.flags.set_has_waiters(true);
+        drop(requests);
+        drop(released);
         self.counters.waits.fetch_add(1, Relaxed);
-        // a block that came back between the claim and the alert went the short way: look again. Who finds others
-        // before it finds the alert set since the first of them came, who does this for all
+        // a thread that put an object between the claim and `set_has_waiters` did not observe the flag: make its put
+        // visible, then search again. The flag stays set while requests are queued, so one search, by the first of them,
+        // is enough for all.
         if first {
-            self.caches.open_all();
+            self.caches.revoke_all();
         }
         self.serve();
         Err(waiter)
     }
 
-    /// Grants what there is to those who wait, in their order. Called after whatever may have made room.
+    /// Grants queued requests in their order, as far as there is room. Called after every change that may make room.
     pub(crate) fn serve(self: &Arc<Self>) {
         let mut wakers = Vec::new();
         let mut again = true;
-        while again && !self.alert.is_quiet() {
+        while again && !self.flags.allows_fast_path() {
             again = false;
-            let (mut dropped, mut granted) = (Vec::new(), Vec::new());
-            let mut line = self.queue.lock();
-            while let Some(first) = line.front() {
-                let Some(grant) = self.claim(first.class(), &mut dropped) else {
+            let (mut released, mut granted) = (Vec::new(), Vec::new());
+            let mut requests = self.queue.lock();
+            while let Some(first) = requests.front() {
+                let Some(grant) = self.claim(first.class(), &mut released) else {
                     break;
                 };
-                granted.extend(line.pop_front().map(|first| (first, grant)));
+                granted.extend(requests.pop_front().map(|first| (first, grant)));
             }
-            self.alert.set_waiting(!line.is_empty());
-            drop(line);
-            // unmapped before anybody maps instead
-            drop(dropped);
+            self.flags.set_has_waiters(!requests.is_empty());
+            drop(requests);
+            // unmapped before a granted request maps memory, so that the process never holds both
+            drop(released);
             for (waiter, grant) in granted {
                 match waiter.deliver(grant) {
                     Ok(waker) => wakers.extend(waker),
-                    Err(refused) => {
-                        self.give_back(refused);
+                    // cancelled meanwhile
+                    Err(grant) => {
+                        self.return_grant(grant);
                         again = true;
                     }
                 }
@@ -263,69 +262,110 @@ impl Engine {
         wait::wake_all(wakers);
     }
 
-    /// A free block, or room in the budget, or room made by giving up free blocks, which go to `dropped`: they are off
-    /// the budget and remain to be unmapped. Under the queue's lock, so that nobody takes the room from under it.
-    fn claim(self: &Arc<Self>, class: Class, dropped: &mut Vec<Block>) -> Option<Grant> {
-        if let Some(block) = self.any_free(class) {
-            return Some(Grant::Block(block));
+    /// A free object, or room in the budget, if need be after releasing free objects. Those go to `released`: they are
+    /// off the budget and remain to be dropped, outside the lock. Under the queue's lock, so that no other request uses
+    /// the room that was made.
+    fn claim(self: &Arc<Self>, class: Class, released: &mut Vec<Object>) -> Option<Grant> {
+        if let Some(object) = self.take_free(class) {
+            return Some(Grant::Object(object));
         }
         loop {
             if let Some(charge) = Charge::reserve(self, class) {
                 return Some(Grant::Room(charge));
             }
-            let mut victim = self
-                .policy
-                .victim(self, self.ledger.lacks(class.capacity()))?;
+            let shortfall = self.ledger.shortfall(class.capacity());
+            let mut victim = self.eviction.victim(&**self, shortfall)?;
             if victim.class() == class {
-                // it came back just now
-                return Some(Grant::Block(victim));
+                // put after the search above
+                return Some(Grant::Object(victim));
             }
             victim.discharge();
             self.counters.evicted.fetch_add(1, Relaxed);
-            dropped.push(victim);
+            released.push(victim);
         }
     }
 
-    fn any_free(&self, class: Class) -> Option<Block> {
+    fn take_free(&self, class: Class) -> Option<Object> {
         if self.ledger.held_in(class) == 0 {
             return None;
         }
         self.stacks
             .pop(0, class)
-            .or_else(|| self.caches.steal(class))
+            .or_else(|| self.caches.take_remote(class))
     }
 
-    /// Turns a grant into a block, which may need mapping.
-    fn redeem(self: &Arc<Self>, grant: Grant, len: usize) -> Result<Block, GetError> {
+    /// Turns a grant into an object, for which memory may have to be mapped.
+    fn fulfil(self: &Arc<Self>, grant: Grant, len: usize) -> Result<Object, GetError> {
         match grant {
-            Grant::Block(block) => {
+            Grant::Object(object) => {
                 self.counters.hits.fetch_add(1, Relaxed);
-                let pages = len.min(block.dirty()).div_ceil(PAGE) as u64;
+                let pages = len.min(object.dirty()).div_ceil(PAGE) as u64;
                 self.counters.pages.fetch_add(pages, Relaxed);
-                if let Some(touches) = self.policy.touches() {
-                    touches.touch(block.class());
+                if let Some(touched) = self.eviction.touched() {
+                    touched.touch(object.class());
                 }
-                Ok(block)
+                Ok(object)
             }
             Grant::Room(charge) => {
                 let class = charge.class();
                 self.counters.misses.fetch_add(1, Relaxed);
-                self.policy.admitted(class, &self.ledger);
-                let made = self.make(charge).or_else(|(refusal, charge)| {
-                    // what the system lacks may lie idle here
+                self.eviction.record_miss(class, &**self);
+                let allocated = self.allocate(charge).or_else(|(error, charge)| {
+                    // the system has no memory, but the pool may hold free memory
                     if self.drain() == 0 {
-                        return Err((refusal, charge));
+                        return Err((error, charge));
                     }
-                    let made = self.make(charge);
-                    self.serve(); // what went is off the budget
-                    made
+                    let allocated = self.allocate(charge);
+                    self.serve(); // the drain made room in the budget
+                    allocated
                 });
-                made.map_err(|(refusal, charge)| {
+                allocated.map_err(|(error, charge)| {
                     drop(charge);
-                    self.serve(); // the room is free again
-                    GetError::refused(len, refusal)
+                    self.serve(); // the charge is released
+                    GetError::from_region(len, error)
                 })
             }
         }
+    }
+
+    /// A new object, from a slab with an unused index or from a new slab; or the error, and the charge.
+    fn allocate(&self, mut charge: Charge) -> Result<Object, (RegionError, Charge)> {
+        let class = charge.class();
+        let heap = self.settings.region_options(class).heap;
+        let mut slabs = self.slabs[class.index()].lock();
+        slabs.retain(|slab| slab.strong_count() > 0);
+        for slab in slabs.iter().filter_map(Weak::upgrade) {
+            match slab.allocate(charge) {
+                Ok(object) => return Ok(object),
+                Err(returned) => charge = returned,
+            }
+        }
+        if heap || class.capacity() >= HUGE {
+            // a slab of one object: other requests of the class need not wait for the mapping
+            drop(slabs);
+            return self
+                .allocate_in_new_slab(class, charge)
+                .map(|(object, _)| object);
+        }
+        let (object, slab) = self.allocate_in_new_slab(class, charge)?;
+        if slab.is_shared() {
+            slabs.push(Arc::downgrade(&slab));
+        }
+        Ok(object)
+    }
+
+    fn allocate_in_new_slab(
+        &self,
+        class: Class,
+        charge: Charge,
+    ) -> Result<(Object, Arc<Slab>), (RegionError, Charge)> {
+        let slab = match self.settings.map_slab(class, &self.counters) {
+            Ok(slab) => slab,
+            Err(error) => return Err((error, charge)),
+        };
+        let object = slab
+            .allocate(charge)
+            .unwrap_or_else(|_| unreachable!("a new slab has room for at least one object"));
+        Ok((object, slab))
     }
 }

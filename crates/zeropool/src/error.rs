@@ -1,65 +1,65 @@
-//! Why there is no buffer, and why there is no pool.
+//! Errors of requests and of building a pool.
 
 use std::io;
 
-use crate::region::Refusal;
+use crate::region::RegionError;
 
-/// Why a buffer could not be had. Sizes are bytes.
+/// Why a request for a buffer failed. Sizes are bytes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetError {
-    /// The budget is spent, or others were there first. Buffers that are dropped make room.
+    /// The budget has no room, or earlier requests are waiting. A later request may succeed, when buffers were dropped.
     #[error(
-        "no room for {len} bytes: the pool holds {held} of the {budget} bytes of its budget, or others wait"
+        "no room for a buffer of {len} bytes: the pool holds {held} of {budget} bytes, or earlier requests are waiting"
     )]
-    Spent {
-        /// What was asked for.
+    BudgetExhausted {
+        /// The requested length.
         len: usize,
-        /// What the pool holds.
+        /// Bytes that the pool holds, in use and free.
         held: usize,
-        /// What it may hold.
+        /// The pool's budget.
         budget: usize,
     },
-    /// No waiting would help: with its size class's rounding, the request is larger than the whole budget.
+    /// The request can never be met: its size class has a larger capacity than the whole budget.
     #[error(
-        "{len} bytes, rounded up to their size class, are more than the pool's whole budget of {budget} bytes"
+        "a buffer of {len} bytes, rounded up to its size class, exceeds the pool's whole budget of {budget} bytes"
     )]
     TooLarge {
-        /// What was asked for.
+        /// The requested length.
         len: usize,
-        /// What the pool may hold.
+        /// The pool's budget.
         budget: usize,
     },
-    /// The time is over, and it was not this request's turn.
-    #[error("no room for {len} bytes came up in time")]
+    /// The timeout expired while the request was queued.
+    #[error("timed out waiting for a buffer of {len} bytes")]
     TimedOut {
-        /// What was asked for.
+        /// The requested length.
         len: usize,
     },
-    /// The system gives no memory, also after the pool has given its free buffers back.
-    #[error("the system has no memory for {len} bytes")]
+    /// The system has no memory, even after the pool released its free buffers.
+    #[error("the system has no memory for a buffer of {len} bytes")]
     OutOfMemory {
-        /// What was asked for.
+        /// The requested length.
         len: usize,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// The memory cannot be locked, and [`Pinning::Require`](crate::Pinning::Require) was asked for. Often the limit
-    /// on locked memory (`ulimit -l`).
-    #[error("memory for {len} bytes cannot be locked (see `ulimit -l`)")]
+    /// The memory cannot be locked, which [`Pinning::Require`](crate::Pinning::Require) demands. A frequent reason is
+    /// the limit on locked memory (`ulimit -l`).
+    #[error("memory for a buffer of {len} bytes cannot be locked (see `ulimit -l`)")]
     Pin {
-        /// What was asked for.
+        /// The requested length.
         len: usize,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl GetError {
-    pub(crate) fn refused(len: usize, refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Memory(source) => Self::OutOfMemory { len, source },
-            Refusal::Pin(source) => Self::Pin { len, source },
+    pub(crate) fn from_region(len: usize, error: RegionError) -> Self {
+        match error {
+            RegionError::Memory(source) => Self::OutOfMemory { len, source },
+            RegionError::Pin(source) => Self::Pin { len, source },
         }
     }
 }
@@ -68,18 +68,18 @@ impl GetError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Shards are picked by the low bits of a thread's number.
-    #[error("{0} shards: the number has to be a power of two, at most 1024")]
+    /// Not a power of two up to 1024. A thread's shard is given by the low bits of its number.
+    #[error("invalid number of shards {0}: it must be a power of two, at most 1024")]
     Shards(usize),
-    /// This machine has no such node, or its memory cannot be bound to.
-    #[error("no NUMA node {node}; there are {known:?}")]
+    /// This machine has no such NUMA node, or the node has no memory.
+    #[error("no NUMA node {node} with memory; the nodes with memory are {known:?}")]
     NoSuchNode {
-        /// The node that was asked for.
+        /// The requested node.
         node: u32,
         /// The nodes with memory.
         known: Vec<u32>,
     },
-    /// There is no pressure to watch on this system.
+    /// The system does not report memory pressure, or the watching thread could not be started.
     #[error("memory pressure cannot be watched")]
     Watch(#[source] io::Error),
 }

@@ -1,136 +1,88 @@
-//! Which free buffer goes when the budget has no room for a new one.
+//! Eviction: which free buffer is released when the budget has no room for a new one.
 //!
-//! Buffers of one class are alike, so a policy picks a class; of that class the buffer goes that lay longest.
+//! Buffers of one class are interchangeable, so a policy picks a class; the buffer of that class that has been free
+//! longest is released.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-
-use crate::budget::Ledger;
 use crate::class::Class;
-use crate::clockpro::ClockPro;
-use crate::engine::Engine;
-use crate::slab::Block;
+use crate::clockpro::{ClockPro, FreeBuffers, TouchedClasses};
+use crate::slab::Object;
 use crate::sync::Mutex;
 
-/// Which free buffers are given up first when the budget has no room left.
-///
-/// Only free buffers ever are; those in use are their users'.
+/// Which free buffers are released first when the budget has no room left. Buffers in use are never released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum EvictionPolicy {
-    /// By size alone: the smallest free buffer that makes enough room, or the largest there is. Of its class, the one
-    /// that lay longest: stacks are last in, first out. No bookkeeping.
+    /// By size alone: the smallest free buffer that makes enough room, or the largest there is. Within its class, the
+    /// one that has been free longest, as free buffers are reused last in, first out. No bookkeeping.
     #[default]
     Lifo,
-    /// By use: size classes that are asked for again and again are hot and stay, those asked for once are cold and go,
-    /// and a cold one that is missed soon after becomes hot (CLOCK-Pro: Jiang, Chen and Zhang, 2005, over size classes
-    /// instead of pages). One store per request, and a look at some classes per eviction.
+    /// By use (CLOCK-Pro: Jiang, Chen and Zhang, 2005, over size classes instead of pages): size classes that are
+    /// requested repeatedly stay, those requested once are released first, and a class that misses soon after its
+    /// buffers were released is kept longer. Costs at most one store per request, and a search of the classes per
+    /// eviction.
     ClockPro,
 }
 
 #[derive(Debug)]
-pub(crate) enum Policy {
+pub(crate) enum EvictionState {
     Lifo,
-    ClockPro(Mutex<ClockPro>, Touches),
+    ClockPro(Mutex<ClockPro>, TouchedClasses),
 }
 
-/// Which classes were asked for, by class. Requests share it.
-#[derive(Debug, Clone)]
-pub(crate) struct Touches(Arc<[Touched]>);
-
-impl Touches {
-    #[inline]
-    pub(crate) fn touch(&self, class: Class) {
-        let touched = &self.0[class.index()];
-        // most are set already, and then nobody writes to the shared line
-        if !touched.load(Relaxed) {
-            touched.store(true, Relaxed);
-        }
-    }
+/// A pool whose free objects can be taken for release.
+pub(crate) trait Evictable: FreeBuffers {
+    /// The free object of this class that has been free longest.
+    fn take_coldest(&self, class: Class) -> Option<Object>;
 }
 
-/// Set by requests, cleared by the clock's hands.
-pub(crate) type Touched = crate::sync::AtomicBool;
-
-/// What a policy may look at.
-pub(crate) trait Shelf {
-    fn held(&self, class: Class) -> usize;
-    fn has_free(&self, class: Class) -> bool;
-    fn budget(&self) -> usize;
-}
-
-impl Shelf for Engine {
-    fn held(&self, class: Class) -> usize {
-        self.ledger.held_in(class)
-    }
-
-    fn has_free(&self, class: Class) -> bool {
-        self.free_in(class) > 0
-    }
-
-    fn budget(&self) -> usize {
-        self.ledger.limit()
-    }
-}
-
-impl Policy {
+impl EvictionState {
     pub(crate) fn new(policy: EvictionPolicy) -> Self {
         match policy {
             EvictionPolicy::Lifo => Self::Lifo,
             EvictionPolicy::ClockPro => {
-                let touched = Class::all().map(|_| Touched::new(false)).collect();
-                Self::ClockPro(Mutex::new(ClockPro::default()), Touches(touched))
+                Self::ClockPro(Mutex::new(ClockPro::default()), TouchedClasses::new(false))
             }
         }
     }
 
-    /// Where requests leave word of their classes, if the policy wants to know.
-    pub(crate) fn touches(&self) -> Option<&Touches> {
+    /// Where requests record their classes, if the policy uses that.
+    pub(crate) fn touched(&self) -> Option<&TouchedClasses> {
         match self {
             Self::Lifo => None,
-            Self::ClockPro(_, touches) => Some(touches),
+            Self::ClockPro(_, touched) => Some(touched),
         }
     }
 
-    /// A block of this class is about to be made.
-    pub(crate) fn admitted(&self, class: Class, ledger: &Ledger) {
-        if let Self::ClockPro(clock, Touches(touched)) = self {
-            clock.lock().admitted(
-                class,
-                ledger.limit(),
-                &|class| ledger.held_in(class),
-                touched,
-            );
+    /// Records that an object of this class is about to be allocated.
+    pub(crate) fn record_miss(&self, class: Class, pool: &impl FreeBuffers) {
+        if let Self::ClockPro(clock, touched) = self {
+            clock.lock().record_miss(class, pool, touched);
         }
     }
 
-    /// A free block to give up, where `lacks` bytes are lacking.
-    pub(crate) fn victim(&self, engine: &Engine, lacks: usize) -> Option<Block> {
-        // a policy's choice may be taken by another thread meanwhile
-        self.choice(engine, lacks)
-            .and_then(|class| engine.coldest(class))
-            .or_else(|| by_size(engine, lacks))
-    }
-
-    fn choice(&self, engine: &Engine, lacks: usize) -> Option<Class> {
-        let _ = lacks;
-        match self {
+    /// A free object to release, where `shortfall` bytes are missing; `None` if nothing is free.
+    pub(crate) fn victim(&self, pool: &impl Evictable, shortfall: usize) -> Option<Object> {
+        let class = match self {
             Self::Lifo => None,
-            Self::ClockPro(clock, Touches(touched)) => clock.lock().victim(engine, touched),
-        }
+            Self::ClockPro(clock, touched) => clock.lock().victim(pool, touched),
+        };
+        // another thread may have taken the class's last free object meanwhile
+        class
+            .and_then(|class| pool.take_coldest(class))
+            .or_else(|| victim_by_size(pool, shortfall))
     }
 }
 
-/// The smallest free block of at least `lacks` bytes, or the largest.
-fn by_size(engine: &Engine, lacks: usize) -> Option<Block> {
-    let enough = Class::of(lacks).map_or(Class::COUNT, Class::index);
+/// The smallest free object of at least `shortfall` bytes, or the largest.
+fn victim_by_size(pool: &impl Evictable, shortfall: usize) -> Option<Object> {
+    let enough = Class::of(shortfall).map_or(Class::COUNT, Class::index);
     let larger = Class::all()
         .skip(enough)
-        .find_map(|class| engine.coldest(class));
+        .find_map(|class| pool.take_coldest(class));
     larger.or_else(|| {
         Class::all()
             .take(enough)
             .rev()
-            .find_map(|class| engine.coldest(class))
+            .find_map(|class| pool.take_coldest(class))
     })
 }

@@ -11,33 +11,41 @@ use crate::error::GetError;
 use crate::pool::BufferPool;
 use crate::wait::Waiter;
 
-/// A buffer to come; see [`BufferPool::get_async`].
+/// The future of [`BufferPool::get_async`].
 ///
-/// It takes its place in the queue when first polled. Dropping it leaves the queue, and passes a buffer on that had
-/// come already.
+/// It is queued when it is first polled. Dropping it cancels the request; a buffer that was granted meanwhile goes to the
+/// next request.
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct Get {
     pool: BufferPool,
     len: usize,
-    place: Place,
+    queued: QueuedRequest,
 }
 
-/// Where the request stands in the queue, if it does.
-struct Place(Option<Arc<Waiter<Grant>>>);
+/// The request in the pool's queue, once it is there.
+struct QueuedRequest(Option<Arc<Waiter<Grant>>>);
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for QueuedRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Queued" } else { "Free" })
+        f.debug_tuple("QueuedRequest")
+            .field(&self.0.is_some())
+            .finish()
     }
 }
 
-impl Get {
-    pub(crate) fn new(pool: BufferPool, len: usize) -> Self {
-        Self {
-            pool,
+impl BufferPool {
+    /// Gets a buffer of `len` bytes of unspecified content, on any runtime. Futures and blocked threads wait in one
+    /// queue, first in, first out. The future holds a handle of the pool.
+    ///
+    /// It resolves to a [`GetError`] where [`get`](Self::get) panics.
+    ///
+    /// New memory is mapped by the polling thread, in a few system calls.
+    pub fn get_async(&self, len: usize) -> Get {
+        Get {
+            pool: self.clone(),
             len,
-            place: Place(None),
+            queued: QueuedRequest(None),
         }
     }
 }
@@ -49,19 +57,19 @@ impl Future for Get {
         let this = self.get_mut();
         let engine = this.pool.engine();
         let class = engine.class(this.len)?;
-        if this.place.0.is_none()
-            && let Some(block) = engine.hit(class, this.len)
+        if this.queued.0.is_none()
+            && let Some(object) = engine.hit(class, this.len)
         {
-            return Poll::Ready(Ok(Buffer::new(block, this.len)));
+            return Poll::Ready(Ok(Buffer::new(object, this.len)));
         }
-        let block = engine.poll(&mut this.place.0, class, this.len, context.waker());
-        block.map_ok(|block| Buffer::new(block, this.len))
+        let object = engine.poll(&mut this.queued.0, class, this.len, context.waker());
+        object.map_ok(|object| Buffer::new(object, this.len))
     }
 }
 
 impl Drop for Get {
     fn drop(&mut self) {
-        if let Some(waiter) = self.place.0.take() {
+        if let Some(waiter) = self.queued.0.take() {
             self.pool.engine().abandon(&waiter);
         }
     }

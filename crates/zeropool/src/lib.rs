@@ -1,44 +1,40 @@
 #![doc = include_str!("../README.md")]
 
-mod alert;
 mod barrier;
 mod budget;
 mod buffer;
 mod builder;
-mod cache;
-mod cells;
 mod class;
 mod clockpro;
 mod engine;
 mod error;
 mod evict;
+mod flags;
 mod future;
-mod gate;
-#[cfg(test)]
-mod gate_tests;
-mod home;
-mod make;
-mod near;
-mod numa;
+mod magazine;
 mod part;
 mod pool;
 mod pressure;
+mod recycle;
 mod region;
+mod settings;
 mod shared;
 mod slab;
-mod slot;
 mod stack;
 mod stats;
 mod sync;
+#[cfg(all(target_os = "linux", feature = "tokio-uring"))]
+mod uring;
 mod wait;
 
 pub use buffer::Buffer;
-pub use builder::{Builder, Pinning};
+pub use builder::Builder;
 pub use error::{BuildError, GetError};
 pub use evict::EvictionPolicy;
 pub use future::Get;
-pub use part::Part;
+pub use part::BufferPart;
 pub use pool::BufferPool;
-pub use pressure::Relief;
-pub use shared::Shared;
+pub use pressure::PressureTrim;
+pub use settings::Pinning;
+pub use shared::SharedBuffer;
 pub use stats::Stats;

@@ -1,4 +1,4 @@
-//! The pool's handle.
+//! The handle of a pool.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::buffer::Buffer;
-use crate::builder::{Builder, Settings};
 use crate::engine::Engine;
 use crate::error::{BuildError, GetError};
-use crate::future::Get;
-use crate::near;
-use crate::pressure::{self, Relief, Watch};
-use crate::slab::Block;
+use crate::magazine::tls;
+use crate::pressure::{self, PressureTrim, PressureWatch};
+use crate::settings::Settings;
+use crate::slab::Object;
 use crate::stats::Stats;
 
-/// Numbers of pools; none is used twice.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// The number of the next pool. Numbers are never reused, so that a thread's table of magazines never finds another
+/// pool's.
+static NEXT_POOL: AtomicU64 = AtomicU64::new(0);
 
-/// Buffers to be used again and again.
+/// A pool of reusable byte buffers.
 ///
-/// A handle, cheap to clone and to send. When the last one is gone, free memory goes back to the system; buffers that
-/// are still in use follow when they are dropped.
+/// This is a handle, cheap to clone and to send. When the last handle is dropped, free memory is released to the system;
+/// buffers in use are released when they are dropped.
 ///
 /// ```
 /// use zeropool::BufferPool;
@@ -32,49 +32,45 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// buffer[..5].copy_from_slice(b"bytes");
 /// let address = buffer.as_ptr();
 /// drop(buffer);
-/// // the same memory, with no page to fault in again
+/// // the same memory, without another page fault
 /// assert_eq!(pool.get(1 << 20).as_ptr(), address);
 /// ```
 #[derive(Clone)]
-pub struct BufferPool(Arc<Handle>);
+pub struct BufferPool(Arc<PoolHandle>);
 
-struct Handle {
-    /// The engine's, one step nearer.
+struct PoolHandle {
+    /// The pool's number, a copy of the engine's: the fast path of `get` then follows one pointer less.
     id: u64,
     engine: Arc<Engine>,
-    _watch: Option<Watch>,
+    _watch: Option<PressureWatch>,
 }
 
-impl Drop for Handle {
+impl Drop for PoolHandle {
     fn drop(&mut self) {
         self.engine.close();
     }
 }
 
 impl BufferPool {
-    /// A pool with this machine's defaults; see [`Builder`].
+    /// A pool with this machine's defaults; see [`Builder`](crate::Builder).
     #[must_use]
     pub fn new() -> Self {
         Self::builder()
             .build()
-            .expect("the defaults fit every machine")
+            .expect("the default settings are valid on every machine")
     }
 
-    /// A pool with other settings.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
-    pub(crate) fn with(
+    pub(crate) fn with_settings(
         settings: Settings,
         watch: Option<(f32, Duration)>,
     ) -> Result<Self, BuildError> {
-        let id = NEXT.fetch_add(1, Relaxed);
+        let id = NEXT_POOL.fetch_add(1, Relaxed);
         let engine = Engine::new(id, settings);
         let weak = Arc::downgrade(&engine);
-        let watch = watch.map(|(threshold, interval)| Watch::start(weak, threshold, interval));
+        let watch =
+            watch.map(|(threshold, interval)| PressureWatch::start(weak, threshold, interval));
         let watch = watch.transpose().map_err(BuildError::Watch)?;
-        Ok(Self(Arc::new(Handle {
+        Ok(Self(Arc::new(PoolHandle {
             id,
             engine,
             _watch: watch,
@@ -86,125 +82,120 @@ impl BufferPool {
         &self.0.engine
     }
 
-    /// A buffer of `len` bytes of unspecified content. Waits for its turn while the budget is spent.
+    /// Gets a buffer of `len` bytes of unspecified content. Blocks while the budget is exhausted; requests are served in
+    /// their order.
     ///
     /// # Panics
     ///
-    /// As a `Vec` does for capacities that cannot be: if `len`, rounded up to its size class, is more than the budget,
-    /// and if the system has no memory, or does not lock it where that was required. The other ways of getting a
-    /// buffer return these as errors.
+    /// If `len`, rounded up to its size class, exceeds the budget; if the system has no memory; and if memory cannot be
+    /// locked under [`Pinning::Require`](crate::Pinning::Require). The other methods return these as errors.
     #[inline]
     #[must_use]
     pub fn get(&self, len: usize) -> Buffer {
-        Buffer::new(self.must(len), len)
+        Buffer::new(self.get_or_panic(len), len)
     }
 
-    /// A buffer of `len` zeros. What is known to be zero is not written again.
+    /// Gets a buffer of `len` zero bytes. Blocks as [`get`](Self::get) does. Bytes that are known to be zero are not
+    /// written again.
     ///
     /// # Panics
     ///
     /// As [`get`](Self::get).
     #[must_use]
     pub fn get_zeroed(&self, len: usize) -> Buffer {
-        Buffer::zeroed(self.must(len), len)
+        Buffer::zeroed(self.get_or_panic(len), len)
     }
 
     #[inline]
-    fn must(&self, len: usize) -> Block {
-        match near::get(self.0.id, len) {
-            Some(block) => block,
-            None => self.must_far(len),
+    fn get_or_panic(&self, len: usize) -> Object {
+        match tls::get(self.0.id, len) {
+            Some(object) => object,
+            None => self.get_slow(len),
         }
     }
 
+    // out of line: with the slow path inlined, the fast one saves and restores registers for it (experiment 14)
     #[inline(never)]
-    fn must_far(&self, len: usize) -> Block {
-        match self.block(len, None) {
-            Ok(block) => block,
-            Err(error) => refuse(&error),
+    fn get_slow(&self, len: usize) -> Object {
+        match self.get_object(len, None) {
+            Ok(object) => object,
+            Err(error) => panic_with(&error),
         }
     }
 
-    fn block(&self, len: usize, timeout: Option<Duration>) -> Result<Block, GetError> {
+    fn get_object(&self, len: usize, timeout: Option<Duration>) -> Result<Object, GetError> {
         let engine = self.engine();
         let class = engine.class(len)?;
         match engine.hit(class, len) {
-            Some(block) => Ok(block),
+            Some(object) => Ok(object),
             None => engine.get(class, len, timeout),
         }
     }
 
-    /// A buffer of `len` bytes of unspecified content, if there is one without waiting.
+    /// Gets a buffer of `len` bytes of unspecified content without waiting.
     ///
     /// # Errors
     ///
-    /// [`GetError`] says why there is none. A buffer that another thread is just returning may be missed.
+    /// [`GetError::BudgetExhausted`] if the request would have to wait, and the errors of [`GetError`] that no waiting
+    /// changes. A buffer that another thread is returning at the same moment may not be found.
     pub fn try_get(&self, len: usize) -> Result<Buffer, GetError> {
         let engine = self.engine();
         let class = engine.class(len)?;
-        let block = match engine.hit(class, len) {
-            Some(block) => block,
+        let object = match engine.hit(class, len) {
+            Some(object) => object,
             None => engine.try_get(class, len)?,
         };
-        Ok(Buffer::new(block, len))
+        Ok(Buffer::new(object, len))
     }
 
-    /// A buffer of `len` bytes of unspecified content, if its turn comes within `timeout`.
+    /// Gets a buffer of `len` bytes of unspecified content, and waits for it at most `timeout`.
     ///
     /// # Errors
     ///
-    /// [`GetError`] says why there is none.
+    /// [`GetError::TimedOut`] after the timeout, and the errors of [`GetError`] that no waiting changes.
     pub fn get_timeout(&self, len: usize, timeout: Duration) -> Result<Buffer, GetError> {
-        Ok(Buffer::new(self.block(len, Some(timeout))?, len))
+        Ok(Buffer::new(self.get_object(len, Some(timeout))?, len))
     }
 
-    /// A buffer of `len` bytes of unspecified content when its turn comes, on any runtime. Futures and threads wait in
-    /// one queue, first in, first out. The future owns a handle of the pool.
-    ///
-    /// It resolves to a [`GetError`] where [`get`](Self::get) would panic.
-    ///
-    /// Mapping new memory happens on the polling thread; it is a few system calls.
-    pub fn get_async(&self, len: usize) -> Get {
-        Get::new(self.clone(), len)
-    }
-
-    /// Gives all free buffers back to the system. Returns how many bytes of capacity they had.
+    /// Releases all free buffers to the system. Returns the sum of their capacities in bytes.
     pub fn trim(&self) -> usize {
         self.trim_to(0)
     }
 
-    /// Gives free buffers back to the system until at most `keep` bytes of them are left, those first that the
-    /// [`EvictionPolicy`](crate::EvictionPolicy) picks. Returns how many bytes of capacity went.
+    /// Releases free buffers to the system until at most `keep` bytes of them are left, in the order of the
+    /// [`EvictionPolicy`](crate::EvictionPolicy). Returns the sum of the released capacities in bytes.
     pub fn trim_to(&self, keep: usize) -> usize {
         self.engine().trim_to(keep)
     }
 
-    /// Trims if memory pressure, as the share of the last ten seconds in which some task of this control group (or of
-    /// this machine) waited for memory, is at least `threshold` per cent.
+    /// Trims the pool if the memory pressure is at least `threshold` per cent. The pressure is the share of the last ten
+    /// seconds in which some task of this control group (or of this machine) waited for memory, as Linux reports it in
+    /// `memory.pressure` (pressure stall information, `some avg10`).
     ///
     /// # Errors
     ///
-    /// If the system does not say (no PSI).
-    pub fn trim_under_pressure(&self, threshold: f32) -> std::io::Result<Relief> {
-        pressure::relieve(self.engine(), threshold)
+    /// If the system does not report memory pressure.
+    pub fn trim_under_pressure(&self, threshold: f32) -> std::io::Result<PressureTrim> {
+        pressure::trim_under_pressure(self.engine(), threshold)
     }
 
-    /// The node that memory is taken from: `None` if none was asked for, and on a machine that has one only.
+    /// The NUMA node that memory is preferably taken from. `None` if the builder named none, and on a machine with one
+    /// node.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
         self.engine().settings.node
     }
 
-    /// Bytes that the pool may hold, in use and free.
+    /// The maximum number of bytes that the pool holds, in use and free.
     #[must_use]
     pub fn budget(&self) -> usize {
         self.engine().ledger.limit()
     }
 
-    /// What the pool did, and what it holds. Looks at every class; not for inner loops.
+    /// Counters and sizes of the pool. Locks and reads every size class, so not for inner loops.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::of(self.engine())
+        self.engine().stats()
     }
 }
 
@@ -214,7 +205,7 @@ impl Default for BufferPool {
     }
 }
 
-// by hand, and nothing below it has one: blocks hold their pool, and a derived one would go round and round
+// not derived: objects hold their pool, so a derived implementation would not terminate
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ledger = &self.engine().ledger;
@@ -226,9 +217,9 @@ impl fmt::Debug for BufferPool {
 }
 
 #[cold]
-fn refuse(error: &GetError) -> ! {
-    let why = std::error::Error::source(error)
-        .map(|why| format!(": {why}"))
+fn panic_with(error: &GetError) -> ! {
+    let source = std::error::Error::source(error)
+        .map(|source| format!(": {source}"))
         .unwrap_or_default();
-    panic!("{error}{why}")
+    panic!("{error}{source}")
 }

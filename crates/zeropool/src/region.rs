@@ -1,8 +1,8 @@
-//! Memory: what is mapped, or taken from the heap where nothing can be mapped.
+//! Regions of memory: anonymous mappings, or heap allocations where mappings are unavailable or not wanted.
 //!
 //! What this file guarantees: a [`Region`] is `len` bytes that are mapped, readable, writable and **initialised** from
-//! its creation to its drop. Anonymous mappings are zero pages, `alloc_zeroed` zeroes, and nothing here ever makes a
-//! byte uninitialised: `MADV_DONTNEED` on private anonymous memory brings zero pages back.
+//! its creation to its drop. Anonymous mappings are zero pages, `alloc_zeroed` zeroes, and no call in this file makes a
+//! byte uninitialised: after `MADV_DONTNEED`, private anonymous memory reads as zeros.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,36 +12,36 @@ use std::ptr::NonNull;
 
 use crate::class::PAGE;
 
-/// Alignment of mappings, and the unit of large ones: a huge page.
+/// The size of a huge page. Mappings of this size and more are aligned to it, so that the kernel can use huge pages.
 #[cfg(not(any(miri, shuttle)))]
 pub(crate) const HUGE: usize = 2 << 20;
-/// Checked byte by byte there.
+/// Smaller for interpreters and model checkers, which are slow on large memory.
 #[cfg(any(miri, shuttle))]
 pub(crate) const HUGE: usize = 64 << 10;
 
-/// How a region is to be mapped.
+/// How a region is mapped.
 #[cfg_attr(any(miri, shuttle, not(target_os = "linux")), allow(dead_code))]
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wish {
-    /// From the heap: for buffers that are not pooled.
+pub(crate) struct RegionOptions {
+    /// Allocate on the heap, for buffers that are not pooled.
     pub(crate) heap: bool,
     /// Advise huge pages.
     pub(crate) huge: bool,
     pub(crate) pin: bool,
-    /// Keep it out of core dumps.
+    /// Keep the memory out of core dumps.
     pub(crate) secret: bool,
-    /// Prefer this node's memory.
+    /// Prefer the memory of this NUMA node.
     pub(crate) node: Option<u32>,
 }
 
-/// Why a region could not be had.
+/// Why a region could not be created.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RegionError {
     Memory(io::Error),
     Pin(io::Error),
 }
 
-/// A piece of address space: always mapped, always initialised.
+/// A range of address space, mapped and initialised while this lives.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) base: NonNull<u8>,
@@ -50,28 +50,27 @@ pub(crate) struct Region {
     pinned: bool,
 }
 
-// SAFETY: a region is memory; which thread asks for its address or unmaps it does not matter to the kernel, and access
-// to its bytes goes through blocks.
+// SAFETY: a mapping belongs to the process, so any thread may use and unmap it. Access to its bytes goes through objects.
 unsafe impl Send for Region {}
-// SAFETY: as above; `&Region` gives nothing but the address and the length.
+// SAFETY: as above; `&Region` gives only the address and the length.
 unsafe impl Sync for Region {}
 
 impl Region {
-    pub(crate) fn new(len: usize, wish: &Wish) -> Result<Self, Refusal> {
-        if wish.heap || cfg!(any(miri, shuttle, not(unix))) {
-            if wish.pin {
-                // nothing there is locked, and who requires it has to hear of it
-                return Err(Refusal::Pin(io::ErrorKind::Unsupported.into()));
+    pub(crate) fn new(len: usize, options: &RegionOptions) -> Result<Self, RegionError> {
+        if options.heap || cfg!(any(miri, shuttle, not(unix))) {
+            if options.pin {
+                // heap memory cannot be locked, which `Pinning::Require` must report
+                return Err(RegionError::Pin(io::ErrorKind::Unsupported.into()));
             }
-            return Self::heap(len).map_err(Refusal::Memory);
+            return Self::heap(len).map_err(RegionError::Memory);
         }
         #[cfg(all(unix, not(any(miri, shuttle))))]
-        return Self::map(len, wish);
+        return Self::map(len, options);
         #[cfg(not(all(unix, not(any(miri, shuttle)))))]
         unreachable!("the heap was chosen above")
     }
 
-    /// Not below the page size, so that the address is page-aligned even here.
+    /// Aligned to pages from the page size up, as buffers of a page and more promise.
     fn layout(len: usize) -> Option<std::alloc::Layout> {
         let align = if len >= PAGE { PAGE } else { 64 };
         std::alloc::Layout::from_size_align(len.max(1), align).ok()
@@ -90,109 +89,86 @@ impl Region {
         })
     }
 
-    /// `len` bytes at a multiple of [`HUGE`], or at any page if they are fewer: the kernel then joins them with others.
+    /// Maps `len` bytes, aligned to [`HUGE`] if there are that many. `mmap` aligns to pages only, so a larger range is mapped and
+    /// both ends are cut off. Smaller mappings are aligned to pages, so that the kernel can merge adjacent ones.
     #[cfg(all(unix, not(any(miri, shuttle))))]
-    fn map(len: usize, wish: &Wish) -> Result<Self, Refusal> {
+    fn map(len: usize, options: &RegionOptions) -> Result<Self, RegionError> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-        // whole pages of this kernel, so that what is cut off below is whole pages too
+        // whole pages of this kernel (up to 64 KiB), so that the ends that are cut off are whole pages too
         let page = rustix::param::page_size().max(PAGE);
         let len = len
             .checked_next_multiple_of(page)
-            .ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
+            .ok_or_else(|| RegionError::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let align = if len < HUGE { page } else { HUGE };
         let room = len
             .checked_add(align - page)
-            .ok_or_else(|| Refusal::Memory(io::ErrorKind::OutOfMemory.into()))?;
+            .ok_or_else(|| RegionError::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: no address is asked for, so no existing mapping is touched.
+        // SAFETY: no address is requested, so no existing mapping is replaced.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), room, access, MapFlags::PRIVATE) };
-        let start = start.map_err(|e| Refusal::Memory(e.into()))?.cast::<u8>();
+        let start = start
+            .map_err(|e| RegionError::Memory(e.into()))?
+            .cast::<u8>();
         let head = start.align_offset(align);
         let base = start.wrapping_add(head);
         let tail = room - len - head;
         if head > 0 {
-            // SAFETY: the first `head` bytes of the mapping just made, which nobody has seen. `head` is whole pages,
-            // as mappings start at pages. Should it fail, address space is lost and nothing else.
+            // SAFETY: the first `head` bytes of the new mapping, to which no other pointer exists. `head` is whole
+            // pages, as mappings start at pages. If the call fails, only address space is lost.
             let _ = unsafe { munmap(start.cast(), head) };
         }
         if tail > 0 {
-            // SAFETY: the bytes behind `base + len` up to the end of that mapping; as above.
+            // SAFETY: the bytes from `base + len` to the end of the new mapping; as above.
             let _ = unsafe { munmap(base.wrapping_add(len).cast(), tail) };
         }
-        let base = NonNull::new(base).expect("a mapping is not at zero");
+        let base = NonNull::new(base).expect("a mapping is not at address zero");
         let mut region = Self {
             base,
             len,
             mapped: true,
             pinned: false,
         };
-        region.advise(wish);
-        if wish.pin {
-            // SAFETY: the region is ours; locking brings pages in and changes no byte.
+        region.advise(options);
+        if options.pin {
+            // SAFETY: the region belongs to this value; locking populates pages and changes no byte.
             let locked = unsafe { rustix::mm::mlock(region.base.as_ptr().cast(), region.len) };
-            locked.map_err(|e| Refusal::Pin(e.into()))?;
+            locked.map_err(|e| RegionError::Pin(e.into()))?;
             region.pinned = true;
         }
         Ok(region)
     }
 
-    /// What the kernel may be told and may refuse without harm.
+    /// Gives the kernel advice. Errors are ignored, as the memory works without it.
     #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
-    fn advise(&self, wish: &Wish) {
+    fn advise(&self, options: &RegionOptions) {
         use rustix::mm::{Advice, madvise};
         let start = self.base.as_ptr();
-        if wish.huge {
-            // SAFETY: the region is ours; the advice changes the size of its pages, not their bytes.
+        if options.huge {
+            // SAFETY: the region belongs to this value; the advice changes the size of its pages, not their bytes.
             let _ = unsafe { madvise(start.cast(), self.len, Advice::LinuxHugepage) };
         }
-        if wish.secret {
-            // SAFETY: the region is ours; the advice concerns core dumps only.
+        if options.secret {
+            // SAFETY: the region belongs to this value; the advice concerns core dumps only.
             let _ = unsafe { madvise(start.cast(), self.len, Advice::LinuxDontDump) };
         }
-        if let Some(node) = wish.node {
-            let _ = self.bind(node);
+        if let Some(node) = options.node {
+            // a preference, so that allocation falls back to other nodes when this one is full
+            let memory = ptr::slice_from_raw_parts(start, self.len);
+            let _ = anamnesis_os::numa::prefer_node_for_memory(memory, node);
         }
     }
 
     #[cfg(all(unix, not(target_os = "linux"), not(any(miri, shuttle))))]
-    fn advise(&self, _: &Wish) {}
-
-    /// Prefers a node's memory for pages that are yet to come. Not strict: a full node must not kill the process.
-    #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
-    fn bind(&self, node: u32) -> io::Result<()> {
-        let mut mask = [0u64; 16];
-        let word = mask
-            .get_mut(node as usize / 64)
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        *word |= 1 << (node % 64);
-        let bits = mask.len() * 64 + 1;
-        // SAFETY: the region is ours and untouched; the mask outlives the call and has as many bits as are named (the
-        // kernel wants one more than it reads).
-        let done = unsafe {
-            libc::syscall(
-                libc::SYS_mbind,
-                self.base.as_ptr(),
-                self.len,
-                libc::MPOL_PREFERRED,
-                mask.as_ptr(),
-                bits,
-                0u32,
-            )
-        };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    }
+    fn advise(&self, _: &RegionOptions) {}
 
     /// Bytes that are locked into memory.
     pub(crate) fn locked(&self) -> usize {
         if self.pinned { self.len } else { 0 }
     }
 
-    /// Gives the pages of this range back; they are zeros afterwards. False if nothing happened.
-    pub(crate) fn forget_pages(&self, from: usize, len: usize) -> bool {
+    /// Releases the pages of this range, which reads as zeros afterwards. Returns false if the pages were not released and the
+    /// bytes are unchanged.
+    pub(crate) fn release_pages(&self, from: usize, len: usize) -> bool {
         #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
         if self.mapped
             && !self.pinned
@@ -200,9 +176,9 @@ impl Region {
             && from + len <= self.len
         {
             let start = self.base.as_ptr().wrapping_add(from);
-            // SAFETY: the range lies in the region and is whole pages of this kernel, so that nothing is rounded up to
-            // a neighbour's bytes, and the caller owns it: `Desc::drop`, the only one, has exclusive use of its spot.
-            // Private anonymous pages come back as zeros, so they stay initialised.
+            // SAFETY: the range lies in the region and is whole pages of this kernel, so the kernel does not round it up
+            // to a neighbour's bytes. The only caller, `ObjectHeader::drop`, has exclusive use of the range. Released
+            // private anonymous pages read as zeros, so the bytes stay initialised.
             return unsafe {
                 rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxDontNeed)
             }
@@ -217,18 +193,18 @@ impl Drop for Region {
     fn drop(&mut self) {
         if self.mapped {
             #[cfg(all(unix, not(any(miri, shuttle))))]
-            // SAFETY: the mapping is ours, and no block is left: each holds the slab that holds this. Should the kernel
-            // refuse (too many mappings), it leaks.
+            // SAFETY: the mapping belongs to this value, and no object uses it: each holds the slab, which holds the
+            // region. If the kernel refuses (too many mappings), the memory leaks.
             let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         } else {
-            let layout = Self::layout(self.len).expect("it was allocated with this layout");
-            // SAFETY: allocated in `heap` with the same layout, and no block is left.
+            let layout = Self::layout(self.len).expect("the region was allocated with this layout");
+            // SAFETY: allocated in `heap` with the same layout, and no object uses it, as above.
             unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
         }
     }
 }
 
-/// Whether a range is whole pages and nothing else, where pages have `page` bytes: 4, 16 or 64 KiB.
+/// Whether a range is a positive number of whole pages of `page` bytes: 4, 16 or 64 KiB.
 #[cfg(any(test, all(target_os = "linux", not(any(miri, shuttle)))))]
 fn are_whole_pages(from: usize, len: usize, page: usize) -> bool {
     len > 0 && from.is_multiple_of(page) && len.is_multiple_of(page)
@@ -239,20 +215,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heap_does_not_pretend_to_be_locked() {
-        let wish = Wish {
+    fn locking_heap_memory_is_an_error() {
+        let options = RegionOptions {
             heap: true,
             pin: true,
-            ..Wish::default()
+            ..RegionOptions::default()
         };
-        let refused = Region::new(PAGE, &wish);
+        let refused = Region::new(PAGE, &options);
         assert!(
-            matches!(refused, Err(Refusal::Pin(why)) if why.kind() == io::ErrorKind::Unsupported)
+            matches!(refused, Err(RegionError::Pin(why)) if why.kind() == io::ErrorKind::Unsupported)
         );
     }
 
     #[test]
-    fn only_whole_pages_are_given_back() {
+    fn only_whole_pages_are_released() {
         for (page, pages) in [(4 << 10, true), (16 << 10, false), (64 << 10, false)] {
             assert_eq!(are_whole_pages(3 * PAGE, 5 * PAGE, page), pages, "{page}");
             assert!(are_whole_pages(64 << 10, 128 << 10, page));

@@ -1,4 +1,4 @@
-//! A buffer that is only read, by many.
+//! A read-only buffer with several owners.
 
 use std::fmt;
 use std::ops::{Bound, Deref, Range, RangeBounds};
@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use crate::buffer::Buffer;
 
-/// A part, or all, of a buffer that is not written any more: cheap to clone, to slice and to send. The memory returns
-/// to its pool with the last of them.
+/// A read-only view of a buffer or of a range of it: cheap to clone, to slice and to send. The memory returns to its pool
+/// when the last view is dropped.
 ///
 /// ```
 /// use zeropool::BufferPool;
@@ -19,34 +19,41 @@ use crate::buffer::Buffer;
 /// buffer.copy_from_slice(b"some tensor");
 /// let shared = buffer.freeze();
 /// let tensor = shared.slice(5..);
-/// let bytes: bytes::Bytes = tensor.clone().into(); // no copy
+/// let bytes: bytes::Bytes = tensor.clone().into(); // without copying
 /// assert_eq!(&bytes[..], b"tensor");
 /// assert_eq!(bytes.as_ptr(), tensor.as_ptr());
 /// ```
 #[derive(Clone)]
-pub struct Shared {
+pub struct SharedBuffer {
     buffer: Arc<Buffer>,
     range: Range<usize>,
 }
 
-impl Shared {
-    pub(crate) fn new(buffer: Buffer) -> Self {
-        let range = 0..buffer.len();
-        Self {
-            buffer: Arc::new(buffer),
+impl Buffer {
+    /// Makes the buffer read-only and cheap to clone, without copying.
+    #[must_use]
+    pub fn freeze(self) -> SharedBuffer {
+        let range = 0..self.len();
+        SharedBuffer {
+            buffer: Arc::new(self),
             range,
         }
     }
+}
 
-    /// A part of it, without copying.
+impl SharedBuffer {
+    /// A view of a range of this view, without copying.
     ///
     /// # Panics
     ///
-    /// If the range is not within it.
+    /// If the range exceeds this view.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
         let len = self.range.len();
-        let after = |n: usize| n.checked_add(1).expect("an end that is a length");
+        let after = |n: usize| {
+            n.checked_add(1)
+                .expect("a range that ends below `usize::MAX`")
+        };
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
             Bound::Excluded(&before) => after(before),
@@ -57,7 +64,10 @@ impl Shared {
             Bound::Excluded(&end) => end,
             Bound::Unbounded => len,
         };
-        assert!(start <= end && end <= len, "{start}..{end} of {len} bytes");
+        assert!(
+            start <= end && end <= len,
+            "range {start}..{end} exceeds a view of {len} bytes"
+        );
         let from = self.range.start;
         Self {
             buffer: Arc::clone(&self.buffer),
@@ -65,26 +75,26 @@ impl Shared {
         }
     }
 
-    /// The buffer, to write into it again, if nobody else shares it.
+    /// Returns the buffer for writing, if this is the only view of it.
     ///
-    /// It is the whole buffer, with the length that it had when it was frozen, even if this was a slice of it.
+    /// It is the whole buffer, with the length that it had when it was frozen, even if this view is of a range.
     ///
     /// # Errors
     ///
-    /// Itself, if there are others.
+    /// This view, if there are others.
     pub fn try_unwrap(self) -> Result<Buffer, Self> {
         let range = self.range;
         Arc::try_unwrap(self.buffer).map_err(|buffer| Self { buffer, range })
     }
 
-    /// A copy of its bytes: a `Vec` has to own memory of its allocator. [`Bytes`] needs no copy.
+    /// Copies the bytes, as a `Vec` must own memory of its allocator. Conversion into [`Bytes`] copies nothing.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         <[u8]>::to_vec(self)
     }
 }
 
-impl Deref for Shared {
+impl Deref for SharedBuffer {
     type Target = [u8];
 
     #[inline]
@@ -93,35 +103,35 @@ impl Deref for Shared {
     }
 }
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedBuffer {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl From<Buffer> for Shared {
+impl From<Buffer> for SharedBuffer {
     fn from(buffer: Buffer) -> Self {
         buffer.freeze()
     }
 }
 
-impl From<Shared> for Bytes {
-    /// Without copying: the memory returns to its pool with the last `Bytes`.
-    fn from(shared: Shared) -> Self {
+impl From<SharedBuffer> for Bytes {
+    /// Converts without copying. The memory returns to its pool when the last `Bytes` is dropped.
+    fn from(shared: SharedBuffer) -> Self {
         Self::from_owner(shared)
     }
 }
 
 impl From<Buffer> for Bytes {
-    /// Without copying: the memory returns to its pool with the last `Bytes`.
+    /// Converts without copying. The memory returns to its pool when the last `Bytes` is dropped.
     fn from(buffer: Buffer) -> Self {
         Self::from_owner(buffer)
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("SharedBuffer")
             .field("range", &self.range)
             .field("buffer", &self.buffer)
             .finish()

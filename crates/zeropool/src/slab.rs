@@ -1,10 +1,12 @@
-//! Slabs, and the blocks carved from them.
+//! Slabs, and the objects they are divided into. A slab is a region of memory for objects of one size class; an object is
+//! the memory of one buffer.
 //!
-//! What this file guarantees, on top of what `region.rs` does:
+//! What this file guarantees, on top of the guarantee of `region.rs`:
 //!
-//! 1. A [`Slab`] hands out the number of a spot at most once until that spot comes back, and it comes back only from the
-//!    drop of the [`Block`] that had it. So two live blocks never share a byte.
-//! 2. A block holds its slab, so its bytes outlive it. It gives `&[u8]` for `&self` and `&mut [u8]` for `&mut self`.
+//! 1. A [`Slab`] hands out each index at most once until the index is returned, and only the drop of the [`Object`] that
+//!    had it returns it. So two live objects never share a byte.
+//! 2. An object holds a reference to its slab, so its bytes stay mapped while it lives. It gives `&[u8]` for `&self` and
+//!    `&mut [u8]` for `&mut self`.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -12,95 +14,155 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::budget::Charge;
+use crate::budget::Ledger;
 use crate::class::{Class, PAGE};
-use crate::region::{HUGE, Refusal, Region, Wish};
-use crate::stats::Totals;
+use crate::region::{HUGE, Region, RegionError, RegionOptions};
+use crate::stats::SlabBytes;
 use crate::sync::Mutex;
 
-/// A region cut into blocks of one class.
+/// What an object needs of the pool that it belongs to. A trait, so that this file does not depend on the pool.
+pub(crate) trait OwningPool: Send + Sync {
+    fn ledger(&self) -> &Ledger;
+
+    /// The pool's number if thread-local magazines take objects of this class without further checks, or
+    /// [`NOT_CACHED`](crate::magazine::tls::NOT_CACHED).
+    fn cached_id(&self, class: Class) -> u64;
+
+    fn put_rules(&self, class: Class) -> PutRules;
+
+    /// Creates the calling thread's magazine for this pool.
+    fn register_thread(self: Arc<Self>);
+
+    /// Stores a free object outside the magazines, or releases it.
+    fn put_shared(self: Arc<Self>, object: Object);
+
+    /// Completes a put during which a request waited or the pool was closed.
+    fn finish_put(self: Arc<Self>);
+}
+
+/// How an object of some class is put.
+pub(crate) struct PutRules {
+    pub(crate) pool: u64,
+    pub(crate) wipe: bool,
+    /// No request waits, the pool is open, and the class has no limit.
+    pub(crate) fast: bool,
+    /// Magazines keep objects of the class.
+    pub(crate) cached: bool,
+}
+
+/// The budget's charge for one object, released when dropped. Each object carries one, and through it a reference to its
+/// pool.
+///
+/// Dropping a charge makes room but wakes no request: code that drops one outside the queue's lock must serve the queue
+/// afterwards.
+pub(crate) struct Charge {
+    pool: Arc<dyn OwningPool>,
+    class: Class,
+}
+
+impl Charge {
+    /// `None` if the budget has no room for an object of this class.
+    pub(crate) fn reserve<P: OwningPool + 'static>(pool: &Arc<P>, class: Class) -> Option<Self> {
+        pool.ledger().reserve(class).then(|| Self {
+            pool: Arc::<P>::clone(pool),
+            class,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn pool(&self) -> &Arc<dyn OwningPool> {
+        &self.pool
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.pool.ledger().release(self.class);
+    }
+}
+
+/// A region divided into objects of one class.
 #[derive(Debug)]
 pub(crate) struct Slab {
     region: Region,
     class: Class,
-    spots: Mutex<Spots>,
-    /// Where its address space is counted.
-    totals: Arc<Totals>,
+    objects: Mutex<FreeObjects>,
+    /// Counts the region's address space.
+    slab_bytes: Arc<SlabBytes>,
 }
 
 #[derive(Debug)]
-struct Spots {
-    /// Never handed out: `fresh..count`.
+struct FreeObjects {
+    /// `fresh..count` were never handed out.
     fresh: usize,
     count: usize,
-    /// Come back, and how many of their bytes may not be zero.
+    /// Returned indices, and for each how many of the object's first bytes may be nonzero.
     free: Vec<(usize, usize)>,
 }
 
 impl Slab {
-    /// Maps room for as many blocks as fill it well, or for one where they are large.
+    /// Maps a slab: of 2 MiB or more for small objects, at least 8 of them, or of one object for large ones.
     pub(crate) fn new(
         class: Class,
-        wish: &Wish,
-        totals: &Arc<Totals>,
-    ) -> Result<Arc<Self>, Refusal> {
-        let block = class.capacity();
-        let len = match block {
-            _ if wish.heap || block >= HUGE => block,
-            // all of what is locked takes memory, and counts against a limit: no more than there are blocks for
-            _ if wish.pin && block >= PAGE => block,
-            _ if wish.pin => (8 * block).next_multiple_of(PAGE),
-            _ => (8 * block).next_multiple_of(HUGE),
+        options: &RegionOptions,
+        slab_bytes: &Arc<SlabBytes>,
+    ) -> Result<Arc<Self>, RegionError> {
+        let object = class.capacity();
+        let len = match object {
+            _ if options.heap || object >= HUGE => object,
+            // locked memory is resident at once and counts against a limit, so no more is mapped than is used
+            _ if options.pin && object >= PAGE => object,
+            _ if options.pin => (8 * object).next_multiple_of(PAGE),
+            _ => (8 * object).next_multiple_of(HUGE),
         };
-        let region = Region::new(len, wish)?;
-        let spots = Spots {
+        let region = Region::new(len, options)?;
+        let objects = FreeObjects {
             fresh: 0,
-            count: len / block,
+            count: len / object,
             free: Vec::new(),
         };
-        totals.mapped.fetch_add(region.len, Relaxed);
-        totals.pinned.fetch_add(region.locked(), Relaxed);
+        slab_bytes.mapped.fetch_add(region.len, Relaxed);
+        slab_bytes.pinned.fetch_add(region.locked(), Relaxed);
         Ok(Arc::new(Self {
             region,
             class,
-            spots: Mutex::new(spots),
-            totals: Arc::clone(totals),
+            objects: Mutex::new(objects),
+            slab_bytes: Arc::clone(slab_bytes),
         }))
     }
 
-    /// Whether it has room for more than one block, and so is worth looking at again.
+    /// Whether the slab has room for more than one object, so that later requests can use it too.
     pub(crate) fn is_shared(&self) -> bool {
         self.region.len >= 2 * self.class.capacity()
     }
 
-    /// A block at a spot that nobody has, or the charge back where there is none.
-    pub(crate) fn carve(self: &Arc<Self>, charge: Charge) -> Result<Block, Charge> {
-        let mut spots = self.spots.lock();
-        let (spot, dirty) = match spots.free.pop() {
-            Some(spot) => spot,
-            None if spots.fresh < spots.count => {
-                spots.fresh += 1;
-                (spots.fresh - 1, 0)
+    /// An object at an unused index, or the charge if the slab is full.
+    pub(crate) fn allocate(self: &Arc<Self>, charge: Charge) -> Result<Object, Charge> {
+        let mut objects = self.objects.lock();
+        let (index, dirty) = match objects.free.pop() {
+            Some(index) => index,
+            None if objects.fresh < objects.count => {
+                objects.fresh += 1;
+                (objects.fresh - 1, 0)
             }
             None => return Err(charge),
         };
-        drop(spots);
+        drop(objects);
         let capacity = self.class.capacity();
-        // SAFETY: `spot < count` and `count * capacity <= region.len`, so the start lies in the region.
-        let base = unsafe { self.region.base.add(spot * capacity) };
-        let (class, slab, home) = (
-            self.class,
-            Arc::clone(self),
-            charge.engine().home(self.class),
-        );
-        Ok(Block(Box::new(Desc {
+        // SAFETY: `index < count` and `count * capacity <= region.len`, so the start lies in the region.
+        let base = unsafe { self.region.base.add(index * capacity) };
+        Ok(Object(Box::new(ObjectHeader {
             base,
             capacity,
-            class,
+            class: self.class,
             dirty,
-            home,
-            spot,
-            slab,
+            pool_id: charge.pool().cached_id(self.class),
+            index,
+            slab: Arc::clone(self),
             charge: Some(charge),
         })))
     }
@@ -108,55 +170,57 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        self.totals.mapped.fetch_sub(self.region.len, Relaxed);
-        self.totals.pinned.fetch_sub(self.region.locked(), Relaxed);
+        self.slab_bytes.mapped.fetch_sub(self.region.len, Relaxed);
+        self.slab_bytes
+            .pinned
+            .fetch_sub(self.region.locked(), Relaxed);
     }
 }
 
-/// What a block is. On the heap, so that a block is one pointer wide and fits into a [`Slot`](crate::slot::Slot).
-// the first line has what gets and puts look at, and what one thread writes there is not to slow another's
+/// The description of an object. Boxed, so that an object is one pointer wide and fits into an atomic slot of a magazine.
+// `repr(C)` keeps the fields that gets and puts read in the first cache line; the alignment keeps headers of different
+// threads off each other's lines
 #[repr(C, align(64))]
-pub(crate) struct Desc {
+pub(crate) struct ObjectHeader {
     base: NonNull<u8>,
     capacity: usize,
     dirty: usize,
-    /// What a put has to know of its pool.
-    home: u64,
+    pool_id: u64,
     class: Class,
-    spot: usize,
-    // dropped before the charge: memory is given back before the budget hears of it
+    index: usize,
+    // declared before the charge, so dropped first: memory is released before the budget counts it as released
     slab: Arc<Slab>,
     charge: Option<Charge>,
 }
 
-// SAFETY: the pointer is to bytes that this block alone has (see the file's head); the rest is Send by itself.
-unsafe impl Send for Desc {}
-// SAFETY: `&Desc` gives shared access to those bytes only.
-unsafe impl Sync for Desc {}
+// SAFETY: the pointer leads to bytes that only this object uses (guarantee 1); the other fields are `Send`.
+unsafe impl Send for ObjectHeader {}
+// SAFETY: `&ObjectHeader` gives only shared access to those bytes; the other fields are `Sync`.
+unsafe impl Sync for ObjectHeader {}
 
-// bytes are bytes, whatever was half written
-impl std::panic::UnwindSafe for Desc {}
-impl std::panic::RefUnwindSafe for Desc {}
+// a panic can leave bytes half written, which no invariant depends on
+impl std::panic::UnwindSafe for ObjectHeader {}
+impl std::panic::RefUnwindSafe for ObjectHeader {}
 
-impl Drop for Desc {
+impl Drop for ObjectHeader {
     fn drop(&mut self) {
-        // in a region that stays, whole pages go back to the system now
+        // a shared slab stays mapped while other objects live, so the object's whole pages are released separately
         if self.slab.is_shared()
             && self
                 .slab
                 .region
-                .forget_pages(self.spot * self.capacity, self.capacity)
+                .release_pages(self.index * self.capacity, self.capacity)
         {
             self.dirty = 0;
         }
-        self.slab.spots.lock().free.push((self.spot, self.dirty));
+        self.slab.objects.lock().free.push((self.index, self.dirty));
     }
 }
 
-/// Exclusive use of some bytes. Dropping it gives them back to the system or to their slab.
-pub(crate) struct Block(pub(crate) Box<Desc>);
+/// Exclusive use of one buffer's memory. Dropping it releases the memory to the system or to its slab.
+pub(crate) struct Object(pub(crate) Box<ObjectHeader>);
 
-impl Block {
+impl Object {
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity
@@ -167,13 +231,13 @@ impl Block {
         self.0.class
     }
 
-    /// The bytes from here on are known to be zero.
+    /// The bytes from this offset on are known to be zero.
     #[inline]
     pub(crate) fn dirty(&self) -> usize {
         self.0.dirty
     }
 
-    /// The first `len` bytes may be written by whoever has the block.
+    /// Notes that the first `len` bytes may be written.
     #[inline]
     pub(crate) fn expose(&mut self, len: usize) {
         if len > self.0.dirty {
@@ -181,76 +245,48 @@ impl Block {
         }
     }
 
-    /// The pool whose cells it goes to when it is put, or [`NOT_NEAR`](crate::near::NOT_NEAR).
+    /// See [`OwningPool::cached_id`].
     #[inline]
-    pub(crate) fn home(&self) -> u64 {
-        self.0.home
+    pub(crate) fn pool_id(&self) -> u64 {
+        self.0.pool_id
     }
 
+    /// The pool, unless the object was [discharged](Self::discharge).
     #[inline]
-    pub(crate) fn charge(&self) -> Option<&Charge> {
-        self.0.charge.as_ref()
+    pub(crate) fn pool(&self) -> Option<&Arc<dyn OwningPool>> {
+        self.0.charge.as_ref().map(Charge::pool)
     }
 
-    /// Takes the block off the budget: it is about to be dropped.
+    /// Takes the object off the budget before it is dropped.
     pub(crate) fn discharge(&mut self) {
         self.0.charge = None;
     }
 
     #[inline]
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
-        assert!(len <= self.0.capacity);
-        // SAFETY: `base` is followed by `capacity` initialised bytes that live as long as the slab, which this holds;
-        // nobody else has them, and `&self` keeps `bytes_mut` away. A capacity is at most `isize::MAX`.
+        assert!(len <= self.0.capacity, "length exceeds the capacity");
+        // SAFETY: `base` is followed by `capacity` initialised bytes that stay mapped while the slab lives, which this
+        // object holds. No other object has them, and `&self` excludes `bytes_mut`. A capacity is at most `isize::MAX`.
         unsafe { slice::from_raw_parts(self.0.base.as_ptr(), len) }
     }
 
     #[inline]
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
-        assert!(len <= self.0.capacity);
-        // SAFETY: as in `bytes`, and `&mut self` keeps everybody else away.
+        assert!(len <= self.0.capacity, "length exceeds the capacity");
+        // SAFETY: as in `bytes`, and `&mut self` is exclusive.
         unsafe { slice::from_raw_parts_mut(self.0.base.as_ptr(), len) }
     }
 
-    /// Overwrites whatever may have been written, in a way that is not optimised away.
+    /// Overwrites the bytes that may be nonzero with zeros, in a way that the compiler does not remove.
     pub(crate) fn wipe(&mut self) {
         let dirty = self.0.dirty;
         self.bytes_mut(dirty).fill(0);
         #[cfg(not(miri))]
-        // SAFETY: no instruction. Not being `nomem` it counts as a reader of everything reachable, so the stores above
-        // have to have happened.
+        // SAFETY: no instruction. As the block is not `nomem`, the compiler must assume that it reads all reachable
+        // memory, so the stores above are kept.
         unsafe {
             std::arch::asm!("/* {0} */", in(reg) self.0.base.as_ptr(), options(nostack, preserves_flags))
         };
         self.0.dirty = 0;
-    }
-}
-
-#[cfg(all(target_os = "linux", feature = "tokio-uring"))]
-// SAFETY: the bytes are in a mapping that neither moves nor ends while the buffer exists, wherever the buffer itself is
-// moved; all of them are initialised.
-unsafe impl tokio_uring::buf::IoBuf for crate::Buffer {
-    fn stable_ptr(&self) -> *const u8 {
-        self.as_ptr()
-    }
-
-    fn bytes_init(&self) -> usize {
-        self.len()
-    }
-
-    fn bytes_total(&self) -> usize {
-        self.len()
-    }
-}
-
-#[cfg(all(target_os = "linux", feature = "tokio-uring"))]
-// SAFETY: as above; `&mut` is exclusive use of the bytes.
-unsafe impl tokio_uring::buf::IoBufMut for crate::Buffer {
-    fn stable_mut_ptr(&mut self) -> *mut u8 {
-        self.as_mut_ptr()
-    }
-
-    unsafe fn set_init(&mut self, _: usize) {
-        // every byte of the length is initialised, and no operation goes beyond it
     }
 }

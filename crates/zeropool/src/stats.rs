@@ -1,43 +1,41 @@
-//! What a pool did, and what it holds.
+//! Statistics of a pool, and the counters behind them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use crate::engine::Engine;
 use crate::sync::{AtomicU64, AtomicUsize};
 
-/// A pool's figures, read one after the other: while other threads work they need not add up to the byte.
+/// A pool's counters and sizes. They are read one after the other, so while other threads work the sums may be off.
 ///
-/// Bytes are capacities of buffers unless it says otherwise.
+/// Sizes are bytes, and capacities of buffers unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Requests met by a free buffer.
     pub hits: u64,
-    /// Requests for which memory was mapped or carved.
+    /// Requests for which memory was mapped or taken from a slab for the first time.
     pub misses: u64,
     /// Requests that had to queue.
     pub waits: u64,
-    /// Free buffers given up for the budget or for a class limit.
+    /// Free buffers released because of the budget or a class limit.
     pub evicted: u64,
-    /// Bytes that the pool holds: in use and free. Never more than `budget`.
+    /// Bytes that the pool holds, in use and free. Never more than `budget`.
     pub resident: usize,
-    /// Bytes that are handed out.
+    /// Bytes of buffers that are in use.
     pub in_use: usize,
-    /// Bytes that wait to be used again.
+    /// Bytes of free buffers.
     pub free: usize,
-    /// The most that `resident` may be.
+    /// The maximum of `resident`.
     pub budget: usize,
-    /// Bytes of address space that are mapped for the pool. More than `resident`, as small buffers share slabs; what
-    /// was never touched takes no memory.
+    /// Bytes of address space mapped for the pool. More than `resident`, as small buffers share slabs; pages that were
+    /// never touched take no memory.
     pub mapped: usize,
     /// Bytes of address space that are locked into memory.
     pub pinned: usize,
-    /// An estimate of the page faults that hits saved: pages of 4 KiB that were asked for and had been touched before.
+    /// An estimate of the page faults that hits avoided: requested pages of 4 KiB that had been touched before.
     pub faults_avoided: u64,
 }
 
-/// Counted by all threads, on the long ways.
+/// Counted outside the thread-local magazines, which have counters of their own so that hits share no cache line.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) hits: AtomicU64,
@@ -45,34 +43,12 @@ pub(crate) struct Counters {
     pub(crate) waits: AtomicU64,
     pub(crate) evicted: AtomicU64,
     pub(crate) pages: AtomicU64,
-    pub(crate) totals: Arc<Totals>,
+    pub(crate) slab_bytes: Arc<SlabBytes>,
 }
 
-/// Address space of the slabs that are there.
+/// Address space of the slabs that exist. A slab may outlive its pool's last handle, so each holds a reference.
 #[derive(Debug, Default)]
-pub(crate) struct Totals {
+pub(crate) struct SlabBytes {
     pub(crate) mapped: AtomicUsize,
     pub(crate) pinned: AtomicUsize,
-}
-
-impl Stats {
-    pub(crate) fn of(engine: &Engine) -> Self {
-        let counters = &engine.counters;
-        let (hits, pages) = engine.caches.counted();
-        let free = engine.free();
-        let resident = engine.ledger.held();
-        Self {
-            hits: hits + counters.hits.load(Relaxed),
-            misses: counters.misses.load(Relaxed),
-            waits: counters.waits.load(Relaxed),
-            evicted: counters.evicted.load(Relaxed),
-            resident,
-            in_use: resident.saturating_sub(free),
-            free,
-            budget: engine.ledger.limit(),
-            mapped: counters.totals.mapped.load(Relaxed),
-            pinned: counters.totals.pinned.load(Relaxed),
-            faults_avoided: pages + counters.pages.load(Relaxed),
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Locks and atomics, which the model checker replaces by its own (`--cfg shuttle`).
+//! Locks and atomics. With `--cfg shuttle` they are those of the model checker, which controls every interleaving.
 
 #[cfg(not(shuttle))]
 mod imp {
@@ -6,7 +6,7 @@ mod imp {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::thread_local;
 
-    /// Between two looks at what another thread is about to do.
+    /// A pause between two reads of a value that another thread is about to change.
     #[derive(Default)]
     pub(crate) struct Pause(u32);
 
@@ -16,7 +16,7 @@ mod imp {
                 self.0 += 1;
                 std::hint::spin_loop();
             } else {
-                // it was put to sleep
+                // the other thread was probably preempted
                 std::thread::yield_now();
             }
         }
@@ -30,7 +30,7 @@ mod imp {
             self.0.notify_all();
         }
 
-        /// Waits until notified or the deadline; true if it was the deadline. May wake for no reason.
+        /// Waits until notified or the deadline; true if the deadline has passed. May wake spuriously.
         pub(crate) fn wait<'a, T>(
             &self,
             mut guard: MutexGuard<'a, T>,
@@ -74,7 +74,7 @@ mod imp {
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().expect("nobody panics under a lock")
+            self.0.lock().expect("no panic under a lock")
         }
     }
 
@@ -92,7 +92,7 @@ mod imp {
             self.0.notify_all();
         }
 
-        /// There is no time in a model: a wait with a deadline is over at once.
+        /// Models have no clock, so deadlines are not supported.
         pub(crate) fn wait<'a, T>(
             &self,
             guard: MutexGuard<'a, T>,
@@ -100,12 +100,9 @@ mod imp {
         ) -> (MutexGuard<'a, T>, bool) {
             if deadline.is_some() {
                 drop(guard);
-                panic!("models use no deadlines");
+                panic!("a wait with a deadline in a model");
             }
-            (
-                self.0.wait(guard).expect("nobody panics under a lock"),
-                false,
-            )
+            (self.0.wait(guard).expect("no panic under a lock"), false)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The queue of those who wait for room: strictly first in, first out, threads and futures together.
+//! The queue of waiting requests: strictly first in, first out, blocked threads and futures together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,25 +8,26 @@ use std::time::Instant;
 use crate::class::Class;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// One request that waits for a `G`.
+/// One request that waits for a grant of type `G`.
 pub(crate) struct Waiter<G> {
     class: Class,
-    state: Mutex<State<G>>,
+    state: Mutex<WaiterState<G>>,
     ready: Condvar,
 }
 
-enum State<G> {
+enum WaiterState<G> {
+    /// With the task's waker, if a future waits.
     Waiting(Option<Waker>),
     Granted(G),
-    /// It has what it wanted, or wants it no longer.
-    Over,
+    /// The grant was taken, or the request was cancelled.
+    Finished,
 }
 
 impl<G> Waiter<G> {
     pub(crate) fn new(class: Class) -> Arc<Self> {
         Arc::new(Self {
             class,
-            state: Mutex::new(State::Waiting(None)),
+            state: Mutex::new(WaiterState::Waiting(None)),
             ready: Condvar::default(),
         })
     }
@@ -35,95 +36,95 @@ impl<G> Waiter<G> {
         self.class
     }
 
-    /// Hands it over and wakes the thread that waits, or returns the waker of the task that does, for [`wake_all`].
-    /// Gives the grant back if nobody waits any more.
+    /// Grants the request. Wakes a blocked thread; returns the waker of a future, for [`wake_all`] after the caller's
+    /// locks are released. Returns the grant if the request was cancelled.
     pub(crate) fn deliver(&self, grant: G) -> Result<Option<Waker>, G> {
         let mut state = self.state.lock();
-        let State::Waiting(waker) = &mut *state else {
+        let WaiterState::Waiting(waker) = &mut *state else {
             return Err(grant);
         };
         let waker = waker.take();
-        *state = State::Granted(grant);
+        *state = WaiterState::Granted(grant);
         drop(state);
         self.ready.notify_all();
         Ok(waker)
     }
 
-    /// Blocks this thread; `None` when the deadline has passed. The waiter has to be withdrawn then.
+    /// Blocks this thread until the grant arrives; `None` after the deadline. The caller must then cancel the request.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Option<G> {
         let mut state = self.state.lock();
         loop {
-            if let Some(grant) = Self::granted(&mut state) {
+            if let Some(grant) = Self::take_grant(&mut state) {
                 return Some(grant);
             }
-            let (again, late) = self.ready.wait(state, deadline);
-            state = again;
-            if late {
-                return Self::granted(&mut state);
+            let (relocked, timed_out) = self.ready.wait(state, deadline);
+            state = relocked;
+            if timed_out {
+                return Self::take_grant(&mut state);
             }
         }
     }
 
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<G> {
-        // made and dropped outside the lock: a waker is a stranger's code
+        // cloned and dropped outside the lock: a waker's clone and drop run code of the runtime
         let waker = waker.clone();
         let mut state = self.state.lock();
-        if let Some(grant) = Self::granted(&mut state) {
+        if let Some(grant) = Self::take_grant(&mut state) {
             return Poll::Ready(grant);
         }
-        let unused = match &mut *state {
-            State::Waiting(old) => old.replace(waker),
-            State::Granted(_) | State::Over => Some(waker),
+        let replaced = match &mut *state {
+            WaiterState::Waiting(previous) => previous.replace(waker),
+            WaiterState::Granted(_) | WaiterState::Finished => Some(waker),
         };
         drop(state);
-        drop(unused);
+        drop(replaced);
         Poll::Pending
     }
 
-    fn granted(state: &mut MutexGuard<'_, State<G>>) -> Option<G> {
-        match std::mem::replace(&mut **state, State::Over) {
-            State::Granted(grant) => Some(grant),
-            before => {
-                **state = before;
+    fn take_grant(state: &mut MutexGuard<'_, WaiterState<G>>) -> Option<G> {
+        match std::mem::replace(&mut **state, WaiterState::Finished) {
+            WaiterState::Granted(grant) => Some(grant),
+            unchanged => {
+                **state = unchanged;
                 None
             }
         }
     }
 
-    /// Wants nothing any more; returns what had already come.
-    pub(crate) fn give_up(&self) -> Option<G> {
-        let before = std::mem::replace(&mut *self.state.lock(), State::Over);
-        match before {
-            State::Granted(grant) => Some(grant),
-            State::Waiting(_) | State::Over => None,
+    /// Refuses later grants. Returns one that has arrived already.
+    pub(crate) fn cancel(&self) -> Option<G> {
+        let state = std::mem::replace(&mut *self.state.lock(), WaiterState::Finished);
+        match state {
+            WaiterState::Granted(grant) => Some(grant),
+            WaiterState::Waiting(_) | WaiterState::Finished => None,
         }
     }
 }
 
-/// Wakes tasks, under no lock and with nothing left to do. A waker that panics is its runtime's affair, reported by the
-/// panic hook: neither the next task nor whoever returns a buffer is to suffer from it.
+/// Wakes tasks. Called without locks, as the last step. A panic in a waker is caught, since it must reach neither the other
+/// tasks nor the thread that happens to return a buffer; the panic hook has reported it.
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
     }
 }
 
-/// Those who wait, the first at the front.
+/// The waiting requests, the first at the front.
 pub(crate) struct Queue<G>(Mutex<VecDeque<Arc<Waiter<G>>>>);
 
-pub(crate) type Line<'q, G> = MutexGuard<'q, VecDeque<Arc<Waiter<G>>>>;
+pub(crate) type QueuedRequests<'q, G> = MutexGuard<'q, VecDeque<Arc<Waiter<G>>>>;
 
 impl<G> Queue<G> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(VecDeque::new()))
     }
 
-    pub(crate) fn lock(&self) -> Line<'_, G> {
+    pub(crate) fn lock(&self) -> QueuedRequests<'_, G> {
         self.0.lock()
     }
 
-    /// Leaves the line, wherever in it.
-    pub(crate) fn leave(&self, waiter: &Arc<Waiter<G>>) {
+    /// Removes a request, wherever it is in the queue.
+    pub(crate) fn remove(&self, waiter: &Arc<Waiter<G>>) {
         self.0.lock().retain(|other| !Arc::ptr_eq(other, waiter));
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting: who is next, who gives up, and what makes room.
+//! The budget and the queue: the order of requests, timeouts and cancellation, and what makes room.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,8 +16,8 @@ fn pool(pages: usize) -> BufferPool {
     BufferPool::builder().budget(pages * PAGE).build().unwrap()
 }
 
-/// Until `count` requests have queued since the pool was built.
-fn queued(pool: &BufferPool, count: u64) {
+/// Waits until `count` requests have queued since the pool was built.
+fn wait_until_queued(pool: &BufferPool, count: u64) {
     while pool.stats().waits < count {
         thread::yield_now();
     }
@@ -47,7 +47,7 @@ fn the_budget_is_exact() {
     assert!(
         matches!(
             error,
-            GetError::Spent {
+            GetError::BudgetExhausted {
                 held: 40_960,
                 budget: 40_960,
                 ..
@@ -60,7 +60,7 @@ fn the_budget_is_exact() {
 }
 
 #[test]
-fn free_buffers_of_other_sizes_go_before_anybody_waits() {
+fn free_buffers_of_other_sizes_are_evicted_before_a_request_waits() {
     let pool = pool(8);
     drop((pool.get(2 * PAGE), pool.get(3 * PAGE), pool.get(PAGE)));
     assert_eq!(pool.stats().free, 6 * PAGE);
@@ -74,23 +74,23 @@ fn free_buffers_of_other_sizes_go_before_anybody_waits() {
 }
 
 #[test]
-fn a_request_that_fails_gives_nothing_up() {
+fn a_failed_request_evicts_nothing() {
     let pool = pool(8);
     let held = pool.get(4 * PAGE);
     drop((pool.get(PAGE), pool.get(2 * PAGE)));
     assert!(matches!(
         pool.try_get(5 * PAGE),
-        Err(GetError::Spent { .. })
+        Err(GetError::BudgetExhausted { .. })
     ));
     let stats = pool.stats();
     assert_eq!((stats.free, stats.evicted), (3 * PAGE, 0));
-    // with all of it there is room for four, and without waiting
+    // all free buffers together make room for four pages, without waiting
     assert_eq!(pool.try_get(4 * PAGE).unwrap().len(), 4 * PAGE);
     drop(held);
 }
 
 #[test]
-fn a_timeout_gives_up_and_leaves_no_trace() {
+fn a_timed_out_request_leaves_the_queue() {
     let pool = pool(1);
     let held = pool.get(PAGE);
     let began = Instant::now();
@@ -113,12 +113,12 @@ fn threads_are_served_in_their_order() {
         .map(|i| {
             let (pool_of_thread, order) = (pool.clone(), Arc::clone(&order));
             let thread = thread::spawn(move || {
-                // all of the budget, so that one is served after the other
+                // each request needs the whole budget, so they are served one after the other
                 let buffer = pool_of_thread.get(4 * PAGE - i);
                 order.lock().unwrap().push(i);
                 drop(buffer);
             });
-            queued(&pool, i as u64 + 1);
+            wait_until_queued(&pool, i as u64 + 1);
             thread
         })
         .collect();
@@ -130,16 +130,19 @@ fn threads_are_served_in_their_order() {
 }
 
 #[test]
-fn nobody_overtakes_a_large_request() {
+fn no_request_overtakes_a_large_one() {
     let pool = pool(4);
     let (held, kept) = (pool.get(PAGE), pool.get(PAGE));
     let large = thread::spawn({
         let pool = pool.clone();
         move || pool.get(3 * PAGE).len()
     });
-    queued(&pool, 1);
-    // two pages are free, and it is not this one's turn
-    assert!(matches!(pool.try_get(PAGE), Err(GetError::Spent { .. })));
+    wait_until_queued(&pool, 1);
+    // two pages are free, but the large request is first
+    assert!(matches!(
+        pool.try_get(PAGE),
+        Err(GetError::BudgetExhausted { .. })
+    ));
     drop(held);
     assert_eq!(large.join().unwrap(), 3 * PAGE);
     drop(kept);
@@ -161,7 +164,7 @@ fn futures_and_threads_wait_in_one_queue() {
         let pool = pool.clone();
         move || pool.get(2 * PAGE).len()
     });
-    queued(&pool, 2);
+    wait_until_queued(&pool, 2);
     let (last_woken, last_waker) = Woken::new();
     let mut last = pin!(pool.get_async(PAGE));
     assert!(
@@ -178,33 +181,33 @@ fn futures_and_threads_wait_in_one_queue() {
     assert!(!thread.is_finished());
     let Poll::Ready(Ok(buffer)) = first.as_mut().poll(&mut Context::from_waker(&first_waker))
     else {
-        panic!("its turn had come");
+        panic!("the first request was granted");
     };
     drop(buffer);
     assert_eq!(thread.join().unwrap(), 2 * PAGE);
     let Poll::Ready(Ok(buffer)) = last.as_mut().poll(&mut Context::from_waker(&last_waker)) else {
-        panic!("the thread's buffer is back");
+        panic!("the thread has returned its buffer");
     };
     assert_eq!((buffer.len(), last_woken.0.load(SeqCst)), (PAGE, 1));
 }
 
 #[test]
-fn a_dropped_future_passes_its_turn_on() {
+fn a_dropped_future_is_skipped_in_the_queue() {
     let pool = pool(2);
     let held = pool.get(PAGE);
     let (_, waker) = Woken::new();
     let mut context = Context::from_waker(&waker);
-    // one that blocks the queue, and one behind it that would fit
+    // the first request blocks the queue; the second would fit
     let mut large = Box::pin(pool.get_async(2 * PAGE));
     assert!(large.as_mut().poll(&mut context).is_pending());
     let mut small = Box::pin(pool.get_async(PAGE));
     assert!(small.as_mut().poll(&mut context).is_pending());
     drop(large);
     let Poll::Ready(Ok(buffer)) = small.as_mut().poll(&mut context) else {
-        panic!("it is first now, and fits")
+        panic!("the request is first now and fits")
     };
 
-    // one that was granted its buffer, and never looks
+    // the first of these is granted its buffer and dropped without another poll
     let mut granted = Box::pin(pool.get_async(PAGE));
     assert!(granted.as_mut().poll(&mut context).is_pending());
     let mut next = Box::pin(pool.get_async(PAGE));
@@ -220,13 +223,13 @@ fn a_dropped_future_passes_its_turn_on() {
 }
 
 #[test]
-fn a_future_that_is_never_polled_or_can_never_be_met() {
+fn unpolled_and_oversized_futures_do_not_queue() {
     let pool = pool(2);
     drop(pool.get_async(PAGE));
     let (_, waker) = Woken::new();
     let mut never = pin!(pool.get_async(3 * PAGE));
     let Poll::Ready(Err(error)) = never.as_mut().poll(&mut Context::from_waker(&waker)) else {
-        panic!("too large")
+        panic!("a request above the budget was queued")
     };
     assert!(matches!(error, GetError::TooLarge { .. }));
     let mut now = pin!(pool.get_async(2 * PAGE));
@@ -237,7 +240,7 @@ fn a_future_that_is_never_polled_or_can_never_be_met() {
 }
 
 #[test]
-fn a_future_that_moves_to_another_task_wakes_that_one() {
+fn a_future_wakes_the_task_that_polled_it_last() {
     let pool = pool(1);
     let held = pool.get(PAGE);
     let ((old, old_waker), (new, new_waker)) = (Woken::new(), Woken::new());
@@ -263,12 +266,12 @@ fn a_future_that_moves_to_another_task_wakes_that_one() {
 }
 
 #[test]
-fn a_waker_that_panics_strands_nobody() {
+fn a_panicking_waker_does_not_stop_other_requests() {
     struct Panics;
 
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
-            panic!("in a waker, on purpose");
+            panic!("a waker panics on purpose");
         }
     }
 
@@ -302,9 +305,9 @@ fn a_waker_that_panics_strands_nobody() {
 }
 
 #[test]
-fn what_an_idle_thread_keeps_goes_before_anybody_waits() {
+fn buffers_of_an_idle_thread_are_evicted_before_a_request_waits() {
     let pool = pool(1);
-    // returned into the cache of a thread that then does nothing
+    // buffers return into the magazine of a thread that is then idle
     let (sender, receiver) = std::sync::mpsc::channel::<zeropool::Buffer>();
     let (done, idle) = (
         std::sync::mpsc::channel::<()>(),
@@ -318,7 +321,7 @@ fn what_an_idle_thread_keeps_goes_before_anybody_waits() {
         idle.1.recv().unwrap_err();
     });
     for round in 0..10 {
-        // of another size each time: the cached one has to go
+        // of another class each time, so the cached buffer must be evicted
         let buffer = pool.get(PAGE - 600 * (round % 2));
         sender.send(buffer).unwrap();
         done.1.recv().unwrap();

@@ -1,4 +1,4 @@
-//! What a buffer is: size, alignment, content, and where it goes.
+//! Buffers: length, capacity, alignment, content, and return to the pool.
 
 use std::panic;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use zeropool::{BufferPool, GetError};
 
-/// More than fits into a shared slab, which is smaller where every byte is checked.
+/// Too large for a shared slab. Slabs are smaller under Miri, which is slow on large memory.
 const LARGE: usize = if cfg!(miri) { 70_000 } else { 3 << 20 };
 
 fn pool(budget: usize) -> BufferPool {
@@ -48,18 +48,18 @@ fn lengths_capacities_and_alignment() {
 }
 
 #[test]
-fn new_memory_is_zero_and_used_memory_is_zeroed_when_asked_for() {
+fn get_zeroed_zeroes_used_memory() {
     let pool = pool(64 << 20);
     for len in [100, 5000, LARGE / 10] {
         let mut buffer = pool.get(len);
-        assert!(buffer.iter().all(|&byte| byte == 0), "the kernel's zeros");
+        assert!(buffer.iter().all(|&byte| byte == 0), "new memory is zero");
         buffer.fill(0xa5);
         let address = buffer.as_ptr();
         drop(buffer);
         let buffer = pool.get_zeroed(len / 2);
         assert!(buffer.iter().all(|&byte| byte == 0));
         drop(buffer);
-        // the same memory, and only what was asked for was zeroed
+        // the same memory; only the requested length was zeroed
         let mut again = pool.get(len);
         assert_eq!(again.as_ptr(), address);
         again.truncate(10);
@@ -70,7 +70,7 @@ fn new_memory_is_zero_and_used_memory_is_zeroed_when_asked_for() {
 }
 
 #[test]
-fn the_length_moves_within_the_capacity() {
+fn the_length_changes_within_the_capacity() {
     let pool = pool(1 << 20);
     let mut buffer = pool.get(5000);
     assert_eq!(buffer.capacity(), 8192);
@@ -83,7 +83,7 @@ fn the_length_moves_within_the_capacity() {
     let too_long = panic::catch_unwind(panic::AssertUnwindSafe(|| buffer.resize(8193)));
     assert!(too_long.is_err());
     assert_eq!(buffer.len(), 3);
-    // what lay beyond the length when it was dropped is zeroed nonetheless
+    // bytes beyond the length at the drop are zeroed too
     drop(buffer);
     assert_eq!(pool.get_zeroed(8192)[8191], 0);
 }
@@ -112,7 +112,7 @@ fn a_panic_returns_its_buffers() {
         let pool = pool.clone();
         let died = thread::spawn(move || {
             let _buffer = pool.get(4096);
-            panic!("with a buffer, on purpose");
+            panic!("a thread with a buffer panics on purpose");
         });
         assert!(died.join().is_err());
     }
@@ -120,20 +120,23 @@ fn a_panic_returns_its_buffers() {
 }
 
 #[test]
-fn what_is_forgotten_only_leaks() {
+fn a_forgotten_buffer_leaks_its_memory_and_charge() {
     let pool = pool(3 * 4096);
     std::mem::forget(pool.get(4096));
     let stats = pool.stats();
     assert_eq!((stats.in_use, stats.free), (4096, 0));
     let rest = pool.try_get(8192).unwrap();
-    assert!(matches!(pool.try_get(4096), Err(GetError::Spent { .. })));
+    assert!(matches!(
+        pool.try_get(4096),
+        Err(GetError::BudgetExhausted { .. })
+    ));
     drop(rest);
     assert_eq!(pool.trim(), 8192);
     assert_eq!(pool.stats().resident, 4096);
 }
 
 #[test]
-fn requests_that_can_never_be_met_do_not_wait() {
+fn requests_above_the_budget_fail_at_once() {
     let pool = pool(1 << 20);
     for len in [(1 << 20) + 1, isize::MAX as usize, usize::MAX] {
         assert!(matches!(pool.try_get(len), Err(GetError::TooLarge { .. })));
@@ -156,28 +159,31 @@ fn requests_that_can_never_be_met_do_not_wait() {
 
 #[test]
 #[cfg(not(miri))]
-fn memory_that_the_system_refuses_is_an_error() {
+fn out_of_memory_is_an_error() {
     let pool = pool(usize::MAX);
     let error = pool.try_get(1 << 55).unwrap_err();
     assert!(matches!(error, GetError::OutOfMemory { .. }), "{error}");
-    assert_eq!(pool.stats().resident, 0, "and costs no budget");
+    assert_eq!(pool.stats().resident, 0, "a failed request is not charged");
     assert_eq!(pool.get(10).len(), 10);
 }
 
 #[test]
-fn pools_do_not_mix() {
+fn pools_do_not_share_memory() {
     let pools: Vec<_> = (1..=20u8).map(|i| (i, pool(1 << 20))).collect();
     for (i, pool) in &pools {
         pool.get(1000).fill(*i);
     }
     for (i, pool) in &pools {
-        assert!(pool.get(1000).iter().all(|byte| byte == i), "its own bytes");
+        assert!(
+            pool.get(1000).iter().all(|byte| byte == i),
+            "bytes of another pool"
+        );
         assert_eq!(pool.stats().hits, 1);
     }
 }
 
 #[test]
-fn a_pool_is_described_in_a_line() {
+fn the_debug_output_of_a_pool_is_short() {
     let pool = BufferPool::builder()
         .budget(1 << 20)
         .thread_cache(0)
@@ -192,7 +198,7 @@ fn a_pool_is_described_in_a_line() {
 }
 
 #[test]
-fn small_buffers_may_come_from_the_heap() {
+fn unpooled_buffers_come_from_the_heap() {
     let pool = BufferPool::builder()
         .budget(1 << 20)
         .min_pooled(2000)
@@ -217,20 +223,20 @@ fn secrets_are_wiped_when_they_return() {
     for len in [64, 10_000, LARGE] {
         let mut secret = pool.get(len);
         secret.fill(0x5a);
-        secret.truncate(1); // and no length hides any of it
+        secret.truncate(1); // the wipe does not depend on the length
         let address = secret.as_ptr();
         drop(secret.freeze());
         let again = pool.get(len);
-        assert_eq!(again.as_ptr(), address, "else this shows nothing");
+        assert_eq!(again.as_ptr(), address, "the test needs the same memory");
         assert!(again.iter().all(|&byte| byte == 0));
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 200 }))]
-    /// Random requests and returns: live buffers never share a byte, the books always balance.
+    /// Random requests and returns: live buffers never share a byte, and the statistics add up.
     #[test]
-    fn live_buffers_are_apart_and_the_books_balance(steps in prop::collection::vec((0usize..40_000, any::<u8>()), 1..if cfg!(miri) { 10 } else { 60 })) {
+    fn live_buffers_are_disjoint_and_statistics_add_up(steps in prop::collection::vec((0usize..40_000, any::<u8>()), 1..if cfg!(miri) { 10 } else { 60 })) {
         let pool = pool(200_000);
         let mut live = Vec::new();
         for (len, pick) in steps {
@@ -239,8 +245,8 @@ proptest! {
                     buffer.fill(pick);
                     live.push((buffer, pick));
                 }
-                Err(GetError::Spent { .. }) => {
-                    prop_assert!(!live.is_empty(), "nothing is in use");
+                Err(GetError::BudgetExhausted { .. }) => {
+                    prop_assert!(!live.is_empty(), "the budget is exhausted, but no buffer is in use");
                     drop(live.swap_remove(usize::from(pick) % live.len()));
                 }
                 Err(other) => prop_assert!(false, "{other}"),

@@ -1,5 +1,5 @@
-//! Interleavings of threads, by the thousand: `RUSTFLAGS="--cfg shuttle" cargo test --test interleavings`.
-//! What is seen from inside only: the same with `--lib ends` (nothing is left of a pool that ends) and `--lib gate`.
+//! Thousands of interleavings of threads, explored with shuttle: `RUSTFLAGS="--cfg shuttle" cargo test --test interleavings`.
+//! Tests of private items run with `--lib close_tests` (a closed pool keeps no object) and `--lib magazine`.
 #![cfg(shuttle)]
 
 use std::future::Future;
@@ -11,7 +11,7 @@ use zeropool::BufferPool;
 
 const ITERATIONS: usize = 3000;
 
-/// At random, and with few but well-placed switches.
+/// With random schedules, and with few preemptions at chosen points (probabilistic concurrency testing).
 fn explore(body: impl Fn() + Send + Sync + Copy + 'static) {
     shuttle::check_random(body, ITERATIONS);
     shuttle::check_pct(body, ITERATIONS, 3);
@@ -22,13 +22,13 @@ fn pool(pages: usize) -> BufferPool {
 }
 
 #[test]
-fn nobody_sleeps_through_a_return() {
+fn no_waiting_request_misses_a_return() {
     explore(|| {
         let pool = pool(1);
         let threads: Vec<_> = (0..3)
             .map(|i| {
                 let pool = pool.clone();
-                // of different classes, so that what is returned also has to be given up
+                // of different classes, so that a returned buffer may have to be evicted for the next request
                 thread::spawn(move || {
                     for _ in 0..2 {
                         pool.get(4096 - 600 * i).fill(1);
@@ -44,7 +44,7 @@ fn nobody_sleeps_through_a_return() {
 }
 
 #[test]
-fn returns_on_other_threads() {
+fn buffers_return_on_other_threads() {
     explore(|| {
         let pool = pool(2);
         let (sender, receiver) = shuttle::sync::mpsc::channel();
@@ -74,14 +74,14 @@ impl Wake for Unpark {
 }
 
 #[test]
-fn futures_that_are_dropped_pass_their_turn_on() {
+fn a_dropped_future_is_skipped_in_the_queue() {
     explore(|| {
         let pool = pool(1);
         let held = pool.get(4096);
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut given_up = Box::pin(pool.get_async(4096));
+        let mut cancelled = Box::pin(pool.get_async(4096));
         assert!(
-            given_up
+            cancelled
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
                 .is_pending()
@@ -91,14 +91,14 @@ fn futures_that_are_dropped_pass_their_turn_on() {
             move || pool.get(3000).len()
         });
         let returned = thread::spawn(move || drop(held));
-        drop(given_up);
+        drop(cancelled);
         returned.join().unwrap();
         assert_eq!(blocked.join().unwrap(), 3000);
     });
 }
 
 #[test]
-fn futures_are_woken() {
+fn a_future_is_woken_by_a_return() {
     explore(|| {
         let pool = pool(1);
         let held = pool.get(4096);
@@ -109,10 +109,10 @@ fn futures_are_woken() {
 }
 
 #[test]
-fn what_others_take_is_not_taken_twice() {
+fn remote_takes_take_no_buffer_twice() {
     explore(|| {
         let pool = pool(3);
-        let stranger = thread::spawn({
+        let other = thread::spawn({
             let pool = pool.clone();
             move || {
                 pool.get(4096).fill(200);
@@ -130,7 +130,7 @@ fn what_others_take_is_not_taken_twice() {
                     .all(|(buffer, canary)| buffer[0] == canary)
             );
         }
-        stranger.join().unwrap();
+        other.join().unwrap();
         assert_eq!(pool.stats().in_use, 0);
     });
 }

@@ -1,10 +1,10 @@
-//! Limits, and which free buffer goes.
+//! Class limits, eviction policies, trimming, and statistics.
 
 use zeropool::{BufferPool, BuildError, EvictionPolicy};
 
 const PAGE: usize = 4096;
 
-/// Sizes that are classes of their own.
+/// Lengths of three different classes.
 const A: usize = 4 * PAGE;
 const B: usize = 5 * PAGE;
 const C: usize = 6 * PAGE;
@@ -24,7 +24,7 @@ fn is_hit(pool: &BufferPool, len: usize) -> bool {
 }
 
 #[test]
-fn limits_are_exact_and_drop_what_lay_longest() {
+fn class_limits_are_exact_and_release_the_longest_free() {
     let pool = BufferPool::builder()
         .budget(1 << 20)
         .class_limit(2)
@@ -45,29 +45,29 @@ fn limits_are_exact_and_drop_what_lay_longest() {
         "last in, first out"
     );
     drop(pool.get(B));
-    assert_eq!(pool.stats().free, 0, "nothing of this class is kept");
+    assert_eq!(pool.stats().free, 0, "a limit of 0 keeps no buffer");
 }
 
 #[test]
-fn lifo_gives_up_the_smallest_that_is_enough() {
+fn lifo_evicts_the_smallest_buffer_that_makes_room() {
     let pool = pool(EvictionPolicy::Lifo, 16);
     drop((pool.get(A), pool.get(B), pool.get(C)));
-    // one page is left; two more are needed
+    // one page of the budget is left; two are needed
     drop(pool.get(2 * PAGE));
     assert!(!is_hit(&pool, A) && is_hit(&pool, C));
 }
 
-/// A small size that is used all the time, and large ones that come once: the first stays with ClockPro.
+/// One length is requested at every step and others once: with `ClockPro` the first is not evicted.
 #[test]
-fn clock_pro_keeps_what_is_used_again() {
+fn clock_pro_keeps_a_class_that_is_reused() {
     let survived = |policy| {
         let pool = pool(policy, 24);
         let mut hits = 0;
         for i in 0..40 {
             hits += usize::from(is_hit(&pool, C));
-            // each of another class, and each time something has to go
-            let once = 7 * PAGE + (i % 5) * 4 * PAGE / 2;
-            drop(pool.get(once));
+            // of changing classes, each of which needs an eviction
+            let len = 7 * PAGE + (i % 5) * 4 * PAGE / 2;
+            drop(pool.get(len));
         }
         hits
     };
@@ -75,8 +75,8 @@ fn clock_pro_keeps_what_is_used_again() {
         survived(EvictionPolicy::Lifo),
         survived(EvictionPolicy::ClockPro),
     );
-    assert!(clock >= 38, "{clock} of 40");
-    assert!(clock > lifo, "{clock} against {lifo}");
+    assert!(clock >= 38, "{clock} hits of 40");
+    assert!(clock > lifo, "{clock} hits with ClockPro, {lifo} with Lifo");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn clock_pro_finds_a_victim_when_everything_is_hot() {
 }
 
 #[test]
-fn trimming_keeps_what_it_is_told_to() {
+fn trim_to_keeps_at_most_the_given_bytes() {
     for policy in [EvictionPolicy::Lifo, EvictionPolicy::ClockPro] {
         let pool = pool(policy, 64);
         let held = pool.get(PAGE);
@@ -112,7 +112,7 @@ fn trimming_keeps_what_it_is_told_to() {
 }
 
 #[test]
-fn settings_that_make_no_sense() {
+fn invalid_settings_are_errors() {
     for shards in [0, 3, 2048] {
         assert!(matches!(
             BufferPool::builder().shards(shards).build(),
@@ -130,7 +130,7 @@ fn settings_that_make_no_sense() {
 }
 
 #[test]
-fn figures() {
+fn statistics() {
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     let mut buffer = pool.get(40 * PAGE);
     buffer.fill(1);

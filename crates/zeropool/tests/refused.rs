@@ -1,4 +1,4 @@
-//! What happens when the system has no more. A process of its own, as the limit is on all of it.
+//! A system without free memory. In a test binary of its own, as the resource limit applies to the whole process.
 #![cfg(all(
     target_os = "linux",
     target_pointer_width = "64",
@@ -9,10 +9,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeropool::{BufferPool, GetError};
 
 #[test]
-fn idle_memory_goes_before_a_request_fails() {
+fn free_buffers_are_released_before_a_request_fails() {
     const MIB: usize = 1 << 20;
     let pool = BufferPool::builder().budget(8 << 30).build().unwrap();
-    // small ones first, so that nothing but the large ones asks the system
+    // mapped before the limit is set, so that only the large requests need memory
     let small = pool.get(10);
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
@@ -31,7 +31,7 @@ fn idle_memory_goes_before_a_request_fails() {
     assert_eq!(pool.stats().free, 512 * MIB);
     let large = pool.try_get(640 * MIB);
     let (free, held) = (pool.stats().free, pool.stats().resident);
-    // and without any idle memory it does fail
+    // nothing is free, so this request fails
     let refused = pool.try_get(512 * MIB);
     let after = pool.stats().resident;
     setrlimit(Resource::As, before).unwrap();
@@ -42,5 +42,5 @@ fn idle_memory_goes_before_a_request_fails() {
         matches!(refused, Err(GetError::OutOfMemory { .. })),
         "{refused:?}"
     );
-    assert_eq!(after, held, "a refused request costs no budget");
+    assert_eq!(after, held, "a failed request is not charged");
 }

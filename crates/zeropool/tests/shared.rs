@@ -1,9 +1,9 @@
-//! Frozen buffers.
+//! Shared buffers.
 
 use bytes::Bytes;
-use zeropool::{BufferPool, Shared};
+use zeropool::{BufferPool, SharedBuffer};
 
-fn frozen(pool: &BufferPool) -> Shared {
+fn frozen(pool: &BufferPool) -> SharedBuffer {
     let mut buffer = pool.get(1000);
     buffer
         .iter_mut()
@@ -26,14 +26,14 @@ fn slices_share_the_memory() {
     assert_eq!(&all.slice(..=2)[..], [0, 1, 2]);
     assert!(all.slice(1000..).is_empty());
     drop((all, part));
-    assert!(pool.stats().in_use > 0, "one is left");
+    assert!(pool.stats().in_use > 0, "one view is left");
     assert_eq!(rest.to_vec(), [15, 16, 17, 18, 19]);
     drop(rest);
     assert_eq!(pool.stats().in_use, 0);
 }
 
 #[test]
-fn a_slice_stays_within_its_slice() {
+fn a_slice_cannot_exceed_its_view() {
     let part = frozen(&BufferPool::new()).slice(10..20);
     for (start, end) in [(0, 11), (11, 11), (5, 4)] {
         let part = part.clone();
@@ -61,7 +61,7 @@ fn bytes_without_a_copy() {
 }
 
 #[test]
-fn the_last_one_may_write_again() {
+fn the_last_view_unwraps_to_the_buffer() {
     let pool = BufferPool::new();
     let (one, other) = (frozen(&pool), frozen(&pool).slice(1..2));
     let clone = one.clone();
@@ -71,5 +71,5 @@ fn the_last_one_may_write_again() {
     buffer[0] = 9;
     assert_eq!((buffer.len(), buffer[0], buffer[1]), (1000, 9, 1));
     assert_eq!(other.try_unwrap().unwrap().len(), 1000);
-    assert_eq!(&Shared::from(buffer)[..2], [9, 1]);
+    assert_eq!(&SharedBuffer::from(buffer)[..2], [9, 1]);
 }

@@ -1,11 +1,11 @@
-//! What the kernel says about the pool's memory.
+//! The pool's memory as the kernel reports it: locked, resident, released, dumped.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 use std::time::{Duration, Instant};
 
 use zeropool::{BufferPool, GetError, Pinning};
 
-/// A figure of `/proc/self/status`, in bytes.
+/// A field of `/proc/self/status`, in bytes.
 fn status(field: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text
@@ -21,10 +21,10 @@ fn status(field: &str) -> usize {
         * 1024
 }
 
-/// Faults of this thread that needed no reading.
+/// Minor page faults of this thread.
 fn faults() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // the tenth field; the second is a name in parentheses
+    // the tenth field; the second is the name, in parentheses, and may contain spaces
     text.rsplit(')')
         .next()
         .unwrap()
@@ -35,7 +35,7 @@ fn faults() -> u64 {
         .unwrap()
 }
 
-/// One test, as they all look at the same process.
+/// One test, as the locked memory is counted for the whole process.
 #[test]
 fn pinned_memory_is_locked() {
     let before = status("VmLck");
@@ -47,7 +47,7 @@ fn pinned_memory_is_locked() {
     let buffer = match pool.try_get(4 << 20) {
         Ok(buffer) => buffer,
         Err(GetError::Pin { source, .. }) => {
-            eprintln!("SKIPPED: locking 4 MiB is not allowed here: {source}");
+            eprintln!("SKIPPED: locking 4 MiB is not allowed: {source}");
             return;
         }
         Err(other) => panic!("{other}"),
@@ -63,7 +63,7 @@ fn pinned_memory_is_locked() {
     pool.trim();
     assert_eq!((status("VmLck"), pool.stats().pinned), (before, 0));
 
-    // no more than is in use, and whole pages
+    // no more is locked than buffers use, in whole pages
     let small: Vec<_> = (0..16).map(|_| pool.get(200)).collect();
     assert_eq!(status("VmLck"), before + 16 * 256);
     let mut others: Vec<_> = [4096, 5000, 64 << 10, 100 << 10, 1 << 20]
@@ -75,7 +75,7 @@ fn pinned_memory_is_locked() {
     pool.trim();
     assert_eq!((status("VmLck"), pool.stats().mapped), (before, 0));
 
-    // the limit on locked memory concerns whoever is not privileged
+    // the limit on locked memory applies to unprivileged processes
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
     let low = rustix::process::Rlimit {
         current: Some(1 << 16),
@@ -94,11 +94,11 @@ fn pinned_memory_is_locked() {
             assert!(matches!(error, GetError::Pin { .. }), "{error}");
             assert_eq!((tried.stats().pinned, fallen_back.len()), (0, 8 << 20));
         }
-        Ok(_) => eprintln!("SKIPPED: this process may lock what it likes"),
+        Ok(_) => eprintln!("SKIPPED: the limit on locked memory does not apply to this process"),
     }
     drop(fallen_back);
 
-    // what lies idle makes room for what is to be locked
+    // free locked buffers are released when a request needs the limit
     let enough = rustix::process::Rlimit {
         current: Some((before + (3 << 20)) as u64),
         maximum: limit.maximum,
@@ -111,7 +111,7 @@ fn pinned_memory_is_locked() {
 }
 
 #[test]
-fn trimmed_memory_is_given_back() {
+fn trimmed_memory_is_released() {
     const LEN: usize = 256 << 20;
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     let before = status("RssAnon");
@@ -124,7 +124,7 @@ fn trimmed_memory_is_given_back() {
 }
 
 #[test]
-fn parts_of_a_shared_slab_are_given_back_as_zeros() {
+fn released_objects_of_a_shared_slab_are_zero() {
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     let mut held = pool.get(64 << 10);
     held.fill(3);
@@ -139,7 +139,7 @@ fn parts_of_a_shared_slab_are_given_back_as_zeros() {
 }
 
 #[test]
-fn small_secrets_are_kept_out_of_dumps_too() {
+fn small_secrets_are_kept_out_of_core_dumps() {
     let flags = |address: usize| {
         let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let mut inside = false;
@@ -163,7 +163,7 @@ fn small_secrets_are_kept_out_of_dumps_too() {
         let pool = builder.build().unwrap();
         let buffer = pool.get(100);
         let Some(flags) = flags(buffer.as_ptr() as usize) else {
-            eprintln!("SKIPPED: the kernel does not list the flags of mappings");
+            eprintln!("SKIPPED: /proc/self/smaps has no VmFlags");
             return;
         };
         assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
@@ -171,7 +171,7 @@ fn small_secrets_are_kept_out_of_dumps_too() {
 }
 
 #[test]
-fn a_used_buffer_takes_no_fault() {
+fn a_reused_buffer_causes_no_page_faults() {
     let pool = BufferPool::new();
     pool.get(32 << 20).fill(1);
     let before = faults();
@@ -183,13 +183,13 @@ fn a_used_buffer_takes_no_fault() {
 }
 
 #[test]
-fn one_node_needs_no_binding() {
+fn a_machine_with_one_node_binds_nothing() {
     let pool = BufferPool::builder()
         .numa_node(Some(0))
         .budget(1 << 20)
         .build();
     let Ok(pool) = pool else {
-        eprintln!("SKIPPED: this machine does not list its nodes");
+        eprintln!("SKIPPED: the system lists no NUMA nodes");
         return;
     };
     let nodes = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap();
@@ -198,38 +198,41 @@ fn one_node_needs_no_binding() {
 }
 
 #[test]
-fn pressure_trims() {
+fn memory_pressure_trims_the_pool() {
     let pool = BufferPool::builder().budget(1 << 20).build().unwrap();
     drop(pool.get(5000));
-    let calm = match pool.trim_under_pressure(1000.0) {
-        Ok(relief) => relief,
+    let below = match pool.trim_under_pressure(1000.0) {
+        Ok(trim) => trim,
         Err(error) => {
-            eprintln!("SKIPPED: no pressure to read: {error}");
+            eprintln!("SKIPPED: memory pressure is not reported: {error}");
             return;
         }
     };
-    assert_eq!(calm.trimmed, 0);
+    assert_eq!(below.trimmed, 0);
     assert_eq!(pool.trim_under_pressure(0.0).unwrap().trimmed, 8192);
 }
 
 #[test]
-fn a_watch_trims_and_ends_with_the_pool() {
+fn the_pressure_watch_trims_and_ends_with_the_pool() {
     let builder = BufferPool::builder()
         .budget(1 << 20)
         .watch_pressure(0.0, Duration::from_millis(2));
     let Ok(pool) = builder.build() else {
-        eprintln!("SKIPPED: no pressure to read");
+        eprintln!("SKIPPED: memory pressure is not reported");
         return;
     };
     let began = Instant::now();
     drop(pool.get(5000));
     while pool.stats().resident > 0 {
-        assert!(began.elapsed() < Duration::from_secs(60), "nobody trimmed");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "the watch did not trim"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (weak, clone) = (pool.get(100), pool.clone());
+    let (buffer, clone) = (pool.get(100), pool.clone());
     drop((pool, clone));
-    drop(weak);
+    drop(buffer);
     let watching = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         tasks
@@ -239,7 +242,7 @@ fn a_watch_trims_and_ends_with_the_pool() {
     while watching() {
         assert!(
             began.elapsed() < Duration::from_secs(60),
-            "the thread goes on"
+            "the watching thread did not end"
         );
         std::thread::sleep(Duration::from_millis(1));
     }

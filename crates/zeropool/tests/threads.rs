@@ -1,4 +1,5 @@
-//! Several threads at once: canaries, other threads' returns, a budget that is always short.
+//! Stress tests with several threads: returns on other threads, small budgets, remote takes. Canary bytes show whether two
+//! buffers share memory.
 
 use std::sync::mpsc;
 use std::thread;
@@ -9,19 +10,19 @@ use zeropool::{Buffer, BufferPool, Builder, EvictionPolicy};
 const ROUNDS: usize = if cfg!(miri) { 12 } else { 20_000 };
 const THREADS: usize = if cfg!(miri) { 2 } else { 4 };
 
-/// A generator of its own, so that a failure repeats.
-struct Dice(u64);
+/// A seeded generator (xorshift), so that a failure repeats.
+struct Xorshift(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl Xorshift {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).unwrap()
+        usize::try_from(self.0 % limit as u64).unwrap()
     }
 }
 
-/// First, last and some bytes between.
+/// Writes the canary to about 17 bytes, spread over the buffer.
 fn mark(buffer: &mut Buffer, canary: u8) {
     let step = (buffer.len() / 16).max(1);
     buffer
@@ -34,11 +35,11 @@ fn check(buffer: &Buffer, canary: u8) {
     let step = (buffer.len() / 16).max(1);
     assert!(
         buffer.iter().step_by(step).all(|&byte| byte == canary),
-        "somebody else wrote into it"
+        "another buffer shares these bytes"
     );
 }
 
-/// Every thread fills buffers and sends them to the next, which checks and drops them.
+/// Every thread marks buffers and sends some of them to the next thread, which checks and drops them.
 fn stress(builder: Builder, largest: usize) {
     let pool = builder.build().unwrap();
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS)
@@ -50,19 +51,19 @@ fn stress(builder: Builder, largest: usize) {
         .map(|(i, inbox)| {
             let (pool, outbox) = (pool.clone(), senders[(i + 1) % THREADS].clone());
             thread::spawn(move || {
-                let mut dice = Dice(0x9e37_79b9 + i as u64);
+                let mut random = Xorshift(0x9e37_79b9 + i as u64);
                 for round in 0..ROUNDS {
                     let canary = u8::try_from((round * THREADS + i) % 251).unwrap();
-                    let most = if dice.roll(8) == 0 { largest } else { 3000 };
-                    let len = 1 + dice.roll(most);
-                    // never without end, while others may wait for this thread to empty its inbox
-                    let got = match dice.roll(2) {
+                    let most = if random.below(8) == 0 { largest } else { 3000 };
+                    let len = 1 + random.below(most);
+                    // with a timeout, as other threads may wait for this one to empty its inbox
+                    let got = match random.below(2) {
                         0 => pool.try_get(len).ok(),
                         _ => pool.get_timeout(len, Duration::from_micros(200)).ok(),
                     };
                     if let Some(mut buffer) = got {
                         mark(&mut buffer, canary);
-                        if dice.roll(2) == 0 {
+                        if random.below(2) == 0 {
                             check(&buffer, canary);
                         } else if let Err(mpsc::TrySendError::Full((buffer, canary))) =
                             outbox.try_send((buffer, canary))
@@ -73,7 +74,7 @@ fn stress(builder: Builder, largest: usize) {
                     while let Ok((buffer, canary)) = inbox.try_recv() {
                         check(&buffer, canary);
                     }
-                    if dice.roll(5000) == 0 {
+                    if random.below(5000) == 0 {
                         pool.trim_to(1 << 16);
                     }
                 }
@@ -98,7 +99,7 @@ fn stress(builder: Builder, largest: usize) {
 }
 
 #[test]
-fn with_room() {
+fn with_a_large_budget() {
     stress(
         BufferPool::builder(),
         if cfg!(miri) { 70_000 } else { 4 << 20 },
@@ -106,12 +107,12 @@ fn with_room() {
 }
 
 #[test]
-fn with_a_budget_that_is_always_short() {
+fn with_a_small_budget() {
     stress(BufferPool::builder().budget(256 << 10), 100 << 10);
 }
 
 #[test]
-fn without_caches_in_four_shards_by_the_clock() {
+fn without_magazines_in_four_shards_with_clock_pro() {
     let builder = BufferPool::builder()
         .budget(256 << 10)
         .eviction(EvictionPolicy::ClockPro);
@@ -119,7 +120,7 @@ fn without_caches_in_four_shards_by_the_clock() {
 }
 
 #[test]
-fn with_limits_and_a_heap_floor() {
+fn with_class_limits_and_unpooled_sizes() {
     stress(
         BufferPool::builder()
             .budget(1 << 20)
@@ -130,15 +131,15 @@ fn with_limits_and_a_heap_floor() {
 }
 
 #[test]
-fn blocking_requests_all_come_through() {
+fn all_blocking_requests_are_served() {
     let pool = BufferPool::builder().budget(3 * 4096).build().unwrap();
     thread::scope(|scope| {
         for i in 0..THREADS {
             let pool = &pool;
             scope.spawn(move || {
-                let mut dice = Dice(77 + i as u64);
+                let mut random = Xorshift(77 + i as u64);
                 for _ in 0..ROUNDS / 4 {
-                    let mut buffer = pool.get(1 + dice.roll(3 * 4096));
+                    let mut buffer = pool.get(1 + random.below(3 * 4096));
                     mark(&mut buffer, 9);
                     check(&buffer, 9);
                 }
@@ -149,7 +150,7 @@ fn blocking_requests_all_come_through() {
 }
 
 #[test]
-fn what_a_thread_leaves_behind_is_used_by_others() {
+fn buffers_of_an_ended_thread_are_reused() {
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     for _ in 0..5 {
         let pool = pool.clone();
@@ -161,11 +162,11 @@ fn what_a_thread_leaves_behind_is_used_by_others() {
     assert_eq!((stats.misses, stats.hits, stats.resident), (1, 4, 1 << 20));
 }
 
-/// One block, and threads that keep it: who begins to wait just when it comes back has to see it. Fails in about
-/// every second run without the second look; on x86 the barrier before that is needed too rarely for its absence to
-/// show here.
+/// One buffer and two threads whose magazines keep it: a request that begins to wait while the buffer returns must find it.
+/// Without the waiter's second search this fails in about every second run. The barrier before that search is needed too
+/// rarely on x86 for its absence to show here; `tests/biased.rs` covers it.
 #[test]
-fn nobody_misses_a_return() {
+fn no_waiting_request_misses_a_return() {
     let pool = BufferPool::builder().budget(4096).build().unwrap();
     thread::scope(|scope| {
         for i in 0..2 {
@@ -174,7 +175,7 @@ fn nobody_misses_a_return() {
                 for round in 0..20 * ROUNDS {
                     let mut buffer = pool
                         .get_timeout(4096, Duration::from_secs(60))
-                        .expect("it comes back at once");
+                        .expect("the buffer returns at once");
                     buffer[round % 4096] = i;
                 }
             });
@@ -184,22 +185,22 @@ fn nobody_misses_a_return() {
     assert_eq!((stats.in_use, stats.misses), (0, 1));
 }
 
-/// One thread uses its own, others take from it whatever they can: by requests, by trims, by looking.
+/// One thread uses its magazine while others take from it: by requests, trims and statistics.
 #[test]
-fn what_others_take_is_not_taken_twice() {
+fn remote_takes_take_no_buffer_twice() {
     let pool = BufferPool::builder().budget(64 * 4096).build().unwrap();
-    let over = std::sync::atomic::AtomicBool::new(false);
+    let stop = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
         for i in 0..2u8 {
-            let (pool, over) = (&pool, &over);
+            let (pool, stop) = (&pool, &stop);
             scope.spawn(move || {
-                let mut dice = Dice(5 + u64::from(i));
+                let mut random = Xorshift(5 + u64::from(i));
                 for round in 0.. {
-                    if over.load(std::sync::atomic::Ordering::Relaxed) || cfg!(miri) && round == 10
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) || cfg!(miri) && round == 10
                     {
                         return;
                     }
-                    match dice.roll(4) {
+                    match random.below(4) {
                         0 => assert!(pool.trim_to(4096) <= 64 * 4096),
                         1 => assert!(pool.stats().resident <= 64 * 4096),
                         _ => {
@@ -208,21 +209,21 @@ fn what_others_take_is_not_taken_twice() {
                             all.iter().for_each(|buffer| check(buffer, 201 + i));
                         }
                     }
-                    // long enough for the owner to have its cells for itself again
-                    for _ in 0..dice.roll(20_000) {
+                    // long enough for the owner's magazine to be biased again
+                    for _ in 0..random.below(20_000) {
                         std::hint::spin_loop();
                     }
                 }
             });
         }
-        let mut dice = Dice(99);
+        let mut random = Xorshift(99);
         for round in 0..if cfg!(miri) { ROUNDS } else { 50 * ROUNDS } {
             let canary = u8::try_from(round % 199).unwrap();
-            let mut all: Vec<_> = (0..=dice.roll(3)).map(|_| pool.get(4000)).collect();
+            let mut all: Vec<_> = (0..=random.below(3)).map(|_| pool.get(4000)).collect();
             all.iter_mut().for_each(|buffer| mark(buffer, canary));
             all.iter().for_each(|buffer| check(buffer, canary));
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let stats = pool.stats();
     assert_eq!((stats.in_use, stats.resident), (0, stats.free));

@@ -1,4 +1,4 @@
-//! Reading a file into a pool's buffers through io_uring, buffered and direct.
+//! Reads of a file into a pool's buffers through io_uring, with buffered and with direct I/O.
 #![cfg(all(target_os = "linux", feature = "tokio-uring", not(miri)))]
 
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,13 +13,13 @@ fn files_are_read_into_buffers() {
     std::fs::write(&path, &content).unwrap();
     if let Err(error) = std::panic::catch_unwind(|| tokio_uring::builder().start(async {})) {
         let why = error.downcast_ref::<String>().cloned().unwrap_or_default();
-        eprintln!("SKIPPED: no io_uring here: {why}");
+        eprintln!("SKIPPED: io_uring is not available: {why}");
         return;
     }
     tokio_uring::start(async {
         let pool = BufferPool::new();
         let file = tokio_uring::fs::File::open(&path).await.unwrap();
-        // exactly its length, though the capacity is more
+        // reads the length of the buffer, not its larger capacity
         let (read, buffer) = file.read_exact_at(pool.get(content.len()), 0).await;
         read.unwrap();
         assert_eq!(&buffer[..], &content[..]);
@@ -32,7 +32,7 @@ fn files_are_read_into_buffers() {
             .custom_flags(libc::O_DIRECT)
             .open(&path);
         match direct {
-            Err(error) => eprintln!("SKIPPED: no direct I/O here: {error}"),
+            Err(error) => eprintln!("SKIPPED: direct I/O is not available: {error}"),
             Ok(file) => {
                 let file = tokio_uring::fs::File::from_std(file);
                 let (read, buffer) = file

@@ -1,4 +1,6 @@
-//! Entries of the directory.
+//! The entries of the directory, one per member.
+//!
+//! Specification: PKWARE APPNOTE 6.3, sections 4.3.12, 4.4 and 4.5.3 (zip64).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,42 +15,41 @@ const ENTRY_LEN: usize = 46;
 
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
-/// The most that one byte can inflate to: 258 bytes for every two bits.
+/// Upper bound of deflate's expansion: one byte holds four matches of two bits, each of at most 258 bytes.
 const DEFLATE_MOST: u64 = 1032;
 pub(super) const FLAG_ENCRYPTED: u16 = 1;
 const FLAG_DESCRIPTOR: u16 = 1 << 3;
 const FLAG_UTF8: u16 = 1 << 11;
 
+/// One member as the directory describes it.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    /// Shared with what guards the member.
+pub(crate) struct DirectoryEntry {
+    /// The decoded name, shared with the guard of the member.
     pub(crate) name: Arc<str>,
     pub(crate) method: u16,
     flags: u16,
     pub(crate) crc32: u32,
-    /// Stored size.
+    /// Stored size in bytes.
     pub(crate) packed: u64,
-    /// Size of the content, as the directory claims.
+    /// Size of the content in bytes, as the directory claims.
     pub(crate) inflated: u64,
     pub(super) header_at: u64,
-    /// Length of the name as stored, which is what the local header repeats.
+    /// Length of the name as stored, in bytes, which the local header repeats.
     name_len: u16,
 }
 
-impl Entry {
-    /// Reads the entry at the cursor. All offsets are short by `prefix`.
+impl DirectoryEntry {
+    /// Reads the entry at the cursor. `prefix` bytes precede the archive and are added to its offset.
     pub(super) fn read(cursor: &mut Cursor<'_>, prefix: u64) -> Result<Self> {
         let at = cursor.pos();
         let head = cursor.array::<ENTRY_LEN>("an entry of the zip directory")?;
         if !head.starts_with(ENTRY) {
-            return Err(
-                Error::malformed("no entry where the zip directory should have one").at(at),
-            );
+            return Err(Error::malformed("the zip directory has no entry signature here").at(at));
         }
         let flags = u16_at(&head, 8);
         let (name_len, extra_len, comment_len) =
             (u16_at(&head, 28), u16_at(&head, 30), u16_at(&head, 32));
-        // the row, its `end`, its place while rows are put in order, and its name twice
+        // the entry, its limit, its index while entries are sorted, and its name (as text and as a key of the set)
         let memory = size_of::<Self>() as u64 + 32 + 2 * u64::from(name_len);
         cursor
             .budget()
@@ -63,12 +64,12 @@ impl Entry {
         let bad =
             |what: &str| Error::malformed(format!("member {}: {what}", quote(&ascii(name)))).at(at);
         let name = decode_name(name, flags)
-            .ok_or_else(|| bad("a name that is flagged as UTF-8 and is not"))?;
+            .ok_or_else(|| bad("the name is flagged as UTF-8 but is not valid UTF-8"))?;
         let mut wide = [u32_at(&head, 24), u32_at(&head, 20), u32_at(&head, 42)].map(u64::from);
         read_zip64(&rest[..extra_is], &mut wide).map_err(bad)?;
         if !matches!(u16_at(&head, 34), 0 | 0xffff) {
             return Err(Error::unsupported(format!(
-                "member {} lies on another disk",
+                "member {} is on another disk of a multi-disk archive",
                 quote(&name)
             ))
             .at(at));
@@ -90,23 +91,25 @@ impl Entry {
         self.method == DEFLATED
     }
 
-    /// Whether sizes follow the bytes, because the writer could not go back.
+    /// Whether a data descriptor with sizes and checksum follows the bytes. Writers to streams use it, because they cannot
+    /// go back to the local header.
     pub(super) fn has_descriptor(&self) -> bool {
         self.flags & FLAG_DESCRIPTOR != 0
     }
 
-    /// Whether a size or the offset needs 64 bits.
+    /// Whether a size or the offset needs 64 bits (zip64).
     pub(super) fn wide(&self) -> bool {
         self.inflated.max(self.packed).max(self.header_at) >= 0xffff_ffff
     }
 
-    /// The first offset at which its bytes can begin: right behind a local header without extra fields.
-    pub(super) fn earliest(&self) -> u64 {
+    /// The first offset at which the bytes can begin: after a local header without extra fields.
+    pub(super) fn earliest_payload(&self) -> u64 {
         self.header_at
             .saturating_add(LOCAL_LEN as u64 + u64::from(self.name_len))
     }
 
-    /// Refuses what cannot be read: encrypted members and methods other than stored and deflate.
+    /// Refuses members that cannot be read (encrypted, or a method other than stored and deflate) and sizes that the
+    /// method cannot produce.
     pub(crate) fn check(&self) -> Result<()> {
         let name = || quote(&self.name);
         let error = if self.flags & FLAG_ENCRYPTED != 0 {
@@ -114,7 +117,7 @@ impl Entry {
         } else {
             match self.method {
                 STORED if self.packed != self.inflated => Error::malformed(format!(
-                    "member {} is stored, yet takes {} bytes for {}",
+                    "member {} is stored uncompressed, but its sizes differ: {} bytes stored, {} bytes of content",
                     name(),
                     self.packed,
                     self.inflated
@@ -151,7 +154,8 @@ fn method_name(method: u16) -> &'static str {
     }
 }
 
-/// Replaces the sizes and offset that did not fit in 32 bits by those of the zip64 extra field.
+/// Replaces the sizes and the offset that do not fit in 32 bits, which are then `0xffffffff`, by those of the zip64 extra
+/// field. The field holds only the replaced values, in this order.
 fn read_zip64(mut extra: &[u8], wide: &mut [u64; 3]) -> Result<(), &'static str> {
     const ZIP64: u16 = 1;
     const ABSENT: u64 = 0xffff_ffff;
@@ -160,9 +164,9 @@ fn read_zip64(mut extra: &[u8], wide: &mut [u64; 3]) -> Result<(), &'static str>
         let len = usize::from(u16_at(extra, 2));
         let field = extra[4..]
             .get(..len)
-            .ok_or("an extra field runs past its end")?;
+            .ok_or("an extra field exceeds the extra data")?;
         if u16_at(extra, 0) == ZIP64 && found.replace(field).is_some() {
-            return Err("two zip64 fields");
+            return Err("more than one zip64 field");
         }
         extra = &extra[4 + len..];
     }
@@ -170,14 +174,14 @@ fn read_zip64(mut extra: &[u8], wide: &mut [u64; 3]) -> Result<(), &'static str>
     for value in wide.iter_mut().filter(|v| **v == ABSENT) {
         let (first, rest) = values
             .split_first_chunk::<8>()
-            .ok_or("a 64-bit size is announced and missing")?;
+            .ok_or("the zip64 field lacks a 64-bit size")?;
         *value = u64::from_le_bytes(*first);
         values = rest;
     }
     Ok(())
 }
 
-/// Names are UTF-8 where flagged, else code page 437. `None` if flagged and not.
+/// Decodes a name: UTF-8 if it is flagged as such, else code page 437. `None` if it is flagged as UTF-8 but is not.
 pub(super) fn decode_name(bytes: &[u8], flags: u16) -> Option<Cow<'_, str>> {
     const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
     if flags & FLAG_UTF8 != 0 || bytes.is_ascii() {
@@ -194,7 +198,7 @@ pub(super) fn decode_name(bytes: &[u8], flags: u16) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(decoded.collect()))
 }
 
-/// A name for a message before it is decoded.
+/// A name for an error message, before it is known in which encoding it is.
 fn ascii(name: &[u8]) -> String {
     name.escape_ascii().to_string()
 }

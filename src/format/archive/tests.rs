@@ -1,4 +1,4 @@
-//! Archives of another writer, and what its reader says of them; then archives bent by hand.
+//! Archives written by the zip crate, compared with its reader; then archives with bytes changed by hand.
 
 use std::io::{self, Read, Write};
 
@@ -7,9 +7,9 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::*;
-use crate::clock::Clock;
 use crate::limits::{Budget, Limits};
-use crate::source::{Memory, Seekable, Source};
+use crate::source::{MemorySource, ReaderSource, Source};
+use crate::testing::ThreadTime;
 
 #[derive(Clone, Debug)]
 struct Given {
@@ -94,14 +94,14 @@ fn with<T>(source: &dyn Source, read: impl FnOnce(&mut Cursor<'_>) -> Result<T>)
 }
 
 fn read(bytes: &[u8]) -> Result<Archive> {
-    with(&Memory::new(bytes.to_vec()), Archive::read)
+    with(&MemorySource::new(bytes.to_vec()), Archive::read)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn agrees_with_another_reader(
+    fn agrees_with_the_zip_crate(
         mut members in proptest::collection::vec(given(), 0..12),
         comment in proptest::collection::vec(any::<u8>(), 0..300),
         prefix in proptest::collection::vec(any::<u8>(), 0..40),
@@ -112,8 +112,8 @@ proptest! {
         let bytes = [prefix, archive(&members, &comment, streamed)].concat();
         let mut theirs = ZipArchive::new(io::Cursor::new(&bytes)).expect("their own archive");
         let sources: [Box<dyn Source>; 2] = [
-            Box::new(Memory::new(bytes.clone())),
-            Box::new(Seekable::new(io::Cursor::new(bytes.clone())).expect("a reader")),
+            Box::new(MemorySource::new(bytes.clone())),
+            Box::new(ReaderSource::new(io::Cursor::new(bytes.clone())).expect("a reader")),
         ];
         for source in sources {
             with(&*source, |cursor| {
@@ -127,7 +127,7 @@ proptest! {
                     assert_eq!((entry.packed, entry.inflated), (their.compressed_size(), their.size()));
                     assert_eq!(entry.deflated(), member.deflated);
                     assert_eq!(*ours.entries[row].name, *member.name);
-                    let place = ours.visit(cursor, row)?;
+                    let place = ours.verified_member(cursor, row)?;
                     assert_eq!(Some(place.bytes.start), their.data_start());
                     assert_eq!(ours.content(cursor, row)?, member.content);
                     assert_eq!(ours.member(cursor, row)?.bytes, place.bytes);
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_end_in_an_answer(
+    fn damaged_archives_do_not_panic(
         mut bytes in proptest::collection::vec(given(), 1..4).prop_map(|mut m| {
             m.dedup_by(|a, b| a.name == b.name);
             m.truncate(1);
@@ -155,11 +155,11 @@ proptest! {
         if cuts {
             bytes.truncate(cut.index(bytes.len()));
         }
-        let source = Memory::new(bytes);
+        let source = MemorySource::new(bytes);
         let _ = with(&source, |cursor| {
             let ours = Archive::read(cursor)?;
             for row in 0..ours.entries.len() {
-                let _ = (ours.member(cursor, row), ours.visit(cursor, row), ours.content(cursor, row));
+                let _ = (ours.member(cursor, row), ours.verified_member(cursor, row), ours.content(cursor, row));
             }
             Ok(())
         });
@@ -177,16 +177,16 @@ fn small(names: &[&str]) -> Vec<u8> {
     archive(&names.iter().map(member).collect::<Vec<_>>(), b"", false)
 }
 
-/// Offset of the only place where these bytes stand, counted from the back.
+/// The offset of the last occurrence of these bytes.
 fn last(bytes: &[u8], of: &[u8]) -> usize {
     bytes
         .windows(of.len())
         .rposition(|w| w == of)
-        .expect("it is there")
+        .expect("the bytes occur in the archive")
 }
 
 #[test]
-fn a_comment_may_hold_end_records_and_must_end_the_file() {
+fn comment_may_contain_end_records_and_must_end_the_file() {
     let member = Given {
         name: "a".into(),
         content: vec![1; 9],
@@ -196,24 +196,24 @@ fn a_comment_may_hold_end_records_and_must_end_the_file() {
     };
     let fakes: Vec<u8> = b"PK\x05\x06".repeat(16_000);
     let bytes = archive(&[member], &fakes, false);
-    let begun = Clock::start();
+    let begun = ThreadTime::start();
     assert_eq!(read(&bytes).expect("reads").entries.len(), 1);
     let longer = [&bytes[..], b"\0"].concat();
     assert!(
         read(&longer)
             .unwrap_err()
             .to_string()
-            .contains("do not end the file")
+            .contains("bytes follow")
     );
     assert!(read(&fakes).is_err());
     assert!(begun.elapsed().as_secs_f64() < 1.0);
 }
 
 #[test]
-fn members_that_share_bytes_or_names_are_refused() {
+fn overlapping_or_repeated_members_are_refused() {
     let bytes = small(&["aa", "bb"]);
     read(&bytes).expect("as written");
-    // the second entry points at the first member
+    // the second entry gets the offset of the first member
     let mut overlapping = bytes.clone();
     let second = last(&bytes, b"PK\x01\x02");
     overlapping[second + 42..second + 46].fill(0);
@@ -223,7 +223,7 @@ fn members_that_share_bytes_or_names_are_refused() {
             .to_string()
             .contains("runs into")
     );
-    // both are called `aa`
+    // both entries get the name `aa`
     let mut twins = bytes.clone();
     twins[second + 46..second + 48].copy_from_slice(b"aa");
     assert!(
@@ -232,26 +232,26 @@ fn members_that_share_bytes_or_names_are_refused() {
             .to_string()
             .contains("two members")
     );
-    // `bb` in the directory is `bx` in its own header
+    // the member `bb` of the directory gets the name `bx` in its local header
     let mut renamed = bytes;
     renamed[second + 47] = b'x';
-    let refused = with(&Memory::new(renamed), |cursor| {
-        Archive::read(cursor)?.visit(cursor, 1)
+    let refused = with(&MemorySource::new(renamed), |cursor| {
+        Archive::read(cursor)?.verified_member(cursor, 1)
     })
     .unwrap_err();
     assert!(refused.to_string().contains("another name"));
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn refusals_state_the_reason() {
     let bytes = small(&["aa"]);
     let entry = last(&bytes, b"PK\x01\x02");
     let end = last(&bytes, b"PK\x05\x06");
     let bent = |at: usize, value: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = value;
-        with(&Memory::new(bytes), |cursor| {
-            Archive::read(cursor)?.visit(cursor, 0)
+        with(&MemorySource::new(bytes), |cursor| {
+            Archive::read(cursor)?.verified_member(cursor, 0)
         })
         .unwrap_err()
         .to_string()
@@ -265,12 +265,12 @@ fn what_cannot_be_read_is_named() {
         (
             8,
             8,
-            "zip method 0 in the directory and 8 in its own header",
+            "zip method 0 in the directory and 8 in its local header",
         ),
         (entry + 34, 1, "another disk"),
         (end + 4, 1, "several disks"),
-        (end + 10, 2, "announces 2 members and lists 1"),
-        (entry + 24, 200, "stored, yet takes"),
+        (end + 10, 2, "counts 2 members, but the directory has 1"),
+        (entry + 24, 200, "but its sizes differ"),
         (0, b'Q', "no zip local header"),
         (entry, b'Q', "no entry"),
         (26, 1, "another name"),
@@ -301,7 +301,8 @@ fn names_are_utf8_or_code_page_437() {
     }
 }
 
-/// An archive of one stored member whose directory speaks zip64 throughout, with an extended end record.
+/// An archive of one stored member, whose directory uses zip64 for all fields and whose zip64 end record has this
+/// extension.
 fn zip64(extension: &[u8]) -> Vec<u8> {
     let mut bytes = small(&["aa"]);
     let entry = last(&bytes, b"PK\x01\x02");
@@ -334,13 +335,13 @@ fn zip64(extension: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn zip64_throughout() {
+fn zip64_fields_replace_all_32_bit_fields() {
     for bytes in [
         zip64(b""),
         zip64(b"an extension"),
         [b"a prefix".to_vec(), zip64(b"")].concat(),
     ] {
-        let content = with(&Memory::new(bytes), |cursor| {
+        let content = with(&MemorySource::new(bytes), |cursor| {
             Archive::read(cursor)?
                 .content(cursor, 0)
                 .map(Cow::into_owned)
@@ -361,12 +362,12 @@ fn zip64_throughout() {
         read(&bytes)
             .unwrap_err()
             .to_string()
-            .contains("two zip64 fields")
+            .contains("more than one zip64 field")
     );
 }
 
 #[test]
-fn a_hundred_thousand_members_are_quick() {
+fn hundred_thousand_members_are_read_in_two_seconds() {
     let mut zip = ZipWriter::new(io::Cursor::new(Vec::new()));
     for i in 0..100_000 {
         zip.start_file(
@@ -376,21 +377,21 @@ fn a_hundred_thousand_members_are_quick() {
         .expect("a member");
     }
     let bytes = zip.finish().expect("an archive").into_inner();
-    let begun = Clock::start();
+    let begun = ThreadTime::start();
     assert_eq!(read(&bytes).expect("reads").entries.len(), 100_000);
     assert!(begun.elapsed().as_secs_f64() < 2.0, "{:?}", begun.elapsed());
-    // and they are charged for
+    // the entries are charged to the budget
     let budget = Budget::new(Limits {
         memory: 1 << 20,
         ..Limits::default()
     });
-    let source = Memory::new(bytes);
+    let source = MemorySource::new(bytes);
     let refused = Archive::read(&mut Cursor::new(&source, &budget)).unwrap_err();
     assert_eq!(refused.kind().name(), "limit");
 }
 
 #[test]
-fn content_is_checked_and_not_allocated_by_claim() {
+fn content_is_verified_and_claimed_size_is_not_allocated() {
     let member = Given {
         name: "a".into(),
         content: vec![7; 5000],
@@ -407,7 +408,7 @@ fn content_is_checked_and_not_allocated_by_claim() {
             memory: 1 << 20,
             ..Limits::default()
         });
-        let source = Memory::new(bytes);
+        let source = MemorySource::new(bytes);
         let mut cursor = Cursor::new(&source, &budget);
         Archive::read(&mut cursor)
             .and_then(|a| a.content(&mut cursor, 0))
@@ -423,7 +424,7 @@ fn content_is_checked_and_not_allocated_by_claim() {
 }
 
 #[test]
-fn pytorch_archives_are_located_without_a_visit() {
+fn pytorch_members_are_located_without_local_headers() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/pth");
     let mut paths = vec![dir];
     let (mut members, mut unvisited) = (0, 0);
@@ -440,10 +441,10 @@ fn pytorch_archives_are_located_without_a_visit() {
         if !bytes.starts_with(b"PK") {
             continue;
         }
-        with(&Memory::new(bytes), |cursor| {
+        with(&MemorySource::new(bytes), |cursor| {
             let ours = Archive::read(cursor)?;
             for row in 0..ours.entries.len() {
-                let by_visit = ours.visit(cursor, row)?;
+                let by_visit = ours.verified_member(cursor, row)?;
                 cursor.seek(0);
                 let by_arithmetic = ours.member(cursor, row)?;
                 assert_eq!(by_arithmetic.bytes, by_visit.bytes, "{}", path.display());
@@ -456,13 +457,13 @@ fn pytorch_archives_are_located_without_a_visit() {
     }
     assert!(
         members > 100 && unvisited * 10 > members * 9,
-        "{unvisited} of {members} members without a visit"
+        "{unvisited} of {members} members located without their local header"
     );
 }
 
 #[test]
-fn the_other_reader_is_there() {
-    // guards the oracle itself: what it writes, it reads
+fn zip_crate_reads_its_own_archive() {
+    // checks the oracle itself: the zip crate reads what it writes
     let bytes = small(&["aa"]);
     let mut text = String::new();
     let mut theirs = ZipArchive::new(io::Cursor::new(&bytes)).expect("reads");

@@ -1,13 +1,14 @@
-//! Metadata values: scalars are read, arrays are skipped over and read on demand.
+//! Metadata values. Scalars and texts are read; of an array, the first elements are read and the rest is skipped, to be
+//! read on demand: the tokenizer of a model is 150 000 strings that a listing does not need.
 
-use super::item;
+use super::array_item;
 use crate::Dtype;
+use crate::catalog::metadata::{Item, StoredArray, Value};
 use crate::catalog::{ByteRange, Endian};
 use crate::error::{Error, Result};
-use crate::metadata::{Item, StoredArray, Value};
 use crate::source::cursor::Cursor;
 
-/// Nesting that is followed at all: values are dropped and printed by recursion.
+/// Largest depth of nested arrays, whatever the limits are: values are dropped and printed by recursion.
 const NEST_MAX: u64 = 256;
 
 pub(super) fn u64(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u64> {
@@ -29,12 +30,12 @@ pub(super) fn u32(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result
 }
 
 fn unknown(kind: u32) -> Error {
-    Error::malformed(format!("value type {kind}; 0 to 12 exist"))
+    Error::malformed(format!("unknown value type {kind}; types 0 to 12 exist"))
 }
 
-/// Reads a value of this type; of an array only where it lies.
+/// Reads a value of this type. An array is described by its byte range and its first elements.
 pub(super) fn value(cursor: &mut Cursor<'_>, kind: u32, endian: Endian) -> Result<Value> {
-    match item(kind).ok_or_else(|| unknown(kind))? {
+    match array_item(kind).ok_or_else(|| unknown(kind))? {
         Item::Plain(dtype) => plain(cursor, dtype, endian),
         Item::Text => text(cursor, endian),
         Item::Array => {
@@ -53,13 +54,13 @@ pub(super) fn value(cursor: &mut Cursor<'_>, kind: u32, endian: Endian) -> Resul
     }
 }
 
-/// Reads an array that was skipped over, whole.
+/// Reads all elements of an array that was described by [`value`].
 pub(crate) fn read(cursor: &mut Cursor<'_>, array: &StoredArray) -> Result<Value> {
     cursor.seek(array.bytes.start);
     elements(cursor, array.item, array.len, array.endian, u64::MAX, 1).map(Value::List)
 }
 
-/// Reads the first `most` elements of an array, at every depth, and passes over the others.
+/// Reads the first `most` elements of an array, at each depth, and skips the rest.
 fn elements(
     cursor: &mut Cursor<'_>,
     item: Item,
@@ -68,7 +69,7 @@ fn elements(
     most: u64,
     depth: u64,
 ) -> Result<Box<[Value]>> {
-    nest(cursor, depth)?;
+    check_nesting(cursor, depth)?;
     let shown = len.min(most);
     let mut list = Vec::new();
     for _ in 0..shown {
@@ -88,7 +89,7 @@ fn elements(
     Ok(list.into())
 }
 
-fn nest(cursor: &Cursor<'_>, depth: u64) -> Result<()> {
+fn check_nesting(cursor: &Cursor<'_>, depth: u64) -> Result<()> {
     cursor.budget().depth(depth, "a nested array")?;
     if depth > NEST_MAX {
         return Err(
@@ -117,7 +118,7 @@ fn plain(cursor: &mut Cursor<'_>, dtype: Dtype, endian: Endian) -> Result<Value>
     })
 }
 
-/// Text is shown, not compared, so bytes that are not UTF-8 (some tokenizers have them) are replaced.
+/// Reads a text. Invalid UTF-8, which some tokenizers contain, is replaced, because texts are only displayed.
 fn text(cursor: &mut Cursor<'_>, endian: Endian) -> Result<Value> {
     let len = u64(cursor, endian, "a string's length")?;
     cursor
@@ -131,10 +132,11 @@ fn array_head(cursor: &mut Cursor<'_>, endian: Endian) -> Result<(Item, u64)> {
     let at = cursor.pos();
     let kind = u32(cursor, endian, "an array's type")?;
     let len = u64(cursor, endian, "an array's length")?;
-    Ok((item(kind).ok_or_else(|| unknown(kind).at(at))?, len))
+    Ok((array_item(kind).ok_or_else(|| unknown(kind).at(at))?, len))
 }
 
-/// Skips the elements of an array at this depth. Nested arrays are counted on a stack of our own.
+/// Skips the elements of an array at this depth. Nested arrays are counted on an explicit stack instead of by recursion,
+/// because the file controls their depth.
 fn skip_array(
     cursor: &mut Cursor<'_>,
     item: Item,
@@ -152,12 +154,12 @@ fn skip_array(
             }
             Some((Item::Text, len)) => skip_strings(cursor, len, endian)?,
             Some((Item::Array, len)) => {
-                // the shortest array is a type and a length
+                // the shortest array has 12 bytes: a type and a length
                 if len > cursor.remaining() / 12 {
-                    return Err(cursor.ended(len.saturating_mul(12), "an array of arrays"));
+                    return Err(cursor.truncated(len.saturating_mul(12), "an array of arrays"));
                 }
                 open.push(len);
-                nest(cursor, depth + open.len() as u64)?;
+                check_nesting(cursor, depth + open.len() as u64)?;
             }
             None => {}
         }
@@ -172,11 +174,11 @@ fn skip_array(
     }
 }
 
-/// Skips `left` strings, each a length and that many bytes: the loop that opening a file with a large
-/// tokenizer spends its time in.
+/// Skips `left` strings, each a length and that many bytes. Opening a file with a large tokenizer spends most of its time
+/// here, so the loop walks over the bytes that one `peek` returns instead of calling the cursor per string.
 fn skip_strings(cursor: &mut Cursor<'_>, mut left: u64, endian: Endian) -> Result<()> {
     if left > cursor.remaining() / 8 {
-        return Err(cursor.ended(left.saturating_mul(8), "an array of strings"));
+        return Err(cursor.truncated(left.saturating_mul(8), "an array of strings"));
     }
     let big = endian == Endian::Big;
     while left > 0 {
@@ -200,7 +202,7 @@ fn skip_strings(cursor: &mut Cursor<'_>, mut left: u64, endian: Endian) -> Resul
         if passed > 0 {
             cursor.skip(passed as u64, "strings")?;
         } else {
-            // longer than what is at hand
+            // the string is longer than the bytes that `peek` returned
             let len = u64(cursor, endian, "a string's length")?;
             cursor.skip(len, "a string")?;
             left -= 1;

@@ -2,47 +2,48 @@
 
 use std::collections::HashSet;
 
-use super::fault::{Fault, Result};
+use super::header_error::{HeaderError, Result};
 use super::literal::Literal;
-use super::typestr::{Kind, Number, number};
+use super::typestr::{ItemKind, TypeStr, parse_typestr};
 use crate::Dtype;
 use crate::catalog::{Encoding, Endian, Opaque};
 
-/// numpy keeps item sizes in 31 bits.
+/// Largest element size in bytes: numpy keeps it in a signed 32-bit integer.
 pub(super) const ITEM_MAX: u64 = i32::MAX as u64;
-/// Changes of number width within one item: more than any table has columns.
+/// Largest number of runs of equal-width units in one element. A field of repeated records could otherwise make a list of
+/// 2^31 runs from a short header.
 const UNITS_MAX: usize = 1 << 16;
 
-/// What one element is.
+/// The type of one element.
 #[derive(Debug, PartialEq)]
-pub(super) struct Item {
+pub(super) struct ItemType {
     pub(super) encoding: Encoding,
     pub(super) endian: Endian,
-    /// `f1`: numpy has no such type; ml_dtypes writes its float8_e5m2 so, and nothing else.
+    /// Whether it contains `f1`. numpy has no such type; ml_dtypes writes its float8_e5m2 so, and no other type.
     pub(super) float8: bool,
 }
 
-/// Reads a descriptor; `source` is its text in the file, `at` where that stands.
-pub(super) fn item(descr: &Literal, source: &str, at: usize) -> Result<Item> {
+/// Reads a descriptor. `source` is its text in the header, `at` the offset of that text.
+pub(super) fn item(descr: &Literal, source: &str, at: usize) -> Result<ItemType> {
     if let Literal::Text(text) = descr {
-        let found = number(text, at)?;
-        // raw items have no order, until the caller says what they are (`OpenOptions::void_as`)
-        let void = matches!(found.kind, Kind::Opaque('V', 2.., _)) && text.starts_with('>');
+        let found = parse_typestr(text, at)?;
+        // raw bytes (`V`) have no byte order, but keep the stored one: `OpenOptions::void_as` may give them a dtype
+        let void = matches!(found.kind, ItemKind::Opaque('V', 2.., _)) && text.starts_with('>');
         let endian = if void {
             Endian::Big
         } else {
             found.endian.unwrap_or_default()
         };
-        let float8 = found.kind == Kind::Plain(Dtype::F8_E5M2);
-        return Ok(Item {
+        let float8 = found.kind == ItemKind::Plain(Dtype::F8_E5M2);
+        return Ok(ItemType {
             encoding: found.encoding(),
             endian,
             float8,
         });
     }
-    let mut record = Record {
+    let mut record = StructuredDtype {
         at,
-        ..Record::default()
+        ..StructuredDtype::default()
     };
     record.add(descr)?;
     let opaque = Opaque {
@@ -51,17 +52,17 @@ pub(super) fn item(descr: &Literal, source: &str, at: usize) -> Result<Item> {
         units: record.units.into(),
         fields: source.into(),
     };
-    Ok(Item {
+    Ok(ItemType {
         encoding: Encoding::Opaque(Box::new(opaque)),
         endian: record.endian.unwrap_or_default(),
         float8: record.float8,
     })
 }
 
-/// A structured type, laid out as it is read: fields follow one another without gaps, since numpy
-/// writes its padding as fields of their own.
+/// A structured dtype while its fields are added. Fields follow one another without gaps, because numpy writes padding as
+/// fields without a name.
 #[derive(Default)]
-struct Record {
+struct StructuredDtype {
     units: Vec<(u32, u32)>,
     bytes: u64,
     endian: Option<Endian>,
@@ -69,32 +70,32 @@ struct Record {
     at: usize,
 }
 
-impl Record {
-    /// Adds a descriptor. Recursion is bounded by that of the literal.
+impl StructuredDtype {
+    /// Adds a descriptor. The depth of the literal, which the parser limits, bounds the recursion.
     fn add(&mut self, descr: &Literal) -> Result<()> {
         match descr {
-            Literal::Text(text) => self.number(&number(text, self.at)?),
+            Literal::Text(text) => self.number(&parse_typestr(text, self.at)?),
             Literal::List(fields) => self.fields(fields),
             Literal::Tuple(parts) => match &parts[..] {
                 [inner, shape] => self.repeated(inner, shape),
-                _ => Err(self.fault("a tuple that is not a dtype and its shape")),
+                _ => Err(self.error("a tuple in the descr is not (dtype, shape)")),
             },
-            _ => Err(self.fault("the descr is neither text nor a list of fields")),
+            _ => Err(self.error("the descr is neither text nor a list of fields")),
         }
     }
 
-    fn fault(&self, what: &str) -> Fault {
-        Fault::malformed(self.at, what)
+    fn error(&self, what: &str) -> HeaderError {
+        HeaderError::malformed(self.at, what)
     }
 
-    fn number(&mut self, found: &Number<'_>) -> Result<()> {
-        self.float8 |= found.kind == Kind::Plain(Dtype::F8_E5M2);
+    fn number(&mut self, found: &TypeStr<'_>) -> Result<()> {
+        self.float8 |= found.kind == ItemKind::Plain(Dtype::F8_E5M2);
         if let Some(endian) = found.endian
             && *self.endian.get_or_insert(endian) != endian
         {
-            return Err(Fault::unsupported(
+            return Err(HeaderError::unsupported(
                 self.at,
-                "a structured type whose fields differ in byte order",
+                "the fields of a structured dtype differ in byte order",
             ));
         }
         self.push(found.unit)
@@ -103,7 +104,7 @@ impl Record {
     fn push(&mut self, (width, count): (u32, u32)) -> Result<()> {
         let bytes = self.bytes + u64::from(width) * u64::from(count);
         if bytes > ITEM_MAX {
-            return Err(self.fault("an item of 2 GiB or more"));
+            return Err(self.error("the item size exceeds 2 GiB"));
         }
         if count == 0 {
             return Ok(());
@@ -111,12 +112,12 @@ impl Record {
         self.bytes = bytes;
         let full = self.units.len() == UNITS_MAX;
         match self.units.last_mut() {
-            // does not overflow: the bytes would have
+            // cannot overflow: the bytes would have exceeded ITEM_MAX
             Some((last, n)) if *last == width => *n += count,
             _ if full => {
-                return Err(Fault::unsupported(
+                return Err(HeaderError::unsupported(
                     self.at,
-                    "a structured type of more than 65536 runs of numbers",
+                    "a structured dtype has more than 65536 runs of equal-width numbers",
                 ));
             }
             _ => self.units.push((width, count)),
@@ -128,24 +129,24 @@ impl Record {
         let mut names = HashSet::with_capacity(fields.len());
         for field in fields {
             let Literal::Tuple(parts) = field else {
-                return Err(self.fault("a field that is not a tuple"));
+                return Err(self.error("a field of a structured dtype is not a tuple"));
             };
             let (name, descr, shape) = match &parts[..] {
                 [name, descr] => (name, descr, None),
                 [name, descr, shape] => (name, descr, Some(shape)),
-                _ => return Err(self.fault("a field is a name, a dtype, and sometimes a shape")),
+                _ => return Err(self.error("a field is not (name, dtype) or (name, dtype, shape)")),
             };
             let name = match name {
                 Literal::Text(name) => name,
                 Literal::Tuple(both) => match &both[..] {
                     [Literal::Text(_title), Literal::Text(name)] => name,
-                    _ => return Err(self.fault("a field's title and name are not text")),
+                    _ => return Err(self.error("a field's title and name are not text")),
                 },
-                _ => return Err(self.fault("a field's name is not text")),
+                _ => return Err(self.error("a field's name is not text")),
             };
-            // padding has no name, and may be in several places
+            // padding has an empty name and may occur several times
             if !name.is_empty() && !names.insert(&**name) {
-                return Err(self.fault("two fields have one name"));
+                return Err(self.error("two fields have the same name"));
             }
             match shape {
                 Some(shape) => self.repeated(descr, shape)?,
@@ -155,7 +156,7 @@ impl Record {
         Ok(())
     }
 
-    /// Adds `descr` as often as `shape` says.
+    /// Adds a field that is an array of `shape` elements of type `descr`.
     fn repeated(&mut self, descr: &Literal, shape: &Literal) -> Result<()> {
         let times = match shape {
             Literal::Number(n) => Some(*n),
@@ -165,8 +166,8 @@ impl Record {
             }),
             _ => None,
         };
-        let times = times
-            .ok_or_else(|| self.fault("the shape of a field is not a tuple of whole numbers"))?;
+        let times =
+            times.ok_or_else(|| self.error("the shape of a field is not a tuple of integers"))?;
         let mut once = Self {
             at: self.at,
             endian: self.endian,
@@ -180,14 +181,17 @@ impl Record {
             .checked_mul(times)
             .is_none_or(|bytes| bytes > ITEM_MAX)
         {
-            return Err(self.fault("an item of 2 GiB or more"));
+            return Err(self.error("the item size exceeds 2 GiB"));
         }
         if let [(width, count)] = once.units[..] {
             let count = u64::from(count) * times;
-            return self.push((width, u32::try_from(count).expect("fewer than bytes")));
+            return self.push((
+                width,
+                u32::try_from(count).expect("fewer units than bytes, which were checked"),
+            ));
         }
         if once.units.is_empty() {
-            return Ok(()); // items without bytes, however many
+            return Ok(()); // elements of no bytes, repeated any number of times
         }
         for _ in 0..times {
             once.units.iter().try_for_each(|&unit| self.push(unit))?;
@@ -197,5 +201,4 @@ impl Record {
 }
 
 #[cfg(test)]
-#[path = "descr_tests.rs"]
 mod tests;

@@ -1,61 +1,64 @@
-//! The header of an array: magic, version, and a dict of `descr`, `fortran_order` and `shape`.
+//! The header of an array: magic number, version, and a dict with `descr`, `fortran_order` and `shape`.
 //!
 //! Source: numpy's NEP 1 and `numpy/lib/_format_impl.py`.
 
 use std::borrow::Cow;
 
-use super::descr::{self, Item};
-use super::fault::{Fault, Result};
+use super::descr::{self, ItemType};
+use super::header_error::{HeaderError, Result};
 use super::literal::{self, Literal};
 use crate::catalog::{Layout, Shape, TensorInfo, elements};
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
-/// Bytes that always stand in front of the data: magic, version, and the longer of the two lengths.
+/// Number of bytes before the header text in versions 2 and 3. A file of version 1 has at least as many, because its
+/// text is longer than the two bytes by which its length field is shorter.
 pub(crate) const PRELUDE: usize = 12;
-/// Longest text that is read. numpy stops at 10 000 bytes unless the file is trusted, which refuses
-/// its own tables of some hundred columns; a text of this length still describes thousands.
+/// Longest header text that is read, in bytes. numpy reads at most 10 000 bytes of an untrusted file, which refuses
+/// structured dtypes of a few hundred fields that numpy itself writes; this length suffices for tens of thousands.
 const TEXT_MAX: u32 = 1 << 20;
 /// `NPY_MAXDIMS` of numpy 2.
 const RANK_MAX: usize = 64;
 
-/// What stands before the header's text.
+/// The fixed-size fields before the header text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prelude {
     pub(crate) major: u8,
-    /// Length of magic, version and length field.
+    /// Offset of the header text: the length of the fields before it.
     pub(crate) text_at: usize,
     pub(crate) text_len: usize,
 }
 
 impl Prelude {
-    /// Reads the first bytes of an array.
+    /// Reads the first [`PRELUDE`] bytes of an array.
     pub(crate) fn read(first: &[u8]) -> Result<Self> {
         if !first.starts_with(MAGIC) {
-            return Err(Fault::malformed(
+            return Err(HeaderError::malformed(
                 0,
-                "the first bytes are not those of an NPY file",
+                "the file does not begin with the magic number of NPY",
             ));
         }
         let Some(&[major, minor, a, b, c, d]) = first[MAGIC.len()..].first_chunk::<6>() else {
-            return Err(Fault::malformed(
+            return Err(HeaderError::malformed(
                 first.len(),
-                "the array ends inside its header",
+                "the array is cut off inside its header",
             ));
         };
         let (text_at, text_len) = match (major, minor) {
             (1, 0) => (10, u32::from(u16::from_le_bytes([a, b]))),
             (2 | 3, 0) => (12, u32::from_le_bytes([a, b, c, d])),
             _ => {
-                return Err(Fault::unsupported(
+                return Err(HeaderError::unsupported(
                     MAGIC.len(),
-                    format!("version {major}.{minor} of the NPY format"),
+                    format!(
+                        "version {major}.{minor} of the NPY format cannot be read; 1.0, 2.0 and 3.0 can"
+                    ),
                 ));
             }
         };
         if text_len > TEXT_MAX {
-            return Err(Fault::unsupported(
+            return Err(HeaderError::unsupported(
                 8,
-                format!("a header of {text_len} bytes; at most {TEXT_MAX} are read"),
+                format!("the header has {text_len} bytes; at most {TEXT_MAX} are allowed"),
             ));
         }
         Ok(Self {
@@ -66,27 +69,28 @@ impl Prelude {
     }
 
     /// Reads the text. Offsets of faults are from the magic on.
-    pub(crate) fn array(&self, text: &[u8]) -> Result<Array> {
+    pub(crate) fn array(&self, text: &[u8]) -> Result<ArrayHeader> {
         let decoded = self
             .decode(text)
-            .map_err(|fault| fault.behind(self.text_at))?;
-        Array::read(&decoded).map_err(|mut fault| {
+            .map_err(|error| error.shifted_by(self.text_at))?;
+        ArrayHeader::read(&decoded).map_err(|mut error| {
             if self.major < 3 {
-                // Latin-1: a byte was a character
-                fault.at = decoded
-                    .get(..fault.at)
+                // the text was Latin-1: a character was one byte, so convert the offset in UTF-8 back
+                error.at = decoded
+                    .get(..error.at)
                     .map_or(0, |before| before.chars().count());
             }
-            fault.behind(self.text_at)
+            error.shifted_by(self.text_at)
         })
     }
 
     fn decode<'t>(&self, text: &'t [u8]) -> Result<Cow<'t, str>> {
         match std::str::from_utf8(text) {
             Ok(utf8) if self.major >= 3 || text.is_ascii() => Ok(utf8.into()),
-            Err(e) if self.major >= 3 => {
-                Err(Fault::malformed(e.valid_up_to(), "the header is not UTF-8"))
-            }
+            Err(e) if self.major >= 3 => Err(HeaderError::malformed(
+                e.valid_up_to(),
+                "the header is not UTF-8",
+            )),
             _ => Ok(text
                 .iter()
                 .map(|&b| char::from(b))
@@ -96,17 +100,17 @@ impl Prelude {
     }
 }
 
-/// An array, described; where its bytes lie is for the container to say.
+/// The description of an array. Its byte range depends on the container and is added by [`Self::tensor`].
 #[derive(Debug)]
-pub(crate) struct Array {
-    item: Item,
+pub(crate) struct ArrayHeader {
+    item: ItemType,
     pub(crate) fortran: bool,
     shape: Shape,
     /// Bytes of its data.
     pub(crate) nbytes: u64,
 }
 
-impl Array {
+impl ArrayHeader {
     fn read(text: &str) -> Result<Self> {
         let entries = literal::dict(text)?;
         let [mut descr, mut order, mut shape] = [None, None, None];
@@ -117,25 +121,26 @@ impl Array {
                 "fortran_order" => &mut order,
                 "shape" => &mut shape,
                 other => {
-                    return Err(Fault::malformed(
+                    return Err(HeaderError::malformed(
                         at,
-                        format!("the header has a key {other:?}"),
+                        format!("the header has the unknown key {other:?}"),
                     ));
                 }
             };
             if slot.replace(entry).is_some() {
-                return Err(Fault::malformed(
+                return Err(HeaderError::malformed(
                     at,
                     format!("the header has the key {:?} twice", entry.key),
                 ));
             }
         }
-        let missing = |key: &str| Fault::malformed(0, format!("the header has no key '{key}'"));
+        let missing =
+            |key: &str| HeaderError::malformed(0, format!("the header has no key '{key}'"));
         let descr = descr.ok_or_else(|| missing("descr"))?;
         let order = order.ok_or_else(|| missing("fortran_order"))?;
         let sizes = shape.ok_or_else(|| missing("shape"))?;
         let Literal::Bool(fortran) = order.value else {
-            return Err(Fault::malformed(
+            return Err(HeaderError::malformed(
                 order.span.start,
                 "fortran_order is not True or False",
             ));
@@ -144,8 +149,9 @@ impl Array {
         let shape = read_shape(&sizes.value, at)?;
         let item = descr::item(&descr.value, &text[descr.span.clone()], descr.span.start)?;
         let nbytes = elements(&shape).and_then(|n| item.encoding.nbytes(n));
-        let nbytes = nbytes
-            .ok_or_else(|| Fault::malformed(at, "the array's size does not fit in 64 bits"))?;
+        let nbytes = nbytes.ok_or_else(|| {
+            HeaderError::malformed(at, "the array's size does not fit in 64 bits")
+        })?;
         Ok(Self {
             item,
             fortran,
@@ -154,12 +160,12 @@ impl Array {
         })
     }
 
-    /// Whether its dtype is a guess: `f1`, which only ml_dtypes writes.
-    pub(crate) fn guessed(&self) -> bool {
+    /// Whether the dtype is `f1`, which only ml_dtypes writes and which is read as float8_e5m2.
+    pub(crate) fn is_guessed_float8(&self) -> bool {
         self.item.float8
     }
 
-    /// Memory that its description takes beyond a row of the catalog.
+    /// Memory of the description of a structured dtype in bytes, beyond the size of a `TensorInfo`.
     pub(crate) fn memory(&self) -> u64 {
         let crate::catalog::Encoding::Opaque(opaque) = &self.item.encoding else {
             return 0;
@@ -170,11 +176,11 @@ impl Array {
             + opaque.name.len()) as u64
     }
 
-    /// The tensor, with its bytes at this place.
+    /// The tensor with this name and these bytes.
     pub(crate) fn tensor(self, name: &str, bytes: crate::catalog::ByteRange) -> TensorInfo {
         let mut info = TensorInfo::new(name, self.shape, self.item.encoding, bytes);
         info.endian = self.item.endian;
-        // with fewer dimensions, or nothing in them, the two orders are one
+        // with fewer than two dimensions or without elements, both orders are the same
         if self.fortran && info.shape.len() > 1 && self.nbytes > 0 {
             info.layout = Layout::ColumnMajor;
         }
@@ -184,21 +190,21 @@ impl Array {
 
 fn read_shape(value: &Literal, at: usize) -> Result<Shape> {
     let Literal::Tuple(sizes) = value else {
-        return Err(Fault::malformed(at, "the shape is not a tuple"));
+        return Err(HeaderError::malformed(at, "the shape is not a tuple"));
     };
     if sizes.len() > RANK_MAX {
-        return Err(Fault::malformed(
+        return Err(HeaderError::malformed(
             at,
-            format!("{} dimensions; numpy has at most {RANK_MAX}", sizes.len()),
+            format!(
+                "the shape has {} dimensions; numpy allows at most {RANK_MAX}",
+                sizes.len()
+            ),
         ));
     }
     let size = |size: &Literal| match size {
         Literal::Number(n) if i64::try_from(*n).is_ok() => Ok(*n),
-        Literal::Number(_) => Err(Fault::malformed(at, "a dimension over 63 bits")),
-        _ => Err(Fault::malformed(
-            at,
-            "a dimension that is not a whole number",
-        )),
+        Literal::Number(_) => Err(HeaderError::malformed(at, "a dimension exceeds 63 bits")),
+        _ => Err(HeaderError::malformed(at, "a dimension is not an integer")),
     };
     sizes.iter().map(size).collect()
 }

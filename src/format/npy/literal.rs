@@ -1,15 +1,15 @@
-//! The Python literals that a header is written in: strings, whole numbers, truth values, tuples,
-//! lists, and one dict around them.
+//! A parser for the Python literals of a header: strings, integers, truth values, tuples and lists inside one dict.
 //!
-//! Nothing is evaluated: an operator, a call or a name is an error where it stands.
+//! Nothing is evaluated: an operator, a call or a name is an error, with its offset.
 
 use std::ops::Range;
 
-use super::fault::{Fault, Result};
+use super::header_error::{HeaderError, Result};
 
-/// Brackets inside brackets. A structured type takes two per level; numpy writes few.
+/// Largest depth of nested brackets, which bounds the recursion. A structured dtype takes two per level.
 const DEPTH: u32 = 40;
 
+/// A parsed literal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Literal {
     Text(String),
@@ -20,20 +20,20 @@ pub(super) enum Literal {
     List(Vec<Literal>),
 }
 
-/// One `key: value` of a dict, and where the value stands.
+/// One `key: value` of a dict, with the byte range of the value in the text.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct DictEntry {
     pub(super) key: String,
     pub(super) value: Literal,
     pub(super) span: Range<usize>,
 }
 
-/// Reads a text that is one dict with text keys, and spaces or newlines behind it.
-pub(super) fn dict(text: &str) -> Result<Vec<Entry>> {
+/// Parses a text that is one dict with text keys, followed by blanks only (numpy pads the header with spaces).
+pub(super) fn dict(text: &str) -> Result<Vec<DictEntry>> {
     let mut parser = Parser { text, pos: 0 };
     parser.blanks();
     if !parser.eat(b'{') {
-        return Err(parser.fault("the header is not a dict"));
+        return Err(parser.error("the header is not a dict"));
     }
     let mut entries = Vec::new();
     loop {
@@ -43,41 +43,44 @@ pub(super) fn dict(text: &str) -> Result<Vec<Entry>> {
         }
         let at = parser.pos;
         let Literal::Text(key) = parser.value(1)? else {
-            return Err(Fault::malformed(at, "a key of the header is not text"));
+            return Err(HeaderError::malformed(
+                at,
+                "a key of the header is not a string",
+            ));
         };
         parser.blanks();
         if !parser.eat(b':') {
-            return Err(parser.fault("a key without a value"));
+            return Err(parser.error("expected `:` after a key"));
         }
         parser.blanks();
         let start = parser.pos;
         let value = parser.value(1)?;
-        entries.push(Entry {
+        entries.push(DictEntry {
             key,
             value,
             span: start..parser.pos,
         });
         parser.blanks();
         if !parser.eat(b',') && parser.peek() != Some(b'}') {
-            return Err(parser.fault("expected `,` or `}`"));
+            return Err(parser.error("expected `,` or `}`"));
         }
     }
     parser.blanks();
     if parser.pos < text.len() {
-        return Err(parser.fault("something follows the dict"));
+        return Err(parser.error("unexpected text after the dict"));
     }
     Ok(entries)
 }
 
 struct Parser<'t> {
     text: &'t str,
-    /// Always on the boundary of a character.
+    /// Byte offset, always at a character boundary.
     pos: usize,
 }
 
 impl<'t> Parser<'t> {
-    fn fault(&self, what: &str) -> Fault {
-        Fault::malformed(self.pos, what)
+    fn error(&self, what: &str) -> HeaderError {
+        HeaderError::malformed(self.pos, what)
     }
 
     fn rest(&self) -> &'t str {
@@ -94,7 +97,7 @@ impl<'t> Parser<'t> {
         found
     }
 
-    /// Takes the ASCII bytes that satisfy `is`.
+    /// Advances over the ASCII bytes that satisfy `is`, and returns them.
     fn run(&mut self, is: fn(&u8) -> bool) -> &'t str {
         let n = self
             .rest()
@@ -110,15 +113,15 @@ impl<'t> Parser<'t> {
         self.run(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0c));
     }
 
-    /// The only recursion, `depth` deep.
+    /// Parses a value at nesting `depth`. Together with `items`, this is the only recursion.
     fn value(&mut self, depth: u32) -> Result<Literal> {
         match self.peek() {
             Some(quote @ (b'\'' | b'"')) => self.string(quote).map(Literal::Text),
             Some(b'0'..=b'9') => self.number(),
-            Some(b'-') => Err(self.fault("a negative number")),
+            Some(b'-') => Err(self.error("a negative number is not allowed")),
             Some(b'(') => {
                 let (mut items, comma) = self.items(b')', depth)?;
-                // `(3)` is 3, and only `(3,)` a tuple
+                // in Python, `(3)` is the number 3, and `(3,)` is a tuple
                 Ok(if items.len() == 1 && !comma {
                     items.remove(0)
                 } else {
@@ -132,21 +135,21 @@ impl<'t> Parser<'t> {
                     "True" => Ok(Literal::Bool(true)),
                     "False" => Ok(Literal::Bool(false)),
                     "None" => Ok(Literal::None),
-                    _ => Err(Fault::malformed(
+                    _ => Err(HeaderError::malformed(
                         at,
-                        "a name; only literals are read, nothing is evaluated",
+                        "found a name; only literals are allowed, nothing is evaluated",
                     )),
                 }
             }
-            Some(_) => Err(self.fault("not a Python literal")),
-            None => Err(self.fault("the header ends inside the dict")),
+            Some(_) => Err(self.error("not a Python literal")),
+            None => Err(self.error("the header ends inside the dict")),
         }
     }
 
-    /// The items of a bracket up to `close`, and whether there was a comma.
+    /// Parses the items of a bracket up to `close`, and returns whether a comma occurred.
     fn items(&mut self, close: u8, depth: u32) -> Result<(Vec<Literal>, bool)> {
         if depth >= DEPTH {
-            return Err(self.fault("nested too deeply for a dtype or a shape"));
+            return Err(self.error("nested too deeply for a dtype or a shape"));
         }
         self.pos += 1;
         let (mut items, mut comma) = (Vec::new(), false);
@@ -160,7 +163,7 @@ impl<'t> Parser<'t> {
             if self.eat(b',') {
                 comma = true;
             } else if self.peek() != Some(close) {
-                return Err(self.fault(if self.peek().is_none() {
+                return Err(self.error(if self.peek().is_none() {
                     "the header ends inside a bracket"
                 } else {
                     "expected `,` or a closing bracket"
@@ -172,19 +175,19 @@ impl<'t> Parser<'t> {
     fn number(&mut self) -> Result<Literal> {
         let at = self.pos;
         let digits = self.run(u8::is_ascii_digit);
-        // `010` is 8 to Python 2 and an error to Python 3
+        // `010` is 8 in Python 2 and an error in Python 3
         if digits.len() > 1 && digits.starts_with('0') {
-            return Err(Fault::malformed(at, "a number with leading zeros"));
+            return Err(HeaderError::malformed(at, "a number has leading zeros"));
         }
         let number = digits
             .parse()
-            .map_err(|_| Fault::malformed(at, "a number over 64 bits"))?;
+            .map_err(|_| HeaderError::malformed(at, "a number exceeds 64 bits"))?;
         if !self.eat(b'L') {
             self.eat(b'l'); // Python 2 wrote its long integers `10L`
         }
         match self.peek() {
             Some(b'.' | b'e' | b'E' | b'j' | b'x' | b'o' | b'b' | b'_') => {
-                Err(Fault::malformed(at, "not a plain whole number"))
+                Err(HeaderError::malformed(at, "not an integer literal"))
             }
             _ => Ok(Literal::Number(number)),
         }
@@ -196,12 +199,12 @@ impl<'t> Parser<'t> {
         let mut out = String::new();
         loop {
             let Some(c) = self.rest().chars().next() else {
-                return Err(Fault::malformed(start, "a string without an end"));
+                return Err(HeaderError::malformed(start, "unterminated string"));
             };
             self.pos += c.len_utf8();
             match c {
                 '\n' | '\r' | '\0' => {
-                    return Err(Fault::malformed(start, "a string without an end"));
+                    return Err(HeaderError::malformed(start, "unterminated string"));
                 }
                 '\\' => self.escape(&mut out)?,
                 c if c == char::from(quote) => return Ok(out),
@@ -212,7 +215,7 @@ impl<'t> Parser<'t> {
 
     fn escape(&mut self, out: &mut String) -> Result<()> {
         let Some(c) = self.rest().chars().next() else {
-            return Err(self.fault("a string without an end"));
+            return Err(self.error("unterminated string"));
         };
         if c.is_digit(8) {
             let digits = self
@@ -237,12 +240,12 @@ impl<'t> Parser<'t> {
             'x' => return self.code(2, 16, out),
             'u' => return self.code(4, 16, out),
             'U' => return self.code(8, 16, out),
-            _ => return Err(self.fault("an escape that is not read")),
+            _ => return Err(self.error("unsupported escape sequence")),
         }
         Ok(())
     }
 
-    /// A character by the number that the next `n` digits write.
+    /// Appends the character whose code is written by the next `n` digits.
     fn code(&mut self, n: usize, radix: u32, out: &mut String) -> Result<()> {
         let digits = self
             .rest()
@@ -251,7 +254,7 @@ impl<'t> Parser<'t> {
         let number = digits.and_then(|d| u32::from_str_radix(d, radix).ok());
         let c = number
             .and_then(char::from_u32)
-            .ok_or_else(|| self.fault("an escape that is no character"))?;
+            .ok_or_else(|| self.error("escape sequence is not a valid character"))?;
         self.pos += n;
         out.push(c);
         Ok(())
@@ -259,5 +262,4 @@ impl<'t> Parser<'t> {
 }
 
 #[cfg(test)]
-#[path = "literal_tests.rs"]
 mod tests;

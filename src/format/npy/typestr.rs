@@ -1,34 +1,34 @@
-//! Type strings: a byte order, a letter, a width.
+//! Type strings such as `<f4`: a byte order, a letter and a width in bytes.
 //!
 //! Source: numpy's array interface protocol, and `dtype.str` of the types numpy 2 has.
 
 use super::descr::ITEM_MAX;
-use super::fault::{Fault, Result};
+use super::header_error::{HeaderError, Result};
 use crate::Dtype;
 use crate::catalog::{Encoding, Endian, Opaque};
 
-/// The number (or run of bytes) that a type string names.
+/// The element type that a type string names.
 #[derive(Debug, PartialEq)]
-pub(super) struct Number<'t> {
-    pub(super) kind: Kind<'t>,
-    /// Bytes turned around as one, and how many of them make an item.
+pub(super) struct TypeStr<'t> {
+    pub(super) kind: ItemKind<'t>,
+    /// Width in bytes of the unit that is byte-swapped, and the number of units per element.
     pub(super) unit: (u32, u32),
-    /// `None` where there is nothing to turn around.
+    /// `None` if the units have one byte, so that there is no byte order.
     pub(super) endian: Option<Endian>,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Kind<'t> {
+pub(super) enum ItemKind<'t> {
     Plain(Dtype),
-    /// Letter, number, and the unit of a date in brackets.
+    /// A type without a dtype here: letter, width, and the unit of a date in brackets.
     Opaque(char, u32, &'t str),
 }
 
-impl Number<'_> {
+impl TypeStr<'_> {
     pub(super) fn encoding(&self) -> Encoding {
         match self.kind {
-            Kind::Plain(dtype) => Encoding::Plain(dtype),
-            Kind::Opaque(letter, n, unit) => Encoding::Opaque(Box::new(Opaque {
+            ItemKind::Plain(dtype) => Encoding::Plain(dtype),
+            ItemKind::Opaque(letter, n, unit) => Encoding::Opaque(Box::new(Opaque {
                 name: format!("{letter}{n}{unit}").into(),
                 item_bytes: u64::from(self.unit.0) * u64::from(self.unit.1),
                 units: if self.unit.1 == 0 {
@@ -42,9 +42,9 @@ impl Number<'_> {
     }
 }
 
-/// Reads a type string that stands at `at`.
-pub(super) fn number(text: &str, at: usize) -> Result<Number<'_>> {
-    let unknown = || Fault::malformed(at, format!("{text:?} is not a dtype that numpy knows"));
+/// Parses a type string, which begins at offset `at` of the header text.
+pub(super) fn parse_typestr(text: &str, at: usize) -> Result<TypeStr<'_>> {
+    let unknown = || HeaderError::malformed(at, format!("unknown numpy dtype {text:?}"));
     let (order, rest) = match text.as_bytes().first() {
         Some(&order @ (b'<' | b'>' | b'=' | b'|')) => (order, &text[1..]),
         _ => (b'=', text),
@@ -56,7 +56,7 @@ pub(super) fn number(text: &str, at: usize) -> Result<Number<'_>> {
         .unwrap_or(rest.len());
     let (digits, unit) = rest.split_at(width);
     if letter == 'O' {
-        return Err(Fault::object(at)); // old numpy wrote `|O8`
+        return Err(HeaderError::object(at)); // before the width is parsed: old versions of numpy wrote `|O8`
     }
     let dates = matches!(letter, 'M' | 'm');
     let sized = matches!(letter, 'S' | 'a' | 'U' | 'V');
@@ -71,7 +71,7 @@ pub(super) fn number(text: &str, at: usize) -> Result<Number<'_>> {
     let plain = |dtype: Dtype| {
         let width = dtype.swap_unit();
         let parts = u32::try_from(dtype.bits() / 8).expect("at most 16") / width;
-        (Kind::Plain(dtype), (width, parts))
+        (ItemKind::Plain(dtype), (width, parts))
     };
     let (kind, unit) = match (letter, n) {
         ('b', 1) => plain(Dtype::BOOL),
@@ -89,35 +89,35 @@ pub(super) fn number(text: &str, at: usize) -> Result<Number<'_>> {
         ('f', 8) => plain(Dtype::F64),
         ('c', 8) => plain(Dtype::C64),
         ('c', 16) => plain(Dtype::C128),
-        // C's long double: its width is the writer's, 12 or 16 bytes with padding
-        ('f', 12 | 16) => (Kind::Opaque('F', n * 8, ""), (n, 1)),
-        ('c', 24 | 32) => (Kind::Opaque('C', n * 8, ""), (n / 2, 2)),
-        ('M' | 'm', 8) => (Kind::Opaque(letter, 8, unit), (8, 1)),
-        ('V', n) => (Kind::Opaque('V', n, ""), (1, n)),
-        ('S' | 'a', n) => (Kind::Opaque('S', n, ""), (1, n)),
-        ('U', n) => (Kind::Opaque('U', n, ""), (4, n)),
+        // C's long double: 12 or 16 bytes with padding, depending on the platform of the writer
+        ('f', 12 | 16) => (ItemKind::Opaque('F', n * 8, ""), (n, 1)),
+        ('c', 24 | 32) => (ItemKind::Opaque('C', n * 8, ""), (n / 2, 2)),
+        ('M' | 'm', 8) => (ItemKind::Opaque(letter, 8, unit), (8, 1)),
+        ('V', n) => (ItemKind::Opaque('V', n, ""), (1, n)),
+        ('S' | 'a', n) => (ItemKind::Opaque('S', n, ""), (1, n)),
+        ('U', n) => (ItemKind::Opaque('U', n, ""), (4, n)),
         _ => return Err(unknown()),
     };
     if u64::from(unit.0) * u64::from(unit.1) > ITEM_MAX {
-        return Err(Fault::malformed(
+        return Err(HeaderError::malformed(
             at,
-            format!("{text:?}: an item of 2 GiB or more"),
+            format!("{text:?}: the item size exceeds 2 GiB"),
         ));
     }
-    // `=` is the order of the machine that reads: all that numpy runs on today are little endian
+    // `=` is the byte order of the reading machine in numpy; little endian here, so that a file reads the same everywhere
     let endian = if order == b'>' {
         Endian::Big
     } else {
         Endian::Little
     };
-    Ok(Number {
+    Ok(TypeStr {
         kind,
         unit,
         endian: (unit.0 > 1 && unit.1 > 0).then_some(endian),
     })
 }
 
-/// `[ns]`, `[25s]`, `[D/3]`, or nothing for a date without a unit.
+/// Whether this is the unit of a date, such as `[ns]`, `[25s]` or `[D/3]`, or empty for a date without a unit.
 fn is_date_unit(text: &str) -> bool {
     const UNITS: &[&str] = &[
         "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic",

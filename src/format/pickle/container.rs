@@ -1,61 +1,67 @@
-//! Tuples, lists, dicts and sets: made of what lies on the stack, and filled from it.
+//! The opcodes that construct tuples, lists, dicts and sets from the stack, and those that add items to them.
 
 use crate::error::{Error, Result};
 
 use super::Machine;
-use super::heap::Value;
+use super::value_heap::PickleValue;
 
 impl Machine<'_, '_> {
-    /// Makes what lies on the stack from `from` on into a tuple.
+    /// Replaces the values on the stack from index `from` on by a tuple of them.
     pub(super) fn tuple(&mut self, from: usize) -> Result<()> {
         let span = self.heap.add_items(&self.stack[from..])?;
         self.stack.truncate(from);
-        self.value(Value::Tuple(span))
+        self.push_value(PickleValue::Tuple(span))
     }
 
-    pub(super) fn container(&mut self, from: usize, kind: impl FnOnce(u32) -> Value) -> Result<()> {
-        let index = self.heap.add_open(&self.stack[from..])?;
+    /// Replaces the values on the stack from index `from` on by a container of them; `kind` makes its value.
+    pub(super) fn container(
+        &mut self,
+        from: usize,
+        kind: impl FnOnce(u32) -> PickleValue,
+    ) -> Result<()> {
+        let index = self.heap.add_container(&self.stack[from..])?;
         self.stack.truncate(from);
-        self.value(kind(index))
+        self.push_value(kind(index))
     }
 
-    /// Moves what lies on the stack from `from` on into the container below it.
+    /// Moves the values on the stack from index `from` on into a container.
     fn extend(&mut self, from: usize, index: u32) -> Result<()> {
         self.heap.extend(index, &self.stack[from..])?;
         self.stack.truncate(from);
         Ok(())
     }
 
-    /// The container that lies under `from`.
-    fn target(&self, from: usize) -> Result<Value> {
+    /// The value on the stack below index `from`, which items are added to. It must be above the last MARK.
+    fn target(&self, from: usize) -> Result<PickleValue> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match from.checked_sub(1).filter(|&at| at >= floor) {
             Some(at) => Ok(self.heap.get(self.stack[at])),
             None => Err(Error::malformed(
-                "the pickle fills a container that is not there",
+                "the pickle adds items without a container on the stack",
             )),
         }
     }
 
     pub(super) fn append(&mut self, from: usize, name: &str) -> Result<()> {
         match self.target(from)? {
-            Value::List(index) => self.extend(from, index),
+            PickleValue::List(index) => self.extend(from, index),
             _ => Err(Error::malformed(format!(
-                "{name} to something that is not a list"
+                "{name}: the target is not a list"
             ))),
         }
     }
 
     pub(super) fn add_items(&mut self, from: usize) -> Result<()> {
         match self.target(from)? {
-            Value::Set(index) => self.extend(from, index),
-            _ => Err(Error::malformed("ADDITEMS to something that is not a set")),
+            PickleValue::Set(index) => self.extend(from, index),
+            _ => Err(Error::malformed("ADDITEMS: the target is not a set")),
         }
     }
 
+    /// Checks that the values from index `from` on are pairs of key and value.
     pub(super) fn pairs(&self, from: usize) -> Result<()> {
         if !(self.stack.len() - from).is_multiple_of(2) {
-            return Err(Error::malformed("a dict with a key and no value"));
+            return Err(Error::malformed("a dict has a key with no value"));
         }
         Ok(())
     }
@@ -63,8 +69,8 @@ impl Machine<'_, '_> {
     pub(super) fn set_items(&mut self, from: usize) -> Result<()> {
         self.pairs(from)?;
         match self.target(from)? {
-            Value::Dict { items, .. } => self.extend(from, items),
-            _ => Err(Error::malformed("SETITEM on something that is not a dict")),
+            PickleValue::Dict { items, .. } => self.extend(from, items),
+            _ => Err(Error::malformed("SETITEM: the target is not a dict")),
         }
     }
 }

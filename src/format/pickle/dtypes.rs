@@ -1,28 +1,29 @@
-//! PyTorch's element types and storage classes, by name.
+//! The table of PyTorch's dtypes and storage classes, by name.
 //!
 //! Source: `torch/storage.py` (`_dtype_to_storage_type_map`, `_new_dtypes`).
 
 use crate::Dtype;
 
-/// An element type by PyTorch's name: a row of [`DTYPES`].
+/// A dtype of PyTorch: the index of a row of [`DTYPES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TorchDtype(u8);
 
-struct Row {
+struct DtypeRow {
     name: &'static str,
-    /// Its storage class, for those that have one.
+    /// The name of its storage class; empty for dtypes without one, which are saved in untyped storages.
     storage: &'static str,
-    /// `None` for types that only exist as names (`uint3`, `bits8`) or whose elements share bytes.
+    /// `None` for dtypes that this library cannot read: most exist in PyTorch by name only (`uint3`, `bits8`).
     dtype: Option<Dtype>,
 }
 
 macro_rules! rows {
     ($($name:literal $storage:literal $dtype:expr),* $(,)?) => {
-        &[$(Row { name: $name, storage: $storage, dtype: $dtype }),*]
+        &[$(DtypeRow { name: $name, storage: $storage, dtype: $dtype }),*]
     };
 }
 
-static DTYPES: &[Row] = rows![
+// Frequent dtypes come first: lookup is linear.
+static DTYPES: &[DtypeRow] = rows![
     "float32" "FloatStorage" Some(Dtype::F32), "int64" "LongStorage" Some(Dtype::I64),
     "bfloat16" "BFloat16Storage" Some(Dtype::BF16), "float16" "HalfStorage" Some(Dtype::F16),
     "float64" "DoubleStorage" Some(Dtype::F64), "int32" "IntStorage" Some(Dtype::I32),
@@ -52,7 +53,7 @@ impl TorchDtype {
         Self::find(|row| row.storage == class)
     }
 
-    fn find(matches: impl Fn(&Row) -> bool) -> Option<Self> {
+    fn find(matches: impl Fn(&DtypeRow) -> bool) -> Option<Self> {
         DTYPES
             .iter()
             .position(matches)
@@ -60,7 +61,7 @@ impl TorchDtype {
             .map(Self)
     }
 
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static DtypeRow {
         &DTYPES[usize::from(self.0)]
     }
 
@@ -73,7 +74,8 @@ impl TorchDtype {
         self.row().dtype
     }
 
-    /// Bytes per stored item. Two `F4` share one, and so do elements of the narrow quantised types.
+    /// Bytes per stored item. An item of `float4_e2m1fn_x2`, `quint4x2` and `quint2x4` is a byte that holds several
+    /// elements.
     pub(crate) fn item_bytes(self) -> Option<u64> {
         match self.dtype()? {
             Dtype::F4 | Dtype::QUINT4X2 | Dtype::QUINT2X4 => Some(1),
@@ -81,8 +83,8 @@ impl TorchDtype {
         }
     }
 
-    /// Elements that PyTorch counts in an item.
-    pub(crate) fn per_item(self) -> u64 {
+    /// Number of elements per item in PyTorch's shapes. 1 for `float4_e2m1fn_x2`, whose shapes count bytes.
+    pub(crate) fn elements_per_item(self) -> u64 {
         match self.dtype() {
             Some(Dtype::QUINT4X2) => 2,
             Some(Dtype::QUINT2X4) => 4,

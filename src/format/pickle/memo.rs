@@ -1,40 +1,40 @@
-//! The memo: values that the pickle will refer to again, by numbers of its own choice.
+//! The memo of the pickle machine: values that the pickle can refer to again, by numbers that the pickle chooses.
 
 use hashbrown::HashMap;
 
 use crate::error::Result;
 use crate::limits::Budget;
 
-use super::heap::Id;
+use super::value_heap::ValueId;
 
-/// Writers count from 0, so numbers are indices of a table. A number far beyond the table goes into
-/// a map instead: it must not make the table long.
+/// The memo. Real writers count from 0, so numbers are indices of a table. A number far beyond the end of the table is
+/// kept in a map instead: otherwise the two opcodes that store at number 2³² - 1 would allocate gigabytes.
 #[derive(Default)]
 pub(super) struct Memo {
-    dense: Vec<Option<Id>>,
-    sparse: HashMap<u32, Id>,
-    /// Distinct numbers, which is what MEMOIZE counts.
+    dense: Vec<Option<ValueId>>,
+    sparse: HashMap<u32, ValueId>,
+    /// Number of distinct numbers stored: MEMOIZE stores at this number.
     len: u32,
 }
 
 const WHAT: &str = "the pickle's memo";
 
 impl Memo {
-    /// How far beyond its end the table grows at once.
+    /// Number of entries by which the table grows.
     const STEP: usize = 256;
 
-    pub(super) fn put(&mut self, number: u32, id: Id, budget: &Budget) -> Result<()> {
+    pub(super) fn put(&mut self, number: u32, id: ValueId, budget: &Budget) -> Result<()> {
         let index = number as usize;
         if index >= self.dense.len() + Self::STEP {
-            budget.memory(48, WHAT)?; // a map's entry, with its share of the empty ones
+            budget.memory(48, WHAT)?; // an entry of the map with its share of empty buckets
             self.len += u32::from(self.sparse.insert(number, id).is_none());
             return Ok(());
         }
         if index >= self.dense.len() {
             let len = (index + 1).next_multiple_of(Self::STEP);
-            // twice: a growing vector keeps room to spare
+            // twice, because a vector doubles its capacity when it grows
             budget.memory(
-                2 * ((len - self.dense.len()) * size_of::<Option<Id>>()) as u64,
+                2 * ((len - self.dense.len()) * size_of::<Option<ValueId>>()) as u64,
                 WHAT,
             )?;
             self.dense.resize(len, None);
@@ -46,8 +46,8 @@ impl Memo {
         Ok(())
     }
 
-    pub(super) fn get(&self, number: u32) -> Option<Id> {
-        // a number can be in both: the table then has the later value
+    pub(super) fn get(&self, number: u32) -> Option<ValueId> {
+        // a number can be in both, if the table grew over it: the table then has the later value
         let dense = self.dense.get(number as usize).copied().flatten();
         dense.or_else(|| self.sparse.get(&number).copied())
     }

@@ -1,13 +1,14 @@
-//! Whole numbers of any length.
+//! The opcodes for integers, which can have any length in Python.
 
+use crate::catalog::quote;
 use crate::error::{Error, Result};
 
-use super::heap::Value;
-use super::{Machine, line};
+use super::value_heap::PickleValue;
+use super::{Machine, text_arguments};
 
 impl Machine<'_, '_> {
-    /// `len` bytes of two's complement, least significant first. Beyond 64 bits the number is kept
-    /// as text: decimal up to 128, then hexadecimal (a decimal one takes quadratic time).
+    /// LONG1 and LONG4: `len` bytes of two's complement, least significant first. An integer beyond 64 bits is kept as
+    /// text: in decimal up to 128 bits, then in hexadecimal, because conversion to decimal takes quadratic time.
     pub(super) fn long(&mut self, len: u64) -> Result<()> {
         if len > 16 && len <= self.reader.remaining() {
             self.reader
@@ -21,11 +22,13 @@ impl Machine<'_, '_> {
             wide[..bytes.len()].copy_from_slice(bytes);
             let number = i128::from_le_bytes(wide);
             match i64::try_from(number) {
-                Ok(number) => Value::Int(number),
-                Err(_) => Value::Big(self.heap.add_text(&number.to_string())?),
+                Ok(number) => PickleValue::Int(number),
+                Err(_) => PickleValue::BigInt(self.heap.add_text(&number.to_string())?),
             }
         } else {
-            let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("four bits");
+            let digit = |nibble: u8| {
+                char::from_digit(u32::from(nibble), 16).expect("a nibble is a hexadecimal digit")
+            };
             let mut text = String::with_capacity(2 + bytes.len() * 2);
             text.push_str("0x");
             text.extend(
@@ -34,28 +37,34 @@ impl Machine<'_, '_> {
                     .rev()
                     .flat_map(|b| [digit(b >> 4), digit(b & 15)]),
             );
-            Value::Big(self.heap.add_text(&text)?)
+            PickleValue::BigInt(self.heap.add_text(&text)?)
         };
-        self.value(value)
+        self.push_value(value)
     }
 
-    /// A number in text form; `00` and `01` are how protocol 0 writes truth values.
+    /// INT and LONG: an integer as a line of text. Protocol 0 writes truth values as `00` and `01`.
     pub(super) fn int_line(&mut self) -> Result<()> {
-        let line = line::take(&mut self.reader)?;
+        let line = text_arguments::take_line(&mut self.reader)?;
         let digits = line.strip_suffix('L').unwrap_or(&line);
         let value = match digits {
-            "00" => Value::Bool(false),
-            "01" => Value::Bool(true),
+            "00" => PickleValue::Bool(false),
+            "01" => PickleValue::Bool(true),
             _ => match digits.parse() {
-                Ok(number) => Value::Int(number),
-                Err(_) if is_whole(digits) => Value::Big(self.heap.add_text(digits)?),
-                Err(_) => return Err(Error::malformed("a number that is not one")),
+                Ok(number) => PickleValue::Int(number),
+                Err(_) if is_whole(digits) => PickleValue::BigInt(self.heap.add_text(digits)?),
+                Err(_) => {
+                    return Err(Error::malformed(format!(
+                        "{} is not an integer",
+                        quote(digits)
+                    )));
+                }
             },
         };
-        self.value(value)
+        self.push_value(value)
     }
 }
 
+/// Whether a text is an optional minus sign and decimal digits.
 fn is_whole(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())

@@ -1,6 +1,6 @@
 //! The opcodes of pickle protocols 0 to 5.
 //!
-//! Source: `Lib/pickle.py` and `Lib/pickletools.py` of CPython.
+//! Source: `Lib/pickle.py` and `Lib/pickletools.py` of CPython, whose names these are.
 
 pub(super) const MARK: u8 = b'(';
 pub(super) const STOP: u8 = b'.';

@@ -1,7 +1,8 @@
-//! Opcodes and their arguments, from a cursor.
+//! Reads opcodes and their arguments from a cursor.
 //!
-//! A pickle is read in thousands of steps of a byte or two. What the cursor lends of a mapped file
-//! is therefore kept at hand, and the cursor asked again only when that is used up.
+//! A pickle is read in thousands of steps of one or two bytes. For bytes in memory (a mapped file, an inflated member),
+//! the reader therefore keeps the slice that the cursor has already checked, and calls the cursor again only when the
+//! slice is used up. For other sources the slice stays empty, and each step goes through the cursor.
 
 use crate::error::Result;
 use crate::limits::Budget;
@@ -9,20 +10,20 @@ use crate::source::cursor::Cursor;
 
 const ARGUMENT: &str = "an opcode's argument";
 
-pub(super) struct Reader<'c, 's> {
+pub(super) struct OpcodeReader<'c, 's> {
     cursor: &'c mut Cursor<'s>,
-    /// Bytes from the current position on that the cursor has lent; it has not moved over them.
-    ahead: &'s [u8],
-    /// Position behind `ahead`.
+    /// Bytes from the current position on. The cursor has returned them but its own position is before them.
+    buffered: &'s [u8],
+    /// Position of the first byte after `buffered`.
     end: u64,
 }
 
-impl<'c, 's> Reader<'c, 's> {
+impl<'c, 's> OpcodeReader<'c, 's> {
     pub(super) fn new(cursor: &'c mut Cursor<'s>) -> Self {
         let end = cursor.pos();
         Self {
             cursor,
-            ahead: &[],
+            buffered: &[],
             end,
         }
     }
@@ -33,29 +34,29 @@ impl<'c, 's> Reader<'c, 's> {
 
     #[inline]
     pub(super) fn pos(&self) -> u64 {
-        self.end - self.ahead.len() as u64
+        self.end - self.buffered.len() as u64
     }
 
     pub(super) fn remaining(&mut self) -> u64 {
-        self.settled().remaining()
+        self.sync_cursor().remaining()
     }
 
-    /// The cursor, moved to the current position.
-    pub(super) fn settled(&mut self) -> &mut Cursor<'s> {
+    /// Moves the cursor to the current position and returns it. Drops the buffered slice.
+    pub(super) fn sync_cursor(&mut self) -> &mut Cursor<'s> {
         let pos = self.pos();
-        (self.ahead, self.end) = (&[], pos);
+        (self.buffered, self.end) = (&[], pos);
         self.cursor.seek(pos);
         self.cursor
     }
 
     #[inline]
     pub(super) fn opcode(&mut self) -> Result<u8> {
-        match self.ahead.split_first() {
+        match self.buffered.split_first() {
             Some((&first, rest)) => {
-                self.ahead = rest;
+                self.buffered = rest;
                 Ok(first)
             }
-            None => self.next("the next opcode of the pickle"),
+            None => self.refill("the next opcode of the pickle"),
         }
     }
 
@@ -66,42 +67,42 @@ impl<'c, 's> Reader<'c, 's> {
 
     #[inline]
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        if let Some((&first, rest)) = self.ahead.split_first_chunk() {
-            self.ahead = rest;
+        if let Some((&first, rest)) = self.buffered.split_first_chunk() {
+            self.buffered = rest;
             return Ok(first);
         }
-        let bytes = self.settled().array(ARGUMENT)?;
+        let bytes = self.sync_cursor().array(ARGUMENT)?;
         self.end = self.cursor.pos();
         Ok(bytes)
     }
 
-    /// Takes bytes whose number the pickle decides.
+    /// Reads `n` bytes, a number that the pickle controls: the cursor compares it with the length of the source first.
     #[inline]
     pub(super) fn take(&mut self, n: u64, what: &str) -> Result<&[u8]> {
         if let Some((first, rest)) = usize::try_from(n)
             .ok()
-            .and_then(|n| self.ahead.split_at_checked(n))
+            .and_then(|n| self.buffered.split_at_checked(n))
         {
-            self.ahead = rest;
+            self.buffered = rest;
             return Ok(first);
         }
-        self.settled();
+        self.sync_cursor();
         let bytes = self.cursor.take_long(n, what)?;
         self.end += n;
         Ok(bytes)
     }
 
-    /// Takes one byte, and what comes with it.
+    /// Reads one byte through the cursor, and buffers what follows it in memory.
     #[cold]
-    fn next(&mut self, what: &str) -> Result<u8> {
-        let cursor = self.settled();
-        let lent = cursor.peek(1, what)?.len();
+    fn refill(&mut self, what: &str) -> Result<u8> {
+        let cursor = self.sync_cursor();
+        let window = cursor.peek(1, what)?.len();
         let byte = cursor.u8(what)?;
         let pos = cursor.pos();
         self.end = pos;
         let rest = self.cursor.in_memory().zip(usize::try_from(pos).ok());
-        if let Some(ahead) = rest.and_then(|(map, from)| map.get(from..from + lent - 1)) {
-            (self.ahead, self.end) = (ahead, pos + ahead.len() as u64);
+        if let Some(buffered) = rest.and_then(|(map, from)| map.get(from..from + window - 1)) {
+            (self.buffered, self.end) = (buffered, pos + buffered.len() as u64);
         }
         Ok(byte)
     }

@@ -1,13 +1,13 @@
-//! The machine by itself: what each opcode builds, and what is refused.
+//! Tests of the pickle machine alone: what each opcode builds, and what is refused.
 
-use super::heap::{Heap, Id, Value};
+use super::value_heap::{PickleValue, ValueHeap, ValueId};
 use super::{Pickle, read};
 use crate::error::{ErrorKind, Result};
 use crate::limits::{Budget, Limits};
-use crate::source::Memory;
+use crate::source::MemorySource;
 use crate::source::cursor::Cursor;
 
-/// Runs a pickle and hands what came out to `look`.
+/// Runs a pickle and passes the result to `look`.
 fn run<T>(bytes: &[u8], look: impl FnOnce(Result<Pickle<'_>>) -> T) -> T {
     run_with(bytes, false, Limits::default(), look)
 }
@@ -18,41 +18,41 @@ fn run_with<T>(
     limits: Limits,
     look: impl FnOnce(Result<Pickle<'_>>) -> T,
 ) -> T {
-    let (memory, budget) = (Memory::new(bytes.to_vec()), Budget::new(limits));
+    let (memory, budget) = (MemorySource::new(bytes.to_vec()), Budget::new(limits));
     let mut cursor = Cursor::new(&memory, &budget);
     look(read(&mut cursor, script))
 }
 
-/// The built value, written out; containers that contain themselves end in `…`.
-fn show(heap: &Heap<'_>, id: Id, depth: usize) -> String {
+/// The built value as text, to a limited depth; deeper values, and so cycles, end in `…`.
+fn show(heap: &ValueHeap<'_>, id: ValueId, depth: usize) -> String {
     if depth == 0 {
         return "…".into();
     }
-    let all = |ids: &[Id]| {
+    let all = |ids: &[ValueId]| {
         ids.iter()
             .map(|&id| show(heap, id, depth - 1))
             .collect::<Vec<_>>()
             .join(",")
     };
     match heap.get(id) {
-        Value::None => "None".into(),
-        Value::Bool(b) => b.to_string(),
-        Value::Int(n) => n.to_string(),
-        Value::Big(span) => format!("big {}", heap.text(span)),
-        Value::Float(x) => format!("{x:?}"),
-        Value::Text(span) => format!("{:?}", heap.text(span)),
-        Value::Bytes(span) => format!("b\"{}\"", heap.bytes(span).escape_ascii()),
-        Value::Tuple(span) => format!("({})", all(heap.items(span))),
-        Value::List(index) => format!("[{}]", all(heap.open(index))),
-        Value::Set(index) => format!("set[{}]", all(heap.open(index))),
-        Value::Dict { items, .. } => format!("{{{}}}", all(heap.open(items))),
-        Value::Global(global) => format!("{global:?}"),
-        Value::Script(span) => heap.text(span).to_owned(),
-        Value::Call(index) => {
+        PickleValue::None => "None".into(),
+        PickleValue::Bool(b) => b.to_string(),
+        PickleValue::Int(n) => n.to_string(),
+        PickleValue::BigInt(span) => format!("big {}", heap.text(span)),
+        PickleValue::Float(x) => format!("{x:?}"),
+        PickleValue::Text(span) => format!("{:?}", heap.text(span)),
+        PickleValue::Bytes(span) => format!("b\"{}\"", heap.bytes(span).escape_ascii()),
+        PickleValue::Tuple(span) => format!("({})", all(heap.items(span))),
+        PickleValue::List(index) => format!("[{}]", all(heap.container(index))),
+        PickleValue::Set(index) => format!("set[{}]", all(heap.container(index))),
+        PickleValue::Dict { items, .. } => format!("{{{}}}", all(heap.container(items))),
+        PickleValue::Global(global) => format!("{global:?}"),
+        PickleValue::ScriptClass(span) => heap.text(span).to_owned(),
+        PickleValue::Call(index) => {
             let call = heap.call(index);
             format!("call({})", all(heap.items(call.args)))
         }
-        Value::Persistent(id) => format!("pid{}", show(heap, id, depth - 1)),
+        PickleValue::Persistent(id) => format!("pid{}", show(heap, id, depth - 1)),
     }
 }
 
@@ -63,7 +63,7 @@ fn built(bytes: &[u8]) -> String {
     })
 }
 
-/// The refused global.
+/// The global that the machine refuses in this pickle.
 fn refused(bytes: &[u8]) -> String {
     run(bytes, |out| match out.err().expect("refused").kind() {
         ErrorKind::RefusedGlobal { module, name } => format!("{module} {name}"),
@@ -159,24 +159,24 @@ fn containers_of_every_opcode() {
 }
 
 #[test]
-fn the_memo_takes_numbers_far_apart() {
+fn memo_accepts_sparse_indices() {
     assert_eq!(
         built(b"K\x01r\xfe\xff\xff\x7fK\x02j\xfe\xff\xff\x7f\x86."),
         "(2,1)"
     );
-    // MEMOIZE counts distinct numbers, wherever they are kept
+    // MEMOIZE stores at the number of distinct numbers, whether they are in the table or in the map
     assert_eq!(built(b"K\x01r\xfe\xff\xff\x7fK\x02\x94h\x01\x86."), "(2,2)");
-    // the later of two values wins, also when the table has grown over the map's number
+    // the later value replaces the earlier one, also when the table has grown over a number in the map
     let mut bytes = b"K\x01r\x2c\x01\0\0".to_vec(); // 300: beyond the first step of the table
     bytes.extend(b"K\x00r\xff\0\0\0"); // 255
     bytes.extend(b"K\x09r\x2c\x01\0\0j\x2c\x01\0\0.");
     assert_eq!(built(&bytes), "9");
     assert!(malformed(b"h\x01.").contains("memo"));
-    assert!(malformed(b"K\x01p-1\n.").contains("memo number"));
+    assert!(malformed(b"K\x01p-1\n.").contains("memo index"));
 }
 
 #[test]
-fn globals_outside_the_world_are_refused_by_name() {
+fn globals_outside_the_table_are_refused_by_name() {
     let cases: &[(&[u8], &str)] = &[
         (b"cos\nsystem\n.", "os system"),
         (b"cposix\nsystem\n.", "posix system"),
@@ -190,7 +190,7 @@ fn globals_outside_the_world_are_refused_by_name() {
         (b"(S'ls'\nios\nsystem\n.", "os system"),
         (b"(cos\nsystem\nS'ls'\no.", "os system"),
         (b"cos\nsystem\n)\x81.", "os system"),
-        (b"c\xd0\xbes\nsystem\n.", "\u{43e}s system"), // a Cyrillic o
+        (b"c\xd0\xbes\nsystem\n.", "\u{43e}s system"), // `os` with a Cyrillic o
         (
             b"ctorch._utils\n_rebuild_tensor_v2.__globals__\n.",
             "torch._utils _rebuild_tensor_v2.__globals__",
@@ -208,14 +208,14 @@ fn globals_outside_the_world_are_refused_by_name() {
 }
 
 #[test]
-fn script_classes_are_named_only_in_script_archives() {
+fn torchscript_classes_are_accepted_only_in_torchscript_archives() {
     run_with(
         b"c__torch__.a\nB\n)\x81}b.",
         true,
         Limits::default(),
         |out| {
             let pickle = out.unwrap();
-            assert!(matches!(pickle.heap.get(pickle.root), Value::Call(0)));
+            assert!(matches!(pickle.heap.get(pickle.root), PickleValue::Call(0)));
         },
     );
     let look_alike = b"c__torch__x.a\nB\n.";
@@ -225,7 +225,7 @@ fn script_classes_are_named_only_in_script_archives() {
 }
 
 #[test]
-fn calls_are_written_down_and_builtins_answered() {
+fn calls_are_recorded_and_builtins_are_carried_out() {
     assert_eq!(built(b"ctorch\nSize\n(K\x02K\x03t\x85R."), "call((2,3))");
     assert_eq!(built(b"ccollections\nOrderedDict\n)RK\x01K\x02s."), "{1,2}");
     assert_eq!(
@@ -249,7 +249,7 @@ fn calls_are_written_down_and_builtins_answered() {
 }
 
 #[test]
-fn state_goes_only_to_what_takes_it() {
+fn build_is_refused_for_values_without_state() {
     assert_eq!(built(b"ccollections\nOrderedDict\n)R}b."), "{}");
     assert!(malformed(b"}}b.").contains("state"));
     assert!(malformed(b"ctorch\nSize\n)R}b.").contains("state"));
@@ -257,7 +257,7 @@ fn state_goes_only_to_what_takes_it() {
 }
 
 #[test]
-fn the_stack_has_a_floor() {
+fn stack_underflow_is_malformed() {
     for bytes in [
         &b"0."[..],
         b".",
@@ -286,7 +286,7 @@ fn the_stack_has_a_floor() {
 }
 
 #[test]
-fn lengths_are_checked_before_anything_is_allocated() {
+fn lengths_are_checked_before_allocation() {
     for bytes in [
         &b"X\xff\xff\xff\xffab"[..],
         b"\x8d\xff\xff\xff\xff\xff\xff\xff\xffab",
@@ -303,7 +303,7 @@ fn lengths_are_checked_before_anything_is_allocated() {
 }
 
 #[test]
-fn steps_and_memory_are_charged() {
+fn steps_and_memory_are_charged_to_the_budget() {
     let dups = [b"N".to_vec(), vec![b'2'; 10_000], b".".to_vec()].concat();
     for limits in [
         Limits {
@@ -323,7 +323,7 @@ fn steps_and_memory_are_charged() {
 }
 
 #[test]
-fn what_lies_outside_is_not_supported() {
+fn out_of_band_buffers_and_unknown_protocols_are_unsupported() {
     for bytes in [&b"\x97."[..], b"\x98.", b"\x80\x06."] {
         run(bytes, |out| {
             assert!(matches!(
@@ -334,9 +334,9 @@ fn what_lies_outside_is_not_supported() {
     }
 }
 
-/// Any bytes: an error or a value, never a panic, and never more than the limits.
+/// Random opcodes give an error or a value within the limits, never a panic.
 #[test]
-fn noise_does_no_harm() {
+fn random_bytes_do_not_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let opcodes =
         b"(.012FIJKLMNPQRSTUVXabcdeghijlopqrstu)]}\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8f\x90\x91\x92\x93\x94\x95";

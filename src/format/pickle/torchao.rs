@@ -1,15 +1,18 @@
-//! The classes of torchao's that a pickle may name, by their own names: their modules moved from version to version.
-//! Sources: torchao 0.18 and 0.13, what their modules pass to `torch.serialization.add_safe_globals`.
+//! The classes of torchao that a pickle may name. They are found by class name alone, because torchao moves them between
+//! modules from version to version.
+//!
+//! Sources: torchao 0.18 and 0.13, the arguments of their calls of `torch.serialization.add_safe_globals`.
 
-/// A class of torchao's: a row of [`CLASSES`].
+/// A class of torchao: the index of a row of [`CLASSES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Torchao(u8);
+pub(crate) struct TorchaoClass(u8);
 
-/// The first so many are tensors around another one, and say how its inputs are quantised.
-const WRAPPERS: usize = 2;
+/// The first classes of the table, this many, wrap another tensor and add how the inputs of its layer are quantised.
+const WRAPPER_COUNT: usize = 2;
 
-/// The first so many are tensors; the others are among their attributes, and mostly say how to multiply by them.
-const TENSORS: usize = 16;
+/// The first classes of the table, this many, are tensors. The others occur in their attributes, mostly as options of the
+/// matrix multiplication.
+const TENSOR_CLASS_COUNT: usize = 16;
 
 static CLASSES: &[&str] = &[
     "LinearActivationQuantizedTensor",
@@ -52,7 +55,7 @@ static CLASSES: &[&str] = &[
     "ScaleCalculationMode",
     "TensorCoreTiledLayout",
     "ZeroPointDomain",
-    // functions, which quantise inputs
+    // functions that quantise the inputs of a layer
     "_input_activation_quant_func_fp8",
     "_int8_asymm_per_token_quant",
     "_int8_symm_per_token_quant",
@@ -60,7 +63,7 @@ static CLASSES: &[&str] = &[
     "_int8_symm_per_token_reduced_range_quant_noop_decode",
 ];
 
-impl Torchao {
+impl TorchaoClass {
     pub(super) fn named(name: &str) -> Option<Self> {
         CLASSES
             .iter()
@@ -74,29 +77,29 @@ impl Torchao {
     }
 
     pub(crate) fn is_wrapper(self) -> bool {
-        usize::from(self.0) < WRAPPERS
+        usize::from(self.0) < WRAPPER_COUNT
     }
 
     pub(crate) fn is_tensor(self) -> bool {
-        usize::from(self.0) < TENSORS
+        usize::from(self.0) < TENSOR_CLASS_COUNT
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CLASSES, TENSORS, Torchao};
+    use super::{CLASSES, TENSOR_CLASS_COUNT, TorchaoClass};
 
     #[test]
-    fn names_are_found_and_tensors_come_first() {
+    fn class_names_resolve_and_tensor_classes_come_first() {
         for (i, name) in CLASSES.iter().enumerate() {
-            let class = Torchao::named(name).unwrap();
+            let class = TorchaoClass::named(name).unwrap();
             assert_eq!(class.name(), *name);
             let ends = ["Tensor", "TensorImpl", "Metadata"]
                 .iter()
                 .any(|end| name.ends_with(end));
-            let called = ends && *name != "PerTensor"; // how scales are shared
-            assert_eq!(called, i < TENSORS, "{name}");
-            assert_eq!(class.is_tensor(), i < TENSORS, "{name}");
+            let named_as_tensor = ends && *name != "PerTensor"; // a scale granularity, not a tensor
+            assert_eq!(named_as_tensor, i < TENSOR_CLASS_COUNT, "{name}");
+            assert_eq!(class.is_tensor(), i < TENSOR_CLASS_COUNT, "{name}");
             assert_eq!(
                 class.is_wrapper(),
                 name.contains("LinearActivation"),

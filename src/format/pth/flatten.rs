@@ -1,51 +1,54 @@
-//! The tree that a pickle built, as a list: tensors and metadata under dotted names.
+//! Flattens the tree of containers that a pickle builds into a list of tensors and metadata under dotted names.
 //!
-//! The walk keeps its own stack. A value may be reached by many paths, and each path is a name: what
-//! that costs is charged as it is spent, so that ten levels of ten references end in a limit.
+//! `{"model": {"weight": t}}` becomes `model.weight`; items of lists and tuples are named by their position.
+//!
+//! The walk uses an explicit stack, because the file controls the depth. A value may be reached by many paths, and each
+//! path is a name of its own: ten levels of ten shared references are 10^10 names from a few hundred bytes. Each step
+//! is therefore charged to the budget before it is taken.
 
+use crate::catalog::metadata;
 use crate::catalog::{Catalog, Refused, TensorInfo, quote};
 use crate::error::{Error, Result};
-use crate::format::pickle::heap::{Heap, Id, Value};
-use crate::metadata;
+use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
-use super::leaf::{key_len, leaf, write_key};
-use super::rebuild::{Made, Rebuilt};
-use super::subclass::{self, Subclass};
+use super::plain_values::{key_len, leaf, write_key};
+use super::rebuild::{CallResult, RebuiltTensors};
+use super::subclass::{self, TensorSubclass};
 
-/// A container that is being walked through.
-struct Frame<'h> {
-    id: Id,
-    children: &'h [Id],
-    /// Whether `children` are keys and values by turns.
+/// A container on the current path.
+struct OpenContainer<'h> {
+    id: ValueId,
+    children: &'h [ValueId],
+    /// Whether `children` alternates keys and values, as in a dict.
     keyed: bool,
     next: usize,
     /// Length of the container's own name.
     name_len: usize,
 }
 
-struct Walk<'h, 'b, 'c> {
-    heap: &'h Heap<'b>,
-    rebuilt: &'c Rebuilt,
-    /// Name and tensor, an index into [`Rebuilt::tensors`], in the order of the walk.
+struct TreeWalk<'h, 'b, 'c> {
+    heap: &'h ValueHeap<'b>,
+    rebuilt: &'c RebuiltTensors,
+    /// Name and tensor, an index into [`RebuiltTensors::tensors`], in the order of the walk.
     named: Vec<(Box<str>, usize)>,
     catalog: &'c mut Catalog,
     path: String,
-    frames: Vec<Frame<'h>>,
-    /// Containers between the root and here, by value: a tree that contains itself is not followed.
-    open: Vec<bool>,
+    containers: Vec<OpenContainer<'h>>,
+    /// Per value: whether it is on the current path. A container that contains itself is not entered again.
+    on_path: Vec<bool>,
 }
 
-const WHAT: &str = "the tree of the pickle";
+const TREE: &str = "the tree of the pickle";
 
-/// Lists everything under `root` in `catalog`.
+/// Adds the tensors, the metadata and the refused tensors under `root` to the catalog.
 pub(super) fn flatten(
-    heap: &Heap<'_>,
-    root: Id,
-    mut rebuilt: Rebuilt,
+    heap: &ValueHeap<'_>,
+    root: ValueId,
+    mut rebuilt: RebuiltTensors,
     catalog: &mut Catalog,
 ) -> Result<()> {
     let named = walk(heap, root, &rebuilt, catalog)?;
-    // a tensor that has several names is copied for all but the last of them
+    // a tensor with several names is cloned for each name but the last, which takes it
     let mut last = vec![usize::MAX; rebuilt.tensors.len()];
     named
         .iter()
@@ -68,43 +71,46 @@ pub(super) fn flatten(
 }
 
 fn walk(
-    heap: &Heap<'_>,
-    root: Id,
-    rebuilt: &Rebuilt,
+    heap: &ValueHeap<'_>,
+    root: ValueId,
+    rebuilt: &RebuiltTensors,
     catalog: &mut Catalog,
 ) -> Result<Vec<(Box<str>, usize)>> {
-    heap.budget().memory(heap.len() as u64, WHAT)?;
-    let open = vec![false; heap.len()];
+    heap.budget().memory(heap.len() as u64, TREE)?;
+    let on_path = vec![false; heap.len()];
     let named = Vec::with_capacity(rebuilt.tensors.len().min(1024));
-    let mut walk = Walk {
+    let mut walk = TreeWalk {
         heap,
         rebuilt,
         named,
         catalog,
         path: String::new(),
-        frames: Vec::new(),
-        open,
+        containers: Vec::new(),
+        on_path,
     };
     walk.visit(root)?;
-    while let Some(frame) = walk.frames.last_mut() {
-        let step = if frame.keyed { 2 } else { 1 };
-        let position = frame.next / step;
-        let (key, child) = match frame.children.get(frame.next..frame.next + step) {
+    while let Some(container) = walk.containers.last_mut() {
+        let step = if container.keyed { 2 } else { 1 };
+        let position = container.next / step;
+        let (key, child) = match container
+            .children
+            .get(container.next..container.next + step)
+        {
             Some(&[key, value]) => (Some(key), value),
             Some(&[item]) => (None, item),
             _ => {
-                walk.open[frame.id.index()] = false;
-                walk.frames.pop();
+                walk.on_path[container.id.index()] = false;
+                walk.containers.pop();
                 continue;
             }
         };
-        frame.next += step;
-        walk.path.truncate(frame.name_len);
-        if walk.frames.len() > 1 {
+        container.next += step;
+        walk.path.truncate(container.name_len);
+        if walk.containers.len() > 1 {
             walk.path.push('.');
         }
         let cost = key.map_or(0, |key| key_len(heap, key)) as u64 / 64;
-        heap.budget().steps(1 + cost, WHAT)?;
+        heap.budget().steps(1 + cost, TREE)?;
         match key {
             Some(key) => write_key(heap, key, position, &mut walk.path),
             None => {
@@ -117,44 +123,46 @@ fn walk(
     Ok(walk.named)
 }
 
-impl<'h> Walk<'h, '_, '_> {
-    fn visit(&mut self, id: Id) -> Result<()> {
+impl<'h> TreeWalk<'h, '_, '_> {
+    fn visit(&mut self, id: ValueId) -> Result<()> {
         let heap = self.heap;
-        let Some((id, made)) = self.settle(id)? else {
+        let Some((id, made)) = self.resolve(id)? else {
             return Ok(());
         };
         match made {
-            Some(&Made::Tensor(index)) => return self.tensor(index),
-            Some(Made::Shown(value)) => return self.show(value.clone()),
-            Some(Made::Refused(why)) => return self.refused(&why.clone()),
-            Some(Made::Subclass(tensor)) => return self.subclass(&tensor.clone()),
+            Some(&CallResult::Tensor(index)) => return self.add_tensor(index),
+            Some(CallResult::Metadata(value)) => return self.add_metadata(value.clone()),
+            Some(CallResult::Refused(why)) => return self.add_refused(&why.clone()),
+            Some(CallResult::Subclass(tensor)) => return self.add_subclass(&tensor.clone()),
             _ => {}
         }
         if let Some(value) = leaf(heap, id)? {
-            return self.show(value);
+            return self.add_metadata(value);
         }
         let (children, keyed) = match heap.get(id) {
-            Value::Tuple(span) => (heap.items(span), false),
-            Value::List(index) | Value::Set(index) => (heap.open(index), false),
-            Value::Dict { items, .. } => (heap.open(items), true),
+            PickleValue::Tuple(span) => (heap.items(span), false),
+            PickleValue::List(index) | PickleValue::Set(index) => (heap.container(index), false),
+            PickleValue::Dict { items, .. } => (heap.container(items), true),
             _ => return Ok(()),
         };
-        if !keyed && let Some(list) = self.list(children)? {
-            return self.show(list);
+        if !keyed && let Some(list) = self.plain_list(children)? {
+            return self.add_metadata(list);
         }
-        if self.open[id.index()] {
+        if self.on_path[id.index()] {
             if self.catalog.warnings.len() < 16 {
                 self.catalog.warnings.push(format!(
-                    "{} contains itself: not followed",
+                    "container {} contains itself; the inner occurrence is not listed",
                     quote(&self.path)
                 ));
             }
             return Ok(());
         }
-        heap.budget().depth(self.frames.len() as u64 + 1, WHAT)?;
-        heap.budget().memory(size_of::<Frame<'_>>() as u64, WHAT)?;
-        self.open[id.index()] = true;
-        self.frames.push(Frame {
+        heap.budget()
+            .depth(self.containers.len() as u64 + 1, TREE)?;
+        heap.budget()
+            .memory(size_of::<OpenContainer<'_>>() as u64, TREE)?;
+        self.on_path[id.index()] = true;
+        self.containers.push(OpenContainer {
             id,
             children,
             keyed,
@@ -164,37 +172,42 @@ impl<'h> Walk<'h, '_, '_> {
         Ok(())
     }
 
-    /// Follows marks and objects to what they hold. An empty object, or one that only holds itself,
-    /// is nothing.
-    fn settle(&self, mut id: Id) -> Result<Option<(Id, Option<&Made>)>> {
+    /// Follows type marks and objects to the value that they hold. `None`: an object without state.
+    fn resolve(&self, mut id: ValueId) -> Result<Option<(ValueId, Option<&CallResult>)>> {
         let mut hops = 0;
         loop {
-            let Value::Call(index) = self.heap.get(id) else {
+            let PickleValue::Call(index) = self.heap.get(id) else {
                 return Ok(Some((id, None)));
             };
-            match &self.rebuilt.made[index as usize] {
-                Made::Same(inner) | Made::Object(Some(inner)) => id = *inner,
-                Made::Object(None) => return Ok(None),
+            match &self.rebuilt.results[index as usize] {
+                CallResult::PassThrough(inner) | CallResult::Object(Some(inner)) => id = *inner,
+                CallResult::Object(None) => return Ok(None),
                 made => return Ok(Some((id, Some(made)))),
             }
             hops += 1;
-            self.heap.budget().depth(hops, WHAT)?;
+            self.heap.budget().depth(hops, TREE)?;
             if hops > 1000 {
-                return Err(Error::malformed("an object that holds only itself"));
+                return Err(Error::malformed(
+                    "an object is wrapped more than 1000 times or contains only itself",
+                ));
             }
         }
     }
 
-    /// A list of nothing but numbers, text and the like, as one value.
-    fn list(&self, children: &[Id]) -> Result<Option<metadata::Value>> {
-        let plain = |id: &Id| {
+    /// A list of scalars and text only, as one metadata value; `None` if an item is a container, tensor or call.
+    fn plain_list(&self, children: &[ValueId]) -> Result<Option<metadata::Value>> {
+        let plain = |id: &ValueId| {
             matches!(
                 self.heap.get(*id),
-                Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_)
+                PickleValue::None
+                    | PickleValue::Bool(_)
+                    | PickleValue::Int(_)
+                    | PickleValue::Float(_)
+                    | PickleValue::Text(_)
             )
         };
         let plain_len = children.iter().take_while(|id| plain(id)).count();
-        self.heap.budget().steps(plain_len as u64, WHAT)?;
+        self.heap.budget().steps(plain_len as u64, TREE)?;
         if plain_len < children.len() {
             return Ok(None);
         }
@@ -207,14 +220,14 @@ impl<'h> Walk<'h, '_, '_> {
         Ok(Some(metadata::Value::List(values?.into_boxed_slice())))
     }
 
-    fn show(&mut self, value: metadata::Value) -> Result<()> {
+    fn add_metadata(&mut self, value: metadata::Value) -> Result<()> {
         let bytes = self.path.len() + 2 * size_of::<(Box<str>, metadata::Value)>();
         self.heap.budget().memory(bytes as u64, "the metadata")?;
         self.catalog.metadata.push(&*self.path, value);
         Ok(())
     }
 
-    fn refused(&mut self, why: &str) -> Result<()> {
+    fn add_refused(&mut self, why: &str) -> Result<()> {
         self.heap.budget().tensors(1)?;
         let bytes = self.path.len() + why.len() + size_of::<Refused>();
         self.heap
@@ -227,28 +240,29 @@ impl<'h> Walk<'h, '_, '_> {
         Ok(())
     }
 
-    /// A tensor that is several: each under a name of its own, and what they are under this one.
-    fn subclass(&mut self, tensor: &Subclass) -> Result<()> {
+    /// Adds the parts of a tensor subclass, each under its own name, and a description under the name of the whole.
+    fn add_subclass(&mut self, tensor: &TensorSubclass) -> Result<()> {
         self.heap
             .budget()
-            .memory((tensor.room() + self.path.len()) as u64, "the metadata")?;
-        self.show(metadata::Value::text(tensor.said()))?;
+            .memory((tensor.memory() + self.path.len()) as u64, "the metadata")?;
+        self.add_metadata(metadata::Value::text(tensor.torchao_json()))?;
         let prefix = subclass::prefix(&self.path);
         let whole = std::mem::replace(&mut self.path, prefix.clone());
         for (name, index) in &tensor.parts {
             self.path.truncate(prefix.len());
             self.path.push_str(name);
-            self.tensor(*index)?;
+            self.add_tensor(*index)?;
         }
         self.path = whole;
         Ok(())
     }
 
-    fn tensor(&mut self, index: usize) -> Result<()> {
+    fn add_tensor(&mut self, index: usize) -> Result<()> {
         let info = &self.rebuilt.tensors[index];
         self.heap.budget().tensors(1)?;
-        // the name, the strides, and the parts of those that have any
-        let parts = if info.quantizer.is_some() || matches!(info.layout, crate::Layout::Sparse(_)) {
+        // the name, the strides, and the parts (scales, indices) of quantised and sparse tensors
+        let parts = if info.quantizer().is_some() || matches!(info.layout, crate::Layout::Sparse(_))
+        {
             4
         } else {
             0

@@ -1,64 +1,77 @@
-//! A tensor cut from a storage: offset, sizes and strides, all of which a file may lie about.
-
-use smallvec::SmallVec;
+//! A tensor as a view of a storage: offset, sizes and strides in elements, checked against the size of the storage.
+//!
+//! All three come from the pickle and are untrusted: products and sums are checked for overflow, and the last element
+//! that the strides reach must be inside the storage.
 
 use crate::Dtype;
 use crate::catalog::{
     ByteRange, Encoding, Layout, Member, Packing, Shape, TensorInfo, elements, span_of,
 };
 use crate::error::{Error, Result};
-use crate::format::pickle::heap::{Heap, Id, Value};
-use crate::format::pickle::world::{Global, TorchDtype};
+use crate::format::pickle::globals::{Global, TorchDtype};
+use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
-use super::storage::{Storage, count, item_bytes};
+use super::storage::{Storage, item_bytes, non_negative};
 
-/// Sizes or strides: a tuple, a list, or a `torch.Size` of one.
-pub(super) fn dims(heap: &Heap<'_>, id: Id, what: &str) -> Result<Shape> {
+/// Reads sizes or strides: a tuple or list of counts, or `torch.Size` of one.
+pub(super) fn dims(heap: &ValueHeap<'_>, id: ValueId, what: &str) -> Result<Shape> {
     let inner = match heap.get(id) {
-        Value::Call(index) => match heap.call(index) {
-            call if call.callee == Value::Global(Global::Size) => {
+        PickleValue::Call(index) => match heap.call(index) {
+            call if call.callee == PickleValue::Global(Global::Size) => {
                 heap.items(call.args).first().copied().unwrap_or(id)
             }
             _ => id,
         },
         _ => id,
     };
-    let wrong = || Error::malformed(format!("a tensor whose {what} is not a tuple of counts"));
-    let items = heap.sequence(inner).ok_or_else(wrong)?;
+    let invalid = || {
+        Error::malformed(format!(
+            "the {what} of a tensor is not a tuple of non-negative integers"
+        ))
+    };
+    let items = heap.sequence(inner).ok_or_else(invalid)?;
     heap.budget()
         .memory(size_of_val(items) as u64 * 2, "a tensor's shape")?;
     items
         .iter()
-        .map(|&item| count(heap, item).ok_or_else(wrong))
+        .map(|&item| non_negative(heap, item).ok_or_else(invalid))
         .collect()
 }
 
-/// What describes a tensor beside its dtype.
-pub(super) struct Geometry {
+/// Offset, shape and strides of a tensor in its storage, in elements.
+pub(super) struct StridedView {
     offset: u64,
     shape: Shape,
-    strides: SmallVec<[u64; 4]>,
-    /// Elements from the first to behind the last that the strides reach.
+    /// In elements, one per dimension; [`dims`] reads them as it reads sizes.
+    strides: Shape,
+    /// Number of elements from the first to the last that the strides reach, both included; 0 if the tensor is empty.
     span: u64,
 }
 
-impl Geometry {
+impl StridedView {
     #[inline]
-    pub(super) fn parse(heap: &Heap<'_>, offset: Id, size: Id, stride: Id) -> Result<Self> {
-        let offset = count(heap, offset)
-            .ok_or_else(|| Error::malformed("a tensor whose storage offset is no count"))?;
+    pub(super) fn parse(
+        heap: &ValueHeap<'_>,
+        offset: ValueId,
+        size: ValueId,
+        stride: ValueId,
+    ) -> Result<Self> {
+        let offset = non_negative(heap, offset).ok_or_else(|| {
+            Error::malformed("the storage offset of a tensor is not a non-negative integer")
+        })?;
         let shape = dims(heap, size, "size")?;
         let strides = dims(heap, stride, "stride")?;
         if shape.len() != strides.len() {
             return Err(Error::malformed(format!(
-                "a tensor with {} sizes and {} strides",
+                "a tensor has {} sizes but {} strides",
                 shape.len(),
                 strides.len()
             )));
         }
         check_size(&shape)?;
-        let span = span_of(&shape, &strides)
-            .ok_or_else(|| Error::malformed("a tensor whose strides reach beyond 64 bits"))?;
+        let span = span_of(&shape, &strides).ok_or_else(|| {
+            Error::malformed("the extent of a tensor's strides does not fit in 64 bits")
+        })?;
         Ok(Self {
             offset,
             shape,
@@ -67,32 +80,33 @@ impl Geometry {
         })
     }
 
-    /// C order without gaps. The stride of a dimension of one element is never used.
+    /// Whether the elements are contiguous in row-major order. The stride of a dimension of size 1 is never used, and
+    /// PyTorch writes any value there.
     fn row_major(&self) -> bool {
         let mut expected = 1;
         for (&size, &stride) in self.shape.iter().zip(&self.strides).rev() {
             if size != 1 && stride != expected {
                 return false;
             }
-            expected *= size; // the product fits: `check_size`
+            expected *= size; // fits: `check_size` checked the product
         }
         true
     }
 
-    /// The tensor in a storage. An empty one may claim any offset: PyTorch takes no bytes for it.
+    /// The tensor at its bytes in the storage. An empty tensor may have any offset, because it reads no bytes.
     #[inline]
-    pub(super) fn place(
+    pub(super) fn locate(
         self,
         storage: &Storage,
         member: &Member,
         dtype: TorchDtype,
     ) -> Result<TensorInfo> {
-        let (item, per_item) = (item_bytes(dtype)?, dtype.per_item());
+        let (item, per_item) = (item_bytes(dtype)?, dtype.elements_per_item());
         let held = (storage.nbytes / item).saturating_mul(per_item);
         let end = self.offset.checked_add(self.span);
         if self.span > 0 && end.is_none_or(|end| end > held) {
             return Err(Error::malformed(format!(
-                "a tensor takes elements {} to {} of a storage that has {held}",
+                "a tensor needs elements {} to {} of a storage of {held} elements",
                 self.offset,
                 end.map_or_else(|| "beyond 64 bits".to_owned(), |end| end.to_string()),
             )));
@@ -100,15 +114,16 @@ impl Geometry {
         let empty = self.span == 0;
         let first = self.offset.min(held);
         let row_major = empty || self.row_major();
-        // PyTorch counts the offset in bytes there, so that it reads others, and brings no strides into order
+        // for these dtypes PyTorch counts the offset in bytes, so it reads other elements than were saved, and it does
+        // not reorder by strides: there is no correct result to agree with
         if per_item > 1 && !(empty || row_major && first == 0) {
             return Err(Error::unsupported(format!(
-                "a view of a part of torch.{}, whose codes share bytes: PyTorch reads none; dequantise it before it is cut",
+                "a view of a part of a torch.{} tensor, whose codes share bytes, cannot be read, not even by PyTorch; dequantise the tensor before slicing it",
                 dtype.name()
             )));
         }
-        let lead = storage.start + first / per_item * item; // inside the storage
-        let mut info = described(self.shape, dtype)?;
+        let lead = storage.start + first / per_item * item; // inside the storage: `first` is at most `held`
+        let mut info = unplaced_tensor(self.shape, dtype)?;
         if storage.deflated {
             info.bytes = member.bytes;
             info.packing = Packing::Deflate {
@@ -124,7 +139,7 @@ impl Geometry {
         if !row_major {
             if info.encoding.item_bytes().is_none() {
                 return Err(Error::unsupported(format!(
-                    "a strided view of torch.{}",
+                    "a strided view of a torch.{} tensor cannot be read",
                     dtype.name()
                 )));
             }
@@ -136,42 +151,42 @@ impl Geometry {
     }
 }
 
-/// A tensor without a place: its name comes later.
+/// A tensor without name and byte range, which the caller fills in.
 #[inline]
-pub(super) fn described(mut shape: Shape, dtype: TorchDtype) -> Result<TensorInfo> {
+pub(super) fn unplaced_tensor(mut shape: Shape, dtype: TorchDtype) -> Result<TensorInfo> {
     let Some(plain) = dtype.dtype() else {
         return Err(Error::unsupported(format!(
-            "tensors of torch.{}",
+            "tensors of torch.{} cannot be read",
             dtype.name()
         )));
     };
     if plain == Dtype::F4 {
-        // PyTorch counts pairs; everyone else counts elements
+        // PyTorch counts pairs of elements; safetensors and this library count elements
         let Some(last) = shape.last_mut() else {
             return Err(Error::unsupported(
-                "a scalar of torch.float4_e2m1fn_x2, which is two numbers",
+                "a scalar of torch.float4_e2m1fn_x2 holds two numbers and has no shape in elements",
             ));
         };
         *last = last
             .checked_mul(2)
-            .ok_or_else(|| Error::malformed("a tensor whose size is beyond 64 bits"))?;
+            .ok_or_else(|| Error::malformed("the size of a tensor exceeds 63 bits"))?;
     }
     check_size(&shape)?;
     let info = TensorInfo::new("", shape, Encoding::Plain(plain), ByteRange::default());
     if info.encoding.nbytes(info.elements()).is_none() {
-        return Err(Error::malformed("a tensor whose size is beyond 64 bits"));
+        return Err(Error::malformed("the size of a tensor exceeds 63 bits"));
     }
     Ok(info)
 }
 
 fn check_size(shape: &[u64]) -> Result<()> {
-    // as PyTorch: zeros do not excuse what the other dimensions multiply to
+    // as in PyTorch, the product of the other dimensions must fit even if one dimension is 0
     let product = shape
         .iter()
         .filter(|&&d| d != 0)
         .try_fold(1u64, |n, &d| n.checked_mul(d));
     match product.zip(elements(shape)) {
         Some((product, _)) if i64::try_from(product).is_ok() => Ok(()),
-        _ => Err(Error::malformed("a tensor whose size is beyond 64 bits")),
+        _ => Err(Error::malformed("the size of a tensor exceeds 63 bits")),
     }
 }

@@ -1,30 +1,41 @@
-//! The stream of PyTorch 0.1.10 to 1.5: five pickles, then the storages one after the other.
+//! The stream format of PyTorch 0.1.10 to 1.5: five pickles, then the storages one after the other.
 //!
-//! Source: `torch/serialization.py` (`_legacy_load`) and `torch/csrc/serialization.cpp`. The stream
-//! is read forward only, so that a pipe will do.
+//! Source: `torch/serialization.py` (`_legacy_load`) and `torch/csrc/serialization.cpp`.
+//!
+//! | item | content |
+//! |---|---|
+//! | pickle 1 | the magic number |
+//! | pickle 2 | the protocol version, 1001 |
+//! | pickle 3 | a dict with `little_endian` and the sizes of C types |
+//! | pickle 4 | the saved object |
+//! | pickle 5 | the list of storage keys |
+//! | per key | number of elements (`i64`, little endian), then the elements |
+//!
+//! The stream is read forward only, so it can be a pipe.
 
 use hashbrown::HashMap;
 
-use crate::catalog::{ByteRange, Catalog, Endian, Guard, Member, quote};
+use crate::catalog::{ByteRange, Catalog, Endian, IntegrityCheck, Member, quote};
 use crate::error::{Error, Result};
-use crate::format::pickle::{self, Pickle, heap::Value};
+use crate::format::pickle::{self, Pickle, value_heap::PickleValue};
 use crate::source::cursor::Cursor;
 
-use super::storage::{StorageId, Storages};
+use super::storage::{PersistentId, Storages};
 use super::{details, flatten, rebuild};
 
-/// 0x1950a86a20f9469cfc6c, as the machine keeps numbers beyond 64 bits.
+/// `0x1950a86a20f9469cfc6c` in decimal: the pickle interpreter keeps integers beyond 64 bits as decimal text.
 const MAGIC: &str = "119547037146038801333356";
 const PROTOCOL: i64 = 1001;
-/// How many element counts are checked at open, from either end. The others are when they are read.
-const CHECKED: usize = 16;
+/// Number of element counts that are compared when the file is opened, at each end of the list. Each comparison reads a
+/// page of a cold file. The other counts are compared when their storage is read (`Guard::Count`).
+const COUNTS_CHECKED: usize = 16;
 
-/// Whether a file begins as a pickle of protocol 2 to 5.
+/// Whether a file begins with the PROTO opcode of a pickle of protocol 2 to 5.
 pub(super) fn begins(bytes: &[u8]) -> bool {
     matches!(bytes, [0x80, 2..=5, ..])
 }
 
-/// Whether a file begins as PyTorch's tar archives do.
+/// Whether a file begins like a tar archive of PyTorch before 0.1.10.
 pub(super) fn is_tar(bytes: &[u8]) -> bool {
     let name = bytes.strip_prefix(b"./").unwrap_or(bytes);
     let members: [&[u8]; 4] = [b"storages\0", b"tensors\0", b"pickle\0", b"sys_info\0"];
@@ -33,32 +44,32 @@ pub(super) fn is_tar(bytes: &[u8]) -> bool {
 
 pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     let magic = pickle::read(cursor, false)?;
-    if !matches!(magic.heap.get(magic.root), Value::Big(number) if magic.heap.text(number) == MAGIC)
+    if !matches!(magic.heap.get(magic.root), PickleValue::BigInt(number) if magic.heap.text(number) == MAGIC)
     {
         return Err(Error::malformed(
-            "a pickle, but not a PyTorch checkpoint: it does not begin with the magic number",
+            "the pickle is not a PyTorch checkpoint: it does not begin with PyTorch's magic number",
         )
         .at(0));
     }
     let protocol = pickle::read(cursor, false)?;
-    if protocol.heap.get(protocol.root) != Value::Int(PROTOCOL) {
-        return Err(cursor.malformed("a PyTorch stream whose protocol version is not 1001"));
+    if protocol.heap.get(protocol.root) != PickleValue::Int(PROTOCOL) {
+        return Err(cursor.malformed("the protocol version of the PyTorch stream is not 1001"));
     }
     let system = pickle::read(cursor, false)?;
     let system_endian = system_endian(&system)?;
     let object = pickle::read(cursor, false)?;
     let keys = pickle::read(cursor, false)?;
-    let mut members = place(cursor, &object, &keys)?;
+    let mut members = locate_storages(cursor, &object, &keys)?;
 
     let count = members.len();
     let mut locate = |key: &str| {
         let member = members.remove(key);
         member
             .map(|member| (member, false))
-            .ok_or_else(|| unlisted(key))
+            .ok_or_else(|| unlisted_storage(key))
     };
-    // Typed storages are written little-endian on every machine (`THPStorage_writeFileRaw`), untyped
-    // ones as they lie in memory.
+    // PyTorch writes typed storages little endian on every machine (`THPStorage_writeFileRaw`), and untyped
+    // storages in the byte order of the machine.
     let storages = Storages::new([Endian::Little, system_endian], count, &mut locate);
     let rebuilt = rebuild::rebuild(&object.heap, storages)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
@@ -66,7 +77,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     details(&mut catalog, "legacy", system_endian, &object);
     if system_endian == Endian::Big {
         catalog.warnings.push(
-            "written on a big-endian machine: PyTorch writes typed storages little-endian there too, and so they are read"
+            "the file was written on a big-endian machine; typed storages are read as little endian, as PyTorch writes them there too"
                 .into(),
         );
     }
@@ -82,83 +93,85 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     Ok(catalog)
 }
 
+/// The byte order of the writing machine, from the third pickle.
 fn system_endian(system: &Pickle<'_>) -> Result<Endian> {
     let heap = &system.heap;
-    let Value::Dict { items, .. } = heap.get(system.root) else {
+    let PickleValue::Dict { items, .. } = heap.get(system.root) else {
         return Err(Error::malformed(
-            "a PyTorch stream whose system facts are not a dict",
+            "the third pickle of a PyTorch stream, the system information, is not a dict",
         ));
     };
     let entry = heap
-        .open(items)
+        .container(items)
         .chunks_exact(2)
         .find(|pair| heap.text_of(pair[0]) == Some("little_endian"));
     match entry.map(|pair| heap.get(pair[1])) {
-        None | Some(Value::Bool(true)) => Ok(Endian::Little),
-        Some(Value::Bool(false)) => Ok(Endian::Big),
+        None | Some(PickleValue::Bool(true)) => Ok(Endian::Little),
+        Some(PickleValue::Bool(false)) => Ok(Endian::Big),
         Some(_) => Err(Error::malformed(
-            "a PyTorch stream whose byte order is neither true nor false",
+            "`little_endian` in the system information of a PyTorch stream is neither True nor False",
         )),
     }
 }
 
-fn unlisted(key: &str) -> Error {
+fn unlisted_storage(key: &str) -> Error {
     Error::malformed(format!(
-        "storage {} is used and not in the list of storages",
+        "storage {} is used by a tensor but missing from the list of storages",
         quote(key)
     ))
 }
 
-/// Where each storage lies, by its key: behind one another in the order of the list, each behind a
-/// count of its elements. Leaves the cursor behind the last one.
-fn place(
+/// Locates each storage, by its key. The storages follow one another in the order of the list, each after the number of
+/// its elements. The sizes come from the persistent ids of the object, because the stream does not repeat the dtypes.
+/// Leaves the cursor after the last storage.
+fn locate_storages(
     cursor: &mut Cursor<'_>,
     object: &Pickle<'_>,
     keys: &Pickle<'_>,
 ) -> Result<HashMap<String, Member>> {
     let heap = &object.heap;
-    let mut used: HashMap<&str, StorageId<'_>> = HashMap::new();
+    let mut used: HashMap<&str, PersistentId<'_>> = HashMap::new();
     heap.budget()
-        .steps(heap.len() as u64, "what the pickle builds")?;
+        .steps(heap.len() as u64, "the values of the pickle")?;
     for id in heap.ids() {
-        if let Value::Persistent(tuple) = heap.get(id) {
-            let storage = StorageId::parse(heap, tuple)?;
+        if let PickleValue::Persistent(tuple) = heap.get(id) {
+            let storage = PersistentId::parse(heap, tuple)?;
             heap.budget().memory(
-                size_of::<StorageId<'_>>() as u64 * 2,
+                size_of::<PersistentId<'_>>() as u64 * 2,
                 "the list of storages",
             )?;
             let (key, nbytes) = (storage.key, storage.nbytes);
             if used.entry(key).or_insert(storage).nbytes != nbytes {
                 return Err(Error::malformed(format!(
-                    "storage {} has two sizes",
+                    "storage {} has two different sizes",
                     quote(key)
                 )));
             }
         }
     }
-    let Value::List(list) = keys.heap.get(keys.root) else {
-        return Err(cursor.malformed("the list of storages is not a list"));
+    let PickleValue::List(list) = keys.heap.get(keys.root) else {
+        return Err(cursor.malformed("the list of storage keys is not a list"));
     };
-    let list = keys.heap.open(list);
+    let list = keys.heap.container(list);
     let mut members = HashMap::with_capacity(list.len().min(used.len()));
     for (i, &key) in list.iter().enumerate() {
         let key = keys
             .heap
             .text_of(key)
-            .ok_or_else(|| cursor.malformed("a storage key that is not text"))?;
+            .ok_or_else(|| cursor.malformed("a storage key is not text"))?;
         let storage = used.get(key).ok_or_else(|| {
             cursor.malformed(format!(
-                "storage {} is in the list of storages and not used",
+                "storage {} is in the list of storages but no tensor uses it",
                 quote(key)
             ))
         })?;
         let elements = storage.numel;
-        if i < CHECKED || i + CHECKED >= list.len() {
+        if i < COUNTS_CHECKED || i + COUNTS_CHECKED >= list.len() {
             let at = cursor.pos();
             let found = i64::from_le_bytes(cursor.array("a storage's element count")?);
             if u64::try_from(found) != Ok(elements) {
                 return Err(Error::malformed(format!(
-                    "storage {} should have {elements} elements and says {found}",
+                    "storage {} has {elements} elements by its persistent id, but its header says {found}",
                     quote(key)
                 ))
                 .at(at));
@@ -171,21 +184,21 @@ fn place(
         let member = Member {
             bytes: ByteRange::new(cursor.pos(), storage.nbytes),
             inflated: storage.nbytes,
-            guard: Guard::Count { elements },
+            check: IntegrityCheck::Count { elements },
         };
         if storage.nbytes > cursor.remaining() {
-            return Err(cursor.ended(storage.nbytes, "a storage"));
+            return Err(cursor.truncated(storage.nbytes, "a storage"));
         }
         cursor.seek(cursor.pos() + storage.nbytes);
         if members.insert(key.to_owned(), member).is_some() {
             return Err(Error::malformed(format!(
-                "storage {} is twice in the list of storages",
+                "storage {} occurs twice in the list of storages",
                 quote(key)
             )));
         }
     }
     match used.keys().find(|key| !members.contains_key(**key)) {
-        Some(key) => Err(unlisted(key)),
+        Some(key) => Err(unlisted_storage(key)),
         None => Ok(members),
     }
 }

@@ -1,61 +1,68 @@
-//! numpy's scalars and arrays inside a pickle: values to show, not tensors to load.
+//! Scalars and arrays of numpy inside a pickle: they become metadata, not tensors.
+//!
+//! Source: the `__reduce__` methods of `numpy.generic`, `numpy.ndarray` and `numpy.dtype`.
 
+use crate::catalog::metadata;
 use crate::error::{Error, Result};
-use crate::format::pickle::heap::{Heap, Id, Value};
-use crate::format::pickle::world::{Global, Numpy};
-use crate::metadata;
+use crate::format::pickle::globals::{Global, NumpyGlobal};
+use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
 use super::geometry::dims;
-use super::rebuild::wrong;
+use super::rebuild::unexpected_arguments;
 
-/// Longer arrays are described, not listed.
-const LISTED: u64 = 64;
+/// Arrays of more elements are described by dtype and shape instead of listed.
+const LISTED_MAX: u64 = 64;
 
-/// A numpy dtype, as far as its numbers can be shown.
-struct Item<'h> {
+/// A numpy dtype: type code and byte order.
+struct NumpyItem<'h> {
     /// numpy's type code, such as `f8`.
     code: &'h str,
     big_endian: bool,
 }
 
-pub(super) fn shown(
-    heap: &Heap<'_>,
-    kind: Numpy,
-    args: &[Id],
-    state: Option<Id>,
+pub(super) fn to_metadata(
+    heap: &ValueHeap<'_>,
+    kind: NumpyGlobal,
+    args: &[ValueId],
+    state: Option<ValueId>,
 ) -> Result<metadata::Value> {
     match (kind, args) {
-        (Numpy::Scalar, &[dtype, bytes]) => {
-            let item = item(heap, dtype).ok_or_else(|| wrong("a numpy scalar"))?;
-            let Value::Bytes(bytes) = heap.get(bytes) else {
-                return Err(wrong("a numpy scalar"));
+        (NumpyGlobal::Scalar, &[dtype, bytes]) => {
+            let item = item(heap, dtype).ok_or_else(|| unexpected_arguments("a numpy scalar"))?;
+            let PickleValue::Bytes(bytes) = heap.get(bytes) else {
+                return Err(unexpected_arguments("a numpy scalar"));
             };
             let bytes = heap.bytes(bytes);
             Ok(item
                 .number(bytes)
                 .unwrap_or_else(|| metadata::Value::text(format!("numpy scalar of {}", item.code))))
         }
-        (Numpy::Dtype, &[code, ..]) => {
-            let code = heap.text_of(code).ok_or_else(|| wrong("a numpy dtype"))?;
+        (NumpyGlobal::Dtype, &[code, ..]) => {
+            let code = heap
+                .text_of(code)
+                .ok_or_else(|| unexpected_arguments("a numpy dtype"))?;
             Ok(metadata::Value::text(format!("numpy.{code}")))
         }
-        (Numpy::Reconstruct, &[_class, _shape, _code]) => match state {
+        (NumpyGlobal::Reconstruct, &[_class, _shape, _code]) => match state {
             Some(state) => array(heap, state),
-            None => Err(Error::malformed("a numpy array without contents")),
+            None => Err(Error::malformed(
+                "a numpy array has no state (version, shape, dtype, order, bytes)",
+            )),
         },
-        _ => Err(wrong("a numpy object")),
+        _ => Err(unexpected_arguments("a numpy object")),
     }
 }
 
-/// `(version, shape, dtype, fortran_order, bytes)`.
-fn array(heap: &Heap<'_>, state: Id) -> Result<metadata::Value> {
+/// An array, by its state `(version, shape, dtype, fortran_order, bytes)`.
+fn array(heap: &ValueHeap<'_>, state: ValueId) -> Result<metadata::Value> {
     let Some(&[_version, shape, dtype, fortran, data]) = heap.sequence(state) else {
-        return Err(wrong("a numpy array"));
+        return Err(unexpected_arguments("a numpy array"));
     };
     let shape = dims(heap, shape, "size")?;
-    let item = item(heap, dtype).ok_or_else(|| wrong("a numpy array"))?;
-    let count = crate::catalog::elements(&shape).ok_or_else(|| wrong("a numpy array"))?;
-    if let (Value::Bytes(bytes), Some(size)) = (heap.get(data), item.size()) {
+    let item = item(heap, dtype).ok_or_else(|| unexpected_arguments("a numpy array"))?;
+    let count =
+        crate::catalog::elements(&shape).ok_or_else(|| unexpected_arguments("a numpy array"))?;
+    if let (PickleValue::Bytes(bytes), Some(size)) = (heap.get(data), item.size()) {
         let bytes = heap.bytes(bytes);
         if u64::try_from(size)
             .ok()
@@ -63,11 +70,11 @@ fn array(heap: &Heap<'_>, state: Id) -> Result<metadata::Value> {
             != Some(bytes.len() as u64)
         {
             return Err(Error::malformed(
-                "a numpy array whose bytes are not as many as its shape needs",
+                "the number of bytes of a numpy array does not match its shape and dtype",
             ));
         }
-        let flat = shape.len() <= 1 || heap.get(fortran) == Value::Bool(false);
-        if count <= LISTED && flat {
+        let flat = shape.len() <= 1 || heap.get(fortran) == PickleValue::Bool(false);
+        if count <= LISTED_MAX && flat {
             heap.budget()
                 .memory(count * size_of::<metadata::Value>() as u64, "a numpy array")?;
             let values: Option<Vec<_>> = bytes
@@ -85,12 +92,12 @@ fn array(heap: &Heap<'_>, state: Id) -> Result<metadata::Value> {
     )))
 }
 
-fn item<'h>(heap: &'h Heap<'_>, id: Id) -> Option<Item<'h>> {
-    let Value::Call(index) = heap.get(id) else {
+fn item<'h>(heap: &'h ValueHeap<'_>, id: ValueId) -> Option<NumpyItem<'h>> {
+    let PickleValue::Call(index) = heap.get(id) else {
         return None;
     };
     let call = heap.call(index);
-    if call.callee != Value::Global(Global::Numpy(Numpy::Dtype)) {
+    if call.callee != PickleValue::Global(Global::Numpy(NumpyGlobal::Dtype)) {
         return None;
     }
     let code = heap.text_of(*heap.items(call.args).first()?)?;
@@ -100,14 +107,14 @@ fn item<'h>(heap: &'h Heap<'_>, id: Id) -> Option<Item<'h>> {
             .get(1)
             .and_then(|&id| heap.text_of(id))
     });
-    Some(Item {
+    Some(NumpyItem {
         code,
         big_endian: order == Some(">"),
     })
 }
 
-impl Item<'_> {
-    /// Bytes per item, for the codes that are numbers.
+impl NumpyItem<'_> {
+    /// Bytes per element; `None` for codes other than integers, floats and truth values.
     fn size(&self) -> Option<usize> {
         match self.code {
             "b1" | "i1" | "u1" => Some(1),
@@ -118,6 +125,7 @@ impl Item<'_> {
         }
     }
 
+    /// The element as a metadata value; `None` if `bytes` is not one element of this dtype.
     fn number(&self, bytes: &[u8]) -> Option<metadata::Value> {
         if self.size()? != bytes.len() {
             return None;

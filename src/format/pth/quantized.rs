@@ -1,68 +1,81 @@
 //! Quantised tensors: `_rebuild_qtensor(storage, offset, size, stride, (scheme, …), …)`.
+//!
+//! Source: `torch/_utils.py`. The scheme is `(per_tensor_affine, scale, zero_point)` or
+//! `(per_channel_affine, scales, zero_points, axis)`; an element is `(code - zero_point) * scale`.
 
 use crate::Dtype;
 use crate::catalog::{Quantizer, TensorInfo};
 use crate::error::{Error, Result};
-use crate::format::pickle::heap::{Id, Value};
-use crate::format::pickle::world::{Global, Scheme};
+use crate::format::pickle::globals::{Global, QuantScheme};
+use crate::format::pickle::value_heap::{PickleValue, ValueId};
 
-use super::rebuild::{Work, wrong};
-use super::storage::count;
+use super::rebuild::{CallInterpreter, unexpected_arguments};
+use super::storage::non_negative;
 
+/// Adds scale and zero point, or those of each channel, to the tensor of codes.
 pub(super) fn apply(
-    work: &mut Work<'_, '_, '_>,
+    interpreter: &mut CallInterpreter<'_, '_, '_>,
     mut info: TensorInfo,
-    params: Id,
+    params: ValueId,
 ) -> Result<TensorInfo> {
-    let heap = work.heap;
+    let heap = interpreter.heap;
     use Dtype::{QINT8, QINT32, QUINT2X4, QUINT4X2, QUINT8};
     if !matches!(
         info.encoding,
         crate::Encoding::Plain(QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4)
     ) {
-        return Err(Error::malformed("a quantised tensor whose storage is not"));
+        return Err(Error::malformed(
+            "the storage of a quantised tensor does not have a quantised dtype (qint8, quint8, qint32, quint4x2, quint2x4)",
+        ));
     }
     let params = heap
         .sequence(params)
-        .ok_or_else(|| wrong("a quantised tensor"))?;
+        .ok_or_else(|| unexpected_arguments("a quantised tensor"))?;
     let (scheme, params) = params
         .split_first()
-        .ok_or_else(|| wrong("a quantised tensor"))?;
+        .ok_or_else(|| unexpected_arguments("a quantised tensor"))?;
     let quantizer = match (heap.get(*scheme), params) {
-        (Value::Global(Global::Scheme(Scheme::PerTensor)), &[scale, zero_point]) => {
+        (PickleValue::Global(Global::Scheme(QuantScheme::PerTensor)), &[scale, zero_point]) => {
             let scale = match heap.get(scale) {
-                Value::Float(scale) => scale,
-                #[allow(clippy::cast_precision_loss)] // as Python's float()
-                Value::Int(scale) => scale as f64,
-                _ => return Err(wrong("a quantised tensor")),
+                PickleValue::Float(scale) => scale,
+                #[allow(clippy::cast_precision_loss)] // Python's `float()` rounds in the same way
+                PickleValue::Int(scale) => scale as f64,
+                _ => return Err(unexpected_arguments("a quantised tensor")),
             };
-            let Value::Int(zero_point) = heap.get(zero_point) else {
-                return Err(wrong("a quantised tensor"));
+            let PickleValue::Int(zero_point) = heap.get(zero_point) else {
+                return Err(unexpected_arguments("a quantised tensor"));
             };
             Quantizer::PerTensor { scale, zero_point }
         }
-        (Value::Global(Global::Scheme(Scheme::PerChannel)), &[scales, zero_points, axis]) => {
-            let axis = count(heap, axis).ok_or_else(|| wrong("a quantised tensor"))?;
+        (
+            PickleValue::Global(Global::Scheme(QuantScheme::PerChannel)),
+            &[scales, zero_points, axis],
+        ) => {
+            let axis = non_negative(heap, axis)
+                .ok_or_else(|| unexpected_arguments("a quantised tensor"))?;
             let channels = usize::try_from(axis)
                 .ok()
                 .and_then(|axis| info.shape.get(axis).copied());
             let channels = channels.ok_or_else(|| {
-                Error::malformed("a quantised tensor whose axis it does not have")
+                Error::malformed(format!(
+                    "the quantisation axis of a tensor is {axis}, but the tensor has {} dimensions",
+                    info.shape.len()
+                ))
             })?;
             if heap.sequence(scales).is_some() {
-                work.warn(
-                    "the scales of a quantised tensor are kept in a list, not a tensor: not shown"
+                interpreter.warn(
+                    "the scales of a quantised tensor are a list instead of a tensor and are not listed"
                         .into(),
                 );
                 return Ok(info);
             }
             let (scales, zero_points) = (
-                work.part(scales, "scales")?,
-                work.part(zero_points, "zero_points")?,
+                interpreter.part_argument(scales, "scales")?,
+                interpreter.part_argument(zero_points, "zero_points")?,
             );
             if scales.elements() != channels || zero_points.elements() != channels {
                 return Err(Error::malformed(format!(
-                    "a quantised tensor of {channels} channels with {} scales and {} zero points",
+                    "a quantised tensor has {channels} channels, but {} scales and {} zero points",
                     scales.elements(),
                     zero_points.elements()
                 )));
@@ -73,8 +86,8 @@ pub(super) fn apply(
                 axis,
             }
         }
-        _ => return Err(wrong("a quantised tensor")),
+        _ => return Err(unexpected_arguments("a quantised tensor")),
     };
-    info.quantizer = Some(Box::new(quantizer));
+    info.pytorch.get_or_insert_default().quantizer = Some(quantizer);
     Ok(info)
 }

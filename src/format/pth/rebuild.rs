@@ -1,327 +1,363 @@
-//! The calls of a pickle, read as descriptions of tensors.
+//! Interprets the recorded calls of a pickle as descriptions of tensors.
 //!
-//! Source: `torch/_utils.py` and `torch/_tensor.py`. Each call is interpreted once, in the order the
-//! pickle made them, so that the tensors inside a call are known when it is reached.
+//! Source: `torch/_utils.py` and `torch/_tensor.py` define each function and its arguments. Nothing is called here:
+//! `_rebuild_tensor_v2(storage, offset, size, stride, …)` becomes a `TensorInfo` that names a byte range.
+//!
+//! Each call is interpreted once, in the order in which the pickle recorded the calls. An argument exists before the
+//! call that uses it, so the tensors inside a call are already interpreted when the call is reached, and no recursion
+//! is needed.
 
 use std::rc::Rc;
 
 use crate::Dtype;
+use crate::catalog::metadata;
 use crate::catalog::{ByteRange, Layout, Member, TensorInfo};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::pickle::heap::{Call, Heap, Id, Value};
-use crate::format::pickle::world::{Global, Rebuild, TorchDtype};
-use crate::metadata;
+use crate::format::pickle::globals::{Global, RebuildFunction, TorchDtype};
+use crate::format::pickle::value_heap::{PickleValue, RecordedCall, ValueHeap, ValueId};
 
-use super::geometry::{Geometry, described, dims};
-use super::storage::{Storage, StorageId, Storages};
-use super::subclass::{self, Subclass};
-use super::{lazy, numpy, quantized, sparse};
+use super::geometry::{StridedView, dims, unplaced_tensor};
+use super::storage::{PersistentId, Storage, Storages};
+use super::subclass::{self, TensorSubclass};
+use super::{numpy, quantized, sparse, view_flags};
 
-/// What a call stands for.
+/// What a call would have returned, as a description.
 #[derive(Clone, Debug)]
-pub(super) enum Made {
-    /// Index into [`Rebuilt::tensors`].
+pub(super) enum CallResult {
+    /// Index into [`RebuiltTensors::tensors`].
     Tensor(usize),
-    /// Another value, marked with a type.
-    Same(Id),
-    /// Something to show and not to load.
-    Shown(metadata::Value),
-    /// A TorchScript object: what it holds.
-    Object(Option<Id>),
-    /// A tensor that cannot be read, and why.
+    /// The value with this id: the call marks it with a type or wraps it.
+    PassThrough(ValueId),
+    /// A value for the metadata of the catalog; it cannot be loaded.
+    Metadata(metadata::Value),
+    /// A TorchScript object, with its state if it has one.
+    Object(Option<ValueId>),
+    /// A tensor that cannot be read, with the reason.
     Refused(Rc<str>),
-    /// A tensor that is several.
-    Subclass(Rc<Subclass>),
+    /// A tensor of a subclass, which is stored as several tensors.
+    Subclass(Rc<TensorSubclass>),
 }
 
-/// The calls of a heap, interpreted.
-pub(super) struct Rebuilt {
-    /// Tensors without names, each one once.
+/// The interpreted calls of one pickle.
+pub(super) struct RebuiltTensors {
+    /// The tensors, each once. Their names are still empty: `flatten.rs` assigns them.
     pub(super) tensors: Vec<TensorInfo>,
-    pub(super) made: Vec<Made>,
+    /// One result per recorded call, in the same order.
+    pub(super) results: Vec<CallResult>,
     pub(super) members: Vec<Member>,
     pub(super) warnings: Vec<String>,
 }
 
-pub(super) fn rebuild<'h>(heap: &'h Heap<'_>, storages: Storages<'h, '_>) -> Result<Rebuilt> {
-    let mut work = Work {
+/// Interprets all calls of the heap and locates the storages that they use.
+pub(super) fn rebuild<'h>(
+    heap: &'h ValueHeap<'_>,
+    storages: Storages<'h, '_>,
+) -> Result<RebuiltTensors> {
+    let mut interpreter = CallInterpreter {
         heap,
         storages,
-        last: None,
-        tensors: Vec::with_capacity(heap.calls().min(1024)),
-        made: Vec::with_capacity(heap.calls()),
+        last_storage: None,
+        tensors: Vec::with_capacity(heap.call_count().min(1024)),
+        results: Vec::with_capacity(heap.call_count()),
         warnings: Vec::new(),
     };
     heap.budget().memory(
-        (heap.calls() * size_of::<Made>()) as u64,
+        (heap.call_count() * size_of::<CallResult>()) as u64,
         "the calls of the pickle",
     )?;
     heap.budget()
-        .steps(heap.len() as u64, "what the pickle builds")?;
+        .steps(heap.len() as u64, "the values of the pickle")?;
     for id in heap.ids() {
         match heap.get(id) {
-            Value::Call(index) if index as usize == work.made.len() => {
-                let made = work.call(heap.call(index))?;
-                work.made.push(made);
+            PickleValue::Call(index) if index as usize == interpreter.results.len() => {
+                let result = interpreter.interpret(heap.call(index))?;
+                interpreter.results.push(result);
             }
-            Value::Persistent(tuple) => {
-                work.storage(tuple)?;
+            // a storage that no tensor uses is located too, so that a missing one is an error
+            PickleValue::Persistent(tuple) => {
+                interpreter.storage(tuple)?;
             }
             _ => {}
         }
     }
-    Ok(Rebuilt {
-        tensors: work.tensors,
-        made: work.made,
-        members: work.storages.members,
-        warnings: work.warnings,
+    Ok(RebuiltTensors {
+        tensors: interpreter.tensors,
+        results: interpreter.results,
+        members: interpreter.storages.members,
+        warnings: interpreter.warnings,
     })
 }
 
-pub(super) struct Work<'h, 'b, 'a> {
-    pub(super) heap: &'h Heap<'b>,
+/// The tensors and call results found so far.
+pub(super) struct CallInterpreter<'h, 'b, 'a> {
+    pub(super) heap: &'h ValueHeap<'b>,
     storages: Storages<'h, 'a>,
-    /// The storage that was found last: mostly the one of the next tensor.
-    last: Option<(Id, Storage)>,
+    /// The storage that was located last. Consecutive tensors often share one, so this saves a parse and a lookup.
+    last_storage: Option<(ValueId, Storage)>,
     tensors: Vec<TensorInfo>,
-    made: Vec<Made>,
+    results: Vec<CallResult>,
     warnings: Vec<String>,
 }
 
-impl<'h> Work<'h, '_, '_> {
-    fn call(&mut self, call: Call) -> Result<Made> {
+impl<'h> CallInterpreter<'h, '_, '_> {
+    /// Interprets one call with the results of the calls before it.
+    fn interpret(&mut self, call: RecordedCall) -> Result<CallResult> {
         let heap = self.heap;
         let args = heap.items(call.args);
         let global = match call.callee {
-            Value::Global(global) => global,
-            _ => return Ok(Made::Object(call.state)),
+            PickleValue::Global(global) => global,
+            _ => return Ok(CallResult::Object(call.state)),
         };
         match global {
-            Global::Rebuild(Rebuild::FromType) => self.typed(args),
+            Global::Rebuild(RebuildFunction::FromType) => self.with_attributes(args),
             Global::Rebuild(how) => self.rebuild(how, args),
-            Global::TensorClass => self.object(args, call.state),
-            Global::Typed => match args {
-                [value, ..] => Ok(self.made(*value).cloned().unwrap_or(Made::Same(*value))),
-                [] => Err(wrong("a TorchScript type mark")),
+            Global::TensorClass => self.class_instance(args, call.state),
+            Global::TypeMark => match args {
+                [value, ..] => Ok(self
+                    .result_of(*value)
+                    .cloned()
+                    .unwrap_or(CallResult::PassThrough(*value))),
+                [] => Err(unexpected_arguments("a TorchScript type mark")),
             },
             Global::Size => match args {
-                [sizes] => Ok(Made::Same(*sizes)),
-                _ => Err(wrong("torch.Size")),
+                [sizes] => Ok(CallResult::PassThrough(*sizes)),
+                _ => Err(unexpected_arguments("torch.Size")),
             },
             Global::Device => {
                 let parts: Vec<String> = args
                     .iter()
-                    .map(|&id| super::leaf::plain_text(heap, id))
+                    .map(|&id| super::plain_values::plain_text(heap, id))
                     .collect();
-                Ok(shown(parts.join(":")))
+                Ok(metadata_text(parts.join(":")))
             }
-            Global::GetLayout => sparse::layout_name(heap, args).map(shown),
-            Global::Complex => Ok(shown(match args {
-                [re] => format!("({}+0j)", super::leaf::plain_text(heap, *re)),
+            Global::GetLayout => sparse::layout_name(heap, args).map(metadata_text),
+            Global::Complex => Ok(metadata_text(match args {
+                [re] => format!("({}+0j)", super::plain_values::plain_text(heap, *re)),
                 [re, im] => {
                     let (re, im) = (
-                        super::leaf::plain_text(heap, *re),
-                        super::leaf::plain_text(heap, *im),
+                        super::plain_values::plain_text(heap, *re),
+                        super::plain_values::plain_text(heap, *im),
                     );
                     let plus = if im.starts_with('-') { "" } else { "+" };
                     format!("({re}{plus}{im}j)")
                 }
-                _ => return Err(wrong("complex")),
+                _ => return Err(unexpected_arguments("complex")),
             })),
-            // says how to multiply by a tensor
-            Global::Torchao(_) => Ok(Made::Object(None)),
-            Global::Numpy(kind) => numpy::shown(heap, kind, args, call.state).map(Made::Shown),
-            _ => Err(wrong("a call")),
+            // an option of the matrix multiplication, such as a tile size: it does not affect the stored values
+            Global::Torchao(_) => Ok(CallResult::Object(None)),
+            Global::Numpy(kind) => {
+                numpy::to_metadata(heap, kind, args, call.state).map(CallResult::Metadata)
+            }
+            _ => Err(unexpected_arguments("a call")),
         }
     }
 
     #[inline]
-    fn rebuild(&mut self, how: Rebuild, args: &'h [Id]) -> Result<Made> {
+    fn rebuild(&mut self, how: RebuildFunction, args: &'h [ValueId]) -> Result<CallResult> {
         let info = match (how, args) {
-            (Rebuild::Plain, &[storage, offset, size, stride]) => {
+            (RebuildFunction::Plain, &[storage, offset, size, stride]) => {
                 self.strided(storage, [offset, size, stride], None)?
             }
-            (Rebuild::Strided, &[storage, offset, size, stride, _, _, ref bits @ ..])
+            (RebuildFunction::Strided, &[storage, offset, size, stride, _, _, ref bits @ ..])
                 if bits.len() <= 1 =>
             {
                 let info = self.strided(storage, [offset, size, stride], None)?;
-                lazy::apply(self.heap, info, bits.first())?
+                view_flags::apply(self.heap, info, bits.first())?
             }
-            (Rebuild::StridedAs, &[storage, offset, size, stride, _, _, dtype, ref bits @ ..])
-                if bits.len() <= 1 =>
-            {
-                let dtype = self.dtype(dtype)?;
+            (
+                RebuildFunction::StridedAs,
+                &[storage, offset, size, stride, _, _, dtype, ref bits @ ..],
+            ) if bits.len() <= 1 => {
+                let dtype = self.dtype_argument(dtype)?;
                 let info = self.strided(storage, [offset, size, stride], Some(dtype))?;
-                lazy::apply(self.heap, info, bits.first())?
+                view_flags::apply(self.heap, info, bits.first())?
             }
-            (Rebuild::Parameter, &[data, _, _] | &[data, _, _, _]) => return self.same(data),
-            (Rebuild::FromCpu, &[data, dtype, _, _]) => {
-                let dtype = self.dtype(dtype)?;
-                let tensor = self.tensor(data)?;
+            (RebuildFunction::Parameter, &[data, _, _] | &[data, _, _, _]) => {
+                return self.pass_through(data);
+            }
+            (RebuildFunction::FromCpu, &[data, dtype, _, _]) => {
+                let dtype = self.dtype_argument(dtype)?;
+                let tensor = self.tensor_argument(data)?;
                 if dtype
                     .dtype()
                     .is_some_and(|dtype| tensor.encoding != crate::Encoding::Plain(dtype))
                 {
                     let stored = tensor.encoding.to_string();
                     self.warn(format!(
-                        "PyTorch would turn a tensor stored as {stored} into torch.{}",
+                        "a tensor is stored as {stored}, which PyTorch converts to torch.{} on loading",
                         dtype.name()
                     ));
                 }
-                return self.same(data);
+                return self.pass_through(data);
             }
-            (Rebuild::Quantized, &[storage, offset, size, stride, params, _, _]) => {
+            (RebuildFunction::Quantized, &[storage, offset, size, stride, params, _, _]) => {
                 match self.strided(storage, [offset, size, stride], None) {
                     Ok(info) => quantized::apply(self, info, params)?,
-                    // of this tensor: the others can be read
+                    // only this tensor cannot be read: it is listed as refused, and the file stays readable
                     Err(e) => match e.kind() {
                         ErrorKind::Unsupported(why) => {
-                            return Ok(Made::Refused(why.as_str().into()));
+                            return Ok(CallResult::Refused(why.as_str().into()));
                         }
                         _ => return Err(e),
                     },
                 }
             }
-            (Rebuild::Sparse, &[layout, data]) => sparse::rebuild(self, layout, data)?,
-            (Rebuild::Meta, &[dtype, size, stride, _])
-            | (Rebuild::Wrapper, &[_, dtype, size, stride, _, _, _, _]) => {
-                let (dtype, shape) = (self.dtype(dtype)?, dims(self.heap, size, "size")?);
+            (RebuildFunction::Sparse, &[layout, data]) => sparse::rebuild(self, layout, data)?,
+            (RebuildFunction::Meta, &[dtype, size, stride, _])
+            | (RebuildFunction::Wrapper, &[_, dtype, size, stride, _, _, _, _]) => {
+                let (dtype, shape) = (self.dtype_argument(dtype)?, dims(self.heap, size, "size")?);
                 if dims(self.heap, stride, "stride")?.len() != shape.len() {
                     return Err(Error::malformed(
-                        "a tensor with more sizes than strides, or fewer",
+                        "a tensor without data has different numbers of sizes and strides",
                     ));
                 }
-                let mut info = described(shape, dtype)?;
+                let mut info = unplaced_tensor(shape, dtype)?;
                 info.layout = Layout::Absent;
                 info
             }
-            (Rebuild::Nested, _) => return Err(Error::unsupported("nested (jagged) tensors")),
-            (Rebuild::FromNumpy, _) => {
+            (RebuildFunction::Nested, _) => {
+                return Err(Error::unsupported("nested (jagged) tensors cannot be read"));
+            }
+            (RebuildFunction::FromNumpy, _) => {
                 return Err(Error::unsupported(
-                    "a tensor that was saved as a numpy array inside the pickle",
+                    "a tensor is saved as a numpy array inside the pickle, which cannot be read",
                 ));
             }
-            _ => return Err(wrong("a tensor's description")),
+            _ => return Err(unexpected_arguments("a tensor's description")),
         };
-        self.add(info)
+        self.add_tensor(info)
     }
 
     #[inline]
-    fn add(&mut self, info: TensorInfo) -> Result<Made> {
+    fn add_tensor(&mut self, info: TensorInfo) -> Result<CallResult> {
         self.heap
             .budget()
             .memory(2 * size_of::<TensorInfo>() as u64, "the pickle's tensors")?;
         if info.encoding == crate::Encoding::Plain(Dtype::F4) {
-            self.warn("torch.float4_e2m1fn_x2 counts pairs: the last dimension of F4 tensors is shown doubled".into());
+            self.warn("torch.float4_e2m1fn_x2 counts pairs of elements; F4 tensors are listed in elements, with twice the last dimension".into());
         }
         self.tensors.push(info);
-        Ok(Made::Tensor(self.tensors.len() - 1))
+        Ok(CallResult::Tensor(self.tensors.len() - 1))
     }
 
-    /// `_rebuild_from_type_v2(func, type, args, state)`: a tensor with a class and attributes.
-    fn typed(&mut self, args: &'h [Id]) -> Result<Made> {
+    /// `_rebuild_from_type_v2(func, type, args, state)`: a tensor with a class and attributes. The nested
+    /// function is interpreted on its own arguments; it must not be `_rebuild_from_type_v2` again, which
+    /// bounds the recursion at one level.
+    fn with_attributes(&mut self, args: &'h [ValueId]) -> Result<CallResult> {
         let &[func, class, inner, attributes] = args else {
-            return Err(wrong("a tensor's description"));
+            return Err(unexpected_arguments("a tensor's description"));
         };
         match (self.heap.get(func), self.heap.get(inner)) {
-            (Value::Global(Global::Rebuild(how)), Value::Tuple(inner))
-                if how != Rebuild::FromType =>
+            (PickleValue::Global(Global::Rebuild(how)), PickleValue::Tuple(inner))
+                if how != RebuildFunction::FromType =>
             {
                 let inner = self.heap.items(inner);
                 match (how, self.heap.get(class), inner) {
                     (
-                        Rebuild::Wrapper,
-                        Value::Global(Global::Torchao(class)),
+                        RebuildFunction::Wrapper,
+                        PickleValue::Global(Global::Torchao(class)),
                         &[_, _, size, ..],
-                    ) if class.is_tensor() => Ok(Made::Subclass(Rc::new(subclass::rebuild(
+                    ) if class.is_tensor() => Ok(CallResult::Subclass(Rc::new(subclass::rebuild(
                         self, class, size, attributes,
                     )?))),
                     _ => self.rebuild(how, inner),
                 }
             }
-            _ => Err(wrong("a tensor with attributes")),
+            _ => Err(unexpected_arguments("a tensor with attributes")),
         }
     }
 
-    /// A tensor or parameter made by its class: data in the arguments, or a state from before 0.4.
-    fn object(&mut self, args: &'h [Id], state: Option<Id>) -> Result<Made> {
+    /// A tensor or parameter constructed by its class: the data is an argument, or, before PyTorch 0.4, the state.
+    fn class_instance(
+        &mut self,
+        args: &'h [ValueId],
+        state: Option<ValueId>,
+    ) -> Result<CallResult> {
         match (args, state.map(|state| self.heap.sequence(state))) {
-            ([data] | [data, _], None) => self.same(*data),
+            ([data] | [data, _], None) => self.pass_through(*data),
             ([], Some(Some(&[storage, offset, size, stride]))) => {
                 let info = self.strided(storage, [offset, size, stride], None)?;
-                self.add(info)
+                self.add_tensor(info)
             }
-            ([], Some(Some(_))) => Err(Error::unsupported("variables of PyTorch before 0.4")),
-            _ => Err(wrong("a tensor's class")),
+            ([], Some(Some(_))) => Err(Error::unsupported(
+                "variables of PyTorch before 0.4 cannot be read",
+            )),
+            _ => Err(unexpected_arguments("a tensor's class")),
         }
     }
 
     #[inline]
     fn strided(
         &mut self,
-        storage: Id,
-        [offset, size, stride]: [Id; 3],
+        storage: ValueId,
+        [offset, size, stride]: [ValueId; 3],
         dtype: Option<TorchDtype>,
     ) -> Result<TensorInfo> {
-        let Value::Persistent(id) = self.heap.get(storage) else {
-            return Err(Error::malformed("a tensor whose storage is not a storage"));
+        let PickleValue::Persistent(id) = self.heap.get(storage) else {
+            return Err(Error::malformed(
+                "the first argument of a tensor is not a storage",
+            ));
         };
         let storage = self.storage(id)?;
         let dtype = dtype.or(storage.dtype);
-        let dtype = dtype
-            .ok_or_else(|| Error::malformed("a tensor of an untyped storage, without a dtype"))?;
-        let geometry = Geometry::parse(self.heap, offset, size, stride)?;
-        geometry.place(
+        let dtype =
+            dtype.ok_or_else(|| Error::malformed("a tensor in an untyped storage has no dtype"))?;
+        let view = StridedView::parse(self.heap, offset, size, stride)?;
+        view.locate(
             &storage,
             &self.storages.members[storage.member as usize],
             dtype,
         )
     }
 
-    /// The storage that a persistent id means.
-    fn storage(&mut self, tuple: Id) -> Result<Storage> {
-        match self.last {
+    /// The storage that a persistent id names.
+    fn storage(&mut self, tuple: ValueId) -> Result<Storage> {
+        match self.last_storage {
             Some((id, storage)) if id == tuple => Ok(storage),
             _ => {
-                let storage = self.storages.find(&StorageId::parse(self.heap, tuple)?)?;
-                self.last = Some((tuple, storage));
+                let storage = self
+                    .storages
+                    .find(&PersistentId::parse(self.heap, tuple)?)?;
+                self.last_storage = Some((tuple, storage));
                 Ok(storage)
             }
         }
     }
 
-    fn dtype(&self, id: Id) -> Result<TorchDtype> {
+    fn dtype_argument(&self, id: ValueId) -> Result<TorchDtype> {
         match self.heap.get(id) {
-            Value::Global(Global::Dtype(dtype)) => Ok(dtype),
+            PickleValue::Global(Global::Dtype(dtype)) => Ok(dtype),
             _ => Err(Error::malformed(
-                "a tensor whose dtype is not a torch dtype",
+                "the dtype argument of a tensor is not a torch dtype",
             )),
         }
     }
 
-    pub(super) fn made(&self, id: Id) -> Option<&Made> {
+    /// What the call with this id would have returned; `None` if the value is not a call that was interpreted.
+    pub(super) fn result_of(&self, id: ValueId) -> Option<&CallResult> {
         match self.heap.get(id) {
-            Value::Call(index) => self.made.get(index as usize),
+            PickleValue::Call(index) => self.results.get(index as usize),
             _ => None,
         }
     }
 
-    /// A tensor that was made before.
-    pub(super) fn tensor(&self, id: Id) -> Result<&TensorInfo> {
-        match self.made(id) {
-            Some(&Made::Tensor(index)) => Ok(&self.tensors[index]),
+    /// An argument that is a tensor.
+    pub(super) fn tensor_argument(&self, id: ValueId) -> Result<&TensorInfo> {
+        match self.result_of(id) {
+            Some(&CallResult::Tensor(index)) => Ok(&self.tensors[index]),
             _ => Err(Error::malformed(
-                "something that should be a tensor is not one",
+                "an argument of a tensor is not itself a tensor",
             )),
         }
     }
 
-    /// A tensor inside a tensor: one with bytes of its own and nothing inside it.
-    pub(super) fn part(&self, id: Id, name: &str) -> Result<TensorInfo> {
-        let info = self.tensor(id)?;
-        if matches!(info.layout, Layout::Sparse(_) | Layout::Absent) || info.quantizer.is_some() {
+    /// An argument that becomes a part of another tensor, such as its scales. It must have bytes of its own and no
+    /// parts: otherwise a pickle could nest parts without bound.
+    pub(super) fn part_argument(&self, id: ValueId, name: &str) -> Result<TensorInfo> {
+        let info = self.tensor_argument(id)?;
+        if matches!(info.layout, Layout::Sparse(_) | Layout::Absent) || info.quantizer().is_some() {
             return Err(Error::unsupported(
-                "a tensor whose parts are not plain tensors",
+                "a part of a tensor is sparse, quantised or without data; only plain tensors can be parts",
             ));
         }
         self.heap
@@ -333,12 +369,12 @@ impl<'h> Work<'h, '_, '_> {
         })
     }
 
-    fn same(&self, data: Id) -> Result<Made> {
-        match self.made(data) {
-            Some(made @ (Made::Tensor(_) | Made::Subclass(_) | Made::Refused(_))) => {
-                Ok(made.clone())
-            }
-            _ => Err(wrong("a parameter")),
+    fn pass_through(&self, data: ValueId) -> Result<CallResult> {
+        match self.result_of(data) {
+            Some(
+                made @ (CallResult::Tensor(_) | CallResult::Subclass(_) | CallResult::Refused(_)),
+            ) => Ok(made.clone()),
+            _ => Err(unexpected_arguments("a parameter")),
         }
     }
 
@@ -349,20 +385,21 @@ impl<'h> Work<'h, '_, '_> {
     }
 }
 
-fn shown(text: impl Into<Box<str>>) -> Made {
-    Made::Shown(metadata::Value::text(text))
+fn metadata_text(text: impl Into<Box<str>>) -> CallResult {
+    CallResult::Metadata(metadata::Value::text(text))
 }
 
-/// The bytes of a tensor that has none of its own.
-pub(super) fn nowhere(part: &TensorInfo) -> ByteRange {
+/// The byte range of a tensor whose data is in its parts: empty, at the place of one of them.
+pub(super) fn no_bytes(part: &TensorInfo) -> ByteRange {
     ByteRange {
         len: 0,
         ..part.bytes
     }
 }
 
-pub(super) fn wrong(what: &str) -> Error {
+/// The error for a call whose arguments do not have the number or types that its function takes.
+pub(super) fn unexpected_arguments(what: &str) -> Error {
     Error::malformed(format!(
-        "{what} with arguments that PyTorch does not give it"
+        "{what} has arguments of an unexpected number or type"
     ))
 }

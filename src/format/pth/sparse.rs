@@ -1,16 +1,19 @@
-//! Sparse tensors: `_rebuild_sparse_tensor(layout, data)`.
+//! Sparse tensors: `_rebuild_sparse_tensor(layout, data)`, where `data` is the parts, then the shape.
+//!
+//! Source: `torch/_utils.py`. The parts (indices and values) are listed as tensors. Whether the indices are in range is
+//! not checked here, because that reads all of them.
 
 use crate::Dtype;
-use crate::catalog::{Layout, Shape, Sparse, TensorInfo};
+use crate::catalog::{Layout, Shape, Sparse, TensorInfo, quote};
 use crate::error::{Error, Result};
-use crate::format::pickle::heap::{Heap, Id, Value};
-use crate::format::pickle::world::Global;
+use crate::format::pickle::globals::Global;
+use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
 use super::geometry::dims;
-use super::rebuild::{Work, nowhere, wrong};
+use super::rebuild::{CallInterpreter, no_bytes, unexpected_arguments};
 
-/// Kinds, and the names of their parts in PyTorch's order.
-static KINDS: &[(&str, &[&str])] = &[
+/// Layouts and the names of their parts, in the order of the arguments.
+static LAYOUTS: &[(&str, &[&str])] = &[
     ("sparse_coo", &["indices", "values"]),
     ("sparse_csr", &["crow_indices", "col_indices", "values"]),
     ("sparse_csc", &["ccol_indices", "row_indices", "values"]),
@@ -18,54 +21,66 @@ static KINDS: &[(&str, &[&str])] = &[
     ("sparse_bsc", &["ccol_indices", "row_indices", "values"]),
 ];
 
-/// `_get_layout('torch.sparse_coo')`.
-pub(super) fn layout_name<'h>(heap: &'h Heap<'_>, args: &[Id]) -> Result<&'h str> {
+/// The name in a call such as `_get_layout('torch.sparse_coo')`.
+pub(super) fn layout_name<'h>(heap: &'h ValueHeap<'_>, args: &[ValueId]) -> Result<&'h str> {
     match args {
-        [name] => heap.text_of(*name).ok_or_else(|| wrong("a layout")),
-        _ => Err(wrong("a layout")),
+        [name] => heap
+            .text_of(*name)
+            .ok_or_else(|| unexpected_arguments("a layout")),
+        _ => Err(unexpected_arguments("a layout")),
     }
 }
 
-pub(super) fn rebuild(work: &Work<'_, '_, '_>, layout: Id, data: Id) -> Result<TensorInfo> {
-    let heap = work.heap;
+pub(super) fn rebuild(
+    interpreter: &CallInterpreter<'_, '_, '_>,
+    layout: ValueId,
+    data: ValueId,
+) -> Result<TensorInfo> {
+    let heap = interpreter.heap;
     let name = match heap.get(layout) {
-        Value::Call(index) if heap.call(index).callee == Value::Global(Global::GetLayout) => {
+        PickleValue::Call(index)
+            if heap.call(index).callee == PickleValue::Global(Global::GetLayout) =>
+        {
             layout_name(heap, heap.items(heap.call(index).args))?
         }
-        _ => return Err(wrong("a sparse tensor")),
+        _ => return Err(unexpected_arguments("a sparse tensor")),
     };
-    let kind = KINDS
+    let kind = LAYOUTS
         .iter()
         .find(|(kind, _)| name.strip_prefix("torch.") == Some(kind));
     let &(kind, names) =
-        kind.ok_or_else(|| Error::malformed("a sparse tensor of an unknown layout"))?;
+        kind.ok_or_else(|| Error::malformed(format!("unknown sparse layout {}", quote(name))))?;
     let data = heap
         .sequence(data)
-        .ok_or_else(|| wrong("a sparse tensor"))?;
+        .ok_or_else(|| unexpected_arguments("a sparse tensor"))?;
     let coo = kind == "sparse_coo";
     let (parts, size) = match data {
-        // a COO tensor may also say whether its indices are in order
+        // a COO tensor may have one more item: whether it is coalesced
         [parts @ .., size, _] if coo && data.len() == names.len() + 2 => (parts, *size),
         [parts @ .., size] if data.len() == names.len() + 1 => (parts, *size),
-        _ => return Err(wrong("a sparse tensor")),
+        _ => return Err(unexpected_arguments("a sparse tensor")),
     };
     let parts: Vec<TensorInfo> = parts
         .iter()
         .zip(names)
-        .map(|(&part, name)| work.part(part, name))
+        .map(|(&part, name)| interpreter.part_argument(part, name))
         .collect::<Result<_>>()?;
     let shape = dims(heap, size, "size")?;
     check(coo, &shape, &parts)?;
     let values = parts.last().expect("each kind has values");
-    let mut info = TensorInfo::new("", shape, values.encoding.clone(), nowhere(values));
+    let mut info = TensorInfo::new("", shape, values.encoding.clone(), no_bytes(values));
     info.layout = Layout::Sparse(Box::new(Sparse { kind, parts }));
     Ok(info)
 }
 
-/// What can be seen without reading the indices: their dtype, and how many there are.
+/// Checks the dtypes and shapes of the parts against the shape of the tensor.
 fn check(coo: bool, shape: &Shape, parts: &[TensorInfo]) -> Result<()> {
-    let wrong = || Error::malformed("a sparse tensor whose indices and values do not fit together");
-    let (values, indices) = parts.split_last().ok_or_else(wrong)?;
+    let unexpected_arguments = || {
+        Error::malformed(
+            "the dtypes or shapes of a sparse tensor's indices and values do not match its shape",
+        )
+    };
+    let (values, indices) = parts.split_last().ok_or_else(unexpected_arguments)?;
     let whole = |part: &TensorInfo| {
         matches!(
             part.encoding,
@@ -73,7 +88,7 @@ fn check(coo: bool, shape: &Shape, parts: &[TensorInfo]) -> Result<()> {
         )
     };
     if !indices.iter().all(whole) || crate::catalog::elements(shape).is_none() {
-        return Err(wrong());
+        return Err(unexpected_arguments());
     }
     let stored = values.shape.first().copied();
     let fits = if coo {
@@ -87,5 +102,9 @@ fn check(coo: bool, shape: &Shape, parts: &[TensorInfo]) -> Result<()> {
     } else {
         shape.len() >= 2 && values.shape.len() + 1 >= shape.len()
     };
-    if fits { Ok(()) } else { Err(wrong()) }
+    if fits {
+        Ok(())
+    } else {
+        Err(unexpected_arguments())
+    }
 }

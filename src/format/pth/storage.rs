@@ -1,69 +1,74 @@
-//! Storages: what a persistent id says, and where in the file its bytes lie.
+//! Storages: the byte arrays that tensors are views of.
+//!
+//! A pickle names a storage by a persistent id, `('storage', class, key, location, numel)`. The container (zip archive or
+//! legacy stream) locates the bytes by the key. Several tensors may be views of one storage. Source:
+//! `torch/serialization.py`, `persistent_id` and `persistent_load`.
 
 use hashbrown::HashMap;
 
 use crate::catalog::{Endian, Member, quote};
 use crate::error::{Error, Result};
-use crate::format::pickle::heap::{Heap, Id, Value};
-use crate::format::pickle::world::{Global, TorchDtype};
+use crate::format::pickle::globals::{Global, TorchDtype};
+use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
-/// A persistent id: `('storage', class, key, location, numel[, view])`. The location (`cuda:0`) says
-/// where the tensor was, not what it is.
-pub(super) struct StorageId<'h> {
+/// A persistent id: `('storage', class, key, location, numel[, view])`. The location (`cuda:0`) is the device that the
+/// tensor was on when it was saved; it is ignored.
+pub(super) struct PersistentId<'h> {
     pub(super) key: &'h str,
-    /// `None`: untyped bytes.
+    /// `None` for an untyped storage, whose dtype the tensors give.
     pub(super) dtype: Option<TorchDtype>,
-    /// Elements, or bytes if untyped.
+    /// Number of elements; number of bytes if untyped.
     pub(super) numel: u64,
     item_bytes: u64,
     pub(super) nbytes: u64,
-    /// Legacy streams: the part of the storage that is meant, as offset and size in elements.
+    /// Offset and size in elements, if the id names a part of the storage. Only legacy streams have this.
     view: Option<(u64, u64)>,
 }
 
-impl<'h> StorageId<'h> {
-    pub(super) fn parse(heap: &'h Heap<'_>, tuple: Id) -> Result<Self> {
-        let wrong = |what: &str| Error::malformed(format!("a storage's persistent id {what}"));
+impl<'h> PersistentId<'h> {
+    pub(super) fn parse(heap: &'h ValueHeap<'_>, tuple: ValueId) -> Result<Self> {
+        let invalid = |what: &str| Error::malformed(format!("a storage's persistent id {what}"));
         let (kind, rest) = match heap.sequence(tuple) {
             Some([kind, rest @ ..]) => (*kind, rest),
-            _ => return Err(wrong("is not a tuple")),
+            _ => return Err(invalid("is not a tuple")),
         };
         if heap.text_of(kind) != Some("storage") {
-            return Err(wrong("does not begin with `storage`"));
+            return Err(invalid("does not begin with `storage`"));
         }
         let (&[class, key, _location, numel], view) = (match rest {
             [first @ .., view] if first.len() == 4 => (first, Some(*view)),
             _ => (rest, None),
         }) else {
-            return Err(wrong(&format!(
-                "has {} parts where 5 or 6 belong",
+            return Err(invalid(&format!(
+                "has {} items, expected 5 or 6",
                 rest.len() + 1
             )));
         };
-        let Value::Global(Global::Storage(dtype)) = heap.get(class) else {
-            return Err(wrong("names no storage class"));
+        let PickleValue::Global(Global::Storage(dtype)) = heap.get(class) else {
+            return Err(invalid("has no storage class"));
         };
         let key = heap
             .text_of(key)
-            .ok_or_else(|| wrong("has a key that is not text"))?;
-        let numel = count(heap, numel).ok_or_else(|| wrong("has a size that is no count"))?;
+            .ok_or_else(|| invalid("has a key that is not text"))?;
+        let numel = non_negative(heap, numel)
+            .ok_or_else(|| invalid("has a size that is not a non-negative integer"))?;
         let item_bytes = match dtype {
             None => 1,
             Some(dtype) => item_bytes(dtype)?,
         };
         let nbytes = numel
             .checked_mul(item_bytes)
-            .ok_or_else(|| wrong("has a size beyond 64 bits"))?;
+            .ok_or_else(|| invalid("has a size that exceeds 64 bits"))?;
         let view = match view.map(|view| (heap.get(view), heap.sequence(view))) {
-            None | Some((Value::None, _)) => None,
+            None | Some((PickleValue::None, _)) => None,
             Some((_, Some(&[_key, offset, size]))) => {
-                let part = count(heap, offset).zip(count(heap, size));
+                let part = non_negative(heap, offset).zip(non_negative(heap, size));
                 let inside = part.filter(|&(offset, size)| {
                     offset.checked_add(size).is_some_and(|end| end <= numel)
                 });
-                Some(inside.ok_or_else(|| wrong("has a view that leads outside of it"))?)
+                Some(inside.ok_or_else(|| invalid("has a view that exceeds the storage"))?)
             }
-            Some(_) => return Err(wrong("has a view that is not (key, offset, size)")),
+            Some(_) => return Err(invalid("has a view that is not (key, offset, size)")),
         };
         Ok(Self {
             key,
@@ -76,26 +81,27 @@ impl<'h> StorageId<'h> {
     }
 }
 
-/// A number that is not negative.
-pub(super) fn count(heap: &Heap<'_>, id: Id) -> Option<u64> {
+/// The value as a count; `None` if it is not an integer or is negative.
+pub(super) fn non_negative(heap: &ValueHeap<'_>, id: ValueId) -> Option<u64> {
     match heap.get(id) {
-        Value::Int(n) => u64::try_from(n).ok(),
+        PickleValue::Int(n) => u64::try_from(n).ok(),
         _ => None,
     }
 }
 
+/// Bytes per stored item, or the error for a dtype that exists in PyTorch by name only.
 pub(super) fn item_bytes(dtype: TorchDtype) -> Result<u64> {
-    dtype
-        .item_bytes()
-        .ok_or_else(|| Error::unsupported(format!("tensors of torch.{}", dtype.name())))
+    dtype.item_bytes().ok_or_else(|| {
+        Error::unsupported(format!("tensors of torch.{} cannot be read", dtype.name()))
+    })
 }
 
-/// The bytes that tensors are cut from.
+/// A located storage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Storage {
     /// Index into [`Catalog::members`](crate::Catalog::members).
     pub(super) member: u32,
-    /// First byte, counted in the member's content.
+    /// Offset of the first byte in the member's content.
     pub(super) start: u64,
     pub(super) nbytes: u64,
     pub(super) dtype: Option<TorchDtype>,
@@ -103,47 +109,47 @@ pub(super) struct Storage {
     pub(super) deflated: bool,
 }
 
-/// Finds a storage that no tensor used yet, by its key; and says whether it is deflated.
+/// Locates a storage by its key, and returns whether it is deflated. Called once per storage, at its first use.
 pub(super) type Locate<'a> = dyn FnMut(&str) -> Result<(Member, bool)> + 'a;
 
-/// The storages that tensors use, in the order of their first use.
+/// The storages that tensors use, numbered in the order of their first use.
 pub(super) struct Storages<'h, 'a> {
-    rows: HashMap<&'h str, (u32, bool)>,
+    by_key: HashMap<&'h str, (u32, bool)>,
     pub(super) members: Vec<Member>,
     locate: &'a mut Locate<'a>,
-    /// Byte order of numbers in typed storages, and in untyped ones.
+    /// Byte order of typed storages, then of untyped storages.
     endian: [Endian; 2],
 }
 
 impl<'h, 'a> Storages<'h, 'a> {
-    /// `likely`: how many there will be, for room made in one go.
-    pub(super) fn new(endian: [Endian; 2], likely: usize, locate: &'a mut Locate<'a>) -> Self {
-        let likely = likely.min(1024);
+    /// `expected` is a hint at the number of storages, for the initial capacity. The file controls it, so it is capped.
+    pub(super) fn new(endian: [Endian; 2], expected: usize, locate: &'a mut Locate<'a>) -> Self {
+        let expected = expected.min(1024);
         Self {
-            rows: HashMap::with_capacity(likely),
-            members: Vec::with_capacity(likely),
+            by_key: HashMap::with_capacity(expected),
+            members: Vec::with_capacity(expected),
             locate,
             endian,
         }
     }
 
-    /// The storage that a persistent id means.
-    pub(super) fn find(&mut self, id: &StorageId<'h>) -> Result<Storage> {
-        let (member, deflated) = match self.rows.get(id.key) {
+    /// The storage that a persistent id names. Refuses an id that claims more bytes than the container stores.
+    pub(super) fn find(&mut self, id: &PersistentId<'h>) -> Result<Storage> {
+        let (member, deflated) = match self.by_key.get(id.key) {
             Some(&known) => known,
             None => {
                 let row = u32::try_from(self.members.len())
-                    .map_err(|_| Error::unsupported("2³² storages"))?;
+                    .map_err(|_| Error::unsupported("the file has more than 2³² storages"))?;
                 let (member, deflated) = (self.locate)(id.key)?;
                 self.members.push(member);
-                self.rows.insert(id.key, (row, deflated));
+                self.by_key.insert(id.key, (row, deflated));
                 (row, deflated)
             }
         };
         let held = &self.members[member as usize];
         if id.nbytes > held.inflated {
             return Err(Error::malformed(format!(
-                "storage {} should have {} bytes and has {}",
+                "storage {} has {} bytes by its persistent id, but only {} are stored",
                 quote(id.key),
                 id.nbytes,
                 held.inflated
@@ -152,7 +158,7 @@ impl<'h, 'a> Storages<'h, 'a> {
         }
         let (start, nbytes) = match id.view {
             None => (0, id.nbytes),
-            Some((offset, size)) => (offset * id.item_bytes, size * id.item_bytes), // inside nbytes: `parse` checked
+            Some((offset, size)) => (offset * id.item_bytes, size * id.item_bytes), // fits: `PersistentId::parse` checked that the view is inside the storage
         };
         let endian = self.endian[usize::from(id.dtype.is_none())];
         Ok(Storage {

@@ -1,5 +1,5 @@
 //! Tensors of torchao's classes, listed as torchao lists them in safetensors files: `m.weight` is the tensors
-//! `m._weight_qdata`, `m._weight_scale`, …, and a JSON text under its own name that says what they are.
+//! `m._weight_qdata`, `m._weight_scale`, …, and a JSON text under its own name that describes them.
 //!
 //! `_rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, …), attributes)`. An attribute may be
 //! such a tensor itself: its parts and attributes are those of the outer one.
@@ -9,44 +9,44 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::error::Result;
-use crate::format::pickle::heap::{Id, Value};
-use crate::format::pickle::world::{Global, Torchao};
+use crate::format::pickle::globals::{Global, TorchaoClass};
+use crate::format::pickle::value_heap::{PickleValue, ValueId};
 
 use super::geometry::dims;
-use super::rebuild::{Made, Work, wrong};
+use super::rebuild::{CallInterpreter, CallResult, unexpected_arguments};
 
-const WHAT: &str = "a tensor's attributes";
+const ATTRIBUTES: &str = "a tensor's attributes";
 
-/// A list among the attributes has a number for each dimension, and a text is a name.
-const LONGEST: usize = 64;
+/// Longer texts and lists among the attributes are left out: real ones are names and one number per dimension.
+const ATTRIBUTE_LEN_MAX: usize = 64;
 
-/// Bytes that an attribute takes at most, beside its name.
-const ROOM: usize = 32 * LONGEST;
+/// Upper bound of the memory of one attribute, without its name.
+const ATTRIBUTE_BYTES: usize = 32 * ATTRIBUTE_LEN_MAX;
 
-/// What a tensor of a class consists of.
+/// The parts and attributes of a tensor of one of torchao's classes.
 #[derive(Clone, Debug)]
-pub(super) struct Subclass {
-    class: Torchao,
-    /// Attributes that are tensors, by name: indices into [`Rebuilt::tensors`](super::rebuild::Rebuilt::tensors).
+pub(super) struct TensorSubclass {
+    class: TorchaoClass,
+    /// The attributes that are tensors: name, and index into [`RebuiltTensors::tensors`](super::rebuild::RebuiltTensors::tensors).
     pub(super) parts: Vec<(Box<str>, usize)>,
-    /// Those that are not.
+    /// The other attributes.
     data: Map<String, Json>,
 }
 
 pub(super) fn rebuild(
-    work: &Work<'_, '_, '_>,
-    class: Torchao,
-    size: Id,
-    attributes: Id,
-) -> Result<Subclass> {
-    let heap = work.heap;
-    let Value::Dict { items, .. } = heap.get(attributes) else {
-        return Err(wrong("a tensor of torchao's"));
+    interpreter: &CallInterpreter<'_, '_, '_>,
+    class: TorchaoClass,
+    size: ValueId,
+    attributes: ValueId,
+) -> Result<TensorSubclass> {
+    let heap = interpreter.heap;
+    let PickleValue::Dict { items, .. } = heap.get(attributes) else {
+        return Err(unexpected_arguments("a tensor of torchao's"));
     };
-    let items = heap.open(items);
-    // many tensors may be said to have the same attributes
-    heap.budget().steps(items.len() as u64, WHAT)?;
-    let mut made = Subclass {
+    let items = heap.container(items);
+    // many tensors may refer to one dict of attributes, so each use is charged
+    heap.budget().steps(items.len() as u64, ATTRIBUTES)?;
+    let mut subclass = TensorSubclass {
         class,
         parts: Vec::new(),
         data: Map::new(),
@@ -54,30 +54,32 @@ pub(super) fn rebuild(
     for pair in items.chunks_exact(2) {
         let name = heap
             .text_of(pair[0])
-            .ok_or_else(|| wrong("a tensor of torchao's"))?;
-        heap.budget().memory((4 * name.len() + ROOM) as u64, WHAT)?;
-        match work.made(pair[1]) {
-            Some(&Made::Tensor(index)) => made.parts.push((name.into(), index)),
-            Some(Made::Subclass(inner)) => {
-                heap.budget().memory(inner.room() as u64, WHAT)?;
-                made.take(inner);
+            .ok_or_else(|| unexpected_arguments("a tensor of torchao's"))?;
+        heap.budget()
+            .memory((4 * name.len() + ATTRIBUTE_BYTES) as u64, ATTRIBUTES)?;
+        match interpreter.result_of(pair[1]) {
+            Some(&CallResult::Tensor(index)) => subclass.parts.push((name.into(), index)),
+            Some(CallResult::Subclass(inner)) => {
+                heap.budget().memory(inner.memory() as u64, ATTRIBUTES)?;
+                subclass.merge_inner(inner);
             }
-            _ => made
+            _ => subclass
                 .data
-                .extend(attribute(work, pair[1]).map(|value| (name.to_owned(), value))),
+                .extend(attribute(interpreter, pair[1]).map(|value| (name.to_owned(), value))),
         }
     }
-    // what PyTorch keeps for the class
-    made.data.insert(
+    // the shape is an argument of the wrapper, not an attribute
+    subclass.data.insert(
         "shape".to_owned(),
         dims(heap, size, "size")?.to_vec().into(),
     );
-    Ok(made)
+    Ok(subclass)
 }
 
-impl Subclass {
-    /// Takes over what a tensor inside consists of.
-    fn take(&mut self, inner: &Self) {
+impl TensorSubclass {
+    /// Adds the parts and attributes of a tensor that is an attribute of this one. A wrapper, which only adds how inputs
+    /// are quantised, takes the class of the tensor inside.
+    fn merge_inner(&mut self, inner: &Self) {
         if self.class.is_wrapper() {
             self.class = inner.class;
         }
@@ -85,49 +87,58 @@ impl Subclass {
         self.data.extend(inner.data.clone());
     }
 
-    /// Bytes that it takes, and that its text does.
-    pub(super) fn room(&self) -> usize {
+    /// Upper bound of the memory of this value and of its JSON text.
+    pub(super) fn memory(&self) -> usize {
         let names = self
             .parts
             .iter()
             .map(|(name, _)| &**name)
             .chain(self.data.keys().map(String::as_str));
-        names.map(|name| 4 * name.len() + ROOM).sum()
+        names.map(|name| 4 * name.len() + ATTRIBUTE_BYTES).sum()
     }
 
-    /// What torchao's own files say of such a tensor.
-    pub(super) fn said(&self) -> String {
+    /// The JSON text by which torchao describes such a tensor in safetensors files.
+    pub(super) fn torchao_json(&self) -> String {
         let names: Vec<&str> = self.parts.iter().map(|(name, _)| &**name).collect();
         json!({"_type": self.class.name(), "_data": self.data, "_tensor_data_names": names})
             .to_string()
     }
 }
 
-/// A value that says how numbers are stored. Those that say how to multiply by them are left out.
-fn attribute(work: &Work<'_, '_, '_>, mut id: Id) -> Option<Json> {
-    let heap = work.heap;
-    if let Some(&Made::Same(sizes)) = work.made(id) {
+/// An attribute that describes how numbers are stored, as torchao writes it. `None` for the other attributes, which
+/// describe the matrix multiplication.
+fn attribute(interpreter: &CallInterpreter<'_, '_, '_>, mut id: ValueId) -> Option<Json> {
+    let heap = interpreter.heap;
+    if let Some(&CallResult::PassThrough(sizes)) = interpreter.result_of(id) {
         id = sizes;
     }
     Some(match heap.get(id) {
-        Value::Bool(on) => on.into(),
-        Value::Int(n) => n.into(),
-        Value::Text(span) if span.range().len() <= LONGEST => heap.text(span).into(),
-        // a choice, by its number
-        Value::Call(index) => match (heap.call(index).callee, heap.items(heap.call(index).args)) {
-            (Value::Global(Global::Torchao(class)), &[choice]) => match heap.get(choice) {
-                Value::Int(n) => json!({"_type": class.name(), "_data": n}),
+        PickleValue::Bool(on) => on.into(),
+        PickleValue::Int(n) => n.into(),
+        PickleValue::Text(span) if span.range().len() <= ATTRIBUTE_LEN_MAX => {
+            heap.text(span).into()
+        }
+        // a member of an enumeration, which is pickled as its class called with a number
+        PickleValue::Call(index) => {
+            match (heap.call(index).callee, heap.items(heap.call(index).args)) {
+                (PickleValue::Global(Global::Torchao(class)), &[choice]) => {
+                    match heap.get(choice) {
+                        PickleValue::Int(n) => json!({"_type": class.name(), "_data": n}),
+                        _ => return None,
+                    }
+                }
                 _ => return None,
-            },
-            _ => return None,
-        },
-        Value::Global(Global::Dtype(dtype)) => {
+            }
+        }
+        PickleValue::Global(Global::Dtype(dtype)) => {
             json!({"_type": "torch.dtype", "_data": dtype.name()})
         }
         _ => {
-            let items = heap.sequence(id).filter(|items| items.len() <= LONGEST)?;
-            let number = |id: &Id| match heap.get(*id) {
-                Value::Int(n) => Some(Json::from(n)),
+            let items = heap
+                .sequence(id)
+                .filter(|items| items.len() <= ATTRIBUTE_LEN_MAX)?;
+            let number = |id: &ValueId| match heap.get(*id) {
+                PickleValue::Int(n) => Some(Json::from(n)),
                 _ => None,
             };
             items.iter().map(number).collect::<Option<_>>()?
@@ -135,7 +146,7 @@ fn attribute(work: &Work<'_, '_, '_>, mut id: Id) -> Option<Json> {
     })
 }
 
-/// What the names of its tensors begin with: `m._weight_` for `m.weight`.
+/// The prefix of the names of the parts: `m._weight_` for the tensor `m.weight`.
 pub(super) fn prefix(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((module, own)) => format!("{module}._{own}_"),

@@ -1,14 +1,14 @@
-//! Trees, tensors and streams made by hand.
+//! Tests of the PyTorch reader on legacy streams that are assembled by hand.
 
+use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Endian, Layout};
 use crate::error::{ErrorKind, Result};
 use crate::format::pickle;
 use crate::limits::{Budget, Limits};
-use crate::metadata::Value;
-use crate::source::Memory;
+use crate::source::MemorySource;
 use crate::source::cursor::Cursor;
 
-/// A stream around the pickle of an object, with storages of `f32`.
+/// A legacy stream of this pickled object, with storages of `f32`.
 fn stream(object: &[u8], storages: &[(&str, &[f32])]) -> Vec<u8> {
     let mut bytes =
         b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}."
@@ -29,7 +29,7 @@ fn stream(object: &[u8], storages: &[(&str, &[f32])]) -> Vec<u8> {
 }
 
 fn listed_with(bytes: Vec<u8>, limits: Limits) -> Result<Catalog> {
-    let (memory, budget) = (Memory::new(bytes), Budget::new(limits));
+    let (memory, budget) = (MemorySource::new(bytes), Budget::new(limits));
     super::legacy::read(&mut Cursor::new(&memory, &budget))
 }
 
@@ -72,7 +72,7 @@ fn strides_become_layouts() {
 }
 
 #[test]
-fn bytes_are_those_the_strides_touch() {
+fn byte_range_covers_the_strides() {
     let catalog = one("I1\n", "I2\nI2\n", "I1\nI2\n").unwrap();
     let info = &catalog.tensors()[0];
     let member = &catalog.members[0];
@@ -84,7 +84,7 @@ fn bytes_are_those_the_strides_touch() {
 }
 
 #[test]
-fn geometry_that_lies_is_malformed() {
+fn views_outside_their_storage_are_malformed() {
     for (offset, size, stride) in [
         ("I1\n", "I6\n", "I1\n"),
         ("I6\n", "", ""),
@@ -97,7 +97,7 @@ fn geometry_that_lies_is_malformed() {
         ("I9223372036854775807\n", "I2\n", "I9223372036854775807\n"),
         ("I0\n", "I4294967296\nI4294967296\n", "I0\nI0\n"),
         ("I0\n", "I0\nI4294967296\nI4294967296\n", "I0\nI0\nI0\n"),
-        ("I0\n", "I4611686018427387904\n", "I0\n"), // times four bytes
+        ("I0\n", "I4611686018427387904\n", "I0\n"), // 2^62 elements of four bytes exceed 63 bits
         ("F1.0\n", "I2\n", "I1\n"),
     ] {
         let error = one(offset, size, stride).expect_err(size);
@@ -109,7 +109,7 @@ fn geometry_that_lies_is_malformed() {
 }
 
 #[test]
-fn names_join_keys_and_positions() {
+fn names_join_dict_keys_and_list_positions() {
     let t = tensor("I0\n", "I2\n", "I1\n");
     let object = [
         b"\x80\x02}(U\x01a](",
@@ -133,15 +133,15 @@ fn names_join_keys_and_positions() {
 }
 
 #[test]
-fn a_tree_that_contains_itself_is_not_followed() {
+fn cycles_are_reported_and_not_followed() {
     let catalog = listed(stream(b"\x80\x02}q\x00U\x01ah\x00s.", &[])).unwrap();
     assert!(catalog.tensors().is_empty());
     assert!(catalog.warnings[0].contains("contains itself"));
 }
 
 #[test]
-fn a_wide_tree_of_shared_nodes_ends_in_a_limit() {
-    // each level holds the one below it ten times
+fn shared_containers_exhaust_the_step_limit() {
+    // each level contains the level below it ten times
     let mut object = b"\x80\x02".to_vec();
     object.extend(tensor("I0\n", "I2\n", "I1\n"));
     for _ in 0..12 {
@@ -159,7 +159,7 @@ fn a_wide_tree_of_shared_nodes_ends_in_a_limit() {
 }
 
 #[test]
-fn a_deep_tree_ends_in_a_limit() {
+fn deep_nesting_exhausts_the_depth_limit() {
     let deep = [
         b"\x80\x02N".to_vec(),
         b"\x85".repeat(100_000),
@@ -168,14 +168,14 @@ fn a_deep_tree_ends_in_a_limit() {
     .concat();
     let error = listed(stream(&deep, &[])).unwrap_err();
     assert!(
-        matches!(error.kind(), ErrorKind::Limit { knob: "depth", .. }),
+        matches!(error.kind(), ErrorKind::Limit { limit: "depth", .. }),
         "{error}"
     );
     listed_with(stream(&deep, &[]), Limits::none()).unwrap();
 }
 
 #[test]
-fn views_of_legacy_storages_are_parts_of_them() {
+fn legacy_storage_views_select_a_part() {
     let view = |offset: u8, size: u8| {
         let object = [
             &b"\x80\x02ctorch._utils\n_rebuild_tensor\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x06(U\x011K"
@@ -199,7 +199,7 @@ fn views_of_legacy_storages_are_parts_of_them() {
 }
 
 #[test]
-fn element_counts_are_checked() {
+fn legacy_element_counts_are_verified() {
     let object = [b"\x80\x02", &*tensor("I0\n", "I2\n", "I1\n"), b"."].concat();
     let good = stream(&object, &[("0", &[0.0; 6])]);
     listed(good.clone()).unwrap();
@@ -215,7 +215,7 @@ fn element_counts_are_checked() {
 }
 
 #[test]
-fn other_pickles_are_told_apart() {
+fn pickles_without_the_magic_number_are_not_checkpoints() {
     for bytes in [
         &b"\x80\x02K\x01."[..],
         b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}.",
@@ -224,14 +224,14 @@ fn other_pickles_are_told_apart() {
         assert!(
             error
                 .to_string()
-                .contains("a pickle, but not a PyTorch checkpoint"),
+                .contains("the pickle is not a PyTorch checkpoint"),
             "{error}"
         );
     }
 }
 
 #[test]
-fn typed_storages_of_big_endian_machines_are_little_endian() {
+fn legacy_typed_storages_are_always_little_endian() {
     let object = [b"\x80\x02", &*tensor("I0\n", "I2\n", "I1\n"), b"."].concat();
     let mut bytes = stream(&object, &[("0", &[0.0; 6])]);
     let at = bytes.windows(4).position(|w| w == b"\x02}.\x80").unwrap() + 2;
@@ -242,9 +242,12 @@ fn typed_storages_of_big_endian_machines_are_little_endian() {
 }
 
 #[test]
-fn objects_that_hold_only_themselves_are_malformed() {
+fn objects_that_contain_only_themselves_are_malformed() {
     let bytes = b"c__torch__\nA\n)\x81q\x00h\x00b.";
-    let (memory, budget) = (Memory::new(bytes.to_vec()), Budget::new(Limits::none()));
+    let (memory, budget) = (
+        MemorySource::new(bytes.to_vec()),
+        Budget::new(Limits::none()),
+    );
     let pickle = pickle::read(&mut Cursor::new(&memory, &budget), true).unwrap();
     let mut locate = |_: &str| unreachable!("no storages");
     let storages = super::storage::Storages::new([Endian::Little; 2], 0, &mut locate);
@@ -254,7 +257,7 @@ fn objects_that_hold_only_themselves_are_malformed() {
 }
 
 #[test]
-fn the_length_of_a_header_is_no_pickle() {
+fn safetensors_header_length_is_not_taken_for_a_pickle() {
     let mut bytes = 0x0280u64.to_le_bytes().to_vec();
     bytes.extend(format!("{:<640}", "{}").bytes());
     assert_eq!(
@@ -266,7 +269,7 @@ fn the_length_of_a_header_is_no_pickle() {
     );
 }
 
-/// `_rebuild_from_type_v2` of a wrapper `[2, 3]` of this class of torchao's, with these attributes.
+/// A call of `_rebuild_from_type_v2` for a tensor of this torchao class, with this size and these attributes.
 fn subclass(class: &str, size: &str, attributes: &[u8]) -> Vec<u8> {
     let class = format!("ctorchao.quantization\n{class}\n");
     let mut bytes =
@@ -289,9 +292,9 @@ fn listed_subclass(class: &str, size: &str, attributes: &[u8]) -> Result<Catalog
 }
 
 #[test]
-fn a_tensor_of_torchaos_is_listed_as_its_parts() {
+fn torchao_tensor_is_listed_as_its_parts() {
     let t = tensor("I0\n", "I2\nI3\n", "I3\nI1\n");
-    // what describes how to multiply is an object with a state, and left out; so is what no class has
+    // options of the matrix multiplication are objects with a state and are left out, like attributes that no class has
     let kernel = &b"ctorchao.quantization.granularity\nPerRow\n)\x81}U\x03dimI1\nsb"[..];
     let attributes = [
         &b"}(U\x05qdata"[..],
@@ -305,18 +308,18 @@ fn a_tensor_of_torchaos_is_listed_as_its_parts() {
     let catalog = listed_subclass("Int8Tensor", "I2\nI3\n", &attributes.concat()).unwrap();
     let names: Vec<&str> = catalog.tensors().iter().map(|t| &*t.name).collect();
     assert_eq!(names, ["a._weight_qdata"]);
-    let said: serde_json::Value =
+    let description: serde_json::Value =
         serde_json::from_str(catalog.metadata.text("a.weight").unwrap()).unwrap();
     let data = serde_json::json!({
         "block_size": [1, 3], "on": true, "shape": [2, 3], "dtype": {"_type": "torch.dtype", "_data": "float16"},
     });
     let expected =
         serde_json::json!({"_type": "Int8Tensor", "_data": data, "_tensor_data_names": ["qdata"]});
-    assert_eq!(said, expected);
+    assert_eq!(description, expected);
 }
 
 #[test]
-fn what_is_no_tensor_of_torchaos_is_refused() {
+fn malformed_torchao_tensors_are_refused() {
     let refused = |class| listed_subclass(class, "I2\nI3\n", b"}").unwrap_err();
     for class in ["Int9Tensor", "int8Tensor", "Int8Tensor.__class__", ""] {
         let error = refused(class);
@@ -339,7 +342,7 @@ fn what_is_no_tensor_of_torchaos_is_refused() {
 }
 
 #[test]
-fn attributes_that_many_tensors_share_end_in_a_limit() {
+fn shared_attributes_are_charged_per_tensor() {
     let mut object = b"\x80\x02}(".to_vec();
     for name in 0..1000u16 {
         object.extend(format!("V{name}\nI1\n").bytes());
@@ -354,13 +357,13 @@ fn attributes_that_many_tensors_share_end_in_a_limit() {
     };
     let error = listed_with(stream(&object, &[]), limits).unwrap_err();
     assert!(
-        matches!(error.kind(), ErrorKind::Limit { knob: "steps", .. }),
+        matches!(error.kind(), ErrorKind::Limit { limit: "steps", .. }),
         "{error}"
     );
 }
 
 #[test]
-fn views_of_codes_that_share_bytes_are_listed_as_refused() {
+fn views_of_packed_codes_are_listed_as_refused() {
     let listed = |offset: &str, size: &str, stride: &str| {
         let mut object =
             b"\x80\x02}U\x01wctorch._utils\n_rebuild_qtensor\n((U\x07storagectorch\nQUInt4x2Storage\n".to_vec();

@@ -1,22 +1,21 @@
-//! The archive of PyTorch 1.6 and later: `<root>/data.pkl` beside `<root>/data/<key>` per storage.
+//! The zip archive of PyTorch 1.6 and later: `<root>/data.pkl`, and `<root>/data/<key>` per storage.
 //!
-//! Source: `torch/serialization.py` (`_load`) and `caffe2/serialize/inline_container.cc`. The root's
-//! name is the writer's choice; TorchScript archives add `code/` and `constants.pkl`, which are not
-//! looked into.
+//! Source: `torch/serialization.py` (`_load`) and `caffe2/serialize/inline_container.cc`. The writer chooses the name of
+//! the root. TorchScript archives add `code/` and `constants.pkl`, which are not read.
 
 use hashbrown::HashMap;
 
+use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Endian, quote};
 use crate::error::{Error, Result};
 use crate::format::{Archive, pickle};
-use crate::metadata::Value;
-use crate::source::Memory;
+use crate::source::MemorySource;
 use crate::source::cursor::Cursor;
 
 use super::storage::Storages;
 use super::{details, flatten, in_pickle, rebuild};
 
-/// The root that this member shows there is, with its slash: `archive/` of `archive/data.pkl`.
+/// The root, with its slash, if this member is a `data.pkl`: `archive/` for `archive/data.pkl`.
 pub(super) fn root_of(member: &str) -> Option<&str> {
     member
         .strip_suffix("data.pkl")
@@ -33,13 +32,13 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
         Some(row) => byte_order(&archive.content(cursor, row)?)?,
         None => Endian::Little,
     };
-    let pickle_row = row("data.pkl").expect("the root was found by it");
-    let memory = Memory::new(archive.content(cursor, pickle_row)?);
+    let pickle_row = row("data.pkl").expect("a root is found by its data.pkl");
+    let memory = MemorySource::new(archive.content(cursor, pickle_row)?);
     let mut inside = Cursor::new(&memory, cursor.budget());
     let read = pickle::read(&mut inside, script).map_err(|e| {
         let stored = !archive.entries[pickle_row].deflated();
         let member = stored
-            .then(|| archive.visit(cursor, pickle_row).ok())
+            .then(|| archive.verified_member(cursor, pickle_row).ok())
             .flatten();
         in_pickle(e, "data.pkl", member.map(|member| member.bytes.start))
     })?;
@@ -48,7 +47,12 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
     let mut locate = |key: &str| {
         name.truncate("data/".len());
         name.push_str(key);
-        let missing = || Error::malformed(format!("no member for storage {}", quote(key)));
+        let missing = || {
+            Error::malformed(format!(
+                "the archive has no member for storage {}",
+                quote(key)
+            ))
+        };
         let row = rows.get(&*name).copied().ok_or_else(missing)?;
         cursor.budget().memory(
             archive.entries[row].name.len() as u64 + 128,
@@ -73,7 +77,8 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
     Ok(catalog)
 }
 
-/// The outermost root. Two beside each other would be two checkpoints.
+/// The outermost root. A deeper `data.pkl` is an extra file; two at the same depth are two checkpoints in one archive,
+/// which is refused as ambiguous.
 fn find_root(archive: &Archive) -> Result<&str> {
     let depth = |root: &str| root.bytes().filter(|&b| b == b'/').count();
     let roots = || {
@@ -85,17 +90,17 @@ fn find_root(archive: &Archive) -> Result<&str> {
     let least = roots()
         .map(depth)
         .min()
-        .ok_or_else(|| Error::malformed("a zip archive without a data.pkl"))?;
+        .ok_or_else(|| Error::malformed("the zip archive has no data.pkl"))?;
     let mut outermost = roots().filter(|root| depth(root) == least);
     match (outermost.next(), outermost.next()) {
         (Some(root), None) => Ok(root),
         _ => Err(Error::malformed(
-            "a zip archive with more than one data.pkl",
+            "the zip archive has more than one data.pkl at its outermost level",
         )),
     }
 }
 
-/// Members under the root, by the rest of their names.
+/// The members under the root: row in the directory by the name without the root.
 fn index<'a>(
     cursor: &Cursor<'_>,
     archive: &'a Archive,
@@ -126,7 +131,7 @@ fn byte_order(content: &[u8]) -> Result<Endian> {
         other => {
             let shown = other[..other.len().min(16)].escape_ascii();
             Err(Error::malformed(format!(
-                "the byte order is \"{shown}\", and neither little nor big"
+                "the member `byteorder` is \"{shown}\", expected little or big"
             )))
         }
     }

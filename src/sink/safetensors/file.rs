@@ -1,4 +1,4 @@
-//! One file on its way: written under another name, then renamed.
+//! A file that is written under a temporary name, then renamed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// A file that is not under its name yet.
+/// A file that is being written.
 #[derive(Debug)]
 pub(super) struct Shard {
     target: PathBuf,
-    /// Where it is written; `None` once it has its name.
-    beside: Option<PathBuf>,
+    /// The path under which it is written; `None` once it is published.
+    temporary: Option<PathBuf>,
     file: File,
 }
 
 impl Shard {
-    /// Begins a file of so many bytes with these.
+    /// Creates a file of `nbytes` bytes that begins with `header`.
     pub(super) fn create(target: &Path, header: &[u8], nbytes: u64) -> Result<Self> {
         let name = target
             .file_name()
-            .ok_or_else(|| Error::misuse("the target is not a file name"))?;
-        let mut beside = None;
+            .ok_or_else(|| Error::invalid_argument("the target is not a file name"))?;
+        let mut temporary = None;
         let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
         for attempt in 0..100 {
             let part = format!(
@@ -32,19 +32,19 @@ impl Shard {
             let path = target.with_file_name(part);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    beside = Some((path, file));
+                    temporary = Some((path, file));
                     break;
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => last = e,
                 Err(e) => return Err(Error::from(e).in_file(target)),
             }
         }
-        let Some((path, file)) = beside else {
+        let Some((path, file)) = temporary else {
             return Err(Error::from(last).in_file(target));
         };
         let shard = Self {
             target: target.to_owned(),
-            beside: Some(path),
+            temporary: Some(path),
             file,
         };
         shard.reserve(nbytes)?;
@@ -52,13 +52,13 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Has the file system find room now: for all of it and in one place, whatever the order of the writes.
+    /// Allocates the file: a full disk fails now, and out-of-order writes do not fragment it.
     fn reserve(&self, nbytes: u64) -> Result<()> {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         {
             use rustix::fs::{FallocateFlags, fallocate};
             use rustix::io::Errno;
-            // any other failure: a file system that cannot, and finds room as it goes
+            // other failures come from file systems without fallocate, which allocate while writing
             if let Err(e @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) =
                 fallocate(&self.file, FallocateFlags::empty(), 0, nbytes.max(1))
             {
@@ -77,44 +77,44 @@ impl Shard {
         write_all_at(&self.file, start, bytes).map_err(|e| Error::from(e).in_file(&self.target))
     }
 
-    /// Gives it its name.
-    pub(super) fn keep(&mut self, overwrite: bool) -> Result<()> {
-        let Some(beside) = self.beside.clone() else {
+    /// Renames the file to its target.
+    pub(super) fn publish(&mut self, overwrite: bool) -> Result<()> {
+        let Some(temporary) = self.temporary.clone() else {
             return Ok(());
         };
-        let kept = if overwrite {
-            fs::rename(&beside, &self.target)
+        let renamed = if overwrite {
+            fs::rename(&temporary, &self.target)
         } else {
-            rename_new(&beside, &self.target)
+            rename_new(&temporary, &self.target)
         };
-        kept.map_err(|e| Error::from(e).in_file(&self.target))?;
-        self.beside = None;
+        renamed.map_err(|e| Error::from(e).in_file(&self.target))?;
+        self.temporary = None;
         Ok(())
     }
 
-    /// Takes it away again after it got its name.
+    /// Removes a published file, because a later one failed.
     pub(super) fn remove(&self) {
-        // another error is being told already
+        // the error of the later file is already being returned
         let _ = fs::remove_file(&self.target);
     }
 }
 
 impl Drop for Shard {
     fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
-            // nobody is left to hear of a failure
-            let _ = fs::remove_file(beside);
+        if let Some(temporary) = &self.temporary {
+            // a destructor cannot report a failure
+            let _ = fs::remove_file(temporary);
         }
     }
 }
 
-/// Renames, unless someone made a file of that name meanwhile.
+/// Renames, unless another process has created a file of that name meanwhile.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // a file system that cannot promise it
+            // a file system without this flag: checked below, with a race
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
             done => return done.map_err(io::Error::from),
         }
@@ -142,7 +142,7 @@ fn write_all_at(file: &File, mut start: u64, mut bytes: &[u8]) -> io::Result<()>
     Ok(())
 }
 
-/// Refuses to begin what cannot be ended.
+/// Refuses a run for which the file system has too little space.
 pub(super) fn check_space(folder: &Path, needed: u64, target: &Path) -> Result<()> {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! Which tensors go into which file, where, and the header that says so.
+//! The layout of safetensors files: which outputs go into which file, at which offsets, and the headers.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
@@ -8,23 +8,23 @@ use crate::catalog::{quote, repeated};
 use crate::error::{Error, Result};
 use crate::plan::TensorSpec;
 
-use super::Extent;
+use super::Sharding;
 
-/// Bytes of a header that readers accept.
-const MOST: usize = 100_000_000;
+/// The longest header that the `safetensors` crate reads, in bytes.
+const MAX_HEADER: usize = 100_000_000;
 
 /// The outputs of one file.
-pub(super) struct Group {
-    /// Numbers of the outputs, and where each begins behind the header.
+pub(super) struct FileLayout {
+    /// Indices of the outputs, and their offsets behind the header.
     pub(super) outputs: Vec<(usize, u64)>,
     pub(super) nbytes: u64,
 }
 
-/// Puts the outputs into files, in order, and lays each file out.
-pub(super) fn groups(outputs: &[TensorSpec], extent: &Extent) -> Result<Vec<Group>> {
-    let most = match extent {
-        Extent::File => u64::MAX,
-        Extent::Shards(most) => *most,
+/// Distributes the outputs over files, in order, and lays out each file.
+pub(super) fn layouts(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec<FileLayout>> {
+    let max_bytes = match sharding {
+        Sharding::SingleFile => u64::MAX,
+        Sharding::Shards(bytes) => *bytes,
     };
     if let Some(name) = repeated(outputs.iter().map(|output| &*output.name)) {
         return Err(Error::malformed(format!(
@@ -36,7 +36,7 @@ pub(super) fn groups(outputs: &[TensorSpec], extent: &Extent) -> Result<Vec<Grou
     for (number, output) in outputs.iter().enumerate() {
         if !storable(output.dtype) {
             let what = format!(
-                "safetensors has no {}: leave {} out",
+                "safetensors has no dtype {}: leave out {}",
                 output.dtype,
                 quote(&output.name)
             );
@@ -44,8 +44,8 @@ pub(super) fn groups(outputs: &[TensorSpec], extent: &Extent) -> Result<Vec<Grou
         }
         let too_long = || Error::unsupported(format!("{output} takes more than 2⁶⁴ bytes"));
         let nbytes = output.nbytes().ok_or_else(too_long)?;
-        let (numbers, filled) = files.last_mut().expect("there is one");
-        if !numbers.is_empty() && filled.saturating_add(nbytes) > most {
+        let (numbers, filled) = files.last_mut().expect("the list starts with one file");
+        if !numbers.is_empty() && filled.saturating_add(nbytes) > max_bytes {
             files.push((vec![number], nbytes));
         } else {
             numbers.push(number);
@@ -58,17 +58,17 @@ pub(super) fn groups(outputs: &[TensorSpec], extent: &Extent) -> Result<Vec<Grou
         .collect())
 }
 
-/// Widest elements first, else in order.
-fn lay_out(mut numbers: Vec<usize>, nbytes: u64, outputs: &[TensorSpec]) -> Group {
+/// Lays out one file: widest elements first, so that every tensor is aligned to its elements; otherwise in order.
+fn lay_out(mut numbers: Vec<usize>, nbytes: u64, outputs: &[TensorSpec]) -> FileLayout {
     numbers.sort_by_key(|&n| std::cmp::Reverse(outputs[n].dtype.bits()));
     let mut start = 0;
-    let place = |n: usize| {
+    let offset = |n: usize| {
         let at = start;
         start += outputs[n].nbytes().expect("counted above");
         (n, at)
     };
-    Group {
-        outputs: numbers.into_iter().map(place).collect(),
+    FileLayout {
+        outputs: numbers.into_iter().map(offset).collect(),
         nbytes,
     }
 }
@@ -81,7 +81,7 @@ fn storable(dtype: Dtype) -> bool {
     )
 }
 
-/// Keys and values, in this order.
+/// Serialises pairs as a map, in this order.
 struct Pairs<'m>(&'m [(String, String)]);
 
 impl Serialize for Pairs<'_> {
@@ -92,17 +92,17 @@ impl Serialize for Pairs<'_> {
 
 /// The header: its length, and JSON padded to 8 bytes.
 pub(super) fn header(
-    group: &Group,
+    file: &FileLayout,
     outputs: &[TensorSpec],
     metadata: &[(String, String)],
 ) -> Result<Vec<u8>> {
-    if group
+    if file
         .outputs
         .iter()
         .any(|&(number, _)| &*outputs[number].name == "__metadata__")
     {
         return Err(Error::unsupported(
-            "safetensors keeps `__metadata__` to itself: leave the tensor of that name out",
+            "the name `__metadata__` is reserved in safetensors: leave out the tensor of that name",
         ));
     }
     let mut text = Vec::new();
@@ -111,7 +111,7 @@ pub(super) fn header(
         if !metadata.is_empty() {
             map.serialize_entry("__metadata__", &Pairs(metadata))?;
         }
-        for &(number, start) in &group.outputs {
+        for &(number, start) in &file.outputs {
             let output = &outputs[number];
             let end = start + output.nbytes().expect("counted above");
             let entry = json!({"dtype": output.dtype, "shape": output.shape.as_slice(), "data_offsets": [start, end]});
@@ -119,11 +119,11 @@ pub(super) fn header(
         }
         map.end()
     });
-    written.expect("texts and numbers");
+    written.expect("strings and numbers serialise to JSON");
     text.resize(text.len().next_multiple_of(8), b' ');
-    if text.len() > MOST {
+    if text.len() > MAX_HEADER {
         return Err(Error::unsupported(format!(
-            "a header of {} bytes; readers accept {MOST}",
+            "the header has {} bytes; readers accept {MAX_HEADER}",
             text.len()
         )));
     }

@@ -1,14 +1,12 @@
-//! Loading, when everything was loaded before: what the system must still do.
+//! Loading and dequantising files that are in the page cache, into a pool that has loaded before.
 
-use std::ops::ControlFlow;
-
-use anamnesis::load::{Mapped, Pread};
+use anamnesis::load::{MmapLoader, PreadLoader};
 use anamnesis::{Checkpoint, Dtype, Load, OpenOptions, load, remember};
 use zeropool::BufferPool;
 
 use crate::case::{Case, Metric};
-use crate::files::{LOADED, WEIGHT};
-use crate::system;
+use crate::case_files::{LOADED, WEIGHT};
+use crate::self_counts;
 
 const LOAD: &[Metric] = &[
     Metric::Faults,
@@ -26,18 +24,18 @@ const REMEMBER: &[Metric] = &[
 
 pub(super) fn cases() -> Vec<Case> {
     let pread = loading("load by pread into a pool", |load| {
-        load.loader(Pread::new().threads(1))
+        load.loader(PreadLoader::new().threads(1))
     });
     let copied = loading("load from the map into a pool", |load| {
-        load.loader(Mapped::new())
+        load.loader(MmapLoader::new())
     });
-    let lent = loading("load from the map, lent", |load| {
-        load.loader(Mapped::new()).own(false)
+    let borrowed = loading("load from the map, borrowed", |load| {
+        load.loader(MmapLoader::new()).borrow_mapped()
     });
     vec![
         pread,
         copied,
-        lent,
+        borrowed,
         remembering("remember Q4_0, mapped", true),
         remembering("remember Q4_0, read", false),
     ]
@@ -73,11 +71,11 @@ fn loading(name: &str, how: fn(Load<'_>) -> Load<'_>) -> Case {
     })
 }
 
-/// 64 MB of blocks to BF16 in a file.
+/// Dequantises 64 MB of Q4_0 to a safetensors file of BF16.
 fn remembering(name: &str, map: bool) -> Case {
     Case::new(name, REMEMBER, move || {
         let checkpoint = OpenOptions::new()
-            .map(map)
+            .mmap(map)
             .open("large/q4_0.gguf")
             .expect("made");
         let out = format!("remembered.{map}.safetensors");
@@ -86,15 +84,12 @@ fn remembering(name: &str, map: bool) -> Case {
                 .dtype(Dtype::BF16)
                 .threads(1)
                 .overwrite(true);
-            let mut plan = ours.plan().expect("plans");
+            let ours = ours.progress(|_| self_counts::sample_anonymous_memory());
+            let plan = ours.plan().expect("plans");
             let mut sink = ours
-                .safetensors(&out, anamnesis::sink::Extent::File)
+                .safetensors(&out, anamnesis::sink::Sharding::SingleFile)
                 .expect("no metadata");
-            let mut watch = |_| {
-                system::look();
-                ControlFlow::Continue(())
-            };
-            ours.run(&mut plan, &mut sink, &mut watch).expect("decodes");
+            ours.run(&plan, &mut sink).expect("decodes");
             let written = std::fs::metadata(&out).expect("written").len();
             assert!(written > WEIGHT.iter().product::<usize>() as u64 * 2);
         };

@@ -1,9 +1,9 @@
-//! Reading headers, and planning what is made of them.
+//! Opening files of each format, and planning their dequantisation.
 
 use anamnesis::{Checkpoint, remember};
 
 use crate::case::{Case, Metric};
-use crate::files::{MEMBERS, TENSORS};
+use crate::case_files::{MEMBERS, TENSORS};
 
 const OPEN: &[Metric] = &[
     Metric::Instructions,
@@ -14,7 +14,7 @@ const OPEN: &[Metric] = &[
 ];
 const PLAN: &[Metric] = &[Metric::Instructions, Metric::Allocations, Metric::HeapPeak];
 
-/// What is opened: a name, a path, how many tensors there are.
+/// The opened files: name, path, number of tensors.
 const FILES: &[(&str, &str, usize)] = &[
     (
         "safetensors, small",

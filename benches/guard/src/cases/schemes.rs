@@ -1,21 +1,20 @@
-//! Schemes of safetensors files: a weight of 256 by 256 through a plan that is there, one thread, memory to memory.
+//! Quantisation schemes: executing an existing plan of one 256 × 256 weight, memory to memory, on one thread.
 
 use std::hint::black_box;
-use std::ops::ControlFlow;
 
-use anamnesis::sink::Memory;
+use anamnesis::sink::MemorySink;
 use anamnesis::{Checkpoint, Dtype, QuantConfig, remember};
 
 use crate::case::{Case, Metric};
 
-/// With the build that is chosen: callgrind's, and the processor's.
+/// Both counters, since each process chooses the best build that it sees: AVX2 under callgrind, AVX-512 on the processor.
 const METRICS: &[Metric] = &[Metric::Instructions, Metric::Steps];
 const SIDE: usize = 256;
 
-/// A tensor: name behind `w`, dtype, shape, bytes.
+/// A stored tensor: name suffix after `w`, dtype, shape, bytes.
 type Stored = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
-/// A name, a configuration, and the tensors.
+/// A case name, the quantisation configuration, and the stored tensors.
 type Scheme = (&'static str, &'static str, fn() -> Vec<Stored>);
 
 const SCHEMES: &[Scheme] = &[
@@ -48,16 +47,14 @@ pub(super) fn cases() -> Vec<Case> {
                 .plan()
                 .expect(name);
             assert_eq!(plan.jobs[0].output.shape[..], [SIDE as u64; 2], "{name}");
-            let mut plan = plan;
             let mut out = vec![0; SIDE * SIDE * if dtype == Dtype::F32 { 4 } else { 2 }];
             let mut make = move || {
                 let ours = remember(&checkpoint)
                     .config(config.clone())
                     .dtype(dtype)
                     .threads(1);
-                let mut sink = Memory::new(vec![black_box(&mut out)]);
-                ours.run(&mut plan, &mut sink, &mut |_| ControlFlow::Continue(()))
-                    .expect(name);
+                let mut sink = MemorySink::new(vec![black_box(&mut out)]);
+                ours.run(&plan, &mut sink).expect(name);
                 out.iter().rev().any(|&byte| byte != 0)
             };
             assert!(make(), "{name}");
@@ -72,7 +69,7 @@ pub(super) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Codes of which none is NaN.
+/// Codes without NaN.
 fn codes(count: usize) -> Vec<u8> {
     (0u8..=255)
         .map(|i| i.wrapping_mul(151) & 0x77)
@@ -124,7 +121,7 @@ fn nf4() -> Vec<Stored> {
     ]
 }
 
-/// AWQ and GPTQ differ in which way words lie.
+/// The tensors of AWQ and GPTQ, which differ in the shape of the words.
 fn packed(words: [usize; 2]) -> Vec<Stored> {
     let n = SIDE;
     let halves = 0x2100u16.to_le_bytes().repeat(n / 128 * n);

@@ -1,4 +1,4 @@
-//! I/O templates: 20 000 accesses of four workers, built, written and read.
+//! I/O templates: building, writing and reading 20 000 accesses of four workers.
 
 use anamnesis_template::{Builder, ByteRange, File, Limits, Template};
 
@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![build, write, read]
 }
 
-/// Layers that are alike, in an order that is not quite regular.
+/// Accesses that repeat like layers, in an order that is not quite regular.
 fn template() -> Template {
     let mut builder = Builder::new();
     let files: Vec<u32> = (0..8)

@@ -1,4 +1,4 @@
-//! ggml's block types: their inputs, and the kernels that decode them.
+//! Inputs of ggml's block types, and the kernels that decode them.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use libloading::{Library, Symbol};
 use peer::{Bf16Out, F16Out, F32Out, GgufType, OutputElement};
 
 use super::buffer::Buffer;
-use super::variant::Decode;
+use super::decoder::Decoder;
 
-/// Elements at a time: blocks and output stay in the second-level cache.
-const FEW: usize = 1 << 16;
-/// Elements of a weight: its output does not stay there.
-const MANY: usize = 8 << 20;
+/// Number of elements whose blocks and output stay in the second-level cache.
+const CACHE_RESIDENT: usize = 1 << 16;
+/// Number of elements of a weight, whose output does not stay in that cache.
+const WEIGHT_SIZED: usize = 8 << 20;
 
-/// Types that are decoded in the size of a weight too, and what they are called there.
+/// Types of the section `large`, with the names of their cases.
 const LARGE: [(&str, &str); 4] = [
     ("Q4_0", "Q4_0, 8 Mi"),
     ("Q8_0", "Q8_0, 8 Mi"),
@@ -22,7 +22,7 @@ const LARGE: [(&str, &str); 4] = [
     ("Q6_K", "Q6_K, 8 Mi"),
 ];
 
-/// Some blocks of a type.
+/// An input: a number of elements of one block type.
 #[derive(Clone, Copy)]
 pub struct Blocks {
     pub name: &'static str,
@@ -31,29 +31,29 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    pub fn few(format: &'static BlockFormat) -> Self {
+    pub fn cache_resident(format: &'static BlockFormat) -> Self {
         Self {
             name: format.name,
             format,
-            elements: FEW,
+            elements: CACHE_RESIDENT,
         }
     }
 
-    /// As many as a weight has.
-    pub fn large() -> impl Iterator<Item = Self> {
+    /// The inputs of the section `large`.
+    pub fn weight_sized() -> impl Iterator<Item = Self> {
         formats().filter_map(|format| {
-            let (_, name) = LARGE.iter().find(|(of, _)| *of == format.name)?;
+            let (_, name) = LARGE.iter().find(|(ty, _)| *ty == format.name)?;
             Some(Self {
                 name,
                 format,
-                elements: MANY,
+                elements: WEIGHT_SIZED,
             })
         })
     }
 }
 
-/// Where a block has the bytes with its scales' exponents, and what they are set to: scales like
-/// those of real weights, neither NaN nor subnormal. All other bytes are random.
+/// Offsets in a block of the bytes that hold the exponents of its scales, and their value: random bytes would make NaN or
+/// subnormal scales, which real weights do not have. All other bytes are random.
 static EXPONENTS: &[(&str, &[usize], u8)] = &[
     ("Q4_0", &[1], 0x28),
     ("Q4_1", &[1, 3], 0x28),
@@ -92,41 +92,40 @@ pub fn formats() -> impl Iterator<Item = &'static BlockFormat> {
 }
 
 impl Blocks {
-    /// The same in every process.
+    /// The blocks; the same in every process.
     pub fn input(self) -> Buffer {
         let row = EXPONENTS
             .iter()
             .find(|(name, ..)| *name == self.format.name);
-        let (_, places, exponent) =
-            row.unwrap_or_else(|| panic!("no input for {}: add it to EXPONENTS", self.format.name));
+        let (_, offsets, exponent) =
+            row.unwrap_or_else(|| panic!("EXPONENTS has no row for {}", self.format.name));
         let size = self.format.block_bytes as usize;
         let mut blocks = Buffer::random(self.elements / self.format.block_len as usize * size);
         for block in blocks.chunks_mut(size) {
-            places.iter().for_each(|&place| block[place] = *exponent);
+            offsets.iter().for_each(|&offset| block[offset] = *exponent);
         }
         blocks
     }
 
-    pub fn ours(self, dtype: Dtype) -> Decode {
+    pub fn ours(self, dtype: Dtype) -> Decoder {
         let blocks = self.input();
-        Decode::Into(Box::new(move |out| {
+        Decoder::IntoBuffer(Box::new(move |out| {
             kernel::dequantize(self.format, &blocks, dtype, out).expect("whole blocks");
         }))
     }
 
-    /// By the build for one instruction set.
-    pub fn build(self, isa: &str, dtype: Dtype) -> Decode {
+    /// Our kernel for one instruction set.
+    pub fn ours_for_isa(self, isa: &str, dtype: Dtype) -> Decoder {
         let (blocks, isa) = (self.input(), isa.to_owned());
-        Decode::Into(Box::new(move |out| {
+        Decoder::IntoBuffer(Box::new(move |out| {
             kernel::dequantize_with(&isa, self.format, &blocks, dtype, out)
-                .expect("a build of this machine");
+                .expect("the machine has the instruction set");
         }))
     }
 
-    /// The peer's kernels hand each block to a sink of the caller's, which copies it into the buffer
-    /// here. How the sink is written decides what the compiler makes of some kernels (up to fourfold),
-    /// so there are two, of which the faster counts.
-    pub fn peer(self, dtype: Dtype) -> Vec<Decode> {
+    /// The unrelated crate passes each decoded block to a callback, which copies it into the buffer here. How the callback is
+    /// written changes the speed of some of its kernels up to fourfold, so there are two, of which the faster counts.
+    pub fn peer(self, dtype: Dtype) -> Vec<Decoder> {
         let Some(&gguf_type) = GGUF_TYPES
             .iter()
             .find(|gguf_type| gguf_type.to_string() == self.format.name)
@@ -134,22 +133,22 @@ impl Blocks {
             return Vec::new();
         };
         let sinks = match dtype {
-            Dtype::BF16 => [splitting::<Bf16Out>, indexing::<Bf16Out>],
-            Dtype::F16 => [splitting::<F16Out>, indexing::<F16Out>],
-            Dtype::F32 => [splitting::<F32Out>, indexing::<F32Out>],
+            Dtype::BF16 => [copy_by_split::<Bf16Out>, copy_by_index::<Bf16Out>],
+            Dtype::F16 => [copy_by_split::<F16Out>, copy_by_index::<F16Out>],
+            Dtype::F32 => [copy_by_split::<F32Out>, copy_by_index::<F32Out>],
             _ => return Vec::new(),
         };
         let decode = |sink: fn(GgufType, usize, &[u8], &mut [u8])| {
             let blocks = self.input();
-            Decode::Into(Box::new(move |out| {
+            Decoder::IntoBuffer(Box::new(move |out| {
                 sink(gguf_type, self.elements, &blocks, out)
             }))
         };
         sinks.map(decode).into()
     }
 
-    /// `dequantize_row_*` of `ggml-quants.c`, which is what ggml's `to_float` points at. F32 only.
-    pub fn ggml(self, library: &Path, dtype: Dtype) -> Option<Decode> {
+    /// `dequantize_row_*` of `ggml-quants.c`, the functions behind ggml's `to_float`. F32 only.
+    pub fn ggml(self, library: &Path, dtype: Dtype) -> Option<Decoder> {
         if dtype != Dtype::F32 {
             return None;
         }
@@ -157,20 +156,20 @@ impl Blocks {
             "dequantize_row_{}",
             self.format.name.to_lowercase().replace("_k", "_K")
         );
-        // SAFETY: ggml.sh built it from C that runs nothing when it is loaded
+        // SAFETY: the library is plain C without constructors that run on loading
         let library = Box::leak(Box::new(
-            unsafe { Library::new(library) }.expect("ggml.sh built it"),
+            unsafe { Library::new(library) }.expect("the library exists"),
         ));
-        type Row = unsafe extern "C" fn(*const u8, *mut f32, i64);
-        // SAFETY: every `dequantize_row_*` has this signature, but for the pointer to its block struct
-        let row: Symbol<Row> = unsafe { library.get(symbol.as_bytes()) }.ok()?;
+        type DequantizeRow = unsafe extern "C" fn(*const u8, *mut f32, i64);
+        // SAFETY: every `dequantize_row_*` has this signature, except for the type of the block pointer
+        let row: Symbol<DequantizeRow> = unsafe { library.get(symbol.as_bytes()) }.ok()?;
         let blocks = self.input();
-        Some(Decode::Into(Box::new(move |out| {
+        Some(Decoder::IntoBuffer(Box::new(move |out| {
             assert_eq!(
                 (out.len(), out.as_ptr().align_offset(4)),
                 (self.elements * 4, 0)
             );
-            // SAFETY: whole blocks for so many elements, and an aligned buffer that takes them
+            // SAFETY: the input holds whole blocks of this many elements; the output is aligned and large enough
             unsafe {
                 row(
                     blocks.as_ptr(),
@@ -182,7 +181,7 @@ impl Blocks {
     }
 }
 
-fn splitting<E: OutputElement>(
+fn copy_by_split<E: OutputElement>(
     gguf_type: GgufType,
     elements: usize,
     blocks: &[u8],
@@ -198,7 +197,12 @@ fn splitting<E: OutputElement>(
     peer::dequantize_gguf_blocks::<E, _>(blocks, gguf_type, elements, sink).expect("whole blocks");
 }
 
-fn indexing<E: OutputElement>(gguf_type: GgufType, elements: usize, blocks: &[u8], out: &mut [u8]) {
+fn copy_by_index<E: OutputElement>(
+    gguf_type: GgufType,
+    elements: usize,
+    blocks: &[u8],
+    out: &mut [u8],
+) {
     let mut at = 0;
     let sink = |block: &[u8]| {
         out[at..at + block.len()].copy_from_slice(block);

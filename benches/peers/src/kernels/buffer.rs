@@ -1,9 +1,9 @@
-//! Buffers for measurements.
+//! Buffers that begin at a cache line.
 
-/// Bytes that begin at a cache line, for every variant alike.
+/// Bytes that begin at a cache line, so that alignment is the same for all variants.
 pub struct Buffer {
     bytes: Vec<u8>,
-    from: usize,
+    start: usize,
     len: usize,
 }
 
@@ -12,11 +12,11 @@ const LINE: usize = 64;
 impl Buffer {
     pub fn zeroed(len: usize) -> Self {
         let bytes = vec![0; len + LINE];
-        let from = bytes.as_ptr().align_offset(LINE);
-        Self { bytes, from, len }
+        let start = bytes.as_ptr().align_offset(LINE);
+        Self { bytes, start, len }
     }
 
-    /// Bytes without a pattern, the same in every process.
+    /// Pseudo-random bytes; the same in every process.
     pub fn random(len: usize) -> Self {
         let mut buffer = Self::zeroed(len);
         let mut state = 0_u64;
@@ -41,12 +41,12 @@ impl std::ops::Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.from..][..self.len]
+        &self.bytes[self.start..][..self.len]
     }
 }
 
 impl std::ops::DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.from..][..self.len]
+        &mut self.bytes[self.start..][..self.len]
     }
 }

@@ -1,63 +1,63 @@
-//! Every block type by every build of ours that this machine runs, to every output, cache-resident.
+//! Section `kernels`: every block type by each of our instruction-set builds that this machine can run, cache-resident.
 
 use std::path::PathBuf;
 
 use anamnesis::kernel;
 
 use super::blocks::{self, Blocks};
-use super::variant::{BUILD, COPY, OURS, Row, Variant};
-use super::{disagreements, read};
-use crate::alternate::{Case, Contender, myself};
+use super::variants::{BUILD, DecodeInput, DecodeVariant, MEMCPY, OURS};
+use super::{differences, parse};
+use crate::case::{Case, Variant, this_program};
 
-/// Block types, and the copying of as many bytes as their output has.
+/// `memcpy` of the output's size, then the block types.
 pub fn names() -> Vec<&'static str> {
-    [COPY]
+    [MEMCPY]
         .into_iter()
         .chain(blocks::formats().map(|format| format.name))
         .collect()
 }
 
-/// One type by all builds, the plainest first; none by another name.
+/// One type by all builds, the most general first; `None` for an unknown name.
 pub fn case(name: &str) -> Option<Case> {
-    let me = myself();
-    let of = |variants: &[Variant], row: Row| {
-        let contender = |variant: &Variant| {
-            Contender::new(
+    let this_program = this_program();
+    let case_of = |variants: &[DecodeVariant], input: DecodeInput| {
+        let variant = |variant: &DecodeVariant| {
+            Variant::new(
                 &variant.label,
-                &[&me, "kernel", &variant.name, row.name()],
-                read,
+                &[&this_program, "kernel-one", &variant.name, input.name()],
+                parse,
             )
         };
         Case {
             name: name.to_owned(),
-            contenders: variants.iter().map(contender).collect(),
+            variants: variants.iter().map(variant).collect(),
             ..Case::default()
         }
     };
-    let program = || PathBuf::from(&me);
-    if name == COPY {
-        // outputs of all types are of one size
+    let program = || PathBuf::from(&this_program);
+    if name == MEMCPY {
+        // the output has the same size for all types
         let any = blocks::formats().next()?;
-        return Some(of(
-            &[Variant::new(COPY, COPY, program())],
-            Row::Blocks(Blocks::few(any)),
+        return Some(case_of(
+            &[DecodeVariant::new(MEMCPY, MEMCPY, program())],
+            DecodeInput::Blocks(Blocks::cache_resident(any)),
         ));
     }
     let format = blocks::formats().find(|format| format.name == name)?;
     let builds = kernel::builds(format).ok()?;
     let build = |isa: &&str| {
-        Variant::new(
+        DecodeVariant::new(
             &format!("{BUILD}{isa}"),
             &format!("{BUILD}{isa}"),
             program(),
         )
     };
-    let mut variants: Vec<Variant> = builds.iter().rev().map(build).collect();
-    let row = Row::Blocks(Blocks::few(format));
-    let case = of(&variants, row);
-    variants.push(Variant::new(OURS, OURS, program()));
+    let mut variants: Vec<DecodeVariant> = builds.iter().rev().map(build).collect();
+    let input = DecodeInput::Blocks(Blocks::cache_resident(format));
+    let case = case_of(&variants, input);
+    variants.push(DecodeVariant::new(OURS, OURS, program()));
     Some(Case {
-        check: Some(Box::new(move || disagreements(row, &variants, None))),
+        check: Some(Box::new(move || differences(input, &variants, None))),
         ..case
     })
 }

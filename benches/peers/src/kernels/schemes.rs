@@ -1,13 +1,13 @@
-//! Schemes of safetensors checkpoints: their inputs, and what decodes them.
+//! Inputs of safetensors schemes, and the functions that decode them.
 //!
-//! The peer returns a fresh `Vec` for each, so its times include what its allocator does; the vector
-//! is freed before the next call, and its pages are used again.
+//! The unrelated crate returns a new `Vec` from each call, so its times include its allocation. The vector is freed before the
+//! next call, and its pages are used again.
 
 use anamnesis::Dtype;
 use peer::{Bf16Out, F16Out, F32Out, OutputElement};
 
 use super::buffer::Buffer;
-use super::stored::Stored;
+use super::checkpoint_weight::StoredTensor;
 
 /// Rows and columns of every tensor: input and output stay in the cache.
 pub const SIDE: usize = 512;
@@ -18,28 +18,28 @@ const NF4_BLOCK: usize = 64;
 const NVFP4_BLOCK: usize = 16;
 const MXFP4_BLOCK: usize = 32;
 
-/// A weight and the tensors beside it; a scheme uses what it needs.
-pub struct Tensor {
+/// A weight and its scales, zero points and tables; a scheme uses those it needs.
+pub struct SchemeTensors {
     pub weight: Buffer,
     pub scales: Buffer,
     pub zeros: Buffer,
     pub scale: f32,
-    /// The same as bytes.
-    pub one: Buffer,
-    /// The table of NF4's values, and what says so.
-    pub map: Buffer,
-    pub state: Buffer,
+    /// `scale` as bytes.
+    pub scale_bytes: Buffer,
+    /// NF4's code book, and the JSON that describes it.
+    pub codebook: Buffer,
+    pub quant_state: Buffer,
 }
 
-/// What our library finds in a checkpoint: its configuration, and its tensors.
-type Ours = for<'t> fn(&'t Tensor) -> (&'static str, Vec<Stored<'t>>);
-type Peer = fn(&Tensor) -> peer::Result<Vec<u8>>;
+/// The configuration and the tensors of a checkpoint for our library.
+type Ours = for<'t> fn(&'t SchemeTensors) -> (&'static str, Vec<StoredTensor<'t>>);
+type Peer = fn(&SchemeTensors) -> peer::Result<Vec<u8>>;
 
 pub struct Scheme {
     pub name: &'static str,
-    pub input: fn() -> Tensor,
+    pub input: fn() -> SchemeTensors,
     pub ours: Ours,
-    /// The peer's, to BF16, F16 and F32, where there is one.
+    /// The unrelated crate's decoders to BF16, F16 and F32, if it has the scheme.
     peer: Option<[Peer; 3]>,
 }
 
@@ -80,30 +80,30 @@ impl Scheme {
     }
 }
 
-fn tensor(weight: Buffer, scales: Buffer) -> Tensor {
+fn tensor(weight: Buffer, scales: Buffer) -> SchemeTensors {
     let scale = 0.0123;
     let state = format!(
         r#"{{"quant_type":"nf4","blocksize":{NF4_BLOCK},"dtype":"bfloat16","shape":[{SIDE},{SIDE}]}}"#
     );
     let mut bytes = Buffer::zeroed(state.len());
     bytes.copy_from_slice(state.as_bytes());
-    Tensor {
+    SchemeTensors {
         weight,
         scales,
         zeros: Buffer::zeroed(0),
         scale,
-        one: Buffer::from_f32s([scale]),
-        map: Buffer::from_f32s(peer::NF4_CODEBOOK),
-        state: bytes,
+        scale_bytes: Buffer::from_f32s([scale]),
+        codebook: Buffer::from_f32s(peer::NF4_CODEBOOK),
+        quant_state: bytes,
     }
 }
 
-/// Scales as they are in checkpoints: small, positive, all different.
+/// F32 scales as in checkpoints: small, positive, all different.
 fn scales(count: usize) -> Buffer {
     Buffer::from_f32s((0..count).map(|i| 0.01 + i as f32 * 1e-6))
 }
 
-/// The same as F16: the exponent is set, the rest is random.
+/// F16 scales: the exponent is fixed, the other bits are random.
 fn f16_scales(count: usize) -> Buffer {
     let mut scales = Buffer::random(count * 2);
     scales
@@ -124,51 +124,51 @@ fn e4m3(count: usize) -> Buffer {
     bytes
 }
 
-fn fp8_block() -> Tensor {
+fn fp8_block() -> SchemeTensors {
     tensor(e4m3(SIDE * SIDE), scales(SIDE.div_ceil(GROUP).pow(2)))
 }
 
-fn fp8_tensor() -> Tensor {
+fn fp8_tensor() -> SchemeTensors {
     tensor(e4m3(SIDE * SIDE), Buffer::zeroed(0))
 }
 
-fn fp8_channel() -> Tensor {
+fn fp8_channel() -> SchemeTensors {
     tensor(e4m3(SIDE * SIDE), scales(SIDE))
 }
 
 /// `[in / 8, out]` codes, `[groups, out]` scales, `[groups, out / 8]` zero points.
-fn gptq() -> Tensor {
+fn gptq() -> SchemeTensors {
     let groups = SIDE / GROUP;
-    Tensor {
+    SchemeTensors {
         zeros: Buffer::random(groups * SIDE / 2),
         ..tensor(Buffer::random(SIDE * SIDE / 2), f16_scales(groups * SIDE))
     }
 }
 
-/// As GPTQ, but packed along the other side: `[in, out / 8]` codes.
-fn awq() -> Tensor {
+/// As GPTQ, but with codes packed along the outputs: `[in, out / 8]`.
+fn awq() -> SchemeTensors {
     gptq()
 }
 
-fn nf4() -> Tensor {
+fn nf4() -> SchemeTensors {
     tensor(
         Buffer::random(SIDE * SIDE / 2),
         scales(SIDE * SIDE / NF4_BLOCK),
     )
 }
 
-fn int8() -> Tensor {
+fn int8() -> SchemeTensors {
     tensor(Buffer::random(SIDE * SIDE), scales(SIDE))
 }
 
-fn nvfp4() -> Tensor {
+fn nvfp4() -> SchemeTensors {
     let mut scales = e4m3(SIDE * SIDE / NVFP4_BLOCK);
-    scales.iter_mut().for_each(|byte| *byte &= 0x7f); // no sign
+    scales.iter_mut().for_each(|byte| *byte &= 0x7f); // scales are positive
     tensor(Buffer::random(SIDE * SIDE / 2), scales)
 }
 
-/// E8M0 scales about one.
-fn mxfp4() -> Tensor {
+/// E8M0 scales around 1.
+fn mxfp4() -> SchemeTensors {
     let mut scales = Buffer::random(SIDE * SIDE / MXFP4_BLOCK);
     scales
         .iter_mut()
@@ -181,7 +181,7 @@ const GPTQ: &str =
     r#"{"quant_method":"gptq","bits":4,"group_size":128,"checkpoint_format":"gptq"}"#;
 const AWQ: &str = r#"{"quant_method":"awq","bits":4,"group_size":128,"version":"gemm"}"#;
 
-fn our_fp8_block(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+fn our_fp8_block(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     let blocks = SIDE.div_ceil(GROUP);
     let scales = (
         "x.weight_scale_inv",
@@ -195,17 +195,17 @@ fn our_fp8_block(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     )
 }
 
-fn our_fp8_tensor(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+fn our_fp8_tensor(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     (
         NONE,
         vec![
             ("x.weight", "F8_E4M3", vec![SIDE, SIDE], &t.weight),
-            ("x.weight_scale", "F32", vec![], &t.one),
+            ("x.weight_scale", "F32", vec![], &t.scale_bytes),
         ],
     )
 }
 
-fn our_fp8_channel(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+fn our_fp8_channel(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     let scales = ("x.weight_scale", "F32", vec![SIDE, 1], &*t.scales);
     (
         NONE,
@@ -213,7 +213,7 @@ fn our_fp8_channel(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     )
 }
 
-fn our_gptq(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+fn our_gptq(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     let groups = SIDE / GROUP;
     let tensors = vec![
         ("x.qweight", "I32", vec![SIDE / 8, SIDE], &*t.weight),
@@ -223,7 +223,7 @@ fn our_gptq(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     (GPTQ, tensors)
 }
 
-fn our_awq(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+fn our_awq(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     let groups = SIDE / GROUP;
     let tensors = vec![
         ("x.qweight", "I32", vec![SIDE, SIDE / 8], &*t.weight),
@@ -233,7 +233,7 @@ fn our_awq(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     (AWQ, tensors)
 }
 
-fn our_nf4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+fn our_nf4(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     let tensors = vec![
         ("x.weight", "U8", vec![SIDE * SIDE / 2, 1], &*t.weight),
         (
@@ -242,18 +242,18 @@ fn our_nf4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
             vec![SIDE * SIDE / NF4_BLOCK],
             &*t.scales,
         ),
-        ("x.weight.quant_map", "F32", vec![16], &*t.map),
+        ("x.weight.quant_map", "F32", vec![16], &*t.codebook),
         (
             "x.weight.quant_state.bitsandbytes__nf4",
             "U8",
-            vec![t.state.len()],
-            &*t.state,
+            vec![t.quant_state.len()],
+            &*t.quant_state,
         ),
     ];
     (NONE, tensors)
 }
 
-fn our_int8(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+fn our_int8(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     (
         NONE,
         vec![
@@ -263,8 +263,8 @@ fn our_int8(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     )
 }
 
-/// As ModelOpt stores it: the scale of the whole multiplies.
-fn our_nvfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+/// As ModelOpt stores it: the scale of the tensor is multiplied.
+fn our_nvfp4(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     let tensors = vec![
         ("x.weight", "U8", vec![SIDE, SIDE / 2], &*t.weight),
         (
@@ -273,7 +273,7 @@ fn our_nvfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
             vec![SIDE, SIDE / NVFP4_BLOCK],
             &*t.scales,
         ),
-        ("x.weight_scale_2", "F32", vec![], &*t.one),
+        ("x.weight_scale_2", "F32", vec![], &*t.scale_bytes),
     ];
     (
         r#"{"quant_method":"modelopt","quant_algo":"NVFP4"}"#,
@@ -281,7 +281,7 @@ fn our_nvfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     )
 }
 
-fn our_mxfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
+fn our_mxfp4(t: &SchemeTensors) -> (&'static str, Vec<StoredTensor<'_>>) {
     let tensors = vec![
         ("x.weight_packed", "U8", vec![SIDE, SIDE / 2], &*t.weight),
         (
@@ -297,20 +297,20 @@ fn our_mxfp4(t: &Tensor) -> (&'static str, Vec<Stored<'_>>) {
     )
 }
 
-fn peer_fp8_block<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
+fn peer_fp8_block<E: OutputElement>(t: &SchemeTensors) -> peer::Result<Vec<u8>> {
     peer::dequantize_fp8::<E>(&t.weight, &t.scales, SIDE, SIDE, peer::Dtype::F32)
 }
 
-fn peer_fp8_tensor<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
+fn peer_fp8_tensor<E: OutputElement>(t: &SchemeTensors) -> peer::Result<Vec<u8>> {
     peer::dequantize_per_tensor_fp8::<E>(&t.weight, t.scale)
 }
 
-fn peer_fp8_channel<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
+fn peer_fp8_channel<E: OutputElement>(t: &SchemeTensors) -> peer::Result<Vec<u8>> {
     peer::dequantize_per_channel_fp8::<E>(&t.weight, &t.scales, SIDE, SIDE, peer::Dtype::F32)
 }
 
-/// Gives `[in, out]`; turning it into a linear layer's `[out, in]` is not in the time.
-fn peer_gptq<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
+/// Returns `[in, out]`; the transposition into a linear layer's `[out, in]` is not timed.
+fn peer_gptq<E: OutputElement>(t: &SchemeTensors) -> peer::Result<Vec<u8>> {
     peer::dequantize_gptq::<E>(
         &t.weight,
         &t.scales,
@@ -324,8 +324,8 @@ fn peer_gptq<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
     )
 }
 
-/// Gives `[in, out]`, as for GPTQ.
-fn peer_awq<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
+/// Returns `[in, out]`, as for GPTQ.
+fn peer_awq<E: OutputElement>(t: &SchemeTensors) -> peer::Result<Vec<u8>> {
     peer::dequantize_awq::<E>(
         &t.weight,
         &t.scales,
@@ -338,7 +338,7 @@ fn peer_awq<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
     )
 }
 
-fn peer_nf4<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
+fn peer_nf4<E: OutputElement>(t: &SchemeTensors) -> peer::Result<Vec<u8>> {
     let codebook = peer::NF4_CODEBOOK.map(f32::to_le_bytes);
     peer::dequantize_bnb4::<E>(
         &t.weight,
@@ -349,10 +349,10 @@ fn peer_nf4<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
     )
 }
 
-fn peer_int8<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
+fn peer_int8<E: OutputElement>(t: &SchemeTensors) -> peer::Result<Vec<u8>> {
     peer::dequantize_bnb_int8::<E>(&t.weight, &t.scales, SIDE, SIDE)
 }
 
-fn peer_nvfp4<E: OutputElement>(t: &Tensor) -> peer::Result<Vec<u8>> {
+fn peer_nvfp4<E: OutputElement>(t: &SchemeTensors) -> peer::Result<Vec<u8>> {
     peer::dequantize_nvfp4::<E>(&t.weight, &t.scales, t.scale, SIDE, SIDE)
 }

@@ -1,4 +1,4 @@
-//! What candle-core does with the same files.
+//! Variants that load and dequantise with candle-core.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -7,7 +7,7 @@ use std::io::BufReader;
 use candle_core::quantized::{QTensor, gguf_file::Content};
 use candle_core::{CpuStorage, Device, Result, Storage, Tensor, pickle, safetensors};
 
-use super::variants::{Held, touched, touched_f32};
+use super::variants::{ProcessState, touched, touched_f32};
 
 /// Every tensor as a value of its own.
 pub fn tensors(path: &str) -> Result<Vec<Tensor>> {
@@ -22,10 +22,10 @@ pub fn tensors(path: &str) -> Result<Vec<Tensor>> {
     }
 }
 
-/// Blocks of a GGUF as they are stored, and what they were read with: letting go of that is not part of a load.
+/// Tensors of a GGUF in their stored block types. The parsed header and the reader are kept so that dropping them is not timed.
 pub struct Blocks {
     pub tensors: Vec<QTensor>,
-    _with: (Content, BufReader<File>),
+    _source: (Content, BufReader<File>),
 }
 
 pub fn blocks(path: &str) -> Result<Blocks> {
@@ -37,29 +37,29 @@ pub fn blocks(path: &str) -> Result<Blocks> {
         .map(|name| content.tensor(&mut file, name, &Device::Cpu));
     Ok(Blocks {
         tensors: tensors.collect::<Result<_>>()?,
-        _with: (content, file),
+        _source: (content, file),
     })
 }
 
-/// The files here are of F32.
-pub fn plain(_: &mut Held, path: &str) -> u64 {
+/// Every tensor; the generated files hold F32 only.
+pub fn plain(_: &mut ProcessState, path: &str) -> u64 {
     tensors(path).unwrap().iter().fold(0, |sum, tensor| {
         let (storage, _) = tensor.storage_and_layout();
         let Storage::Cpu(CpuStorage::F32(values)) = &*storage else {
-            panic!("a tensor of F32, in memory")
+            panic!("expected an F32 tensor in host memory")
         };
         sum.wrapping_add(touched_f32(values))
     })
 }
 
-pub fn gguf(_: &mut Held, path: &str) -> u64 {
+pub fn gguf(_: &mut ProcessState, path: &str) -> u64 {
     blocks(path).unwrap().tensors.iter().fold(0, |sum, tensor| {
         sum.wrapping_add(touched(&tensor.data().unwrap()))
     })
 }
 
-/// Quantised weights to F32, one by one; each is dropped before the next.
-pub fn dequantise(_: &mut Held, path: &str) -> u64 {
+/// Quantised weights to F32, one at a time; each is dropped before the next.
+pub fn dequantise(_: &mut ProcessState, path: &str) -> u64 {
     let mut file = BufReader::new(File::open(path).unwrap());
     let content = Content::read(&mut file).unwrap();
     for name in content.tensor_infos.keys() {

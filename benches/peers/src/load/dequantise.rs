@@ -1,26 +1,26 @@
-//! Quantised weights brought back, into memory of each kind.
+//! Variants that dequantise all weights of a file: into the pool, into new memory, one at a time.
 
 use std::hint::black_box;
 
 use anamnesis::{Checkpoint, Dtype, remember};
 
-use super::variants::{Held, Variant, copied, touched};
+use super::variants::{LoadVariant, ProcessState, copied, touched};
 
-/// As many bytes as all weights have in BF16, from memory to memory.
+/// A copy of as many bytes as all weights have in BF16.
 pub const LIMIT: &str = "limit: memcpy of the BF16 output";
 
-pub static DEQUANTISE: &[Variant] = &[
-    Variant {
+pub static DEQUANTISE: &[LoadVariant] = &[
+    LoadVariant {
         name: "ours, into the pool",
         reads: &[],
-        load: |held, path| {
+        load: |state, path| {
             let checkpoint = Checkpoint::open(path).unwrap();
-            let all = remember(&checkpoint).all_in(&held.pool).unwrap();
+            let all = remember(&checkpoint).all_in(&state.pool).unwrap();
             all.iter()
                 .fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
         },
     },
-    Variant {
+    LoadVariant {
         name: "ours, into new vectors",
         reads: &[],
         load: |_, path| {
@@ -30,13 +30,13 @@ pub static DEQUANTISE: &[Variant] = &[
                 .fold(0, |sum, weight| sum.wrapping_add(touched(&weight.bytes)))
         },
     },
-    Variant {
-        name: "ours, to F32, one by one",
+    LoadVariant {
+        name: "ours, to F32, one at a time",
         reads: &[],
         load: |_, path| {
             let checkpoint = Checkpoint::open(path).unwrap();
-            let brought = remember(&checkpoint).dtype(Dtype::F32);
-            let names: Vec<Box<str>> = brought
+            let dequantised = remember(&checkpoint).dtype(Dtype::F32);
+            let names: Vec<Box<str>> = dequantised
                 .plan()
                 .unwrap()
                 .jobs
@@ -45,24 +45,24 @@ pub static DEQUANTISE: &[Variant] = &[
                 .collect();
             names
                 .iter()
-                .for_each(|name| drop(black_box(brought.tensor(name).unwrap())));
+                .for_each(|name| drop(black_box(dequantised.tensor(name).unwrap())));
             0
         },
     },
     #[cfg(feature = "candle")]
-    Variant {
-        name: "candle-core 0.9, to F32, one by one",
+    LoadVariant {
+        name: "candle-core 0.9, to F32, one at a time",
         reads: &["gguf"],
         load: super::candle::dequantise,
     },
-    Variant {
+    LoadVariant {
         name: LIMIT,
         reads: &[],
-        load: written,
+        load: copy_of_output_size,
     },
 ];
 
-fn written(held: &mut Held, path: &str) -> u64 {
+fn copy_of_output_size(state: &mut ProcessState, path: &str) -> u64 {
     let checkpoint = Checkpoint::open(path).unwrap();
     let elements: u64 = checkpoint
         .catalog()
@@ -70,5 +70,5 @@ fn written(held: &mut Held, path: &str) -> u64 {
         .iter()
         .map(|tensor| tensor.shape.iter().product::<u64>())
         .sum();
-    copied(held, usize::try_from(elements * 2).unwrap())
+    copied(state, usize::try_from(elements * 2).unwrap())
 }

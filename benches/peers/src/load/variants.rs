@@ -1,4 +1,4 @@
-//! The variants in Rust: each loads a file so many times and says what each time took.
+//! The Rust variants of `load`, and the process that runs one of them.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,172 +6,183 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anamnesis::load::{Loader, Mapped, Pread, Uring};
+use anamnesis::load::{Loader, MmapLoader, PreadLoader, UringLoader};
 use anamnesis::{ByteRange, Checkpoint, load};
 use zeropool::BufferPool;
 
-use super::allocated::Mi;
-use super::{cache::Cache, dequantise::DEQUANTISE, raw};
+use super::{PageCache, dequantise::DEQUANTISE, raw_io_uring};
+use crate::mimalloc_buffer::MimallocBuffer;
 
-/// Loads a path and touches what it loaded: the sum of a byte per page, tensor by tensor.
-pub type Load = fn(&mut Held, &str) -> u64;
+/// Loads a file and reads the first byte of every page of every tensor; returns the sum of those bytes.
+pub type Load = fn(&mut ProcessState, &str) -> u64;
 
-pub struct Variant {
+pub struct LoadVariant {
     pub name: &'static str,
-    /// Extensions; none for all.
+    /// File name extensions; empty for all.
     pub reads: &'static [&'static str],
     pub load: Load,
 }
 
-impl Variant {
-    /// Whether its sum is that of all tensors' pages.
-    fn compares(&self) -> bool {
-        !["whole file", "limit", "one by one"]
+impl LoadVariant {
+    /// Whether its sum can be compared: whole files have other page boundaries than their tensors, and dequantised weights
+    /// other bytes than the file.
+    fn is_comparable(&self) -> bool {
+        !["whole file", "limit", "one at a time"]
             .iter()
             .any(|part| self.name.contains(part))
     }
 }
 
-/// What a process keeps from one load to the next.
+/// Lets `each` fill a mimalloc buffer like a vector.
+struct Zeroed(MimallocBuffer);
+
+impl AsMut<[u8]> for Zeroed {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.0.as_zeroed_mut()
+    }
+}
+
+/// What a process keeps from one load to the next: pools and reused buffers.
 #[derive(Default)]
-pub struct Held {
+pub struct ProcessState {
     pub pool: BufferPool,
     zeropool: Option<zeropool02::BufferPool>,
     buffer: Vec<u8>,
     copy: Vec<u8>,
 }
 
-pub static VARIANTS: &[Variant] = &[
-    Variant {
+pub static VARIANTS: &[LoadVariant] = &[
+    LoadVariant {
         name: "ours, owned",
         reads: &[],
-        load: |held, path| ours(held, path, true, None::<Pread>),
+        load: |state, path| ours(state, path, true, None::<PreadLoader>),
     },
-    Variant {
-        name: "ours, lent",
+    LoadVariant {
+        name: "ours, borrowed",
         reads: &[],
-        load: |held, path| ours(held, path, false, Some(Mapped::new())),
+        load: |state, path| ours(state, path, false, Some(MmapLoader::new())),
     },
-    Variant {
+    LoadVariant {
         name: "ours, pread",
         reads: &[],
-        load: |held, path| ours(held, path, true, Some(Pread::new())),
+        load: |state, path| ours(state, path, true, Some(PreadLoader::new())),
     },
-    Variant {
+    LoadVariant {
         name: "ours, io_uring",
         reads: &[],
-        load: |held, path| ours(held, path, true, Some(Uring::new())),
+        load: |state, path| ours(state, path, true, Some(UringLoader::new())),
     },
-    Variant {
+    LoadVariant {
         name: "ours, io_uring, direct",
         reads: &[],
-        load: |held, path| ours(held, path, true, Some(Uring::new().direct(true))),
+        load: |state, path| ours(state, path, true, Some(UringLoader::new().direct(true))),
     },
-    Variant {
+    LoadVariant {
         name: "whole file: raw io_uring loop, direct",
         reads: &[],
-        load: raw::load,
+        load: raw_io_uring::load,
     },
-    Variant {
+    LoadVariant {
         name: "a Vec per tensor, glibc",
         reads: &["safetensors", "gguf"],
         load: |_, path| each(path, |len| vec![0u8; len]),
     },
-    Variant {
+    LoadVariant {
         name: "a Vec per tensor, mimalloc",
         reads: &["safetensors", "gguf"],
-        load: |_, path| each(path, Mi::new),
+        load: |_, path| each(path, |len| Zeroed(MimallocBuffer::zeroed(len))),
     },
-    Variant {
+    LoadVariant {
         name: "zeropool 0.2 per tensor",
         reads: &["safetensors", "gguf"],
-        load: |held, path| {
-            let pool = held
+        load: |state, path| {
+            let pool = state
                 .zeropool
                 .get_or_insert_with(zeropool02::BufferPool::new)
                 .clone();
             each(path, |len| pool.get(len))
         },
     },
-    Variant {
+    LoadVariant {
         name: "our pool per tensor, one thread",
         reads: &["safetensors", "gguf"],
-        load: |held, path| each(path, |len| held.pool.get(len)),
+        load: |state, path| each(path, |len| state.pool.get(len)),
     },
-    Variant {
+    LoadVariant {
         name: "whole file: vec![0] + read_exact",
         reads: &[],
         load: |_, path| whole(path, |len| vec![0u8; len]),
     },
-    Variant {
+    LoadVariant {
         name: "whole file: our pool, pread",
         reads: &[],
-        load: |held, path| {
+        load: |state, path| {
             let checkpoint = Checkpoint::open(path).unwrap();
             let len = std::fs::metadata(path).unwrap().len();
-            let reading = anamnesis::load::Reading {
+            let reading = anamnesis::load::LoadContext {
                 checkpoint: &checkpoint,
-                pool: held.pool.clone(),
-                ahead: u64::MAX,
-                gap: 0,
+                pool: state.pool.clone(),
+                read_ahead: u64::MAX,
+                max_gap: 0,
             };
             let mut sum = 0;
-            Pread::new()
+            PreadLoader::new()
                 .run(&reading, &[ByteRange::new(0, len)], &mut |feed| {
-                    sum = touched(&feed.take(0)?);
+                    sum = touched(&feed.get(0)?);
                     Ok(())
                 })
                 .unwrap();
             sum
         },
     },
-    Variant {
-        name: "whole file: one buffer that is there",
+    LoadVariant {
+        name: "whole file: one reused buffer, read_exact",
         reads: &[],
-        load: |held, path| {
+        load: |state, path| {
             let mut file = File::open(path).unwrap();
             let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
-            held.buffer.resize(len, 1);
-            file.read_exact(&mut held.buffer).unwrap();
-            touched(&held.buffer)
+            state.buffer.resize(len, 1);
+            file.read_exact(&mut state.buffer).unwrap();
+            touched(&state.buffer)
         },
     },
     #[cfg(feature = "candle")]
-    Variant {
+    LoadVariant {
         name: "candle-core 0.9: safetensors::load",
         reads: &["safetensors"],
         load: super::candle::plain,
     },
     #[cfg(feature = "candle")]
-    Variant {
+    LoadVariant {
         name: "candle-core 0.9: pickle::read_all",
         reads: &["pth"],
         load: super::candle::plain,
     },
     #[cfg(feature = "candle")]
-    Variant {
+    LoadVariant {
         name: "candle-core 0.9: Tensor::read_npz",
         reads: &["npz"],
         load: super::candle::plain,
     },
     #[cfg(feature = "candle")]
-    Variant {
+    LoadVariant {
         name: "candle-core 0.9: gguf_file, each tensor",
         reads: &["gguf"],
         load: super::candle::gguf,
     },
-    Variant {
+    LoadVariant {
         name: "npyz 0.8",
         reads: &["npz"],
         load: npyz,
     },
-    Variant {
-        name: "limit: memcpy of as many bytes",
+    LoadVariant {
+        name: "limit: memcpy of the same size",
         reads: &[],
-        load: |held, path| copied(held, file_len(path)),
+        load: |state, path| copied(state, file_len(path)),
     },
 ];
 
+/// The sum of the first byte of every page of 4 KiB.
 pub fn touched(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -179,9 +190,17 @@ pub fn touched(bytes: &[u8]) -> u64 {
         .fold(0, |sum, byte| sum.wrapping_add(u64::from(*byte)))
 }
 
-fn ours(held: &mut Held, path: &str, own: bool, loader: Option<impl Loader + 'static>) -> u64 {
+fn ours(
+    state: &mut ProcessState,
+    path: &str,
+    own: bool,
+    loader: Option<impl Loader + 'static>,
+) -> u64 {
     let checkpoint = Checkpoint::open(path).unwrap();
-    let mut how = load(&checkpoint).pool(&held.pool).own(own);
+    let mut how = load(&checkpoint).pool(&state.pool);
+    if !own {
+        how = how.borrow_mapped();
+    }
     if let Some(loader) = loader {
         how = how.loader(loader);
     }
@@ -192,7 +211,7 @@ fn ours(held: &mut Held, path: &str, own: bool, loader: Option<impl Loader + 'st
         .fold(0, |sum, tensor| sum.wrapping_add(touched(tensor.bytes())))
 }
 
-/// A buffer for every tensor, all held.
+/// A buffer for every tensor, all state.
 fn each<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     let checkpoint = Checkpoint::open(path).unwrap();
     let file = File::open(path).unwrap();
@@ -214,8 +233,8 @@ fn each<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     })
 }
 
-/// Arrays of F32, as the files here have them; npyz gives numbers, not bytes.
-fn npyz(_: &mut Held, path: &str) -> u64 {
+/// npyz returns numbers, not bytes; the generated files hold F32 only.
+fn npyz(_: &mut ProcessState, path: &str) -> u64 {
     let mut archive = npyz::npz::NpzArchive::open(path).unwrap();
     let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
     let arrays: Vec<Vec<f32>> = names
@@ -227,7 +246,7 @@ fn npyz(_: &mut Held, path: &str) -> u64 {
         .fold(0, |sum, array| sum.wrapping_add(touched_f32(array)))
 }
 
-/// The same bytes of F32 as `touched` takes.
+/// What `touched` returns for the bytes of these values.
 pub fn touched_f32(values: &[f32]) -> u64 {
     values.iter().step_by(1024).fold(0, |sum, value| {
         sum.wrapping_add(u64::from(value.to_le_bytes()[0]))
@@ -238,15 +257,17 @@ fn file_len(path: &str) -> usize {
     usize::try_from(std::fs::metadata(path).unwrap().len()).unwrap()
 }
 
-/// So many bytes from memory to memory, both there from the first time on.
-pub fn copied(held: &mut Held, len: usize) -> u64 {
-    held.buffer.resize(len, 1);
-    held.copy.resize(len, 1);
-    held.copy
-        .copy_from_slice(std::hint::black_box(&held.buffer));
-    touched(&held.copy)
+/// Copies `len` bytes between two buffers that are reused.
+pub fn copied(state: &mut ProcessState, len: usize) -> u64 {
+    state.buffer.resize(len, 1);
+    state.copy.resize(len, 1);
+    state
+        .copy
+        .copy_from_slice(std::hint::black_box(&state.buffer));
+    touched(&state.copy)
 }
 
+/// Reads the whole file into one buffer.
 fn whole<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     let mut file = File::open(path).unwrap();
     let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
@@ -255,7 +276,7 @@ fn whole<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     touched(&buffer.as_mut()[..len])
 }
 
-/// Loads as often as `cache` says; prints nanoseconds, faults, processor time and sum of each.
+/// What one process does: loads `cache.loads()` times and prints nanoseconds, minor faults, CPU time and sum of each.
 pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
     let Some(variant) = VARIANTS
         .iter()
@@ -265,23 +286,22 @@ pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
         eprintln!("no variant {variant:?}");
         return ExitCode::from(2);
     };
-    let mut held = Held::default();
-    let Some(cache) = Cache::named(cache) else {
-        eprintln!("the page cache is warm or cold, not {cache:?}");
+    let mut state = ProcessState::default();
+    let Some(cache) = PageCache::from_name(cache) else {
+        eprintln!("the page cache is `warm` or `cold`, not {cache:?}");
         return ExitCode::from(2);
     };
     for _ in 0..cache.loads() {
-        // warm it is already: the harness made it so before this process, and nothing here drops it
-        if cache == Cache::Cold {
+        // the parent process has warmed the cache already, and no variant evicts the file
+        if cache == PageCache::Cold {
             cache.prepare(file);
         }
-        let (faults, cpu) = spent();
+        let (faults, cpu) = resource_usage();
         let began = Instant::now();
-        let sum = (variant.load)(&mut held, file);
+        let sum = (variant.load)(&mut state, file);
         let took = began.elapsed().as_nanos();
-        let (faults_after, cpu_after) = spent();
-        // whole files have other pages than their tensors; and what is made again has no bytes of the file's
-        let sum = if variant.compares() {
+        let (faults_after, cpu_after) = resource_usage();
+        let sum = if variant.is_comparable() {
             sum.to_string()
         } else {
             String::new()
@@ -291,11 +311,11 @@ pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Minor faults and processor nanoseconds so far.
-pub fn spent() -> (i64, i64) {
-    // SAFETY: all zeros is a `rusage`.
+/// Minor faults and nanoseconds of CPU time of this process so far.
+fn resource_usage() -> (i64, i64) {
+    // SAFETY: all zeros is a valid `rusage`
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: it points to memory of this function's.
+    // SAFETY: the pointer is to a local that outlives the call
     unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
     let ns = |t: libc::timeval| t.tv_sec * 1_000_000_000 + t.tv_usec * 1000;
     (usage.ru_minflt, ns(usage.ru_utime) + ns(usage.ru_stime))

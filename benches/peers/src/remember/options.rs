@@ -6,9 +6,9 @@ pub const USAGE: &str =
 pub struct Options {
     pub file: String,
     pub threads: usize,
-    /// Where the outputs go; they are deleted again.
+    /// Directory of the outputs, which are deleted afterwards.
     pub dir: String,
-    /// Our command.
+    /// The path of our command.
     pub ours: String,
 }
 
@@ -37,7 +37,7 @@ impl Options {
                 file if options.file.is_empty() && !file.starts_with('-') => {
                     options.file = file.to_owned()
                 }
-                _ => return Err(format!("{word:?} is not understood\n{USAGE}")),
+                _ => return Err(format!("unknown argument {word:?}\n{USAGE}")),
             }
         }
         if options.file.is_empty() {

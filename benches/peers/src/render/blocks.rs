@@ -1,25 +1,25 @@
-//! Blocks of a document that are made from data: from `<!-- KIND: … -->` to `<!-- /KIND -->`.
+//! Generated blocks of a document: from `<!-- KIND: MARKER -->` to `<!-- /KIND -->`.
 
-/// The text with its blocks of this kind filled anew; what fills them is told what their markers say.
-pub fn filled(
+/// Replaces the content of every block of this kind with what `content` returns for its marker.
+pub fn fill(
     text: &str,
     kind: &str,
-    fill: &mut dyn FnMut(&str) -> String,
+    content: &mut dyn FnMut(&str) -> String,
 ) -> Result<String, String> {
     let (begin, end) = (format!("<!-- {kind}: "), format!("<!-- /{kind} -->"));
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(&begin) {
         let (before, from) = rest.split_at(at);
-        let (marker, after) = from.split_once("-->").ok_or("a marker without an end")?;
+        let (marker, after) = from.split_once("-->").ok_or("a marker has no `-->`")?;
         let (old, next) = after
             .split_once(&end)
             .ok_or_else(|| format!("{marker}--> has no {end}"))?;
         if old.contains(&begin) {
-            return Err(format!("{marker}--> has a block inside"));
+            return Err(format!("{marker}--> contains another block"));
         }
         out += &format!(
             "{before}{marker}-->\n{}{end}",
-            fill(marker[begin.len()..].trim())
+            content(marker[begin.len()..].trim())
         );
         rest = next;
     }
@@ -35,11 +35,11 @@ mod tests {
         let text = "a\n<!-- results: load model.pth, cold -->\nold\n<!-- /results -->\nb\n\
                     <!-- results: pool --><!-- /results --><!-- other: x -->y<!-- /other -->";
         let filled_in =
-            |text: &str| filled(text, "results", &mut |marker| format!("{marker}|\n")).unwrap();
+            |text: &str| fill(text, "results", &mut |marker| format!("{marker}|\n")).unwrap();
         let wanted = "a\n<!-- results: load model.pth, cold -->\nload model.pth, cold|\n<!-- /results -->\nb\n\
                       <!-- results: pool -->\npool|\n<!-- /results --><!-- other: x -->y<!-- /other -->";
         assert_eq!(filled_in(text), wanted);
         assert_eq!(filled_in(wanted), wanted);
-        assert!(filled("<!-- results: x -->", "results", &mut |_| String::new()).is_err());
+        assert!(fill("<!-- results: x -->", "results", &mut |_| String::new()).is_err());
     }
 }

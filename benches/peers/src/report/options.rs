@@ -1,30 +1,43 @@
-//! The command line of `report` and of the comparisons.
+//! Options of `peers report` and of the single comparisons.
 
 use std::path::PathBuf;
 
-pub const USAGE: &str = "options: --rounds N, --minutes N, --work DIR, --fresh, --small, --as-built, --publish, --cold, --only NAME,…";
+pub const USAGE: &str = "\
+options:
+  --rounds N     processes per variant (default 7)
+  --minutes N    time of all sections together (default 45)
+  --only NAME,…  only variants whose names contain one of these
+  --cold         `load`: evict the file from the page cache before each load
+  --small        files of a hundredth of the size: tests the harness, measures nothing
+  --work DIR     directory of generated files, Python environment and finished cases (benches/peers/target/report)
+  --fresh        repeat the cases that an interrupted run has finished
+  --as-built     build and install nothing
+  --publish      `report`: afterwards render the results into the documents
+  --tables       `report`: print the tables of the committed results and measure nothing";
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Files, types or sections.
+    /// Arguments that are no options: files, types or sections.
     pub words: Vec<String>,
     /// Processes per variant.
     pub rounds: usize,
-    /// What all sections together may take; rounds beyond three are left out when it is short.
+    /// Time of all sections together. Variants get fewer rounds, but at least three, when it does not suffice.
     pub minutes: f64,
-    /// Where files, the Python environment and finished cases are kept.
+    /// Directory of generated files, the Python environment and finished cases.
     pub work: PathBuf,
-    /// Begins anew, whatever is finished.
+    /// Repeats cases that an interrupted run has finished.
     pub fresh: bool,
-    /// Small files, to see whether everything works.
+    /// Files of a hundredth of the size.
     pub small: bool,
-    /// Nothing is built or installed: what is there takes part.
+    /// Builds and installs nothing; what is missing is reported.
     pub as_built: bool,
-    /// The experiments too, and then the documents.
+    /// Renders the results into the documents afterwards.
     pub publish: bool,
-    /// With the page cache dropped before each process.
+    /// Prints the tables of the committed results instead of measuring.
+    pub tables: bool,
+    /// Evicts the file from the page cache before each load.
     pub cold: bool,
-    /// Parts of the names of the variants that run; all if there are none.
+    /// Only variants whose names contain one of these; empty for all.
     pub only: Vec<String>,
 }
 
@@ -40,6 +53,7 @@ impl Options {
             small: false,
             as_built: false,
             publish: false,
+            tables: false,
             cold: false,
             only: Vec::new(),
         };
@@ -65,19 +79,20 @@ impl Options {
                 "--small" => options.small = true,
                 "--as-built" => options.as_built = true,
                 "--publish" => options.publish = true,
+                "--tables" => options.tables = true,
                 "--cold" => options.cold = true,
                 word if !word.starts_with('-') => options.words.push(arg.to_owned()),
-                _ => return Err(format!("{arg:?} is not understood\n{USAGE}")),
+                _ => return Err(format!("unknown option {arg:?}\n{USAGE}")),
             }
         }
         if options.rounds == 0 {
-            Err("--rounds 0 measures nothing".to_owned())
+            Err("--rounds must be at least 1".to_owned())
         } else {
             Ok(options)
         }
     }
 
-    /// Where the large files are.
+    /// Directory of the generated files.
     pub fn files(&self) -> PathBuf {
         self.work.join(if self.small { "small" } else { "files" })
     }
@@ -113,7 +128,7 @@ mod tests {
         assert!(
             Options::parse(&["--quick"])
                 .unwrap_err()
-                .contains("not understood")
+                .contains("unknown option")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The interpreter that the peers in Python run in, and how it gets them.
+//! The Python environment of the peers: finds or creates it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,23 @@ use super::options::Options;
 const REQUIREMENTS: &str = include_str!("../../python/requirements.txt");
 const TORCH: &str = include_str!("../../python/torch.txt");
 
-/// What the peers run in: what `PEERS_PYTHON` names, else the environment that was prepared; or why there is none.
+/// The interpreter: the one that `PEERS_PYTHON` names, else that of the prepared environment; or why there is none.
 pub fn interpreter(options: &Options) -> Result<String, String> {
     if let Ok(python) = std::env::var("PEERS_PYTHON") {
         return Ok(python);
     }
     let python = program(&environment(options));
     if python.exists() {
-        return Ok(python.to_str().expect("a printable path").to_owned());
+        return Ok(python.to_str().expect("a path in UTF-8").to_owned());
     }
-    Err("no Python: PEERS_PYTHON is not set, and `cargo bench-peers` has prepared none".to_owned())
+    Err(
+        "no Python environment: set PEERS_PYTHON, or let `cargo bench-peers` prepare one"
+            .to_owned(),
+    )
 }
 
-/// Makes an environment with the references, once; what could not be installed is said, and its rows will be missing.
+/// Creates the environment once and installs the peers. Returns an error as a note; the rows of what is missing are then
+/// listed as missing.
 pub fn prepare(options: &Options) -> Vec<String> {
     if std::env::var("PEERS_PYTHON").is_ok() {
         return Vec::new();
@@ -32,7 +36,7 @@ pub fn prepare(options: &Options) -> Vec<String> {
         return Vec::new();
     }
     eprintln!(
-        "preparing {} (once, about a minute, 2 GB)",
+        "preparing {} (once; about a minute and 2 GB)",
         folder.display()
     );
     match install(&folder) {
@@ -40,13 +44,13 @@ pub fn prepare(options: &Options) -> Vec<String> {
             fs::write(&stamp, wanted).expect("the environment can be written");
             Vec::new()
         }
-        Err(why) => vec![why],
+        Err(error) => vec![error],
     }
 }
 
 fn install(folder: &Path) -> Result<(), String> {
     let python = program(folder);
-    said(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+    run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
     let pip = |args: &[&str], list: &str| {
         let file = folder.join("list.txt");
         fs::write(&file, list).map_err(|e| e.to_string())?;
@@ -57,34 +61,33 @@ fn install(folder: &Path) -> Result<(), String> {
             "--quiet",
             "--disable-pip-version-check",
         ];
-        said(
-            Command::new(&python)
-                .args(pip)
-                .args(args)
-                .arg("-r")
-                .arg(&file),
-        )
+        run(Command::new(&python)
+            .args(pip)
+            .args(args)
+            .arg("-r")
+            .arg(&file))
     };
     pip(&[], REQUIREMENTS)?;
-    // torch itself without what it wants for graphics processors, which is four times as large
-    let (torch, needs): (Vec<&str>, Vec<&str>) =
+    // torch without its GPU libraries, which are four times as large as torch itself
+    let (torch, dependencies): (Vec<&str>, Vec<&str>) =
         TORCH.lines().partition(|line| line.starts_with("torch=="));
     pip(&["--no-deps"], &torch.join("\n"))?;
-    pip(&[], &needs.join("\n"))?;
+    pip(&[], &dependencies.join("\n"))?;
     let stubs = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/torch_stubs.py");
-    said(Command::new(&python).arg(stubs))?;
-    said(Command::new(&python).args(["-c", "import torch"]))
+    run(Command::new(&python).arg(stubs))?;
+    run(Command::new(&python).args(["-c", "import torch"]))
 }
 
-/// Runs one of our scripts; says its last words if it fails.
+/// Runs a script of `benches/peers/python`; fails with the last line of its standard error.
 pub fn script(options: &Options, name: &str, args: &[&str]) -> Result<(), String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("python")
         .join(name);
-    said(Command::new(interpreter(options)?).arg(script).args(args))
+    run(Command::new(interpreter(options)?).arg(script).args(args))
 }
 
-fn said(command: &mut Command) -> Result<(), String> {
+/// Runs the command; fails with the last line of its standard error.
+fn run(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let out = command.output().map_err(|e| format!("{program}: {e}"))?;
     if out.status.success() {

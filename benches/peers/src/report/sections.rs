@@ -1,21 +1,21 @@
 //! The sections of the report, and their cases.
 
 use super::{options::Options, python};
-use crate::alternate::Case;
-use crate::{fixtures, inspect, kernels, load, make, pool, remember, schemes};
+use crate::case::Case;
+use crate::{fixtures, generate, inspect, kernels, load, pool, remember, schemes};
 
-/// Makes a case just before it runs; says why if it cannot.
-pub type Make = Box<dyn FnOnce(&Options) -> Result<Case, String>>;
+/// Creates a case just before it runs, or returns the reason why it cannot.
+pub type MakeCase = Box<dyn FnOnce(&Options) -> Result<Case, String>>;
 
 /// A case that is measured, or taken from an earlier run that was interrupted.
 pub struct Job {
     pub name: String,
-    pub case: Make,
+    pub make: MakeCase,
 }
 
 pub struct Section {
     pub name: &'static str,
-    /// What it may take of the whole.
+    /// Its share of `--minutes`.
     pub minutes: f64,
     pub jobs: fn(&Options) -> Vec<Job>,
 }
@@ -76,10 +76,10 @@ pub static SECTIONS: &[Section] = &[
 const FILES: [&str; 4] = ["model.safetensors", "model.pth", "model.npz", "model.gguf"];
 
 impl Job {
-    pub fn new(name: &str, case: impl FnOnce(&Options) -> Result<Case, String> + 'static) -> Self {
+    pub fn new(name: &str, make: impl FnOnce(&Options) -> Result<Case, String> + 'static) -> Self {
         Self {
             name: name.to_owned(),
-            case: Box::new(case),
+            make: Box::new(make),
         }
     }
 }
@@ -88,7 +88,7 @@ fn inspect_jobs(_: &Options) -> Vec<Job> {
     let job = |name: &'static str| {
         Job::new(name, move |options| {
             Ok(inspect::case(
-                &make::file(options, name)?,
+                &generate::file(options, name)?,
                 python::interpreter(options),
             ))
         })
@@ -100,16 +100,16 @@ fn load_jobs(_: &Options) -> Vec<Job> {
     let warm = |name: &'static str| {
         Job::new(name, move |options| {
             Ok(load::case(
-                &make::file(options, name)?,
-                load::Cache::Warm,
+                &generate::file(options, name)?,
+                load::PageCache::Warm,
                 python::interpreter(options),
             ))
         })
     };
     let cold = Job::new("model.safetensors, cold", |options| {
         Ok(load::case(
-            &make::file(options, "model.safetensors")?,
-            load::Cache::Cold,
+            &generate::file(options, "model.safetensors")?,
+            load::PageCache::Cold,
             python::interpreter(options),
         ))
     });
@@ -119,7 +119,7 @@ fn load_jobs(_: &Options) -> Vec<Job> {
 fn cold_jobs(_: &Options) -> Vec<Job> {
     vec![Job::new("large.safetensors, cold", |options| {
         Ok(load::large(
-            &make::file(options, "large.safetensors")?,
+            &generate::file(options, "large.safetensors")?,
             python::interpreter(options),
         ))
     })]
@@ -138,7 +138,7 @@ fn large_jobs(_: &Options) -> Vec<Job> {
 fn dequantise_jobs(_: &Options) -> Vec<Job> {
     let whole = Job::new("model.gguf", |options| {
         Ok(load::dequantise_case(
-            &make::file(options, "model.gguf")?,
+            &generate::file(options, "model.gguf")?,
             python::interpreter(options),
         ))
     });
@@ -151,10 +151,10 @@ fn dequantise_jobs(_: &Options) -> Vec<Job> {
 fn convert_jobs(_: &Options) -> Vec<Job> {
     let job = |threads: usize| {
         Job::new(&format!("{threads} threads"), move |options| {
-            let file = make::file(options, "model.gguf")?;
+            let file = generate::file(options, "model.gguf")?;
             let dir = options.files().to_string_lossy().into_owned();
             let ours = crate::results::repository().join("target/release/anamnesis");
-            let ours = ours.to_str().expect("a printable path").to_owned();
+            let ours = ours.to_str().expect("a path in UTF-8").to_owned();
             Ok(remember::case(&remember::Options {
                 file,
                 threads,
@@ -176,7 +176,7 @@ fn pool_jobs(_: &Options) -> Vec<Job> {
 fn kernel_jobs(_: &Options) -> Vec<Job> {
     let job = |name: &'static str| {
         Job::new(name, move |_| {
-            kernels::builds::case(name).ok_or_else(|| "no build runs here".to_owned())
+            kernels::builds::case(name).ok_or_else(|| "no build runs on this machine".to_owned())
         })
     };
     kernels::builds::names().into_iter().map(job).collect()
@@ -185,7 +185,7 @@ fn kernel_jobs(_: &Options) -> Vec<Job> {
 fn scheme_jobs(_: &Options) -> Vec<Job> {
     let job = |name: &'static str| {
         Job::new(name, move |options| {
-            schemes::case(name, options.small).ok_or_else(|| "no such scheme".to_owned())
+            schemes::case(name, options.small).ok_or_else(|| "unknown scheme".to_owned())
         })
     };
     schemes::names().into_iter().map(job).collect()

@@ -2,106 +2,139 @@
 
 use std::fmt::Write;
 
-use super::{Outcome, Row, Section, matrix, plot};
+use super::{Outcome, ResultRow, SectionResults, speeds};
 
-/// What is compared, not shown.
-const HIDDEN: &[&str] = &["sum", matrix::ELEMENTS];
-/// The order of columns beyond those of every row; others follow by name.
-const ORDER: &[&str] = &[
-    "first ns",
+/// Keys of `ResultRow::more` that are not shown: `sum` only serves to compare the variants.
+const HIDDEN: &[&str] = &["sum", speeds::ELEMENTS];
+/// Order of the columns made from `ResultRow::more`; others follow by name.
+const COLUMN_ORDER: &[&str] = &[
+    "first load ns",
     "files",
-    "least ns",
+    "fastest ns",
     "p25 ns",
     "p75 ns",
-    "most ns",
-    "processor ns",
+    "slowest ns",
+    "CPU time ns",
     "faults",
 ];
 
-/// A section, or of its cases those whose names begin with a prefix: where it ran, tables, what is missing, plots.
-pub fn section(section: &Section, prefix: Option<&str>) -> String {
-    let mut found = section.found.clone();
-    if let Some(prefix) = prefix {
-        found.rows.retain(|row| row.case.starts_with(prefix));
-        found
-            .missing
-            .retain(|missing| missing.case.starts_with(prefix));
-        found.notes.clear();
+/// A section's provenance and full tables; if prefixes are given, only of the cases whose names begin with one of them,
+/// without notes and missing variants.
+pub fn section(section: &SectionResults, prefixes: &[&str]) -> String {
+    let mut shown = section.outcome.clone();
+    if !prefixes.is_empty() {
+        shown
+            .rows
+            .retain(|row| prefixes.iter().any(|prefix| row.case.starts_with(prefix)));
+        shown.missing.clear();
+        shown.notes.clear();
     }
-    let mut text = format!("{}.\n{}", section.run.line(), outcome(&found));
-    if prefix.is_none() {
-        for (i, title) in plot::titles(section).iter().enumerate() {
-            let _ = write!(text, "\n![{title}]({})\n", plot::file(&section.section, i));
-        }
-    }
-    text
+    format!("{}.\n{}", section.run.line(), outcome(&shown))
 }
 
-/// What is compared with us and is no peer: bounds, and naive ways.
-const NO_PEERS: &[&str] = &[
+/// Prefixes of variants that are no peers: limits of the machine, and hand-written code.
+const NOT_PEERS: &[&str] = &[
     "limit: ",
     "whole file: ",
     "a Vec per tensor",
     "our pool",
     "zeropool",
-    "dd ",
 ];
 
-/// A line for each case: the fastest of ours, and the fastest and the slowest of the peers.
-pub fn brief(section: &Section) -> String {
-    // when, of which commit, on which machine; versions are in the long form
-    let run = section
+/// One line for each case: ours, the fastest and the slowest peer. With `detailed` every variant of `OURS_SHOWN` that the
+/// section has gets a column of its own, and so does the limit of the machine; else ours is the fastest of our variants.
+pub fn brief(section: &SectionResults, detailed: bool) -> String {
+    // date, commit and machine; the full form has the versions
+    let provenance = section
         .run
         .line()
         .split(" · ")
         .take(2)
         .collect::<Vec<_>>()
         .join(" · ");
-    let mut text =
-        format!("{run}.\n\n| case | ours | the fastest peer | the slowest |\n|---|---|---|---|\n");
-    for case in section.found.cases() {
-        let mut rows = section.found.of(case);
+    let rows = &section.outcome.rows;
+    let mut ours_shown: Vec<&str> = OURS_SHOWN
+        .iter()
+        .copied()
+        .filter(|name| detailed && rows.iter().any(|row| row.variant == *name))
+        .collect();
+    if ours_shown.is_empty() {
+        ours_shown.push("ours");
+    }
+    let has_limit = detailed && rows.iter().any(|row| row.limit.is_some());
+    let limit_title = if has_limit {
+        " limit of the machine |"
+    } else {
+        ""
+    };
+    let columns = ours_shown.len() + 3 + usize::from(has_limit);
+    let mut text = format!(
+        "{provenance}.\n\n| case | {} |{limit_title} fastest peer | slowest peer |\n|{}\n",
+        ours_shown.join(" | "),
+        "---|".repeat(columns)
+    );
+    for case in section.outcome.cases() {
+        let mut rows = section.outcome.of(case);
         rows.sort_by(|a, b| a.median.total_cmp(&b.median));
-        let Some(ours) = rows.iter().find(|row| row.is_ours()) else {
+        let Some(fastest) = rows.iter().find(|row| row.is_ours()) else {
             continue;
         };
-        let is_peer =
-            |row: &&&Row| !row.is_ours() && !NO_PEERS.iter().any(|no| row.variant.starts_with(no));
-        let mut peers = rows.iter().filter(is_peer);
-        let peer = |row: &&Row| {
+        let named = |name: &&str| rows.iter().find(|row| row.variant == *name);
+        let cells: Vec<String> = match &ours_shown[..] {
+            ["ours"] => vec![format!("**{}**", time(fastest.median))],
+            names => names
+                .iter()
+                .map(|name| named(name).map_or("–".to_owned(), |row| time(row.median)))
+                .collect(),
+        };
+        let against = |what: &str, median: f64| {
+            let what = what.strip_prefix("limit: ").unwrap_or(what);
             format!(
-                "{}: {} ({})",
-                row.variant,
-                time(row.median),
-                times(row.median / ours.median)
+                "{what}: {} ({})",
+                time(median),
+                times(median / fastest.median)
             )
         };
-        let (fastest, slowest) = (peers.next().map(peer), peers.next_back().map(peer));
-        let [fastest, slowest] =
-            [fastest, slowest].map(|peer| peer.unwrap_or_else(|| "–".to_owned()));
+        let limit = rows.iter().find_map(|row| row.limit.as_ref());
+        let limit = limit.map_or("–".to_owned(), |l| against(&l.what, l.median));
+        let limit = if has_limit {
+            format!(" {limit} |")
+        } else {
+            String::new()
+        };
+        let is_peer = |row: &&&ResultRow| {
+            !row.is_ours() && !NOT_PEERS.iter().any(|no| row.variant.starts_with(no))
+        };
+        let peer = |row: &&ResultRow| against(&row.variant, row.median);
+        let mut peers = rows.iter().filter(is_peer);
+        let (first, last) = (peers.next().map(peer), peers.next_back().map(peer));
+        let [first, last] = [first, last].map(|peer| peer.unwrap_or_else(|| "–".to_owned()));
         let _ = writeln!(
             text,
-            "| {case} | **{}** | {fastest} | {slowest} |",
-            time(ours.median)
+            "| {case} | {} |{limit} {first} | {last} |",
+            cells.join(" | ")
         );
     }
     text
 }
 
-/// The tables, what is missing and why, and what was found when results were compared.
-pub fn outcome(found: &Outcome) -> String {
-    let mut text = matrix::tables(found);
-    for case in found.cases() {
-        let rows = found.of(case);
-        if !rows[0].more.contains_key(matrix::ELEMENTS) {
+/// Our variants that have a column of their own in the detailed form.
+const OURS_SHOWN: &[&str] = &["ours, owned", "ours, borrowed"];
+
+/// Full tables of all cases, then notes and missing variants.
+pub fn outcome(outcome: &Outcome) -> String {
+    let mut text = speeds::tables(outcome);
+    for case in outcome.cases() {
+        let rows = outcome.of(case);
+        if !rows[0].more.contains_key(speeds::ELEMENTS) {
             text += &table(case, &rows);
         }
     }
-    let missing = found
+    let missing = outcome
         .missing
         .iter()
-        .map(|m| format!("- not there: {} ({}): {}", m.variant, m.case, m.reason));
-    let notes = found.notes.iter().map(|note| format!("- {note}"));
+        .map(|m| format!("- not measured: {} ({}): {}", m.variant, m.case, m.reason));
+    let notes = outcome.notes.iter().map(|note| format!("- {note}"));
     let list: Vec<String> = notes.chain(missing).collect();
     if !list.is_empty() {
         let _ = write!(text, "\n{}\n", list.join("\n"));
@@ -109,7 +142,7 @@ pub fn outcome(found: &Outcome) -> String {
     text
 }
 
-fn table(case: &str, rows: &[&Row]) -> String {
+fn table(case: &str, rows: &[&ResultRow]) -> String {
     let mut extra: Vec<&str> = Vec::new();
     for key in rows.iter().flat_map(|row| row.more.keys()) {
         if !extra.contains(&key.as_str()) && !HIDDEN.contains(&key.as_str()) {
@@ -117,27 +150,26 @@ fn table(case: &str, rows: &[&Row]) -> String {
         }
     }
     extra.sort_by_key(|key| {
-        ORDER
+        COLUMN_ORDER
             .iter()
             .position(|known| known == key)
-            .unwrap_or(ORDER.len())
+            .unwrap_or(COLUMN_ORDER.len())
     });
     let limit = rows.iter().find_map(|row| row.limit.as_ref());
     let ours = rows.iter().find(|row| row.is_ours());
     let mut titles = vec!["variant", "median", "min", "max", "n"];
-    titles.extend(ours.map(|_| "against ours"));
-    let against = limit.map(|limit| format!("against {}", limit.what));
-    titles.extend(against.as_deref());
-    let unit = |key: &'static str| move |title: &&str| title.strip_suffix(key).map(str::to_owned);
-    let named: Vec<String> = extra
-        .iter()
-        .map(|key| {
-            unit(" ns")(key)
-                .or_else(|| unit(" KiB")(key))
-                .unwrap_or_else(|| (*key).to_owned())
-        })
-        .collect();
-    titles.extend(named.iter().map(String::as_str));
+    titles.extend(ours.map(|_| "÷ ours"));
+    let against_limit = limit.map(|limit| format!("÷ {}", limit.what));
+    titles.extend(against_limit.as_deref());
+    let without_unit = |key: &&str| {
+        [" ns", " KiB"]
+            .iter()
+            .find_map(|unit| key.strip_suffix(unit))
+            .unwrap_or(key)
+            .to_owned()
+    };
+    let extra_titles: Vec<String> = extra.iter().map(without_unit).collect();
+    titles.extend(extra_titles.iter().map(String::as_str));
     titles.extend(["peak memory", "minor faults", "major faults"]);
     let mut text = format!(
         "\n### {case}\n\n| {} |\n|{}\n",
@@ -180,6 +212,7 @@ fn table(case: &str, rows: &[&Row]) -> String {
     text
 }
 
+/// A figure of `ResultRow::more` in the unit of its key.
 fn cell(key: &str, value: f64) -> String {
     match key {
         key if key.ends_with(" ns") => time(value),
@@ -197,7 +230,7 @@ fn times(ratio: f64) -> String {
     }
 }
 
-pub fn time(ns: f64) -> String {
+fn time(ns: f64) -> String {
     match ns {
         ..1e3 => format!("{ns:.1} ns"),
         ..1e6 => format!("{:.2} µs", ns / 1e3),
@@ -213,19 +246,19 @@ fn memory(kib: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::machine::Run;
+    use crate::results::provenance::Provenance;
     use crate::results::{Limit, Missing};
 
     #[test]
-    fn every_figure_stands_beside_ours_and_the_limit() {
-        let row = |variant: &str, samples: &[f64]| Row {
+    fn a_row_is_compared_with_ours_and_with_the_limit() {
+        let row = |variant: &str, samples: &[f64]| ResultRow {
             limit: Some(Limit {
                 what: "dd".to_owned(),
                 median: 5e6,
             }),
             peak_kib: 2048,
-            more: [("first ns".to_owned(), 3e6), ("sum".to_owned(), 7.0)].into(),
-            ..Row::new("file".to_owned(), variant.to_owned(), samples.to_vec())
+            more: [("first load ns".to_owned(), 3e6), ("sum".to_owned(), 7.0)].into(),
+            ..ResultRow::new("file".to_owned(), variant.to_owned(), samples.to_vec())
         };
         let missing = Missing {
             case: "file".to_owned(),
@@ -239,7 +272,9 @@ mod tests {
             ..Outcome::default()
         });
         assert!(
-            text.contains("| variant | median | min | max | n | against ours | against dd | first | peak memory |"),
+            text.contains(
+                "| variant | median | min | max | n | ÷ ours | ÷ dd | first load | peak memory |"
+            ),
             "{text}"
         );
         assert!(
@@ -253,35 +288,48 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("- not there: c (file): not installed"),
+            text.contains("- not measured: c (file): not installed"),
             "{text}"
         );
     }
 
     #[test]
-    fn a_brief_line_has_the_fastest_of_ours_and_two_peers() {
-        let row = |variant: &str, median: f64| {
-            Row::new("file".to_owned(), variant.to_owned(), vec![median])
+    fn a_brief_line_has_ours_and_two_peers() {
+        let row = |variant: &str, median: f64| ResultRow {
+            limit: Some(Limit {
+                what: "limit: d".to_owned(),
+                median: 1e6,
+            }),
+            ..ResultRow::new("file".to_owned(), variant.to_owned(), vec![median])
         };
         let rows = vec![
-            row("ours, slowly", 2e7),
-            row("ours", 1e7),
+            row("ours, borrowed", 1e7),
+            row("ours, owned", 2e7),
             row("b", 4e7),
             row("c", 3e7),
             row("limit: d", 1e6),
         ];
-        let found = Outcome {
+        let outcome = Outcome {
             rows,
             ..Outcome::default()
         };
-        let section = Section {
+        let section = SectionResults {
             section: "s".to_owned(),
-            run: Run::default(),
-            found,
+            run: Provenance::default(),
+            outcome,
         };
-        let text = brief(&section);
+        let text = brief(&section, false);
         assert!(
             text.ends_with("| file | **10.00 ms** | c: 30.00 ms (3.00×) | b: 40.00 ms (4.00×) |\n"),
+            "{text}"
+        );
+        let text = brief(&section, true);
+        assert!(
+            text.ends_with(
+                "| case | ours, owned | ours, borrowed | limit of the machine | fastest peer | slowest peer |\n\
+                 |---|---|---|---|---|---|\n\
+                 | file | 20.00 ms | 10.00 ms | d: 1.00 ms (0.10×) | c: 30.00 ms (3.00×) | b: 40.00 ms (4.00×) |\n"
+            ),
             "{text}"
         );
     }

@@ -5,28 +5,28 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use globset::GlobMatcher;
 
-use super::Opening;
+use super::OpenArgs;
 use super::values::name_pattern;
 
 const EXAMPLES: &str = "\
 Examples:
-  anamnesis load model.safetensors                       which loader suits, and how fast it is
-  anamnesis load model.gguf --repeat 5                   the same memory again: no page faults
-  anamnesis load llama/ --cold --loader direct           from the device
-  anamnesis load model.safetensors --loader mmap         lent by the page cache
+  anamnesis load model.safetensors                 choose a loader and measure it
+  anamnesis load model.gguf --repeat 5             reuse the buffers: no page faults after round 1
+  anamnesis load llama/ --cold --loader direct     measure the device with O_DIRECT
+  anamnesis load model.safetensors --loader mmap   borrow mapped bytes from the page cache
 
-Exit status: 0 done, 1 a file could not be read, 2 wrong usage, 130 interrupted.";
+Exit status: 0 success, 1 a file could not be read, 2 invalid arguments, 130 interrupted.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Load {
-    /// A file, a directory, a shard index, any part of a split GGUF.
+pub(crate) struct LoadArgs {
+    /// File, directory, shard index, or any file of a split GGUF.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) source: PathBuf,
-    /// How bytes are brought.
+    /// Loader to use.
     #[arg(long, value_enum, value_name = "NAME", default_value_t = LoaderName::Auto, help_heading = "Loading")]
     pub(crate) loader: LoaderName,
-    /// Threads that read (pread) and that unpack; one per core if not given.
+    /// Number of threads that read (pread) and decompress [default: one per core].
     #[arg(
         long,
         value_name = "N",
@@ -35,16 +35,16 @@ pub(crate) struct Load {
         help_heading = "Loading"
     )]
     pub(crate) threads: usize,
-    /// Reads in flight (uring, direct); 16 if not given.
+    /// Number of concurrent reads (uring, direct) [default: 16].
     #[arg(long, value_name = "N", help_heading = "Loading")]
     pub(crate) depth: Option<usize>,
-    /// The mapped file will do: nothing is copied where it is in the page cache.
+    /// Borrow the bytes of mapped files instead of copying them, where they are in the page cache.
     #[arg(long, help_heading = "Loading")]
-    pub(crate) lend: bool,
-    /// Only tensors whose whole name matches; may be repeated. Patterns are those of `inspect --filter`.
+    pub(crate) borrow_mapped: bool,
+    /// Load only tensors whose full name matches; may be repeated. Syntax as in `inspect --filter`.
     #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Loading")]
     pub(crate) filter: Vec<GlobMatcher>,
-    /// Load so many times, into the memory of the first time.
+    /// Number of rounds; later rounds reuse the buffers of the first.
     #[arg(
         long,
         value_name = "N",
@@ -52,34 +52,35 @@ pub(crate) struct Load {
         help_heading = "Measuring"
     )]
     pub(crate) repeat: usize,
-    /// Drop the files from the page cache before each time (what is mapped elsewhere or not written yet stays).
+    /// Evict the files from the page cache before each round.
+    ///
+    /// Dirty pages and pages that another process maps stay; the column `cached before` shows their share.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) cold: bool,
     /// Print one JSON document.
     #[arg(long, short, help_heading = "Measuring")]
     pub(crate) json: bool,
-    /// Write down which bytes were read in which order the first time: an I/O template, as JSON if the name ends in
-    /// .json.
+    /// Record the reads of the first round as an I/O template; as JSON if the name ends in .json.
     #[arg(long, value_name = "TEMPLATE", value_hint = ValueHint::FilePath, help_heading = "Recording")]
     pub(crate) record: Option<PathBuf>,
-    /// Replace a template that exists.
+    /// Replace an existing template.
     #[arg(long, requires = "record", help_heading = "Recording")]
     pub(crate) overwrite: bool,
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) opening: OpenArgs,
 }
 
-/// Ways to bring bytes.
+/// Loaders, as the command line names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LoaderName {
-    /// Whichever suits what can be seen of the files.
+    /// Choose by storage and page cache contents.
     Auto,
-    /// Lend the mapped file.
+    /// Map the files and borrow their bytes.
     Mmap,
-    /// Threads that read.
+    /// Read with a pool of threads.
     Pread,
-    /// Reads in flight by io_uring.
+    /// Read with io_uring through the page cache.
     Uring,
-    /// Reads in flight by io_uring, past the page cache.
+    /// Read with io_uring and O_DIRECT.
     Direct,
 }

@@ -8,73 +8,75 @@ use clap::{Args, Subcommand, ValueHint};
 use super::values::bytes;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Ppc {
-    /// Listen for page cache misses below a directory, and let policies answer them.
-    Run(Box<PpcRun>),
-    /// Show how the runtimes of this machine are doing.
-    Status(PpcStatus),
-    /// The process of one policy of a shared library.
+pub(crate) enum PpcVerb {
+    /// Run policies on the page cache events of a directory.
+    ///
+    /// With COMMAND, start it, run until it ends, and return its exit status. Without, run until SIGTERM or Ctrl-C.
+    Run(Box<PpcRunArgs>),
+    /// Show the status of the running `ppc run` processes.
+    Status(PpcStatusArgs),
+    /// Host process of a policy from a shared library; started by `ppc run`.
     #[command(hide = true)]
     Host,
 }
 
-const RUN: &str = "\
+const RUN_HELP: &str = "\
 Policies:
-  none               listen, and leave everything to the kernel
-  eager              at the first miss bring every file of the directory
-  maio:T.iot[,…]     follow this template: bring what comes next, let go of what was read
-  maio:DIR[,…]       follow the service's template in DIR; record it if there is none
-  ./libpolicy.so[:…] a shared library (include/ppc.h); what follows the colon is its configuration
+  none                     receive events, prefetch and evict nothing
+  eager                    prefetch every file of the directory at the first miss
+  maio:T.iot[,OPTION]      follow template T.iot: prefetch the next accesses, evict after use
+  maio:DIR[,OPTION]        follow the service's template in DIR; record it if there is none
+  ./libpolicy.so[:CONFIG]  load a policy from a shared library (include/ppc.h)
 
 Examples:
   anamnesis template predict models/llama -o llama.iot
   anamnesis ppc run --dir models/llama --policy maio:llama.iot -- python serve.py models/llama
   anamnesis ppc run --dir models --policy maio:/var/lib/templates
 
-Needs CAP_PERFMON (or root) for the kernel's events, on Linux 6.18 or later; on older kernels more is told than misses.
-With a command, the exit status is the command's.";
+Requires root or CAP_PERFMON for the kernel's events. Kernels before Linux 6.18 report every insertion into the page cache instead of misses.";
 
 #[derive(Debug, Args)]
-#[command(after_help = RUN)]
-pub(crate) struct PpcRun {
-    /// The directory whose files policies decide for.
+#[command(after_help = RUN_HELP)]
+pub(crate) struct PpcRunArgs {
+    /// Directory whose files the policies control.
     #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Who decides: [DIR=]POLICY[:CONFIG]; with DIR, below this directory only. May be repeated.
+    /// Policy to run, as [DIR=]POLICY[:CONFIG]; with DIR, only for files below it. May be repeated.
     #[arg(long, short, value_name = "POLICY", default_value = "none")]
     pub(crate) policy: Vec<String>,
-    /// Start this, say so to the policies, and end with it.
+    /// Command to start and run alongside.
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 
-    /// Who tells what happens: the best that this machine permits if not given.
+    /// Event source [default: the best available].
     #[arg(long, value_name = "NAME", help_heading = "Events")]
     pub(crate) source: Option<String>,
-    /// Keep what is told in this file, to be told again with --source replay:FILE.
+    /// Log the events to FILE; `--source replay:FILE` replays them.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Events")]
     pub(crate) log: Option<PathBuf>,
 
-    /// Be in the control groups of this process, which is charged for what is brought, and has its limits.
+    /// Join the control groups of PID: prefetched pages are charged to them and respect their limits.
     #[arg(long, value_name = "PID", help_heading = "Memory")]
     pub(crate) join: Option<u32>,
-    /// Share of the memory that may be used above which nothing is brought and policies are asked what to let go;
-    /// `off`: memory is not looked at.
+    /// Memory use above which prefetching stops and policies evict, in percent of the limit; `off` disables this.
     #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = percent, help_heading = "Memory")]
     pub(crate) threshold: Threshold,
 
-    /// Threads that read; four if not given, of which a list has one where the device reads 1 MiB ahead or more.
+    /// Number of prefetch threads [default: 4].
+    ///
+    /// On devices with a read-ahead of 1 MiB or more, each prefetch list uses one thread.
     #[arg(long, value_name = "N", help_heading = "Device")]
     pub(crate) threads: Option<usize>,
-    /// Bytes per second that are brought at most, such as 500MB.
+    /// Maximum prefetch rate in bytes per second, such as 500MB [default: unlimited].
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Device")]
     pub(crate) bandwidth: Option<u64>,
 
-    /// Say nothing at the beginning and the end.
+    /// Suppress the messages at the start and the end.
     #[arg(long, short, help_heading = "View")]
     pub(crate) quiet: bool,
 }
 
-/// A share of memory, or none.
+/// A memory threshold as a share of the limit; `None` is `off`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Threshold(pub(crate) Option<f64>);
 
@@ -85,68 +87,68 @@ fn percent(text: &str) -> Result<Threshold, String> {
     let number: f64 = text
         .trim_end_matches('%')
         .parse()
-        .map_err(|_| "a number from 1 to 100, or off")?;
+        .map_err(|_| "expected a number from 1 to 100, or `off`")?;
     if !(1.0..=100.0).contains(&number) {
-        return Err("from 1 to 100, or off".into());
+        return Err("expected a number from 1 to 100, or `off`".into());
     }
     Ok(Threshold(Some(number / 100.0)))
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct PpcStatus {
-    /// The runtime of this process only.
+pub(crate) struct PpcStatusArgs {
+    /// Show only the runtime in process PID.
     #[arg(value_name = "PID")]
     pub(crate) pid: Option<u32>,
     /// Print one JSON document.
     #[arg(long, short, conflicts_with = "prometheus")]
     pub(crate) json: bool,
-    /// Print Prometheus' text; needs PID if there are several.
+    /// Print metrics in the Prometheus text format; needs PID if several runtimes exist.
     #[arg(long)]
     pub(crate) prometheus: bool,
 }
 
-const RECORD: &str = "\
+const RECORD_HELP: &str = "\
 Examples:
   anamnesis record -o llama.iot -- python serve.py models/llama
   anamnesis record -o llama.iot --dir models/llama --workers env:LOCAL_RANK -- torchrun --nproc-per-node 4 serve.py
   anamnesis record -o llama.iot --dir models/llama --pid 4242
 
-Needs CAP_PERFMON (or root) for the kernel's events.";
+Requires root or CAP_PERFMON for the kernel's events. Without them, use `--source shim:PIPE`, `load --record` or `remember --record`.";
 
 #[derive(Debug, Args)]
-#[command(after_help = RECORD)]
-pub(crate) struct Record {
-    /// The template that is written.
+#[command(after_help = RECORD_HELP)]
+pub(crate) struct RecordArgs {
+    /// Template to write.
     #[arg(long, short, value_name = "T.iot", value_hint = ValueHint::FilePath)]
     pub(crate) out: PathBuf,
-    /// The model's directory; found among the command's arguments if not given.
+    /// Directory of the model [default: taken from the arguments of COMMAND].
     #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
-    /// Record this process and those that it starts, until it ends or Ctrl-C.
+    /// Record process PID and its descendants, until it ends or Ctrl-C.
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub(crate) pid: Option<u32>,
-    /// Which process is which worker: auto, bytes, order, env, env:NAME, accelerator.
+    /// How processes map to workers: auto, bytes, order, env, env:NAME or accelerator.
     #[arg(long, value_name = "RULE", default_value = "auto")]
     pub(crate) workers: String,
-    /// Who tells what happens: the best that this machine permits if not given.
+    /// Event source [default: the best available].
     #[arg(long, value_name = "NAME")]
     pub(crate) source: Option<String>,
-    /// Leave in memory what is there of the model: a recording may lack what is read of it.
+    /// Keep cached pages of the model; the recording may then be incomplete.
     #[arg(long, conflicts_with = "pid")]
     pub(crate) warm: bool,
-    /// Only what was seen; what the catalog says of the tensors is not added.
+    /// Write only observed accesses, without completing tensors from the headers.
     #[arg(long)]
     pub(crate) raw: bool,
-    /// A run-time parameter of the service, which becomes part of its id; may be repeated.
+    /// Run-time parameter of the service, part of its id; may be repeated.
     #[arg(long = "parameter", value_name = "KEY=VALUE")]
     pub(crate) parameters: Vec<String>,
-    /// Replace the template.
+    /// Replace an existing template.
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Print one JSON document.
     #[arg(long, short)]
     pub(crate) json: bool,
-    /// Start this, and record until it ends.
+    /// Command to start and record until it ends.
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }

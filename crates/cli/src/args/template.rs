@@ -2,33 +2,35 @@
 
 use std::path::PathBuf;
 
-use anamnesis::Order;
+use anamnesis::predict::Order;
 use anamnesis::template::parallel::Rule;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
 use globset::GlobMatcher;
 
-use super::Opening;
+use super::OpenArgs;
 use super::values::{bytes, name_pattern};
 
 #[derive(Debug, Args)]
-pub(crate) struct Template {
+pub(crate) struct TemplateArgs {
     #[command(subcommand)]
     pub(crate) verb: TemplateVerb,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateVerb {
-    /// Say from a checkpoint's headers which worker will read which of its bytes.
-    Predict(Box<Predict>),
-    /// Show what a template holds.
-    Show(Show),
-    /// Show what two templates differ in. Status 1 if they do.
-    Diff(Compared),
-    /// Show how much of what B reads A reads too, and whether in the same order.
-    Coverage(Compared),
-    /// Make one template of several of the same model, or write one in its other form.
-    Merge(Merge),
+    /// Predict each worker's reads from a checkpoint's headers.
+    ///
+    /// The rules by which vLLM, SGLang and Megatron split tensors across workers are built in.
+    Predict(Box<PredictArgs>),
+    /// Show the files and workers of a template.
+    Show(ShowArgs),
+    /// Show the differences between two templates; exit status 1 if there are any.
+    Diff(CompareArgs),
+    /// Show how many of the bytes in template B are also in template A, and whether in the same order.
+    Coverage(CompareArgs),
+    /// Merge templates of one model, or convert one between the binary and the JSON form.
+    Merge(MergeArgs),
 }
 
 const PREDICT_EXAMPLES: &str = "\
@@ -38,132 +40,140 @@ Examples:
   anamnesis template predict model.gguf -o m.iot --tp 2 --rule '*.attn_qkv.*=column'
   anamnesis template predict llama/ -o l.json --tp 2 --whole --parameter loader=vllm
 
-Exit status: 0 done, 1 a file could not be read or written, 2 wrong usage.";
+Exit status: 0 success, 1 a file could not be read or written, 2 invalid arguments.";
 
 #[derive(Debug, Args)]
 #[command(after_help = PREDICT_EXAMPLES)]
-pub(crate) struct Predict {
-    /// A file, a directory, a shard index, any part of a split GGUF.
+pub(crate) struct PredictArgs {
+    /// File, directory, shard index, or any file of a split GGUF.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) source: PathBuf,
-    /// The template to write; as JSON if its name ends in .json.
+    /// Template to write; as JSON if its name ends in .json.
     #[arg(long, short, value_name = "TEMPLATE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
-    /// Tensor parallelism: workers that share each matrix.
+    /// Tensor parallelism: number of workers that share each matrix.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
     pub(crate) tp: u32,
-    /// Pipeline parallelism: stages that share the layers.
+    /// Pipeline parallelism: number of stages that share the layers.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
     pub(crate) pp: u32,
-    /// Data parallelism: copies that share nothing but experts.
+    /// Data parallelism: number of replicas; they share nothing except experts.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
     pub(crate) dp: u32,
-    /// Expert parallelism: among how many of a stage's workers (tp × dp) whole experts are dealt out. Every worker
-    /// has its part of every expert if it is 1.
+    /// Expert parallelism: number of workers of a stage (of tp × dp) that share the experts.
+    ///
+    /// Each expert is read in full by one of these workers. With 1, every worker reads its part of every expert.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
     pub(crate) ep: u32,
-    /// Attention heads; what the model's configuration says if not given.
+    /// Number of attention heads [default: from the model's configuration].
     #[arg(long, value_name = "N", help_heading = "Workers")]
     pub(crate) heads: Option<u64>,
-    /// Heads of keys and values; what the model's configuration says if not given.
+    /// Number of key/value heads [default: from the model's configuration].
     #[arg(long, value_name = "N", help_heading = "Workers")]
     pub(crate) kv_heads: Option<u64>,
-    /// Experts of a layer; as many as the tensors tell if not given.
+    /// Number of experts per layer [default: counted from the tensors].
     #[arg(long, value_name = "N", help_heading = "Workers")]
     pub(crate) experts: Option<u64>,
 
-    /// How tensors of such names are split, before the built-in rules; may be repeated, the first that matches counts.
+    /// Split tensors whose name matches PATTERN by RULE; may be repeated, the first match applies.
     ///
-    /// RULE is replicated, column (by outputs), row (by inputs), vocab, kv (heads of keys or values), qkv (fused) or
-    /// gate-up (fused). In the pattern `*` is any text and `?` one character.
+    /// These rules precede the built-in ones. RULE is replicated, column (split by outputs), row (split by inputs),
+    /// vocab, kv (key/value heads), qkv (fused) or gate-up (fused). In PATTERN, `*` matches any text and `?` one
+    /// character.
     #[arg(long, value_name = "PATTERN=RULE", value_parser = rule, help_heading = "Reading")]
     pub(crate) rule: Vec<(String, Rule)>,
-    /// Workers read all of each tensor that they have a part of, as frameworks do that cut what they have read.
+    /// Read each tensor in full on every worker that needs a part of it.
+    ///
+    /// This is what frameworks do that split tensors after reading them.
     #[arg(long, help_heading = "Reading")]
     pub(crate) whole: bool,
-    /// The order of reads: as bytes lie in the files, layer after layer, or by name.
+    /// Order of the accesses: by file offset, by layer, or by tensor name.
     #[arg(long, value_name = "BY", value_parser = order(), default_value = "file", help_heading = "Reading")]
     pub(crate) order: Order,
-    /// Only tensors whose whole name matches; may be repeated. Patterns are those of `inspect --filter`.
+    /// Include only tensors whose full name matches; may be repeated. Syntax as in `inspect --filter`.
     #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Reading")]
     pub(crate) filter: Vec<GlobMatcher>,
-    /// Read gaps of up to so many bytes along. 4095 leaves out no page that would not be read anyway.
+    /// Join accesses that are at most BYTES apart [default: 0].
+    ///
+    /// 4095 joins accesses without reading additional 4096-byte pages.
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Reading")]
     pub(crate) gap: Option<u64>,
 
-    /// A run-time parameter of the service, which its id depends on; may be repeated. tp, pp, dp and ep are there.
+    /// Run-time parameter of the service, part of its id; may be repeated. tp, pp, dp and ep are included.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parameter, help_heading = "Output")]
     pub(crate) parameter: Vec<(String, String)>,
-    /// Replace a template that exists.
+    /// Replace an existing template.
     #[arg(long, help_heading = "Output")]
     pub(crate) overwrite: bool,
-    /// Print one JSON document about what was written.
+    /// Print one JSON document that describes the written template.
     #[arg(long, short, help_heading = "Output")]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) opening: OpenArgs,
 }
 
-/// How templates are read.
+/// How templates are read, shared by the verbs of `template`.
 #[derive(Debug, Args)]
-pub(crate) struct Reading {
-    /// Lift the limits on what a template may make this program spend. For templates you made yourself.
+pub(crate) struct TemplateReadArgs {
+    /// Disable the limits on memory and work per template; only for trusted templates.
     #[arg(long)]
     pub(crate) no_limits: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Show {
-    /// A template, in either form.
+pub(crate) struct ShowArgs {
+    /// Template in binary or JSON form.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) template: PathBuf,
-    /// Show every access of the worker with this rank.
+    /// Show every access of the worker with rank RANK.
     #[arg(long, short, value_name = "RANK")]
     pub(crate) group: Option<u32>,
-    /// Print the template's JSON form.
+    /// Print the template in its JSON form.
     #[arg(long, short, conflicts_with = "group")]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: TemplateReadArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Compared {
-    /// A template, in either form.
+pub(crate) struct CompareArgs {
+    /// Template in binary or JSON form.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) a: PathBuf,
-    /// Another one.
+    /// Template to compare with, in binary or JSON form.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) b: PathBuf,
     /// Print one JSON document.
     #[arg(long, short)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: TemplateReadArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Merge {
-    /// Templates, in either form. Of a worker that several have, the first says the order.
+pub(crate) struct MergeArgs {
+    /// Templates in binary or JSON form.
+    ///
+    /// If several contain the same worker, its order is that of the first.
     #[arg(required = true, value_name = "TEMPLATE", value_hint = ValueHint::FilePath)]
     pub(crate) templates: Vec<PathBuf>,
-    /// The template to write; as JSON if its name ends in .json.
+    /// Template to write; as JSON if its name ends in .json.
     #[arg(long, short, value_name = "TEMPLATE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
-    /// Replace a template that exists.
+    /// Replace an existing template.
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// Print one JSON document about what was written.
+    /// Print one JSON document that describes the written template.
     #[arg(long, short)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: TemplateReadArgs,
 }
 
 fn order() -> impl TypedValueParser<Value = Order> {
     PossibleValuesParser::new(["file", "layer", "name"])
-        .map(|name| name.parse().expect("one of the three"))
+        .map(|name| name.parse().expect("a possible value of --order"))
 }
 
 fn rule(text: &str) -> Result<(String, Rule), String> {
@@ -182,5 +192,5 @@ fn parameter(text: &str) -> Result<(String, String), String> {
 fn pair(text: &str, form: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
     pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .ok_or_else(|| format!("not of the form {form}"))
+        .ok_or_else(|| format!("expected {form}"))
 }

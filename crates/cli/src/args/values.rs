@@ -1,21 +1,22 @@
-//! Texts of arguments, and what they mean.
+//! Parsers of argument values.
 
 use anamnesis::format::FORMATS;
 use anamnesis::{Dtype, Format};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{Glob, GlobMatcher};
 
-/// A glob over names.
+/// A glob over tensor names.
 pub(super) fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
     Glob::new(text)
         .map(|glob| glob.compile_matcher())
         .map_err(|e| e.kind().to_string())
 }
 
-/// What quantised weights may become.
+/// A dtype that weights can be dequantised to.
 pub(super) fn output_dtype() -> impl TypedValueParser<Value = Dtype> {
-    PossibleValuesParser::new(["bf16", "f16", "f32"])
-        .map(|name| Dtype::from_name(&name.to_ascii_uppercase()).expect("one of the three"))
+    PossibleValuesParser::new(["bf16", "f16", "f32"]).map(|name| {
+        Dtype::from_name(&name.to_ascii_uppercase()).expect("a possible value of --dtype")
+    })
 }
 
 /// A number of bytes: `5000000`, `5GB`, `4.5GiB`.
@@ -39,13 +40,16 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let unit = UNITS
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
-    let (_, unit) = unit.ok_or("a number and KB, MB, GB, KiB, MiB or GiB, such as 5GB")?;
-    let number: f64 = number.parse().map_err(|_| "not a number")?;
+    let (_, unit) = unit.ok_or("expected a number with an optional unit of KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 5GB")?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "expected a number before the unit")?;
     let bytes = number * *unit as f64;
     if !(1.0..1e18).contains(&bytes) {
-        return Err("between 1 byte and 10¹⁸".to_owned());
+        return Err("expected 1 to 10¹⁸ bytes".to_owned());
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // inside the range above
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // the range check above excludes loss
     Ok(bytes as u64)
 }
 

@@ -1,28 +1,28 @@
-//! `--json`: one document, written as the checkpoints come.
+//! The document of `inspect --json`, written checkpoint by checkpoint so that memory does not grow with their number.
 
 use std::io::{self, Write};
 
 use anamnesis::Summary;
 use serde::Serialize;
 
-use crate::args::Inspect;
+use crate::args::InspectArgs;
 use crate::exit::Failure;
 
-/// The document's layout. It changes when a field changes its meaning or goes away.
+/// Version of the JSON documents of all verbs. It changes when a field is removed or changes its meaning.
 pub(crate) const VERSION: u32 = 1;
 
-/// A document that has been begun.
-pub(crate) struct Document {
+/// A started document of `inspect --json`.
+pub(crate) struct InspectDocument {
     checkpoints: usize,
     failures: Vec<Failure>,
 }
 
-impl Document {
-    pub(crate) fn begin(args: &Inspect, out: &mut impl Write) -> io::Result<Self> {
+impl InspectDocument {
+    pub(crate) fn start(args: &InspectArgs, out: &mut impl Write) -> io::Result<Self> {
         write!(out, "{{\"version\":{VERSION},")?;
         if !args.filter.is_empty() {
             out.write_all(b"\"filter\":")?;
-            value(
+            write_value(
                 &args
                     .filter
                     .iter()
@@ -39,30 +39,34 @@ impl Document {
         })
     }
 
-    pub(crate) fn checkpoint(&mut self, summary: &Summary, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn add_checkpoint(
+        &mut self,
+        summary: &Summary,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         if self.checkpoints > 0 {
             out.write_all(b",")?;
         }
         self.checkpoints += 1;
-        value(summary, out)
+        write_value(summary, out)
     }
 
-    pub(crate) fn failure(&mut self, failure: Failure) {
+    pub(crate) fn add_failure(&mut self, failure: Failure) {
         self.failures.push(failure);
     }
 
-    pub(crate) fn end(self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn finish(self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"]")?;
         if let Some(first) = self.failures.first() {
             out.write_all(b",\"error\":")?;
-            value(first, out)?;
+            write_value(first, out)?;
             out.write_all(b",\"errors\":")?;
-            value(&self.failures, out)?;
+            write_value(&self.failures, out)?;
         }
         out.write_all(b"}\n")
     }
 }
 
-fn value(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+fn write_value(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer(out, value).map_err(io::Error::from)
 }

@@ -1,18 +1,18 @@
-//! Keys and values beside the tensors: all of them shortened, or one of them whole.
+//! The views of `inspect --metadata`: all keys with shortened values, or one value in full.
 
 use std::io::{self, Write};
 
-use anamnesis::inspect::to_json;
 use anamnesis::{Summary, Value};
 use serde_json::Value as Json;
 
 use super::table::{Column, Fit, Table};
-use super::text::{Exact, clean, clean_lines, cut_end};
-use super::{BOLD, Screen, head};
+use super::{BOLD, Screen, overview};
+use crate::text::{ExactCount, clean, clean_lines, cut_end};
 
-/// A text is cut here where the screen does not cut it before.
-const TEXT: usize = 160;
+/// Maximum length of a string in the list, in columns; a narrow screen shortens it further.
+const MAX_STRING: usize = 160;
 
+/// The table of all keys and shortened values.
 pub(crate) fn list(summary: &Summary, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
     if summary.metadata.is_empty() {
         return Ok(());
@@ -30,24 +30,24 @@ pub(crate) fn list(summary: &Summary, screen: &Screen, out: &mut impl Write) -> 
     table.print(screen, out)
 }
 
-/// A value in at most one line.
+/// A value on one line, shortened.
 fn short(value: &Json) -> String {
     let mut out = String::new();
     match value {
         Json::String(text) => {
-            // escaping all of a long text only to cut it would be a waste
-            let front: String = text.chars().take(TEXT + 1).collect();
-            cut_end(&mut out, &clean(&front), TEXT);
+            // cut before escaping: a chat template or vocabulary can be megabytes long
+            let front: String = text.chars().take(MAX_STRING + 1).collect();
+            cut_end(&mut out, &clean(&front), MAX_STRING);
         }
         Json::Array(items) => out = sequence(items, ""),
         Json::Object(array) => match (array.get("first"), array.get("len"), array.get("type")) {
             (Some(Json::Array(first)), Some(len), Some(Json::String(item))) => {
                 let len = len
                     .as_u64()
-                    .map_or_else(|| len.to_string(), |n| Exact(n).to_string());
+                    .map_or_else(|| len.to_string(), |n| ExactCount(n).to_string());
                 out = format!("{len} × {item} {}", sequence(first, ", …"));
             }
-            _ => cut_end(&mut out, &clean(&value.to_string()), TEXT),
+            _ => cut_end(&mut out, &clean(&value.to_string()), MAX_STRING),
         },
         other => out = other.to_string(),
     }
@@ -65,25 +65,25 @@ fn sequence(items: &[Json], more: &str) -> String {
     format!("[{}{more}]", shown.join(", "))
 }
 
-/// Whose value follows, where there are several.
-pub(crate) fn of(summary: &Summary, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+/// The heading above a value when several inputs are shown.
+pub(crate) fn heading(summary: &Summary, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "{}",
-        screen.paint(BOLD, format_args!("==> {} <==", head::title(summary)))
+        screen.paint(BOLD, format_args!("==> {} <==", overview::title(summary)))
     )
 }
 
-/// One value, whole: a text as it is (on a terminal, escaped where it would command it), an array
-/// with one element per line.
-pub(crate) fn whole(value: &Value, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+/// One value in full: a string unchanged (on a terminal, with control characters escaped), an array with one element
+/// per line.
+pub(crate) fn value(value: &Value, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
     match value {
         Value::Text(text) if screen.terminal => writeln!(out, "{}", clean_lines(text)),
         Value::Text(text) => writeln!(out, "{text}"),
         Value::List(items) => items.iter().try_for_each(|item| match item {
             Value::Text(text) => writeln!(out, "{}", clean(text)),
-            other => writeln!(out, "{}", to_json(other)),
+            other => writeln!(out, "{}", other.to_json()),
         }),
-        other => writeln!(out, "{}", head::plain(&to_json(other))),
+        other => writeln!(out, "{}", overview::json_text(&other.to_json())),
     }
 }

@@ -1,34 +1,34 @@
-//! The progress bar: on standard error, if that is a terminal, and gone when the work is.
+//! The progress bar on standard error, shown only on a terminal and cleared at the end.
 
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
-/// Less than this is done before one would look.
-const WORTH_WATCHING: u64 = 64 << 20;
-/// Room behind the bar for the `^C` that terminals echo; without it that would begin a new line,
-/// and the bar stay on the one above.
-const ECHO: u16 = 3;
+/// Fewer bytes than this take too short a time for a progress bar.
+const MIN_BYTES: u64 = 64 << 20;
+/// Columns kept free after the bar for the `^C` that terminals echo. Without them the echo wraps to a new line, and
+/// clearing the line leaves the bar on the line above.
+const ECHO_COLUMNS: u16 = 3;
 
-/// A bar over so many bytes, with a word for what is done to them. Who shows it clears it, also when
-/// interrupted.
-pub(crate) fn bar(doing: &str, bytes: u64) -> ProgressBar {
-    if bytes < WORTH_WATCHING || !io::stderr().is_terminal() {
+/// A progress bar over `bytes` bytes, labelled with `activity`. The caller clears it, also after an interrupt.
+pub(crate) fn bar(activity: &str, bytes: u64) -> ProgressBar {
+    if bytes < MIN_BYTES || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let target = ProgressDrawTarget::term_like_with_hz(Box::new(Terminal), 15);
-    let bar = ProgressBar::with_draw_target(Some(bytes), target).with_message(doing.to_owned());
+    let bar = ProgressBar::with_draw_target(Some(bytes), target).with_message(activity.to_owned());
     let template =
         "{msg} {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
     bar
 }
 
-/// Standard error, said to be a little narrower than it is.
+/// Standard error as a terminal that is [`ECHO_COLUMNS`] narrower than it is.
 #[derive(Debug)]
 struct Terminal;
 
 impl Terminal {
+    /// Writes a cursor movement.
     fn control(times: usize, code: char) -> io::Result<()> {
         if times == 0 {
             Ok(())
@@ -42,7 +42,7 @@ impl TermLike for Terminal {
     fn width(&self) -> u16 {
         let measured =
             terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0);
-        measured.saturating_sub(ECHO).max(1)
+        measured.saturating_sub(ECHO_COLUMNS).max(1)
     }
 
     fn move_cursor_up(&self, n: usize) -> io::Result<()> {

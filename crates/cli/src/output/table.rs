@@ -1,49 +1,50 @@
-//! Rows under columns, fitted to the screen.
+//! Tables whose columns are narrowed to fit the screen.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 
 use anstyle::Style;
 
-use super::{BOLD, DIM, Screen, text};
+use super::{BOLD, DIM, Screen};
+use crate::text;
 
-/// How a column may be made narrower.
+/// How a column is narrowed when the table is wider than the screen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// Not at all.
+    /// Never.
     Whole,
-    /// By leaving out the middle of its cells: first down to this width, and further only when the
-    /// columns that are cut at their end have given what they can.
+    /// By omitting the middle of its cells: down to this width first, and further only after the columns with [`Fit::End`]
+    /// have reached their minimum.
     Middle(usize),
     /// By cutting the end of its cells.
     End,
-    /// Its cells go on lines of their own, below the others.
+    /// Its cells are printed on lines of their own, below their row.
     Below,
 }
 
-/// One column: its head, how it fits, and how it looks.
+/// A column: heading, alignment, narrowing and style.
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
-    pub(crate) head: &'static str,
-    pub(crate) right: bool,
+    pub(crate) heading: &'static str,
+    pub(crate) right_aligned: bool,
     pub(crate) fit: Fit,
     pub(crate) style: Style,
 }
 
 impl Column {
-    pub(crate) fn left(head: &'static str) -> Self {
+    pub(crate) fn left(heading: &'static str) -> Self {
         Self {
-            head,
-            right: false,
+            heading,
+            right_aligned: false,
             fit: Fit::Whole,
             style: Style::new(),
         }
     }
 
-    pub(crate) fn right(head: &'static str) -> Self {
+    pub(crate) fn right(heading: &'static str) -> Self {
         Self {
-            right: true,
-            ..Self::left(head)
+            right_aligned: true,
+            ..Self::left(heading)
         }
     }
 
@@ -59,11 +60,12 @@ impl Column {
 struct Cell {
     end: usize,
     width: usize,
-    /// Columns at the front that are not cut.
-    keep: usize,
+    /// Width of the prefix that is never omitted.
+    prefix_width: usize,
 }
 
-/// Cells, row by row. All text lies in one string: twenty thousand rows are two allocations.
+/// A table, filled cell by cell in row order. The text of all cells is in one string, so that a table of twenty thousand
+/// rows needs two growing allocations instead of one per cell.
 pub(crate) struct Table {
     columns: Vec<Column>,
     text: String,
@@ -71,9 +73,10 @@ pub(crate) struct Table {
     indent: usize,
 }
 
+/// Spaces between columns.
 const GAP: usize = 2;
-/// No column is cut below this.
-const LEAST: usize = 8;
+/// Minimum width of a narrowed column.
+const MIN_WIDTH: usize = 8;
 
 impl Table {
     pub(crate) fn new(columns: Vec<Column>, indent: usize) -> Self {
@@ -85,31 +88,31 @@ impl Table {
         }
     }
 
-    /// Adds the next cell. Text from files must have been made clean.
+    /// Adds the next cell. Text from files must have passed [`text::clean`].
     pub(crate) fn cell(&mut self, content: impl Display) {
-        self.cell_after("", content);
+        self.cell_with_prefix("", content);
     }
 
-    /// Adds the next cell, with a front that is not cut.
-    pub(crate) fn cell_after(&mut self, front: &str, content: impl Display) {
+    /// Adds the next cell, with a prefix that is never omitted.
+    pub(crate) fn cell_with_prefix(&mut self, prefix: &str, content: impl Display) {
         let start = self.text.len();
-        self.text.push_str(front);
-        let _ = write!(self.text, "{content}"); // a string takes everything
+        self.text.push_str(prefix);
+        let _ = write!(self.text, "{content}"); // writing to a string cannot fail
         let width = text::width(&self.text[start..]);
         self.cells.push(Cell {
             end: self.text.len(),
             width,
-            keep: text::width(front),
+            prefix_width: text::width(prefix),
         });
     }
 
-    /// Writes the table; columns that are empty throughout are left out.
+    /// Writes the table. Columns without content are omitted.
     pub(crate) fn print(&self, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
         let widths = self.widths(screen);
         let mut line = String::new();
         self.line(&mut line, &widths, screen, |i| {
-            let head = self.columns[i].head;
-            (head, head.len(), 0, BOLD.dimmed())
+            let heading = self.columns[i].heading;
+            (heading, heading.len(), 0, BOLD.dimmed())
         });
         out.write_all(line.as_bytes())?;
         let mut start = 0;
@@ -121,7 +124,7 @@ impl Table {
                 (
                     &self.text[from..row[i].end],
                     row[i].width,
-                    row[i].keep,
+                    row[i].prefix_width,
                     self.columns[i].style,
                 )
             });
@@ -131,6 +134,7 @@ impl Table {
         Ok(())
     }
 
+    /// Appends one row. `cell` gives the content, width, prefix width and style of a column's cell.
     fn line<'t>(
         &'t self,
         line: &mut String,
@@ -138,23 +142,24 @@ impl Table {
         screen: &Screen,
         cell: impl Fn(usize) -> (&'t str, usize, usize, Style),
     ) {
-        let mut pending = self.indent; // spaces are written only before something
+        // spaces are written only before content, so that no line has trailing ones
+        let mut pending = self.indent;
         for (i, column) in self.columns.iter().enumerate() {
-            let (mut content, mut width, keep, style) = cell(i);
+            let (mut content, mut width, prefix_width, style) = cell(i);
             if column.fit == Fit::Below || widths[i] == 0 {
                 continue;
             }
             let mut cut = String::new();
             if width > widths[i] {
                 match column.fit {
-                    Fit::Middle(_) => text::cut_middle(&mut cut, content, widths[i], keep),
+                    Fit::Middle(_) => text::cut_middle(&mut cut, content, widths[i], prefix_width),
                     _ => text::cut_end(&mut cut, content, widths[i]),
                 }
                 content = &cut;
                 width = text::width(content);
             }
             let free = widths[i].saturating_sub(width);
-            let before = if column.right { free } else { 0 };
+            let before = if column.right_aligned { free } else { 0 };
             if !content.is_empty() {
                 line.extend(std::iter::repeat_n(' ', pending + before));
                 pending = free - before + GAP;
@@ -169,7 +174,7 @@ impl Table {
         line.push('\n');
         for i in (0..self.columns.len()).filter(|i| self.columns[*i].fit == Fit::Below) {
             let (content, ..) = cell(i);
-            if !content.is_empty() && content != self.columns[i].head {
+            if !content.is_empty() && content != self.columns[i].heading {
                 let _ = writeln!(
                     line,
                     "{:1$}{2}",
@@ -181,7 +186,10 @@ impl Table {
         }
     }
 
-    /// Widths of the columns; 0 for those without content.
+    /// Widths of the columns; 0 for columns without content.
+    ///
+    /// Three passes narrow them until the table fits: [`Fit::Middle`] columns to their preferred minimum, [`Fit::End`]
+    /// columns to [`MIN_WIDTH`], then [`Fit::Middle`] columns to [`MIN_WIDTH`].
     fn widths(&self, screen: &Screen) -> Vec<usize> {
         let mut widths = vec![0; self.columns.len()];
         for row in self.cells.chunks(self.columns.len()) {
@@ -194,29 +202,29 @@ impl Table {
             .zip(&self.columns)
             .filter(|(width, _)| **width > 0)
         {
-            *width = column.head.len().max(*width);
+            *width = column.heading.len().max(*width);
         }
         let Some(screen) = screen.width else {
             return widths;
         };
-        let beside =
+        let inline_width =
             |(width, column): (&usize, &Column)| if column.fit == Fit::Below { 0 } else { *width };
         let shown = widths
             .iter()
             .zip(&self.columns)
-            .filter(|pair| beside(*pair) > 0)
+            .filter(|pair| inline_width(*pair) > 0)
             .count();
         let room = screen.saturating_sub(self.indent + GAP * shown.saturating_sub(1));
-        let wanted: usize = widths.iter().zip(&self.columns).map(beside).sum();
+        let wanted: usize = widths.iter().zip(&self.columns).map(inline_width).sum();
         let mut over = wanted.saturating_sub(room);
-        for round in 0..3 {
+        for pass in 0..3 {
             for (width, column) in widths.iter_mut().zip(&self.columns) {
-                let least = match (round, column.fit) {
-                    (0, Fit::Middle(least)) => least,
-                    (1, Fit::End) | (2, Fit::Middle(_)) => LEAST,
+                let min = match (pass, column.fit) {
+                    (0, Fit::Middle(preferred)) => preferred,
+                    (1, Fit::End) | (2, Fit::Middle(_)) => MIN_WIDTH,
                     _ => continue,
                 };
-                let give = over.min(width.saturating_sub(least));
+                let give = over.min(width.saturating_sub(min));
                 *width -= give;
                 over -= give;
             }

@@ -1,4 +1,4 @@
-//! The table of tensors.
+//! The tensor table of `inspect`.
 
 use std::collections::HashMap;
 use std::fmt::{self, Display};
@@ -7,13 +7,13 @@ use std::io::{self, Write};
 use anamnesis::Summary;
 use anamnesis::inspect::{FileSummary, TensorSummary};
 
-use super::head::file_name;
+use super::overview::file_name;
 use super::table::{Column, Fit, Table};
-use super::text::{Bytes, clean};
 use super::{DIM, DTYPE, Screen};
+use crate::text::{ByteSize, clean};
 
-/// From this width on, a hash fits beside its tensor.
-const WIDE: usize = 150;
+/// Minimum screen width for hashes in a column; on narrower screens a hash is printed below its tensor.
+const HASH_COLUMN_WIDTH: usize = 150;
 
 pub(crate) fn show(
     summary: &Summary,
@@ -25,24 +25,24 @@ pub(crate) fn show(
         return Ok(());
     }
     writeln!(out)?;
-    let beside = screen.width.is_none_or(|width| width >= WIDE);
+    let hash_column = screen.width.is_none_or(|width| width >= HASH_COLUMN_WIDTH);
     let columns = vec![
         Column::left("name").fit(Fit::Middle(24)),
         Column::left("dtype").style(DTYPE),
         Column::left("shape"),
         Column::right("bytes"),
         Column::left("file").fit(Fit::End),
-        Column::left("sha256").fit(if beside { Fit::Whole } else { Fit::Below }),
+        Column::left("sha256").fit(if hash_column { Fit::Whole } else { Fit::Below }),
         Column::left("notes").fit(Fit::End).style(DIM),
     ];
     let mut table = Table::new(columns, 0);
     let labels = labels(&summary.files);
-    let notes = Notes::new(&summary.tensors);
+    let notes = TensorNotes::new(&summary.tensors);
     for tensor in &summary.tensors {
         table.cell(name(&tensor.name));
         table.cell(clean(&tensor.dtype));
-        table.cell(Dims(&tensor.shape));
-        table.cell(Bytes(tensor.nbytes));
+        table.cell(ShapeText(&tensor.shape));
+        table.cell(ByteSize(tensor.nbytes));
         table.cell(labels.get(tensor.file as usize).map_or("", String::as_str));
         table.cell(tensor.sha256.as_deref().filter(|_| hashes).unwrap_or(""));
         table.cell(notes.of(tensor));
@@ -50,7 +50,7 @@ pub(crate) fn show(
     table.print(screen, out)
 }
 
-/// A name as it is shown: some arrays have none.
+/// A name, escaped; arrays without a name are shown as `(unnamed)`.
 pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
     if name.is_empty() {
         "(unnamed)".into()
@@ -59,10 +59,10 @@ pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Sizes, outermost first: `[4096,14336]`.
-pub(crate) struct Dims<'a>(pub(crate) &'a [u64]);
+/// A shape, outermost dimension first: `[4096,14336]`.
+pub(crate) struct ShapeText<'a>(pub(crate) &'a [u64]);
 
-impl Display for Dims<'_> {
+impl Display for ShapeText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (i, n) in self.0.iter().enumerate() {
@@ -75,8 +75,8 @@ impl Display for Dims<'_> {
     }
 }
 
-/// What to call the files in a column: the number in their names where they are numbered parts,
-/// else their names; nothing where there is one file.
+/// The labels of the files in the `file` column: shard numbers if all names have one (`…-00002-of-00005`), file names
+/// otherwise. Empty for a single file, which omits the column.
 fn labels(files: &[FileSummary]) -> Vec<String> {
     if files.len() < 2 {
         return Vec::new();
@@ -97,18 +97,18 @@ fn labels(files: &[FileSummary]) -> Vec<String> {
     numbers.unwrap_or_else(|| names.iter().map(|name| clean(name).into_owned()).collect())
 }
 
-/// Where a tensor lies in a shared storage.
-type Place = (u32, Option<u64>, u64);
+/// A tensor's storage, offset and size. Tensors that agree in all three are tied.
+type StorageRange = (u32, Option<u64>, u64);
 
-/// What is out of the ordinary about a tensor.
-pub(crate) struct Notes {
-    /// Tensors in each storage.
+/// The `notes` column: layout, compression, byte order and shared storage where they are not the default.
+pub(crate) struct TensorNotes {
+    /// Number of tensors per storage.
     sharing: HashMap<u32, u32>,
-    /// Tensors in each place: more than one are tied.
-    tied: HashMap<Place, u32>,
+    /// Number of tensors per storage range; tensors of a range with more than one are tied.
+    tied: HashMap<StorageRange, u32>,
 }
 
-impl Notes {
+impl TensorNotes {
     pub(crate) fn new(tensors: &[TensorSummary]) -> Self {
         let mut notes = Self {
             sharing: HashMap::new(),
@@ -131,7 +131,7 @@ impl Notes {
         let mut notes = Vec::new();
         match (tensor.layout, &tensor.strides) {
             ("row_major", _) => {}
-            (_, Some(strides)) => notes.push(format!("strides {}", Dims(strides))),
+            (_, Some(strides)) => notes.push(format!("strides {}", ShapeText(strides))),
             (layout, _) => notes.push(layout.replace('_', "-")),
         }
         notes.extend(tensor.packing.map(str::to_owned));

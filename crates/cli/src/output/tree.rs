@@ -1,4 +1,4 @@
-//! Tensors as a tree of their dotted names. Numbered siblings that hold the same become one line.
+//! `inspect --tree`: tensors as a tree of their dotted names. Numbered siblings with equal subtrees share one line.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,30 +9,31 @@ use anamnesis::Summary;
 use anamnesis::inspect::TensorSummary;
 
 use super::table::{Column, Fit, Table};
-use super::tensors::{Dims, Notes, name};
-use super::text::{Bytes, clean, plural};
+use super::tensors::{ShapeText, TensorNotes, name};
 use super::{DIM, DTYPE, Screen};
+use crate::text::{ByteSize, clean, plural};
 
-/// Parts of a name that become levels; the rest of a longer name stays together.
-const DEPTH: usize = 48;
-/// Runs of numbers that a line lists before it gives only their count.
-const RUNS: usize = 6;
-/// Children that are looked through one by one.
-const FEW: usize = 16;
+/// Maximum depth of the tree: the remaining components of a longer name form one leaf. It bounds the recursion, which
+/// the file would control otherwise.
+const MAX_DEPTH: usize = 48;
+/// Maximum number of ranges in a label such as `{0..3,8,11}`.
+const MAX_RANGES: usize = 6;
+/// Up to this number of children a linear search is used instead of a hash map.
+const LINEAR_SEARCH_MAX: usize = 16;
 
 #[derive(Default)]
-struct Node<'s> {
-    children: Vec<(&'s str, Node<'s>)>,
-    /// Where each child is, once there are more than a look along the list finds quickly.
+struct TreeNode<'s> {
+    children: Vec<(&'s str, TreeNode<'s>)>,
+    /// Index of each child by name; empty up to [`LINEAR_SEARCH_MAX`] children.
     by_name: HashMap<&'s str, usize>,
     tensor: Option<&'s TensorSummary>,
     tensors: u64,
     nbytes: u64,
-    /// Equal for subtrees that look the same.
-    kind: u32,
+    /// Class of equal subtrees, set by [`TreeNode::classify`].
+    class: u32,
 }
 
-impl<'s> Node<'s> {
+impl<'s> TreeNode<'s> {
     fn insert(&mut self, mut names: std::str::SplitN<'s, char>, tensor: &'s TensorSummary) {
         self.tensors += 1;
         self.nbytes = self.nbytes.saturating_add(tensor.nbytes);
@@ -45,22 +46,22 @@ impl<'s> Node<'s> {
     }
 
     fn position(&self, part: &str) -> Option<usize> {
-        // names mostly come in order: the last child is usually the next one
+        // files list tensors of a layer together, so the last child is usually the one
         if self.children.last().is_some_and(|(last, _)| *last == part) {
             return Some(self.children.len() - 1);
         }
         match self.children.len() {
-            0..=FEW => self.children.iter().position(|(name, _)| *name == part),
+            0..=LINEAR_SEARCH_MAX => self.children.iter().position(|(name, _)| *name == part),
             _ => self.by_name.get(part).copied(),
         }
     }
 
     fn add(&mut self, part: &'s str) -> usize {
         let at = self.children.len();
-        self.children.push((part, Node::default()));
+        self.children.push((part, TreeNode::default()));
         match at + 1 {
-            0..=FEW => {}
-            n if n == FEW + 1 => self.by_name.extend(
+            0..=LINEAR_SEARCH_MAX => {}
+            n if n == LINEAR_SEARCH_MAX + 1 => self.by_name.extend(
                 self.children
                     .iter()
                     .enumerate()
@@ -71,29 +72,29 @@ impl<'s> Node<'s> {
         at
     }
 
-    /// Gives equal subtrees equal kinds, from the leaves up.
-    fn classify(&mut self, kinds: &mut HashMap<Shape<'s>, u32>) {
+    /// Assigns equal subtrees the same class, from the leaves up.
+    fn classify(&mut self, classes: &mut HashMap<SubtreeKey<'s>, u32>) {
         self.children
             .iter_mut()
-            .for_each(|(_, child)| child.classify(kinds));
-        let shape = Shape {
+            .for_each(|(_, child)| child.classify(classes));
+        let key = SubtreeKey {
             tensor: self
                 .tensor
                 .map(|t| (t.dtype.as_str(), t.shape.as_slice(), t.layout, t.nbytes)),
             children: self
                 .children
                 .iter()
-                .map(|(part, child)| (*part, child.kind))
+                .map(|(part, child)| (*part, child.class))
                 .collect(),
         };
-        let next = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
-        self.kind = *kinds.entry(shape).or_insert(next);
+        let next = u32::try_from(classes.len()).unwrap_or(u32::MAX);
+        self.class = *classes.entry(key).or_insert(next);
     }
 }
 
-/// What makes two subtrees look the same.
+/// What two subtrees must agree in to share a line.
 #[derive(PartialEq, Eq, Hash)]
-struct Shape<'s> {
+struct SubtreeKey<'s> {
     tensor: Option<(&'s str, &'s [u64], &'static str, u64)>,
     children: Vec<(&'s str, u32)>,
 }
@@ -108,9 +109,9 @@ pub(crate) fn show(
         return Ok(());
     }
     writeln!(out)?;
-    let mut root = Node::default();
+    let mut root = TreeNode::default();
     for tensor in &summary.tensors {
-        root.insert(tensor.name.splitn(DEPTH, '.'), tensor);
+        root.insert(tensor.name.splitn(MAX_DEPTH, '.'), tensor);
     }
     root.classify(&mut HashMap::new());
     let columns = vec![
@@ -120,46 +121,47 @@ pub(crate) fn show(
         Column::right("bytes"),
         Column::left("notes").fit(Fit::End).style(DIM),
     ];
-    let mut printer = Printer {
+    let mut printer = TreePrinter {
         table: Table::new(columns, 0),
-        notes: Notes::new(&summary.tensors),
+        notes: TensorNotes::new(&summary.tensors),
         all,
     };
     printer.children(&root, None);
     printer.table.print(screen, out)
 }
 
-struct Printer {
+struct TreePrinter {
     table: Table,
-    notes: Notes,
+    notes: TensorNotes,
     all: bool,
 }
 
-impl Printer {
-    /// The lines below a node. `front` is what stands before them, `None` at the root.
-    fn children(&mut self, node: &Node<'_>, front: Option<&str>) {
+impl TreePrinter {
+    /// Adds the rows below a node. `prefix` is the tree drawing before them, `None` at the root.
+    fn children(&mut self, node: &TreeNode<'_>, prefix: Option<&str>) {
         let groups = self.groups(node);
         for (i, members) in groups.iter().enumerate() {
             let last = i + 1 == groups.len();
-            let (branch, below) = match (front, last) {
+            let (branch, below) = match (prefix, last) {
                 (None, _) => (String::new(), String::new()),
-                (Some(front), true) => (format!("{front}└─ "), format!("{front}   ")),
-                (Some(front), false) => (format!("{front}├─ "), format!("{front}│  ")),
+                (Some(prefix), true) => (format!("{prefix}└─ "), format!("{prefix}   ")),
+                (Some(prefix), false) => (format!("{prefix}├─ "), format!("{prefix}│  ")),
             };
             self.group(node, members, &branch, &below);
         }
     }
 
-    /// Numbered children of one kind together, each other child alone; in order of first appearance.
-    fn groups(&self, node: &Node<'_>) -> Vec<Vec<usize>> {
+    /// Indices of children that share a row: numbered children of the same class, and each other child alone; in order of
+    /// first appearance.
+    fn groups(&self, node: &TreeNode<'_>) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
-        let mut of_kind: HashMap<u32, usize> = HashMap::new();
+        let mut group_of_class: HashMap<u32, usize> = HashMap::new();
         for (i, (part, child)) in node.children.iter().enumerate() {
             if self.all || number(part).is_none() {
                 groups.push(vec![i]);
                 continue;
             }
-            match of_kind.entry(child.kind) {
+            match group_of_class.entry(child.class) {
                 Entry::Occupied(group) => groups[*group.get()].push(i),
                 Entry::Vacant(free) => {
                     free.insert(groups.len());
@@ -170,10 +172,10 @@ impl Printer {
         groups
     }
 
-    fn label(&self, parent: &Node<'_>, members: &[usize]) -> String {
+    fn label(&self, parent: &TreeNode<'_>, members: &[usize]) -> String {
         match members {
             [one] => name(parent.children[*one].0).into_owned(),
-            several => numbers(
+            several => number_ranges(
                 several
                     .iter()
                     .filter_map(|i| number(parent.children[*i].0))
@@ -182,29 +184,35 @@ impl Printer {
         }
     }
 
-    fn group(&mut self, parent: &Node<'_>, members: &[usize], front: &str, below: &str) {
-        let mut times = members.len() as u64;
+    fn group(
+        &mut self,
+        parent: &TreeNode<'_>,
+        members: &[usize],
+        prefix: &str,
+        child_prefix: &str,
+    ) {
+        let mut count = members.len() as u64;
         let mut label = self.label(parent, members);
         let mut node = &parent.children[members[0]].1;
-        // what has one line below it shares that line
+        // a node with a single row below it is joined with that row
         while let (None, [only]) = (node.tensor, self.groups(node).as_slice()) {
             let _ = write!(label, ".{}", self.label(node, only));
-            times *= only.len() as u64;
+            count *= only.len() as u64;
             node = &node.children[only[0]].1;
         }
-        if times > 1 {
-            let _ = write!(label, " ×{times}");
+        if count > 1 {
+            let _ = write!(label, " ×{count}");
         }
-        self.table.cell_after(front, label);
+        self.table.cell_with_prefix(prefix, label);
         match node.tensor {
             Some(tensor) => {
                 self.table.cell(clean(&tensor.dtype));
-                self.table.cell(Dims(&tensor.shape));
+                self.table.cell(ShapeText(&tensor.shape));
             }
             None => {
                 self.table.cell("");
-                let each = if times > 1 {
-                    format!("{times} × ")
+                let each = if count > 1 {
+                    format!("{count} × ")
                 } else {
                     String::new()
                 };
@@ -212,17 +220,19 @@ impl Printer {
                     .cell(format_args!("{each}{}", plural(node.tensors, "tensor")));
             }
         }
-        self.table.cell(Bytes(node.nbytes.saturating_mul(times)));
+        self.table.cell(ByteSize(node.nbytes.saturating_mul(count)));
         match node.tensor {
-            Some(tensor) if times == 1 => self.table.cell(self.notes.of(tensor)),
-            Some(_) => self.table.cell(format_args!("{} each", Bytes(node.nbytes))),
+            Some(tensor) if count == 1 => self.table.cell(self.notes.of(tensor)),
+            Some(_) => self
+                .table
+                .cell(format_args!("{} each", ByteSize(node.nbytes))),
             None => self.table.cell(""),
         }
-        self.children(node, Some(below));
+        self.children(node, Some(child_prefix));
     }
 }
 
-/// The number that a part of a name is.
+/// The number that a name component consists of; `None` with leading zeros, which a range would lose.
 fn number(part: &str) -> Option<u64> {
     if part.is_empty()
         || !part.bytes().all(|b| b.is_ascii_digit())
@@ -233,18 +243,18 @@ fn number(part: &str) -> Option<u64> {
     part.parse().ok()
 }
 
-/// Numbers as runs: `{0..3,8,11}`.
-fn numbers(mut list: Vec<u64>) -> String {
+/// A list of numbers as ranges: `{0..3,8,11}`.
+fn number_ranges(mut list: Vec<u64>) -> String {
     list.sort_unstable();
-    let mut runs: Vec<(u64, u64)> = Vec::new();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
     for n in list {
-        match runs.last_mut() {
+        match ranges.last_mut() {
             Some((_, end)) if *end + 1 == n => *end = n,
-            _ => runs.push((n, n)),
+            _ => ranges.push((n, n)),
         }
     }
     let mut out = String::from("{");
-    for (i, (from, to)) in runs.iter().enumerate().take(RUNS) {
+    for (i, (from, to)) in ranges.iter().enumerate().take(MAX_RANGES) {
         let comma = if i > 0 { "," } else { "" };
         let _ = match to - from {
             0 => write!(out, "{comma}{from}"),
@@ -252,7 +262,11 @@ fn numbers(mut list: Vec<u64>) -> String {
             _ => write!(out, "{comma}{from}..{to}"),
         };
     }
-    out.push_str(if runs.len() > RUNS { ",…}" } else { "}" });
+    out.push_str(if ranges.len() > MAX_RANGES {
+        ",…}"
+    } else {
+        "}"
+    });
     out
 }
 
@@ -261,10 +275,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_listed_as_runs() {
-        assert_eq!(numbers((0..32).collect()), "{0..31}");
-        assert_eq!(numbers(vec![3, 0, 1, 11, 8, 2]), "{0..3,8,11}");
-        assert_eq!(numbers(vec![0, 1]), "{0,1}");
-        assert_eq!(numbers((0..20).step_by(2).collect()), "{0,2,4,6,8,10,…}");
+    fn consecutive_numbers_become_ranges() {
+        assert_eq!(number_ranges((0..32).collect()), "{0..31}");
+        assert_eq!(number_ranges(vec![3, 0, 1, 11, 8, 2]), "{0..3,8,11}");
+        assert_eq!(number_ranges(vec![0, 1]), "{0,1}");
+        assert_eq!(
+            number_ranges((0..20).step_by(2).collect()),
+            "{0,2,4,6,8,10,…}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A command beside which the page cache is listened to.
+//! The child process of `ppc run` and `record`, and the runtime that runs alongside it.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -10,16 +10,16 @@ use anamnesis_ppc::{EventSource, Runtime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 
-use crate::exit::{Code, Failure};
+use crate::exit::{Completion, Failure};
 use crate::interrupt;
-use crate::output::text::clean;
+use crate::text::clean;
 
-/// A command that ends with this program.
-pub(crate) struct Started(Child);
+/// A child process, which is terminated and reaped when this value is dropped.
+pub(crate) struct ChildCommand(Child);
 
-impl Started {
-    /// Starts a command, if there is one.
-    pub(crate) fn new(command: &[OsString]) -> Result<Option<Self>, Failure> {
+impl ChildCommand {
+    /// Starts a command; `None` for an empty one.
+    pub(crate) fn start(command: &[OsString]) -> Result<Option<Self>, Failure> {
         let Some((program, arguments)) = command.split_first() else {
             return Ok(None);
         };
@@ -29,95 +29,98 @@ impl Started {
             Failure::new(
                 "io",
                 format!("{}: {e}", clean(&program)),
-                "check the command behind --",
+                "check the command after `--`",
             )
         })
     }
 
-    /// Its process.
+    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// Asks it to end.
-    fn end(&self) {
+    /// Sends SIGTERM.
+    fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 
-impl Drop for Started {
+impl Drop for ChildCommand {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
-            self.end();
+            self.terminate();
             let _ = self.0.wait();
         }
     }
 }
 
-/// Lets a runtime listen to a source until `watch` has ended, which is told when there will be no more events.
-pub(crate) fn beside(
+/// Runs the runtime on the events of `source` until `wait` returns.
+///
+/// `wait` runs on another thread. Its argument is set once the source has ended and no more events will arrive.
+pub(crate) fn run_until(
     runtime: &Runtime,
     source: Box<dyn EventSource>,
-    watch: impl FnOnce(&AtomicBool) -> Code + Send,
-) -> anamnesis_ppc::Result<Code> {
+    wait: impl FnOnce(&AtomicBool) -> Completion + Send,
+) -> anamnesis_ppc::Result<Completion> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let watching = scope.spawn(|| {
-            let code = watch(&stop);
+        let waiting = scope.spawn(|| {
+            let completion = wait(&stop);
             stop.store(true, Ordering::Relaxed);
-            code
+            completion
         });
-        let ran = runtime.run(source, &stop);
-        // a command goes on without; if there is none this is the end
+        let result = runtime.run(source, &stop);
+        // the end of the source ends the wait only without a child process: a child continues without events
         stop.store(true, Ordering::Relaxed);
-        ran.map(|()| watching.join().unwrap_or(Code::Failed))
+        result.map(|()| waiting.join().unwrap_or(Completion::Failed))
     })
 }
 
-/// Waits for the command's end, or for an interrupt; without a command also for `over`: there will be no more events.
-pub(crate) fn watch(mut child: Option<Started>, over: &AtomicBool) -> Code {
-    // readable when the command has ended, from Linux 5.3 on
-    let ended = child.as_ref().and_then(|started| {
+/// Waits until the child process ends. An interrupt sends it SIGTERM. Without a child, waits until an interrupt or until
+/// `source_ended` is set.
+pub(crate) fn wait(mut child: Option<ChildCommand>, source_ended: &AtomicBool) -> Completion {
+    // becomes readable when the process ends; `None` before Linux 5.3
+    let pidfd = child.as_ref().and_then(|child_command| {
         rustix::process::pidfd_open(
-            rustix::process::Pid::from_child(&started.0),
+            rustix::process::Pid::from_child(&child_command.0),
             PidfdFlags::empty(),
         )
         .ok()
     });
-    let mut told = false;
+    let mut terminated = false;
     loop {
-        if let Some(started) = &mut child {
-            match started.0.try_wait() {
-                Ok(Some(status)) => return Code::Of(status),
+        if let Some(child_command) = &mut child {
+            match child_command.0.try_wait() {
+                Ok(Some(status)) => return Completion::Child(status),
                 Ok(None) => {}
-                Err(_) => return Code::Failed,
+                Err(_) => return Completion::Failed,
             }
         }
-        if child.is_none() && over.load(Ordering::Relaxed) {
-            return Code::Done;
+        if child.is_none() && source_ended.load(Ordering::Relaxed) {
+            return Completion::Done;
         }
-        if interrupt::asked() && !told {
-            let Some(started) = &child else {
-                return Code::Done;
+        if interrupt::requested() && !terminated {
+            let Some(child_command) = &child else {
+                return Completion::Done;
             };
-            started.end();
-            told = true;
+            child_command.terminate();
+            terminated = true;
         }
-        pause(ended.as_ref());
+        pause(pidfd.as_ref());
     }
 }
 
-/// Until a process has ended, or an interrupt is looked for again.
-fn pause(ended: Option<&OwnedFd>) {
-    const LOOK: Duration = Duration::from_millis(100);
-    let look = Timespec::try_from(LOOK).ok();
-    match ended {
-        // an error says no more than that it is too soon
+/// Sleeps until the process ends, for at most 100 ms so that interrupts are noticed.
+fn pause(pidfd: Option<&OwnedFd>) {
+    const INTERVAL: Duration = Duration::from_millis(100);
+    let timeout = Timespec::try_from(INTERVAL).ok();
+    match pidfd {
+        // an error, such as EINTR, only shortens the pause
         Some(fd) => drop(rustix::event::poll(
             &mut [PollFd::new(fd, PollFlags::IN)],
-            look.as_ref(),
+            timeout.as_ref(),
         )),
-        None => std::thread::sleep(LOOK),
+        None => std::thread::sleep(INTERVAL),
     }
 }

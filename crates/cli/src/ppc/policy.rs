@@ -1,26 +1,26 @@
-//! Policies, as they are named on the command line.
+//! The `--policy` argument.
 
 use std::path::{Path, PathBuf};
 
 use anamnesis_maio::Maio;
-use anamnesis_ppc::host::{HostCommand, Library};
-use anamnesis_ppc::{Eager, Limits, Nothing, Policy, Runtime};
+use anamnesis_ppc::host::{HostCommand, LibraryPolicy};
+use anamnesis_ppc::{EagerPolicy, NoopPolicy, Policy, PolicyLimits, Runtime};
 
 use crate::exit::Failure;
 
-/// `[DIR=]POLICY[:CONFIG]`.
-pub(super) struct Named<'a> {
+/// A parsed `--policy` argument: `[DIR=]POLICY[:CONFIG]`.
+pub(super) struct PolicyArgument<'a> {
     dir: PathBuf,
     name: &'a str,
     config: &'a str,
 }
 
-impl<'a> Named<'a> {
-    /// `dir` is where it decides if it does not say.
+impl<'a> PolicyArgument<'a> {
+    /// Parses an argument. `dir` is the directory of `--dir`: the default of DIR, and the base of a relative one.
     pub(super) fn parse(text: &'a str, dir: &Path) -> Self {
-        // an `=` behind the colon is the configuration's
-        let head = text.split_once(':').map_or(text, |(head, _)| head);
-        let (at, rest) = match head.find('=') {
+        // an `=` after the first colon belongs to CONFIG
+        let before_config = text.split_once(':').map_or(text, |(before, _)| before);
+        let (at, rest) = match before_config.find('=') {
             Some(equals) => (dir.join(&text[..equals]), &text[equals + 1..]),
             None => (dir.to_owned(), text),
         };
@@ -32,30 +32,34 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// Registers it.
-    pub(super) fn register(&self, runtime: &Runtime, limits: Limits) -> Result<(), Failure> {
+    /// Registers the policy with the runtime.
+    pub(super) fn register(&self, runtime: &Runtime, limits: PolicyLimits) -> Result<(), Failure> {
         let policy: Box<dyn Policy> = match self.name {
-            "none" => Box::new(Nothing),
-            "eager" => Box::new(Eager::default()),
+            "none" => Box::new(NoopPolicy),
+            "eager" => Box::new(EagerPolicy::default()),
             "maio" => Box::new(Maio::new()),
             path if path.contains(['/', '.']) => {
                 let own = std::env::current_exe().map_err(|e| {
-                    Failure::new("io", format!("this program: {e}"), "start it by its path")
+                    Failure::new(
+                        "io",
+                        format!("this program: {e}"),
+                        "start `anamnesis` by its full path",
+                    )
                 })?;
                 let host = HostCommand::new(own).arg("ppc").arg("host");
-                Box::new(Library::new(host, path, limits))
+                Box::new(LibraryPolicy::new(host, path, limits))
             }
             name => {
-                let what = format!("no policy {name:?}");
+                let message = format!("unknown policy {name:?}");
                 return Err(Failure::new(
                     "usage",
-                    what,
-                    "none, eager, maio:TEMPLATE, or the path of a shared library",
+                    message,
+                    "use none, eager, maio:TEMPLATE or the path of a shared library",
                 ));
             }
         };
         runtime
-            .reg_policy(&self.dir, self.name, policy, self.config)
+            .register(&self.dir, self.name, policy, self.config)
             .map_err(super::failure)?;
         Ok(())
     }
@@ -66,9 +70,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_directories_and_configurations() {
+    fn an_argument_has_directory_name_and_configuration() {
         let parsed = |text| {
-            let Named { dir, name, config } = Named::parse(text, Path::new("/models"));
+            let PolicyArgument { dir, name, config } =
+                PolicyArgument::parse(text, Path::new("/models"));
             (
                 dir.display().to_string(),
                 name.to_owned(),

@@ -1,99 +1,112 @@
-//! `anamnesis ppc run`: until it is told to stop, or the command that it started ends.
+//! `anamnesis ppc run`: runs policies until an interrupt, or until the given command ends.
 
 use std::sync::Arc;
 
-use anamnesis_ppc::runtime::{Options, Status};
-use anamnesis_ppc::source::{self, Log, Tee};
+use anamnesis_ppc::runtime::{RuntimeOptions, RuntimeStatus};
+use anamnesis_ppc::source::{self, EventLog, LoggedSource};
 use anamnesis_ppc::{EventSource, Namespace, Runtime, cache};
 
-use super::child::{Started, beside, watch};
-use super::policy::Named;
-use crate::args::PpcRun;
-use crate::exit::{Code, Failure, Stop};
+use super::child::{ChildCommand, run_until, wait};
+use super::policy::PolicyArgument;
+use crate::args::PpcRunArgs;
+use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt;
-use crate::output::text::{Bytes, plural};
+use crate::text::{ByteSize, ExactCount, plural};
 use crate::warnings;
 
-pub(super) fn run(args: &PpcRun) -> Result<Code, Stop> {
+pub(super) fn run(args: &PpcRunArgs) -> Result<Completion, RunError> {
     warnings::show();
     let failed = super::failure;
-    // charged and limited as the service is
-    let _joined = args.join.map(cache::join).transpose().map_err(failed)?;
-    let defaults = Options::default();
-    let prefetch = cache::Options {
+    // before any page is prefetched, so that pages are charged to these control groups
+    let _joined = args
+        .join
+        .map(cache::join_cgroups)
+        .transpose()
+        .map_err(failed)?;
+    let defaults = RuntimeOptions::default();
+    let prefetch = cache::PrefetchOptions {
         threads: args.threads.unwrap_or(defaults.prefetch.threads),
         bandwidth: args.bandwidth,
         ..defaults.prefetch
     };
-    let options = Options {
+    let options = RuntimeOptions {
         threshold: args.threshold.0,
         prefetch,
         ..defaults
     };
-    let limits = options.limits;
+    let limits = options.policy_limits;
     let runtime = Arc::new(Runtime::new(options).map_err(failed)?);
     for policy in &args.policy {
-        Named::parse(policy, &args.dir).register(&runtime, limits)?;
+        PolicyArgument::parse(policy, &args.dir).register(&runtime, limits)?;
     }
-    let mut source = listen(args, &runtime)?;
-    // before the command reads its first byte
+    let mut source = event_source(args, &runtime)?;
+    // before the command starts, so that its first read is reported
     runtime.watch(&mut *source).map_err(failed)?;
-    let door = runtime.open_door().map_err(failed)?;
-    interrupt::is_noted();
+    let status_socket = runtime.serve_status().map_err(failed)?;
+    interrupt::set_flag();
     if !args.command.is_empty() {
-        runtime.start();
+        runtime.notify_start();
     }
-    let child = Started::new(&args.command)?;
-    let code = beside(&runtime, source, |over| watch(child, over));
-    drop(door);
+    let child = ChildCommand::start(&args.command)?;
+    let completion = run_until(&runtime, source, |ended| wait(child, ended));
+    drop(status_socket);
     let status = runtime.status();
-    for policy in runtime.policies().all() {
+    for policy in runtime.policies().registrations() {
         let root = policy.origin().namespace.root().to_owned();
-        if let Err(error) = runtime.rm_policy(&root) {
+        if let Err(error) = runtime.unregister(&root) {
             failed(error).report();
         }
     }
     if !args.quiet {
         summary(&status);
     }
-    Ok(code.map_err(failed)?)
+    Ok(completion.map_err(failed)?)
 }
 
-/// The source that was asked for, or the best.
-fn listen(args: &PpcRun, runtime: &Runtime) -> Result<Box<dyn EventSource>, Failure> {
+/// The source of `--source`, or the best available one; with `--log`, its events are also logged.
+fn event_source(args: &PpcRunArgs, runtime: &Runtime) -> Result<Box<dyn EventSource>, Failure> {
     let namespace = Namespace::scan(&args.dir).map_err(super::failure)?;
     let source = match &args.source {
         Some(name) => source::by_name(name, &namespace).map_err(super::failure)?,
         None => {
-            let choice =
-                source::for_policies(runtime.wanted(), &namespace).map_err(super::failure)?;
+            let selected =
+                source::for_policies(runtime.capture_mode(), &namespace).map_err(super::failure)?;
             if !args.quiet {
-                eprintln!("anamnesis: {choice}");
+                eprintln!("anamnesis: {selected}");
             }
-            choice.source
+            selected.source
         }
     };
     let Some(path) = &args.log else {
         return Ok(source);
     };
-    let log = Log::create(path).map_err(|e| super::failure(e).in_file(path))?;
-    Ok(Box::new(Tee::new(source, log)))
+    let log = EventLog::create(path).map_err(|e| super::failure(e).in_file(path))?;
+    Ok(Box::new(LoggedSource::new(source, log)))
 }
 
-/// What was done, on standard error: the output is the command's.
-fn summary(status: &Status) {
-    let Status {
+/// Prints totals to standard error, because standard output belongs to the command.
+fn summary(status: &RuntimeStatus) {
+    let RuntimeStatus {
         events,
         prefetch,
         evict,
         ..
     } = status;
     eprintln!(
-        "anamnesis: waited {} for {}; {} brought, {} let go; {} lost",
-        plural(events.misses, "time"),
-        Bytes(events.missed_bytes),
-        Bytes(prefetch.bytes_read),
-        Bytes(evict.bytes.gone),
+        "anamnesis: {} of {}; {} prefetched, {} evicted; {} lost",
+        misses(events.misses),
+        ByteSize(events.missed_bytes),
+        ByteSize(prefetch.bytes_read),
+        ByteSize(evict.bytes.freed),
         plural(events.lost, "event"),
     );
+}
+
+/// `1 miss`, `2 misses`.
+fn misses(count: u64) -> String {
+    if count == 1 {
+        "1 miss".to_owned()
+    } else {
+        format!("{} misses", ExactCount(count))
+    }
 }

@@ -1,36 +1,41 @@
-//! `anamnesis ppc status`: how the runtimes of this machine are doing.
+//! `anamnesis ppc status`: the status of the runtimes on this machine.
 
 use std::io::Write;
 
-use anamnesis_ppc::runtime::{ask, runtimes};
+use anamnesis_ppc::runtime::{query_status, running_pids};
 use serde_json::{Value, json};
 
-use crate::args::{Color, PpcStatus};
-use crate::exit::{Code, Failure, Stop};
+use crate::args::{Color, PpcStatusArgs};
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, Fit, Table};
-use crate::output::text::{Bytes, Exact, clean};
 use crate::output::{BOLD, REFUSED, Screen, Stdout, json};
+use crate::text::{ByteSize, ExactCount, clean};
 
-pub(super) fn run(args: &PpcStatus, color: Color, out: &mut Stdout) -> Result<Code, Stop> {
+pub(super) fn run(
+    args: &PpcStatusArgs,
+    color: Color,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     let pids = match args.pid {
         Some(pid) => vec![pid],
-        None => runtimes().map_err(|e| Failure::new("io", e.to_string(), "is /proc mounted?"))?,
+        None => running_pids()
+            .map_err(|e| Failure::new("io", e.to_string(), "check that /proc is mounted"))?,
     };
     let mut all = Vec::new();
     for pid in pids {
-        match ask(pid)
+        match query_status(pid)
             .ok()
             .and_then(|answer| serde_json::from_str::<Value>(&answer).ok())
         {
             Some(status) => all.push(status),
-            // one that ended meanwhile is not missed
+            // without PID, a runtime that ended since the search is omitted
             None if args.pid.is_none() => {}
             None => {
-                let what = format!("process {pid} has no runtime that answers");
+                let message = format!("no runtime responds in process {pid}");
                 return Err(Failure::new(
                     "unavailable",
-                    what,
-                    "`anamnesis ppc status` lists those there are",
+                    message,
+                    "list the runtimes with `anamnesis ppc status`",
                 )
                 .into());
             }
@@ -44,12 +49,18 @@ pub(super) fn run(args: &PpcStatus, color: Color, out: &mut Stdout) -> Result<Co
         )?;
     } else if args.prometheus {
         let [one] = &*all else {
-            let what = format!("{} runtimes", all.len());
-            return Err(Failure::new("usage", what, "give the process of one").into());
+            let message = format!(
+                "--prometheus needs one runtime, and {} are running",
+                all.len()
+            );
+            return Err(Failure::new("usage", message, "add the PID of one of them").into());
         };
         write!(out, "{}", one["prometheus"].as_str().unwrap_or_default())?;
     } else if all.is_empty() {
-        writeln!(out, "no runtime; `anamnesis ppc run` starts one")?;
+        writeln!(
+            out,
+            "no runtime is running; start one with `anamnesis ppc run`"
+        )?;
     } else {
         let screen = Screen::new(color);
         for (number, status) in all.iter().enumerate() {
@@ -59,56 +70,56 @@ pub(super) fn run(args: &PpcStatus, color: Color, out: &mut Stdout) -> Result<Co
             show(status, &screen, out)?;
         }
     }
-    Ok(Code::Done)
+    Ok(Completion::Done)
 }
 
-fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
+fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunError> {
     let number = |group: &str, name: &str| status[group][name].as_u64().unwrap_or(0);
     let pid = status["pid"].as_u64().unwrap_or(0);
-    let running = status["running"].as_f64().unwrap_or(0.0);
+    let uptime = status["uptime_s"].as_f64().unwrap_or(0.0);
     writeln!(
         out,
         "{}",
-        screen.paint(BOLD, format!("process {pid}, for {running:.0} s"))
+        screen.paint(BOLD, format!("process {pid}, running for {uptime:.0} s"))
     )?;
     let source = status["source"].as_str().unwrap_or_default();
     writeln!(
         out,
-        "  events    {} from `{}`, {} lost, {} of other files",
-        Exact(number("events", "told")),
+        "  events    {} from source `{}`; {} lost, {} of files without a policy",
+        ExactCount(number("events", "received")),
         clean(source),
-        Exact(number("events", "lost")),
-        Exact(number("events", "outside")),
+        ExactCount(number("events", "lost")),
+        ExactCount(number("events", "unmatched")),
     )?;
     let hits = status["hit_rate"]
         .as_f64()
-        .map(|rate| format!(", {:.1} % of what was read was there", rate * 100.0));
+        .map(|rate| format!("; {:.1} % of the accessed bytes were cached", rate * 100.0));
     writeln!(
         out,
-        "  misses    {}, {}{}",
-        Exact(number("events", "misses")),
-        Bytes(number("events", "missed_bytes")),
+        "  misses    {} of {}{}",
+        ExactCount(number("events", "misses")),
+        ByteSize(number("events", "missed_bytes")),
         hits.unwrap_or_default()
     )?;
     writeln!(
         out,
-        "  brought   {}, and {} was there; {} interrupts",
-        Bytes(number("prefetch", "bytes_read")),
-        Bytes(number("prefetch", "bytes_skipped")),
-        Exact(number("prefetch", "interrupts")),
+        "  prefetch  {} read, {} already cached; {} interrupts",
+        ByteSize(number("prefetch", "bytes_read")),
+        ByteSize(number("prefetch", "bytes_skipped")),
+        ExactCount(number("prefetch", "interrupts")),
     )?;
     writeln!(
         out,
-        "  let go    {} of {}; {} is mapped",
-        Bytes(number("evict", "gone")),
-        Bytes(number("evict", "asked")),
-        Bytes(number("evict", "mapped")),
+        "  evicted   {} of {} requested; {} kept because a process maps them",
+        ByteSize(number("evict", "freed")),
+        ByteSize(number("evict", "requested")),
+        ByteSize(number("evict", "mapped")),
     )?;
     writeln!(
         out,
-        "  memory    {} of {} used",
-        Bytes(number("memory", "used")),
-        Bytes(number("memory", "limit"))
+        "  memory    {} used of {}",
+        ByteSize(number("memory", "used")),
+        ByteSize(number("memory", "limit"))
     )?;
     let policies = status["policies"]
         .as_array()
@@ -123,7 +134,7 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
         Column::left("directory").fit(Fit::Middle(24)),
         Column::right("files"),
         Column::right("calls"),
-        Column::right("longest"),
+        Column::right("longest call"),
         Column::left("state").fit(Fit::Below),
     ];
     let mut table = Table::new(columns, 2);
@@ -132,10 +143,10 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
         let count = |name: &str| policy[name].as_u64().unwrap_or(0);
         table.cell(text("name"));
         table.cell(text("path"));
-        table.cell(Exact(count("files")));
-        table.cell(Exact(count("calls")));
-        table.cell(format!("{:.1} ms", count("longest") as f64 / 1e6));
-        match policy["lost"].as_str() {
+        table.cell(ExactCount(count("files")));
+        table.cell(ExactCount(count("calls")));
+        table.cell(format!("{:.1} ms", count("longest_call_ns") as f64 / 1e6));
+        match policy["failure"].as_str() {
             Some(why) => table.cell(screen.paint(REFUSED, clean(why))),
             None => table.cell("registered"),
         }

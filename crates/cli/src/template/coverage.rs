@@ -1,4 +1,4 @@
-//! `anamnesis template coverage`: how much of one template another one has.
+//! `anamnesis template coverage`: the share of one template's bytes that another template also reads.
 
 use std::io::Write;
 
@@ -6,32 +6,41 @@ use anamnesis::template::{Coverage, coverage};
 use serde_json::{Value, json};
 
 use super::read;
-use crate::args::Compared;
-use crate::exit::{Code, Stop};
+use crate::args::CompareArgs;
+use crate::exit::{Completion, RunError};
 use crate::output::table::{Column, Fit, Table};
-use crate::output::text::{Bytes, clean};
 use crate::output::{Screen, Stdout, json};
+use crate::text::{ByteSize, clean};
 
-pub(super) fn run(args: &Compared, screen: &Screen, out: &mut Stdout) -> Result<Code, Stop> {
+pub(super) fn run(
+    args: &CompareArgs,
+    screen: &Screen,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     let (a, b) = (read(&args.a, &args.reading)?, read(&args.b, &args.reading)?);
-    let found = coverage(&b, &a);
+    let coverage_of_b = coverage(&b, &a);
     if args.json {
-        writeln!(out, "{}", document(&found))?;
-        return Ok(Code::Done);
+        writeln!(out, "{}", document(&coverage_of_b))?;
+        return Ok(Completion::Done);
     }
     let (of, by) = (args.b.display().to_string(), args.a.display().to_string());
-    let share = percent(found.covered, found.nbytes);
-    writeln!(out, "{share} of {} is in {}", clean(&of), clean(&by))?;
+    let share = percent(coverage_of_b.covered, coverage_of_b.nbytes);
+    writeln!(
+        out,
+        "{share} of the bytes in {} are also in {}",
+        clean(&of),
+        clean(&by)
+    )?;
     writeln!(
         out,
         "  bytes  {} of {}",
-        Bytes(found.covered),
-        Bytes(found.nbytes)
+        ByteSize(coverage_of_b.covered),
+        ByteSize(coverage_of_b.nbytes)
     )?;
-    if let Some(tau) = found.order {
+    if let Some(tau) = coverage_of_b.order {
         writeln!(
             out,
-            "  order  {tau:.3} (1: the same, 0: unrelated, -1: backwards)"
+            "  order  {tau:.3} (Kendall's τ: 1 same order, 0 unrelated, -1 reverse)"
         )?;
     }
     let columns = vec![
@@ -41,18 +50,18 @@ pub(super) fn run(args: &Compared, screen: &Screen, out: &mut Stdout) -> Result<
         Column::right("share"),
     ];
     let mut table = Table::new(columns, 0);
-    for file in &found.files {
+    for file in &coverage_of_b.files {
         table.cell(clean(&file.path));
-        table.cell(Bytes(file.nbytes));
-        table.cell(Bytes(file.covered));
+        table.cell(ByteSize(file.nbytes));
+        table.cell(ByteSize(file.covered));
         table.cell(percent(file.covered, file.nbytes));
     }
     writeln!(out)?;
     table.print(screen, out)?;
-    Ok(Code::Done)
+    Ok(Completion::Done)
 }
 
-/// A share with two decimals, and 100.00 % only for all of it.
+/// A share in percent with two decimals, rounded down so that only a complete one is 100.00 %.
 fn percent(part: u64, whole: u64) -> String {
     let hundredths = if whole == 0 {
         10_000
@@ -62,13 +71,13 @@ fn percent(part: u64, whole: u64) -> String {
     format!("{}.{:02} %", hundredths / 100, hundredths % 100)
 }
 
-fn document(found: &Coverage) -> Value {
-    let files = found
+fn document(coverage_of_b: &Coverage) -> Value {
+    let files = coverage_of_b
         .files
         .iter()
         .map(|file| json!({"path": file.path, "nbytes": file.nbytes, "covered": file.covered, "share": file.share()}));
     json!({
-        "version": json::VERSION, "nbytes": found.nbytes, "covered": found.covered, "share": found.share(),
-        "order": found.order, "files": files.collect::<Vec<_>>(),
+        "version": json::VERSION, "nbytes": coverage_of_b.nbytes, "covered": coverage_of_b.covered, "share": coverage_of_b.share(),
+        "order": coverage_of_b.order, "files": files.collect::<Vec<_>>(),
     })
 }

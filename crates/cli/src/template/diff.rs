@@ -1,4 +1,4 @@
-//! `anamnesis template diff`: what two templates differ in.
+//! `anamnesis template diff`: the differences between two templates.
 
 use std::io::Write;
 
@@ -6,33 +6,37 @@ use anamnesis::template::{Diff, diff};
 use serde_json::{Value, json};
 
 use super::read;
-use crate::args::Compared;
-use crate::exit::{Code, Stop};
+use crate::args::CompareArgs;
+use crate::exit::{Completion, RunError};
 use crate::output::table::{Column, Table};
-use crate::output::text::{Bytes, clean};
 use crate::output::{Screen, Stdout, json};
+use crate::text::{ByteSize, clean};
 
-pub(super) fn run(args: &Compared, screen: &Screen, out: &mut Stdout) -> Result<Code, Stop> {
+pub(super) fn run(
+    args: &CompareArgs,
+    screen: &Screen,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     let (a, b) = (read(&args.a, &args.reading)?, read(&args.b, &args.reading)?);
-    let found = diff(&a, &b);
-    let code = if found.is_empty() {
-        Code::Done
+    let difference = diff(&a, &b);
+    let completion = if difference.is_empty() {
+        Completion::Done
     } else {
-        Code::Failed
+        Completion::Failed
     };
     if args.json {
-        writeln!(out, "{}", document(&found))?;
-        return Ok(code);
+        writeln!(out, "{}", document(&difference))?;
+        return Ok(completion);
     }
-    for (sign, paths) in [("-", &found.only_a), ("+", &found.only_b)] {
+    for (sign, paths) in [("-", &difference.only_a), ("+", &difference.only_b)] {
         paths
             .iter()
             .try_for_each(|path| writeln!(out, "{sign} file {}", clean(path)))?;
     }
-    found
+    difference
         .changed
         .iter()
-        .try_for_each(|path| writeln!(out, "! file {} is another", clean(path)))?;
+        .try_for_each(|path| writeln!(out, "! file {} has different contents", clean(path)))?;
     let columns = vec![
         Column::right("worker"),
         Column::right("only in A"),
@@ -41,37 +45,37 @@ pub(super) fn run(args: &Compared, screen: &Screen, out: &mut Stdout) -> Result<
         Column::right("order"),
     ];
     let mut table = Table::new(columns, 0);
-    let mut differing = found
+    let mut differing = difference
         .groups
         .iter()
         .filter(|group| group.differs())
         .peekable();
-    let any = differing.peek().is_some();
+    let has_rows = differing.peek().is_some();
     for group in differing {
         table.cell(group.rank);
-        table.cell(Bytes(group.only_a));
-        table.cell(Bytes(group.only_b));
-        table.cell(Bytes(group.both));
+        table.cell(ByteSize(group.only_a));
+        table.cell(ByteSize(group.only_b));
+        table.cell(ByteSize(group.both));
         table.cell(group.order.map_or(String::new(), |tau| format!("{tau:.3}")));
     }
-    if any {
+    if has_rows {
         table.print(screen, out)?;
-    } else if found.is_empty() {
-        writeln!(out, "no difference")?;
+    } else if difference.is_empty() {
+        writeln!(out, "no differences")?;
     }
-    Ok(code)
+    Ok(completion)
 }
 
-fn document(found: &Diff) -> Value {
-    let groups = found.groups.iter().map(|group| {
+fn document(difference: &Diff) -> Value {
+    let groups = difference.groups.iter().map(|group| {
         json!({
             "rank": group.rank, "only_a": group.only_a, "only_b": group.only_b, "both": group.both,
             "order": group.order,
         })
     });
     json!({
-        "version": json::VERSION, "differ": !found.is_empty(),
-        "only_a": found.only_a, "only_b": found.only_b, "changed": found.changed,
+        "version": json::VERSION, "differ": !difference.is_empty(),
+        "only_a": difference.only_a, "only_b": difference.only_b, "changed": difference.changed,
         "groups": groups.collect::<Vec<_>>(),
     })
 }

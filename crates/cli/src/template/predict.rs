@@ -1,16 +1,16 @@
-//! `anamnesis template predict`: from a checkpoint's headers to a template.
+//! `anamnesis template predict`: makes a template from a checkpoint's headers.
 
 use anamnesis::predict;
 use anamnesis::template::parallel::Rules;
 
-use super::{free, keep};
-use crate::args::Predict;
-use crate::exit::{Code, Failure, Stop};
+use super::{check_output, save};
+use crate::args::PredictArgs;
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::Stdout;
 use crate::select;
 
-pub(super) fn run(args: &Predict, out: &mut Stdout) -> Result<Code, Stop> {
-    free(&args.output, args.overwrite)?;
+pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, RunError> {
+    check_output(&args.output, args.overwrite)?;
     let checkpoint = args
         .opening
         .options()
@@ -23,11 +23,11 @@ pub(super) fn run(args: &Predict, out: &mut Stdout) -> Result<Code, Stop> {
             .iter()
             .any(|t| select::passes(&args.filter, &t.name))
     {
-        let failure = Failure::new("no_match", "no tensor is left to read", "check --filter");
+        let failure = Failure::new("no_match", "no tensor matches the filter", "check --filter");
         return Err(failure.in_file(&args.source).into());
     }
     let mut rules = Rules::default();
-    // the first on the line is the first that is tried
+    // the first --rule has the highest precedence
     args.rule
         .iter()
         .rev()
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Predict, out: &mut Stdout) -> Result<Code, Stop> {
         .rules(rules)
         .order(args.order)
         .whole(args.whole)
-        .gap(args.gap.unwrap_or(0))
+        .max_gap(args.gap.unwrap_or(0))
         .filter(|name| select::passes(&args.filter, name));
     let predict = args
         .heads
@@ -63,6 +63,6 @@ pub(super) fn run(args: &Predict, out: &mut Stdout) -> Result<Code, Stop> {
     let template = predict
         .template()
         .map_err(|e| Failure::from(e.in_file(&args.source)))?;
-    keep(&template, &args.output, args.overwrite)?.tell(args.json, out)?;
-    Ok(Code::Done)
+    save(&template, &args.output, args.overwrite)?.print(args.json, out)?;
+    Ok(Completion::Done)
 }

@@ -1,31 +1,35 @@
-//! `anamnesis template show`: files and workers, or every access of one.
+//! `anamnesis template show`: the files and workers of a template, or every access of one worker.
 
 use std::io::Write;
 
-use anamnesis::template::{Access, Group, Template};
+use anamnesis::template::{Access, AccessGroup, Template};
 
-use super::keep::{Said, counted};
 use super::read;
-use crate::args::Show;
-use crate::exit::{Code, Failure, Stop};
+use super::save::{TemplateTotals, access_count};
+use crate::args::ShowArgs;
+use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, Fit, Table};
-use crate::output::text::{Bytes, Exact, clean};
 use crate::output::{BOLD, DIM, Screen, Stdout};
+use crate::text::{ByteSize, ExactCount, clean};
 
-pub(super) fn run(args: &Show, screen: &Screen, out: &mut Stdout) -> Result<Code, Stop> {
+pub(super) fn run(
+    args: &ShowArgs,
+    screen: &Screen,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     let template = read(&args.template, &args.reading)?;
     if args.json {
         writeln!(out, "{}", template.to_json())?;
-        return Ok(Code::Done);
+        return Ok(Completion::Done);
     }
     let group = match args.group {
         None => None,
         Some(rank) => Some(template.group(rank).ok_or_else(|| {
-            let what = format!("there is no worker {rank}");
+            let message = format!("no worker {rank} in this template");
             Failure::new(
                 "no_match",
-                what,
-                "`template show` without --group lists them",
+                message,
+                "list the workers with `template show` without --group",
             )
             .in_file(&args.template)
         })?),
@@ -35,7 +39,7 @@ pub(super) fn run(args: &Show, screen: &Screen, out: &mut Stdout) -> Result<Code
         "{}",
         screen.paint(BOLD, clean(&args.template.display().to_string()))
     )?;
-    writeln!(out, "  {}", Said::of(&template))?;
+    writeln!(out, "  {}", TemplateTotals::of(&template))?;
     if let Some(id) = template.service() {
         writeln!(out, "  service     {id}")?;
     }
@@ -53,50 +57,51 @@ pub(super) fn run(args: &Show, screen: &Screen, out: &mut Stdout) -> Result<Code
             groups(&template, screen, out)?;
         }
     }
-    Ok(Code::Done)
+    Ok(Completion::Done)
 }
 
-fn files(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
+fn files(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), RunError> {
     let mut read = vec![0u64; template.files().len()];
     for (_, access) in template.accesses() {
-        let sum = &mut read[usize::try_from(access.runs.file).expect("an index of the template")];
-        *sum = sum.saturating_add(access.runs.nbytes());
+        let sum =
+            &mut read[usize::try_from(access.file).expect("file indices of a template are valid")];
+        *sum = sum.saturating_add(access.bytes.nbytes());
     }
     let columns = vec![
         Column::left("file").fit(Fit::Middle(24)),
         Column::right("bytes"),
-        Column::right("read by all"),
+        Column::right("total read"),
         Column::left("key").fit(Fit::End).style(DIM),
     ];
     let mut table = Table::new(columns, 0);
-    for (file, read) in template.files().iter().zip(read) {
+    for (file, nbytes) in template.files().iter().zip(read) {
         table.cell(clean(&file.path));
-        table.cell(Bytes(file.nbytes));
-        table.cell(Bytes(read));
+        table.cell(ByteSize(file.nbytes));
+        table.cell(ByteSize(nbytes));
         table.cell(file.key.map_or(String::new(), |key| key.to_string()));
     }
     writeln!(out)?;
     Ok(table.print(screen, out)?)
 }
 
-fn groups(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), Stop> {
+fn groups(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), RunError> {
     let columns = vec![
         Column::right("worker"),
         Column::left("name").style(DIM),
         Column::right("accesses"),
         Column::right("bytes"),
-        Column::left("first").fit(Fit::Middle(24)),
-        Column::left("where").style(DIM),
+        Column::left("first file").fit(Fit::Middle(24)),
+        Column::left("byte range").style(DIM),
     ];
     let mut table = Table::new(columns, 0);
     for group in template.groups() {
         table.cell(group.rank());
         table.cell(clean(group.name()));
-        table.cell(Exact(group.accesses().len() as u64));
-        table.cell(Bytes(group.nbytes()));
+        table.cell(ExactCount(group.accesses().len() as u64));
+        table.cell(ByteSize(group.nbytes()));
         let first = group.accesses().first();
         table.cell(first.map_or(String::new(), |access| path(template, access)));
-        table.cell(first.map_or(String::new(), place));
+        table.cell(first.map_or(String::new(), byte_range));
     }
     writeln!(out)?;
     Ok(table.print(screen, out)?)
@@ -104,57 +109,62 @@ fn groups(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), 
 
 fn accesses(
     template: &Template,
-    group: &Group,
+    group: &AccessGroup,
     screen: &Screen,
     out: &mut Stdout,
-) -> Result<(), Stop> {
-    let title = if group.name().is_empty() {
+) -> Result<(), RunError> {
+    let name = if group.name().is_empty() {
         String::new()
     } else {
         format!(" ({})", clean(group.name()))
     };
-    let count = counted(group.accesses().len() as u64);
+    let count = access_count(group.accesses().len() as u64);
     writeln!(
         out,
-        "  worker {}{title}: {count}, {}",
+        "  worker {}{name}: {count}, {}",
         group.rank(),
-        Bytes(group.nbytes())
+        ByteSize(group.nbytes())
     )?;
     let columns = vec![
         Column::left("file").fit(Fit::Middle(24)),
-        Column::left("where"),
+        Column::left("byte range"),
         Column::right("bytes"),
-        Column::right("µs").style(DIM),
+        Column::right("time (µs)").style(DIM),
     ];
     let mut table = Table::new(columns, 0);
     for access in group.accesses() {
         table.cell(path(template, access));
-        table.cell(place(access));
-        table.cell(Bytes(access.runs.nbytes()));
-        table.cell(access.at.map_or(String::new(), |at| Exact(at).to_string()));
+        table.cell(byte_range(access));
+        table.cell(ByteSize(access.bytes.nbytes()));
+        table.cell(
+            access
+                .at
+                .map_or(String::new(), |at| ExactCount(at).to_string()),
+        );
     }
     writeln!(out)?;
     Ok(table.print(screen, out)?)
 }
 
 fn path(template: &Template, access: &Access) -> String {
-    let file = usize::try_from(access.runs.file)
+    let file = usize::try_from(access.file)
         .ok()
         .and_then(|file| template.files().get(file));
     file.map_or(String::new(), |file| clean(&file.path).into_owned())
 }
 
-/// Where the bytes lie: `2,048..6,144`, or `2,048+128 ×4,096 every 2,048`.
-fn place(access: &Access) -> String {
-    let runs = &access.runs;
+/// The byte range of an access: `2,048..6,144`. A strided range is `start+len ×count every stride`:
+/// `2,048+128 ×4,096 every 2,048`.
+fn byte_range(access: &Access) -> String {
+    let runs = &access.bytes;
     match runs.count {
-        1 => format!("{}..{}", Exact(runs.start), Exact(runs.end())),
+        1 => format!("{}..{}", ExactCount(runs.start), ExactCount(runs.end())),
         n => format!(
             "{}+{} ×{} every {}",
-            Exact(runs.start),
-            Exact(runs.len),
-            Exact(n.into()),
-            Exact(runs.stride)
+            ExactCount(runs.start),
+            ExactCount(runs.len),
+            ExactCount(n),
+            ExactCount(runs.stride)
         ),
     }
 }

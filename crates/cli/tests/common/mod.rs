@@ -1,9 +1,9 @@
-//! Runs the real binary, at the top of the workspace.
+//! Runs the `anamnesis` binary in the root directory of the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a run left behind.
+/// The exit status and output of a process.
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -14,7 +14,7 @@ pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The command, untouched by the environment that the tests run in.
+/// The command, without the environment variables that change its output.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anamnesis"));
     for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
@@ -30,9 +30,9 @@ pub(crate) fn command(args: &[&str]) -> Command {
 pub(crate) fn finish(mut command: Command) -> Run {
     let output = command.output().expect("the binary runs");
     Run {
-        code: output.status.code().expect("no signal"),
-        stdout: String::from_utf8(output.stdout).expect("text"),
-        stderr: String::from_utf8(output.stderr).expect("text"),
+        code: output.status.code().expect("not ended by a signal"),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
     }
 }
 
@@ -40,16 +40,16 @@ pub(crate) fn run(args: &[&str]) -> Run {
     finish(command(args))
 }
 
-/// Standard output of a run that must succeed.
-#[allow(dead_code)] // not every test file needs it
+/// Standard output of a run that must succeed and print nothing to standard error.
+#[allow(dead_code)] // each test file compiles this module and not all of them use it
 pub(crate) fn ok(args: &[&str]) -> String {
     let run = run(args);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{args:?}");
     run.stdout
 }
 
-/// A safetensors file of zeros with these names and shapes.
-#[allow(dead_code)] // not every test file needs it
+/// Writes a safetensors file of F32 zeros with these names and shapes. `metadata` is a JSON object or empty.
+#[allow(dead_code)] // each test file compiles this module and not all of them use it
 pub(crate) fn safetensors(path: &Path, metadata: &str, tensors: &[(&str, &[usize])]) {
     let mut header = String::from("{");
     if !metadata.is_empty() {

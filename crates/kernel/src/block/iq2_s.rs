@@ -1,37 +1,34 @@
-//! IQ2_S: 256 elements in eights, each an entry of a grid with signs; a scale of 4 bits per 16.
-//! `d (f16) | qs[32] | signs[32] | qh[8] (bits 8 and 9 of four grid indices) | scales[8]`; low nibbles first.
+//! IQ2_S (`block_iq2_s`): 256 elements in 16 groups of 16, each eight elements an entry of a grid with signs, 82 bytes.
+//!
+//! | offset | field | content |
+//! |---|---|---|
+//! | 0 | `d` | F16 scale |
+//! | 2 | `qs[32]` | bits 0 to 7 of the grid indices |
+//! | 34 | `qs[32..]` | signs, one bit per element |
+//! | 66 | `qh[8]` | per 32 elements: bits 8 and 9 of four indices |
+//! | 74 | `scales[8]` | per 32 elements: two scales of 4 bits, low nibble first |
+//!
+//! `x = d * (0.5 + scale) * 0.25 * grid[index] * sign`.
 
-use super::part;
-use crate::half::from_f16;
-use crate::{Element, Lanes, each, grid, kernel, tables};
+use crate::field::field;
+use crate::grid::{self, grid_kernel};
+use crate::unroll::unroll;
+use crate::{Element, Simd, tables};
 
-kernel!(iq2_s);
-
-#[inline(always)]
-fn iq2_s<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<82>();
-    let (out, _) = O::cells(out).as_chunks_mut::<256>();
-    for (block, out) in blocks.iter().zip(out) {
-        let d = from_f16(*part(block, 0));
-        if O::PARTICULAR && !d.is_finite() {
-            groups::<S, O, false>(s, d, block, out);
-        } else {
-            groups::<S, O, true>(s, d, block, out);
-        }
-    }
-}
+grid_kernel!(82, groups);
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
+fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
     d: f32,
     block: &[u8; 82],
-    out: &mut [O::Cell; 256],
+    out: &mut [O::Stored; 256],
 ) {
-    let [low, high] = grid::quarter_scales(s, d, part(block, 74));
+    let [low, high] = grid::iq2_scales(simd, d, field(block, 74));
     for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let [q0, q1, q2, q3] = each!(i in [0, 1, 2, 3] => usize::from(block[2 + 4 * g + i]));
-        let signs = u32::from_le_bytes(*part(block, 34 + 4 * g));
+        // indices by scalar shifts, so that the lookups stay scalar loads (experiment 16)
+        let [q0, q1, q2, q3] = unroll!(i in [0, 1, 2, 3] => usize::from(block[2 + 4 * g + i]));
+        let signs = u32::from_le_bytes(*field(block, 34 + 4 * g));
         let qh = usize::from(block[66 + g]);
         let indices = [
             q0 | qh << 8 & 0x300,
@@ -39,7 +36,7 @@ fn groups<S: Lanes, O: Element, const PLAIN: bool>(
             q2 | qh << 4 & 0x300,
             q3 | qh << 2 & 0x300,
         ];
-        let entries = each!(i in [0, 1, 2, 3] => tables::IQ2_S[indices[i]]);
-        grid::signed::<S, O, PLAIN>(s, [low[g], high[g]], entries, signs, out);
+        let entries = unroll!(i in [0, 1, 2, 3] => tables::IQ2_S[indices[i]]);
+        grid::store_signed::<S, O, ASSUME_NORMAL>(simd, [low[g], high[g]], entries, signs, out);
     }
 }

@@ -1,44 +1,38 @@
-//! IQ2_XXS: 256 elements in eights, each an entry of a grid with signs; a scale of 4 bits per 32.
-//! `d (f16) | 8 × (4 grid indices (u8), u32: 4 × 7 bits of signs, scale in the top 4)`.
+//! IQ2_XXS (`block_iq2_xxs`): 256 elements in 8 groups of 32, each eight elements an entry of a grid with signs, 66 bytes.
+//!
+//! | offset | field | content |
+//! |---|---|---|
+//! | 0 | `d` | F16 scale |
+//! | 2 | `qs[32]` | u16, four per group: four grid indices (u8), then a u32 of four times seven signs and, on top, a scale of 4 bits |
+//!
+//! `x = d * (0.5 + scale) * 0.25 * grid[index] * sign`; every eighth sign makes the number of minuses even.
 
-use super::part;
-use crate::half::from_f16;
-use crate::{Element, Lanes, each, grid, kernel, tables};
+use crate::field::field;
+use crate::grid::{self, grid_kernel};
+use crate::unroll::unroll;
+use crate::{Element, Simd, tables};
 
-kernel!(iq2_xxs);
-
-#[inline(always)]
-fn iq2_xxs<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let (blocks, _) = blocks.as_chunks::<66>();
-    let (out, _) = O::cells(out).as_chunks_mut::<256>();
-    for (block, out) in blocks.iter().zip(out) {
-        let d = from_f16(*part(block, 0));
-        if O::PARTICULAR && !d.is_finite() {
-            groups::<S, O, false>(s, d, part(block, 2), out);
-        } else {
-            groups::<S, O, true>(s, d, part(block, 2), out);
-        }
-    }
-}
+grid_kernel!(66, groups);
 
 #[inline(always)]
-fn groups<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
+fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
     d: f32,
-    qs: &[u8; 64],
-    out: &mut [O::Cell; 256],
+    block: &[u8; 66],
+    out: &mut [O::Stored; 256],
 ) {
-    let (qs, _) = qs.as_chunks::<8>();
+    let (qs, _) = field::<64>(block, 2).as_chunks::<8>();
+    // all scales and signs of the block before the first lookup: this loop can be vectorised, the lookups cannot
     let (mut scales, mut signs) = ([0.0; 8], [0; 8]);
     for ((qs, scale), signs) in qs.iter().zip(&mut scales).zip(&mut signs) {
-        let word = u32::from_le_bytes(*part(qs, 4));
+        let word = u32::from_le_bytes(*field(qs, 4));
         *scale = d * (0.5 + (word >> 28) as f32) * 0.25;
-        *signs = grid::even_signs(word);
+        *signs = grid::complete_signs(word);
     }
-    let (scales, signs) = grid::kept((scales, signs));
+    let (scales, signs) = grid::opaque((scales, signs));
     let (out, _) = out.as_chunks_mut::<32>();
     for (((qs, scale), signs), out) in qs.iter().zip(scales).zip(signs).zip(out) {
-        let entries = each!(i in [0, 1, 2, 3] => tables::IQ2_XXS[usize::from(qs[i])]);
-        grid::signed::<S, O, PLAIN>(s, [scale; 2], entries, signs, out);
+        let entries = unroll!(i in [0, 1, 2, 3] => tables::IQ2_XXS[usize::from(qs[i])]);
+        grid::store_signed::<S, O, ASSUME_NORMAL>(simd, [scale; 2], entries, signs, out);
     }
 }

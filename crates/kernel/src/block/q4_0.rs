@@ -1,37 +1,56 @@
-//! Q4_0: 32 codes of 4 bits around 8, one scale. `d (f16) | qs[16]`; low nibbles first.
+//! Q4_0 (`block_q4_0`): 32 codes of 4 bits, one scale, 18 bytes.
+//!
+//! | offset | field | content |
+//! |---|---|---|
+//! | 0 | `d` | F16 scale |
+//! | 2 | `qs[16]` | codes, low nibbles first |
+//!
+//! `x = d * (q - 8)`.
+//!
+//! Each block's 16 possible results are computed and rounded once, and 32 codes select among them; scales of 64 blocks are
+//! widened first (see [`batch`]).
 
-use crate::{Element, Lanes, batch, kernel};
+use crate::{Element, Simd, batch, kernel};
 
 kernel!(q4_0);
 
-/// What the codes stand for.
+/// The values of the codes.
 static VALUES: [f32; 16] = [
     -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
 ];
 
 #[inline(always)]
-fn q4_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    chosen::<S, O>(s, &VALUES, blocks, out);
+fn q4_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+    decode_table::<S, O>(simd, &VALUES, blocks, out);
 }
 
-/// Blocks of one scale and 32 codes, each of which chooses one of sixteen values.
+/// Decodes blocks of Q4_0's layout whose codes select one of 16 `values`: also IQ4_NL.
 #[inline(always)]
-pub(super) fn chosen<S: Lanes, O: Element>(
-    s: S,
+pub(super) fn decode_table<S: Simd, O: Element>(
+    simd: S,
     values: &[f32; 16],
     blocks: &[u8],
     out: &mut [u8],
 ) {
-    let values = s.floats(values);
-    let mut pieces = batch::Pieces::<O, 18, 32>::new(blocks, out);
-    while let Some((blocks, out)) = pieces.more() {
-        let d = batch::scales(s, blocks, 0);
-        let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
+    let values = simd.load_f32(values);
+    let mut batches = batch::Batches::<O, 18, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.next_batch() {
+        let d = batch::widen_scales(simd, blocks, 0);
+        // the check reads the array, the loop below an opaque slice, from which each scale is broadcast by its load
+        let (finite, d) = (
+            batch::all_finite(d.as_flattened()),
+            batch::force_memory_operand(&d),
+        );
         for ((blocks, d), out) in blocks.iter().zip(d).zip(out) {
-            if O::PARTICULAR && !finite {
-                batch::nibbles::<S, O, false, 18>(s, blocks, 2, values, d, None, out);
+            // for finite scales no result is subnormal or NaN: see `Element::IS_ROUNDED`
+            if O::IS_ROUNDED && !finite {
+                batch::lookup_nibble_blocks::<S, O, false, 18>(
+                    simd, blocks, 2, values, d, None, out,
+                );
             } else {
-                batch::nibbles::<S, O, true, 18>(s, blocks, 2, values, d, None, out);
+                batch::lookup_nibble_blocks::<S, O, true, 18>(
+                    simd, blocks, 2, values, d, None, out,
+                );
             }
         }
     }

@@ -1,44 +1,63 @@
-//! Q5_0: 32 codes of 5 bits around 16, one scale. `d (f16) | qh (u32) | qs[16]`; low nibbles first,
-//! bit `i` of `qh` is the fifth bit of code `i`.
+//! Q5_0 (`block_q5_0`): 32 codes of 5 bits, one scale, 22 bytes.
+//!
+//! | offset | field | content |
+//! |---|---|---|
+//! | 0 | `d` | F16 scale |
+//! | 2 | `qh[4]` | u32, bit `i` is bit 4 of code `i` |
+//! | 6 | `qs[16]` | bits 0 to 3 of the codes, low nibbles first |
+//!
+//! `x = d * (q - 16)`.
+//!
+//! Five bits are too many for a lookup table, so codes are made signed bytes, converted and multiplied.
 
-use super::part;
-use crate::{Element, Lanes, batch, kernel};
+use crate::field::field;
+use crate::{Element, Simd, batch, kernel};
 
 kernel!(q5_0);
 
 #[inline(always)]
-fn q5_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let mut pieces = batch::Pieces::<O, 22, 32>::new(blocks, out);
-    while let Some((blocks, out)) = pieces.more() {
-        let d = batch::scales(s, blocks, 0);
-        let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
-        for (((blocks, first), second), out) in
-            blocks.iter().zip(d).zip(batch::again(s, d)).zip(out)
+fn q5_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+    let mut batches = batch::Batches::<O, 22, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.next_batch() {
+        let d = batch::widen_scales(simd, blocks, 0);
+        // the check reads the array, the loop below opaque slices, from which each scale is broadcast by its load
+        let (finite, d) = (
+            batch::all_finite(d.as_flattened()),
+            batch::force_memory_operand(&d),
+        );
+        for (((blocks, first), second), out) in blocks
+            .iter()
+            .zip(d)
+            .zip(batch::reload_operand(simd, d))
+            .zip(out)
         {
-            if O::PARTICULAR && !finite {
-                sixteen::<S, O, false>(s, blocks, [first, second], out);
+            if O::IS_ROUNDED && !finite {
+                decode_16::<S, O, false>(simd, blocks, [first, second], out);
             } else {
-                sixteen::<S, O, true>(s, blocks, [first, second], out);
+                decode_16::<S, O, true>(simd, blocks, [first, second], out);
             }
         }
     }
 }
 
 #[inline(always)]
-fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
+fn decode_16<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
     blocks: &[[u8; 22]; 16],
     d: [&[f32; 16]; 2],
-    out: &mut [[O::Cell; 32]; 16],
+    out: &mut [[O::Stored; 32]; 16],
 ) {
     for (((block, first), second), out) in blocks.iter().zip(d[0]).zip(d[1]).zip(out) {
-        // a fifth bit that is missing is -16
-        let fifth = s.keep(!u32::from_le_bytes(*part(block, 2)), s.splat_byte(0xf0));
-        let codes = s.or(s.nibbles(part(block, 6)), fifth);
-        let [low, high] = s.signed(codes);
-        O::put::<S, PLAIN>(
-            s,
-            [s.mul(low, s.splat(*first)), s.mul(high, s.splat(*second))],
+        // q - 16 as a signed byte: bit 4 set leaves the nibble, bit 4 clear adds 0xf0 = -16
+        let fifth = simd.select_or_zero(!u32::from_le_bytes(*field(block, 2)), simd.splat_u8(0xf0));
+        let codes = simd.or(simd.unpack_nibbles(field(block, 6)), fifth);
+        let [low, high] = simd.i8_to_f32(codes);
+        O::store::<S, ASSUME_NORMAL>(
+            simd,
+            [
+                simd.mul(low, simd.splat(*first)),
+                simd.mul(high, simd.splat(*second)),
+            ],
             out,
         );
     }

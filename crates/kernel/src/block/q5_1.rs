@@ -1,45 +1,68 @@
-//! Q5_1: 32 codes of 5 bits, scale and minimum. `d (f16) | m (f16) | qh (u32) | qs[16]`; low nibbles
-//! first, bit `i` of `qh` is the fifth bit of code `i`.
+//! Q5_1 (`block_q5_1`): 32 codes of 5 bits, scale and minimum, 24 bytes.
+//!
+//! | offset | field | content |
+//! |---|---|---|
+//! | 0 | `d` | F16 scale |
+//! | 2 | `m` | F16 minimum |
+//! | 4 | `qh[4]` | u32, bit `i` is bit 4 of code `i` |
+//! | 8 | `qs[16]` | bits 0 to 3 of the codes, low nibbles first |
+//!
+//! `x = d * q + m`.
 
-use super::part;
-use crate::{Element, Lanes, batch, kernel};
+use crate::field::field;
+use crate::{Element, Simd, batch, kernel};
 
 kernel!(q5_1);
 
 #[inline(always)]
-fn q5_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    let mut pieces = batch::Pieces::<O, 24, 32>::new(blocks, out);
-    while let Some((blocks, out)) = pieces.more() {
-        let (d, m) = (batch::scales(s, blocks, 0), batch::scales(s, blocks, 2));
-        let finite = batch::finite(d.as_flattened()) & batch::finite(m.as_flattened());
-        let (d, m) = (batch::in_memory(&d), batch::in_memory(&m));
-        let again = batch::again(s, d).iter().zip(batch::again(s, m));
+fn q5_1<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+    let mut batches = batch::Batches::<O, 24, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.next_batch() {
+        let (d, m) = (
+            batch::widen_scales(simd, blocks, 0),
+            batch::widen_scales(simd, blocks, 2),
+        );
+        let finite = batch::all_finite(d.as_flattened()) & batch::all_finite(m.as_flattened());
+        let (d, m) = (
+            batch::force_memory_operand(&d),
+            batch::force_memory_operand(&m),
+        );
+        let again = batch::reload_operand(simd, d)
+            .iter()
+            .zip(batch::reload_operand(simd, m));
         for (((blocks, first), second), out) in
             blocks.iter().zip(d.iter().zip(m)).zip(again).zip(out)
         {
-            if O::PARTICULAR && !finite {
-                sixteen::<S, O, false>(s, blocks, first, second, out);
+            if O::IS_ROUNDED && !finite {
+                decode_16::<S, O, false>(simd, blocks, first, second, out);
             } else {
-                sixteen::<S, O, true>(s, blocks, first, second, out);
+                decode_16::<S, O, true>(simd, blocks, first, second, out);
             }
         }
     }
 }
 
 #[inline(always)]
-fn sixteen<S: Lanes, O: Element, const PLAIN: bool>(
-    s: S,
+fn decode_16<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+    simd: S,
     blocks: &[[u8; 24]; 16],
     first: (&[f32; 16], &[f32; 16]),
     second: (&[f32; 16], &[f32; 16]),
-    out: &mut [[O::Cell; 32]; 16],
+    out: &mut [[O::Stored; 32]; 16],
 ) {
     for (i, (block, out)) in blocks.iter().zip(out).enumerate() {
-        let fifth = s.keep(u32::from_le_bytes(*part(block, 4)), s.splat_byte(16));
-        let codes = s.or(s.nibbles(part(block, 8)), fifth);
-        let [low, high] = s.unsigned(codes);
-        let low = s.add(s.mul(low, s.splat(first.0[i])), s.splat(first.1[i]));
-        let high = s.add(s.mul(high, s.splat(second.0[i])), s.splat(second.1[i]));
-        O::put::<S, PLAIN>(s, [low, high], out);
+        // bit 4 is put where the nibble leaves room: codes are unsigned 0 to 31
+        let fifth = simd.select_or_zero(u32::from_le_bytes(*field(block, 4)), simd.splat_u8(16));
+        let codes = simd.or(simd.unpack_nibbles(field(block, 8)), fifth);
+        let [low, high] = simd.u8_to_f32(codes);
+        let low = simd.add(
+            simd.mul(low, simd.splat(first.0[i])),
+            simd.splat(first.1[i]),
+        );
+        let high = simd.add(
+            simd.mul(high, simd.splat(second.0[i])),
+            simd.splat(second.1[i]),
+        );
+        O::store::<S, ASSUME_NORMAL>(simd, [low, high], out);
     }
 }

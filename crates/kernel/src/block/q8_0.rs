@@ -1,50 +1,73 @@
-//! Q8_0: 32 codes of 8 bits, one scale. `d (f16) | qs[32]`.
+//! Q8_0 (`block_q8_0`): 32 codes of 8 bits, one scale, 34 bytes.
+//!
+//! | offset | field | content |
+//! |---|---|---|
+//! | 0 | `d` | F16 scale |
+//! | 2 | `qs[32]` | signed codes |
+//!
+//! `x = q * d`.
 
-use super::part;
-use crate::{Element, Lanes, batch, kernel};
+use crate::field::field;
+use crate::{Element, Simd, batch, kernel};
 
 kernel!(q8_0);
 
 #[inline(always)]
-fn q8_0<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    scaled::<S, O, 34, 2>(s, blocks, out);
+fn q8_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+    decode_i8::<S, O, 34, 2>(simd, blocks, out);
 }
 
-/// Blocks of so many bytes that begin with their scale, and whose codes begin at `CODES`.
+/// Decodes blocks of `BYTES` bytes that begin with their scale and have 32 signed codes from `CODES` on: also Q8_1.
 #[inline(always)]
-pub(super) fn scaled<S: Lanes, O: Element, const BYTES: usize, const CODES: usize>(
-    s: S,
+pub(super) fn decode_i8<S: Simd, O: Element, const BYTES: usize, const CODES: usize>(
+    simd: S,
     blocks: &[u8],
     out: &mut [u8],
 ) {
-    let mut pieces = batch::Pieces::<O, BYTES, 32>::new(blocks, out);
-    while let Some((blocks, out)) = pieces.more() {
-        let d = batch::scales(s, blocks, 0);
-        let (finite, d) = (batch::finite(d.as_flattened()), batch::in_memory(&d));
-        for (((blocks, first), second), out) in
-            blocks.iter().zip(d).zip(batch::again(s, d)).zip(out)
+    let mut batches = batch::Batches::<O, BYTES, 32>::new(blocks, out);
+    while let Some((blocks, out)) = batches.next_batch() {
+        let d = batch::widen_scales(simd, blocks, 0);
+        let (finite, d) = (
+            batch::all_finite(d.as_flattened()),
+            batch::force_memory_operand(&d),
+        );
+        for (((blocks, first), second), out) in blocks
+            .iter()
+            .zip(d)
+            .zip(batch::reload_operand(simd, d))
+            .zip(out)
         {
-            if O::PARTICULAR && !finite {
-                sixteen::<S, O, false, BYTES, CODES>(s, blocks, [first, second], out);
+            if O::IS_ROUNDED && !finite {
+                decode_16::<S, O, false, BYTES, CODES>(simd, blocks, [first, second], out);
             } else {
-                sixteen::<S, O, true, BYTES, CODES>(s, blocks, [first, second], out);
+                decode_16::<S, O, true, BYTES, CODES>(simd, blocks, [first, second], out);
             }
         }
     }
 }
 
 #[inline(always)]
-fn sixteen<S: Lanes, O: Element, const PLAIN: bool, const BYTES: usize, const CODES: usize>(
-    s: S,
+fn decode_16<
+    S: Simd,
+    O: Element,
+    const ASSUME_NORMAL: bool,
+    const BYTES: usize,
+    const CODES: usize,
+>(
+    simd: S,
     blocks: &[[u8; BYTES]; 16],
     d: [&[f32; 16]; 2],
-    out: &mut [[O::Cell; 32]; 16],
+    out: &mut [[O::Stored; 32]; 16],
 ) {
+    // the two halves read the same scale from two slices: see `batch::reload_operand`
     for (((block, first), second), out) in blocks.iter().zip(d[0]).zip(d[1]).zip(out) {
-        let [low, high] = s.signed(s.bytes(part(block, CODES)));
-        O::put::<S, PLAIN>(
-            s,
-            [s.mul(low, s.splat(*first)), s.mul(high, s.splat(*second))],
+        let [low, high] = simd.i8_to_f32(simd.load_u8(field(block, CODES)));
+        O::store::<S, ASSUME_NORMAL>(
+            simd,
+            [
+                simd.mul(low, simd.splat(*first)),
+                simd.mul(high, simd.splat(*second)),
+            ],
             out,
         );
     }

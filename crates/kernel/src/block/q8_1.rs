@@ -1,13 +1,20 @@
-//! Q8_1: as Q8_0, with a sum that serves dot products only. `d (f16) | s (f16) | qs[32]`.
+//! Q8_1 (`block_q8_1`): Q8_0 with a precomputed sum, 36 bytes.
 //!
-//! ggml makes such blocks of activations, and none of its functions undoes them: the formula is that of their struct.
+//! | offset | field | content |
+//! |---|---|---|
+//! | 0 | `d` | F16 scale |
+//! | 2 | `s` | F16, `d` times the sum of the codes; only dot products use it |
+//! | 4 | `qs[32]` | signed codes |
+//!
+//! `x = q * d`. ggml quantises activations to this type and has no function that dequantises it; the formula follows from
+//! the struct.
 
-use super::q8_0::scaled;
-use crate::{Element, Lanes, kernel};
+use super::q8_0::decode_i8;
+use crate::{Element, Simd, kernel};
 
 kernel!(q8_1);
 
 #[inline(always)]
-fn q8_1<S: Lanes, O: Element>(s: S, blocks: &[u8], out: &mut [u8]) {
-    scaled::<S, O, 36, 4>(s, blocks, out);
+fn q8_1<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+    decode_i8::<S, O, 36, 4>(simd, blocks, out);
 }

@@ -1,8 +1,8 @@
-//! Codes of a column, out of the words that hold them.
+//! Unpacking the codes of a column from the words that hold them.
 
-use super::Width;
+use super::CodeWidth;
 
-/// 32 codes, one behind the other.
+/// Unpacks 32 codes of `B` bits, packed as a stream: eight codes fill `B` bytes.
 #[inline(always)]
 pub(super) fn stream<const B: usize>(words: &[[u8; 4]; B], out: &mut [u8; 32]) {
     let bytes = words.as_flattened();
@@ -16,7 +16,7 @@ pub(super) fn stream<const B: usize>(words: &[[u8; 4]; B], out: &mut [u8; 32]) {
     }
 }
 
-/// 32 codes in planes.
+/// Unpacks 32 codes of `B` bits, packed in planes.
 #[inline(always)]
 pub(super) fn planar<const B: usize>(words: &[[u8; 4]; B], out: &mut [u8; 32]) {
     for (i, code) in out.iter_mut().enumerate() {
@@ -24,7 +24,7 @@ pub(super) fn planar<const B: usize>(words: &[[u8; 4]; B], out: &mut [u8; 32]) {
     }
 }
 
-/// The widths of the planes of codes of so many bits, from the lowest on; zeros are none.
+/// The widths of the planes of codes of `bits` bits, from the lowest bits on, padded with zeros.
 const fn planes(bits: u32) -> [u32; 3] {
     match bits {
         1 => [1, 0, 0],
@@ -38,6 +38,7 @@ const fn planes(bits: u32) -> [u32; 3] {
     }
 }
 
+/// Code `i` of 32 in planes: a plane of width `w` takes `w` words, and a word of it has `32 / w` codes.
 #[inline(always)]
 fn planar_code(word: impl Fn(usize) -> u32, bits: u32, i: usize) -> u8 {
     let (mut code, mut offset) = (0, 0);
@@ -53,12 +54,15 @@ fn planar_code(word: impl Fn(usize) -> u32, bits: u32, i: usize) -> u8 {
     code as u8
 }
 
-/// The eight codes of four bits that a word holds, one behind the other or in AWQ's order.
+/// Unpacks the eight 4-bit codes of a word, in order or, if `awq`, in AWQ's order ([`AWQ_ORDER`](super::AWQ_ORDER)).
+///
+/// The word is spread to one nibble per byte by halving: each step moves the upper half of every part away from the lower
+/// one. Three steps instead of eight shifts; zero points are unpacked this way (experiment 36).
 #[inline]
-pub fn eight_codes(word: [u8; 4], awq: bool) -> [u8; 8] {
+pub fn unpack_8_nibbles(word: [u8; 4], awq: bool) -> [u8; 8] {
     let word = u64::from(u32::from_le_bytes(word));
     let codes = if awq {
-        // four nibbles, one into the lower byte of every two
+        // four nibbles to the lower byte of each 16 bits: AWQ's even codes are the low half of the word, its odd ones the high half
         let spread = |half: u64| {
             let pairs = (half | half << 24) & 0xff_0000_00ff;
             (pairs | pairs << 12) & 0x000f_000f_000f_000f
@@ -72,9 +76,9 @@ pub fn eight_codes(word: [u8; 4], awq: bool) -> [u8; 8] {
     codes.to_le_bytes()
 }
 
-/// Code `i` of those that some words hold, 32 in as many words as a code has bits.
+/// Code `i` of a packed run of words, 32 codes in as many words as a code has bits. Missing words count as zero.
 #[inline(always)]
-pub fn packed_code(words: &[[u8; 4]], width: Width, i: usize) -> u8 {
+pub fn column_code(words: &[[u8; 4]], width: CodeWidth, i: usize) -> u8 {
     let bits = width.bits() as usize;
     let word = |w: usize| {
         words
@@ -82,8 +86,8 @@ pub fn packed_code(words: &[[u8; 4]], width: Width, i: usize) -> u8 {
             .map_or(0, |w| u32::from_le_bytes(*w))
     };
     match width {
-        Width::Planar(bits) => planar_code(word, bits, i % 32),
-        Width::Stream(_) => {
+        CodeWidth::Planar(bits) => planar_code(word, bits, i % 32),
+        CodeWidth::Stream(_) => {
             let at = i % 32 * bits;
             let two = u64::from(word(at / 32)) | u64::from(word(at / 32 + 1)) << 32;
             (two >> (at % 32)) as u8 & ((1u16 << bits) - 1) as u8

@@ -1,9 +1,9 @@
-//! Columns, build against build.
+//! Columns: every build against the baseline.
 
 use super::*;
 use crate::dtype::Dtype;
 
-/// All builds give the bits of the baseline, for all ways to store codes, with scales of any kind.
+/// Covers every packing, both kinds of groups, and scales that are normal or of any bits.
 #[test]
 fn all_builds_agree() {
     let mut state = 1u64;
@@ -13,14 +13,14 @@ fn all_builds_agree() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32
     };
-    let widths = (2..=8).flat_map(|bits| [Width::Stream(bits), Width::Planar(bits)]);
+    let widths = (2..=8).flat_map(|bits| [CodeWidth::Stream(bits), CodeWidth::Planar(bits)]);
     let mut all = vec![
-        Codes::Awq4,
-        Codes::Bytes,
-        Codes::Across(Width::Stream(3)),
-        Codes::AwqStream(Width::Stream(5)),
+        ColumnCodes::Awq4,
+        ColumnCodes::Bytes,
+        ColumnCodes::Across(CodeWidth::Stream(3)),
+        ColumnCodes::AwqStream(CodeWidth::Stream(5)),
     ];
-    all.extend(widths.map(Codes::Down));
+    all.extend(widths.map(ColumnCodes::Down));
     for codes in all {
         for (count, depth) in [(8usize, 40usize), (72, 1100)] {
             let (groups, size) = (5, depth / 5);
@@ -29,15 +29,15 @@ fn all_builds_agree() {
                 .collect();
             let each = (0..depth).map(|_| random() % 5).collect();
             for which in [
-                Groups::Runs((1..=groups).map(|g| (g * size, g - 1)).collect()),
-                Groups::Each(each),
+                ColumnGroups::Runs((1..=groups).map(|g| (g * size, g - 1)).collect()),
+                ColumnGroups::Each(each),
             ] {
-                for plain in [true, false] {
-                    let mut scale = || match plain {
+                for normal in [true, false] {
+                    let mut scale = || match normal {
                         true => f32::from_bits(0x3c00_0000 | random() >> 9),
                         false => f32::from_bits(random() << 1),
                     };
-                    let geometry = Columns {
+                    let geometry = ColumnGeometry {
                         count,
                         depth,
                         stride: count * 4,
@@ -47,10 +47,10 @@ fn all_builds_agree() {
                         zeros: vec![7.0; count * groups],
                     };
                     for (dtype, item) in [(Dtype::F32, 4), (Dtype::F16, 2), (Dtype::BF16, 2)] {
-                        let made = KERNEL.usable().map(|build| {
+                        let made = KERNEL.supported().map(|build| {
                             let mut out = vec![0; count * depth * item];
                             build.run(dtype, &geometry, &[&bytes], &mut out).unwrap();
-                            (build.isa.name(), nans(&out, dtype))
+                            (build.isa.name(), with_canonical_nan(&out, dtype))
                         });
                         let made: Vec<_> = made.collect();
                         for (name, out) in &made {
@@ -64,19 +64,19 @@ fn all_builds_agree() {
 }
 
 #[test]
-fn eight_codes_are_each_in_its_place() {
+fn unpack_8_nibbles_equals_column_code() {
     let mut word = 0x7654_3210_u32;
     for _ in 0..1000 {
         word = word.wrapping_mul(0x9e37_79b1).wrapping_add(1);
         let word = word.to_le_bytes();
-        let code = |i| packed_code(&[word], Width::Stream(4), i);
-        assert_eq!(eight_codes(word, false), std::array::from_fn(code));
-        assert_eq!(eight_codes(word, true), AWQ.map(code));
+        let code = |i| column_code(&[word], CodeWidth::Stream(4), i);
+        assert_eq!(unpack_8_nibbles(word, false), std::array::from_fn(code));
+        assert_eq!(unpack_8_nibbles(word, true), AWQ_ORDER.map(code));
     }
 }
 
-/// The same with one F32 NaN, whose bits are nobody's business.
-fn nans(out: &[u8], dtype: Dtype) -> Vec<u8> {
+/// Makes every F32 NaN the same, since their payloads are unspecified.
+fn with_canonical_nan(out: &[u8], dtype: Dtype) -> Vec<u8> {
     let mut out = out.to_vec();
     if dtype == Dtype::F32 {
         for cell in out.as_chunks_mut::<4>().0 {

@@ -1,11 +1,11 @@
-//! Rows, build by build, against what is done with one code.
+//! Rows of codes: every build against the definition, code by code.
 
 use super::*;
 use crate::dtype::Dtype;
 
-/// All builds give what the definition gives, code by code, for every kind of value, form and size of group.
+/// Covers the packings, values, formulas and group sizes that take different paths, with scales of any bits (`wild`).
 #[test]
-fn every_build_gives_the_definition() {
+fn every_build_equals_the_definition() {
     let mut state = 1u64;
     let mut random = || {
         state = state
@@ -13,29 +13,29 @@ fn every_build_gives_the_definition() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32
     };
-    let table = Value::Table(Box::new(crate::E2M1));
+    let table = CodeValue::Table(Box::new(crate::E2M1_VALUES));
     let codes = [
-        (Packing::Bytes, Value::E4m3),
-        (Packing::Bytes, Value::E5m2),
-        (Packing::Bytes, Value::E4m3Fnuz),
-        (Packing::Bytes, Value::Signed),
-        (Packing::Bytes, Value::Unsigned),
-        (Packing::LowNibbles, table.clone()),
-        (Packing::HighNibbles, table),
-        (Packing::Stream(4), Value::Unsigned),
-        (Packing::Stream(3), Value::Unsigned),
-        (Packing::Stream(6), Value::E2m3),
+        (CodePacking::Bytes, CodeValue::E4m3),
+        (CodePacking::Bytes, CodeValue::E5m2),
+        (CodePacking::Bytes, CodeValue::E4m3Fnuz),
+        (CodePacking::Bytes, CodeValue::Signed),
+        (CodePacking::Bytes, CodeValue::Unsigned),
+        (CodePacking::LowNibbles, table.clone()),
+        (CodePacking::HighNibbles, table),
+        (CodePacking::Stream(4), CodeValue::Unsigned),
+        (CodePacking::Stream(3), CodeValue::Unsigned),
+        (CodePacking::Stream(6), CodeValue::E2m3),
     ];
-    let forms = [
-        Form::Scale,
-        Form::ZeroScale,
-        Form::ScaleOffset,
-        Form::Scale127,
-        Form::Divide,
-        Form::ScaleOffsetF16,
+    let formulas = [
+        Formula::Scale,
+        Formula::ZeroScale,
+        Formula::ScaleOffset,
+        Formula::Scale127,
+        Formula::Divide,
+        Formula::ScaleOffsetF16,
     ];
     for (packing, value_) in codes {
-        for (form_, group) in forms
+        for (formula_, group) in formulas
             .into_iter()
             .flat_map(|f| [1, 7, 16, 32, 48, 64, 600].map(|g| (f, g)))
         {
@@ -43,12 +43,12 @@ fn every_build_gives_the_definition() {
                 let (cols, count) = (600usize, 3);
                 let stride = packing.row_bytes(cols as u64).unwrap() as usize;
                 let bytes: Vec<u8> = (0..stride * count).map(|_| random() as u8).collect();
-                let rows = Rows {
+                let rows = RowGeometry {
                     cols,
                     stride,
                     packing,
                     value: value_.clone(),
-                    form: form_,
+                    formula: formula_,
                     group,
                     rows_per_factor: 1,
                     rows_per_matrix: count,
@@ -67,12 +67,12 @@ fn every_build_gives_the_definition() {
                         let at = |bits: usize| (0..bits).map(move |b| (c * bits + b, b));
                         let bit = |i: usize| bytes[r * stride + i / 8] >> (i % 8) & 1;
                         let code = match packing {
-                            Packing::Bytes => bytes[r * stride + c],
-                            Packing::HighNibbles => {
+                            CodePacking::Bytes => bytes[r * stride + c],
+                            CodePacking::HighNibbles => {
                                 bytes[r * stride + c / 2] >> (4 - c % 2 * 4) & 15
                             }
-                            Packing::LowNibbles => at(4).map(|(i, b)| bit(i) << b).sum(),
-                            Packing::Stream(bits) => {
+                            CodePacking::LowNibbles => at(4).map(|(i, b)| bit(i) << b).sum(),
+                            CodePacking::Stream(bits) => {
                                 at(bits as usize).map(|(i, b)| bit(i) << b).sum()
                             }
                             _ => unreachable!("not among those above"),
@@ -80,7 +80,7 @@ fn every_build_gives_the_definition() {
                         let mut v = [0.0];
                         value(&value_, &[code], &mut v);
                         let g = r * rows.groups() + c / group;
-                        expected.push(form(form_, v[0], scales[g], zeros[g]));
+                        expected.push(apply_to_one(formula_, v[0], scales[g], zeros[g]));
                     }
                 }
                 let parts = [
@@ -88,9 +88,9 @@ fn every_build_gives_the_definition() {
                     bytemuck::cast_slice(&scales),
                     bytemuck::cast_slice(&zeros),
                 ];
-                for build in KERNEL.usable() {
+                for build in KERNEL.supported() {
                     let what = format!(
-                        "{packing:?} {value_:?} {form_:?} {group} {wild} {}",
+                        "{packing:?} {value_:?} {formula_:?} {group} {wild} {}",
                         build.isa.name()
                     );
                     let mut out = vec![0; cols * count * 4];

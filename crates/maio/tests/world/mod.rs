@@ -1,19 +1,22 @@
-//! A simulated machine: files, a page cache of limited memory, a device, a loader with lanes, and readers. It calls a
-//! policy as the runtime does. Memory is counted in blocks of 64 KiB; a step is a millisecond.
-#![allow(dead_code, reason = "each test uses some of it")]
+//! A simulated machine: files, a page cache of limited memory, a device, a prefetcher with queues, and
+//! readers. It calls a policy as the runtime does. Memory is counted in blocks of 64 KiB; a step is a
+//! millisecond.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use anamnesis_maio::{Maio, State};
-use anamnesis_ppc::{Access, Context, Kind, Namespace, Policy, Prefetch, Wants};
+use anamnesis_maio::{Maio, MaioState};
+use anamnesis_ppc::{
+    EventKind, FileAccess, Interests, Namespace, Policy, PolicyContext, PrefetchRequest,
+};
 use anamnesis_template::{Builder, ByteRange, File, Template};
 
 pub(crate) const M: u64 = 1 << 20;
 pub(crate) const BLOCK: u64 = 64 << 10;
 
-/// A directory with files of these lengths, `0.safetensors` and so on, that take no space.
+/// Creates a directory with sparse files of these lengths: `0.safetensors`, `1.safetensors`, ….
 pub(crate) fn model(lens: &[u64]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (i, len) in lens.iter().enumerate() {
@@ -29,10 +32,10 @@ pub(crate) fn name(file: usize) -> String {
     format!("{file}.safetensors")
 }
 
-/// Bytes of a file: its number, first byte, how many.
+/// Bytes of a file: its number, the first byte, the number of bytes.
 pub(crate) type Read = (usize, u64, u64);
 
-/// Workers that read whole files of these lengths, worker `w` the files for which `of` says so.
+/// Reads of the whole files for which `of` returns true.
 pub(crate) fn files_of(lens: &[u64], of: impl Fn(usize) -> bool) -> Vec<Read> {
     (0..lens.len())
         .filter(|&file| of(file))
@@ -40,7 +43,7 @@ pub(crate) fn files_of(lens: &[u64], of: impl Fn(usize) -> bool) -> Vec<Read> {
         .collect()
 }
 
-/// A template of these files, by worker.
+/// The template of workers that read these bytes.
 pub(crate) fn template(dir: &Path, lens: &[u64], workers: &[Vec<Read>]) -> Template {
     let mut builder = Builder::new();
     for file in 0..lens.len() {
@@ -65,47 +68,47 @@ pub(crate) fn template(dir: &Path, lens: &[u64], workers: &[Vec<Read>]) -> Templ
 pub(crate) struct Block {
     pub(crate) resident: bool,
     pub(crate) used: u64,
-    pub(crate) brought: u32,
+    pub(crate) loads: u32,
     pub(crate) reads: u32,
-    pub(crate) let_go: bool,
+    pub(crate) evicted: bool,
 }
 
-/// A worker: what it reads, as fast as it can take it.
-pub(crate) struct Reader {
+/// A worker and what it reads.
+pub(crate) struct SimulatedReader {
     pub(crate) pid: u32,
     pub(crate) reads: Vec<Read>,
-    /// Blocks in a step.
+    /// Blocks that it can read in a step.
     pub(crate) pace: u64,
-    /// Threads that read pieces of a megabyte each.
+    /// Threads that read a megabyte each in turn.
     pub(crate) threads: usize,
     pub(crate) begins: u64,
 }
 
 pub(crate) struct World {
     pub(crate) policy: Maio,
-    pub(crate) wants: Wants,
+    pub(crate) wants: Interests,
     pub(crate) files: Vec<Vec<Block>>,
     pub(crate) paths: Vec<Arc<Path>>,
     pub(crate) lens: Vec<u64>,
-    /// Blocks that fit.
+    /// Blocks that fit into memory.
     pub(crate) memory: u64,
-    /// Blocks that the device gives in a step.
+    /// Blocks that the device reads in a step.
     pub(crate) device: u64,
-    /// Whether the loader waits while memory is short.
+    /// Whether the prefetcher pauses while memory is short.
     pub(crate) waits: bool,
     pub(crate) resident: u64,
     pub(crate) now: u64,
     pub(crate) misses: u64,
     pub(crate) reclaimed: u64,
     pub(crate) reread: u64,
-    pub(crate) answers: u64,
+    pub(crate) requests: u64,
     lanes: BTreeMap<u32, VecDeque<(usize, usize)>>,
     budget: u64,
 }
 
 impl World {
-    /// A policy registered with this configuration, in a machine with so much memory, of which the runtime lets nine
-    /// tenths be used, and such a device.
+    /// Registers a policy with this configuration, on a machine with `memory` bytes, of which the
+    /// runtime permits nine tenths, and a device that reads `device` blocks in a step.
     pub(crate) fn new(dir: &Path, lens: &[u64], config: &str, memory: u64, device: u64) -> Self {
         let namespace = Arc::new(Namespace::scan(dir).unwrap());
         let paths = (0..lens.len())
@@ -113,7 +116,7 @@ impl World {
             .collect();
         let mut policy = Maio::new().root(dir.join("nowhere"));
         policy
-            .init(&Context {
+            .init(&PolicyContext {
                 namespace,
                 config: config.into(),
                 memory: memory / 10 * 9,
@@ -122,7 +125,7 @@ impl World {
         let blocks =
             |len: &u64| vec![Block::default(); usize::try_from(len.div_ceil(BLOCK)).unwrap()];
         Self {
-            wants: policy.wants(),
+            wants: policy.interests(),
             policy,
             files: lens.iter().map(blocks).collect(),
             paths,
@@ -135,29 +138,29 @@ impl World {
             misses: 0,
             reclaimed: 0,
             reread: 0,
-            answers: 0,
+            requests: 0,
             lanes: BTreeMap::new(),
             budget: 0,
         }
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> MaioState {
         self.policy.state()
     }
 
     pub(crate) fn start(&mut self) {
         for prefetch in self.policy.start() {
-            self.answer(prefetch);
+            self.submit(prefetch);
         }
     }
 
-    /// Steps in which nobody reads.
+    /// Runs steps without a reader.
     pub(crate) fn idle(&mut self, steps: u64) {
         (0..steps).for_each(|_| self.step());
     }
 
-    /// Lets the readers read all they have; gives the steps that took.
-    pub(crate) fn run(&mut self, readers: Vec<Reader>) -> u64 {
+    /// Runs until the readers have read everything; returns the number of steps.
+    pub(crate) fn run(&mut self, readers: Vec<SimulatedReader>) -> u64 {
         let began = self.now;
         let mut left: Vec<_> = readers
             .into_iter()
@@ -173,7 +176,7 @@ impl World {
                     continue;
                 }
                 let mut pace = reader.pace;
-                // threads take turns, not evenly
+                // threads read in turn, unevenly
                 let count = threads.len();
                 let mut stuck = 0;
                 while pace > 0 && stuck < count {
@@ -192,18 +195,18 @@ impl World {
                     pace -= 1;
                 }
             }
-            assert!(self.now < began + 1_000_000, "it does not end");
+            assert!(self.now < began + 1_000_000, "the readers make no progress");
         }
         self.now - began
     }
 
-    /// One block is read; `false` if the device has no time left to bring it.
+    /// Reads one block; `false` if it is not resident and the device has no time left in this step.
     pub(crate) fn read(&mut self, pid: u32, file: usize, block: usize) -> bool {
         let start = block as u64 * BLOCK;
         let len = BLOCK.min(self.lens[file] - start);
         let path = Arc::clone(&self.paths[file]);
-        let mut access = Access {
-            kind: Kind::Touch,
+        let mut access = FileAccess {
+            kind: EventKind::Touch,
             path,
             start,
             len,
@@ -216,25 +219,25 @@ impl World {
             if self.budget == 0 {
                 return false;
             }
-            access.kind = Kind::Miss;
+            access.kind = EventKind::Miss;
             self.misses += 1;
-            self.reread += u64::from(self.files[file][block].let_go);
+            self.reread += u64::from(self.files[file][block].evicted);
             if self.wants.evict && self.is_full() {
                 self.evict(Some(&access));
             }
             if self.wants.prefetch
                 && let Some(prefetch) = self.policy.prefetch(&access)
             {
-                self.answer(prefetch);
+                self.submit(prefetch);
             }
             self.budget -= 1;
-            self.bring(file, block);
+            self.load(file, block);
         }
-        access.kind = Kind::Touch;
+        access.kind = EventKind::Touch;
         if self.wants.touch
             && let Some(prefetch) = self.policy.touch(&access)
         {
-            self.answer(prefetch);
+            self.submit(prefetch);
         }
         let row = &mut self.files[file][block];
         row.used = self.now;
@@ -242,14 +245,14 @@ impl World {
         true
     }
 
-    /// Takes an answer of the policy, whose bytes must be in the files.
-    pub(crate) fn answer(&mut self, prefetch: Prefetch) {
-        self.answers += 1;
+    /// Queues a request of the policy, whose bytes must lie in the files.
+    pub(crate) fn submit(&mut self, prefetch: PrefetchRequest) {
+        self.requests += 1;
         let mut blocks = VecDeque::new();
-        for io in prefetch.ios.iter() {
+        for io in prefetch.ranges.iter() {
             blocks.extend(self.blocks(&io.path, io.start, io.len));
         }
-        self.lanes.insert(prefetch.lane, blocks);
+        self.lanes.insert(prefetch.queue, blocks);
     }
 
     fn blocks(&self, path: &Arc<Path>, start: u64, len: u64) -> Vec<(usize, usize)> {
@@ -273,17 +276,22 @@ impl World {
         self.resident > self.memory / 20 * 17
     }
 
-    fn evict(&mut self, miss: Option<&Access>) {
-        for io in self.policy.evict(miss).iter().flat_map(|ios| ios.iter()) {
+    fn evict(&mut self, miss: Option<&FileAccess>) {
+        for io in self
+            .policy
+            .evict(miss)
+            .iter()
+            .flat_map(|ranges| ranges.iter())
+        {
             for (file, block) in self.blocks(&io.path, io.start, io.len) {
-                // a block goes only when all of it may: others may need the rest
+                // a block is evicted only as a whole: the rest may still be needed
                 let (first, last) = (
                     block as u64 * BLOCK,
                     (block as u64 * BLOCK + BLOCK).min(self.lens[file]),
                 );
                 let row = &mut self.files[file][block];
                 if row.resident && io.start <= first && last <= io.start + io.len {
-                    (row.resident, row.let_go) = (false, true);
+                    (row.resident, row.evicted) = (false, true);
                     self.resident -= 1;
                 }
             }
@@ -296,7 +304,7 @@ impl World {
         if self.wants.evict && self.is_full() && self.now.is_multiple_of(10) {
             self.evict(None);
         }
-        // the loader has what readers left of the step before: half of each, so that nobody starves
+        // the prefetcher uses the device first, one block per queue in turn; readers get the rest, at least one block
         let mut share = self.device;
         while share > 0 && (!self.waits || self.resident < self.memory / 10 * 9) {
             let mut any = false;
@@ -310,7 +318,7 @@ impl World {
                 if let Some((file, block)) = next.filter(|_| share > 0) {
                     any = true;
                     share -= 1;
-                    self.bring(file, block);
+                    self.load(file, block);
                 }
             }
             if !any {
@@ -320,11 +328,11 @@ impl World {
         self.budget = share.max(1);
     }
 
-    fn bring(&mut self, file: usize, block: usize) {
+    fn load(&mut self, file: usize, block: usize) {
         let row = &mut self.files[file][block];
         assert!(!row.resident);
         (row.resident, row.used) = (true, self.now);
-        row.brought += 1;
+        row.loads += 1;
         self.resident += 1;
         if self.resident > self.memory {
             let rows = self.files.iter_mut().flatten().filter(|row| row.resident);
@@ -336,27 +344,27 @@ impl World {
         }
     }
 
-    /// Most often that any block that was read was brought.
-    pub(crate) fn most_brought(&self) -> u32 {
+    /// The largest number of times that one block was read from the device.
+    pub(crate) fn most_loads(&self) -> u32 {
         self.files
             .iter()
             .flatten()
-            .map(|row| row.brought)
+            .map(|row| row.loads)
             .max()
             .unwrap_or(0)
     }
 
-    /// Blocks brought in all.
-    pub(crate) fn brought(&self) -> u64 {
+    /// Number of blocks read from the device.
+    pub(crate) fn loads(&self) -> u64 {
         self.files
             .iter()
             .flatten()
-            .map(|row| u64::from(row.brought))
+            .map(|row| u64::from(row.loads))
             .sum()
     }
 }
 
-fn threads(reader: &Reader) -> Vec<VecDeque<(usize, usize)>> {
+fn threads(reader: &SimulatedReader) -> Vec<VecDeque<(usize, usize)>> {
     let mut threads = vec![VecDeque::new(); reader.threads];
     let mut turn = 0;
     for &(file, start, len) in &reader.reads {

@@ -1,56 +1,62 @@
-//! A policy in Rust, as a shared library: all files of the namespace, by name, are one long row; from the miss to the
-//! row's end everything is brought, and what lies more than a distance before the miss is let go.
+//! A policy in Rust as a shared library. All files of the namespace form one sequence, ordered by name. At a miss the
+//! policy prefetches the rest of the sequence, and evicts what lies more than a fixed distance before the miss.
 //!
-//! The configuration is how many pieces of 1 MiB stay before the miss, 64 if it is empty.
+//! The configuration is this distance in MiB; 64 if it is empty.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use anamnesis_ppc::{Access, Context, Io, Ios, Policy, Prefetch, Wants, export_policy};
+use anamnesis_ppc::{
+    FileAccess, FileRange, Interests, Policy, PolicyContext, PrefetchRequest, RangeList,
+    export_policy,
+};
 
-const PIECE: u64 = 1 << 20;
+/// Bytes of one entry of the sequence.
+const ENTRY: u64 = 1 << 20;
 
 #[derive(Default)]
 struct Ahead {
-    row: Arc<[Io]>,
-    /// Where in the row each file begins.
+    sequence: Arc<[FileRange]>,
+    /// Index of the first entry of each file.
     first: HashMap<Arc<Path>, usize>,
-    stay: usize,
+    /// Number of entries before a miss that are not evicted.
+    distance: usize,
 }
 
 impl Ahead {
-    fn at(&self, miss: &Access) -> Option<usize> {
-        let piece = usize::try_from(miss.start / PIECE).ok()?;
+    /// The index of the entry that contains a miss.
+    fn index_of(&self, miss: &FileAccess) -> Option<usize> {
+        let entry = usize::try_from(miss.start / ENTRY).ok()?;
         self.first
             .get(&miss.path)
-            .map(|first| (first + piece).min(self.row.len()))
+            .map(|first| (first + entry).min(self.sequence.len()))
     }
 }
 
 impl Policy for Ahead {
-    fn wants(&self) -> Wants {
-        Wants {
+    fn interests(&self) -> Interests {
+        Interests {
             prefetch: true,
             evict: true,
-            ..Wants::default()
+            ..Interests::default()
         }
     }
 
-    fn init(&mut self, context: &Context) -> Result<(), String> {
-        self.stay = match context.config.as_str() {
+    fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
+        self.distance = match context.config.as_str() {
             "" => 64,
             number => number
                 .parse()
-                .map_err(|_| format!("{number:?} is no number of pieces"))?,
+                .map_err(|_| format!("the configuration {number:?} is not a number"))?,
         };
-        let mut row = Vec::new();
+        let mut sequence = Vec::new();
         for entry in context.namespace.entries() {
-            self.first.insert(Arc::clone(&entry.path), row.len());
+            self.first.insert(Arc::clone(&entry.path), sequence.len());
             let mut start = 0;
             while start < entry.len {
-                let len = PIECE.min(entry.len - start);
-                row.push(Io {
+                let len = ENTRY.min(entry.len - start);
+                sequence.push(FileRange {
                     path: Arc::clone(&entry.path),
                     start,
                     len,
@@ -59,29 +65,29 @@ impl Policy for Ahead {
                 start += len;
             }
         }
-        tracing::info!(pieces = row.len(), "ready");
-        self.row = row.into();
+        tracing::info!(entries = sequence.len(), "ready");
+        self.sequence = sequence.into();
         Ok(())
     }
 
-    fn start(&mut self) -> Vec<Prefetch> {
-        vec![Prefetch {
-            ios: Ios::of(&self.row, 0..self.row.len()),
-            lane: 0,
+    fn start(&mut self) -> Vec<PrefetchRequest> {
+        vec![PrefetchRequest {
+            ranges: RangeList::slice(&self.sequence, 0..self.sequence.len()),
+            queue: 0,
         }]
     }
 
-    fn prefetch(&mut self, miss: &Access) -> Option<Prefetch> {
-        let at = self.at(miss)?;
-        Some(Prefetch {
-            ios: Ios::of(&self.row, at..self.row.len()),
-            lane: 0,
+    fn prefetch(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
+        let at = self.index_of(miss)?;
+        Some(PrefetchRequest {
+            ranges: RangeList::slice(&self.sequence, at..self.sequence.len()),
+            queue: 0,
         })
     }
 
-    fn evict(&mut self, miss: Option<&Access>) -> Option<Ios> {
-        let end = self.at(miss?)?.saturating_sub(self.stay);
-        Some(Ios::of(&self.row, 0..end))
+    fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
+        let end = self.index_of(miss?)?.saturating_sub(self.distance);
+        Some(RangeList::slice(&self.sequence, 0..end))
     }
 }
 

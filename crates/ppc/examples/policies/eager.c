@@ -1,7 +1,7 @@
 /*
- * EagerLoad: at the first miss, or when the service starts, all files of the namespace are brought, by name.
+ * EagerLoad: prefetches all files of the namespace, ordered by name, at the first miss or when the service starts.
  *
- * The list never changes, so it has a generation: it is copied once, however often it is returned.
+ * The list never changes, so it has a generation and is copied only once.
  */
 #define _XOPEN_SOURCE 700
 #include <ftw.h>
@@ -10,20 +10,20 @@
 
 #include "ppc.h"
 
-static size_t root; /* bytes of the namespace's path and the '/' after it */
-static size_t room;
+static size_t root;     /* bytes of the namespace's path with the '/' after it */
+static size_t capacity; /* of `files` */
 static struct prefetch_io *files;
 static struct prefetch_ios all = {.generation = 1};
-static int begun;
+static int started;
 
 static int add(const char *path, const struct stat *stat, int type, struct FTW *at)
 {
     (void)at;
     if (type != FTW_F || !S_ISREG(stat->st_mode) || stat->st_size == 0)
         return 0;
-    if (all.count == room) {
-        room = room ? 2 * room : 64;
-        files = realloc(files, room * sizeof *files);
+    if (all.count == capacity) {
+        capacity = capacity ? 2 * capacity : 64;
+        files = realloc(files, capacity * sizeof *files);
         if (files == NULL)
             return -1;
     }
@@ -56,14 +56,14 @@ static int init(void *private)
 
 static struct prefetch_ios *start(void)
 {
-    begun = 1;
+    started = 1;
     return &all;
 }
 
 static struct prefetch_ios *prefetch(struct miss_io *mio)
 {
     (void)mio;
-    return begun ? NULL : start();
+    return started ? NULL : start();
 }
 
 static int finish(void)

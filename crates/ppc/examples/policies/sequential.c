@@ -1,8 +1,7 @@
 /*
- * The example of the paper (3.2, Figure 4): what lies behind a miss is brought, what lies before it is let go. The miss
- * is shifted right by its own length for the one, and left for the other.
+ * The example of the paper (section 3.2, Figure 4): prefetches the bytes after a miss, and evicts the bytes before it.
  *
- * The configuration is how many bytes, 8 MiB if it is empty.
+ * The configuration is the number of bytes in each direction; 8 MiB if it is empty.
  */
 #include <stdlib.h>
 
@@ -10,11 +9,11 @@
 
 static uint64_t distance = 8 << 20;
 
-static struct prefetch_io right;
-static struct prefetch_ios ios_for_prefetch = {.count = 1, .ios = &right};
+static struct prefetch_io after;
+static struct prefetch_ios ios_for_prefetch = {.count = 1, .ios = &after};
 
-static struct evict_io left;
-static struct evict_ios ios_for_evict = {.count = 1, .ios = &left};
+static struct evict_io before;
+static struct evict_ios ios_for_evict = {.count = 1, .ios = &before};
 
 static int init(void *private)
 {
@@ -23,27 +22,27 @@ static int init(void *private)
         char *end;
         distance = strtoull(context->config, &end, 10);
         if (*end != '\0' || distance == 0) {
-            context->fail("the configuration is a number of bytes");
+            context->fail("the configuration must be a number of bytes");
             return 1;
         }
     }
-    context->log(PPC_LOG_INFO, "sequential: begins");
+    context->log(PPC_LOG_INFO, "sequential: started");
     return 0;
 }
 
 static struct prefetch_ios *prefetch(struct miss_io *mio)
 {
-    right = ppc_prefetch_io(mio->path, mio->offset + mio->size, distance);
-    return ppc_clip(&right, mio->file_size) ? &ios_for_prefetch : NULL;
+    after = ppc_prefetch_io(mio->path, mio->offset + mio->size, distance);
+    return ppc_clip(&after, mio->file_size) ? &ios_for_prefetch : NULL;
 }
 
 static struct evict_ios *evict(struct miss_io *mio)
 {
     if (mio == NULL || mio->offset == 0)
-        return NULL; /* not at a miss, or nothing before it */
-    left.path = mio->path;
-    left.size = mio->offset < distance ? mio->offset : distance;
-    left.offset = mio->offset - left.size;
+        return NULL; /* a periodic call, or a miss at the start of the file */
+    before.path = mio->path;
+    before.size = mio->offset < distance ? mio->offset : distance;
+    before.offset = mio->offset - before.size;
     return &ios_for_evict;
 }
 

@@ -1,4 +1,4 @@
-//! A host process for one policy, started by whoever registers it; see `anamnesis_ppc::host`.
+//! The host process of one policy. It is started by the process that registers the policy; see `anamnesis_ppc::host`.
 
 use std::process::ExitCode;
 

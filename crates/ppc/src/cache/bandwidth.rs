@@ -1,22 +1,25 @@
-//! A bound on bytes per second.
+//! A limit on bytes per second.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// When the next read may begin. Reads that come late may catch up by [`BURST`], so that the bound is also reached.
+/// Books reads on a time line at a fixed rate. A thread that was scheduled late may use up to [`BURST`] of the past
+/// time, so that the rate is reached and not only not exceeded.
 #[derive(Debug)]
-pub(super) struct Bandwidth(Mutex<Inner>);
+pub(super) struct BandwidthLimit(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    /// Bytes per second; `None`: unlimited.
     rate: Option<u64>,
+    /// When the next read may begin.
     next: Instant,
 }
 
-/// How far the past may be made up for.
+/// Past time whose unused bandwidth may still be used.
 const BURST: Duration = Duration::from_millis(20);
 
-impl Bandwidth {
+impl BandwidthLimit {
     pub(super) fn new(rate: Option<u64>) -> Self {
         Self(Mutex::new(Inner {
             rate,
@@ -24,7 +27,7 @@ impl Bandwidth {
         }))
     }
 
-    /// Bytes per second from now on; `None`: as many as come.
+    /// Sets the limit in bytes per second; `None`: unlimited.
     pub(super) fn set(&self, rate: Option<u64>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *inner = Inner {
@@ -33,24 +36,24 @@ impl Bandwidth {
         };
     }
 
-    /// Books `bytes`, and says from when on they may be read.
+    /// Books a read of `bytes`, and returns when it may begin.
     pub(super) fn book(&self, bytes: u64, now: Instant) -> Instant {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(took) = inner.time_of(bytes) else {
+        let Some(duration) = inner.time_of(bytes) else {
             return now;
         };
         let at = now
             .checked_sub(BURST)
-            .map_or(inner.next, |least| inner.next.max(least));
-        inner.next = at + took;
+            .map_or(inner.next, |earliest| inner.next.max(earliest));
+        inner.next = at + duration;
         at
     }
 
-    /// Gives back what was booked and not read.
+    /// Cancels the booking of a read that was not made.
     pub(super) fn cancel(&self, bytes: u64) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(took) = inner.time_of(bytes) {
-            inner.next = inner.next.checked_sub(took).unwrap_or(inner.next);
+        if let Some(duration) = inner.time_of(bytes) {
+            inner.next = inner.next.checked_sub(duration).unwrap_or(inner.next);
         }
     }
 }
@@ -58,7 +61,7 @@ impl Bandwidth {
 impl Inner {
     fn time_of(&self, bytes: u64) -> Option<Duration> {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate?.max(1));
-        // a day is for ever
+        // a limit on the duration keeps the addition to an `Instant` from overflowing
         Some(
             Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
                 .min(Duration::from_secs(86_400)),
@@ -71,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_are_spaced_and_catch_up_a_little() {
-        let bandwidth = Bandwidth::new(Some(1_000_000));
+    fn reads_are_spaced_and_may_catch_up_by_the_burst() {
+        let bandwidth = BandwidthLimit::new(Some(1_000_000));
         let start = Instant::now() + Duration::from_secs(1);
         let first = bandwidth.book(1000, start); // a millisecond
         assert_eq!(start - first, BURST);
@@ -87,7 +90,7 @@ mod tests {
         assert_eq!(times[39] - first, Duration::from_millis(40));
         bandwidth.cancel(1000);
         assert_eq!(bandwidth.book(1000, start), times[39]);
-        // a rate of nothing does not overflow, and none does not wait
+        // a rate of 0 does not overflow; no rate does not delay
         bandwidth.set(Some(0));
         bandwidth.book(u64::MAX, start);
         bandwidth.set(None);

@@ -1,4 +1,4 @@
-//! Takes bytes of files out of the page cache.
+//! Eviction of file ranges from the page cache.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,141 +11,144 @@ use std::time::Duration;
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
-use crate::cache::Residency;
-use crate::cache::files::Files;
-use crate::cache::list::{Cursor, Cut};
-use crate::cache::mappers::{Found, Mappers};
-use crate::cache::residency::Counted;
+use crate::cache::FileResidency;
+use crate::cache::ResidencyMethod;
+use crate::cache::descriptor_cache::DescriptorCache;
+use crate::cache::mappings::{MappingProcesses, MappingScan};
+use crate::cache::pieces::{ListCursor, PieceLimits};
 use crate::error::Result;
-use crate::{Inode, Ios, Namespace};
+use crate::{Inode, Namespace, RangeList};
 
-/// The largest piece of memory that the page cache keeps bytes of a file in. It lies at a multiple of its size, and goes
-/// as a whole or not at all.
+/// Largest folio of the page cache. A folio lies at a multiple of its size in the file, and is evicted as a whole or
+/// not at all.
 const FOLIO: u64 = 2 << 20;
-/// Bytes of one call.
+/// Bytes of one `POSIX_FADV_DONTNEED`. The number of calls does not matter (EXPERIMENTS.md, "Evicting"), but a folio
+/// that crosses the end of a call stays; so this is a multiple of [`FOLIO`].
 const BATCH: u64 = 64 << 20;
-/// Descriptors that are kept.
+/// File descriptors that are kept open.
 const DESCRIPTORS: usize = 64;
-/// Ranges of which is remembered that they were to go.
+/// Number of remembered ranges whose eviction was requested.
 const REMEMBERED: usize = 256;
-/// How long read-ahead that is under way may take until the second attempt.
+/// Delay before the second attempt. It lets read-ahead in progress finish, whose pages are locked and cannot be
+/// evicted.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// What an eviction came to, in bytes; of whole pages but for `asked`.
+/// Result of an eviction in bytes. All but `requested` count whole pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Evicted {
     /// Bytes of the list that lie in files.
-    pub asked: u64,
-    /// Of these, were in memory and are not any more.
-    pub gone: u64,
-    /// Of these, are in memory still: somebody uses them, or they share a large piece of memory with bytes that were not
-    /// to go.
-    pub left: u64,
-    /// Of what is left, some process has mapped, as far as was looked.
+    pub requested: u64,
+    /// Requested bytes that were cached and are evicted.
+    pub freed: u64,
+    /// Requested bytes that are still cached, because a process uses them or because they share a folio with bytes
+    /// that were not requested.
+    pub remaining: u64,
+    /// Remaining bytes that a process has mapped, as far as processes were scanned.
     pub mapped: u64,
-    /// Of what is left, has been changed and is not yet on the device. It is left alone.
+    /// Remaining bytes that are modified and not written to the device. They are never evicted.
     pub dirty: u64,
-    /// Files that are no longer those that were scanned, or could not be read. They are left alone.
+    /// Files that changed since the scan, or could not be read. They are skipped.
     pub stale: u64,
 }
 
 impl AddAssign for Evicted {
     fn add_assign(&mut self, other: Self) {
         let Self {
-            asked,
-            gone,
-            left,
+            requested,
+            freed,
+            remaining,
             mapped,
             dirty,
             stale,
         } = other;
-        self.asked += asked;
-        self.gone += gone;
-        self.left += left;
+        self.requested += requested;
+        self.freed += freed;
+        self.remaining += remaining;
         self.mapped += mapped;
         self.dirty += dirty;
         self.stale += stale;
     }
 }
 
-/// Takes bytes of one namespace's files out of the page cache, and looks whether they went.
+/// Evicts ranges of one namespace's files from the page cache, and verifies the result.
 ///
-/// The kernel lets go of large pieces of memory only as a whole. So what is asked for in many small ranges, as by a
-/// policy that evicts behind a reader, is extended back to the beginning of the piece that a range begins in, if the
-/// ranges before it were asked for too; never into bytes that nobody asked to evict.
+/// The kernel evicts a large folio only as a whole. A policy that evicts behind a reader requests many small ranges,
+/// none of which covers a folio. So each range is extended backwards to the start of the folio in which it begins, if
+/// the bytes before it were requested earlier. Bytes that were never requested are not evicted.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use anamnesis_ppc::{Entry, Namespace, cache::Evictor};
+/// use anamnesis_ppc::{FileEntry, Namespace, cache::Evictor};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # std::fs::write(dir.path().join("model.safetensors"), [0; 10_000])?;
 /// let namespace = Arc::new(Namespace::scan(dir.path())?);
-/// let ios = namespace.entries().iter().map(Entry::whole).collect::<Vec<_>>().into();
-/// let evicted = Evictor::new(&namespace).evict(&ios);
-/// println!("{} of {} bytes are gone, {} wait for the device", evicted.gone, evicted.asked, evicted.dirty);
+/// let ranges = namespace.entries().iter().map(FileEntry::whole).collect::<Vec<_>>().into();
+/// let evicted = Evictor::new(&namespace).evict(&ranges);
+/// println!("{} of {} bytes evicted, {} are not written yet", evicted.freed, evicted.requested, evicted.dirty);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Evictor {
-    files: Files,
-    mappers: Mappers,
-    found: Found,
-    asked: VecDeque<(Inode, Range<u64>)>,
+    files: DescriptorCache,
+    processes: MappingProcesses,
+    scan: MappingScan,
+    requested: VecDeque<(Inode, Range<u64>)>,
 }
 
 impl Evictor {
-    /// For the files of this snapshot of a namespace, which any process may have mapped.
+    /// An evictor for the files of this snapshot of a namespace, which any process may have mapped.
     pub fn new(namespace: &Arc<Namespace>) -> Self {
         Self {
-            files: Files::new(namespace, DESCRIPTORS),
-            mappers: Mappers::default(),
-            found: Found::default(),
-            asked: VecDeque::new(),
+            files: DescriptorCache::new(namespace, DESCRIPTORS),
+            processes: MappingProcesses::default(),
+            scan: MappingScan::default(),
+            requested: VecDeque::new(),
         }
     }
 
-    /// Which processes may have the files mapped: looking at fewer is quicker. A look at all is at most one in half a
-    /// second, and works at most a tenth of a second.
+    /// Sets which processes are scanned for mappings of the files. Fewer processes are faster to scan. All processes
+    /// are scanned at most every half second, for at most 0.1 s of processor time.
     #[must_use]
-    pub fn mappers(mut self, mappers: Mappers) -> Self {
-        self.mappers = mappers;
-        self.found = Found::default();
+    pub fn mapping_processes(mut self, processes: MappingProcesses) -> Self {
+        self.processes = processes;
+        self.scan = MappingScan::default();
         self
     }
 
-    /// Forgets what was asked for so far: the files are about to be read again.
+    /// Forgets the ranges requested so far. Called when the files are about to be read again, so that no range is
+    /// extended into bytes that are needed again.
     pub fn forget(&mut self) {
-        self.asked.clear();
+        self.requested.clear();
     }
 
-    /// Takes these bytes out of memory, as far as they are clean and nobody needs them. Ranges past the end of a file
-    /// end there; a file that is not in the namespace, or another by now, is left alone and counted.
+    /// Evicts the clean pages of these ranges that no process uses. Ranges end at the end of their file. A file that
+    /// is not in the namespace, or was replaced, is skipped and counted in [`Evicted::stale`].
     ///
-    /// What is mapped is first taken from those who map it, which needs `CAP_SYS_NICE` and the right to trace them, and
-    /// works for bytes that one process maps at a time.
-    pub fn evict(&mut self, ios: &Ios) -> Evicted {
+    /// Mapped pages are first unmapped from their processes. This needs `CAP_SYS_NICE` and the permission to trace
+    /// them, and only works for pages that a single process has mapped.
+    pub fn evict(&mut self, ranges: &RangeList) -> Evicted {
         let mut evicted = Evicted::default();
-        let mut refused: Vec<Arc<Path>> = Vec::new();
-        let mut cursor = Cursor::default();
+        let mut unreadable: Vec<Arc<Path>> = Vec::new();
+        let mut cursor = ListCursor::default();
         loop {
             let namespace = Arc::clone(self.files.namespace());
             let len_of = |path: &Arc<Path>| {
-                let known = if refused.contains(path) {
+                let known = if unreadable.contains(path) {
                     None
                 } else {
                     Some(namespace.get(path))
                 };
                 known.map(|entry| entry.map_or(u64::MAX, |entry| entry.len))
             };
-            let Some(piece) = cursor.next(ios, Cut::exact(BATCH), len_of) else {
+            let Some(piece) = cursor.next(ranges, PieceLimits::exact(BATCH), len_of) else {
                 break;
             };
             if let Err(error) = self.evict_piece(&piece.path, piece.start..piece.end, &mut evicted)
             {
                 tracing::warn!("not evicted: {error}");
                 evicted.stale += 1;
-                refused.push(piece.path);
+                unreadable.push(piece.path);
             }
         }
         evicted
@@ -159,77 +162,82 @@ impl Evictor {
     ) -> Result<()> {
         let open = self.files.open(path)?;
         let (inode, len) = (open.entry.inode, open.entry.len);
-        // where the file ends, its last page does
+        // at the end of the file, its whole last page is evicted
         let end = if bytes.end >= len {
             len.next_multiple_of(page())
         } else {
             bytes.end
         };
-        let start = extend_back(&self.asked, inode, bytes.start);
-        evicted.asked += bytes.end - bytes.start;
-        let before = Residency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
+        let start = extend_back(&self.requested, inode, bytes.start);
+        evicted.requested += bytes.end - bytes.start;
+        let before = FileResidency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
         if before.cached > 0 || start < bytes.start {
-            for clean in clean(&open.file, start..end, BATCH)? {
-                drop_clean(&open.file, &clean)?;
+            for range in clean_ranges(&open.file, start..end, BATCH)? {
+                drop_pages(&open.file, &range)?;
             }
         }
-        let mut after = Residency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
+        let mut after = FileResidency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
         let mut mapped = 0;
-        // what lies in a piece of memory with bytes that were not asked for may wait until they are
+        // folios that are only partly requested are no reason for a second attempt: they stay until the rest is
+        // requested
         let inner = inner(&(start..end), end >= len);
-        if after.cached > 0 && is_left(&open.file, &inner)? {
-            let paged =
-                self.found
-                    .page_out(&self.mappers, self.files.namespace(), inode, &(start..end));
+        if after.cached > 0 && is_evictable(&open.file, &inner)? {
+            let paged = self.scan.page_out(
+                &self.processes,
+                self.files.namespace(),
+                inode,
+                &(start..end),
+            );
             if paged.mapped == 0 {
-                // read-ahead that is under way, or a reader in the middle of it
+                // the pages are locked by read-ahead in progress, or used by a read call
                 std::thread::sleep(SETTLE);
             }
             let open = self.files.open(path)?;
-            for clean in clean(&open.file, start..end, FOLIO)? {
-                drop_clean(&open.file, &clean)?;
+            for range in clean_ranges(&open.file, start..end, FOLIO)? {
+                drop_pages(&open.file, &range)?;
             }
-            after = Residency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
+            after = FileResidency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
             mapped = paged.mapped;
         }
         let dirty = after.dirty + after.writeback;
-        evicted.gone += before.cached.saturating_sub(after.cached);
-        evicted.left += after.cached;
+        evicted.freed += before.cached.saturating_sub(after.cached);
+        evicted.remaining += after.cached;
         evicted.dirty += dirty.min(after.cached);
         evicted.mapped += mapped.min(after.cached.saturating_sub(dirty));
         self.remember(inode, bytes);
         Ok(())
     }
 
-    /// Adds a range to what was asked for; neighbours become one, and the oldest are forgotten.
+    /// Adds a requested range. Touching ranges are merged, and the oldest is dropped beyond [`REMEMBERED`].
     fn remember(&mut self, inode: Inode, mut bytes: Range<u64>) {
-        self.asked.retain(|(of, range)| {
-            let near = *of == inode && range.start <= bytes.end && bytes.start <= range.end;
-            if near {
+        self.requested.retain(|(of, range)| {
+            let touches = *of == inode && range.start <= bytes.end && bytes.start <= range.end;
+            if touches {
                 bytes = range.start.min(bytes.start)..range.end.max(bytes.end);
             }
-            !near
+            !touches
         });
-        if self.asked.len() == REMEMBERED {
-            self.asked.pop_front();
+        if self.requested.len() == REMEMBERED {
+            self.requested.pop_front();
         }
-        self.asked.push_back((inode, bytes));
+        self.requested.push_back((inode, bytes));
     }
 }
 
-/// Where the piece of memory with `start` begins, or as near to that as was asked for without a gap.
-fn extend_back(asked: &VecDeque<(Inode, Range<u64>)>, inode: Inode, start: u64) -> u64 {
-    let before = asked
+/// The start of the folio that contains `start`, or of the requested bytes that end at `start` if they begin later.
+/// `start` itself if the bytes before it were not requested.
+fn extend_back(requested: &VecDeque<(Inode, Range<u64>)>, inode: Inode, start: u64) -> u64 {
+    let before = requested
         .iter()
         .filter(|(of, range)| *of == inode && range.start < start && start <= range.end);
-    let least = before
+    let earliest = before
         .map(|(_, range)| range.start.next_multiple_of(page()))
         .min()
         .unwrap_or(start);
-    (start / FOLIO * FOLIO).max(least).min(start)
+    (start / FOLIO * FOLIO).max(earliest).min(start)
 }
 
-/// The part of a range that shares no piece of memory with what is outside; all of it if it is too short to tell.
+/// The whole folios of a range; the range itself if it contains none.
 fn inner(bytes: &Range<u64>, is_end: bool) -> Range<u64> {
     let end = if is_end {
         bytes.end
@@ -244,15 +252,15 @@ fn inner(bytes: &Range<u64>, is_end: bool) -> Range<u64> {
     }
 }
 
-/// Whether something of a range that could have gone is in memory.
-fn is_left(file: &File, bytes: &Range<u64>) -> Result<bool> {
-    let residency = Residency::of(file, bytes.start, bytes.end - bytes.start)?;
+/// Whether clean pages of the range are cached.
+fn is_evictable(file: &File, bytes: &Range<u64>) -> Result<bool> {
+    let residency = FileResidency::of(file, bytes.start, bytes.end - bytes.start)?;
     Ok(residency.cached > residency.dirty + residency.writeback)
 }
 
-/// The parts of a range, of `size` bytes and less, that hold nothing dirty: the kernel would begin to write it. Parts
-/// end at multiples of [`FOLIO`].
-fn clean(file: &File, bytes: Range<u64>, size: u64) -> Result<Vec<Range<u64>>> {
+/// The subranges of at most `size` bytes that contain cached pages and no dirty ones. `POSIX_FADV_DONTNEED` would
+/// start to write dirty pages to the device. Where possible, subranges end at multiples of [`FOLIO`].
+fn clean_ranges(file: &File, bytes: Range<u64>, size: u64) -> Result<Vec<Range<u64>>> {
     let (mut parts, mut left) = (Vec::new(), vec![bytes]);
     while let Some(part) = left.pop() {
         let stop = ((part.start / size + 1) * size).min(part.end);
@@ -262,14 +270,16 @@ fn clean(file: &File, bytes: Range<u64>, size: u64) -> Result<Vec<Range<u64>>> {
         if part.start >= stop {
             continue;
         }
-        let residency = Residency::of(file, part.start, stop - part.start)?;
-        // without cachestat nobody knows; what is dirty is not dropped then either
-        if residency.dirty + residency.writeback == 0 || residency.counted == Counted::Mincore {
+        let residency = FileResidency::of(file, part.start, stop - part.start)?;
+        // `mincore` does not report dirty pages; the kernel does not drop them in any case
+        if residency.dirty + residency.writeback == 0
+            || residency.method == ResidencyMethod::Mincore
+        {
             if residency.cached > 0 {
                 parts.push(part.start..stop);
             }
         } else if stop - part.start > page() {
-            // halves, at multiples of a folio as long as there are some within
+            // bisect, at a multiple of the folio size if the range contains one
             let half = part.start + (stop - part.start) / 2;
             let unit = if half / FOLIO * FOLIO > part.start {
                 FOLIO
@@ -283,8 +293,9 @@ fn clean(file: &File, bytes: Range<u64>, size: u64) -> Result<Vec<Range<u64>>> {
     Ok(parts)
 }
 
-/// Drops whole pages. The kernel drains its lists of pages by itself where some are not let go at once.
-fn drop_clean(file: &File, bytes: &Range<u64>) -> Result<()> {
+/// Drops whole pages. Pages that are on a processor's LRU batch cannot be dropped at once; the kernel drains the
+/// batches and tries again by itself.
+fn drop_pages(file: &File, bytes: &Range<u64>) -> Result<()> {
     if let Some(len) = NonZeroU64::new(bytes.end.saturating_sub(bytes.start)) {
         fadvise(file, bytes.start, Some(len), Advice::DontNeed)?;
     }
@@ -300,36 +311,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extends_only_into_what_was_asked_for() {
+    fn ranges_are_extended_only_into_requested_bytes() {
         let namespace = Arc::new(Namespace::scan(tempfile::tempdir().unwrap().path()).unwrap());
         let mut evictor = Evictor::new(&namespace);
         let (one, two) = (Inode { dev: 1, ino: 1 }, Inode { dev: 1, ino: 2 });
         let mib = 1 << 20;
-        assert_eq!(extend_back(&evictor.asked, one, 5 * mib), 5 * mib);
+        assert_eq!(extend_back(&evictor.requested, one, 5 * mib), 5 * mib);
         evictor.remember(one, mib..5 * mib);
-        // to the piece's beginning, and not further
-        assert_eq!(extend_back(&evictor.asked, one, 5 * mib), 4 * mib);
-        assert_eq!(extend_back(&evictor.asked, one, 4 * mib), 4 * mib);
-        // not beyond what was asked for, not over gaps, not in another file
-        assert_eq!(extend_back(&evictor.asked, one, mib + 4096), mib);
+        // to the start of the folio and not further
+        assert_eq!(extend_back(&evictor.requested, one, 5 * mib), 4 * mib);
+        assert_eq!(extend_back(&evictor.requested, one, 4 * mib), 4 * mib);
+        // not beyond requested bytes, not across gaps, not in another file
+        assert_eq!(extend_back(&evictor.requested, one, mib + 4096), mib);
         assert_eq!(
-            extend_back(&evictor.asked, one, 5 * mib + 4096),
+            extend_back(&evictor.requested, one, 5 * mib + 4096),
             5 * mib + 4096
         );
-        assert_eq!(extend_back(&evictor.asked, two, 5 * mib), 5 * mib);
-        // whole pages
+        assert_eq!(extend_back(&evictor.requested, two, 5 * mib), 5 * mib);
+        // in whole pages
         evictor.remember(two, 5..2 * mib);
-        assert_eq!(extend_back(&evictor.asked, two, mib), 4096);
-        // neighbours are one, and the oldest are forgotten
+        assert_eq!(extend_back(&evictor.requested, two, mib), 4096);
+        // touching ranges are merged, and the oldest are dropped
         evictor.remember(one, 5 * mib..6 * mib);
         evictor.remember(one, 0..mib);
-        assert_eq!(evictor.asked.len(), 2);
-        assert_eq!(extend_back(&evictor.asked, one, mib), 0);
+        assert_eq!(evictor.requested.len(), 2);
+        assert_eq!(extend_back(&evictor.requested, one, mib), 0);
         for range in 0..1000 {
             evictor.remember(two, (100 + 2 * range) * mib..(101 + 2 * range) * mib);
         }
-        assert_eq!(evictor.asked.len(), REMEMBERED);
+        assert_eq!(evictor.requested.len(), REMEMBERED);
         evictor.forget();
-        assert_eq!(extend_back(&evictor.asked, one, 5 * mib), 5 * mib);
+        assert_eq!(extend_back(&evictor.requested, one, 5 * mib), 5 * mib);
     }
 }

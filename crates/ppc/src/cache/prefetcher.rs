@@ -1,4 +1,4 @@
-//! Threads that bring what policies recommend, as far as the machine allows.
+//! The threads that read prefetch queues into the page cache.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -6,81 +6,82 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::cache::bandwidth::Bandwidth;
-use crate::cache::files::read_ahead;
-use crate::cache::lanes::Lanes;
-use crate::cache::options::Options;
+use crate::cache::bandwidth::BandwidthLimit;
+use crate::cache::descriptor_cache::read_ahead;
+use crate::cache::options::PrefetchOptions;
 use crate::cache::progress::{Counters, Progress, count};
+use crate::cache::queues::PrefetchQueues;
 use crate::cache::worker;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Namespace, Prefetch};
+use crate::{Namespace, PrefetchRequest};
 
-/// Lanes that have a list at the same time.
-const LANES: usize = 1024;
+/// Limit on the queues that have an unfinished list.
+const MAX_QUEUES: usize = 1024;
 
-/// Threads that read files into the page cache, in the order of the lists they are given.
+/// Reads lists of file ranges into the page cache, in their order, on threads of its own.
 ///
-/// A list belongs to a lane of a namespace; a newer list for the lane ends the older one. Lanes take turns, a piece
-/// each. What is in memory already is not read again. Dropped, it ends its threads after the reads that are under way.
+/// A list belongs to a queue of a namespace; a newer list for the queue replaces the older one. Queues are served in
+/// turn, one piece each. Cached bytes are not read again. Dropping the prefetcher ends its threads after the current
+/// reads.
 ///
-/// # What more is read
+/// # Read-ahead
 ///
-/// The kernel's own read-ahead stays switched on, since without it (`POSIX_FADV_RANDOM`) the page cache is filled page
-/// by page instead of by large folios, which makes every later fault and eviction dearer. So up to twice the device's
-/// `read_ahead_kb` beyond a range may be read too, and the device may be busy with that, for as long as it takes, after
-/// an interrupt; with several threads, a read may also wait for what was read ahead for another. Where that is too
-/// much, there is [`Fill::Populate`](super::Fill::Populate).
+/// The kernel's read-ahead stays enabled: without it (`POSIX_FADV_RANDOM`) the page cache is filled with single pages
+/// instead of large folios, which makes every later fault and eviction slower. So up to twice the device's
+/// `read_ahead_kb` beyond a range may be read too, and the device may still be reading ahead after an interrupt. With
+/// several threads, a read may also wait for the read-ahead of another one.
+/// [`PrefetchMethod::Populate`](super::PrefetchMethod::Populate) avoids both.
 ///
 /// # Example
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use anamnesis_ppc::{Entry, Namespace, Prefetch, cache::{Options, Prefetcher}};
+/// use anamnesis_ppc::{FileEntry, Namespace, PrefetchRequest, cache::{PrefetchOptions, Prefetcher}};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # std::fs::write(dir.path().join("model.safetensors"), [0; 10_000])?;
 /// let namespace = Arc::new(Namespace::scan(dir.path())?);
-/// let prefetcher = Prefetcher::new(Options { bandwidth: Some(1 << 30), ..Options::default() })?;
-/// let ios = namespace.entries().iter().map(Entry::whole).collect::<Vec<_>>().into();
-/// prefetcher.submit(&namespace, &Prefetch { ios, lane: 0 })?;
+/// let prefetcher = Prefetcher::new(PrefetchOptions { bandwidth: Some(1 << 30), ..PrefetchOptions::default() })?;
+/// let ranges = namespace.entries().iter().map(FileEntry::whole).collect::<Vec<_>>().into();
+/// prefetcher.submit(&namespace, &PrefetchRequest { ranges, queue: 0 })?;
 /// assert!(prefetcher.wait(Duration::from_secs(10)));
 /// assert_eq!(prefetcher.progress().errors, 0);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Prefetcher {
-    shared: Arc<Shared>,
+    shared: Arc<PrefetcherShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) options: Options,
-    pub(super) state: Mutex<State>,
-    /// There is work, or there shall be none.
+pub(super) struct PrefetcherShared {
+    pub(super) options: PrefetchOptions,
+    pub(super) state: Mutex<PrefetcherState>,
+    /// Notified when threads may have work, or must stop.
     pub(super) changed: Condvar,
-    /// A thread gave its piece back.
+    /// Notified when a claim or a list ends.
     pub(super) quiet: Condvar,
-    /// Pieces are to be given back: paused or stopped.
+    /// Paused or stopped: threads stop after their current read. A copy of the state that is read without the lock.
     pub(super) halt: AtomicBool,
     pub(super) counters: Counters,
-    pub(super) bandwidth: Bandwidth,
+    pub(super) bandwidth: BandwidthLimit,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) lanes: Lanes,
-    /// Pieces that threads have.
-    pub(super) held: usize,
-    /// Bytes of these.
-    pub(super) claimed: u64,
+pub(super) struct PrefetcherState {
+    pub(super) queues: PrefetchQueues,
+    /// Number of pieces that threads have claimed.
+    pub(super) claims: usize,
+    /// Their bytes.
+    pub(super) claimed_bytes: u64,
     pub(super) paused: bool,
     pub(super) stopped: bool,
 }
 
-impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+impl PrefetcherShared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, PrefetcherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,12 +91,13 @@ impl Prefetcher {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for options that cannot be meant; the system's error if there can be no thread.
-    pub fn new(options: Options) -> Result<Self> {
+    /// [`ErrorKind::Invalid`] for options outside of their allowed values; the system's error if a thread cannot be
+    /// started.
+    pub fn new(options: PrefetchOptions) -> Result<Self> {
         options.check()?;
         let threads = options.threads;
-        let shared = Arc::new(Shared {
-            bandwidth: Bandwidth::new(options.bandwidth),
+        let shared = Arc::new(PrefetcherShared {
+            bandwidth: BandwidthLimit::new(options.bandwidth),
             options,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -117,14 +119,15 @@ impl Prefetcher {
         Ok(prefetcher)
     }
 
-    /// Brings a list, instead of what this lane of this namespace (by its root) had before. Returns at once.
+    /// Sets the list of a queue, which replaces the queue's previous list. A queue is identified by its number and
+    /// the root of its namespace. Returns at once.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Limit`] if 1024 lanes have lists.
-    pub fn submit(&self, namespace: &Arc<Namespace>, prefetch: &Prefetch) -> Result<()> {
+    /// [`ErrorKind::Limit`] if 1024 queues have lists.
+    pub fn submit(&self, namespace: &Arc<Namespace>, prefetch: &PrefetchRequest) -> Result<()> {
         let first = prefetch
-            .ios
+            .ranges
             .iter()
             .next()
             .and_then(|io| namespace.get(&io.path));
@@ -133,13 +136,16 @@ impl Prefetcher {
             .options
             .width(|| first.map_or(0, |entry| read_ahead(entry.inode)));
         let mut state = self.shared.lock();
-        if state.lanes.len() >= LANES && !state.lanes.has(namespace.root(), prefetch.lane) {
-            let what = format!("{LANES} lanes are prefetching; number them by worker");
+        if state.queues.len() >= MAX_QUEUES && !state.queues.has(namespace.root(), prefetch.queue) {
+            let what = format!(
+                "{MAX_QUEUES} queues have unfinished lists, which is the limit; use one queue per worker"
+            );
             return Err(Error::new(ErrorKind::Limit(what)).in_file(namespace.root()));
         }
-        let interrupted = state
-            .lanes
-            .submit(namespace, prefetch.lane, width, prefetch.ios.clone());
+        let interrupted =
+            state
+                .queues
+                .submit(namespace, prefetch.queue, width, prefetch.ranges.clone());
         drop(state);
         count(&self.shared.counters.submitted, 1);
         count(&self.shared.counters.interrupts, u64::from(interrupted));
@@ -147,43 +153,43 @@ impl Prefetcher {
         Ok(())
     }
 
-    /// Ends the list of a lane of the namespace with this root. Returns at once; see [`quiesce`](Self::quiesce).
-    pub fn interrupt(&self, root: &Path, lane: u32) {
-        self.end(|of, number| of == root && number == lane);
+    /// Cancels the list of a queue of the namespace with this root. Returns at once; see [`quiesce`](Self::quiesce).
+    pub fn interrupt(&self, root: &Path, queue: u32) {
+        self.cancel(|of, number| of == root && number == queue);
     }
 
-    /// Ends all lists of the namespace with this root.
+    /// Cancels all lists of the namespace with this root.
     pub fn interrupt_namespace(&self, root: &Path) {
-        self.end(|of, _| of == root);
+        self.cancel(|of, _| of == root);
     }
 
-    /// Ends all lists.
+    /// Cancels all lists.
     pub fn interrupt_all(&self) {
-        self.end(|_, _| true);
+        self.cancel(|_, _| true);
     }
 
-    fn end(&self, which: impl Fn(&Path, u32) -> bool) {
-        let ended = self.shared.lock().lanes.interrupt(which);
+    fn cancel(&self, which: impl Fn(&Path, u32) -> bool) {
+        let ended = self.shared.lock().queues.interrupt(which);
         count(&self.shared.counters.interrupts, ended);
         self.shared.changed.notify_all();
         self.shared.quiet.notify_all();
     }
 
-    /// Waits until no read is under way, and says how long that took; `None` if it had not come to that in `timeout`.
-    /// After [`interrupt_all`](Self::interrupt_all) or [`pause`](Self::pause) that takes as long as the longest of one
-    /// read of each thread. The kernel's read-ahead is not waited for.
+    /// Waits until no read is in progress, and returns how long that took; `None` after `timeout`. After
+    /// [`interrupt_all`](Self::interrupt_all) or [`pause`](Self::pause) it takes as long as the slowest current read.
+    /// The kernel's read-ahead may still be in progress.
     pub fn quiesce(&self, timeout: Duration) -> Option<Duration> {
         let start = Instant::now();
-        self.wait_while(timeout, |state| state.held > 0)
+        self.wait_while(timeout, |state| state.claims > 0)
             .then(|| start.elapsed())
     }
 
-    /// Waits until all lists are done; `false` if they were not in `timeout`.
+    /// Waits until all lists are finished; `false` after `timeout`.
     pub fn wait(&self, timeout: Duration) -> bool {
-        self.wait_while(timeout, |state| state.held > 0 || state.lanes.len() > 0)
+        self.wait_while(timeout, |state| state.claims > 0 || state.queues.len() > 0)
     }
 
-    fn wait_while(&self, timeout: Duration, which: impl Fn(&State) -> bool) -> bool {
+    fn wait_while(&self, timeout: Duration, which: impl Fn(&PrefetcherState) -> bool) -> bool {
         let state = self.shared.lock();
         let waited = self
             .shared
@@ -192,14 +198,15 @@ impl Prefetcher {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Stops reading within one read, and keeps what is left of the lists for [`resume`](Self::resume): memory is short.
+    /// Stops all threads after their current read. The rest of the lists is read after [`resume`](Self::resume). Used
+    /// under memory pressure.
     pub fn pause(&self) {
         self.shared.lock().paused = true;
         self.shared.halt.store(true, SeqCst);
         self.shared.changed.notify_all();
     }
 
-    /// Goes on after [`pause`](Self::pause).
+    /// Continues after [`pause`](Self::pause).
     pub fn resume(&self) {
         let mut state = self.shared.lock();
         state.paused = false;
@@ -208,19 +215,22 @@ impl Prefetcher {
         self.shared.changed.notify_all();
     }
 
-    /// Another bound on bytes per second, all threads together, from the next read on.
+    /// Changes the limit on bytes per second of all threads together, from the next read on; `None`: unlimited.
     pub fn set_bandwidth(&self, bandwidth: Option<u64>) {
         self.shared.bandwidth.set(bandwidth);
         self.shared.changed.notify_all();
     }
 
-    /// What has been done, and what is left.
+    /// Counters, and the progress of unfinished lists.
     pub fn progress(&self) -> Progress {
         let state = self.shared.lock();
-        let (paused, past_end, lanes) =
-            (state.paused, state.lanes.past_end(), state.lanes.progress());
+        let (paused, past_end, queues) = (
+            state.paused,
+            state.queues.past_end(),
+            state.queues.progress(),
+        );
         drop(state);
-        let mut progress = self.shared.counters.snapshot(paused, lanes);
+        let mut progress = self.shared.counters.snapshot(paused, queues);
         progress.past_end += past_end;
         progress
     }
@@ -231,11 +241,11 @@ impl Drop for Prefetcher {
         let mut state = self.shared.lock();
         state.stopped = true;
         self.shared.halt.store(true, SeqCst);
-        state.lanes.interrupt(|_, _| true);
+        state.queues.interrupt(|_, _| true);
         drop(state);
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // one that panicked has said so
+            // the panic hook has printed a panic of the thread
             let _ = thread.join();
         }
     }

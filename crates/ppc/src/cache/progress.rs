@@ -1,55 +1,55 @@
-//! What a prefetcher has done, as plain numbers.
+//! Counters of a prefetcher, and the progress of its queues.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
-/// What a [`Prefetcher`](super::Prefetcher) has done since it was made, and is about to do.
+/// Counters of a [`Prefetcher`](super::Prefetcher) since its start, and its unfinished lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// Bytes that were read: not in memory when they were looked up, or brought a moment ago by the read-ahead that
-    /// reading them keeps going.
+    /// Bytes that were read. They were not cached when they were looked up, or were covered by the read-ahead that
+    /// reading them continues.
     pub bytes_read: u64,
-    /// Bytes that were in memory and not read.
+    /// Bytes that were not read because they were cached.
     pub bytes_skipped: u64,
-    /// Calls that read.
+    /// `pread` and populate calls.
     pub reads: u64,
-    /// Lists that were taken.
+    /// Lists that were accepted.
     pub submitted: u64,
-    /// Lists that ended before their end, by a newer one or by an interrupt.
+    /// Lists that were replaced or interrupted before their end.
     pub interrupts: u64,
-    /// Files that were not read since they are no longer those that were scanned, or never were.
+    /// DescriptorCache that were not read because they changed since the scan or do not exist.
     pub stale: u64,
     /// Reads that failed.
     pub errors: u64,
-    /// Ranges that lie past their file's end, wholly or in part.
+    /// Ranges that extend beyond the end of their file.
     pub past_end: u64,
-    /// Thread-microseconds spent on pieces: looking, waiting for the bandwidth bound, reading.
+    /// Thread-microseconds spent on pieces: look-up, waiting for the bandwidth limit, reading.
     pub busy_micros: u64,
-    /// Times that a thread found work and no room for it in memory.
-    pub no_room: u64,
+    /// Times that a thread had work but no memory headroom.
+    pub memory_waits: u64,
     /// Whether [`pause`](super::Prefetcher::pause) was called last.
     pub paused: bool,
-    /// The lists that are not done.
-    pub lanes: Vec<LaneProgress>,
+    /// The queues whose list is not finished.
+    pub queues: Vec<QueueProgress>,
 }
 
-/// How far a lane's list is.
+/// Progress of a queue's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LaneProgress {
+pub struct QueueProgress {
     /// The namespace's directory.
     pub root: PathBuf,
-    /// The lane's number.
-    pub lane: u32,
-    /// Ranges that were taken, of [`of`](Self::of).
-    pub taken: usize,
+    /// Number of the queue.
+    pub queue: u32,
+    /// Ranges that threads have claimed, out of [`ranges`](Self::ranges).
+    pub claimed_ranges: usize,
     /// Ranges of the list.
-    pub of: usize,
-    /// The file of the range that is next, relative to the root; empty when all were taken.
+    pub ranges: usize,
+    /// File of the next range, relative to the root; empty when none is left.
     pub path: PathBuf,
-    /// The byte that is next.
-    pub at: u64,
+    /// Offset of the next byte.
+    pub offset: u64,
 }
 
 /// [`Progress`], counted by many threads.
@@ -64,11 +64,11 @@ pub(super) struct Counters {
     pub(super) errors: AtomicU64,
     pub(super) past_end: AtomicU64,
     pub(super) busy_micros: AtomicU64,
-    pub(super) no_room: AtomicU64,
+    pub(super) memory_waits: AtomicU64,
 }
 
 impl Counters {
-    pub(super) fn snapshot(&self, paused: bool, lanes: Vec<LaneProgress>) -> Progress {
+    pub(super) fn snapshot(&self, paused: bool, queues: Vec<QueueProgress>) -> Progress {
         Progress {
             bytes_read: self.bytes_read.load(Relaxed),
             bytes_skipped: self.bytes_skipped.load(Relaxed),
@@ -79,9 +79,9 @@ impl Counters {
             errors: self.errors.load(Relaxed),
             past_end: self.past_end.load(Relaxed),
             busy_micros: self.busy_micros.load(Relaxed),
-            no_room: self.no_room.load(Relaxed),
+            memory_waits: self.memory_waits.load(Relaxed),
             paused,
-            lanes,
+            queues,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A prefetching thread.
+//! A prefetching thread: claims pieces of the queues and reads them into the page cache.
 
 use std::fs::File;
 use std::io;
@@ -10,161 +10,173 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::cache::cores::Cores;
-use crate::cache::files::Open;
-use crate::cache::lanes::{Claim, End};
-use crate::cache::list::{Cut, Piece};
-use crate::cache::options::Fill;
-use crate::cache::prefetcher::Shared;
+use crate::cache::descriptor_cache::OpenFile;
+use crate::cache::options::PrefetchMethod;
+use crate::cache::pieces::{PieceLimits, PrefetchPiece};
+use crate::cache::prefetcher::PrefetcherShared;
 use crate::cache::progress::count;
-use crate::cache::sys;
+use crate::cache::queues::{ClaimOutcome, PieceClaim};
+use crate::cache::thread_placement::ThreadPlacement;
 use crate::error::{Error, ErrorKind};
+use anamnesis_os as os;
 
-/// How often a thread that found no room looks again.
-const NO_ROOM: Duration = Duration::from_millis(5);
+/// Polling interval of a thread that found no memory headroom. Headroom is polled because it is computed by a
+/// callback, which has no way to wake the thread.
+const HEADROOM_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Takes pieces and reads them until the prefetcher is dropped.
-pub(super) fn run(shared: &Shared) {
+/// Reads pieces until the prefetcher is dropped.
+pub(super) fn run(shared: &PrefetcherShared) {
     let mut worker = Worker {
         shared,
         scratch: Vec::new(),
-        cores: Cores::default(),
+        placement: ThreadPlacement::default(),
     };
     while let Some(mut claim) = worker.claim() {
         let begun = Instant::now();
-        worker.cores.bind(
+        worker.placement.bind(
             claim
                 .piece
                 .device
                 .and_then(|device| shared.options.topology.node_of(device)),
         );
-        let end = worker.serve(&mut claim);
+        let outcome = worker.process(&mut claim);
         let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         count(&shared.counters.busy_micros, micros);
-        worker.finish(claim, end);
+        worker.finish(claim, outcome);
     }
 }
 
 struct Worker<'a> {
-    shared: &'a Shared,
-    /// What is read goes here, and is not looked at: the page cache is what is filled.
+    shared: &'a PrefetcherShared,
+    /// Target of `pread`. Its content is never used: the purpose of a read is the page cache.
     scratch: Vec<u8>,
-    cores: Cores,
+    placement: ThreadPlacement,
 }
 
 impl Worker<'_> {
-    /// Waits for a piece; `None`: the end.
-    fn claim(&self) -> Option<Claim> {
+    /// Waits for a piece; `None`: the prefetcher is being dropped.
+    fn claim(&self) -> Option<PieceClaim> {
         let (shared, options) = (self.shared, &self.shared.options);
-        let least = options.read as u64;
+        let read_size = options.read_size as u64;
         let mut state = shared.lock();
         loop {
             if state.stopped {
                 return None;
             }
-            if state.paused || !state.lanes.has_work() {
+            if state.paused || !state.queues.has_work() {
                 state = shared
                     .changed
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let mut most = options.piece;
-            if let Some(room) = &options.room {
+            let mut max_len = options.piece_size;
+            if let Some(headroom) = &options.headroom {
                 drop(state);
-                // one that panics has said so, and holds no more than there is
-                let room = catch_unwind(AssertUnwindSafe(|| room())).unwrap_or(0);
+                // the panic hook has printed the panic; 0 makes the thread try again later
+                let headroom = catch_unwind(AssertUnwindSafe(|| headroom())).unwrap_or(0);
                 state = shared.lock();
                 if state.stopped || state.paused {
                     continue;
                 }
-                most = most.min(room.saturating_sub(state.claimed)) / least * least;
+                let unclaimed = headroom.saturating_sub(state.claimed_bytes);
+                max_len = max_len.min(unclaimed) / read_size * read_size;
             }
-            if most == 0 {
-                count(&shared.counters.no_room, 1);
-                let waited = shared.changed.wait_timeout(state, NO_ROOM);
+            if max_len == 0 {
+                count(&shared.counters.memory_waits, 1);
+                let waited = shared.changed.wait_timeout(state, HEADROOM_POLL_INTERVAL);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            // where room is short, nothing is brought that was not asked for
-            let exact = Cut::exact(options.piece);
-            let gap = if most < options.piece {
+            // with little headroom, gaps between ranges are not worth their memory
+            let exact = PieceLimits::exact(options.piece_size);
+            let gap = if max_len < options.piece_size {
                 exact.gap
             } else {
                 options.gap.max(exact.gap)
             };
-            if let Some(claim) = state.lanes.claim(Cut { most, gap, ..exact }) {
-                state.held += 1;
-                state.claimed += claim.piece.end - claim.piece.start;
+            let limits = PieceLimits {
+                max_len,
+                gap,
+                ..exact
+            };
+            if let Some(claim) = state.queues.claim(limits) {
+                state.claims += 1;
+                state.claimed_bytes += claim.piece.end - claim.piece.start;
                 return Some(claim);
             }
-            // what seemed to be work was empty
+            // the remaining ranges were empty, so the lists may be finished
             shared.quiet.notify_all();
         }
     }
 
-    fn finish(&self, claim: Claim, end: End) {
+    fn finish(&self, claim: PieceClaim, outcome: ClaimOutcome) {
         let mut state = self.shared.lock();
-        state.held -= 1;
-        state.claimed -= claim.piece.end - claim.piece.start;
-        state.lanes.finish(claim, end);
+        state.claims -= 1;
+        state.claimed_bytes -= claim.piece.end - claim.piece.start;
+        state.queues.finish(claim, outcome);
         drop(state);
         self.shared.quiet.notify_all();
-        // the lane may have more, and may have been as full as is allowed
+        // the queue may have more pieces that could not be claimed while it had its maximum of threads
         self.shared.changed.notify_one();
     }
 
-    fn serve(&mut self, claim: &mut Claim) -> End {
-        let Claim {
+    fn process(&mut self, claim: &mut PieceClaim) -> ClaimOutcome {
+        let PieceClaim {
             piece,
             stream,
-            lane,
-            over,
+            queue,
+            cancelled,
             ..
         } = claim;
-        let goes_on = self.shared.options.fill == Fill::Read
-            && stream.at == piece.start
+        let continues = self.shared.options.method == PrefetchMethod::Read
+            && stream.end == piece.start
             && stream.reading
-            && stream.files.is_at(&piece.path);
+            && stream.files.is_latest(&piece.path);
         let open = match stream.files.open(&piece.path) {
             Ok(open) => open,
-            Err(error) => return self.refuse(*lane, &error),
+            Err(error) => return self.report_error(*queue, &error),
         };
-        (stream.at, stream.reading) = (piece.end, !is_resident(open, piece, goes_on));
+        (stream.end, stream.reading) = (piece.end, !is_resident(open, piece, continues));
         if !stream.reading {
             count(&self.shared.counters.bytes_skipped, piece.end - piece.start);
-            return End::Done;
+            return ClaimOutcome::Done;
         }
-        match self.read(&open.file, piece, over) {
-            Ok(end) => end,
-            Err(error) => self.refuse(*lane, &Error::from(error).in_file(&piece.path)),
+        match self.read(&open.file, piece, cancelled) {
+            Ok(outcome) => outcome,
+            Err(error) => self.report_error(*queue, &Error::from(error).in_file(&piece.path)),
         }
     }
 
-    fn read(&mut self, file: &File, piece: &Piece, over: &AtomicBool) -> io::Result<End> {
-        let (shared, step) = (self.shared, self.shared.options.read as u64);
-        let mut how = How::of(shared.options.fill, file, piece)?;
+    fn read(
+        &mut self,
+        file: &File,
+        piece: &PrefetchPiece,
+        cancelled: &AtomicBool,
+    ) -> io::Result<ClaimOutcome> {
+        let (shared, step) = (self.shared, self.shared.options.read_size as u64);
+        let mut reader = PieceReader::new(shared.options.method, file, piece)?;
         let mut at = piece.start;
         while at < piece.end {
-            if over.load(SeqCst) {
-                return Ok(End::Done);
+            if cancelled.load(SeqCst) {
+                return Ok(ClaimOutcome::Done);
             }
             if shared.halt.load(SeqCst) {
-                return Ok(End::Rest(Piece {
+                return Ok(ClaimOutcome::Remainder(PrefetchPiece {
                     start: at,
                     ..piece.clone()
                 }));
             }
             let stop = ((at / step + 1) * step).min(piece.end);
-            if !self.wait_for_bandwidth(stop - at, over) {
+            if !self.wait_for_bandwidth(stop - at, cancelled) {
                 shared.bandwidth.cancel(stop - at);
-                continue; // to see why
+                continue; // one of the two flags above is set
             }
-            match how.bring(&mut self.scratch, piece, at..stop) {
+            match reader.read(&mut self.scratch, piece, at..stop) {
                 Ok(0) => {
-                    // shorter than it was a moment ago
+                    // the file was truncated after it was opened
                     count(&shared.counters.past_end, 1);
-                    return Ok(End::Done);
+                    return Ok(ClaimOutcome::Done);
                 }
                 Ok(read) => {
                     count(&shared.counters.reads, 1);
@@ -175,20 +187,21 @@ impl Worker<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(End::Done)
+        Ok(ClaimOutcome::Done)
     }
 
-    /// `false` if the piece is not wanted any more, or not now.
-    fn wait_for_bandwidth(&self, bytes: u64, over: &AtomicBool) -> bool {
+    /// Waits until the bandwidth limit permits a read of `bytes`. Returns `false` if the list was cancelled or the
+    /// prefetcher halted meanwhile.
+    fn wait_for_bandwidth(&self, bytes: u64, cancelled: &AtomicBool) -> bool {
         let shared = self.shared;
         let at = shared.bandwidth.book(bytes, Instant::now());
-        let unwanted = || over.load(SeqCst) || shared.halt.load(SeqCst);
+        let is_unwanted = || cancelled.load(SeqCst) || shared.halt.load(SeqCst);
         if at <= Instant::now() {
             return true;
         }
         let mut state = shared.lock();
         loop {
-            if unwanted() {
+            if is_unwanted() {
                 return false;
             }
             let left = at.saturating_duration_since(Instant::now());
@@ -203,7 +216,7 @@ impl Worker<'_> {
         }
     }
 
-    fn refuse(&self, lane: u32, error: &Error) -> End {
+    fn report_error(&self, queue: u32, error: &Error) -> ClaimOutcome {
         let shared = self.shared;
         let stale = matches!(error.kind(), ErrorKind::Stale(_) | ErrorKind::Invalid(_));
         count(
@@ -214,38 +227,38 @@ impl Worker<'_> {
             },
             1,
         );
-        match &shared.options.report {
-            // one that panics has said so
-            Some(report) => drop(catch_unwind(AssertUnwindSafe(|| report(lane, error)))),
-            None => tracing::warn!(lane, "not prefetched: {error}"),
+        match &shared.options.on_error {
+            // the panic hook has printed the panic; the thread continues
+            Some(on_error) => drop(catch_unwind(AssertUnwindSafe(|| on_error(queue, error)))),
+            None => tracing::warn!(queue, "not prefetched: {error}"),
         }
-        End::Refused
+        ClaimOutcome::Unreadable
     }
 }
 
-/// How a piece is brought: through a mapping, or read.
-struct How<'a> {
+/// Reads one piece, through a mapping or by `pread`.
+struct PieceReader<'a> {
     file: &'a File,
-    map: Option<sys::Fill>,
+    map: Option<os::populate::PopulateMap>,
 }
 
-impl<'a> How<'a> {
-    fn of(fill: Fill, file: &'a File, piece: &Piece) -> io::Result<Self> {
+impl<'a> PieceReader<'a> {
+    fn new(method: PrefetchMethod, file: &'a File, piece: &PrefetchPiece) -> io::Result<Self> {
         let len = usize::try_from(piece.end - piece.start).map_err(io::Error::other)?;
-        // a kernel that cannot is one that can read
-        let map =
-            (fill == Fill::Populate).then(|| sys::Fill::new(file.as_fd(), piece.start, len).ok());
+        // where the file cannot be mapped, it is read
+        let map = (method == PrefetchMethod::Populate)
+            .then(|| os::populate::PopulateMap::new(file.as_fd(), piece.start, len).ok());
         Ok(Self {
             file,
             map: map.flatten(),
         })
     }
 
-    /// Brings these bytes of a piece, or fewer; 0 if the file has none there.
-    fn bring(
+    /// Reads these bytes of the piece, or fewer. Returns 0 if they lie beyond the end of the file.
+    fn read(
         &mut self,
         scratch: &mut Vec<u8>,
-        piece: &Piece,
+        piece: &PrefetchPiece,
         bytes: Range<u64>,
     ) -> io::Result<u64> {
         let len = usize::try_from(bytes.end - bytes.start).map_err(io::Error::other)?;
@@ -253,7 +266,9 @@ impl<'a> How<'a> {
             let offset = usize::try_from(bytes.start - piece.start).map_err(io::Error::other)?;
             match map.populate(offset, len) {
                 Ok(()) => return Ok(bytes.end - bytes.start),
+                // the file was truncated
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Ok(0),
+                // the kernel has no `MADV_POPULATE_READ`
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.map = None,
                 Err(error) => return Err(error),
             }
@@ -265,23 +280,24 @@ impl<'a> How<'a> {
     }
 }
 
-/// Whether a piece is in memory and need not be read.
+/// Whether a piece is resident and need not be read.
 ///
-/// Where a stream goes on, the kernel has read ahead of it, and only goes on to do so if what it brought is read: the
-/// piece counts as being in memory if much more is than read-ahead can have brought. (A page counts as soon as its read
-/// has begun.)
-fn is_resident(open: &Open, piece: &Piece, goes_on: bool) -> bool {
-    let beyond = if goes_on {
-        open.ahead.saturating_mul(2).saturating_add(1 << 20)
+/// If the stream `continues` the piece that it read before, kernel read-ahead has covered the beginning of this
+/// piece, and continues only while the bytes that it read are consumed. Skipping them would end read-ahead, which
+/// then starts anew with 4 KiB pages (EXPERIMENTS.md, "Reading"). So the piece only counts as resident if much more
+/// is cached than read-ahead can have read. (The page cache contains a page from the start of its read.)
+fn is_resident(open: &OpenFile, piece: &PrefetchPiece, continues: bool) -> bool {
+    let beyond = if continues {
+        open.read_ahead.saturating_mul(2).saturating_add(1 << 20)
     } else {
         0
     };
     let end = piece.end.saturating_add(beyond);
-    if goes_on && end > open.entry.len {
+    if continues && end > open.entry.len {
         return false;
     }
     let pages = (end - piece.start).div_ceil(rustix::param::page_size() as u64);
-    // where the kernel does not say, reading is cheap enough
-    sys::cachestat(open.file.as_fd(), piece.start, end - piece.start)
+    // without `cachestat` the piece is read, which is cheap if it is cached
+    os::residency::cachestat(open.file.as_fd(), piece.start, end - piece.start)
         .is_ok_and(|stat| stat.cache >= pages)
 }

@@ -1,4 +1,8 @@
-//! [`Ios`] as lists of the C ABI: each is converted once, and its parts are numbers.
+//! Conversion of [`RangeList`] to the lists of the C ABI.
+//!
+//! A [`RangeList`] is a range of a shared array. The whole array is converted once and gets a generation; each answer
+//! that refers to the same array is a new head with other indices, so that its cost does not depend on the length of
+//! the array.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -8,77 +12,78 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::abi::{EvictIo, EvictIos, IO_XPU, PrefetchIo, PrefetchIos};
-use crate::{Io, Ios, Prefetch};
+use crate::{FileRange, PrefetchRequest, RangeList};
 
-/// What was returned, at places that do not move until it is replaced.
+/// The lists that were returned last, by queue. They are on the heap, so that the pointers that C holds stay valid
+/// until a list is replaced.
 #[derive(Default)]
-pub(super) struct Lists {
+pub(super) struct ReturnedLists {
     paths: HashMap<Arc<Path>, CString>,
-    lanes: HashMap<u32, Converted<PrefetchIo, PrefetchIos>>,
-    evict: Option<Converted<EvictIo, EvictIos>>,
+    queues: HashMap<u32, ConvertedList<PrefetchIo, PrefetchIos>>,
+    evict: Option<ConvertedList<EvictIo, EvictIos>>,
     generation: u64,
 }
 
-struct Converted<Entry, Head> {
-    /// Held, so that no other list can have its address.
-    all: Arc<[Io]>,
+struct ConvertedList<Entry, Head> {
+    /// The array. Keeping it alive ensures that no other array has its address, by which it is recognised.
+    source: Arc<[FileRange]>,
     generation: u64,
     entries: Vec<Entry>,
     head: Option<Box<Head>>,
 }
 
-// SAFETY: its pointers lead to what it owns: strings, entries and heads, on the heap.
-unsafe impl Send for Lists {}
+// SAFETY: all pointers refer to strings, entries and heads on the heap that this value owns.
+unsafe impl Send for ReturnedLists {}
 
-impl Lists {
-    pub(super) fn prefetch(&mut self, prefetch: &Prefetch) -> *mut PrefetchIos {
-        let all = prefetch.ios.all();
+impl ReturnedLists {
+    pub(super) fn prefetch(&mut self, prefetch: &PrefetchRequest) -> *mut PrefetchIos {
+        let source = prefetch.ranges.backing();
         if !self
-            .lanes
-            .get(&prefetch.lane)
-            .is_some_and(|lane| Arc::ptr_eq(&lane.all, all))
+            .queues
+            .get(&prefetch.queue)
+            .is_some_and(|queue| Arc::ptr_eq(&queue.source, source))
         {
-            let converted = self.convert(all, |path, io| PrefetchIo {
+            let converted = self.convert(source, |path, range| PrefetchIo {
                 path,
-                offset: io.start,
-                size: io.len,
-                xpu: io.device.unwrap_or(0),
-                flags: if io.device.is_some() { IO_XPU } else { 0 },
+                offset: range.start,
+                size: range.len,
+                xpu: range.device.unwrap_or(0),
+                flags: if range.device.is_some() { IO_XPU } else { 0 },
             });
-            self.lanes.insert(prefetch.lane, converted);
+            self.queues.insert(prefetch.queue, converted);
         }
-        let Some(lane) = self.lanes.get_mut(&prefetch.lane) else {
+        let Some(queue) = self.queues.get_mut(&prefetch.queue) else {
             return std::ptr::null_mut();
         };
-        let (count, first, limit) = part(&prefetch.ios);
+        let (count, first, limit) = extent(&prefetch.ranges);
         let head = PrefetchIos {
             count,
-            ios: lane.entries.as_mut_ptr(),
+            ios: queue.entries.as_mut_ptr(),
             first,
             limit,
-            generation: lane.generation,
-            lane: prefetch.lane,
+            generation: queue.generation,
+            queue: prefetch.queue,
             reserved: 0,
             next: std::ptr::null_mut(),
         };
-        &raw mut **lane.head.insert(Box::new(head))
+        &raw mut **queue.head.insert(Box::new(head))
     }
 
-    /// One list after the other; of several for the same lane the last.
-    pub(super) fn chain(&mut self, all: &[Prefetch]) -> *mut PrefetchIos {
+    /// Links the lists of several queues. Of several lists for one queue, the last is used.
+    pub(super) fn chain(&mut self, all: &[PrefetchRequest]) -> *mut PrefetchIos {
         let mut next = std::ptr::null_mut();
         for (index, prefetch) in all.iter().enumerate().rev() {
             if all[index + 1..]
                 .iter()
-                .any(|later| later.lane == prefetch.lane)
+                .any(|later| later.queue == prefetch.queue)
             {
                 continue;
             }
             let head = self.prefetch(prefetch);
             if let Some(head) = self
-                .lanes
-                .get_mut(&prefetch.lane)
-                .and_then(|lane| lane.head.as_mut())
+                .queues
+                .get_mut(&prefetch.queue)
+                .and_then(|queue| queue.head.as_mut())
             {
                 head.next = next;
             }
@@ -87,23 +92,23 @@ impl Lists {
         next
     }
 
-    pub(super) fn evict(&mut self, ios: &Ios) -> *mut EvictIos {
+    pub(super) fn evict(&mut self, ios: &RangeList) -> *mut EvictIos {
         if !self
             .evict
             .as_ref()
-            .is_some_and(|evict| Arc::ptr_eq(&evict.all, ios.all()))
+            .is_some_and(|evict| Arc::ptr_eq(&evict.source, ios.backing()))
         {
-            let entry = |path, io: &Io| EvictIo {
+            let entry = |path, io: &FileRange| EvictIo {
                 path,
                 offset: io.start,
                 size: io.len,
             };
-            self.evict = Some(self.convert(ios.all(), entry));
+            self.evict = Some(self.convert(ios.backing(), entry));
         }
         let Some(evict) = &mut self.evict else {
             return std::ptr::null_mut();
         };
-        let (count, first, limit) = part(ios);
+        let (count, first, limit) = extent(ios);
         let ios = evict.entries.as_mut_ptr();
         let head = EvictIos {
             count,
@@ -117,20 +122,20 @@ impl Lists {
 
     fn convert<Entry, Head>(
         &mut self,
-        all: &Arc<[Io]>,
-        entry: impl Fn(*const c_char, &Io) -> Entry,
-    ) -> Converted<Entry, Head> {
+        source: &Arc<[FileRange]>,
+        entry: impl Fn(*const c_char, &FileRange) -> Entry,
+    ) -> ConvertedList<Entry, Head> {
         self.generation += 1;
-        let convert = |io: &Io| {
+        let convert = |io: &FileRange| {
             let path = self.paths.entry(Arc::clone(&io.path)).or_insert_with(|| {
-                // a path with a zero byte names no file, and neither does the empty one
+                // no file has a path with a zero byte; the empty path that replaces it is refused by the daemon
                 CString::new(io.path.as_os_str().as_bytes()).unwrap_or_default()
             });
             entry(path.as_ptr(), io)
         };
-        let entries = all.iter().map(convert).collect();
-        Converted {
-            all: Arc::clone(all),
+        let entries = source.iter().map(convert).collect();
+        ConvertedList {
+            source: Arc::clone(source),
             generation: self.generation,
             entries,
             head: None,
@@ -138,9 +143,9 @@ impl Lists {
     }
 }
 
-/// Entries, the first of the part, and how many; an empty part is at the end.
-fn part(ios: &Ios) -> (u64, u64, u64) {
-    let (count, range) = (ios.all().len() as u64, ios.range());
+/// `count`, `first` and `limit` of a list. Because a limit of 0 means no limit, an empty list starts at the end.
+fn extent(ios: &RangeList) -> (u64, u64, u64) {
+    let (count, range) = (ios.backing().len() as u64, ios.indices());
     if range.is_empty() {
         (count, count, 0)
     } else {

@@ -1,4 +1,4 @@
-//! What a host process gives up before it loads a policy.
+//! Restrictions that a host process applies to itself before it loads a policy.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,13 +9,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
-/// Takes the connection to the daemon from standard input, and lets the process live no longer than the daemon, without
-/// its descriptors and without a way to more privileges.
-pub(super) fn begin() -> io::Result<UnixStream> {
+/// Returns the connection to the daemon from standard input. Afterwards the process ends with the daemon, holds none
+/// of its other descriptors, and cannot gain privileges or create processes.
+pub(super) fn enter() -> io::Result<UnixStream> {
     let connection = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let stream = UnixStream::from(connection);
     if stream.peer_addr().is_err() {
-        let what = "standard input is no connection: this is started by the daemon, not by people";
+        let what = "standard input is not a socket; this command is started by the daemon";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let null = openat(
@@ -30,20 +30,18 @@ pub(super) fn begin() -> io::Result<UnixStream> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_no_new_privs(true)?;
     if let Err(error) = super::seccomp::forbid_processes() {
-        eprintln!(
-            "<4>a policy could leave processes behind, as this kernel has no seccomp: {error}"
-        );
+        eprintln!("<4>the policy can create processes, because seccomp is not available: {error}");
     }
-    // the daemon may have ended before it could be noticed
-    let mut gone = [PollFd::new(&stream, PollFlags::RDHUP)];
+    // a daemon that ended before the death signal was set raises no signal
+    let mut daemon = [PollFd::new(&stream, PollFlags::RDHUP)];
     poll(
-        &mut gone,
+        &mut daemon,
         Some(&rustix::time::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         }),
     )?;
-    if gone[0]
+    if daemon[0]
         .revents()
         .intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
     {
@@ -52,19 +50,20 @@ pub(super) fn begin() -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Memory, and no images of it on disk; the first to go when the machine has none left.
-pub(super) fn limit(memory: u64) -> io::Result<()> {
-    let both = |at: u64| Rlimit {
-        current: Some(at),
-        maximum: Some(at),
+/// Limits memory and descriptors, disables core dumps, and makes this process the first that the kernel kills when
+/// the machine runs out of memory.
+pub(super) fn set_limits(memory: u64) -> io::Result<()> {
+    let limit = |value: u64| Rlimit {
+        current: Some(value),
+        maximum: Some(value),
     };
-    setrlimit(Resource::Data, both(memory))?;
-    setrlimit(Resource::Core, both(0))?;
-    setrlimit(Resource::Nofile, both(256))?;
-    std::fs::write("/proc/self/oom_score_adj", "1000").or(Ok(())) // a machine without /proc
+    setrlimit(Resource::Data, limit(memory))?;
+    setrlimit(Resource::Core, limit(0))?;
+    setrlimit(Resource::Nofile, limit(256))?;
+    std::fs::write("/proc/self/oom_score_adj", "1000").or(Ok(())) // /proc may not be mounted
 }
 
-/// Closes all descriptors but the standard ones and the connection.
+/// Closes all descriptors except the standard ones and the connection.
 fn close_others(stream: UnixStream) -> io::Result<UnixStream> {
     let at: RawFd = OwnedFd::from(stream).into_raw_fd();
     let at = u32::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -73,12 +72,13 @@ fn close_others(stream: UnixStream) -> io::Result<UnixStream> {
     }
     close_range(at + 1, u32::MAX)?;
     let at = RawFd::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: given up above, and not among those that were closed.
+    // SAFETY: `into_raw_fd` passed the ownership to `at`, which neither call closed.
     Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(at) }))
 }
 
 fn close_range(first: u32, last: u32) -> io::Result<()> {
-    // SAFETY: at the beginning of a process whose only purpose this is; nobody in it holds another descriptor.
+    // SAFETY: no pointers are passed. No object of this process owns another descriptor: it has just started and only
+    // serves a policy.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     if result == 0 {
         Ok(())

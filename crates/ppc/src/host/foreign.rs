@@ -1,103 +1,106 @@
-//! In the host: calls into the policy's library, and reading what it returns.
+//! Host side of the C ABI: calls the policy's callbacks and reads the lists that they return.
 //!
-//! Nothing here can know whether a policy's pointers lead anywhere. If they do not, this process ends, which is what it
-//! is there for; the daemon says so and goes on.
+//! Whether a pointer of the policy is valid cannot be checked. An invalid one ends this process, which exists for
+//! this reason; the daemon reports the end and continues.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use super::message::{Entry, Init, List, New, Told};
-use super::sent::{EVICT, Part, Sent, slot};
+use super::message::{Init, NewList, WireAccess, WireList, WireRange};
+use super::sent_lists::{EVICT, ListPart, SentLists, slot};
 use crate::abi::{EvictIo, EvictIos, IO_XPU, MissIo, PpcContext, PrefetchIo, PrefetchIos};
 use crate::abi::{WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH};
-use crate::library::{self, Library};
+use crate::library::{self, LoadedLibrary};
 
-/// Bytes of a path, the zero included.
-const PATH: usize = 4096;
+/// Limit on the bytes of a path with its terminating zero.
+const MAX_PATH: usize = 4096;
 
-/// Why the policy gave up, by `ppc_context.fail`.
-static GAVE_UP: Mutex<Option<String>> = Mutex::new(None);
+/// The reason that the policy passed to `ppc_context.fail`. A static, because the C function has no argument that
+/// identifies the policy; a host process has one policy.
+static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
 /// A policy behind the C ABI.
-pub(super) struct Foreign {
-    library: Library,
-    sent: Sent,
-    entries: u64,
-    /// The context and its strings, at places that do not move. The policy keeps pointers to them.
+pub(super) struct ForeignPolicy {
+    library: LoadedLibrary,
+    sent: SentLists,
+    max_entries: u64,
+    /// The context and its strings. They are on the heap, because the policy keeps pointers to them.
     _context: Box<PpcContext>,
     _strings: [CString; 2],
 }
 
-/// A list of either kind.
-struct Returned {
+/// The common fields of `struct prefetch_ios` and `struct evict_ios`.
+struct ReturnedList {
     count: u64,
     ios: *const u8,
     first: u64,
     limit: u64,
     generation: u64,
-    lane: u32,
+    queue: u32,
     slot: u8,
 }
 
-impl Foreign {
-    pub(super) fn init(library: Library, init: &Init) -> Result<Self, String> {
+impl ForeignPolicy {
+    pub(super) fn init(library: LoadedLibrary, init: &Init) -> Result<Self, String> {
         let string = |bytes: &[u8]| {
-            CString::new(bytes).map_err(|_| "a configuration with a zero byte".to_owned())
+            CString::new(bytes)
+                .map_err(|_| "the configuration or the root contains a zero byte".to_owned())
         };
         let strings = [string(&init.config)?, string(&init.root)?];
         let context = Box::new(PpcContext {
             config: strings[0].as_ptr(),
             size: u64::from(crate::abi::Abi::CURRENT.context),
             root: strings[1].as_ptr(),
-            memory: init.cache,
+            memory: init.cache_memory,
             log: Some(log),
             fail: Some(fail),
         });
-        if let Some(begin) = library.operation.init {
-            // SAFETY: the library's own function, of the type that ppc.h gives it; the context stays where it is.
-            let result = unsafe { begin((&raw const *context).cast_mut().cast()) };
-            gave_up()?;
+        if let Some(init) = library.operation.init {
+            // SAFETY: a function of the library with the type that ppc.h declares; the context is on the heap and
+            // outlives it.
+            let result = unsafe { init((&raw const *context).cast_mut().cast()) };
+            take_failure()?;
             if result != 0 {
                 return Err(format!("ppc_init returned {result}"));
             }
         }
         Ok(Self {
             library,
-            sent: Sent::default(),
-            entries: init.entries,
+            sent: SentLists::default(),
+            max_entries: init.max_entries,
             _context: context,
             _strings: strings,
         })
     }
 
-    /// `PPC_WANTS_…` of the callbacks that are there.
-    pub(super) fn wants(&self) -> Result<u32, String> {
+    /// The `PPC_WANTS_…` of the callbacks that are defined and wanted.
+    pub(super) fn interests(&self) -> Result<u32, String> {
         let operation = &self.library.operation;
-        let of = |there: bool, bit: u32| if there { bit } else { 0 };
-        let there = of(operation.prefetch.is_some(), WANTS_PREFETCH)
-            | of(operation.evict.is_some(), WANTS_EVICT)
-            | of(operation.touch.is_some(), WANTS_TOUCH);
+        let bit_if = |defined: bool, bit: u32| if defined { bit } else { 0 };
+        let defined = bit_if(operation.prefetch.is_some(), WANTS_PREFETCH)
+            | bit_if(operation.evict.is_some(), WANTS_EVICT)
+            | bit_if(operation.touch.is_some(), WANTS_TOUCH);
         let Some(wants) = operation.wants else {
-            return Ok(there);
+            return Ok(defined);
         };
-        // SAFETY: the library's own function, of the type that ppc.h gives it.
+        // SAFETY: a function of the library with the type that ppc.h declares.
         let wants = unsafe { wants() };
-        gave_up().map(|()| wants & there)
+        take_failure().map(|()| wants & defined)
     }
 
-    pub(super) fn start(&mut self, lanes: usize) -> Result<Vec<List>, String> {
+    pub(super) fn start(&mut self, max_lists: usize) -> Result<Vec<WireList>, String> {
         let Some(start) = self.library.operation.start else {
             return Ok(Vec::new());
         };
-        // SAFETY: the library's own function, of the type that ppc.h gives it.
+        // SAFETY: a function of the library with the type that ppc.h declares.
         let head = unsafe { start() };
-        gave_up()?;
+        take_failure()?;
         let (mut lists, mut at) = (Vec::new(), head.cast_const());
         while !at.is_null() {
-            if lists.len() == lanes {
-                return Err(format!("ppc_start returned more than {lanes} lists"));
+            if lists.len() == max_lists {
+                return Err(format!("ppc_start returned more than {max_lists} lists"));
             }
             let next = read::<PrefetchIos>(at, self.library.abi.prefetch_list).next;
             lists.push(self.prefetch_list(at)?);
@@ -107,28 +110,28 @@ impl Foreign {
         Ok(lists)
     }
 
-    pub(super) fn prefetch(&mut self, told: &Told) -> Result<Option<List>, String> {
+    pub(super) fn prefetch(&mut self, access: &WireAccess) -> Result<Option<WireList>, String> {
         let Some(prefetch) = self.library.operation.prefetch else {
             return Ok(None);
         };
-        let mut miss = Miss::new(told, self.library.abi.miss)?;
-        // SAFETY: the library's own function, of the type that ppc.h gives it; the miss lives until it returns.
-        let list = unsafe { prefetch(miss.at()) };
-        self.answered(list)
+        let mut miss = MissBuffer::new(access, self.library.abi.miss)?;
+        // SAFETY: a function of the library with the type that ppc.h declares; the miss lives until it returns.
+        let list = unsafe { prefetch(miss.as_mut_ptr()) };
+        self.finish_prefetch(list)
     }
 
-    pub(super) fn touch(&mut self, told: &Told) -> Result<Option<List>, String> {
+    pub(super) fn touch(&mut self, access: &WireAccess) -> Result<Option<WireList>, String> {
         let Some(touch) = self.library.operation.touch else {
             return Ok(None);
         };
-        let mut miss = Miss::new(told, self.library.abi.miss)?;
+        let mut miss = MissBuffer::new(access, self.library.abi.miss)?;
         // SAFETY: as in `prefetch`.
-        let list = unsafe { touch(miss.at()) };
-        self.answered(list)
+        let list = unsafe { touch(miss.as_mut_ptr()) };
+        self.finish_prefetch(list)
     }
 
-    fn answered(&mut self, list: *mut PrefetchIos) -> Result<Option<List>, String> {
-        gave_up()?;
+    fn finish_prefetch(&mut self, list: *mut PrefetchIos) -> Result<Option<WireList>, String> {
+        take_failure()?;
         if list.is_null() {
             return Ok(None);
         }
@@ -137,17 +140,22 @@ impl Foreign {
         Ok(Some(answer))
     }
 
-    pub(super) fn evict(&mut self, told: Option<&Told>) -> Result<Option<List>, String> {
+    pub(super) fn evict(
+        &mut self,
+        access: Option<&WireAccess>,
+    ) -> Result<Option<WireList>, String> {
         let Some(evict) = self.library.operation.evict else {
             return Ok(None);
         };
-        let mut miss = told
-            .map(|told| Miss::new(told, self.library.abi.miss))
+        let mut miss = access
+            .map(|access| MissBuffer::new(access, self.library.abi.miss))
             .transpose()?;
-        let at = miss.as_mut().map_or(std::ptr::null_mut(), Miss::at);
-        // SAFETY: as in `prefetch`; ppc.h says that it may be NULL.
+        let at = miss
+            .as_mut()
+            .map_or(std::ptr::null_mut(), MissBuffer::as_mut_ptr);
+        // SAFETY: as in `prefetch`; ppc.h allows NULL.
         let list = unsafe { evict(at) };
-        gave_up()?;
+        take_failure()?;
         if list.is_null() {
             return Ok(None);
         }
@@ -158,13 +166,13 @@ impl Foreign {
             limit,
             generation,
         } = read(list, self.library.abi.evict_list);
-        let returned = Returned {
+        let returned = ReturnedList {
             count,
             ios: ios.cast(),
             first,
             limit,
             generation,
-            lane: 0,
+            queue: 0,
             slot: EVICT,
         };
         let stride = self.library.abi.evict_entry;
@@ -179,32 +187,32 @@ impl Foreign {
         let Some(exit) = self.library.operation.exit else {
             return Ok(());
         };
-        // SAFETY: the library's own function, of the type that ppc.h gives it.
+        // SAFETY: a function of the library with the type that ppc.h declares.
         let result = unsafe { exit() };
         if result != 0 {
             eprintln!("<4>ppc_exit returned {result}");
         }
-        gave_up()
+        take_failure()
     }
 
-    fn prefetch_list(&mut self, at: *const PrefetchIos) -> Result<List, String> {
+    fn prefetch_list(&mut self, at: *const PrefetchIos) -> Result<WireList, String> {
         let PrefetchIos {
             count,
             ios,
             first,
             limit,
             generation,
-            lane,
+            queue,
             ..
         } = read(at, self.library.abi.prefetch_list);
-        let returned = Returned {
+        let returned = ReturnedList {
             count,
             ios: ios.cast(),
             first,
             limit,
             generation,
-            lane,
-            slot: slot(lane),
+            queue,
+            slot: slot(queue),
         };
         let stride = self.library.abi.prefetch_entry;
         self.list(&returned, stride, |at| {
@@ -227,36 +235,38 @@ impl Foreign {
 
     fn list(
         &mut self,
-        list: &Returned,
+        list: &ReturnedList,
         stride: u32,
         entry: impl Fn(*const u8) -> Result<(EvictIo, u32), String>,
-    ) -> Result<List, String> {
-        let &Returned {
+    ) -> Result<WireList, String> {
+        let &ReturnedList {
             count,
             ios,
             first,
             limit,
             generation,
-            lane,
+            queue,
             slot,
         } = list;
-        if count > self.entries {
+        if count > self.max_entries {
             return Err(format!(
-                "a list of {count} entries, allowed are {}",
-                self.entries
+                "the policy returned a list of {count} entries, allowed are {}",
+                self.max_entries
             ));
         }
         if first > count {
-            return Err(format!("an answer from entry {first} of a list of {count}"));
+            return Err(format!(
+                "the policy returned a list of {count} entries with first = {first}"
+            ));
         }
-        let number = |at: u64| usize::try_from(at).map_err(|_| "a list that is too long");
+        let number = |at: u64| usize::try_from(at).map_err(|_| "the list is too long");
         let end = if limit == 0 {
             count
         } else {
             count.min(first.saturating_add(limit))
         };
-        let part = Part {
-            lane,
+        let part = ListPart {
+            queue,
             slot,
             generation,
             first: number(first)?,
@@ -264,22 +274,24 @@ impl Foreign {
         };
         let (count, stride) = (number(count)?, number(stride.into())?);
         if self.sent.has(&part, count) {
-            return Ok(Sent::part(&part));
+            return Ok(SentLists::part(&part));
         }
         if ios.is_null() && count > 0 {
-            return Err(format!("a list of {count} entries at NULL"));
+            return Err(format!(
+                "the policy returned a list of {count} entries with ios = NULL"
+            ));
         }
-        let mut new = New::default();
+        let mut new = NewList::default();
         let mut last: Option<(*const c_char, u32)> = None;
         for index in 0..count {
             let in_entry = |what: String| format!("entry {index}: {what}");
             let (io, device) = entry(ios.wrapping_add(index * stride)).map_err(in_entry)?;
             let path = match last {
-                Some((at, number)) if at == io.path => number, // read a moment ago
+                Some((at, number)) if at == io.path => number, // the same pointer as in the previous entry
                 _ => self.path(io.path, &mut new.paths).map_err(in_entry)?,
             };
             last = Some((io.path, path));
-            new.entries.push(Entry {
+            new.entries.push(WireRange {
                 path,
                 device,
                 start: io.offset,
@@ -291,99 +303,102 @@ impl Foreign {
 
     fn path(&mut self, at: *const c_char, new: &mut Vec<Vec<u8>>) -> Result<u32, String> {
         if at.is_null() {
-            return Err("a path that is NULL".into());
+            return Err("the path is NULL".into());
         }
-        // SAFETY: it looks no further than a path may be long; a pointer that leads nowhere ends this process.
-        let len = unsafe { libc::strnlen(at, PATH) };
-        if len == PATH {
-            return Err(format!("a path of more than {PATH} bytes"));
+        // SAFETY: at most `MAX_PATH` bytes are read; an invalid pointer ends this process.
+        let len = unsafe { libc::strnlen(at, MAX_PATH) };
+        if len == MAX_PATH {
+            return Err(format!("the path has more than {} bytes", MAX_PATH - 1));
         }
-        // SAFETY: so many bytes were just looked at.
+        // SAFETY: `strnlen` has just read `len` bytes.
         let path = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
         self.sent.path(path, new)
     }
 
     fn release(&self, list: *mut c_void) {
         if let (Some(release), false) = (self.library.operation.release, list.is_null()) {
-            // SAFETY: the library's own function, which gets back what it returned; it is not looked at any more.
+            // SAFETY: a function of the library with the type that ppc.h declares; it receives the list that it
+            // returned, which is not read afterwards.
             unsafe { release(list) };
         }
     }
 }
 
-/// What a policy's pointer leads to. All types that are read are plain numbers and pointers.
+/// Reads a structure of the policy, which has `size` bytes there. All types that are read consist of numbers and
+/// pointers.
 fn read<T: Copy>(at: *const T, size: u32) -> T {
-    // SAFETY: the library was compiled with this size; one that points nowhere ends this process, and nothing else.
+    // SAFETY: `ppc_abi` of the library states this size; an invalid pointer ends this process.
     unsafe { library::read(at, size) }
 }
 
-/// A `struct miss_io` as large as the policy believes it to be, with zeroes in fields that this build does not know.
-struct Miss {
+/// A `struct miss_io` of the size with which the policy was compiled. Fields that this build does not know are zero.
+struct MissBuffer {
     _path: CString,
     bytes: Vec<u64>,
 }
 
-impl Miss {
-    fn new(told: &Told, size: u32) -> Result<Self, String> {
-        let path = CString::new(told.path.as_slice()).map_err(|_| "a path with a zero byte")?;
+impl MissBuffer {
+    fn new(access: &WireAccess, size: u32) -> Result<Self, String> {
+        let path =
+            CString::new(access.path.as_slice()).map_err(|_| "the path contains a zero byte")?;
         let miss = MissIo {
             path: path.as_ptr(),
-            offset: told.start,
-            size: told.len,
-            file_size: told.file,
-            pid: told.pid,
-            tid: told.tid,
-            kind: told.kind,
+            offset: access.start,
+            size: access.len,
+            file_size: access.file_len,
+            pid: access.pid,
+            tid: access.tid,
+            kind: access.kind,
             reserved: 0,
-            time_ns: told.time,
+            time_ns: access.time,
         };
         let size = usize::try_from(size).unwrap_or(0).max(size_of::<MissIo>());
         let mut bytes = vec![0u64; size.div_ceil(8)];
-        // SAFETY: there is room for it, aligned to eight bytes.
+        // SAFETY: the buffer has at least the size of a `MissIo`, and its elements are aligned to eight bytes.
         unsafe { bytes.as_mut_ptr().cast::<MissIo>().write(miss) };
         Ok(Self { _path: path, bytes })
     }
 
-    fn at(&mut self) -> *mut MissIo {
+    fn as_mut_ptr(&mut self) -> *mut MissIo {
         self.bytes.as_mut_ptr().cast()
     }
 }
 
-fn gave_up() -> Result<(), String> {
-    GAVE_UP
+fn take_failure() -> Result<(), String> {
+    FAILURE
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take()
         .map_or(Ok(()), Err)
 }
 
-/// `ppc_context.log`: a line with its level, as the daemon takes it from standard error.
+/// `ppc_context.log`: writes a line with its level to standard error, from which the daemon reads it.
 unsafe extern "C" fn log(level: c_int, text: *const c_char) {
     if !text.is_null() {
-        // SAFETY: the policy's text, which ends with a zero byte.
+        // SAFETY: ppc.h requires a string that ends with a zero byte.
         let text = unsafe { CStr::from_ptr(text) };
         let line = format!(
             "<{}>{}\n",
             level.clamp(0, 7),
             text.to_string_lossy().replace('\n', " ")
         );
-        let _ = std::io::stderr().write_all(line.as_bytes()); // a log that is gone is no reason to end
+        let _ = std::io::stderr().write_all(line.as_bytes()); // a log that cannot be written does not end the policy
     }
 }
 
-/// `ppc_context.fail`.
+/// `ppc_context.fail`: records the reason; the first one counts.
 unsafe extern "C" fn fail(reason: *const c_char) {
     let reason = if reason.is_null() {
-        "it gave up".to_owned()
+        "the policy failed without a reason".to_owned()
     } else {
-        // SAFETY: the policy's text, which ends with a zero byte.
+        // SAFETY: ppc.h requires a string that ends with a zero byte.
         unsafe { CStr::from_ptr(reason) }
             .to_string_lossy()
             .chars()
             .take(1000)
             .collect()
     };
-    GAVE_UP
+    FAILURE
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .get_or_insert(reason);

@@ -1,95 +1,97 @@
-//! What the daemon and a host process say to each other: a request, its reply, one after the other.
+//! Requests of the daemon and replies of a host process. Each request has one reply, and the next request follows it.
 
 use super::wire::{Malformed, Reader, Writer};
 
-/// Changes whenever a message does. Daemon and host are normally the same program.
+/// Version of the messages. Daemon and host are normally the same executable; a mismatch is refused.
 pub(super) const PROTOCOL: u32 = 1;
 
-/// From the daemon.
+/// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Init(Init),
     Start,
-    Prefetch(Told),
-    Evict(Option<Told>),
-    Touch(Told),
+    Prefetch(WireAccess),
+    Evict(Option<WireAccess>),
+    Touch(WireAccess),
     Exit,
 }
 
-/// What a host needs to begin.
+/// Arguments of the first request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Init {
     pub(super) library: Vec<u8>,
     pub(super) config: Vec<u8>,
     pub(super) root: Vec<u8>,
-    /// That the page cache may take.
-    pub(super) cache: u64,
-    /// That the host may take.
-    pub(super) memory: u64,
-    /// Of one list.
-    pub(super) entries: u64,
+    /// Bytes that the page cache may use.
+    pub(super) cache_memory: u64,
+    /// Limit on the memory of the host process in bytes.
+    pub(super) process_memory: u64,
+    /// Limit on the entries of one list.
+    pub(super) max_entries: u64,
 }
 
-/// An access.
+/// A [`FileAccess`](crate::FileAccess), with the length of its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct WireAccess {
     pub(super) path: Vec<u8>,
     pub(super) start: u64,
     pub(super) len: u64,
-    pub(super) file: u64,
+    pub(super) file_len: u64,
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) kind: u32,
     pub(super) time: u64,
 }
 
-/// From the host.
+/// A message from the host process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// It began; `PPC_WANTS_…` and whether there is a `ppc_start`.
+    /// The policy was initialised: its `PPC_WANTS_…`, and whether it has a `ppc_start`.
     Ready { wants: u32, start: bool },
-    /// It can go on no more.
+    /// The call failed for this reason. The daemon ends the process.
     Failed(Vec<u8>),
-    /// It answers with these; none where the policy returned NULL or nothing.
-    Lists(Vec<List>),
+    /// The lists that the policy returned; empty if it returned NULL or has no such callback.
+    Lists(Vec<WireList>),
 }
 
-/// The part `start..end` of the list that a slot holds.
+/// An answer: the range `start..end` of the list in a slot (see [`sent_lists`](super::sent_lists)).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct List {
-    pub(super) lane: u32,
+pub(super) struct WireList {
+    pub(super) queue: u32,
     pub(super) slot: u8,
-    /// The slot holds this from now on.
-    pub(super) new: Option<New>,
+    /// If present, replaces the slot's list first.
+    pub(super) new: Option<NewList>,
     pub(super) start: u32,
     pub(super) end: u32,
 }
 
-/// A list that was not sent before.
+/// The entries of a list, and the paths that they need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct New {
-    /// Paths that were not sent before. The first ever is number 0.
+pub(super) struct NewList {
+    /// Paths that were not sent before. Paths are numbered in the order in which they were sent, from 0.
     pub(super) paths: Vec<Vec<u8>>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<WireRange>,
 }
 
-/// Bytes of a file.
+/// A range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct WireRange {
     pub(super) path: u32,
-    /// `u32::MAX` for none.
+    /// The accelerator; `u32::MAX` for none.
     pub(super) device: u32,
     pub(super) start: u64,
     pub(super) len: u64,
 }
 
-/// Lists of one answer.
-pub(super) const LANES: usize = 1024;
-/// New paths of one list.
-pub(super) const PATHS: usize = 1 << 18;
+/// Limit on the lists of one reply.
+pub(super) const MAX_QUEUES: usize = 1024;
+/// Limit on the new paths of one list.
+pub(super) const MAX_PATHS: usize = 1 << 18;
 
-const ENTRY: usize = 24;
-const LIST: usize = 14;
+/// Encoded bytes of a [`WireRange`].
+const RANGE_BYTES: usize = 24;
+/// Minimum of encoded bytes of a [`WireList`].
+const MIN_LIST_BYTES: usize = 14;
 
 impl Request {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -101,23 +103,23 @@ impl Request {
                 to.bytes(&init.library);
                 to.bytes(&init.config);
                 to.bytes(&init.root);
-                to.u64(init.cache);
-                to.u64(init.memory);
-                to.u64(init.entries);
+                to.u64(init.cache_memory);
+                to.u64(init.process_memory);
+                to.u64(init.max_entries);
             }
             Self::Start => to.u8(1),
-            Self::Prefetch(told) => {
+            Self::Prefetch(access) => {
                 to.u8(2);
-                told.encode(&mut to);
+                access.encode(&mut to);
             }
             Self::Evict(None) => to.u8(3),
-            Self::Evict(Some(told)) => {
+            Self::Evict(Some(access)) => {
                 to.u8(4);
-                told.encode(&mut to);
+                access.encode(&mut to);
             }
-            Self::Touch(told) => {
+            Self::Touch(access) => {
                 to.u8(5);
-                told.encode(&mut to);
+                access.encode(&mut to);
             }
             Self::Exit => to.u8(6),
         }
@@ -131,15 +133,15 @@ impl Request {
                 library: from.bytes()?.to_vec(),
                 config: from.bytes()?.to_vec(),
                 root: from.bytes()?.to_vec(),
-                cache: from.u64()?,
-                memory: from.u64()?,
-                entries: from.u64()?,
+                cache_memory: from.u64()?,
+                process_memory: from.u64()?,
+                max_entries: from.u64()?,
             }),
             1 => Self::Start,
-            2 => Self::Prefetch(Told::decode(&mut from)?),
+            2 => Self::Prefetch(WireAccess::decode(&mut from)?),
             3 => Self::Evict(None),
-            4 => Self::Evict(Some(Told::decode(&mut from)?)),
-            5 => Self::Touch(Told::decode(&mut from)?),
+            4 => Self::Evict(Some(WireAccess::decode(&mut from)?)),
+            5 => Self::Touch(WireAccess::decode(&mut from)?),
             6 => Self::Exit,
             _ => return Err(Malformed),
         };
@@ -148,12 +150,12 @@ impl Request {
     }
 }
 
-impl Told {
+impl WireAccess {
     fn encode(&self, to: &mut Writer) {
         to.bytes(&self.path);
         to.u64(self.start);
         to.u64(self.len);
-        to.u64(self.file);
+        to.u64(self.file_len);
         to.u32(self.pid);
         to.u32(self.tid);
         to.u32(self.kind);
@@ -165,7 +167,7 @@ impl Told {
             path: from.bytes()?.to_vec(),
             start: from.u64()?,
             len: from.u64()?,
-            file: from.u64()?,
+            file_len: from.u64()?,
             pid: from.u32()?,
             tid: from.u32()?,
             kind: from.u32()?,
@@ -205,10 +207,10 @@ impl Reply {
             },
             1 => Self::Failed(from.bytes()?.to_vec()),
             2 => {
-                let lists = from.count(LIST, LANES)?;
+                let lists = from.count(MIN_LIST_BYTES, MAX_QUEUES)?;
                 Self::Lists(
                     (0..lists)
-                        .map(|_| List::decode(&mut from))
+                        .map(|_| WireList::decode(&mut from))
                         .collect::<Result<_, _>>()?,
                 )
             }
@@ -219,16 +221,16 @@ impl Reply {
     }
 }
 
-impl List {
+impl WireList {
     fn encode(&self, to: &mut Writer) {
-        to.u32(self.lane);
+        to.u32(self.queue);
         to.u8(self.slot);
         to.u8(u8::from(self.new.is_some()));
         if let Some(new) = &self.new {
             to.u32(u32::try_from(new.paths.len()).unwrap_or(u32::MAX));
             new.paths.iter().for_each(|path| to.bytes(path));
             to.u32(u32::try_from(new.entries.len()).unwrap_or(u32::MAX));
-            to.0.reserve(new.entries.len() * ENTRY);
+            to.0.reserve(new.entries.len() * RANGE_BYTES);
             for entry in &new.entries {
                 to.u32(entry.path);
                 to.u32(entry.device);
@@ -241,14 +243,14 @@ impl List {
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (lane, slot) = (from.u32()?, from.u8()?);
+        let (queue, slot) = (from.u32()?, from.u8()?);
         let new = match from.u8()? {
             0 => None,
-            1 => Some(New::decode(from)?),
+            1 => Some(NewList::decode(from)?),
             _ => return Err(Malformed),
         };
         Ok(Self {
-            lane,
+            queue,
             slot,
             new,
             start: from.u32()?,
@@ -257,15 +259,15 @@ impl List {
     }
 }
 
-impl New {
+impl NewList {
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let paths = from.count(4, PATHS)?;
+        let paths = from.count(4, MAX_PATHS)?;
         let paths = (0..paths)
             .map(|_| from.bytes().map(<[u8]>::to_vec))
             .collect::<Result<_, _>>()?;
-        let entries = from.count(ENTRY, usize::MAX)?;
+        let entries = from.count(RANGE_BYTES, usize::MAX)?;
         let entry = |_| {
-            Ok(Entry {
+            Ok(WireRange {
                 path: from.u32()?,
                 device: from.u32()?,
                 start: from.u64()?,

@@ -1,45 +1,48 @@
-//! What a policy prints goes to the log, line by line.
+//! Logs the standard output and standard error of a host process.
 
 use std::io::{BufRead, BufReader, PipeReader, Read};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a line; a longer one is several.
-const LINE: u64 = 4096;
-/// Lines of a second; more are counted and not written.
-const LINES: u32 = 100;
+/// Limit on the bytes of a line; a longer one is divided.
+const MAX_LINE: u64 = 4096;
+/// Limit on the lines per second; more are only counted.
+const MAX_LINES_PER_SECOND: u32 = 100;
 
-/// Writes everything to the log until the process and its children are gone.
-pub(super) fn follow(from: PipeReader, name: &str) {
+/// Starts a thread that logs all lines until the process and its children have ended.
+pub(super) fn log_lines(from: PipeReader, name: &str) {
     let name = name.to_owned();
     let thread = thread::Builder::new()
         .name("ppc-output".into())
         .stack_size(128 << 10);
     if let Err(error) = thread.spawn(move || lines(from, |level, line| write(&name, level, line))) {
-        tracing::warn!("what a policy prints is lost: {error}");
+        tracing::warn!("the output of a policy cannot be logged: {error}");
     }
 }
 
 fn lines(from: impl Read, mut write: impl FnMut(u8, &str)) {
     let mut from = BufReader::new(from);
-    let (mut second, mut written, mut left_out) = (Instant::now(), 0, 0u64);
+    let (mut second, mut written, mut omitted) = (Instant::now(), 0, 0u64);
     let mut line = Vec::new();
     loop {
         line.clear();
-        if !matches!((&mut from).take(LINE).read_until(b'\n', &mut line), Ok(1..)) {
+        if !matches!(
+            (&mut from).take(MAX_LINE).read_until(b'\n', &mut line),
+            Ok(1..)
+        ) {
             break;
         }
         if second.elapsed() > Duration::from_secs(1) {
             (second, written) = (Instant::now(), 0);
         }
         written += 1;
-        if written > LINES {
-            left_out += 1;
+        if written > MAX_LINES_PER_SECOND {
+            omitted += 1;
             continue;
         }
-        if left_out > 0 {
-            write(4, &format!("{left_out} lines were left out"));
-            left_out = 0;
+        if omitted > 0 {
+            write(4, &format!("{omitted} lines were omitted"));
+            omitted = 0;
         }
         let text = String::from_utf8_lossy(&line);
         let text: String = text
@@ -52,8 +55,8 @@ fn lines(from: impl Read, mut write: impl FnMut(u8, &str)) {
             _ => write(6, &text),
         }
     }
-    if left_out > 0 {
-        write(4, &format!("{left_out} lines were left out"));
+    if omitted > 0 {
+        write(4, &format!("{omitted} lines were omitted"));
     }
 }
 
@@ -77,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_the_level_that_they_begin_with() {
+    fn a_line_may_start_with_its_level() {
         let all = written(b"one\n<3>two\n<9>three\n\x1b[31m\xff\nno end");
         let of = |level, text: &str| (level, text.to_owned());
         let odd = "\u{fffd}[31m\u{fffd}";
@@ -94,11 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn who_prints_without_end_is_cut_short() {
+    fn long_lines_are_divided_and_many_lines_omitted() {
         let all = written(&vec![b'x'; 1 << 20]);
         assert!(all.iter().all(|(_, line)| line.len() <= 4096));
         let all = written("y\n".repeat(10_000).as_bytes());
         assert!(all.len() < 1000, "{}", all.len());
-        assert!(all.last().unwrap().1.ends_with("lines were left out"));
+        assert!(all.last().unwrap().1.ends_with("lines were omitted"));
     }
 }

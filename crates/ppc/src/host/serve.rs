@@ -1,4 +1,4 @@
-//! The host process: loads one policy and asks it what the daemon asks.
+//! Main loop of a host process: loads one policy and answers the daemon's requests.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,19 +6,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::confine;
-use super::foreign::Foreign;
-use super::message::{Init, LANES, Reply, Request};
+use super::foreign::ForeignPolicy;
+use super::message::{Init, MAX_QUEUES, Reply, Request};
 use super::wire::{receive, send};
 use crate::error::{Error, Result};
 
-/// All that the executable of a [`HostCommand`](super::HostCommand) does: serves one policy to the daemon at standard
-/// input, until the daemon wants no more. Closes every descriptor of the process but the standard ones.
+/// The main function of a [`HostCommand`](super::HostCommand)'s executable. Serves one policy to the daemon, which is
+/// connected to standard input, and returns when the daemon sends its last request or ends. Closes all descriptors
+/// except the standard ones.
 ///
 /// # Errors
 ///
-/// Standard input is no connection to a daemon, or it broke.
+/// If standard input is not connected to a daemon, or the connection fails.
 pub fn serve() -> Result<()> {
-    let stream = confine::begin()?;
+    let stream = confine::enter()?;
     let mut policy = None;
     loop {
         let request = match receive(&stream, None) {
@@ -26,21 +27,22 @@ pub fn serve() -> Result<()> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let request = Request::decode(&request)
-            .map_err(|_| Error::invalid("the daemon speaks another protocol"))?;
+        let request = Request::decode(&request).map_err(|_| {
+            Error::invalid("the request is malformed or of another protocol version")
+        })?;
         let last = request == Request::Exit;
         let reply = match (request, &mut policy) {
-            (Request::Init(init), at @ None) => begin(&init).map(|(begun, reply)| {
-                *at = Some(begun);
+            (Request::Init(init), policy @ None) => load(&init).map(|(loaded, reply)| {
+                *policy = Some(loaded);
                 reply
             }),
             (request, Some(policy)) => answer(policy, &request),
-            (_, None) => Err("no policy was loaded".into()),
+            (_, None) => Err("no policy is loaded".into()),
         };
         let reply = reply.unwrap_or_else(|what| Reply::Failed(what.into_bytes()));
         let mut message = reply.encode();
-        if message.len() > super::wire::FRAME {
-            message = Reply::Failed(b"a list that is too long to be sent".to_vec()).encode();
+        if message.len() > super::wire::MAX_MESSAGE {
+            message = Reply::Failed(b"the returned lists exceed 32 MiB".to_vec()).encode();
         }
         send(&stream, &message)?;
         if last {
@@ -49,22 +51,23 @@ pub fn serve() -> Result<()> {
     }
 }
 
-fn begin(init: &Init) -> Result<(Foreign, Reply), String> {
-    confine::limit(init.memory).map_err(|error| format!("limits cannot be set: {error}"))?;
+fn load(init: &Init) -> Result<(ForeignPolicy, Reply), String> {
+    confine::set_limits(init.process_memory)
+        .map_err(|error| format!("resource limits cannot be set: {error}"))?;
     let library = crate::library::open(Path::new(OsStr::from_bytes(&init.library)))?;
     let start = library.operation.start.is_some();
-    let policy = Foreign::init(library, init)?;
-    let wants = policy.wants()?;
+    let policy = ForeignPolicy::init(library, init)?;
+    let wants = policy.interests()?;
     Ok((policy, Reply::Ready { wants, start }))
 }
 
-fn answer(policy: &mut Foreign, request: &Request) -> Result<Reply, String> {
+fn answer(policy: &mut ForeignPolicy, request: &Request) -> Result<Reply, String> {
     let lists = match request {
-        Request::Init(_) => return Err("a policy was loaded already".into()),
-        Request::Start => policy.start(LANES)?,
-        Request::Prefetch(told) => policy.prefetch(told)?.into_iter().collect(),
-        Request::Evict(told) => policy.evict(told.as_ref())?.into_iter().collect(),
-        Request::Touch(told) => policy.touch(told)?.into_iter().collect(),
+        Request::Init(_) => return Err("a policy is loaded already".into()),
+        Request::Start => policy.start(MAX_QUEUES)?,
+        Request::Prefetch(access) => policy.prefetch(access)?.into_iter().collect(),
+        Request::Evict(access) => policy.evict(access.as_ref())?.into_iter().collect(),
+        Request::Touch(access) => policy.touch(access)?.into_iter().collect(),
         Request::Exit => {
             policy.exit()?;
             Vec::new()

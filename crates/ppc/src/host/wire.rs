@@ -1,4 +1,5 @@
-//! Messages as bytes: a length, then numbers in the machine's order.
+//! Encoding of messages, and their transfer over a socket: a length of four bytes, then that many bytes. Integers are
+//! in native byte order, because both processes run on one machine.
 
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
@@ -9,12 +10,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-/// Bytes of the largest message.
-pub(super) const FRAME: usize = 32 << 20;
-/// What is read, and thus allocated, at once: a length that lies costs no more.
+/// Limit on the bytes of one message.
+pub(super) const MAX_MESSAGE: usize = 32 << 20;
+/// Bytes read, and therefore allocated, at once. A message that states a false length causes no larger allocation.
 const CHUNK: usize = 1 << 20;
 
-/// A message that is being written.
+/// Encodes a message.
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
@@ -29,17 +30,17 @@ impl Writer {
         self.0.extend(value.to_ne_bytes());
     }
     pub(super) fn bytes(&mut self, value: &[u8]) {
-        // what is longer does not fit a message anyway
+        // a longer value exceeds `MAX_MESSAGE`, and is refused by `send`
         self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
         self.0.extend(value);
     }
 }
 
-/// A message that is being read; nothing in it is believed.
+/// Decodes a message. Its sender is untrusted: every length is checked.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
-/// A message that ends too early or says what no message says.
+/// A message that is truncated or contains an invalid value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -64,10 +65,11 @@ impl<'a> Reader<'a> {
         self.0 = tail;
         Ok(head)
     }
-    /// How many things follow: each has at least `least` bytes, and there are no more than `most`.
-    pub(super) fn count(&mut self, least: usize, most: usize) -> Result<usize, Malformed> {
+    /// The number of items that follow, at most `max`. Each takes at least `min_bytes`, so a count that the rest of
+    /// the message cannot contain is refused before anything is allocated.
+    pub(super) fn count(&mut self, min_bytes: usize, max: usize) -> Result<usize, Malformed> {
         let count = usize::try_from(self.u32()?).map_err(|_| Malformed)?;
-        if count > most.min(self.0.len() / least) {
+        if count > max.min(self.0.len() / min_bytes) {
             Err(Malformed)
         } else {
             Ok(count)
@@ -86,33 +88,42 @@ impl<'a> Reader<'a> {
 pub(super) fn send(mut stream: &UnixStream, message: &[u8]) -> io::Result<()> {
     let len = u32::try_from(message.len())
         .ok()
-        .filter(|_| message.len() <= FRAME);
-    let len = len
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a message that is too long"))?;
+        .filter(|_| message.len() <= MAX_MESSAGE);
+    let len = len.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the message exceeds the limit of 32 MiB",
+        )
+    })?;
     stream.write_all(&len.to_ne_bytes())?;
     stream.write_all(message)
 }
 
-/// Receives a message. With a deadline and the process at the other end, which may have given its connection to others:
-/// [`io::ErrorKind::TimedOut`] says that it is too late, [`io::ErrorKind::UnexpectedEof`] that it is over.
+/// Receives a message. `sender` is a descriptor of the sending process and a deadline. The process is watched in
+/// addition to the socket, because a child of it may keep the socket open after its end.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::UnexpectedEof`] if the process or the connection
+/// ended, [`io::ErrorKind::InvalidData`] for a message beyond the limit.
 pub(super) fn receive(
     stream: &UnixStream,
-    from: Option<(BorrowedFd<'_>, Instant)>,
+    sender: Option<(BorrowedFd<'_>, Instant)>,
 ) -> io::Result<Vec<u8>> {
     let mut len = [0; 4];
-    fill(stream, &mut len, from)?;
+    fill(stream, &mut len, sender)?;
     let len = usize::try_from(u32::from_ne_bytes(len)).unwrap_or(usize::MAX);
-    if len > FRAME {
+    if len > MAX_MESSAGE {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("a message of {len} bytes"),
+            format!("a message of {len} bytes, allowed are {MAX_MESSAGE}"),
         ));
     }
     let mut message = Vec::new();
     while message.len() < len {
         let at = message.len();
         message.resize(len.min(at + CHUNK), 0);
-        fill(stream, &mut message[at..], from)?;
+        fill(stream, &mut message[at..], sender)?;
     }
     Ok(message)
 }
@@ -120,10 +131,10 @@ pub(super) fn receive(
 fn fill(
     mut stream: &UnixStream,
     mut into: &mut [u8],
-    from: Option<(BorrowedFd<'_>, Instant)>,
+    sender: Option<(BorrowedFd<'_>, Instant)>,
 ) -> io::Result<()> {
     while !into.is_empty() {
-        if let Some((process, until)) = from {
+        if let Some((process, until)) = sender {
             wait(stream, process, until)?;
         }
         match stream.read(into) {
@@ -136,7 +147,7 @@ fn fill(
     Ok(())
 }
 
-/// Waits until there is something to read.
+/// Waits until the socket is readable. A message that was sent before the process ended is still received.
 fn wait(stream: &UnixStream, process: BorrowedFd<'_>, until: Instant) -> io::Result<()> {
     loop {
         let left = until.saturating_duration_since(Instant::now());

@@ -13,7 +13,7 @@ fn names(namespace: &Namespace) -> Vec<&str> {
 }
 
 #[test]
-fn links_within_are_followed_and_links_out_are_not() {
+fn links_are_followed_only_within_the_root() {
     let dir = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), b"secret").unwrap();
@@ -45,7 +45,7 @@ fn links_within_are_followed_and_links_out_are_not() {
 }
 
 #[test]
-fn a_file_that_was_replaced_is_stale() {
+fn a_replaced_file_is_stale() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     fs::write(&path, b"one").unwrap();
@@ -55,14 +55,14 @@ fn a_file_that_was_replaced_is_stale() {
     fs::rename(dir.path().join("other"), &path).unwrap();
     let error = namespace.open(entry).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Stale(_)), "{error}");
-    // as is one that became a link out
+    // nor is a file opened that was replaced by a link out of the root
     fs::remove_file(&path).unwrap();
     symlink("/etc/hostname", &path).unwrap();
     assert!(namespace.open(entry).is_err());
 }
 
 #[test]
-fn pipes_are_no_files_and_are_not_waited_for() {
+fn named_pipes_are_skipped_without_blocking() {
     let dir = tempfile::tempdir().unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -78,44 +78,55 @@ fn pipes_are_no_files_and_are_not_waited_for() {
 }
 
 #[test]
-fn what_is_being_written_is_no_file_yet() {
+fn files_being_written_are_skipped() {
     let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, len: u64, written: SystemTime| {
+    let write = |name: &str, len: u64, modified: SystemTime| {
         let file = File::create(dir.path().join(name)).unwrap();
         file.set_len(len).unwrap();
-        file.set_modified(written).unwrap();
+        file.set_modified(modified).unwrap();
     };
     let (second, now) = (Duration::from_secs(1), SystemTime::now);
-    for name in ["grows", "rests", "goes"] {
+    for name in ["growing", "unchanged", "removed"] {
         write(name, 10, now() - 2 * second);
     }
     let before = Namespace::scan(dir.path()).unwrap();
-    assert!(matches!(before.again(), Ok((None, false))));
-    fs::remove_file(dir.path().join("goes")).unwrap();
-    write("new", 10, now() - 2 * second);
-    write("of another clock", 10, now() + 3600 * second);
-    // a machine that stands still for a second makes everything old
-    let found = (0..20).any(|_| {
-        write("grows", 20, now());
-        write("rests", 10, now());
-        write("comes", 10, now());
-        let (again, young) = before.again().unwrap();
-        young && names(&again.unwrap()) == ["new", "of another clock", "rests"]
+    assert!(matches!(before.rescan(), Ok((None, false))));
+    fs::remove_file(dir.path().join("removed")).unwrap();
+    write("complete", 10, now() - 2 * second);
+    write("from the future", 10, now() + 3600 * second);
+    // repeated, because on a stalled machine a second may pass between the write and the scan
+    let skipped = (0..20).any(|_| {
+        write("growing", 20, now());
+        write("unchanged", 10, now());
+        write("created", 10, now());
+        let (rescanned, incomplete) = before.rescan().unwrap();
+        incomplete && names(&rescanned.unwrap()) == ["complete", "from the future", "unchanged"]
     });
-    assert!(found);
-    for name in ["grows", "comes"] {
+    assert!(skipped);
+    for name in ["growing", "created"] {
         write(name, 20, now() - 2 * second);
     }
-    let (again, young) = before.again().unwrap();
+    let (rescanned, incomplete) = before.rescan().unwrap();
     assert_eq!(
-        names(&again.unwrap()),
-        ["comes", "grows", "new", "of another clock", "rests"]
+        names(&rescanned.unwrap()),
+        [
+            "complete",
+            "created",
+            "from the future",
+            "growing",
+            "unchanged"
+        ]
     );
-    assert!(!young);
-    // an empty directory is something else too: files may come into it
+    assert!(!incomplete);
+    // an empty directory is a change, too: files may be created in it, so it has to be watched
     let before = Namespace::scan(dir.path()).unwrap();
     fs::create_dir(dir.path().join("empty")).unwrap();
-    let (again, _) = before.again().unwrap();
+    let (rescanned, _) = before.rescan().unwrap();
     let root = dir.path().canonicalize().unwrap();
-    assert!(again.unwrap().dirs().eq([root.clone(), root.join("empty")]));
+    assert!(
+        rescanned
+            .unwrap()
+            .dirs()
+            .eq([root.clone(), root.join("empty")])
+    );
 }

@@ -1,84 +1,84 @@
-//! What a runtime did so far, as data: JSON, and Prometheus' text.
+//! The counters of a runtime, as JSON and in Prometheus's text format.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::Registered;
+use crate::Registration;
 use crate::cache::{Evicted, Progress};
 
-/// What a [`Runtime`](crate::Runtime) did since it was made.
+/// What a [`Runtime`](crate::Runtime) has done since it was created.
 #[derive(Clone, Debug, Serialize)]
-pub struct Status {
+pub struct RuntimeStatus {
     /// The process.
     pub pid: u32,
-    /// Seconds.
-    pub running: f64,
-    /// The name of the source that tells events; empty before it runs.
+    /// Age of the runtime in seconds.
+    pub uptime_s: f64,
+    /// Name of the event source; empty before the event loop runs.
     pub source: &'static str,
-    /// What the source cannot see, in words.
-    pub blind: &'static str,
-    /// What it told.
-    pub events: Events,
-    /// The policies, by directory.
+    /// What the event source does not report, as a phrase.
+    pub limitations: &'static str,
+    /// Event counters.
+    pub events: EventCounts,
+    /// The registered policies, by directory.
     pub policies: Vec<PolicyStatus>,
-    /// What was brought.
+    /// What was prefetched.
     pub prefetch: Progress,
-    /// What was let go.
-    pub evict: Let,
-    /// What may be used of memory.
-    pub memory: MemoryUse,
+    /// What was evicted.
+    pub evict: EvictionTotals,
+    /// Memory usage.
+    pub memory: MemoryStatus,
 }
 
-/// Events, in numbers.
+/// Event counters. All but `received` and `lost` count merged events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Events {
-    /// That were told, of this process too.
-    pub told: u64,
-    /// That happened and were not told.
+pub struct EventCounts {
+    /// Events received from the source, including those caused by this process.
+    pub received: u64,
+    /// Events that the source lost.
     pub lost: u64,
-    /// Of inodes that no policy decides for; neighbours merged, as in those below.
-    pub outside: u64,
-    /// That a file was opened.
+    /// Events of files that belong to no policy.
+    pub unmatched: u64,
+    /// Opens and maps of files.
     pub opens: u64,
-    /// Accesses that waited for the device.
+    /// Accesses that missed the page cache.
     pub misses: u64,
-    /// Their bytes.
+    /// Bytes of those accesses.
     pub missed_bytes: u64,
-    /// Accesses of any kind, where the source tells them.
+    /// All accesses, if the source reports them.
     pub touches: u64,
-    /// Their bytes.
+    /// Bytes of those accesses.
     pub touched_bytes: u64,
-    /// The longest time from a miss to its policy's mailbox, in nanoseconds.
-    pub longest_lag: u64,
+    /// The longest time from a miss until it was queued for its policy, in nanoseconds.
+    pub max_lag_ns: u64,
 }
 
-/// A policy.
+/// The status of a registered policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyStatus {
-    /// The directory that it decides for.
+    /// The directory that it is registered for.
     pub path: PathBuf,
-    /// What it is called.
+    /// The name given at registration.
     pub name: String,
-    /// Files of the directory.
+    /// Number of files in the directory.
     pub files: usize,
-    /// Calls that it answered.
+    /// Calls that returned.
     pub calls: u64,
-    /// Calls that wait.
-    pub waiting: usize,
-    /// Accesses that were dropped because it was too slow.
+    /// Calls in its queue.
+    pub queued: usize,
+    /// Calls that were dropped because the queue was full.
     pub dropped: u64,
-    /// Its longest call, in nanoseconds.
-    pub longest: u64,
-    /// Why it lost its registration.
-    pub lost: Option<String>,
+    /// Duration of its longest call in nanoseconds.
+    pub longest_call_ns: u64,
+    /// Why it was deregistered, if it failed.
+    pub failure: Option<String>,
 }
 
 impl PolicyStatus {
-    pub(super) fn of(registered: &Registered, names: &[(PathBuf, String)]) -> Self {
-        let namespace = &registered.origin().namespace;
-        let status = registered.policy().status();
+    pub(super) fn of(registration: &Registration, names: &[(PathBuf, String)]) -> Self {
+        let namespace = &registration.origin().namespace;
+        let status = registration.supervisor().status();
         let name = names
             .iter()
             .find(|(path, _)| path == namespace.root())
@@ -88,40 +88,40 @@ impl PolicyStatus {
             name: name.unwrap_or_default(),
             files: namespace.entries().len(),
             calls: status.calls,
-            waiting: status.waiting,
+            queued: status.queued,
             dropped: status.dropped,
-            longest: status.longest,
-            lost: status.lost.map(|error| error.to_string()),
+            longest_call_ns: status.longest_call_ns,
+            failure: status.failure.map(|error| error.to_string()),
         }
     }
 }
 
-/// What was let go.
+/// The sum of all evictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Let {
-    /// Lists.
+pub struct EvictionTotals {
+    /// Number of lists that policies returned.
     pub lists: u64,
-    /// What came of them.
+    /// The bytes of those lists.
     #[serde(flatten)]
     pub bytes: Evicted,
 }
 
-/// Memory.
+/// Memory usage of the runtime's scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct MemoryUse {
-    /// Bytes in use.
+pub struct MemoryStatus {
+    /// Bytes in use, including the page cache.
     pub used: u64,
-    /// Bytes that may be in use.
+    /// The limit in bytes.
     pub limit: u64,
-    /// Times that it was looked at and short.
-    pub short: u64,
+    /// How often polling found memory short and requested evictions.
+    pub pressure_polls: u64,
 }
 
-impl Status {
-    /// The share of accessed bytes that were in memory; `None` where the source tells misses only.
-    #[allow(clippy::cast_precision_loss)] // a share
+impl RuntimeStatus {
+    /// The fraction of accessed bytes that were in the page cache; `None` if the source reports only misses.
+    #[allow(clippy::cast_precision_loss)] // a ratio for people
     pub fn hit_rate(&self) -> Option<f64> {
-        let Events {
+        let EventCounts {
             touched_bytes,
             missed_bytes,
             ..
@@ -130,8 +130,8 @@ impl Status {
             .then(|| 1.0 - missed_bytes.min(touched_bytes) as f64 / touched_bytes as f64)
     }
 
-    /// The status with [`hit_rate`](Self::hit_rate) and [`prometheus`](Self::prometheus) beside its fields, as
-    /// [`ask`](super::ask) answers.
+    /// The JSON document that [`query_status`](super::query_status) returns: the fields of this struct,
+    /// [`hit_rate`](Self::hit_rate) and [`prometheus`](Self::prometheus).
     pub fn document(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).unwrap_or_default();
         document["hit_rate"] = self.hit_rate().into();
@@ -139,14 +139,8 @@ impl Status {
         document
     }
 
-    /// As Prometheus reads it: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+    /// The counters in the [exposition format](https://prometheus.io/docs/instrumenting/exposition_formats/) of Prometheus.
     pub fn prometheus(&self) -> String {
-        let mut text = String::new();
-        let mut metric = |name: &str, kind: &str, help: &str, value: &dyn std::fmt::Display| {
-            let _ = writeln!(text, "# HELP anamnesis_ppc_{name} {help}");
-            let _ = writeln!(text, "# TYPE anamnesis_ppc_{name} {kind}");
-            let _ = writeln!(text, "anamnesis_ppc_{name} {value}");
-        };
         let Self {
             events,
             prefetch,
@@ -154,89 +148,76 @@ impl Status {
             memory,
             ..
         } = self;
-        metric(
-            "events_total",
-            "counter",
-            "Events that were told.",
-            &events.told,
-        );
-        metric(
-            "events_lost_total",
-            "counter",
-            "Events that happened and were not told.",
-            &events.lost,
-        );
-        metric(
-            "misses_total",
-            "counter",
-            "Accesses that waited for the device.",
-            &events.misses,
-        );
-        metric(
-            "missed_bytes_total",
-            "counter",
-            "Bytes of those accesses.",
-            &events.missed_bytes,
-        );
-        metric(
-            "touched_bytes_total",
-            "counter",
-            "Bytes of all accesses that were told.",
-            &events.touched_bytes,
-        );
-        metric(
-            "prefetched_bytes_total",
-            "counter",
-            "Bytes that were brought.",
-            &prefetch.bytes_read,
-        );
-        metric(
-            "resident_bytes_total",
-            "counter",
-            "Bytes to bring that were there.",
-            &prefetch.bytes_skipped,
-        );
-        metric(
-            "evicted_bytes_total",
-            "counter",
-            "Bytes that were let go.",
-            &evict.bytes.gone,
-        );
-        metric(
-            "evict_left_bytes_total",
-            "counter",
-            "Bytes to let go that stayed.",
-            &evict.bytes.left,
-        );
-        metric(
-            "memory_used_bytes",
-            "gauge",
-            "Memory in use, page cache included.",
-            &memory.used,
-        );
-        metric(
-            "memory_limit_bytes",
-            "gauge",
-            "Memory that may be in use.",
-            &memory.limit,
-        );
-        metric(
-            "memory_short_total",
-            "counter",
-            "Times that memory was looked at and short.",
-            &memory.short,
-        );
-        let active = self
+        let registered = self
             .policies
             .iter()
-            .filter(|policy| policy.lost.is_none())
-            .count();
-        metric(
-            "policies",
-            "gauge",
-            "Policies that are registered.",
-            &active,
-        );
+            .filter(|policy| policy.failure.is_none())
+            .count() as u64;
+        let counters = [
+            (
+                "events_total",
+                "Events received from the event source.",
+                events.received,
+            ),
+            (
+                "events_lost_total",
+                "Events that the event source lost.",
+                events.lost,
+            ),
+            (
+                "misses_total",
+                "Accesses that missed the page cache.",
+                events.misses,
+            ),
+            (
+                "missed_bytes_total",
+                "Bytes of accesses that missed the page cache.",
+                events.missed_bytes,
+            ),
+            (
+                "touched_bytes_total",
+                "Bytes of all reported accesses.",
+                events.touched_bytes,
+            ),
+            (
+                "prefetched_bytes_total",
+                "Bytes prefetched.",
+                prefetch.bytes_read,
+            ),
+            (
+                "resident_bytes_total",
+                "Bytes not prefetched because they were resident.",
+                prefetch.bytes_skipped,
+            ),
+            ("evicted_bytes_total", "Bytes evicted.", evict.bytes.freed),
+            (
+                "evict_left_bytes_total",
+                "Bytes that an eviction left in memory.",
+                evict.bytes.remaining,
+            ),
+            (
+                "memory_pressure_total",
+                "Polls that found memory short.",
+                memory.pressure_polls,
+            ),
+        ];
+        let gauges = [
+            (
+                "memory_used_bytes",
+                "Memory in use, including the page cache.",
+                memory.used,
+            ),
+            ("memory_limit_bytes", "Memory limit.", memory.limit),
+            ("policies", "Registered policies.", registered),
+        ];
+        let counters = counters.map(|metric| ("counter", metric));
+        let gauges = gauges.map(|metric| ("gauge", metric));
+        let mut text = String::new();
+        for (kind, (name, help, value)) in counters.into_iter().chain(gauges) {
+            let _ = writeln!(text, "# HELP anamnesis_ppc_{name} {help}");
+            let _ = writeln!(text, "# TYPE anamnesis_ppc_{name} {kind}");
+            let _ = writeln!(text, "anamnesis_ppc_{name} {value}");
+        }
         text
     }
 }

@@ -1,145 +1,130 @@
-//! Events that a test pushes.
+//! A source for tests, whose events are pushed by hand.
 
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{drained, readable};
+use super::poll::{drain, wait_readable};
 use crate::error::Result;
-use crate::event::{Event, EventSource, Inode, Sight, Waker};
+use crate::event::{Capabilities, Event, EventSource, Inode, Waker};
 
-/// A source that tells what its [`Hand`] gives it.
+/// A source that reports the events pushed through its [`FakeSourceHandle`].
 ///
 /// ```
 /// use std::time::Duration;
-/// use anamnesis_ppc::{Event, EventSource, Inode, Kind, source::Fake};
+/// use anamnesis_ppc::{Event, EventKind, EventSource, Inode, source::FakeSource};
 ///
-/// let (mut source, hand) = Fake::new()?;
+/// let (mut source, handle) = FakeSource::new()?;
 /// let inode = Inode { dev: 1, ino: 2 };
 /// source.watch(&[inode])?;
-/// hand.push(&[Event { kind: Kind::Miss, inode, start: 0, len: 4096, pid: 1, tid: 1, time: 1 }]);
+/// handle.push(&[Event { kind: EventKind::Miss, inode, start: 0, len: 4096, pid: 1, tid: 1, time: 1 }]);
 /// let mut events = Vec::new();
 /// assert!(source.wait(Duration::ZERO, &mut events)?);
 /// assert_eq!(events.len(), 1);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Fake {
-    state: Arc<Mutex<State>>,
+pub struct FakeSource {
+    state: Arc<Mutex<FakeState>>,
     files: Option<HashSet<Inode>>,
     waker: Waker,
-    wake: Arc<OwnedFd>,
+    wake_fd: Arc<OwnedFd>,
 }
 
-/// Gives events to a [`Fake`], from any thread.
+/// Pushes events into a [`FakeSource`], from any thread.
 #[derive(Clone, Debug)]
-pub struct Hand {
-    state: Arc<Mutex<State>>,
+pub struct FakeSourceHandle {
+    state: Arc<Mutex<FakeState>>,
     waker: Waker,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FakeState {
     events: Vec<Event>,
     lost: u64,
     ended: bool,
     watched: Vec<Inode>,
 }
 
-impl Fake {
-    /// A source and its hand.
+fn lock(state: &Mutex<FakeState>) -> MutexGuard<'_, FakeState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FakeSource {
+    /// A source and its handle.
     ///
     /// # Errors
     ///
-    /// The system has no descriptor left.
-    pub fn new() -> io::Result<(Self, Hand)> {
-        let state = Arc::new(Mutex::new(State::default()));
-        let (waker, wake) = Waker::new()?;
-        let hand = Hand {
+    /// The process has no descriptor left.
+    pub fn new() -> io::Result<(Self, FakeSourceHandle)> {
+        let state = Arc::new(Mutex::new(FakeState::default()));
+        let (waker, wake_fd) = Waker::new()?;
+        let handle = FakeSourceHandle {
             state: Arc::clone(&state),
             waker: waker.clone(),
         };
-        Ok((
-            Self {
-                state,
-                files: None,
-                waker,
-                wake,
-            },
-            hand,
-        ))
+        let source = Self {
+            state,
+            files: None,
+            waker,
+            wake_fd,
+        };
+        Ok((source, handle))
     }
 }
 
-impl Hand {
-    /// Tells these, of the files that are watched, and ends a wait.
+impl FakeSourceHandle {
+    /// Adds events and ends the source's wait. Those of files that are not watched are discarded.
     pub fn push(&self, events: &[Event]) {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .events
-            .extend_from_slice(events);
+        lock(&self.state).events.extend_from_slice(events);
         self.waker.wake();
     }
 
-    /// As if so many events had been lost.
+    /// Increases the number of lost events.
     pub fn lose(&self, events: u64) {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lost += events;
+        lock(&self.state).lost += events;
     }
 
-    /// There will be no more.
+    /// Ends the source: its next wait reports that there are no more events.
     pub fn end(&self) {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ended = true;
+        lock(&self.state).ended = true;
         self.waker.wake();
     }
 
-    /// What the source was told to watch last.
+    /// The files that the source watches.
     pub fn watched(&self) -> Vec<Inode> {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .watched
-            .clone()
+        lock(&self.state).watched.clone()
     }
 }
 
-impl EventSource for Fake {
+impl EventSource for FakeSource {
     fn name(&self) -> &'static str {
         "fake"
     }
 
-    fn sight(&self) -> Sight {
-        Sight {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             read_misses: true,
             map_misses: true,
             reads: true,
-            maps: true,
-            blind: "everything that is not pushed",
+            first_touches: true,
+            limitations: "anything but the events pushed by hand",
         }
     }
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
         self.files = Some(files.iter().copied().collect());
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .watched = files.to_vec();
+        lock(&self.state).watched = files.to_vec();
         Ok(())
     }
 
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {
         let (before, mut timeout) = (into.len(), timeout);
         loop {
-            let woken = drained(&self.wake);
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let woken = drain(&self.wake_fd);
+            let mut state = lock(&self.state);
             let ended = state.ended;
             let watched = |event: &Event| {
                 self.files
@@ -151,16 +136,13 @@ impl EventSource for Fake {
             if woken || ended || into.len() > before || timeout.is_zero() {
                 return Ok(!ended);
             }
-            readable(&[&self.wake], timeout)?;
+            wait_readable(&[&self.wake_fd], timeout)?;
             timeout = Duration::ZERO;
         }
     }
 
     fn lost(&self) -> u64 {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lost
+        lock(&self.state).lost
     }
 
     fn waker(&self) -> Waker {

@@ -1,18 +1,19 @@
-//! Events from fanotify: that a file is opened, or every read before it happens.
+//! Events from fanotify: opens of files, or every read before it happens.
 //!
-//! [`Fanotify::opens`] hears of opens and delays nobody: a sign that a service starts, with its process. It does not say
-//! which bytes are asked for.
+//! [`FanotifySource::opens`] reports opens and delays no process. It shows that a service starts and which process it is,
+//! but not which bytes are read.
 //!
-//! [`Fanotify::reads`] (Linux 6.14, ext4, xfs and btrfs) hears of every `read` with its range, in the page cache or not,
-//! and of `mmap`, but not of page faults. The reader waits until it is answered, 7–11 µs as measured earlier, which made
-//! warm reads 28 % slower: the last resort for whoever has no trace points. A thread of its own answers at once, so that
-//! nobody waits for a policy; if this process dies, the kernel lets everybody pass. If it is *stopped* (`SIGSTOP`, a
-//! frozen cgroup), its files' readers wait until it goes on.
+//! [`FanotifySource::reads`] (Linux 6.14, on ext4, xfs and btrfs) reports every `read` with its range, cached or not, and
+//! `mmap`, but no page faults. The reader waits until the event is answered: 7–11 µs per event, which made warm reads 28 %
+//! slower (EXPERIMENTS.md). It is therefore the last resort where trace points are not available. A thread of its own
+//! answers, so that readers never wait for a policy. If this process dies, the kernel closes the group and all waiting
+//! reads proceed. If it is *stopped* (`SIGSTOP`, a frozen control group), readers of the watched files wait until it is
+//! continued.
 //!
-//! Both need CAP_SYS_ADMIN. Threads are not told apart: [`Event::tid`] is the process too.
+//! Both need CAP_SYS_ADMIN. fanotify reports processes, not threads: [`Event::tid`] is the process id.
 
-mod heard;
-mod listener;
+mod decode;
+mod reader;
 mod sys;
 
 use std::collections::HashSet;
@@ -22,35 +23,35 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::listener::{Listener, PRE_ACCESS};
-use super::{drained, readable};
+use self::reader::{PRE_ACCESS, ReaderThread};
+use super::poll::{drain, wait_readable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::{Event, EventSource, Inode, Sight, Waker};
+use crate::event::{Capabilities, Event, EventSource, Inode, Waker};
 use crate::namespace::Namespace;
 
-/// A source of opens or reads, from fanotify. See the [module](self).
+/// A source of opens or of reads, from fanotify. See the [module](self).
 #[derive(Debug)]
-pub struct Fanotify {
+pub struct FanotifySource {
     mask: u64,
     root: PathBuf,
-    /// Files with a mark.
+    /// The files that have a mark.
     marked: HashSet<Inode>,
-    listener: Listener,
+    reader: ReaderThread,
     waker: Waker,
-    wake: Arc<OwnedFd>,
+    wake_fd: Arc<OwnedFd>,
 }
 
-impl Fanotify {
-    /// Tells that files are opened.
+impl FanotifySource {
+    /// Reports opens of files below the root of `namespace`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] with what is needed.
+    /// [`ErrorKind::Unavailable`] with the missing privilege or kernel feature.
     pub fn opens(namespace: &Namespace) -> Result<Self> {
         Self::new(namespace, libc::FAN_CLASS_NOTIF, libc::FAN_OPEN)
     }
 
-    /// Tells every read, and delays it until it is told.
+    /// Reports every read of files below the root of `namespace`, and delays it.
     ///
     /// # Errors
     ///
@@ -61,8 +62,8 @@ impl Fanotify {
 
     fn new(namespace: &Namespace, class: u32, mask: u64) -> Result<Self> {
         let flags = class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_UNLIMITED_MARKS;
-        let group = sys::fanotify_init(flags).map_err(refused)?;
-        // whether this kernel and this file system know such marks
+        let group = sys::fanotify_init(flags).map_err(unavailable)?;
+        // a mark on the root, removed at once, shows whether the kernel and the file system support this mask
         let root = std::fs::File::open(namespace.root())?;
         for change in [libc::FAN_MARK_ADD, libc::FAN_MARK_REMOVE] {
             sys::fanotify_mark(
@@ -71,43 +72,44 @@ impl Fanotify {
                 mask | libc::FAN_EVENT_ON_CHILD,
                 root.as_fd(),
             )
-            .map_err(refused)?;
+            .map_err(unavailable)?;
         }
-        let (waker, wake) = Waker::new()?;
-        let listener = Listener::new(group, waker.clone())?;
+        let (waker, wake_fd) = Waker::new()?;
+        let reader = ReaderThread::spawn(group, waker.clone())?;
         Ok(Self {
             mask,
             root: namespace.root().to_owned(),
             marked: HashSet::new(),
-            listener,
+            reader,
             waker,
-            wake,
+            wake_fd,
         })
     }
 
     fn mark(&self, change: u32, namespace: &Namespace, inode: Inode) -> Result<()> {
-        // what was replaced since is not the file that was meant
+        // a file that was replaced or removed since the scan is skipped
         let Some(Ok(file)) = namespace.find(inode).map(|entry| namespace.open(entry)) else {
             return Ok(());
         };
         let ended = || {
             Error::new(ErrorKind::Unavailable(
-                "fanotify failed before, and is not heard any more".into(),
+                "the fanotify connection was lost earlier".into(),
             ))
         };
-        let group = self.listener.group().ok_or_else(ended)?;
-        sys::fanotify_mark(group.as_fd(), change, self.mask, file.as_fd()).map_err(refused)
+        let group = self.reader.group().ok_or_else(ended)?;
+        sys::fanotify_mark(group.as_fd(), change, self.mask, file.as_fd()).map_err(unavailable)
     }
 }
 
-fn refused(error: io::Error) -> Error {
+/// Explains an error of fanotify's system calls.
+fn unavailable(error: io::Error) -> Error {
     let what = match error.raw_os_error() {
-        Some(libc::EPERM) => "fanotify needs CAP_SYS_ADMIN (or root); without it use shim",
+        Some(libc::EPERM) => "fanotify needs CAP_SYS_ADMIN (or root); the source shim does not",
         Some(libc::EINVAL) => {
-            "hearing of reads needs fanotify's FAN_PRE_ACCESS, of Linux 6.14; fanotify hears of opens"
+            "reporting reads needs fanotify's FAN_PRE_ACCESS of Linux 6.14; the source opens does not"
         }
         Some(libc::EOPNOTSUPP) => {
-            "hearing of reads needs ext4, xfs or btrfs; fanotify hears of opens"
+            "reporting reads needs ext4, xfs or btrfs; the source opens works on other file systems"
         }
         Some(libc::ENOSYS) => {
             "this kernel has no fanotify (CONFIG_FANOTIFY, CONFIG_FANOTIFY_ACCESS_PERMISSIONS)"
@@ -117,7 +119,7 @@ fn refused(error: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable(what.into()))
 }
 
-impl EventSource for Fanotify {
+impl EventSource for FanotifySource {
     fn name(&self) -> &'static str {
         if self.mask == PRE_ACCESS {
             "reads"
@@ -126,23 +128,17 @@ impl EventSource for Fanotify {
         }
     }
 
-    fn sight(&self) -> Sight {
-        let none = Sight {
+    fn capabilities(&self) -> Capabilities {
+        let is_reads = self.mask == PRE_ACCESS;
+        Capabilities {
             read_misses: false,
             map_misses: false,
-            reads: false,
-            maps: false,
-            blind: "",
-        };
-        match self.mask {
-            PRE_ACCESS => Sight {
-                reads: true,
-                blind: "whether bytes were in memory, and what is touched of mapped memory",
-                ..none
-            },
-            _ => Sight {
-                blind: "which bytes are asked for: only that a file is opened, and by which process",
-                ..none
+            reads: is_reads,
+            first_touches: false,
+            limitations: if is_reads {
+                "whether bytes were cached, and accesses to mapped memory"
+            } else {
+                "which bytes are read: only that a process opens a file"
             },
         }
     }
@@ -150,7 +146,7 @@ impl EventSource for Fanotify {
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
         let namespace = Namespace::scan(&self.root)?;
         let files: HashSet<_> = files.iter().copied().collect();
-        self.listener.state().files.clone_from(&files);
+        self.reader.state().files.clone_from(&files);
         for &file in &files {
             self.mark(libc::FAN_MARK_ADD, &namespace, file)?;
         }
@@ -162,14 +158,14 @@ impl EventSource for Fanotify {
     }
 
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {
-        readable(&[&self.wake], timeout)?;
-        drained(&self.wake);
-        into.append(&mut self.listener.state().events);
-        Ok(self.listener.group().is_some())
+        wait_readable(&[&self.wake_fd], timeout)?;
+        drain(&self.wake_fd);
+        into.append(&mut self.reader.state().events);
+        Ok(self.reader.group().is_some())
     }
 
     fn lost(&self) -> u64 {
-        self.listener.state().lost
+        self.reader.state().lost
     }
 
     fn waker(&self) -> Waker {

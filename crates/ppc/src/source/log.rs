@@ -1,6 +1,6 @@
-//! Events in a file: what [`Tee`] writes and [`Replay`](super::Replay) tells again.
+//! Event logs: written by [`LoggedSource`], replayed by [`ReplaySource`](super::ReplaySource).
 //!
-//! A log is text, one thing a line, fields parted by single spaces:
+//! A log is text, one record per line, with fields separated by single spaces:
 //!
 //! ```text
 //! anamnesis-events 1
@@ -9,11 +9,10 @@
 //! lost 12
 //! ```
 //!
-//! First the version. `file` names an inode (device as `major << 20 | minor`, inode number, path relative to the
-//! directory as a JSON string), so that a log can be told again where the same files have other numbers. `miss`,
-//! `touch` and `open` are events: device, inode, first byte, number of bytes, process, thread, nanoseconds of
-//! `CLOCK_MONOTONIC`. `lost` counts events that were not told since the line before. Lines are at most 8 KiB; a reader
-//! refuses everything else.
+//! The first line is the version. `file` names an inode: device as `major << 20 | minor`, inode number, and path relative
+//! to the directory as a JSON string. It lets a log be replayed where the same files have other inodes. `miss`, `touch` and
+//! `open` are events: device, inode number, offset, length, process, thread, and nanoseconds of `CLOCK_MONOTONIC`. `lost`
+//! counts events lost since the previous line. Lines are at most 8 KiB long; a reader rejects everything else.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,17 +21,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::event::{Event, EventSource, Inode, Kind, Sight, Waker};
+use crate::event::{Capabilities, Event, EventKind, EventSource, Inode, Waker};
 use crate::namespace::Namespace;
 
 /// The first line.
-const FIRST: &str = "anamnesis-events 1";
-/// Bytes of a line, at the most.
-const LINE: u64 = 8 << 10;
+const VERSION_LINE: &str = "anamnesis-events 1";
+/// Maximum length of a line in bytes.
+const MAX_LINE: u64 = 8 << 10;
+/// Maximum length of a quoted path, which leaves room for the other fields of its line.
+const MAX_PATH: usize = 8000;
 
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum LogLine {
     File(Inode, PathBuf),
     Event(Event),
     Lost(u64),
@@ -40,49 +41,51 @@ pub(crate) enum Line {
 
 /// Writes events into a log.
 #[derive(Debug)]
-pub struct Log<W: Write> {
+pub struct EventLog<W: Write> {
     to: W,
+    /// The inodes whose `file` lines are written.
     named: HashSet<Inode>,
 }
 
-impl Log<BufWriter<File>> {
-    /// A log in a new file.
+impl EventLog<BufWriter<File>> {
+    /// Creates a log in a new file.
     ///
     /// # Errors
     ///
     /// The file exists already, or cannot be written.
     pub fn create(path: &Path) -> Result<Self> {
         let file = File::create_new(path).map_err(|error| Error::from(error).in_file(path))?;
-        Log::new(BufWriter::new(file)).map_err(|error| Error::from(error).in_file(path))
+        EventLog::new(BufWriter::new(file)).map_err(|error| Error::from(error).in_file(path))
     }
 }
 
-impl<W: Write> Log<W> {
-    /// A log in whatever bytes are written to.
+impl<W: Write> EventLog<W> {
+    /// Begins a log in a writer.
     ///
     /// # Errors
     ///
-    /// Its own.
+    /// The writer fails.
     pub fn new(mut to: W) -> io::Result<Self> {
-        writeln!(to, "{FIRST}")?;
+        writeln!(to, "{VERSION_LINE}")?;
         Ok(Self {
             to,
             named: HashSet::new(),
         })
     }
 
-    /// Writes which files the inodes are, those that were not written yet. A name that is no UTF-8 is left out.
+    /// Writes the names of the namespace's files, except for those that were written already. Names that are not UTF-8
+    /// or too long are omitted.
     ///
     /// # Errors
     ///
-    /// The writer's.
+    /// The writer fails.
     pub fn files(&mut self, namespace: &Namespace) -> io::Result<()> {
         for entry in namespace.entries() {
             let name = entry
                 .path
                 .to_str()
                 .and_then(|path| serde_json::to_string(path).ok());
-            if let Some(name) = name.filter(|name| name.len() < 8000)
+            if let Some(name) = name.filter(|name| name.len() < MAX_PATH)
                 && self.named.insert(entry.inode)
             {
                 writeln!(
@@ -99,12 +102,12 @@ impl<W: Write> Log<W> {
     ///
     /// # Errors
     ///
-    /// The writer's.
+    /// The writer fails.
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
         let kind = match event.kind {
-            Kind::Miss => "miss",
-            Kind::Touch => "touch",
-            Kind::Open => "open",
+            EventKind::Miss => "miss",
+            EventKind::Touch => "touch",
+            EventKind::Open => "open",
         };
         let Event {
             inode: Inode { dev, ino },
@@ -121,61 +124,61 @@ impl<W: Write> Log<W> {
         )
     }
 
-    /// Writes that so many events were not told.
+    /// Writes the number of events lost since the previous line.
     ///
     /// # Errors
     ///
-    /// The writer's.
+    /// The writer fails.
     pub fn lost(&mut self, events: u64) -> io::Result<()> {
         writeln!(self.to, "lost {events}")
     }
 
-    /// Writes out what is buffered.
+    /// Flushes the writer.
     ///
     /// # Errors
     ///
-    /// The writer's.
+    /// The writer fails.
     pub fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
 }
 
-/// Reads a log's lines; the first must be read by [`begin`].
-pub(crate) fn next(from: &mut impl BufRead) -> io::Result<Option<Line>> {
+/// Reads the next line of a log; `None` at the end. [`read_version`] must be called first.
+pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<Option<LogLine>> {
     let mut text = Vec::new();
-    if io::Read::take(&mut *from, LINE).read_until(b'\n', &mut text)? == 0 {
+    if io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', &mut text)? == 0 {
         return Ok(None);
     }
-    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     if text.pop() != Some(b'\n') {
-        return Err(wrong(
-            "the line does not end within 8 KiB, or the log was cut",
+        return Err(invalid(
+            "the line is longer than 8 KiB, or the log is truncated",
         ));
     }
-    let text = std::str::from_utf8(&text).map_err(|_| wrong("the line is no UTF-8"))?;
-    let line =
-        parse(text).ok_or_else(|| wrong("the line is none of: file, miss, touch, open, lost"))?;
+    let text = std::str::from_utf8(&text).map_err(|_| invalid("the line is not UTF-8"))?;
+    let line = parse(text)
+        .ok_or_else(|| invalid("the line is no valid file, miss, touch, open or lost record"))?;
     Ok(Some(line))
 }
 
-/// Reads a log's first line.
-pub(crate) fn begin(from: &mut impl BufRead) -> io::Result<()> {
+/// Reads the first line of a log.
+pub(crate) fn read_version(from: &mut impl BufRead) -> io::Result<()> {
     let mut text = Vec::new();
-    io::Read::take(from, LINE).read_until(b'\n', &mut text)?;
-    if text != format!("{FIRST}\n").as_bytes() {
-        let what = format!("this is no log of events: those begin with {FIRST:?}");
+    io::Read::take(from, MAX_LINE).read_until(b'\n', &mut text)?;
+    if text != format!("{VERSION_LINE}\n").as_bytes() {
+        let what = format!("not an event log: the first line is not {VERSION_LINE:?}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(())
 }
 
-fn parse(line: &str) -> Option<Line> {
+fn parse(line: &str) -> Option<LogLine> {
     let (word, rest) = line.split_once(' ')?;
     let kind = match word {
-        "miss" => Kind::Miss,
-        "touch" => Kind::Touch,
-        "open" => Kind::Open,
-        "lost" => return rest.parse().ok().map(Line::Lost),
+        "miss" => EventKind::Miss,
+        "touch" => EventKind::Touch,
+        "open" => EventKind::Open,
+        "lost" => return rest.parse().ok().map(LogLine::Lost),
         "file" => {
             let mut fields = rest.splitn(3, ' ');
             let inode = Inode {
@@ -183,7 +186,7 @@ fn parse(line: &str) -> Option<Line> {
                 ino: fields.next()?.parse().ok()?,
             };
             let path: String = serde_json::from_str(fields.next()?).ok()?;
-            return Some(Line::File(inode, path.into()));
+            return Some(LogLine::File(inode, path.into()));
         }
         _ => return None,
     };
@@ -208,25 +211,26 @@ fn parse(line: &str) -> Option<Line> {
         tid,
         time: number()?,
     };
-    fields.next().is_none().then_some(Line::Event(event))
+    fields.next().is_none().then_some(LogLine::Event(event))
 }
 
-/// A source whose events go into a log as well. A log that cannot be written any more ends; the source does not.
+/// A source whose events are also written into a log. If writing fails, logging stops and the source continues.
 #[derive(Debug)]
-pub struct Tee<W: Write> {
+pub struct LoggedSource<W: Write> {
     source: Box<dyn EventSource>,
-    log: Option<Log<W>>,
-    lost: u64,
+    log: Option<EventLog<W>>,
+    /// Lost events that are in the log.
+    logged_lost: u64,
 }
 
-impl<W: Write> Tee<W> {
-    /// Of a source and a log.
-    pub fn new(source: Box<dyn EventSource>, log: Log<W>) -> Self {
-        let lost = source.lost();
+impl<W: Write> LoggedSource<W> {
+    /// Writes the events of `source` into `log`.
+    pub fn new(source: Box<dyn EventSource>, log: EventLog<W>) -> Self {
+        let logged_lost = source.lost();
         Self {
             source,
             log: Some(log),
-            lost,
+            logged_lost,
         }
     }
 
@@ -235,21 +239,21 @@ impl<W: Write> Tee<W> {
             return Ok(());
         };
         let lost = self.source.lost();
-        if lost > self.lost {
-            log.lost(lost - self.lost)?;
-            self.lost = lost;
+        if lost > self.logged_lost {
+            log.lost(lost - self.logged_lost)?;
+            self.logged_lost = lost;
         }
         events.iter().try_for_each(|event| log.event(event))
     }
 }
 
-impl<W: Write + Send + std::fmt::Debug> EventSource for Tee<W> {
+impl<W: Write + Send + std::fmt::Debug> EventSource for LoggedSource<W> {
     fn name(&self) -> &'static str {
         self.source.name()
     }
 
-    fn sight(&self) -> Sight {
-        self.source.sight()
+    fn capabilities(&self) -> Capabilities {
+        self.source.capabilities()
     }
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
@@ -260,7 +264,7 @@ impl<W: Write + Send + std::fmt::Debug> EventSource for Tee<W> {
         let before = into.len();
         let more = self.source.wait(timeout, into)?;
         if let Err(error) = self.write(&into[before..]) {
-            tracing::warn!(%error, "the log of events ends here");
+            tracing::warn!(%error, "cannot write the event log, logging stops here");
             self.log = None;
         }
         Ok(more)
@@ -280,7 +284,7 @@ mod tests {
     use super::*;
 
     const EVENT: Event = Event {
-        kind: Kind::Touch,
+        kind: EventKind::Touch,
         inode: Inode { dev: 1, ino: 2 },
         start: 3,
         len: 4,
@@ -289,42 +293,46 @@ mod tests {
         time: 7,
     };
 
-    fn lines(mut text: &[u8]) -> io::Result<Vec<Line>> {
-        begin(&mut text)?;
-        std::iter::from_fn(|| next(&mut text).transpose()).collect()
+    fn lines(mut text: &[u8]) -> io::Result<Vec<LogLine>> {
+        read_version(&mut text)?;
+        std::iter::from_fn(|| read_line(&mut text).transpose()).collect()
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_logs_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a \"b\"\n"), b"").unwrap();
         let namespace = Namespace::scan(dir.path()).unwrap();
         let mut text = Vec::new();
-        let mut log = Log::new(&mut text).unwrap();
-        let kinds = [Kind::Miss, Kind::Touch, Kind::Open].map(|kind| Event { kind, ..EVENT });
+        let mut log = EventLog::new(&mut text).unwrap();
+        let kinds = [EventKind::Miss, EventKind::Touch, EventKind::Open]
+            .map(|kind| Event { kind, ..EVENT });
         log.files(&namespace).unwrap();
         log.files(&namespace).unwrap();
         kinds.iter().for_each(|event| log.event(event).unwrap());
         log.lost(9).unwrap();
-        let mut expected = vec![Line::File(namespace.entries()[0].inode, "a \"b\"\n".into())];
-        expected.extend(kinds.map(Line::Event));
-        expected.push(Line::Lost(9));
+        let mut expected = vec![LogLine::File(
+            namespace.entries()[0].inode,
+            "a \"b\"\n".into(),
+        )];
+        expected.extend(kinds.map(LogLine::Event));
+        expected.push(LogLine::Lost(9));
         assert_eq!(lines(&text).unwrap(), expected);
     }
 
     #[test]
-    fn whatever_the_bytes_are_nothing_panics_and_nothing_wrong_passes() {
+    fn malformed_logs_are_rejected_without_panics() {
         let good = b"anamnesis-events 1\nfile 1 2 \"x\"\ntouch 1 2 3 4 5 6 7\nlost 8\n";
         assert_eq!(lines(good).unwrap().len(), 3);
         for end in 0..good.len() {
-            let whole = end >= 19 && good[end - 1] == b'\n';
-            assert_eq!(lines(&good[..end]).is_ok(), whole, "cut at {end}");
+            let at_line_end = end >= 19 && good[end - 1] == b'\n';
+            assert_eq!(lines(&good[..end]).is_ok(), at_line_end, "cut at {end}");
         }
         for at in 0..good.len() {
             for value in 0..=255 {
-                let mut bent = *good;
-                bent[at] = value;
-                let _ = lines(&bent);
+                let mut corrupt = *good;
+                corrupt[at] = value;
+                let _ = lines(&corrupt);
             }
         }
         let long = [
@@ -333,7 +341,7 @@ mod tests {
         ]
         .concat();
         assert!(lines(&long).unwrap_err().to_string().contains("8 KiB"));
-        for wrong in [
+        for invalid in [
             "touch 1 2 3 4 5 6",
             "touch 1 2 3 4 5 6 7 8",
             "touch 1 2 18446744073709551615 1 5 6 7",
@@ -345,8 +353,8 @@ mod tests {
             "",
         ] {
             assert!(
-                lines(format!("{FIRST}\n{wrong}\n").as_bytes()).is_err(),
-                "{wrong}"
+                lines(format!("{VERSION_LINE}\n{invalid}\n").as_bytes()).is_err(),
+                "{invalid}"
             );
         }
     }

@@ -1,73 +1,71 @@
-//! Events from the kernel's own trace points, through perf's ring buffers: the default source.
+//! Events from the kernel's trace points, through the ring buffers of perf: the default source.
 //!
-//! Nobody waits for the reader of a ring, and a file that is not watched costs its readers the kernel's filter only.
+//! No reader waits for the consumer of a ring. Readers of files that are not watched only pass the kernel's filter.
 //!
-//! # Misses ([`Perf::misses`])
+//! # Misses ([`PerfSource::misses`])
 //!
-//! What Linux 6.18 (ext4) does, as observed:
+//! The trace points that fire on Linux 6.18 (ext4), as observed:
 //!
-//! | what a program does | trace points, in this order |
+//! | operation | trace points, in this order |
 //! |---|---|
-//! | `read` of pages that are not in memory | `page_cache_sync_ra` (first page, pages that are asked for), `page_cache_ra_order` or `_unbounded` (what is read ahead) |
+//! | `read` of pages that are not cached | `page_cache_sync_ra` (first page, number of requested pages), `page_cache_ra_order` or `_unbounded` (the range read ahead) |
 //! | … that were read ahead | `page_cache_async_ra` at the marker, `page_cache_ra_order`; no `sync_ra` |
-//! | … that are in memory | nothing of the above |
-//! | page fault, page not in memory | `mm_filemap_fault`, then `page_cache_ra_order` or `_unbounded` over a range with the page |
+//! | … that are cached | none of the above |
+//! | page fault, page not cached | `mm_filemap_fault`, then `page_cache_ra_order` or `_unbounded` over a range with the page |
 //! | … with `MADV_SEQUENTIAL` | `mm_filemap_fault`, `page_cache_sync_ra`, `page_cache_ra_order` |
-//! | … with `MADV_RANDOM`, or after many misses | `mm_filemap_fault` and no read-ahead; the page is inserted alone |
-//! | page fault, page in memory | `mm_filemap_map_pages` for 16 pages around; `mm_filemap_fault` only where that maps nothing |
+//! | … with `MADV_RANDOM`, or after many misses | `mm_filemap_fault` without read-ahead; the page is inserted alone |
+//! | page fault, page cached | `mm_filemap_map_pages` for 16 pages around it; `mm_filemap_fault` only if that maps nothing |
 //!
-//! So `page_cache_sync_ra` is a miss as it is, except that of a fault, which asks for one page however much is read.
-//! `mm_filemap_fault` alone is not: it fires for pages that are in memory but locked, or could not be mapped around. It
-//! is told when the same thread begins read-ahead over its page within 10 ms or, where there is no read-ahead, when the
-//! thread's fault ends as a *major* fault, a software event of perf's. The first is known microseconds after the fault
-//! and long before the device answers; the second when the page is there. A fault that waits for somebody else's
-//! read-ahead ends as a major fault too, and is told: its thread waited.
+//! `page_cache_sync_ra` is therefore a miss, except that the one of a fault counts as one page, however much it reads.
+//! `mm_filemap_fault` alone is not a miss: it also fires for pages that are cached but locked, or that could not be mapped
+//! around. It is reported as a miss if the same thread starts read-ahead over its page within 10 ms or, where there is no
+//! read-ahead, if the thread's fault ends as a *major* fault, which is a software event of perf. The first is known
+//! microseconds after the fault and long before the device answers; the second when the page has been read. A fault that
+//! waits for the read-ahead of another thread ends as a major fault, too, and is reported: its thread waited.
 //!
-//! A miss wakes the reader at once. Older kernels lack the trace points of read-ahead; then every insertion into the
-//! page cache is told as a miss, read-ahead included.
+//! A miss wakes the consumer at once. Older kernels lack the trace points of read-ahead; there, every insertion into the
+//! page cache is reported as a miss, including pages that were read ahead.
 //!
-//! # Accesses ([`Perf::accesses`])
+//! # Accesses ([`PerfSource::accesses`])
 //!
-//! `mm_filemap_get_pages` tells every `read` (again for every 31 folios, from where it is to its end),
-//! `mm_filemap_map_pages` and `mm_filemap_fault` first touches of mapped memory. The reader is woken when 64 KiB are
-//! new, never by a single event, and sees the rest when its wait ends.
+//! `mm_filemap_get_pages` reports every `read` (again after every 31 folios, from the current position to the end of the
+//! read); `mm_filemap_map_pages` and `mm_filemap_fault` report first accesses to mapped pages. The consumer is woken when
+//! a ring has 64 KiB of new samples, and otherwise reads them when its wait ends. Waking it for every event made warm reads
+//! 53 % slower (EXPERIMENTS.md).
 //!
-//! Two things pass unseen. A `read` takes up to 31 folios at once; if the last of them is still on its way from the
-//! device, the kernel waits for it, hands out those before it and says nothing: of 3 GB that were read cold by 16 MiB a
-//! tenth was missing. And a folio of 2 MiB that is mapped whole is mapped before `mm_filemap_map_pages` would tell.
+//! Two kinds of accesses are not reported. A `read` takes up to 31 folios at once. If the last of them is still being read
+//! from the device, the kernel waits for it, returns the folios before it and reports nothing: a tenth was missing of 3 GB
+//! that were read cold in calls of 16 MiB. And a folio of 2 MiB that is mapped as a whole is mapped before
+//! `mm_filemap_map_pages` would report it.
 //!
-//! # Recordings ([`Perf::recording`])
+//! # Recordings ([`PerfSource::recording`])
 //!
-//! Accesses, and with them every insertion into the page cache (`mm_filemap_add_to_page_cache`, by the thread that asked
-//! for it): of files that were not in memory nothing that is read can be missing then. What was read ahead and not used
-//! is told as well.
+//! Accesses, and every insertion into the page cache (`mm_filemap_add_to_page_cache`, by the thread that caused it). For
+//! files that were not cached this is complete. It includes pages that were read ahead but not used.
 //!
-//! # btrfs, overlayfs and their like
+//! # btrfs, overlayfs and similar file systems
 //!
-//! The kernel names a file by the inode that holds its pages. So does `stat` on ext4 and xfs; on btrfs it names the
-//! subvolume's own device, on overlayfs the overlay's, and sometimes another number. The trace points are asked how they
-//! name such files when these are watched: this process reads a page of each below [`Options::root`], and leaves the page
-//! cache as it was. Events have the names that `stat` gives. What cannot be recognised is counted in a warning.
+//! The kernel identifies a file by the inode that holds its pages. `stat` reports the same inode on ext4 and xfs; on btrfs
+//! it reports the device of the subvolume, on overlayfs that of the overlay, and sometimes another inode number. To learn
+//! the kernel's identification of such files, this process reads a page of each below [`PerfOptions::root`] while it
+//! listens to its own trace points, and leaves the page cache unchanged. Events carry the inode that `stat` reports. Files
+//! that could not be identified are counted in a warning.
 //!
-//! # What it cannot do
+//! # Limitations
 //!
-//! Subvolumes of one btrfs number their files alike. Of two files with the same number nothing is told if both are
-//! watched; if one is, the other's events are told as its own. A file of an overlay's lower layer that is opened for
-//! writing is another from then on, of which nothing is told until it is watched anew.
+//! The subvolumes of one btrfs number their files alike. If two files with the same number are watched, neither is
+//! reported; if one of them is, it also receives the other's events. A file of an overlay's lower layer that is opened for
+//! writing is copied and becomes another file, which is not reported until it is watched again.
 
-mod attr;
-mod cpu;
-mod cpus;
+mod decode;
 mod filter;
-mod format;
-mod named;
-mod pairs;
-mod points;
+mod inode_aliases;
+mod per_cpu;
 mod record;
 mod ring;
 mod sys;
-mod told;
 mod tracefs;
+mod tracepoints;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -76,43 +74,44 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::cpus::Cpus;
-use self::points::{Plan, Probe};
-use self::told::{Teller, Told};
+use self::decode::{FileSample, SampleDecoder};
+use self::per_cpu::Rings;
 use self::tracefs::Tracefs;
-use super::{Want, drained, monotonic};
+use self::tracepoints::{ProbePlan, Tracepoint};
+use super::CaptureMode;
+use super::poll::{drain, monotonic_ns};
 use crate::error::Result;
-use crate::event::{Event, EventSource, Inode, Sight, Waker};
+use crate::event::{Capabilities, Event, EventSource, Inode, Waker};
 
-/// How often it is looked for CPUs that came or went.
-const CPUS: Duration = Duration::from_secs(1);
+/// How often the set of online CPUs is checked.
+const CPU_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What can be chosen about a [`Perf`].
+/// Options of a [`PerfSource`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
-    /// Pages of every CPU's ring, a power of two; what does not fit is lost, and counted.
+pub struct PerfOptions {
+    /// Size of each CPU's ring in pages, a power of two. Events that do not fit are lost and counted.
     pub pages: usize,
-    /// Bytes after which the reader is woken, misses apart, which wake it at once.
+    /// Number of new bytes in a ring that wake the consumer. Misses wake it at once.
     pub watermark: u32,
-    /// Tells what this process does too. Without it a prefetch does not look like a miss.
+    /// Whether to report accesses of this process. If not, a prefetch does not look like a miss.
     pub own: bool,
-    /// Where trace points may be, the first that has them is taken.
+    /// Where to look for tracefs. The first directory that has trace points is used.
     pub tracefs: Vec<PathBuf>,
-    /// Whether tracefs is mounted for a moment where nobody else sees it, if it is at none of these.
+    /// Whether to mount tracefs privately, detached from all directories, if it is at none of these paths.
     pub mount: bool,
-    /// Trace points, as in `readahead/page_cache_sync_ra`, that are not used even if the kernel has them.
+    /// Trace points that are ignored even if the kernel has them, such as `readahead/page_cache_sync_ra`.
     pub without: BTreeSet<String>,
-    /// Where the files are that will be watched: on btrfs, overlayfs and their like each is read there, to learn how trace
-    /// points name it. Without it nothing is told of such files.
+    /// The directory of the files that will be watched. On btrfs, overlayfs and similar file systems the files are opened
+    /// there to learn how trace points identify them. Without it such files are not reported.
     pub root: Option<PathBuf>,
 }
 
-impl Options {
-    /// What fits the wish: 256 KiB for each CPU's misses, 2 MiB for its accesses, on pages of 4 KiB.
-    pub fn of(want: Want) -> Self {
+impl PerfOptions {
+    /// The defaults for `mode`: rings of 256 KiB per CPU for misses and of 2 MiB for the other modes, with pages of 4 KiB.
+    pub fn of(mode: CaptureMode) -> Self {
         Self {
-            pages: if want == Want::Misses { 64 } else { 512 },
+            pages: if mode == CaptureMode::Misses { 64 } else { 512 },
             watermark: 64 << 10,
             own: false,
             tracefs: ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
@@ -127,129 +126,136 @@ impl Options {
 
 /// A source of misses or accesses, from trace points. See the [module](self).
 #[derive(Debug)]
-pub struct Perf {
-    want: Want,
+pub struct PerfSource {
+    mode: CaptureMode,
     own: bool,
-    plan: Plan,
+    plan: ProbePlan,
     root: Option<PathBuf>,
-    reads: Option<Probe>,
-    cpus: Cpus,
-    looked: Instant,
-    teller: Teller,
-    /// Read, but something older may still be written on another CPU.
-    held: Vec<Told>,
+    /// A trace point that reports reads, for identifying files.
+    read_probe: Option<Tracepoint>,
+    rings: Rings,
+    last_cpu_check: Instant,
+    decoder: SampleDecoder,
+    /// Samples that were read from the rings but are too recent to be decoded: an older sample may still be missing from
+    /// the ring of another CPU.
+    held: Vec<FileSample>,
     waker: Waker,
-    wake: Arc<OwnedFd>,
+    wake_fd: Arc<OwnedFd>,
 }
 
-impl Perf {
-    /// Tells misses.
+impl PerfSource {
+    /// A source of misses with default options.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind) with what is needed.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind) with the missing privilege or kernel feature.
     pub fn misses() -> Result<Self> {
-        Self::new(Want::Misses, Options::of(Want::Misses))
+        Self::new(CaptureMode::Misses, PerfOptions::of(CaptureMode::Misses))
     }
 
-    /// Tells accesses.
+    /// A source of accesses with default options.
     ///
     /// # Errors
     ///
     /// As [`misses`](Self::misses).
     pub fn accesses() -> Result<Self> {
-        Self::new(Want::Accesses, Options::of(Want::Accesses))
+        Self::new(
+            CaptureMode::Accesses,
+            PerfOptions::of(CaptureMode::Accesses),
+        )
     }
 
-    /// Tells accesses, and what came into memory.
+    /// A source of accesses and insertions into the page cache with default options.
     ///
     /// # Errors
     ///
     /// As [`misses`](Self::misses).
     pub fn recording() -> Result<Self> {
-        Self::new(Want::Recording, Options::of(Want::Recording))
+        Self::new(
+            CaptureMode::Recording,
+            PerfOptions::of(CaptureMode::Recording),
+        )
     }
 
-    /// With options. Privileges are tried here; nothing is sampled before [`watch`](EventSource::watch).
+    /// Opens a source. Missing privileges are detected here; sampling begins with [`watch`](EventSource::watch).
     ///
     /// ```no_run
-    /// use anamnesis_ppc::source::{Perf, Want, perf::Options};
+    /// use anamnesis_ppc::source::{CaptureMode, PerfSource, perf::PerfOptions};
     ///
-    /// let mut options = Options::of(Want::Accesses);
-    /// options.pages = 2048; // 8 MiB for each CPU
-    /// let source = Perf::new(Want::Accesses, options)?;
+    /// let mut options = PerfOptions::of(CaptureMode::Accesses);
+    /// options.pages = 2048; // 8 MiB per CPU
+    /// let source = PerfSource::new(CaptureMode::Accesses, options)?;
     /// # Ok::<_, anamnesis_ppc::Error>(())
     /// ```
     ///
     /// # Errors
     ///
     /// As [`misses`](Self::misses).
-    pub fn new(want: Want, options: Options) -> Result<Self> {
+    pub fn new(mode: CaptureMode, options: PerfOptions) -> Result<Self> {
         let tracefs = Tracefs::find(&options.tracefs, options.mount)?;
-        let plan = points::plan(want, tracefs.path(), &options.without)?;
-        let reads = points::of_reads(tracefs.path(), &options.without);
-        let (waker, wake) = Waker::new()?;
+        let plan = tracepoints::plan(mode, tracefs.path(), &options.without)?;
+        let read_probe = tracepoints::of_reads(tracefs.path(), &options.without);
+        let (waker, wake_fd) = Waker::new()?;
         Ok(Self {
-            want,
+            mode,
             own: options.own,
             plan,
             root: options.root,
-            reads,
-            cpus: Cpus::open(options.pages, options.watermark)?,
-            looked: Instant::now(),
-            teller: Teller::new(want),
+            read_probe,
+            rings: Rings::open(options.pages, options.watermark)?,
+            last_cpu_check: Instant::now(),
+            decoder: SampleDecoder::new(mode),
             held: Vec::new(),
             waker,
-            wake,
+            wake_fd,
         })
     }
 
-    /// Takes what is in the rings.
-    fn read(&mut self) {
-        let own = if self.own {
-            None
-        } else {
-            Some(std::process::id())
-        };
-        self.cpus.read(&self.plan, own, &mut self.held);
+    /// Moves the samples of all rings to `held`.
+    fn read_rings(&mut self) {
+        let ignored_pid = (!self.own).then(std::process::id);
+        self.rings.read(&self.plan, ignored_pid, &mut self.held);
     }
 
-    /// Reads the rings and appends what is settled; true if something is held back.
-    fn drain(&mut self, into: &mut Vec<Event>) -> bool {
-        // what happened before this moment is in one of the rings by now
-        let settled = monotonic();
-        self.read();
-        self.held.sort_by_key(|told| told.time);
-        let ready = self.held.partition_point(|told| told.time <= settled);
+    /// Reads the rings and appends the events of all samples up to now, in the order of their times. Returns whether
+    /// samples are held back.
+    fn drain_rings(&mut self, into: &mut Vec<Event>) -> bool {
+        // every sample from before this moment is in one of the rings by now
+        let settled = monotonic_ns();
+        self.read_rings();
+        self.held.sort_by_key(|sample| sample.time);
+        let ready = self.held.partition_point(|sample| sample.time <= settled);
         into.extend(
             self.held
                 .drain(..ready)
-                .filter_map(|told| self.teller.event(&told)),
+                .filter_map(|sample| self.decoder.decode(&sample)),
         );
         !self.held.is_empty()
     }
 }
 
-impl EventSource for Perf {
+impl EventSource for PerfSource {
     fn name(&self) -> &'static str {
-        match self.want {
-            Want::Misses => "misses",
-            Want::Accesses => "accesses",
-            Want::Recording => "recording",
+        match self.mode {
+            CaptureMode::Misses => "misses",
+            CaptureMode::Accesses => "accesses",
+            CaptureMode::Recording => "recording",
         }
     }
 
-    fn sight(&self) -> Sight {
-        self.plan.sight
+    fn capabilities(&self) -> Capabilities {
+        self.plan.capabilities
     }
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
-        let named = named::named(files, self.root.as_deref(), self.reads.as_ref())?;
-        // so that what is in the rings from now on is of this round or the one before
-        self.read();
-        let files: Vec<_> = named.keys().copied().collect();
-        self.teller.watch(named);
-        self.cpus.watch(&self.plan, &files)
+        let aliases =
+            inode_aliases::resolve(files, self.root.as_deref(), self.read_probe.as_ref())?;
+        // afterwards the rings contain only samples of the current generation and of the next one, which the decoder needs
+        // to recognise duplicates
+        self.read_rings();
+        let kernel_inodes: Vec<_> = aliases.keys().copied().collect();
+        self.decoder.watch(aliases);
+        self.rings.watch(&self.plan, &kernel_inodes)
     }
 
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {
@@ -257,18 +263,20 @@ impl EventSource for Perf {
         let end = Instant::now().checked_add(timeout);
         let mut held = !self.held.is_empty();
         loop {
-            let left = end.map_or(CPUS, |end| end.saturating_duration_since(Instant::now()));
-            let next = match self.teller.soon(monotonic()) {
+            let left = end.map_or(CPU_CHECK_INTERVAL, |end| {
+                end.saturating_duration_since(Instant::now())
+            });
+            let nap = match self.decoder.next_check(monotonic_ns()) {
                 _ if held => Duration::ZERO,
-                soon => left.min(soon.unwrap_or(CPUS)),
+                next_check => left.min(next_check.unwrap_or(CPU_CHECK_INTERVAL)),
             };
-            let gone = self.cpus.sleep(&self.wake, next)?;
-            let woken = drained(&self.wake);
-            held = self.drain(into);
-            self.cpus.drop(&gone);
-            if self.looked.elapsed() >= CPUS {
-                self.looked = Instant::now();
-                self.cpus.follow(&self.plan)?;
+            let ended = self.rings.sleep(&self.wake_fd, nap)?;
+            let woken = drain(&self.wake_fd);
+            held = self.drain_rings(into);
+            self.rings.close(&ended);
+            if self.last_cpu_check.elapsed() >= CPU_CHECK_INTERVAL {
+                self.last_cpu_check = Instant::now();
+                self.rings.update_cpus(&self.plan)?;
             }
             if woken || into.len() > before || (left.is_zero() && !held) {
                 return Ok(true);
@@ -277,7 +285,7 @@ impl EventSource for Perf {
     }
 
     fn lost(&self) -> u64 {
-        self.cpus.lost()
+        self.rings.lost()
     }
 
     fn waker(&self) -> Waker {

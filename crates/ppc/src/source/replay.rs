@@ -1,4 +1,4 @@
-//! A log of events, told again.
+//! A source that replays an event log.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -8,118 +8,120 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::log::{self, Line};
-use super::{drained, monotonic, readable};
+use super::log::{self, LogLine};
+use super::poll::{drain, monotonic_ns, wait_readable};
 use crate::error::{Error, Result};
-use crate::event::{Event, EventSource, Inode, Sight, Waker};
+use crate::event::{Capabilities, Event, EventSource, Inode, Waker};
 use crate::namespace::Namespace;
 
-/// Events that one wait tells at the most.
-const BATCH: usize = 4096;
-/// Files that a log may name.
-const FILES: usize = 1 << 20;
+/// Maximum number of events returned by one wait.
+const MAX_BATCH: usize = 4096;
+/// Maximum number of `file` lines that are used.
+const MAX_FILES: usize = 1 << 20;
 
-/// How fast a log is told.
+/// The speed of a [`ReplaySource`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Speed {
-    /// So many times as fast as it happened; event times are of now.
+pub enum ReplaySpeed {
+    /// This many times as fast as recorded. Event times are moved to the present.
     Times(f64),
-    /// As fast as it is taken; event times are those of the log.
+    /// As fast as events are consumed. Event times are those of the log.
     AtOnce,
 }
 
-/// A source that tells what a [`Log`](super::Log) holds.
+/// A source that replays an [`EventLog`](super::EventLog).
 ///
-/// Files that the log names and the namespace has by that name are told under the numbers that they have now; all others
-/// under the log's. What was lost when the log was written is lost again.
+/// Events of files that the log names and the namespace contains are reported with the inodes of the namespace; other
+/// events keep the inode in the log. Events that were lost during the recording count as lost.
 #[derive(Debug)]
-pub struct Replay {
+pub struct ReplaySource {
     path: PathBuf,
     from: BufReader<File>,
     line: u64,
-    speed: Speed,
-    names: HashMap<PathBuf, Inode>,
-    now: HashMap<Inode, Inode>,
-    files: HashSet<Inode>,
-    /// Time of the first event in the log, and when it was told.
-    begun: Option<(u64, u64)>,
+    speed: ReplaySpeed,
+    /// Inodes of the namespace, by path.
+    inodes: HashMap<PathBuf, Inode>,
+    /// Inodes of the namespace, by inode in the log.
+    translated: HashMap<Inode, Inode>,
+    watched: HashSet<Inode>,
+    /// Time of the first event in the log, and when it was replayed.
+    epoch: Option<(u64, u64)>,
+    /// The next watched event, read ahead.
     next: Option<Event>,
     ended: bool,
     lost: u64,
     waker: Waker,
-    wake: Arc<OwnedFd>,
+    wake_fd: Arc<OwnedFd>,
 }
 
-impl Replay {
+impl ReplaySource {
     /// Opens a log.
     ///
     /// # Errors
     ///
-    /// It is none, or cannot be read; a speed that is no positive number.
-    pub fn open(path: &Path, namespace: &Namespace, speed: Speed) -> Result<Self> {
-        if let Speed::Times(times) = speed
+    /// The file cannot be read or is not an event log, or the speed is not a positive number.
+    pub fn open(path: &Path, namespace: &Namespace, speed: ReplaySpeed) -> Result<Self> {
+        if let ReplaySpeed::Times(times) = speed
             && !(times.is_finite() && times > 0.0)
         {
             return Err(Error::invalid(format!(
-                "a log cannot be told {times} times as fast"
+                "the replay speed must be a positive number, not {times}"
             )));
         }
         let in_file = |error: io::Error| Error::from(error).in_file(path);
         let mut from = BufReader::new(File::open(path).map_err(in_file)?);
-        log::begin(&mut from).map_err(in_file)?;
-        let names = namespace
+        log::read_version(&mut from).map_err(in_file)?;
+        let inodes = namespace
             .entries()
             .iter()
             .map(|entry| (entry.path.to_path_buf(), entry.inode))
             .collect();
-        let (waker, wake) = Waker::new()?;
-        let (now, files) = (HashMap::new(), HashSet::new());
-        let path = path.to_owned();
+        let (waker, wake_fd) = Waker::new()?;
         Ok(Self {
-            path,
+            path: path.to_owned(),
             from,
             line: 1,
             speed,
-            names,
-            now,
-            files,
-            begun: None,
+            inodes,
+            translated: HashMap::new(),
+            watched: HashSet::new(),
+            epoch: None,
             next: None,
             ended: false,
             lost: 0,
             waker,
-            wake,
+            wake_fd,
         })
     }
 
-    /// The next event that is watched, read ahead.
+    /// Reads up to the next watched event and returns it without consuming it.
     fn peek(&mut self) -> io::Result<Option<Event>> {
         while self.next.is_none() && !self.ended {
             self.line += 1;
-            let wrong = |e: io::Error| {
+            let in_line = |e: io::Error| {
                 io::Error::new(
                     e.kind(),
                     format!("{}:{}: {e}", self.path.display(), self.line),
                 )
             };
-            match log::next(&mut self.from).map_err(wrong) {
+            match log::read_line(&mut self.from).map_err(in_line) {
                 Err(error) => {
                     self.ended = true;
                     return Err(error);
                 }
                 Ok(None) => self.ended = true,
-                Ok(Some(Line::Lost(lost))) => self.lost = self.lost.saturating_add(lost),
-                Ok(Some(Line::File(old, name))) => {
-                    if let Some(&inode) = self.names.get(&name)
-                        && self.now.len() < FILES
+                Ok(Some(LogLine::Lost(lost))) => self.lost = self.lost.saturating_add(lost),
+                Ok(Some(LogLine::File(recorded, name))) => {
+                    if let Some(&inode) = self.inodes.get(&name)
+                        && self.translated.len() < MAX_FILES
                     {
-                        self.now.insert(old, inode);
+                        self.translated.insert(recorded, inode);
                     }
                 }
-                Ok(Some(Line::Event(event))) => {
-                    let inode = self.now.get(&event.inode).copied().unwrap_or(event.inode);
+                Ok(Some(LogLine::Event(event))) => {
+                    let translated = self.translated.get(&event.inode);
+                    let inode = translated.copied().unwrap_or(event.inode);
                     self.next = self
-                        .files
+                        .watched
                         .contains(&inode)
                         .then_some(Event { inode, ..event });
                 }
@@ -130,41 +132,42 @@ impl Replay {
 
     /// When an event is due, in nanoseconds of `CLOCK_MONOTONIC`.
     fn due(&mut self, event: &Event, times: f64) -> u64 {
-        let (first, begun) = *self.begun.get_or_insert_with(|| (event.time, monotonic()));
-        let since = Duration::from_nanos(event.time.saturating_sub(first));
-        let since =
-            Duration::try_from_secs_f64(since.as_secs_f64() / times).unwrap_or(Duration::MAX);
-        begun.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        let (first, began) = *self
+            .epoch
+            .get_or_insert_with(|| (event.time, monotonic_ns()));
+        let recorded = Duration::from_nanos(event.time.saturating_sub(first));
+        let scaled =
+            Duration::try_from_secs_f64(recorded.as_secs_f64() / times).unwrap_or(Duration::MAX);
+        began.saturating_add(u64::try_from(scaled.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
-impl EventSource for Replay {
+impl EventSource for ReplaySource {
     fn name(&self) -> &'static str {
         "replay"
     }
 
-    fn sight(&self) -> Sight {
-        let blind = "what happens now: it tells a log, as far as its source saw";
-        Sight {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             read_misses: true,
             map_misses: true,
             reads: true,
-            maps: true,
-            blind,
+            first_touches: true,
+            limitations: "present accesses: it replays a log, with the limitations of the recorded source",
         }
     }
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
-        self.files = files.iter().copied().collect();
-        self.next = self.next.filter(|next| self.files.contains(&next.inode));
+        self.watched = files.iter().copied().collect();
+        self.next = self.next.filter(|next| self.watched.contains(&next.inode));
         Ok(())
     }
 
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {
-        if self.files.is_empty() {
-            // a log is not lost to those who do not watch yet
-            readable(&[&self.wake], timeout)?;
-            drained(&self.wake);
+        if self.watched.is_empty() {
+            // the replay begins when files are watched, or their events would be skipped
+            wait_readable(&[&self.wake_fd], timeout)?;
+            drain(&self.wake_fd);
             return Ok(true);
         }
         let (before, mut left) = (into.len(), timeout);
@@ -173,14 +176,14 @@ impl EventSource for Replay {
                 return Ok(into.len() > before);
             };
             let mut early = Duration::ZERO;
-            if let Speed::Times(times) = self.speed {
+            if let ReplaySpeed::Times(times) = self.speed {
                 event.time = self.due(&event, times);
-                early = Duration::from_nanos(event.time.saturating_sub(monotonic()));
+                early = Duration::from_nanos(event.time.saturating_sub(monotonic_ns()));
             }
             if early.is_zero() {
                 self.next = None;
                 into.push(event);
-                if into.len() - before == BATCH {
+                if into.len() - before == MAX_BATCH {
                     return Ok(true);
                 }
                 continue;
@@ -189,8 +192,8 @@ impl EventSource for Replay {
                 return Ok(true);
             }
             let nap = early.min(left);
-            readable(&[&self.wake], nap)?;
-            if drained(&self.wake) {
+            wait_readable(&[&self.wake_fd], nap)?;
+            if drain(&self.wake_fd) {
                 return Ok(true);
             }
             left -= nap;

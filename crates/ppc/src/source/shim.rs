@@ -1,8 +1,8 @@
-//! Events from programs that tell themselves what they read: those that run with `libanamnesis_shim.so` preloaded.
+//! Events reported by the program itself, through the preloaded library `libanamnesis_shim.so`.
 //!
-//! No privileges are needed, but the program must be started so ([`Shim::environment`]). What the library sees and does
-//! not see is in its README. Events come through a named pipe, which only this user may write to; programs never wait
-//! for it, and count what did not fit.
+//! This needs no privileges, but the program has to be started with the library ([`ShimSource::environment`]). The
+//! library's README lists which calls it intercepts and documents the message format. Messages arrive through a named
+//! pipe that only this user may write to. Programs never wait for the pipe; they count messages that did not fit.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,70 +13,70 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::bytes::{take_u32, take_u64};
-use super::{drained, readable};
+use super::native_endian::{take_u32, take_u64};
+use super::poll::{drain, wait_readable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::{Event, EventSource, Inode, Kind, Sight, Waker};
+use crate::event::{Capabilities, Event, EventKind, EventSource, Inode, Waker, page_aligned};
 
-/// The variable that names the pipe.
+/// The environment variable that holds the path of the pipe.
 pub const PIPE: &str = "ANAMNESIS_SHIM";
 
-/// Begins every message.
+/// First field of each message.
 const MAGIC: u32 = 0x616e_7331;
-/// Bytes of a message.
-const MESSAGE: usize = 64;
-/// Bytes that the pipe holds: what every user may ask for.
-const ROOM: usize = 1 << 20;
-/// A program that reads much would wake us at every read; messages may gather for so long.
-const GATHER: Duration = Duration::from_millis(1);
+/// Length of a message in bytes.
+const MESSAGE_LEN: usize = 64;
+/// Requested capacity of the pipe in bytes: the default maximum for unprivileged users.
+const PIPE_CAPACITY: usize = 1 << 20;
+/// How long to wait for further messages after the first, so that a program which reads continuously does not wake this
+/// process at each read.
+const BATCH_DELAY: Duration = Duration::from_millis(1);
 
-/// A source of the reads of programs that run with the shim. See the [module](self).
+/// A source of the reads of programs that run with the preloaded library. See the [module](self).
 #[derive(Debug)]
-pub struct Shim {
+pub struct ShimSource {
     path: PathBuf,
     pipe: OwnedFd,
     files: HashSet<Inode>,
-    /// A message that has not come whole.
-    rest: Vec<u8>,
+    /// The beginning of a message whose end was not read yet.
+    partial: Vec<u8>,
     lost: u64,
     waker: Waker,
-    wake: Arc<OwnedFd>,
+    wake_fd: Arc<OwnedFd>,
 }
 
-impl Shim {
-    /// Makes a named pipe and listens to it; it is removed in the end.
+impl ShimSource {
+    /// Creates a named pipe at `path` and reads messages from it. The pipe is removed when the source is dropped.
     ///
     /// # Errors
     ///
-    /// There is something of that name, or it cannot be made.
+    /// A file of this name exists, or the pipe cannot be created.
     pub fn listen(path: &Path) -> Result<Self> {
         let in_file = |error: rustix::io::Errno| Error::from(error).in_file(path);
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, mode, 0).map_err(in_file)?;
-        // for writing too, so that it is never at its end
+        // for writing, too: otherwise the pipe is at its end whenever no program has it open
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let pipe = rustix::fs::open(path, flags, Mode::empty()).map_err(in_file)?;
-        if let Err(error) = rustix::pipe::fcntl_setpipe_size(&pipe, ROOM) {
-            tracing::debug!(%error, "the shim's pipe keeps its size");
+        if let Err(error) = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_CAPACITY) {
+            tracing::debug!(%error, "the pipe of the shim keeps its default capacity");
         }
-        let (waker, wake) = Waker::new()?;
-        let (files, rest) = (HashSet::new(), Vec::new());
+        let (waker, wake_fd) = Waker::new()?;
         Ok(Self {
             path: path.to_owned(),
             pipe,
-            files,
-            rest,
+            files: HashSet::new(),
+            partial: Vec::new(),
             lost: 0,
             waker,
-            wake,
+            wake_fd,
         })
     }
 
-    /// Listens to the pipe that an argument or the environment names.
-    pub(crate) fn named(argument: &str) -> Result<Self> {
+    /// Creates the pipe at the path in `argument`, or if that is empty at the path in the environment.
+    pub(crate) fn open(argument: &str) -> Result<Self> {
         match (argument, std::env::var_os(PIPE)) {
             ("", None) => Err(Error::new(ErrorKind::Unavailable(format!(
-                "the shim needs a place for its pipe (shim:PATH, or {PIPE}), and the program to be started with \
+                "the shim needs a path for its pipe (shim:PATH, or {PIPE}), and the program to be started with \
                  LD_PRELOAD=libanamnesis_shim.so {PIPE}=PATH"
             )))),
             ("", Some(path)) => Self::listen(Path::new(&path)),
@@ -84,7 +84,7 @@ impl Shim {
         }
     }
 
-    /// What a program's environment must have, with `library` the path of `libanamnesis_shim.so`.
+    /// The environment variables that a program has to be started with. `library` is the path of `libanamnesis_shim.so`.
     pub fn environment(&self, library: &Path) -> [(&'static str, PathBuf); 2] {
         [
             ("LD_PRELOAD", library.to_owned()),
@@ -92,92 +92,77 @@ impl Shim {
         ]
     }
 
-    /// Reads what is in the pipe.
+    /// Reads the messages in the pipe and appends their events.
     fn read(&mut self, into: &mut Vec<Event>) -> io::Result<()> {
         let before = into.len();
-        let mut buffer = vec![0; ROOM];
-        // once: a program that reads all the time must not keep us here
+        let mut buffer = vec![0; PIPE_CAPACITY];
+        // a single read: a loop until the pipe is empty might not end while a program keeps writing
         let len = match rustix::io::read(&self.pipe, &mut buffer) {
             Ok(len) => len,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
-        self.rest.extend_from_slice(&buffer[..len]);
-        let mut left = &self.rest[..];
-        while left.len() >= MESSAGE {
-            let Some((event, lost)) = message(&left[..MESSAGE]) else {
-                left = &left[1..]; // somebody else wrote into it: look for the next
+        self.partial.extend_from_slice(&buffer[..len]);
+        let mut left = &self.partial[..];
+        while left.len() >= MESSAGE_LEN {
+            let Some((event, lost)) = decode(&left[..MESSAGE_LEN]) else {
+                left = &left[1..]; // not a message: another program wrote into the pipe; search for the next magic
                 continue;
             };
-            left = &left[MESSAGE..];
+            left = &left[MESSAGE_LEN..];
             self.lost = self.lost.saturating_add(lost);
             into.extend(event.filter(|event| self.files.contains(&event.inode)));
         }
-        let parsed = self.rest.len() - left.len();
-        self.rest.drain(..parsed);
+        let decoded = self.partial.len() - left.len();
+        self.partial.drain(..decoded);
         into[before..].sort_by_key(|event| event.time);
         Ok(())
     }
 }
 
-/// A message: an event, and how many were dropped before it.
-fn message(mut from: &[u8]) -> Option<(Option<Event>, u64)> {
+/// Decodes a message: its event, if it has one, and how many messages were dropped before it.
+fn decode(mut from: &[u8]) -> Option<(Option<Event>, u64)> {
     let from = &mut from;
     if take_u32(from)? != MAGIC {
         return None;
     }
     let kind = take_u32(from)?;
-    let (dev, ino, at, bytes) = (
-        take_u64(from)?,
-        take_u64(from)?,
-        take_u64(from)?,
-        take_u64(from)?,
-    );
-    let (pid, tid, time, lost) = (
-        take_u32(from)?,
-        take_u32(from)?,
-        take_u64(from)?,
-        take_u64(from)?,
-    );
-    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
-    let inode = Inode {
-        dev: u64::from(major) << 20 | u64::from(minor),
-        ino,
-    };
+    let (dev, ino) = (take_u64(from)?, take_u64(from)?);
+    let (offset, len) = (take_u64(from)?, take_u64(from)?);
+    let (pid, tid) = (take_u32(from)?, take_u32(from)?);
+    let (time, lost) = (take_u64(from)?, take_u64(from)?);
     let (kind, (start, len)) = match kind {
-        1 => (Kind::Open, (0, 0)),
-        2 => (Kind::Touch, super::pages(at, bytes)),
-        3 => (Kind::Open, super::pages(at, bytes)),
+        1 => (EventKind::Open, (0, 0)),
+        2 => (EventKind::Touch, page_aligned(offset, len)),
+        3 => (EventKind::Open, page_aligned(offset, len)),
         4 => return Some((None, lost)),
         _ => return None,
     };
-    Some((
-        Some(Event {
-            kind,
-            inode,
-            start,
-            len,
-            pid,
-            tid,
-            time,
-        }),
-        lost,
-    ))
+    let event = Event {
+        kind,
+        inode: Inode::from_st_dev(dev, ino),
+        start,
+        len,
+        pid,
+        tid,
+        time,
+    };
+    Some((Some(event), lost))
 }
 
-impl EventSource for Shim {
+impl EventSource for ShimSource {
     fn name(&self) -> &'static str {
         "shim"
     }
 
-    fn sight(&self) -> Sight {
-        Sight {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             read_misses: false,
             map_misses: false,
             reads: true,
-            maps: false,
-            blind: "programs that were not started with it, whether bytes were in memory, what is touched of mapped memory, \
-                    fread, io_uring, and system calls that go past libc",
+            first_touches: false,
+            limitations: "programs that were not started with it, whether bytes were cached, accesses to mapped memory, \
+                          fread, io_uring, and system calls that bypass libc",
         }
     }
 
@@ -189,10 +174,12 @@ impl EventSource for Shim {
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {
         let (before, end) = (into.len(), Instant::now().checked_add(timeout));
         loop {
-            let left = end.map_or(GATHER, |end| end.saturating_duration_since(Instant::now()));
-            readable(&[&self.pipe, &self.wake], left)?;
-            readable(&[&self.wake], left.min(GATHER))?;
-            let woken = drained(&self.wake);
+            let left = end.map_or(BATCH_DELAY, |end| {
+                end.saturating_duration_since(Instant::now())
+            });
+            wait_readable(&[&self.pipe, &self.wake_fd], left)?;
+            wait_readable(&[&self.wake_fd], left.min(BATCH_DELAY))?;
+            let woken = drain(&self.wake_fd);
             self.read(into)?;
             if woken || into.len() > before || left.is_zero() {
                 return Ok(true);
@@ -209,7 +196,7 @@ impl EventSource for Shim {
     }
 }
 
-impl Drop for Shim {
+impl Drop for ShimSource {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -221,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    fn bytes(kind: u32, ino: u64, lost: u64) -> Vec<u8> {
+    fn message(kind: u32, ino: u64, lost: u64) -> Vec<u8> {
         let head = [MAGIC.to_ne_bytes(), kind.to_ne_bytes()].concat();
         let numbers = [(8 << 8) | 1, ino, 4097, 1, 7 << 32 | 6, 99, lost]
             .map(u64::to_ne_bytes)
@@ -230,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_read_whatever_is_between_them() {
+    fn messages_are_found_between_foreign_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
-        let mut shim = Shim::listen(&path).unwrap();
-        assert!(Shim::listen(&path).is_err(), "it is somebody's");
+        let mut shim = ShimSource::listen(&path).unwrap();
+        assert!(ShimSource::listen(&path).is_err(), "the name is taken");
         let inode = Inode {
             dev: 8 << 20 | 1,
             ino: 3,
@@ -244,12 +231,12 @@ mod tests {
         let noise: Vec<u8> = (0..1000u32).map(|n| n.to_ne_bytes()[0]).collect();
         let all = [
             &noise[..],
-            &bytes(2, 3, 1),
+            &message(2, 3, 1),
             b"???",
-            &bytes(1, 3, 0),
-            &bytes(2, 4, 0),
-            &bytes(4, 0, 5),
-            &bytes(2, 3, 0),
+            &message(1, 3, 0),
+            &message(2, 4, 0),
+            &message(4, 0, 5),
+            &message(2, 3, 0),
         ];
         let all = all.concat();
         let mut events = Vec::new();
@@ -259,7 +246,7 @@ mod tests {
         }
         let (page, touch) = (
             u64::try_from(rustix::param::page_size()).unwrap(),
-            Kind::Touch,
+            EventKind::Touch,
         );
         let event = Event {
             kind: touch,
@@ -271,7 +258,7 @@ mod tests {
             time: 99,
         };
         let open = Event {
-            kind: Kind::Open,
+            kind: EventKind::Open,
             start: 0,
             len: 0,
             ..event
@@ -283,17 +270,17 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_message_is_nothing_panics() {
-        let good = bytes(2, 3, 1);
-        for at in 0..MESSAGE {
+    fn corrupt_messages_do_not_panic() {
+        let good = message(2, 3, 1);
+        for at in 0..MESSAGE_LEN {
             for value in 0..=255 {
-                let mut bent = good.clone();
-                bent[at] = value;
-                if let Some((Some(event), _)) = message(&bent) {
+                let mut corrupt = good.clone();
+                corrupt[at] = value;
+                if let Some((Some(event), _)) = decode(&corrupt) {
                     assert!(event.start.checked_add(event.len).is_some());
                 }
             }
-            assert_eq!(message(&good[..at]), None);
+            assert_eq!(decode(&good[..at]), None);
         }
     }
 }

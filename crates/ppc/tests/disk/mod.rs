@@ -1,6 +1,6 @@
-#![allow(dead_code)] // each test binary takes what it needs
+#![allow(dead_code)] // each test binary uses a part of it
 
-//! Files on a real disk, out of the page cache.
+//! Test files on a real disk, and their state in the page cache.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,29 +9,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::cache::{Counted, Residency};
-use anamnesis_ppc::{Io, Ios, Namespace, Prefetch};
+use anamnesis_ppc::cache::{FileResidency, ResidencyMethod};
+use anamnesis_ppc::{FileRange, Namespace, PrefetchRequest, RangeList};
 use rustix::fs::{Advice, fadvise};
 
 pub(crate) const MIB: u64 = 1 << 20;
-/// Longer than anything takes, also on a busy machine with a slow disk.
+/// A timeout that is only reached if something hangs, even on a busy machine with a slow disk.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Waits until it holds, however long the machine takes for that.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits until `condition` holds. Panics with `what` after [`LONG`].
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LONG, "{what}");
+    while !condition() {
+        assert!(begun.elapsed() < LONG, "timeout: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A directory on a disk, with files of these sizes in MiB by the names `0`, `1`, …; `None`, aloud, where there is no
-/// disk or the kernel does not count.
+/// A directory on a disk with files called `0`, `1`, … of these sizes in MiB, none of which is cached. Prints a message and
+/// returns `None` where there is no suitable file system or no `cachestat`.
 pub(crate) fn disk(test: &str, sizes: &[u64]) -> Option<(tempfile::TempDir, Arc<Namespace>)> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let kind = rustix::fs::statfs(dir.path()).unwrap().f_type;
-    // tmpfs, ramfs, overlayfs, 9p: what they hold cannot be dropped, or is not theirs
+    // tmpfs, ramfs, overlayfs, 9p: their page cache cannot be dropped, or belongs to another file system
     if [0x0102_1994, 0x8584_58f6, 0x794c_7630, 0x0102_1997].contains(&kind) {
         eprintln!("SKIPPED: {test}: the target directory is on no disk (file system {kind:#x})");
         return None;
@@ -42,21 +42,21 @@ pub(crate) fn disk(test: &str, sizes: &[u64]) -> Option<(tempfile::TempDir, Arc<
     let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
     for entry in namespace.entries() {
         let file = namespace.open(entry).unwrap();
-        drop_all(&file);
-        let residency = Residency::of(&file, 0, entry.len).unwrap();
-        if residency.counted != Counted::Cachestat {
+        drop_cache(&file);
+        let residency = FileResidency::of(&file, 0, entry.len).unwrap();
+        if residency.method != ResidencyMethod::Cachestat {
             eprintln!("SKIPPED: {test}: needs cachestat (Linux 6.5)");
             return None;
         }
         if residency.cached > 0 {
-            eprintln!("SKIPPED: {test}: the file system keeps what it is asked to drop");
+            eprintln!("SKIPPED: {test}: the file system does not drop cached pages");
             return None;
         }
     }
     Some((dir, namespace))
 }
 
-/// A file of random-looking MiB, on the device.
+/// Writes a file of pseudo-random bytes, `mib` MiB long, and syncs it to the device.
 pub(crate) fn write(path: &Path, mib: u64) {
     let mut file = File::create(path).unwrap();
     let mut word = 0x9e37_79b9_7f4a_7c15_u64;
@@ -73,31 +73,32 @@ pub(crate) fn write(path: &Path, mib: u64) {
     file.sync_all().unwrap();
 }
 
-/// Drops a clean file from the page cache.
-pub(crate) fn drop_all(file: impl AsFd) {
+/// Drops the clean pages of a file from the page cache.
+pub(crate) fn drop_cache(file: impl AsFd) {
     fadvise(file, 0, None, Advice::DontNeed).unwrap();
 }
 
-/// Bytes of a file in the page cache.
+/// How many bytes of the range are in the page cache.
 pub(crate) fn cached(path: &Path, start: u64, len: u64) -> u64 {
-    Residency::of(File::open(path).unwrap(), start, len)
+    FileResidency::of(File::open(path).unwrap(), start, len)
         .unwrap()
         .cached
 }
 
-/// Bytes of a file that were brought into the page cache: those that are there, and those that the kernel has taken back
-/// since. A machine that looks for idle memory (DAMON) does that at any time; only what is dropped by advice leaves no trace.
-pub(crate) fn brought(path: &Path, start: u64, len: u64) -> u64 {
-    let residency = Residency::of(File::open(path).unwrap(), start, len).unwrap();
+/// How many bytes of the range were read into the page cache since they were last dropped by advice: those that are
+/// cached, and those that the kernel reclaimed since. The kernel may reclaim at any time (DAMON), and leaves a shadow entry
+/// that `cachestat` counts.
+pub(crate) fn populated(path: &Path, start: u64, len: u64) -> u64 {
+    let residency = FileResidency::of(File::open(path).unwrap(), start, len).unwrap();
     residency.cached + residency.evicted
 }
 
-/// Whether all of these bytes were brought.
-pub(crate) fn is_here(path: &Path, start: u64, len: u64) -> bool {
-    brought(path, start, len) >= len
+/// Whether the whole range was read into the page cache.
+pub(crate) fn is_populated(path: &Path, start: u64, len: u64) -> bool {
+    populated(path, start, len) >= len
 }
 
-/// Twice the read-ahead of the device with this directory, which is what may be read beyond a range.
+/// How many bytes beyond a range may be read: twice the read-ahead of the directory's device.
 pub(crate) fn slack(dir: &Path) -> u64 {
     let dev = fs::metadata(dir)
         .map(|meta| std::os::unix::fs::MetadataExt::dev(&meta))
@@ -108,8 +109,8 @@ pub(crate) fn slack(dir: &Path) -> u64 {
     2 * kib * 1024
 }
 
-pub(crate) fn io(path: &str, start: u64, len: u64) -> Io {
-    Io {
+pub(crate) fn io(path: &str, start: u64, len: u64) -> FileRange {
+    FileRange {
         path: Path::new(path).into(),
         start,
         len,
@@ -117,14 +118,14 @@ pub(crate) fn io(path: &str, start: u64, len: u64) -> Io {
     }
 }
 
-pub(crate) fn list(lane: u32, ios: Vec<Io>) -> Prefetch {
-    Prefetch {
-        ios: ios.into(),
-        lane,
+pub(crate) fn list(queue: u32, ranges: Vec<FileRange>) -> PrefetchRequest {
+    PrefetchRequest {
+        ranges: ranges.into(),
+        queue,
     }
 }
 
-/// All of a file.
-pub(crate) fn all(namespace: &Namespace, path: &str) -> Ios {
+/// The range that covers the file called `path`.
+pub(crate) fn all(namespace: &Namespace, path: &str) -> RangeList {
     vec![io(path, 0, namespace.get(Path::new(path)).unwrap().len)].into()
 }

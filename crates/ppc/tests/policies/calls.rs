@@ -1,9 +1,9 @@
-//! What each callback is told and answers.
+//! Arguments and results of each callback.
 
 use crate::stage::{LEN, Stage, miss, plain};
-use anamnesis_ppc::{Answer, Wants};
+use anamnesis_ppc::{Interests, PolicyOutput};
 
-/// The examples of this crate.
+/// The source of a C example of this crate.
 macro_rules! example {
     ($name:literal) => {
         include_str!(concat!("../../examples/policies/", $name, ".c"))
@@ -45,7 +45,7 @@ fn of(path: &str, start: u64, len: u64) -> (String, u64, u64) {
 }
 
 #[test]
-fn figure_4_works_as_printed() {
+fn figure_4_of_the_paper_compiles_and_runs() {
     let lists = r#"
         #include "ppc.h"
         static struct prefetch_io in[] = {{ .path = "a", .offset = 0, .size = 100 }};
@@ -61,21 +61,24 @@ fn figure_4_works_as_printed() {
     };
     let actor = stage.register(&path, "").unwrap();
     assert_eq!(
-        actor.guarded.wants(),
-        Wants {
+        actor.supervisor.interests(),
+        Interests {
             prefetch: true,
             evict: true,
-            ..Wants::default()
+            ..Interests::default()
         }
     );
-    assert_eq!(plain(&actor.prefetch(miss("a", 0)).ios), [of("a", 0, 100)]);
+    assert_eq!(
+        plain(&actor.prefetch(miss("a", 0)).ranges),
+        [of("a", 0, 100)]
+    );
     assert_eq!(plain(&actor.evict(None)), [of("sub/b", 0, 8192)]);
-    actor.guarded.remove().unwrap();
+    actor.supervisor.shut_down().unwrap();
 }
 
 #[test]
 fn a_callback_of_another_library_is_refused() {
-    // what Figure 4 does if its author forgets to write `exit`, or if it is not bound to the policy's own
+    // a policy without an `exit` of its own, so that the name is bound to that of the C library
     let source = r#"
         #include <stdlib.h>
         #include "ppc.h"
@@ -98,7 +101,7 @@ fn a_callback_of_another_library_is_refused() {
 }
 
 #[test]
-fn what_is_no_policy_is_refused() {
+fn invalid_libraries_are_refused() {
     let stage = Stage::new();
     let header = "#include \"ppc.h\"\n";
     let cases = [
@@ -149,7 +152,7 @@ fn what_is_no_policy_is_refused() {
 fn every_callback_may_be_absent() {
     let stage = Stage::new();
     for mask in 0..256u32 {
-        // all alone, all, and pairs of neighbours: each process costs time
+        // single callbacks, all, and adjacent pairs; more combinations would take too long
         if mask.count_ones() > 1 && mask != 255 && mask >> mask.trailing_zeros() != 3 {
             continue;
         }
@@ -159,32 +162,32 @@ fn every_callback_may_be_absent() {
         };
         let actor = stage.register(&path, "some config").unwrap();
         let has = |bit: u32| mask >> bit & 1 != 0;
-        let wants = Wants {
+        let wants = Interests {
             prefetch: has(2),
             evict: has(3),
             touch: has(5) && !has(7),
             recording: false,
         };
-        assert_eq!(actor.guarded.wants(), wants, "{mask}");
-        actor.guarded.start();
+        assert_eq!(actor.supervisor.interests(), wants, "{mask}");
+        actor.supervisor.queue_start();
         if has(4) {
-            for lane in [1, 9] {
+            for queue in [1, 9] {
                 match actor.next() {
-                    Answer::Prefetch(prefetch) => {
-                        assert_eq!((prefetch.lane, prefetch.ios.len()), (lane, 1))
+                    PolicyOutput::Prefetch(prefetch) => {
+                        assert_eq!((prefetch.queue, prefetch.ranges.len()), (queue, 1))
                     }
                     other => panic!("{other:?}"),
                 }
             }
         }
-        actor.guarded.touch(anamnesis_ppc::Access {
+        actor.supervisor.queue_touch(anamnesis_ppc::FileAccess {
             len: 1,
             ..miss("sub/b", 0)
         });
         if wants.prefetch {
             let prefetch = actor.prefetch(miss("a", 8192));
-            assert_eq!(plain(&prefetch.ios), [of("a", 8192, 4096)]);
-            assert_eq!((prefetch.lane, prefetch.ios[0].device), (3, Some(0)));
+            assert_eq!(plain(&prefetch.ranges), [of("a", 8192, 4096)]);
+            assert_eq!((prefetch.queue, prefetch.ranges[0].device), (3, Some(0)));
         }
         if wants.evict {
             assert_eq!(
@@ -193,13 +196,13 @@ fn every_callback_may_be_absent() {
             );
             assert!(actor.evict(None).is_empty());
         }
-        actor.guarded.remove().unwrap();
+        actor.supervisor.shut_down().unwrap();
         assert!(actor.answers.try_recv().is_err(), "{mask}");
     }
 }
 
 #[test]
-fn the_examples_in_c_do_what_they_say() {
+fn the_examples_in_c_return_the_expected_lists() {
     let stage = Stage::new();
     let Some(sequential) = stage.compile("sequential", example!("sequential")) else {
         return;
@@ -209,11 +212,11 @@ fn the_examples_in_c_do_what_they_say() {
 
     let actor = stage.register(&sequential, "65536").unwrap();
     assert_eq!(
-        plain(&actor.prefetch(miss("a", 0)).ios),
+        plain(&actor.prefetch(miss("a", 0)).ranges),
         [of("a", 4096, 65536)]
     );
     assert_eq!(
-        plain(&actor.prefetch(miss("a", (1 << 20) - 8192)).ios),
+        plain(&actor.prefetch(miss("a", (1 << 20) - 8192)).ranges),
         [of("a", (1 << 20) - 4096, 4196)]
     );
     assert_eq!(
@@ -230,60 +233,62 @@ fn the_examples_in_c_do_what_they_say() {
         .unwrap()
         .to_string();
     assert!(
-        error.contains("the configuration is a number of bytes"),
+        error.contains("the configuration must be a number of bytes"),
         "{error}"
     );
 
     let all = [of("a", 0, LEN), of("sub/b", 0, 5000)];
     let actor = stage.register(&eager, "").unwrap();
-    assert_eq!(plain(&actor.prefetch(miss("sub/b", 0)).ios), all);
-    actor.guarded.remove().unwrap();
+    assert_eq!(plain(&actor.prefetch(miss("sub/b", 0)).ranges), all);
+    actor.supervisor.shut_down().unwrap();
     let actor = stage.register(&eager, "").unwrap();
-    actor.guarded.start();
-    assert!(matches!(actor.next(), Answer::Prefetch(prefetch) if plain(&prefetch.ios) == all));
+    actor.supervisor.queue_start();
+    assert!(
+        matches!(actor.next(), PolicyOutput::Prefetch(prefetch) if plain(&prefetch.ranges) == all)
+    );
 
     let actor = stage.register(&empty, "").unwrap();
-    (0..100).for_each(|at| actor.guarded.prefetch(miss("a", at * 8192)));
-    actor.guarded.evict(None);
-    actor.guarded.remove().unwrap();
+    (0..100).for_each(|at| actor.supervisor.queue_prefetch(miss("a", at * 8192)));
+    actor.supervisor.queue_evict(None);
+    actor.supervisor.shut_down().unwrap();
     assert!(actor.answers.try_recv().is_err());
 }
 
 #[test]
-fn the_tail_of_a_list_is_part_of_the_same_list() {
+fn a_suffix_of_a_sent_list_is_not_sent_again() {
     let stage = Stage::new();
-    for (name, generation) in [("kept", 5), ("compared", 0)] {
+    for (name, generation) in [("with_generation", 5), ("without_generation", 0)] {
         let source = format!(
             "#define GENERATION {generation}\n{}",
-            include_str!("tails.c")
+            include_str!("suffixes.c")
         );
         let Some(path) = stage.compile(name, &source) else {
             return;
         };
         let actor = stage.register(&path, "").unwrap();
-        let first = actor.prefetch(miss("a", 0)).ios;
+        let first = actor.prefetch(miss("a", 0)).ranges;
         assert_eq!(first.len(), 20_000);
         let mut slowest = std::time::Duration::ZERO;
         for at in (1..200).rev() {
             let before = std::time::Instant::now();
-            let tail = actor.prefetch(miss("a", at * 4096)).ios;
+            let tail = actor.prefetch(miss("a", at * 4096)).ranges;
             slowest = slowest.max(before.elapsed());
             assert_eq!(tail.len() as u64, 20_000 - at, "{name}");
             assert_eq!(tail[0], first[usize::try_from(at).unwrap()]);
-            // a list without a generation is one again only where it is the tail of what was sent
+            // both ranges refer to one list, with a generation and, because it is a suffix, also without one
             assert!(
-                std::sync::Arc::ptr_eq(first.all(), tail.all()),
+                std::sync::Arc::ptr_eq(first.backing(), tail.backing()),
                 "{name}: {at}"
             );
         }
         eprintln!("{name}: the slowest of 200 answers of 20 000 entries took {slowest:?}");
-        actor.guarded.remove().unwrap();
+        actor.supervisor.shut_down().unwrap();
     }
 }
 
 #[test]
-fn a_policy_of_a_later_header_runs() {
-    // as if each structure had grown by a field
+fn a_policy_compiled_with_a_later_header_runs() {
+    // each structure has one more field
     let header = include_str!("../../include/ppc.h");
     let mut later = header.to_owned();
     for name in [
@@ -314,18 +319,18 @@ fn a_policy_of_a_later_header_runs() {
         struct ppc_operation *register_policy() { return (struct ppc_operation *)&policy; }
     "#;
     let stage = Stage::new();
-    std::fs::write(stage.out.path().join("ppc.h"), later).unwrap(); // beside the source: found first
+    std::fs::write(stage.out.path().join("ppc.h"), later).unwrap(); // the directory of the source is searched first
     let Some(path) = stage.compile("later", source) else {
         return;
     };
     let actor = stage.register(&path, "").unwrap();
     assert_eq!(
-        plain(&actor.prefetch(miss("a", 0)).ios),
+        plain(&actor.prefetch(miss("a", 0)).ranges),
         [of("a", 0, 1), of("sub/b", 0, 2)]
     );
     assert_eq!(
         plain(&actor.evict(Some(miss("a", 0)))),
         [of("a", 0, 3), of("sub/b", 0, 4)]
     );
-    actor.guarded.remove().unwrap();
+    actor.supervisor.shut_down().unwrap();
 }

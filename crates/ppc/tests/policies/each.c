@@ -1,4 +1,4 @@
-/* A policy with the callbacks whose bits are in MASK, which fails if it is not told what it should be. */
+/* A policy with the callbacks whose bits are in MASK. It fails if a callback receives unexpected arguments. */
 #include <string.h>
 
 #include "ppc.h"
@@ -18,15 +18,15 @@ static int finish(void)
     if (context && (MASK & 64) && released != returned)
         context->fail("a list was not released");
     if (context && (MASK & 32) && !(MASK & 128) && touched != 1)
-        context->fail("a touch was not told");
+        context->fail("a touch was not reported");
     return 0;
 }
 
 static struct prefetch_io in;
-static struct prefetch_ios prefetches = {.count = 1, .ios = &in, .lane = 3};
+static struct prefetch_ios prefetches = {.count = 1, .ios = &in, .queue = 3};
 static struct prefetch_io first = {.path = "a", .offset = 0, .size = 1};
-static struct prefetch_ios ninth = {.count = 1, .ios = &first, .lane = 9};
-static struct prefetch_ios firsts = {.count = 1, .ios = &first, .lane = 1, .next = &ninth};
+static struct prefetch_ios ninth = {.count = 1, .ios = &first, .queue = 9};
+static struct prefetch_ios firsts = {.count = 1, .ios = &first, .queue = 1, .next = &ninth};
 static struct evict_io out;
 static struct evict_ios evicts = {.ios = &out};
 
@@ -34,7 +34,7 @@ static struct prefetch_ios *prefetch(struct miss_io *mio)
 {
     returned++;
     if (context && (mio->kind != PPC_MISS || mio->file_size != (1 << 20) + 100 || mio->pid != 1))
-        context->fail("a miss is not what it should be");
+        context->fail("a miss has unexpected fields");
     in = ppc_prefetch_io_to(mio->path, mio->offset, mio->size, 0);
     return &prefetches;
 }

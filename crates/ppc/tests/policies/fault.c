@@ -1,4 +1,4 @@
-/* What policies that break rules need; each defines fault(). */
+/* Common part of the faulty policies. Each policy defines fault(). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -51,8 +51,8 @@ static void exit_group_of_threads(void)
     syscall(SYS_exit_group, 9);
 }
 
-/* Writes to the daemon what is no message. */
-static void speak(void)
+/* Writes a malformed message to the daemon. */
+static void send_malformed(void)
 {
     struct stat stat;
     for (int fd = 3; fd < 64; fd++)

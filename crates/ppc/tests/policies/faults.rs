@@ -1,12 +1,12 @@
-//! Policies that crash, hang or lie lose their registration; another one goes on.
+//! Policies that crash, hang or return invalid lists are deregistered; other policies are not affected.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::stage::{Actor, LEN, SOON, Stage, miss, plain};
-use anamnesis_ppc::Limits;
+use crate::stage::{Actor, LEN, LONG, Stage, miss, plain};
+use anamnesis_ppc::PolicyLimits;
 
-/// A policy with this body of `ppc_prefetch`; its configuration is a file to which it writes its process's number.
+/// A policy with this body of `ppc_prefetch`. It writes its process id to the file that its configuration names.
 pub(crate) fn source(body: &str) -> String {
     format!(
         "{}\nstruct prefetch_ios *fault(struct miss_io *mio)\n{{\n{body}\n}}\n",
@@ -14,7 +14,7 @@ pub(crate) fn source(body: &str) -> String {
     )
 }
 
-/// Another policy, which must go on whatever happens.
+/// Another registered policy, which must not be affected.
 pub(crate) fn bystander(stage: &Stage) -> Option<Actor> {
     let path = stage.compile(
         "sequential",
@@ -23,19 +23,19 @@ pub(crate) fn bystander(stage: &Stage) -> Option<Actor> {
     Some(stage.register(&path, "").unwrap())
 }
 
-pub(crate) fn goes_on(other: &Actor) {
+pub(crate) fn expect_unaffected(other: &Actor) {
     assert_eq!(
-        plain(&other.prefetch(miss("a", 0)).ios),
+        plain(&other.prefetch(miss("a", 0)).ranges),
         [("a".into(), 4096, LEN - 4096)]
     );
 }
 
-pub(crate) fn alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
 pub(crate) fn pid_in(file: &Path) -> u32 {
-    let until = Instant::now() + SOON;
+    let until = Instant::now() + LONG;
     loop {
         if let Some(pid) = std::fs::read_to_string(file)
             .ok()
@@ -52,8 +52,8 @@ pub(crate) fn pid_in(file: &Path) -> u32 {
     }
 }
 
-/// Registers each, asks it once, and expects that it is lost for the reason given.
-fn lost(stage: &Stage, cases: &[(&str, &str, &str)]) {
+/// Registers each policy, calls it once, and expects that it is deregistered for the given reason.
+fn expect_failures(stage: &Stage, cases: &[(&str, &str, &str)]) {
     let Some(other) = bystander(stage) else {
         return;
     };
@@ -62,19 +62,22 @@ fn lost(stage: &Stage, cases: &[(&str, &str, &str)]) {
         let path = stage.compile(name, &source(body)).unwrap();
         let file = stage.out.path().join(format!("{name}.pid"));
         let actor = stage.register(&path, file.to_str().unwrap()).unwrap();
-        actor.guarded.prefetch(miss("a", 0));
-        let said = actor.lost();
-        assert!(said.contains(why), "{name}: {said}");
-        assert_eq!(actor.guarded.remove().unwrap_err().to_string(), said);
-        assert!(!alive(pid_in(&file)), "{name}: its process is left");
-        goes_on(&other);
+        actor.supervisor.queue_prefetch(miss("a", 0));
+        let reason = actor.failure();
+        assert!(reason.contains(why), "{name}: {reason}");
+        assert_eq!(
+            actor.supervisor.shut_down().unwrap_err().to_string(),
+            reason
+        );
+        assert!(!is_alive(pid_in(&file)), "{name}: its process still runs");
+        expect_unaffected(&other);
     }
 }
 
 #[test]
-fn crashes() {
+fn crashes_are_reported() {
     let stage = Stage::new();
-    lost(
+    expect_failures(
         &stage,
         &[
             (
@@ -129,9 +132,9 @@ fn crashes() {
 }
 
 #[test]
-fn wild_pointers() {
+fn invalid_pointers_are_reported() {
     let stage = Stage::new();
-    lost(
+    expect_failures(
         &stage,
         &[
             (
@@ -152,17 +155,17 @@ fn wild_pointers() {
             (
                 "null_entries",
                 "return list(0, 3);",
-                "a list of 3 entries at NULL",
+                "a list of 3 entries with ios = NULL",
             ),
             (
                 "null_path",
                 "return io(0, 0, 1);",
-                "entry 0: a path that is NULL",
+                "entry 0: the path is NULL",
             ),
             (
                 "endless_path",
                 "return io(memset(malloc(9000), 'a', 9000), 0, 1);",
-                "a path of more than 4096 bytes",
+                "the path has more than 4095 bytes",
             ),
             (
                 "many",
@@ -172,22 +175,22 @@ fn wild_pointers() {
             (
                 "past",
                 "ios.first = 2; return io(\"a\", 0, 1);",
-                "an answer from entry 2 of a list of 1",
+                "a list of 1 entries with first = 2",
             ),
         ],
     );
 }
 
 #[test]
-fn nonsense() {
+fn invalid_lists_are_reported() {
     let stage = Stage::new();
-    lost(
+    expect_failures(
         &stage,
         &[
             (
                 "past_the_end",
                 "return io(\"a\", 0, 2 << 20);",
-                "2097152 bytes from 0, the file ends at 1048676",
+                "2097152 bytes from 0, and the file ends at 1048676",
             ),
             (
                 "begins_past",
@@ -199,7 +202,11 @@ fn nonsense() {
                 "return io(\"a\", 8, UINT64_MAX);",
                 "the file ends at 1048676",
             ),
-            ("no_bytes", "return io(\"a\", 8, 0);", "no bytes at 8"),
+            (
+                "no_bytes",
+                "return io(\"a\", 8, 0);",
+                "the range at 8 is empty",
+            ),
             (
                 "unknown",
                 "return io(\"nothing\", 0, 1);",
@@ -241,21 +248,21 @@ fn nonsense() {
                 "prefetch: no more",
             ),
             (
-                "speaks",
-                "speak(); return 0;",
-                "answered what is no message",
+                "malformed",
+                "send_malformed(); return 0;",
+                "sent a malformed message",
             ),
         ],
     );
 }
 
 #[test]
-fn deadlines() {
+fn exceeded_deadlines_are_reported() {
     let mut stage = Stage::new();
     let Some(other) = bystander(&stage) else {
         return;
     };
-    stage.limits = Limits {
+    stage.limits = PolicyLimits {
         call: Duration::from_millis(300),
         ..stage.limits
     };
@@ -271,21 +278,21 @@ fn deadlines() {
         let file = stage.out.path().join(format!("late{index}.pid"));
         let actor = stage.register(&path, file.to_str().unwrap()).unwrap();
         let began = Instant::now();
-        actor.guarded.prefetch(miss("a", 0));
-        actor.guarded.prefetch(miss("a", 1 << 19));
-        let said = actor.lost();
+        actor.supervisor.queue_prefetch(miss("a", 0));
+        actor.supervisor.queue_prefetch(miss("a", 1 << 19));
+        let reason = actor.failure();
         assert!(
-            said.contains("prefetch did not answer within 300ms"),
-            "{said}"
+            reason.contains("prefetch did not return within 300ms"),
+            "{reason}"
         );
-        assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
+        assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
         drop(actor);
-        assert!(!alive(pid_in(&file)));
-        goes_on(&other);
+        assert!(!is_alive(pid_in(&file)));
+        expect_unaffected(&other);
     }
-    // at the beginning, and at the end
-    stage.limits = Limits {
-        begin: Duration::from_millis(500),
+    // deadlines of init and exit
+    stage.limits = PolicyLimits {
+        init: Duration::from_millis(500),
         exit: Duration::from_millis(300),
         ..stage.limits
     };
@@ -296,24 +303,24 @@ fn deadlines() {
         .unwrap();
     let error = stage.register(&path, "").err().unwrap().to_string();
     assert!(
-        error.contains("init did not answer within 500ms"),
+        error.contains("init did not return within 500ms"),
         "{error}"
     );
     let path = stage
         .compile("stuck_exit", &stuck.replace("WHICH", ".ppc_exit"))
         .unwrap();
-    stage.limits.begin = SOON;
+    stage.limits.init = LONG;
     let actor = stage.register(&path, "").unwrap();
-    let error = actor.guarded.remove().unwrap_err().to_string();
+    let error = actor.supervisor.shut_down().unwrap_err().to_string();
     assert!(
-        error.contains("exit did not answer within 300ms"),
+        error.contains("exit did not return within 300ms"),
         "{error}"
     );
-    goes_on(&other);
+    expect_unaffected(&other);
 }
 
 #[test]
-fn a_start_without_end_is_nonsense() {
+fn an_endless_chain_of_lists_is_refused() {
     let stage = Stage::new();
     let source = "#include \"ppc.h\"\nstatic struct prefetch_ios ring = { .next = &ring };\n\
                   static struct prefetch_ios *s(void) { return &ring; }\n\
@@ -323,24 +330,24 @@ fn a_start_without_end_is_nonsense() {
         return;
     };
     let actor = stage.register(&path, "").unwrap();
-    actor.guarded.start();
-    let said = actor.lost();
-    assert!(said.contains("more than 1024 lists"), "{said}");
+    actor.supervisor.queue_start();
+    let reason = actor.failure();
+    assert!(reason.contains("more than 1024 lists"), "{reason}");
 }
 
 #[test]
-fn nothing_and_null_are_answers() {
+fn null_keeps_the_list_and_an_empty_list_replaces_it() {
     let stage = Stage::new();
     let body = "return mio->offset == 0 ? 0 : list(0, 0);";
     let Some(path) = stage.compile("nothing", &source(body)) else {
         return;
     };
     let actor = stage.register(&path, "").unwrap();
-    actor.guarded.prefetch(miss("a", 0));
-    assert!(actor.prefetch(miss("a", 1 << 19)).ios.is_empty());
-    actor.guarded.remove().unwrap();
+    actor.supervisor.queue_prefetch(miss("a", 0));
+    assert!(actor.prefetch(miss("a", 1 << 19)).ranges.is_empty());
+    actor.supervisor.shut_down().unwrap();
     assert!(
         actor.answers.try_recv().is_err(),
-        "NULL leaves things as they are"
+        "NULL keeps the previous list"
     );
 }

@@ -1,9 +1,9 @@
-//! Policies in Rust, as shared libraries.
+//! Policies in Rust that are built as shared libraries.
 
 use std::path::{Path, PathBuf};
 
 use crate::stage::{Actor, Stage, miss, plain};
-use anamnesis_ppc::{Answer, Kind, Wants};
+use anamnesis_ppc::{EventKind, Interests, PolicyOutput};
 
 /// An example of this crate, built with the tests.
 fn example(name: &str) -> Option<PathBuf> {
@@ -17,45 +17,48 @@ fn example(name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn the_example_in_rust_does_what_it_says() {
+fn the_example_in_rust_prefetches_ahead_and_evicts_behind() {
     let Some(path) = example("ahead") else { return };
     let stage = Stage::new();
     let actor = stage.register(&path, "1").unwrap();
     assert_eq!(
-        actor.guarded.wants(),
-        Wants {
+        actor.supervisor.interests(),
+        Interests {
             prefetch: true,
             evict: true,
-            ..Wants::default()
+            ..Interests::default()
         }
     );
-    let row = [
+    let entries = [
         ("a".to_owned(), 0, 1 << 20),
         ("a".into(), 1 << 20, 100),
         ("sub/b".into(), 0, 5000),
     ];
-    actor.guarded.start();
-    let Answer::Prefetch(all) = actor.next() else {
+    actor.supervisor.queue_start();
+    let PolicyOutput::Prefetch(all) = actor.next() else {
         panic!("no list")
     };
-    assert_eq!(plain(&all.ios), row);
+    assert_eq!(plain(&all.ranges), entries);
     let tail = actor.prefetch(miss("a", 1 << 20));
-    assert_eq!(plain(&tail.ios), row[1..]);
+    assert_eq!(plain(&tail.ranges), entries[1..]);
     assert!(
-        std::sync::Arc::ptr_eq(tail.ios.all(), all.ios.all()),
+        std::sync::Arc::ptr_eq(tail.ranges.backing(), all.ranges.backing()),
         "a tail is not sent again"
     );
-    assert_eq!(plain(&actor.prefetch(miss("a", 0)).ios), row);
-    assert_eq!(plain(&actor.evict(Some(miss("sub/b", 0)))), row[..1]);
+    assert_eq!(plain(&actor.prefetch(miss("a", 0)).ranges), entries);
+    assert_eq!(plain(&actor.evict(Some(miss("sub/b", 0)))), entries[..1]);
     assert!(actor.evict(Some(miss("a", 0))).is_empty());
-    actor.guarded.remove().unwrap();
+    actor.supervisor.shut_down().unwrap();
     let error = stage.register(&path, "many").err().unwrap().to_string();
-    assert!(error.contains("\"many\" is no number of pieces"), "{error}");
+    assert!(
+        error.contains("the configuration \"many\" is not a number"),
+        "{error}"
+    );
 }
 
 #[test]
-fn what_goes_wrong_in_rust_ends_the_registration() {
-    let Some(path) = example("odd_policy") else {
+fn errors_and_panics_end_the_registration() {
+    let Some(path) = example("faulty_policy") else {
         return;
     };
     let stage = Stage::new();
@@ -66,43 +69,47 @@ fn what_goes_wrong_in_rust_ends_the_registration() {
         let error = stage.register(&path, config).err().unwrap().to_string();
         assert!(error.contains(why), "{error}");
     }
-    let lost = |actor: &Actor, why: &str| {
-        let said = actor.lost();
-        assert!(said.contains(why), "{said}");
+    let expect_failure = |actor: &Actor, why: &str| {
+        let reason = actor.failure();
+        assert!(reason.contains(why), "{reason}");
     };
     for (config, why) in [
         ("panic", "panicked: at 4096"),
         ("fail", "the template is another model's"),
     ] {
         let actor = stage.register(&path, config).unwrap();
-        actor.guarded.prefetch(miss("a", 4096));
-        lost(&actor, why);
+        actor.supervisor.queue_prefetch(miss("a", 4096));
+        expect_failure(&actor, why);
     }
     let actor = stage.register(&path, "touch").unwrap();
-    actor.guarded.touch(anamnesis_ppc::Access {
-        kind: Kind::Touch,
+    actor.supervisor.queue_touch(anamnesis_ppc::FileAccess {
+        kind: EventKind::Touch,
         ..miss("sub/b", 0)
     });
-    lost(&actor, "touched sub/b");
+    expect_failure(&actor, "touched sub/b");
 }
 
 #[test]
-fn a_start_has_one_list_for_each_lane() {
-    let Some(path) = example("odd_policy") else {
+fn start_returns_one_list_per_queue() {
+    let Some(path) = example("faulty_policy") else {
         return;
     };
     let stage = Stage::new();
     let actor = stage.register(&path, "").unwrap();
-    actor.guarded.start();
-    for (lane, start) in [(2, 20), (1, 30), (70, 40)] {
-        let Answer::Prefetch(prefetch) = actor.next() else {
+    actor.supervisor.queue_start();
+    for (queue, start) in [(2, 20), (1, 30), (70, 40)] {
+        let PolicyOutput::Prefetch(prefetch) = actor.next() else {
             panic!("no list")
         };
         assert_eq!(
-            (prefetch.lane, prefetch.ios[0].start, prefetch.ios[0].device),
-            (lane, start, Some(7))
+            (
+                prefetch.queue,
+                prefetch.ranges[0].start,
+                prefetch.ranges[0].device
+            ),
+            (queue, start, Some(7))
         );
     }
-    actor.guarded.prefetch(miss("a", 0));
-    actor.guarded.remove().unwrap();
+    actor.supervisor.queue_prefetch(miss("a", 0));
+    actor.supervisor.shut_down().unwrap();
 }

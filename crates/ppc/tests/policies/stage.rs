@@ -1,4 +1,4 @@
-//! A namespace of two files, and policies that are compiled and registered for it.
+//! A namespace of two files, and C policies that are compiled and registered for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,20 +6,21 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::cc;
-use anamnesis_ppc::host::{HostCommand, Library};
+use anamnesis_ppc::host::{HostCommand, LibraryPolicy};
 use anamnesis_ppc::{
-    Access, Answer, Context, Guarded, Ios, Kind, Limits, Namespace, Prefetch, Result,
+    EventKind, FileAccess, Namespace, PolicyContext, PolicyLimits, PolicyOutput, PrefetchRequest,
+    RangeList, Result, Supervisor,
 };
 
-/// Longer than anything takes, also on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// A timeout that is only reached if something hangs, even on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Bytes of the file `a`.
 pub(crate) const LEN: u64 = (1 << 20) + 100;
 
 pub(crate) struct Stage {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) out: tempfile::TempDir,
-    pub(crate) limits: Limits,
+    pub(crate) limits: PolicyLimits,
 }
 
 impl Stage {
@@ -28,12 +29,12 @@ impl Stage {
         std::fs::write(dir.path().join("a"), vec![0; usize::try_from(LEN).unwrap()]).unwrap();
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         std::fs::write(dir.path().join("sub/b"), vec![0; 5000]).unwrap();
-        // a busy machine is no reason to fail; tests of deadlines have their own
-        let limits = Limits {
-            call: SOON,
-            begin: SOON,
-            exit: SOON,
-            ..Limits::default()
+        // long deadlines, so that a busy machine causes no failures; tests of deadlines set their own
+        let limits = PolicyLimits {
+            call: LONG,
+            init: LONG,
+            exit: LONG,
+            ..PolicyLimits::default()
         };
         Self {
             dir,
@@ -56,8 +57,8 @@ impl Stage {
         )
     }
 
-    pub(crate) fn library(&self, path: &Path) -> Library {
-        Library::new(
+    pub(crate) fn library(&self, path: &Path) -> LibraryPolicy {
+        LibraryPolicy::new(
             HostCommand::new(env!("CARGO_BIN_EXE_ppc-host")),
             path,
             self.limits,
@@ -65,57 +66,61 @@ impl Stage {
     }
 
     pub(crate) fn register(&self, path: &Path, config: &str) -> Result<Actor> {
-        let context = Context {
+        let context = PolicyContext {
             namespace: self.namespace(),
             config: config.into(),
             memory: 1 << 30,
         };
         let (sender, answers) = channel();
-        let tell = move |answer| drop(sender.send(answer)); // a test that has ended hears no more
-        let guarded = Guarded::register(Box::new(self.library(path)), context, self.limits, tell)?;
-        Ok(Actor { guarded, answers })
+        let send = move |answer| drop(sender.send(answer)); // fails after the end of the test
+        let supervisor =
+            Supervisor::spawn(Box::new(self.library(path)), context, self.limits, send)?;
+        Ok(Actor {
+            supervisor,
+            answers,
+        })
     }
 }
 
 /// A registered policy and its answers.
 pub(crate) struct Actor {
-    pub(crate) guarded: Guarded,
-    pub(crate) answers: Receiver<Answer>,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) answers: Receiver<PolicyOutput>,
 }
 
 impl Actor {
-    pub(crate) fn next(&self) -> Answer {
-        self.answers.recv_timeout(SOON).expect("an answer")
+    pub(crate) fn next(&self) -> PolicyOutput {
+        self.answers.recv_timeout(LONG).expect("an answer")
     }
 
-    pub(crate) fn prefetch(&self, miss: Access) -> Prefetch {
-        self.guarded.prefetch(miss);
+    pub(crate) fn prefetch(&self, miss: FileAccess) -> PrefetchRequest {
+        self.supervisor.queue_prefetch(miss);
         match self.next() {
-            Answer::Prefetch(prefetch) => prefetch,
+            PolicyOutput::Prefetch(prefetch) => prefetch,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn evict(&self, miss: Option<Access>) -> Ios {
-        self.guarded.evict(miss);
+    pub(crate) fn evict(&self, miss: Option<FileAccess>) -> RangeList {
+        self.supervisor.queue_evict(miss);
         match self.next() {
-            Answer::Evict(ios) => ios,
+            PolicyOutput::Evict(ranges) => ranges,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Why it lost its registration.
-    pub(crate) fn lost(&self) -> String {
+    /// The reason for which the policy was deregistered.
+    pub(crate) fn failure(&self) -> String {
         match self.next() {
-            Answer::Lost(error) => error.to_string(),
+            PolicyOutput::Failed(error) => error.to_string(),
             other => panic!("{other:?}"),
         }
     }
 }
 
-pub(crate) fn miss(path: &str, start: u64) -> Access {
-    Access {
-        kind: Kind::Miss,
+pub(crate) fn miss(path: &str, start: u64) -> FileAccess {
+    FileAccess {
+        kind: EventKind::Miss,
         path: Path::new(path).into(),
         start,
         len: 4096,
@@ -126,8 +131,15 @@ pub(crate) fn miss(path: &str, start: u64) -> Access {
 }
 
 /// Path, start and length.
-pub(crate) fn plain(ios: &Ios) -> Vec<(String, u64, u64)> {
-    ios.iter()
-        .map(|io| (io.path.to_str().unwrap().to_owned(), io.start, io.len))
+pub(crate) fn plain(ranges: &RangeList) -> Vec<(String, u64, u64)> {
+    ranges
+        .iter()
+        .map(|range| {
+            (
+                range.path.to_str().unwrap().to_owned(),
+                range.start,
+                range.len,
+            )
+        })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! Files on a real disk, and processes that read them.
+//! Test files on a real disk, and child processes that read them.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,33 +7,35 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anamnesis_ppc::source::Fanotify;
+use anamnesis_ppc::cache::FileResidency;
+use anamnesis_ppc::source::FanotifySource;
 use anamnesis_ppc::{Event, EventSource, Inode, Namespace};
 use rustix::fs::{Advice, fadvise};
 
 pub(crate) const MIB: u64 = 1 << 20;
-/// Longer than anything takes, also on a busy machine.
+/// A timeout that is only reached if something hangs, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// A directory on a disk with a page cache.
+/// A directory on a file system for which trace points and `stat` name files alike. Prints a message and returns
+/// `None` if there is none.
 pub(crate) fn dir() -> Option<tempfile::TempDir> {
     const TMPFS: i64 = 0x0102_1994;
     const OVERLAY: i64 = 0x794c_7630;
     const BTRFS: i64 = 0x9123_683e;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let kind = rustix::fs::statfs(dir.path()).unwrap().f_type;
-    let unfit = [TMPFS, OVERLAY, BTRFS].contains(&kind);
-    if unfit {
+    let unsuitable = [TMPFS, OVERLAY, BTRFS].contains(&kind);
+    if unsuitable {
         eprintln!(
-            "SKIPPED: {} is on no file system whose misses are told by its device",
+            "SKIPPED: {} is on tmpfs, overlayfs or btrfs, whose files trace points identify differently",
             dir.path().display()
         );
     }
-    (!unfit).then_some(dir)
+    (!unsuitable).then_some(dir)
 }
 
-/// Writes a file and lets go of its pages.
-pub(crate) fn cold(path: &Path, len: u64) {
+/// Writes a file and drops its pages from the page cache.
+pub(crate) fn write_uncached(path: &Path, len: u64) {
     let mut file = File::create(path).unwrap();
     let block: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     let mut left = len;
@@ -44,12 +46,22 @@ pub(crate) fn cold(path: &Path, len: u64) {
         left -= now;
     }
     file.sync_all().unwrap();
-    chill(path);
+    drop_cache(path);
 }
 
-/// Lets go of a file's pages.
-pub(crate) fn chill(path: &Path) {
-    fadvise(File::open(path).unwrap(), 0, None, Advice::DontNeed).unwrap();
+/// Drops the pages of a file from the page cache. The kernel keeps pages that are in use, and on a busy machine the
+/// exit of a process that mapped the file may not be complete yet, so this is repeated until none is cached, for at
+/// most a second.
+pub(crate) fn drop_cache(path: &Path) {
+    let file = File::open(path).unwrap();
+    for _ in 0..100 {
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        let len = file.metadata().unwrap().len();
+        if FileResidency::of(&file, 0, len).is_ok_and(|residency| residency.cached == 0) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 pub(crate) fn inode(path: &Path) -> Inode {
@@ -60,46 +72,46 @@ pub(crate) fn namespace(dir: &Path) -> Namespace {
     Namespace::scan(dir).unwrap()
 }
 
-/// What a process does with a file.
+/// What a child process does with a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Do {
-    /// Positioned reads of this many bytes.
+pub(crate) enum ChildTask {
+    /// Positioned reads of this many bytes each.
     Read(u64),
-    /// A byte of every page through a map.
+    /// Reads a byte of every page through a map.
     Map,
-    /// … whose pages are asked for in no order.
+    /// … with `MADV_RANDOM`.
     MapRandom,
-    /// … and in order.
+    /// … with `MADV_SEQUENTIAL`.
     MapSequential,
-    /// Hears of the reads of others.
+    /// Receives fanotify events of the file.
     Listen,
 }
 
-/// What [`Do::Listen`] says when it does.
-pub(crate) const LISTENS: &str = "listens";
+/// Printed by [`ChildTask::Listen`] when it has begun.
+pub(crate) const LISTENING: &str = "listening";
 
 const TASK: &str = "ANAMNESIS_TEST_TASK";
 
-/// Lets another process do it, to bytes `start..end`; its id.
-pub(crate) fn other(task: Do, path: &Path, start: u64, end: u64) -> u32 {
+/// Runs a task on bytes `start..end` in a child process and waits for its end. Returns its process id.
+pub(crate) fn run_child(task: ChildTask, path: &Path, start: u64, end: u64) -> u32 {
     let mut child = command(task, path, start, end).spawn().unwrap();
     let pid = child.id();
     assert!(child.wait().unwrap().success());
     pid
 }
 
-/// The process that does it.
-pub(crate) fn command(task: Do, path: &Path, start: u64, end: u64) -> Command {
+/// The command of a child process that runs a task: this test binary, with only the test `task`.
+pub(crate) fn command(task: ChildTask, path: &Path, start: u64, end: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "task", "--nocapture", "--test-threads=1"])
         .stdout(std::process::Stdio::null());
     let (name, size) = match task {
-        Do::Read(size) => ("read", size),
-        Do::Map => ("map", 0),
-        Do::MapRandom => ("random", 0),
-        Do::MapSequential => ("sequential", 0),
-        Do::Listen => ("listen", 0),
+        ChildTask::Read(size) => ("read", size),
+        ChildTask::Map => ("map", 0),
+        ChildTask::MapRandom => ("random", 0),
+        ChildTask::MapSequential => ("sequential", 0),
+        ChildTask::Listen => ("listen", 0),
     };
     command.env(
         TASK,
@@ -108,7 +120,7 @@ pub(crate) fn command(task: Do, path: &Path, start: u64, end: u64) -> Command {
     command
 }
 
-/// What the other process does; a test of its own so that this program is the other process.
+/// Runs the task that the environment names, in the child process.
 pub(crate) fn task() {
     let Ok(task) = std::env::var(TASK) else {
         return;
@@ -140,17 +152,17 @@ pub(crate) fn read(path: &Path, size: u64, start: u64, end: u64) {
 }
 
 fn listen(path: &Path) {
-    let mut source = Fanotify::reads(&namespace(path.parent().unwrap())).unwrap();
+    let mut source = FanotifySource::reads(&namespace(path.parent().unwrap())).unwrap();
     source.watch(&[inode(path)]).unwrap();
-    println!("{LISTENS}");
+    println!("{LISTENING}");
     let mut events = Vec::new();
     while source.wait(LONG, &mut events).unwrap() {
         events.clear();
     }
 }
 
-/// Everything that is told until nothing is for 300 ms.
-pub(crate) fn told(source: &mut dyn EventSource) -> Vec<Event> {
+/// Collects events until there are none for 300 ms.
+pub(crate) fn collect_events(source: &mut dyn EventSource) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
         let before = events.len();
@@ -165,16 +177,16 @@ pub(crate) fn told(source: &mut dyn EventSource) -> Vec<Event> {
     }
 }
 
-/// Whether nothing is told of what is in memory; it is done again where the kernel took some of it back meanwhile.
-pub(crate) fn quiet(source: &mut dyn EventSource, mut make: impl FnMut()) -> bool {
+/// Whether `access` to cached bytes causes no events. It is repeated, because the kernel may reclaim pages meanwhile.
+pub(crate) fn causes_no_events(source: &mut dyn EventSource, mut access: impl FnMut()) -> bool {
     (0..20).any(|_| {
-        make();
-        told(source).is_empty()
+        access();
+        collect_events(source).is_empty()
     })
 }
 
-/// How many bytes of `start..end` the events name.
-pub(crate) fn covered(events: &[Event], start: u64, end: u64) -> u64 {
+/// How many bytes of `start..end` the events cover.
+pub(crate) fn covered_bytes(events: &[Event], start: u64, end: u64) -> u64 {
     let mut ranges: Vec<_> = events
         .iter()
         .map(|e| (e.start.max(start), (e.start + e.len).min(end)))
@@ -189,4 +201,13 @@ pub(crate) fn covered(events: &[Event], start: u64, end: u64) -> u64 {
         }
     }
     sum
+}
+
+/// Held by tests that must not trace at the same time: while another perf source replaces its events, faults of a map
+/// with `MADV_RANDOM` have gone missing from a source that counts each of them (Linux 6.18, two cores).
+pub(crate) fn trace_exclusively() -> std::sync::MutexGuard<'static, ()> {
+    static EXCLUSIVE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    EXCLUSIVE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

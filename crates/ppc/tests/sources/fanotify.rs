@@ -1,90 +1,97 @@
-//! fanotify.
+//! The sources of fanotify.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::source::Fanotify;
-use anamnesis_ppc::{EventSource, Kind, Namespace, Result};
+use anamnesis_ppc::source::FanotifySource;
+use anamnesis_ppc::{EventKind, EventSource, Namespace, Result};
 
-use crate::disk::{self, Do, LONG, MIB, cold, covered, dir, inode, other, told};
+use crate::disk::{
+    self, ChildTask, LONG, MIB, collect_events, covered_bytes, dir, inode, run_child,
+    write_uncached,
+};
 use crate::suite;
 
-/// What opens and reads are told with, or why they cannot be.
-fn fanotify(dir: &Path, make: fn(&Namespace) -> Result<Fanotify>) -> Option<Fanotify> {
+/// A source of fanotify; prints a message and returns `None` where it is not available.
+fn fanotify(dir: &Path, make: fn(&Namespace) -> Result<FanotifySource>) -> Option<FanotifySource> {
     make(&disk::namespace(dir))
         .map_err(|error| eprintln!("SKIPPED: {error}"))
         .ok()
 }
 
 #[test]
-fn opens_and_reads_are_heard_by_fanotify() {
+fn fanotify_reports_opens_and_reads() {
     let Some(dir) = dir() else { return };
     let path = dir.path().join("model");
-    cold(&path, MIB);
-    if let Some(mut opens) = fanotify(dir.path(), Fanotify::opens) {
+    write_uncached(&path, MIB);
+    if let Some(mut opens) = fanotify(dir.path(), FanotifySource::opens) {
         suite(&mut opens, inode(&path), || {
-            _ = other(Do::Read(4096), &path, 0, 4096)
+            _ = run_child(ChildTask::Read(4096), &path, 0, 4096)
         });
         opens.watch(&[inode(&path)]).unwrap();
-        let pid = other(Do::Map, &path, 0, 4096);
-        let events = told(&mut opens);
+        let pid = run_child(ChildTask::Map, &path, 0, 4096);
+        let events = collect_events(&mut opens);
         assert_eq!(
             events.first().map(|event| (event.kind, event.pid)),
-            Some((Kind::Open, pid))
+            Some((EventKind::Open, pid))
         );
     }
-    if let Some(mut reads) = fanotify(dir.path(), Fanotify::reads) {
+    if let Some(mut reads) = fanotify(dir.path(), FanotifySource::reads) {
         suite(&mut reads, inode(&path), || {
-            _ = other(Do::Read(65536), &path, 0, MIB)
+            _ = run_child(ChildTask::Read(65536), &path, 0, MIB)
         });
         reads.watch(&[inode(&path)]).unwrap();
-        let pid = other(Do::Read(65536), &path, 65536, MIB);
-        let events = told(&mut reads);
+        let pid = run_child(ChildTask::Read(65536), &path, 65536, MIB);
+        let events = collect_events(&mut reads);
         assert!(
             events
                 .iter()
-                .all(|event| event.kind == Kind::Touch && event.pid == pid),
+                .all(|event| event.kind == EventKind::Touch && event.pid == pid),
             "{events:?}"
         );
-        assert_eq!(covered(&events, 65536, MIB), MIB - 65536, "{events:?}");
-        // nobody takes the events, and nobody waits for that
-        other(Do::Read(512), &path, 0, MIB);
-        assert_eq!(told(&mut reads).len(), 2048);
+        assert_eq!(
+            covered_bytes(&events, 65536, MIB),
+            MIB - 65536,
+            "{events:?}"
+        );
+        // readers do not wait until the events are consumed
+        run_child(ChildTask::Read(512), &path, 0, MIB);
+        assert_eq!(collect_events(&mut reads).len(), 2048);
     }
 }
 
 #[test]
-fn a_listener_that_dies_leaves_nobody_waiting() {
+fn killing_the_listener_releases_waiting_readers() {
     let Some(dir) = dir() else { return };
     let path = dir.path().join("model");
-    cold(&path, MIB);
-    if fanotify(dir.path(), Fanotify::reads).is_none() {
+    write_uncached(&path, MIB);
+    if fanotify(dir.path(), FanotifySource::reads).is_none() {
         return;
     }
-    let mut listener = disk::command(Do::Listen, &path, 0, 0)
+    let mut listener = disk::command(ChildTask::Listen, &path, 0, 0)
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // it says that it listens
+    // wait until it listens
     let mut lines = BufReader::new(listener.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().ends_with(disk::LISTENS)));
-    other(Do::Read(4096), &path, 0, MIB); // answered
+    assert!(lines.any(|line| line.unwrap().ends_with(disk::LISTENING)));
+    run_child(ChildTask::Read(4096), &path, 0, MIB); // is answered
     let pid = rustix::process::Pid::from_child(&listener);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    let mut reader = disk::command(Do::Read(4096), &path, 0, MIB)
+    let mut reader = disk::command(ChildTask::Read(4096), &path, 0, MIB)
         .spawn()
         .unwrap();
     std::thread::sleep(Duration::from_millis(500));
     assert!(
         reader.try_wait().unwrap().is_none(),
-        "the listener is stopped, and its reader waits"
+        "the reader must wait for the stopped listener"
     );
     listener.kill().unwrap();
     listener.wait().unwrap();
     let end = Instant::now() + LONG;
     while reader.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < end, "its reader waits for ever");
+        assert!(Instant::now() < end, "the reader is not released");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(reader.wait().unwrap().success());

@@ -1,14 +1,14 @@
-//! Logs of events.
+//! Event logs and their replay.
 
 use std::time::{Duration, Instant};
 
-use anamnesis_ppc::source::{self, Fake, Log, Replay, Speed, Tee};
-use anamnesis_ppc::{Event, EventSource, Kind};
+use anamnesis_ppc::source::{self, EventLog, FakeSource, LoggedSource, ReplaySource, ReplaySpeed};
+use anamnesis_ppc::{Event, EventKind, EventSource};
 
 use crate::disk::{self, inode};
 
 #[test]
-fn a_log_is_told_again() {
+fn a_log_is_replayed() {
     let dir = tempfile::tempdir().unwrap();
     ["a", "b"]
         .iter()
@@ -16,7 +16,7 @@ fn a_log_is_told_again() {
     let namespace = disk::namespace(dir.path());
     let [a, b] = ["a", "b"].map(|name| inode(&dir.path().join(name)));
     let event = |inode, n: u64| Event {
-        kind: Kind::Miss,
+        kind: EventKind::Miss,
         inode,
         start: n * 4096,
         len: 4096,
@@ -24,27 +24,27 @@ fn a_log_is_told_again() {
         tid: 2,
         time: 1_000_000_000 + n * 50_000_000,
     };
-    // more than one wait tells
+    // more than one wait returns
     let events: Vec<_> = (0..5000)
         .map(|n| event(if n % 10 == 9 { b } else { a }, n))
         .collect();
     let path = dir.path().join("log");
-    let (fake, hand) = Fake::new().unwrap();
-    let mut log = Log::create(&path).unwrap();
+    let (fake, handle) = FakeSource::new().unwrap();
+    let mut log = EventLog::create(&path).unwrap();
     log.files(&namespace).unwrap();
-    assert!(Log::create(&path).is_err(), "a log is not written over");
-    let mut tee = Tee::new(Box::new(fake), log);
-    tee.watch(&[a, b]).unwrap();
-    hand.push(&events);
+    assert!(EventLog::create(&path).is_err(), "a log is not overwritten");
+    let mut logged = LoggedSource::new(Box::new(fake), log);
+    logged.watch(&[a, b]).unwrap();
+    handle.push(&events);
     let mut passed = Vec::new();
-    tee.wait(Duration::ZERO, &mut passed).unwrap();
+    logged.wait(Duration::ZERO, &mut passed).unwrap();
     assert_eq!(passed, events);
-    hand.lose(7);
-    tee.wait(Duration::ZERO, &mut passed).unwrap();
-    drop(tee);
+    handle.lose(7);
+    logged.wait(Duration::ZERO, &mut passed).unwrap();
+    drop(logged);
 
     let mut all = Vec::new();
-    let mut replay = Replay::open(&path, &namespace, Speed::AtOnce).unwrap();
+    let mut replay = ReplaySource::open(&path, &namespace, ReplaySpeed::AtOnce).unwrap();
     assert!(
         replay.wait(Duration::ZERO, &mut all).unwrap() && all.is_empty(),
         "nothing is watched"
@@ -53,13 +53,18 @@ fn a_log_is_told_again() {
     while replay.wait(Duration::from_secs(9), &mut all).unwrap() {}
     assert_eq!((all == events, replay.lost()), (true, 7));
 
-    // the same files elsewhere have other numbers
-    let there = tempfile::tempdir().unwrap();
+    // the same files in another directory have other inodes
+    let elsewhere = tempfile::tempdir().unwrap();
     ["a", "b"]
         .iter()
-        .for_each(|name| std::fs::write(there.path().join(name), b"").unwrap());
-    let c = inode(&there.path().join("b"));
-    let mut replay = Replay::open(&path, &disk::namespace(there.path()), Speed::AtOnce).unwrap();
+        .for_each(|name| std::fs::write(elsewhere.path().join(name), b"").unwrap());
+    let c = inode(&elsewhere.path().join("b"));
+    let mut replay = ReplaySource::open(
+        &path,
+        &disk::namespace(elsewhere.path()),
+        ReplaySpeed::AtOnce,
+    )
+    .unwrap();
     replay.watch(&[c]).unwrap();
     let mut some = Vec::new();
     while replay.wait(Duration::from_secs(9), &mut some).unwrap() {}
@@ -70,8 +75,8 @@ fn a_log_is_told_again() {
         .collect();
     assert!(some == expected);
 
-    // ten times as fast: one every 5 ms
-    let mut replay = Replay::open(&path, &namespace, Speed::Times(10.0)).unwrap();
+    // ten times as fast: an event every 5 ms
+    let mut replay = ReplaySource::open(&path, &namespace, ReplaySpeed::Times(10.0)).unwrap();
     replay.watch(&[a]).unwrap();
     let (started, mut slow) = (Instant::now(), Vec::new());
     while slow.len() < 9 {
@@ -88,26 +93,33 @@ fn a_log_is_told_again() {
         "{slow:?}"
     );
     let mut none = Vec::new();
-    let mut gentle = Replay::open(&path, &namespace, Speed::Times(1e-6)).unwrap();
-    gentle.watch(&[a]).unwrap();
-    gentle.wait(Duration::ZERO, &mut none).unwrap(); // the first, at once
-    gentle.waker().wake();
-    gentle.wait(Duration::from_secs(100), &mut none).unwrap();
-    assert!(gentle.wait(Duration::from_millis(1), &mut none).unwrap());
+    let mut very_slow = ReplaySource::open(&path, &namespace, ReplaySpeed::Times(1e-6)).unwrap();
+    very_slow.watch(&[a]).unwrap();
+    very_slow.wait(Duration::ZERO, &mut none).unwrap(); // the first event is due at once
+    very_slow.waker().wake();
+    very_slow.wait(Duration::from_secs(100), &mut none).unwrap();
+    assert!(very_slow.wait(Duration::from_millis(1), &mut none).unwrap());
     assert!(none.len() == 1 && started.elapsed() < Duration::from_secs(50));
 
-    assert!(Replay::open(&path, &namespace, Speed::Times(0.0)).is_err());
-    assert!(Replay::open(&path, &namespace, Speed::Times(f64::NAN)).is_err());
-    std::fs::write(dir.path().join("cut"), "anamnesis-events 1\nmiss 1 2\n").unwrap();
-    let mut cut = source::by_name(
-        &format!("replay:{}", dir.path().join("cut").display()),
+    assert!(ReplaySource::open(&path, &namespace, ReplaySpeed::Times(0.0)).is_err());
+    assert!(ReplaySource::open(&path, &namespace, ReplaySpeed::Times(f64::NAN)).is_err());
+    std::fs::write(
+        dir.path().join("truncated"),
+        "anamnesis-events 1\nmiss 1 2\n",
+    )
+    .unwrap();
+    let mut truncated = source::by_name(
+        &format!("replay:{}", dir.path().join("truncated").display()),
         &namespace,
     )
     .unwrap();
-    cut.watch(&[a]).unwrap();
-    let error = cut.wait(Duration::ZERO, &mut none).unwrap_err().to_string();
-    assert!(error.contains("cut:2: "), "{error}");
-    assert!(!cut.wait(Duration::ZERO, &mut none).unwrap());
+    truncated.watch(&[a]).unwrap();
+    let error = truncated
+        .wait(Duration::ZERO, &mut none)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("truncated:2: "), "{error}");
+    assert!(!truncated.wait(Duration::ZERO, &mut none).unwrap());
     assert!(
         source::by_name(
             &format!("replay:{}", dir.path().join("a").display()),

@@ -1,17 +1,19 @@
-//! File systems whose files `stat` names by another device than trace points do.
+//! File systems for which `stat` reports other inodes than trace points: btrfs and overlayfs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anamnesis_ppc::cache::Residency;
-use anamnesis_ppc::source::Want;
-use anamnesis_ppc::{EventSource, Kind, Namespace};
+use anamnesis_ppc::cache::FileResidency;
+use anamnesis_ppc::source::CaptureMode;
+use anamnesis_ppc::{EventKind, EventSource, Namespace};
 
-use crate::disk::{self, Do, MIB, cold, covered, dir, inode, other, told};
+use crate::disk::{
+    self, ChildTask, MIB, collect_events, covered_bytes, dir, inode, run_child, write_uncached,
+};
 use crate::perf::perf;
 
-/// What is mounted, until this is dropped.
+/// A mount, removed when this is dropped.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {
@@ -47,7 +49,7 @@ fn btrfs(dir: &Path) -> Option<Mounted> {
     let made = run("mkfs.btrfs", &[Path::new("-q"), &image]);
     let mounted = made && run("mount", &[Path::new("-oloop"), &image, &at]);
     if !mounted {
-        eprintln!("SKIPPED: no btrfs can be mounted here");
+        eprintln!("SKIPPED: cannot mount btrfs");
     }
     mounted.then_some(Mounted(at))
 }
@@ -74,19 +76,19 @@ fn overlay(dir: &Path, lower: &Path) -> Option<Mounted> {
             .collect::<Vec<_>>(),
     );
     if !mounted {
-        eprintln!("SKIPPED: no overlay can be mounted here");
+        eprintln!("SKIPPED: cannot mount overlayfs");
     }
     mounted.then_some(Mounted(at))
 }
 
 fn resident(path: &Path) -> u64 {
-    Residency::of(File::open(path).unwrap(), 0, MIB)
+    FileResidency::of(File::open(path).unwrap(), 0, MIB)
         .unwrap()
         .cached
 }
 
-/// Cold reads and cold touches of maps of these files are told of the right one, and watching leaves them cold.
-fn suite(root: &Path, files: &[&str]) {
+/// Checks that uncached reads and map accesses are reported for the right file, and that watching does not cache the files.
+fn check_files(root: &Path, files: &[&str]) {
     let namespace = Namespace::scan(root).unwrap();
     let paths: Vec<_> = files.iter().map(|file| root.join(file)).collect();
     let inodes: Vec<_> = namespace
@@ -94,28 +96,28 @@ fn suite(root: &Path, files: &[&str]) {
         .iter()
         .map(|entry| entry.inode)
         .collect();
-    for want in [Want::Misses, Want::Accesses] {
-        let Some(mut source) = perf(want, |options| options.root = Some(root.into())) else {
+    for mode in [CaptureMode::Misses, CaptureMode::Accesses] {
+        let Some(mut source) = perf(mode, |options| options.root = Some(root.into())) else {
             return;
         };
-        for task in [Do::Read(MIB), Do::Map] {
+        for task in [ChildTask::Read(MIB), ChildTask::Map] {
             for path in &paths {
-                disk::chill(path);
+                disk::drop_cache(path);
                 assert_eq!(resident(path), 0, "{}", path.display());
             }
             source.watch(&inodes).unwrap();
             for (file, path) in files.iter().zip(&paths) {
-                assert_eq!(resident(path), 0, "{file}: watching brings nothing");
-                let pid = other(task, path, 0, MIB);
-                let events = told(&mut source);
-                let kind = if want == Want::Misses {
-                    Kind::Miss
+                assert_eq!(resident(path), 0, "{file}: watching reads nothing");
+                let pid = run_child(task, path, 0, MIB);
+                let events = collect_events(&mut source);
+                let kind = if mode == CaptureMode::Misses {
+                    EventKind::Miss
                 } else {
-                    Kind::Touch
+                    EventKind::Touch
                 };
                 let first = events
                     .first()
-                    .unwrap_or_else(|| panic!("{file}: {task:?} is not told by {want:?}"));
+                    .unwrap_or_else(|| panic!("{file}: {task:?} is not reported by {mode:?}"));
                 assert_eq!(
                     (first.kind, first.start, first.pid),
                     (kind, 0, pid),
@@ -123,21 +125,24 @@ fn suite(root: &Path, files: &[&str]) {
                 );
                 for event in &events {
                     let found = namespace.find(event.inode).map(|entry| &*entry.path);
-                    assert_eq!(found, Some(Path::new(file)), "{task:?} {want:?}: {event:?}");
+                    assert_eq!(found, Some(Path::new(file)), "{task:?} {mode:?}: {event:?}");
                 }
-                if want == Want::Accesses {
-                    assert!(covered(&events, 0, MIB) > MIB / 2, "{file}: {events:?}");
+                if mode == CaptureMode::Accesses {
+                    assert!(
+                        covered_bytes(&events, 0, MIB) > MIB / 2,
+                        "{file}: {events:?}"
+                    );
                 }
-                // what was read is there; it is read again where the kernel took some of it back meanwhile
-                let is_here = (0..20).any(|_| {
-                    let is_here = resident(path) >= MIB;
-                    if !is_here {
-                        other(task, path, 0, MIB);
-                        told(&mut source);
+                // the file is cached now; it is read again where the kernel reclaimed pages meanwhile
+                let is_cached = (0..20).any(|_| {
+                    let is_cached = resident(path) >= MIB;
+                    if !is_cached {
+                        run_child(task, path, 0, MIB);
+                        collect_events(&mut source);
                     }
-                    is_here
+                    is_cached
                 });
-                assert!(is_here, "{file}");
+                assert!(is_cached, "{file}");
             }
         }
         assert_eq!(source.lost(), 0);
@@ -145,7 +150,8 @@ fn suite(root: &Path, files: &[&str]) {
 }
 
 #[test]
-fn files_of_btrfs_and_of_its_subvolumes_are_told() {
+fn files_of_btrfs_and_its_subvolumes_are_reported() {
+    let _exclusive = crate::disk::trace_exclusively();
     let Some(dir) = dir() else { return };
     let Some(mounted) = btrfs(dir.path()) else {
         return;
@@ -158,19 +164,21 @@ fn files_of_btrfs_and_of_its_subvolumes_are_told() {
             &["subvolume".as_ref(), "create".as_ref(), path]
         ));
     }
-    // numbers begin anew in each subvolume
+    // inode numbers start again in each subvolume
     let number = |path: &Path| inode(path).ino;
-    cold(&root.join("top"), MIB);
+    write_uncached(&root.join("top"), MIB);
     fs::write(one.join("small"), b"").unwrap();
-    cold(&one.join("model"), MIB);
+    write_uncached(&one.join("model"), MIB);
     assert_ne!(number(&root.join("top")), number(&one.join("model")));
-    suite(root, &["top", "one/model"]);
+    check_files(root, &["top", "one/model"]);
 
-    // two that cannot be told apart are not told, and others still are
-    cold(&two.join("model"), MIB);
+    // two files with the same inode number are not reported; others are
+    write_uncached(&two.join("model"), MIB);
     assert_eq!(number(&two.join("model")), number(&root.join("top")));
-    suite(root, &["one/model"]);
-    let Some(mut source) = perf(Want::Misses, |options| options.root = Some(root.clone())) else {
+    check_files(root, &["one/model"]);
+    let Some(mut source) = perf(CaptureMode::Misses, |options| {
+        options.root = Some(root.clone())
+    }) else {
         return;
     };
     for alone in [false, true] {
@@ -178,47 +186,48 @@ fn files_of_btrfs_and_of_its_subvolumes_are_told() {
         let watched = [inode(&model), inode(&top)];
         source.watch(&watched[..2 - usize::from(alone)]).unwrap();
         for path in [&top, &model] {
-            disk::chill(path);
+            disk::drop_cache(path);
         }
-        other(Do::Read(MIB), &model, 0, MIB);
+        run_child(ChildTask::Read(MIB), &model, 0, MIB);
         assert_eq!(
-            told(&mut source).first().map(|event| event.inode),
+            collect_events(&mut source).first().map(|event| event.inode),
             alone.then_some(watched[0])
         );
     }
 
-    // who does not say where they are hears nothing of them
-    let Some(mut source) = perf(Want::Misses, |_| {}) else {
+    // without the directory of the files nothing is reported
+    let Some(mut source) = perf(CaptureMode::Misses, |_| {}) else {
         return;
     };
     source.watch(&[inode(&one.join("model"))]).unwrap();
-    disk::chill(&one.join("model"));
-    other(Do::Read(MIB), &one.join("model"), 0, MIB);
-    assert_eq!(told(&mut source), []);
+    disk::drop_cache(&one.join("model"));
+    run_child(ChildTask::Read(MIB), &one.join("model"), 0, MIB);
+    assert_eq!(collect_events(&mut source), []);
 }
 
 #[test]
-fn files_of_overlays_are_told_whatever_layer_they_are_in() {
+fn files_of_all_layers_of_an_overlay_are_reported() {
+    let _exclusive = crate::disk::trace_exclusively();
     let Some(dir) = dir() else { return };
-    let below = btrfs(dir.path());
+    let btrfs = btrfs(dir.path());
     let plain = dir.path().join("lower");
     fs::create_dir(&plain).unwrap();
-    // layers of one file system, and of two
+    // both layers on one file system, and on two
     for (name, lower) in [
         ("one", Some(&plain)),
-        ("two", below.as_ref().map(|mounted| &mounted.0)),
+        ("two", btrfs.as_ref().map(|mounted| &mounted.0)),
     ] {
         let Some(lower) = lower else { continue };
-        cold(&lower.join("low"), MIB);
-        cold(&lower.join("changed"), MIB);
+        write_uncached(&lower.join("low"), MIB);
+        write_uncached(&lower.join("changed"), MIB);
         let top = dir.path().join(name);
         fs::create_dir(&top).unwrap();
         let Some(mounted) = overlay(&top, lower) else {
             return;
         };
         let root = &mounted.0;
-        cold(&root.join("up"), MIB);
-        // copied to the upper layer
+        write_uncached(&root.join("up"), MIB);
+        // opening it for writing copies it to the upper layer
         File::options()
             .append(true)
             .open(root.join("changed"))
@@ -226,6 +235,6 @@ fn files_of_overlays_are_told_whatever_layer_they_are_in() {
             .sync_all()
             .unwrap();
         assert!(top.join("upper/changed").exists());
-        suite(root, &["low", "up", "changed"]);
+        check_files(root, &["low", "up", "changed"]);
     }
 }

@@ -1,77 +1,86 @@
-//! Trace points.
+//! The sources of perf trace points.
 
 use std::path::Path;
 use std::time::Duration;
 
-use anamnesis_ppc::source::perf::Options;
-use anamnesis_ppc::source::{Perf, Want};
-use anamnesis_ppc::{EventSource, Kind};
+use anamnesis_ppc::source::perf::PerfOptions;
+use anamnesis_ppc::source::{CaptureMode, PerfSource};
+use anamnesis_ppc::{EventKind, EventSource};
 
-use crate::disk::{self, Do, LONG, MIB, chill, cold, covered, dir, inode, other, quiet, told};
+use crate::disk::{
+    self, ChildTask, LONG, MIB, causes_no_events, collect_events, covered_bytes, dir, drop_cache,
+    inode, run_child, write_uncached,
+};
 
-pub(crate) fn perf(want: Want, change: impl FnOnce(&mut Options)) -> Option<Perf> {
-    let mut options = Options::of(want);
+pub(crate) fn perf(mode: CaptureMode, change: impl FnOnce(&mut PerfOptions)) -> Option<PerfSource> {
+    let mut options = PerfOptions::of(mode);
     change(&mut options);
-    Perf::new(want, options)
+    PerfSource::new(mode, options)
         .map_err(|error| eprintln!("SKIPPED: {error}"))
         .ok()
 }
 
 #[test]
-fn cold_reads_are_misses_and_warm_reads_are_none() {
-    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Misses, |_| {})) else {
+fn uncached_reads_are_misses_and_cached_reads_are_not() {
+    let (Some(dir), Some(mut source)) = (dir(), perf(CaptureMode::Misses, |_| {})) else {
         return;
     };
     let path = dir.path().join("model");
-    cold(&path, 16 * MIB);
+    write_uncached(&path, 16 * MIB);
     source.watch(&[inode(&path)]).unwrap();
-    let pid = other(Do::Read(MIB), &path, 3 * MIB, 16 * MIB);
-    let events = told(&mut source);
-    let first = events.first().expect("a cold read misses");
+    let pid = run_child(ChildTask::Read(MIB), &path, 3 * MIB, 16 * MIB);
+    let events = collect_events(&mut source);
+    let first = events.first().expect("an uncached read misses");
     assert_eq!(
         (first.kind, first.inode, first.start, first.len),
-        (Kind::Miss, inode(&path), 3 * MIB, MIB),
+        (EventKind::Miss, inode(&path), 3 * MIB, MIB),
         "{events:?}"
     );
     assert_eq!(first.pid, pid);
     assert!(events.is_sorted_by_key(|event| event.time));
-    other(Do::Read(MIB), &path, 0, 3 * MIB);
-    let events = told(&mut source);
+    run_child(ChildTask::Read(MIB), &path, 0, 3 * MIB);
+    let events = collect_events(&mut source);
     assert_eq!(
-        covered(&events, 0, MIB),
+        covered_bytes(&events, 0, MIB),
         MIB,
-        "before what was read: {events:?}"
+        "the part that was not read before: {events:?}"
     );
     assert!(
-        quiet(&mut source, || _ = other(Do::Read(MIB), &path, 0, 16 * MIB)),
-        "all of it is in memory"
+        causes_no_events(&mut source, || _ =
+            run_child(ChildTask::Read(MIB), &path, 0, 16 * MIB)),
+        "the whole file is cached"
     );
     assert_eq!(source.lost(), 0);
 }
 
 #[test]
-fn cold_touches_of_a_map_are_misses_and_warm_touches_are_none() {
-    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Misses, |_| {})) else {
+fn uncached_map_accesses_are_misses_and_cached_ones_are_not() {
+    let _exclusive = crate::disk::trace_exclusively();
+    let (Some(dir), Some(mut source)) = (dir(), perf(CaptureMode::Misses, |_| {})) else {
         return;
     };
     let path = dir.path().join("model");
-    cold(&path, 4 * MIB);
+    write_uncached(&path, 4 * MIB);
     source.watch(&[inode(&path)]).unwrap();
-    for task in [Do::Map, Do::MapSequential, Do::MapRandom] {
-        chill(&path);
-        let pid = other(task, &path, MIB, 2 * MIB);
-        let events = told(&mut source);
+    for task in [
+        ChildTask::Map,
+        ChildTask::MapSequential,
+        ChildTask::MapRandom,
+    ] {
+        drop_cache(&path);
+        let pid = run_child(task, &path, MIB, 2 * MIB);
+        let events = collect_events(&mut source);
         let first = events
             .first()
-            .unwrap_or_else(|| panic!("{task:?}: a cold touch misses"));
+            .unwrap_or_else(|| panic!("{task:?}: an uncached access misses"));
         assert_eq!(
             (first.kind, first.start, first.len, first.pid),
-            (Kind::Miss, MIB, 4096, pid),
+            (EventKind::Miss, MIB, 4096, pid),
             "{task:?}: {events:?}"
         );
-        if let Do::MapRandom = task {
+        if let ChildTask::MapRandom = task {
             assert_eq!(
-                covered(&events, MIB, 2 * MIB),
+                covered_bytes(&events, MIB, 2 * MIB),
                 MIB,
                 "nothing is read ahead: {}",
                 events.len()
@@ -79,39 +88,39 @@ fn cold_touches_of_a_map_are_misses_and_warm_touches_are_none() {
         } else {
             assert!(events.len() < 10, "{task:?}: {events:?}");
         }
-        other(Do::Read(MIB), &path, 0, 4 * MIB); // what is missing yet
-        told(&mut source);
+        run_child(ChildTask::Read(MIB), &path, 0, 4 * MIB); // caches the rest
+        collect_events(&mut source);
         assert!(
-            quiet(&mut source, || _ = other(task, &path, 0, 4 * MIB)),
-            "{task:?}, warm"
+            causes_no_events(&mut source, || _ = run_child(task, &path, 0, 4 * MIB)),
+            "{task:?}, cached"
         );
     }
 }
 
 #[test]
-fn a_miss_is_told_while_its_reader_waits() {
-    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Misses, |_| {})) else {
+fn misses_are_reported_while_the_reader_waits() {
+    let (Some(dir), Some(mut source)) = (dir(), perf(CaptureMode::Misses, |_| {})) else {
         return;
     };
     let path = dir.path().join("model");
-    cold(&path, MIB);
+    write_uncached(&path, MIB);
     source.watch(&[inode(&path)]).unwrap();
-    for task in [Do::Read(4096), Do::Map] {
+    for task in [ChildTask::Read(4096), ChildTask::Map] {
         let mut lags: Vec<_> = (0..5).map(|_| lag(&mut source, task, &path)).collect();
-        eprintln!("{task:?}: told {lags:?} after it happened");
-        // a source that is not woken looks once in a second. How soon this thread runs again is the machine's affair, so
-        // one of the five may be late
+        eprintln!("{task:?}: reported after {lags:?}");
+        // A source that is not woken checks its rings once per second. On a busy machine this thread may be scheduled
+        // late, so the median counts.
         lags.sort_unstable();
         assert!(
             lags[2] < Duration::from_millis(500),
-            "woken at once, not by the time that is over: {lags:?}"
+            "the source is not woken by misses: {lags:?}"
         );
     }
 }
 
-/// How long after a miss it is told.
-fn lag(source: &mut Perf, task: Do, path: &Path) -> Duration {
-    chill(path);
+/// How long after a miss it is reported.
+fn lag(source: &mut PerfSource, task: ChildTask, path: &Path) -> Duration {
+    drop_cache(path);
     let mut child = disk::command(task, path, 0, 4096).spawn().unwrap();
     let mut events = Vec::new();
     source.wait(LONG, &mut events).unwrap();
@@ -119,97 +128,101 @@ fn lag(source: &mut Perf, task: Do, path: &Path) -> Duration {
     let now = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap();
     assert!(child.wait().unwrap().success());
     let first = events.first().expect("a miss").time;
-    told(source); // what else there is of it
+    collect_events(source); // the remaining events of the child
     Duration::from_nanos(now - first)
 }
 
 #[test]
-fn accesses_cover_what_is_read_warm_or_cold() {
-    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Accesses, |_| {})) else {
+fn accesses_cover_cached_and_uncached_reads() {
+    let (Some(dir), Some(mut source)) = (dir(), perf(CaptureMode::Accesses, |_| {})) else {
         return;
     };
     let path = dir.path().join("model");
-    cold(&path, 16 * MIB);
+    write_uncached(&path, 16 * MIB);
     source.watch(&[inode(&path)]).unwrap();
-    for temperature in ["cold", "warm"] {
-        other(Do::Read(MIB), &path, 2 * MIB, 14 * MIB);
-        let events = told(&mut source);
-        assert!(events.iter().all(|event| event.kind == Kind::Touch));
-        let share = covered(&events, 2 * MIB, 14 * MIB) * 100 / (12 * MIB);
-        assert!(share >= 97, "{temperature}: {share} %");
+    for state in ["uncached", "cached"] {
+        run_child(ChildTask::Read(MIB), &path, 2 * MIB, 14 * MIB);
+        let events = collect_events(&mut source);
+        assert!(events.iter().all(|event| event.kind == EventKind::Touch));
+        let share = covered_bytes(&events, 2 * MIB, 14 * MIB) * 100 / (12 * MIB);
+        assert!(share >= 97, "{state}: {share} %");
         assert_eq!(
-            covered(&events, 0, 2 * MIB),
+            covered_bytes(&events, 0, 2 * MIB),
             0,
-            "{temperature}: not what was read ahead"
+            "{state}: read-ahead is not reported"
         );
     }
-    other(Do::Map, &path, 0, 16 * MIB);
-    let share = covered(&told(&mut source), 0, 16 * MIB) * 100 / (16 * MIB);
+    run_child(ChildTask::Map, &path, 0, 16 * MIB);
+    let share = covered_bytes(&collect_events(&mut source), 0, 16 * MIB) * 100 / (16 * MIB);
     eprintln!("mapped: {share} %");
     assert!(share >= 60, "mapped: {share} %");
     assert_eq!(source.lost(), 0);
 }
 
 #[test]
-fn a_recording_has_all_that_is_read_of_cold_files() {
-    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Recording, |_| {})) else {
+fn a_recording_of_uncached_files_is_complete() {
+    let (Some(dir), Some(mut source)) = (dir(), perf(CaptureMode::Recording, |_| {})) else {
         return;
     };
     let path = dir.path().join("model");
-    for task in [Do::Read(16 * MIB), Do::Map] {
-        cold(&path, 96 * MIB);
+    for task in [ChildTask::Read(16 * MIB), ChildTask::Map] {
+        write_uncached(&path, 96 * MIB);
         source.watch(&[inode(&path)]).unwrap();
-        other(task, &path, 0, 96 * MIB);
-        let events = told(&mut source);
-        assert_eq!(covered(&events, 0, 96 * MIB), 96 * MIB, "{task:?}");
+        run_child(task, &path, 0, 96 * MIB);
+        let events = collect_events(&mut source);
+        assert_eq!(covered_bytes(&events, 0, 96 * MIB), 96 * MIB, "{task:?}");
         assert!(events.len() < 20_000, "{task:?}: {} events", events.len());
     }
     assert_eq!(source.lost(), 0);
 }
 
 #[test]
-fn other_files_are_not_told_and_watching_anew_loses_nothing() {
-    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Accesses, |_| {})) else {
+fn only_watched_files_are_reported_and_watching_again_loses_nothing() {
+    let (Some(dir), Some(mut source)) = (dir(), perf(CaptureMode::Accesses, |_| {})) else {
         return;
     };
     let paths: Vec<_> = (0..300).map(|n| dir.path().join(format!("{n}"))).collect();
-    paths.iter().for_each(|path| cold(path, 4096));
+    paths.iter().for_each(|path| write_uncached(path, 4096));
     let inodes: Vec<_> = paths.iter().map(|path| inode(path)).collect();
-    other(Do::Read(4096), &paths[7], 0, 4096);
-    assert_eq!(told(&mut source), [], "nothing is watched");
-    // every second file: more than the kernel's filter can name
+    run_child(ChildTask::Read(4096), &paths[7], 0, 4096);
+    assert_eq!(collect_events(&mut source), [], "nothing is watched");
+    // every second file: more than have a term each in the kernel's filter
     let every: Vec<_> = inodes.iter().copied().step_by(2).collect();
     source.watch(&every).unwrap();
     paths
         .iter()
         .for_each(|path| disk::read(path, 4096, 0, 4096));
-    assert_eq!(told(&mut source), [], "our own process");
-    other(Do::Read(4096), &paths[7], 0, 4096);
-    assert_eq!(told(&mut source), [], "another file");
-    other(Do::Read(4096), &paths[8], 0, 4096);
+    assert_eq!(collect_events(&mut source), [], "reads of this process");
+    run_child(ChildTask::Read(4096), &paths[7], 0, 4096);
+    assert_eq!(collect_events(&mut source), [], "another file");
+    run_child(ChildTask::Read(4096), &paths[8], 0, 4096);
     assert_eq!(
-        told(&mut source).first().map(|event| event.inode),
+        collect_events(&mut source).first().map(|event| event.inode),
         Some(inodes[8])
     );
 
-    // a process reads all the time, and the file is watched again and again
+    // the file is watched again and again while a process reads it
     let big = dir.path().join("big");
     let (len, block) = (64 * MIB, 16 << 10);
-    cold(&big, len);
+    write_uncached(&big, len);
     source.watch(&[inode(&big)]).unwrap();
-    let mut child = disk::command(Do::Read(block), &big, 0, len)
+    let mut child = disk::command(ChildTask::Read(block), &big, 0, len)
         .spawn()
         .unwrap();
-    let (mut events, mut rounds) = (Vec::new(), 0);
+    let (mut events, mut generations) = (Vec::new(), 0);
     while child.try_wait().unwrap().is_none() {
-        let more = [&[inode(&big)], &inodes[..rounds % 5]].concat();
+        let more = [&[inode(&big)], &inodes[..generations % 5]].concat();
         source.watch(&more).unwrap();
         source.wait(Duration::from_millis(1), &mut events).unwrap();
-        rounds += 1;
+        generations += 1;
     }
-    events.extend(told(&mut source));
-    assert!(rounds > 1, "{rounds}");
-    assert_eq!(covered(&events, 0, len), len, "after {rounds} rounds");
+    events.extend(collect_events(&mut source));
+    assert!(generations > 1, "{generations}");
+    assert_eq!(
+        covered_bytes(&events, 0, len),
+        len,
+        "after {generations} generations"
+    );
     let reads = usize::try_from(len / block).unwrap();
     assert!(
         events.len() < reads + reads / 4,
@@ -220,54 +233,58 @@ fn other_files_are_not_told_and_watching_anew_loses_nothing() {
 }
 
 #[test]
-fn our_own_reads_are_told_when_that_is_asked_for() {
-    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Misses, |options| options.own = true))
-    else {
+fn reads_of_this_process_are_reported_on_request() {
+    let (Some(dir), Some(mut source)) = (
+        dir(),
+        perf(CaptureMode::Misses, |options| options.own = true),
+    ) else {
         return;
     };
     let path = dir.path().join("model");
-    cold(&path, MIB);
+    write_uncached(&path, MIB);
     source.watch(&[inode(&path)]).unwrap();
     disk::read(&path, 4096, 0, 4096);
     assert_eq!(
-        told(&mut source).first().map(|event| event.pid),
+        collect_events(&mut source).first().map(|event| event.pid),
         Some(std::process::id())
     );
 }
 
 #[test]
-fn a_full_ring_loses_events_and_counts_them() {
-    let (Some(dir), Some(mut source)) = (dir(), perf(Want::Accesses, |options| options.pages = 1))
-    else {
+fn events_lost_by_a_full_ring_are_counted() {
+    let (Some(dir), Some(mut source)) = (
+        dir(),
+        perf(CaptureMode::Accesses, |options| options.pages = 1),
+    ) else {
         return;
     };
     let path = dir.path().join("model");
-    cold(&path, 4 * MIB);
+    write_uncached(&path, 4 * MIB);
     source.watch(&[inode(&path)]).unwrap();
-    other(Do::Read(4096), &path, 0, 4 * MIB); // 1024 samples of about 80 bytes into two rings of 4096
-    let events = told(&mut source);
-    // the kernel says what it lost with the next sample that it can write, on the same processor
+    run_child(ChildTask::Read(4096), &path, 0, 4 * MIB); // 1024 samples of about 80 bytes into two rings of 4096
+    let events = collect_events(&mut source);
+    // the kernel reports lost samples with the next sample that it writes on the same CPU
     for _ in 0..20 {
-        other(Do::Read(4096), &path, 0, 4096);
-        told(&mut source);
+        run_child(ChildTask::Read(4096), &path, 0, 4096);
+        collect_events(&mut source);
     }
     assert!(
         source.lost() > 500,
-        "{} told, {} lost",
+        "{} reported, {} lost",
         events.len(),
         source.lost()
     );
     assert!(
         events.len() as u64 + source.lost() >= 1024,
-        "{} told, {} lost",
+        "{} reported, {} lost",
         events.len(),
         source.lost()
     );
 }
 
 #[test]
-fn older_kernels_tell_what_becomes_resident() {
-    let old = |options: &mut Options| {
+fn older_kernels_report_insertions() {
+    let older_kernel = |options: &mut PerfOptions| {
         options.without = [
             "readahead/page_cache_sync_ra",
             "filemap/mm_filemap_get_pages",
@@ -276,19 +293,23 @@ fn older_kernels_tell_what_becomes_resident() {
         .into_iter()
         .collect();
     };
-    for want in [Want::Misses, Want::Accesses] {
-        let (Some(dir), Some(mut source)) = (dir(), perf(want, old)) else {
+    for mode in [CaptureMode::Misses, CaptureMode::Accesses] {
+        let (Some(dir), Some(mut source)) = (dir(), perf(mode, older_kernel)) else {
             return;
         };
-        assert!(source.sight().blind.contains("read ahead"));
+        assert!(source.capabilities().limitations.contains("read ahead"));
         let path = dir.path().join("model");
-        cold(&path, 2 * MIB);
+        write_uncached(&path, 2 * MIB);
         source.watch(&[inode(&path)]).unwrap();
-        other(Do::Read(MIB), &path, 0, 2 * MIB);
-        assert_eq!(covered(&told(&mut source), 0, 2 * MIB), 2 * MIB);
+        run_child(ChildTask::Read(MIB), &path, 0, 2 * MIB);
+        assert_eq!(
+            covered_bytes(&collect_events(&mut source), 0, 2 * MIB),
+            2 * MIB
+        );
         assert!(
-            quiet(&mut source, || _ = other(Do::Read(MIB), &path, 0, 2 * MIB)),
-            "warm"
+            causes_no_events(&mut source, || _ =
+                run_child(ChildTask::Read(MIB), &path, 0, 2 * MIB)),
+            "cached"
         );
     }
 }

@@ -1,16 +1,16 @@
-//! Programs that run with the shim.
+//! Programs that run with the preloaded shim.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anamnesis_ppc::source::Shim;
-use anamnesis_ppc::{EventSource, Kind};
+use anamnesis_ppc::source::ShimSource;
+use anamnesis_ppc::{EventKind, EventSource};
 
-use crate::disk::{self, Do, MIB, cold, covered, inode, told};
+use crate::disk::{self, ChildTask, MIB, collect_events, covered_bytes, inode, write_uncached};
 use crate::suite;
 
-/// Builds the library, as its users do.
+/// Builds the library. Prints a message and returns `None` if that fails.
 fn library() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
@@ -30,19 +30,19 @@ fn library() -> Option<PathBuf> {
         .is_ok_and(|status| status.success());
     let library = target.join("debug/libanamnesis_shim.so");
     if !built || !library.exists() {
-        eprintln!("SKIPPED: the shim is not built here");
+        eprintln!("SKIPPED: cannot build the shim");
         return None;
     }
     Some(library)
 }
 
 #[test]
-fn programs_with_the_shim_tell_what_they_read() {
+fn reads_of_programs_with_the_shim_are_reported() {
     let Some(library) = library() else { return };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("model");
-    cold(&path, 4 * MIB);
-    let mut shim = Shim::listen(&dir.path().join("pipe")).unwrap();
+    write_uncached(&path, 4 * MIB);
+    let mut shim = ShimSource::listen(&dir.path().join("pipe")).unwrap();
     let environment = shim.environment(&library);
     let run = |task| {
         let mut child = disk::command(task, &path, MIB, 4 * MIB)
@@ -53,27 +53,27 @@ fn programs_with_the_shim_tell_what_they_read() {
         assert!(child.wait().unwrap().success());
         pid
     };
-    suite(&mut shim, inode(&path), || _ = run(Do::Read(4096)));
+    suite(&mut shim, inode(&path), || _ = run(ChildTask::Read(4096)));
 
     shim.watch(&[inode(&path)]).unwrap();
-    let pid = run(Do::Read(4096));
-    let events = told(&mut shim);
+    let pid = run(ChildTask::Read(4096));
+    let events = collect_events(&mut shim);
     assert_eq!(
         (events[0].kind, events[0].pid, events.len()),
-        (Kind::Open, pid, 769)
+        (EventKind::Open, pid, 769)
     );
-    assert_eq!(covered(&events, MIB, 4 * MIB), 3 * MIB);
-    assert_eq!(covered(&events, 0, MIB), 0);
-    run(Do::Map);
-    let events = told(&mut shim);
+    assert_eq!(covered_bytes(&events, MIB, 4 * MIB), 3 * MIB);
+    assert_eq!(covered_bytes(&events, 0, MIB), 0);
+    run(ChildTask::Map);
+    let events = collect_events(&mut shim);
     assert!(
         events
             .iter()
-            .any(|event| (event.kind, event.len) == (Kind::Open, 4 * MIB)),
+            .any(|event| (event.kind, event.len) == (EventKind::Open, 4 * MIB)),
         "{events:?}"
     );
 
-    // a position moves with reads; other calls are what they were
+    // reads advance the position, and results and errors are those of libc
     let script = "import os,sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
 os.lseek(fd, 8192, 0)
@@ -111,9 +111,9 @@ assert os.fstat(200).st_size == 0
     match python.env("PYTHONDONTWRITEBYTECODE", "1").status() {
         Ok(status) => {
             assert!(status.success());
-            let touched: Vec<_> = told(&mut shim)
+            let touched: Vec<_> = collect_events(&mut shim)
                 .into_iter()
-                .filter(|event| event.kind == Kind::Touch)
+                .filter(|event| event.kind == EventKind::Touch)
                 .map(|event| (event.start, event.len))
                 .collect();
             assert_eq!(touched, [(8192, 4096), (12288, 8192), (MIB, 4096)]);
@@ -123,16 +123,16 @@ assert os.fstat(200).st_size == 0
 }
 
 #[test]
-fn a_program_whose_listener_is_busy_or_gone_goes_on() {
+fn programs_continue_if_the_listener_is_slow_or_gone() {
     let Some(library) = library() else { return };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("model");
-    cold(&path, 32 * MIB);
-    let mut shim = Shim::listen(&dir.path().join("pipe")).unwrap();
+    write_uncached(&path, 32 * MIB);
+    let mut shim = ShimSource::listen(&dir.path().join("pipe")).unwrap();
     shim.watch(&[inode(&path)]).unwrap();
     let environment = shim.environment(&library);
     let run = || {
-        let mut command = disk::command(Do::Read(1024), &path, 0, 32 * MIB);
+        let mut command = disk::command(ChildTask::Read(1024), &path, 0, 32 * MIB);
         assert!(
             command
                 .envs(environment.clone())
@@ -141,8 +141,8 @@ fn a_program_whose_listener_is_busy_or_gone_goes_on() {
                 .success()
         );
     };
-    // its listener sleeps while there are more messages than the pipe has room for
-    let mut command = disk::command(Do::Read(64), &path, 0, 32 * MIB);
+    // the listener does not read until the pipe is full
+    let mut command = disk::command(ChildTask::Read(64), &path, 0, 32 * MIB);
     let mut child = command.envs(environment.clone()).spawn().unwrap();
     let mut events = Vec::new();
     let pipe = std::fs::File::open(dir.path().join("pipe")).unwrap();
@@ -153,25 +153,25 @@ fn a_program_whose_listener_is_busy_or_gone_goes_on() {
             shim.wait(Duration::ZERO, &mut events).unwrap();
         }
     }
-    events.extend(told(&mut shim));
+    events.extend(collect_events(&mut shim));
     let reads = events
         .iter()
-        .filter(|event| event.kind == Kind::Touch)
+        .filter(|event| event.kind == EventKind::Touch)
         .count() as u64;
     assert!(
         reads >= 16_000 && shim.lost() > 0,
-        "{reads} told, {} lost",
+        "{reads} reported, {} lost",
         shim.lost()
     );
-    // the program opens and reads some other files too
+    // the program opens and reads some other files, too
     assert!(
         reads + shim.lost() <= 32 * MIB / 64 + 1000,
-        "{reads} told, {} lost",
+        "{reads} reported, {} lost",
         shim.lost()
     );
     drop(shim);
     run();
-    // something else of that name is not written to
+    // a file of that name that is no pipe is not written to
     std::fs::write(dir.path().join("pipe"), b"precious").unwrap();
     run();
     assert_eq!(std::fs::read(dir.path().join("pipe")).unwrap(), b"precious");

@@ -1,10 +1,10 @@
-//! Reads mapped memory.
+//! Reads mapped memory, as a program that maps a model does.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::path::Path;
 
-/// A byte of every page of `start..end`.
+/// Reads a byte of every page of `start..end`.
 pub(crate) fn map(path: &Path, start: u64, end: u64, advice: Option<memmap2::Advice>) {
     let file = File::open(path).unwrap();
     let map = memmap2::MmapOptions::new()
@@ -22,7 +22,7 @@ pub(crate) fn map(path: &Path, start: u64, end: u64, advice: Option<memmap2::Adv
 
 fn touch(map: &memmap2::MmapRaw, at: usize) -> u8 {
     assert!(at < map.len());
-    let place = map.as_ptr().wrapping_add(at);
-    // SAFETY: within the map, which lives.
-    unsafe { place.read_volatile() }
+    let address = map.as_ptr().wrapping_add(at);
+    // SAFETY: `at` is within the map, which outlives the read.
+    unsafe { address.read_volatile() }
 }

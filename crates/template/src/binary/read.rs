@@ -1,19 +1,22 @@
-//! A template from bytes that nobody vouches for.
+//! Reads the binary form from untrusted bytes.
+//!
+//! Every count is compared with the remaining bytes or charged on the budget before memory is
+//! allocated. Every error has the offset of the item that is wrong.
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::token::{Place, Token};
-use super::varint::{Cursor, unzigzag};
+use super::token::{GroupPosition, Token};
+use super::varint::{TemplateCursor, unzigzag};
 use super::{HAS_KEY, HAS_MTIME, MAGIC, VERSION};
 use crate::error::{Error, ErrorKind, Result, quote};
-use crate::limits::Budget;
-use crate::{Access, ContentKey, File, Group, Limits, ServiceId, Template};
+use crate::limits::TemplateBudget;
+use crate::{Access, AccessGroup, ContentKey, File, Limits, ServiceId, StridedFileRange, Template};
 
-/// The tokens so far: what repeats refer to.
+/// The tokens read so far, to which repeats refer.
 #[derive(Default)]
 struct History {
     tokens: Vec<Token>,
-    /// The whole template, as indices into `tokens`.
+    /// The tokens of the whole template, as indices into `tokens`.
     sequence: Vec<u32>,
 }
 
@@ -21,48 +24,49 @@ impl Template {
     /// Reads the binary form.
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed) for bytes that are cut off, damaged, not a template, or followed by others;
-    /// [`Unsupported`](ErrorKind::Unsupported) for a newer version; [`Limit`](ErrorKind::Limit).
+    /// [`Malformed`](ErrorKind::Malformed) for bytes that are truncated, damaged, not a template,
+    /// or followed by others; [`Unsupported`](ErrorKind::Unsupported) for a newer version;
+    /// [`Limit`](ErrorKind::Limit).
     pub fn from_bytes(bytes: &[u8], limits: &Limits) -> Result<Self> {
-        let mut budget = Budget::new(limits);
+        let mut budget = TemplateBudget::new(limits);
         budget.bytes(bytes.len() as u64)?;
-        let wrong = |why: &str| Error::malformed(why).at(0);
+        let wrong = |reason: &str| Error::malformed(reason).at(0);
         let Some(rest) = bytes.strip_prefix(&MAGIC) else {
             return Err(wrong(
-                "not an I/O template: it does not begin with \\x89IOT and a line end",
+                "not an I/O template: the first bytes are not \\x89IOT and a line end",
             ));
         };
         match rest.first() {
             Some(&VERSION) => {}
-            Some(0) | None => return Err(Error::malformed("a template without a version").at(8)),
+            Some(0) | None => return Err(Error::malformed("the version is missing").at(8)),
             Some(newer) => {
-                let why = format!(
-                    "version {newer} of the template file; this reader knows up to {VERSION}"
+                let reason = format!(
+                    "version {newer} of the template format; this version reads up to {VERSION}"
                 );
-                return Err(Error::new(ErrorKind::Unsupported(why)).at(8));
+                return Err(Error::new(ErrorKind::Unsupported(reason)).at(8));
             }
         }
         let (body, sum) = bytes.split_last_chunk::<4>().expect("the magic is longer");
         let (stored, made) = (u32::from_le_bytes(*sum), crc32fast::hash(body));
         if stored != made {
-            let why = format!(
-                "the checksum says {stored:08x}, the bytes give {made:08x}: cut off or changed"
+            let reason = format!(
+                "the stored checksum is {stored:08x}, that of the bytes {made:08x}: the file is truncated or damaged"
             );
-            return Err(Error::malformed(why).at(body.len() as u64));
+            return Err(Error::malformed(reason).at(body.len() as u64));
         }
-        let mut cursor = Cursor::new(body);
-        cursor.take(9, "the magic and the version")?;
+        let mut cursor = TemplateCursor::new(body);
+        cursor.read(9, "the magic and the version")?;
         let read = read(&mut cursor, &mut budget);
-        let template = read.map_err(|e| e.at(cursor.pos()))?; // limits do not know where they were reached
-        if cursor.left() > 0 {
-            let why = format!("{} bytes behind the last group", cursor.left());
-            return Err(Error::malformed(why).at(cursor.pos()));
+        let template = read.map_err(|e| e.at(cursor.pos()))?; // a limit's error has no offset of its own
+        if cursor.remaining() > 0 {
+            let reason = format!("{} bytes follow the last group", cursor.remaining());
+            return Err(Error::malformed(reason).at(cursor.pos()));
         }
         Ok(template)
     }
 }
 
-fn read(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Template> {
+fn read(cursor: &mut TemplateCursor<'_>, budget: &mut TemplateBudget) -> Result<Template> {
     let service = if flag(cursor, "the service's presence")? {
         Some(ServiceId(cursor.array("the service id")?))
     } else {
@@ -85,7 +89,7 @@ fn read(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Template> {
         parameters.insert(key, value);
     }
     let files = files(cursor, budget)?;
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<AccessGroup> = Vec::new();
     let mut history = History::default();
     let mut next = 0u64;
     for _ in 0..cursor.count(4, "the number of groups")? {
@@ -101,7 +105,7 @@ fn read(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Template> {
         let name = text(cursor, budget, "a group's name")?;
         let mut accesses = history.accesses(cursor, budget, &files)?;
         times(cursor, &mut accesses)?;
-        groups.push(Group {
+        groups.push(AccessGroup {
             rank,
             name,
             accesses,
@@ -115,7 +119,7 @@ fn read(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Template> {
     })
 }
 
-fn files(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Vec<File>> {
+fn files(cursor: &mut TemplateCursor<'_>, budget: &mut TemplateBudget) -> Result<Vec<File>> {
     let count = cursor.count(4, "the number of files")?;
     budget.files(count)?;
     let mut files: Vec<File> = Vec::new();
@@ -123,16 +127,22 @@ fn files(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Vec<File>> {
         let start = cursor.pos();
         let flags = cursor.byte("a file's flags")?;
         if flags & !(HAS_MTIME | HAS_KEY) != 0 {
-            return Err(Error::malformed(format!("a file's flags are {flags}")).at(start));
+            return Err(Error::malformed(format!(
+                "a file's flags are {flags}, more than the known bits 1 and 2"
+            ))
+            .at(start));
         }
         let last = files.last().map_or(&[][..], |file| file.path.as_bytes());
-        let shared = cursor.number("what a path shares with the one before")?;
+        let shared = cursor.number("the length of the prefix shared with the previous path")?;
         let Some(shared) = usize::try_from(shared).ok().and_then(|n| last.get(..n)) else {
-            let why = format!("a path shares {shared} bytes with one of {}", last.len());
-            return Err(Error::malformed(why).at(start));
+            let reason = format!(
+                "a path shares {shared} bytes with the previous one, which has {}",
+                last.len()
+            );
+            return Err(Error::malformed(reason).at(start));
         };
         let rest = cursor.number("the length of a path")?;
-        let rest = cursor.take(rest, "a path")?;
+        let rest = cursor.read(rest, "a path")?;
         budget.memory((shared.len() + rest.len()) as u64, "a path")?;
         let path = String::from_utf8([shared, rest].concat())
             .map_err(|_| Error::malformed("a path is not UTF-8").at(start))?;
@@ -158,34 +168,35 @@ fn files(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Vec<File>> {
 impl History {
     fn accesses(
         &mut self,
-        cursor: &mut Cursor<'_>,
-        budget: &mut Budget,
+        cursor: &mut TemplateCursor<'_>,
+        budget: &mut TemplateBudget,
         files: &[File],
     ) -> Result<Vec<Access>> {
-        // a list that grows takes up to twice its length
-        const EACH: usize = 2 * (size_of::<Access>() + size_of::<u32>());
-        let (mut accesses, mut place) = (Vec::new(), Place::default());
+        // A growing list occupies up to twice its length.
+        const BYTES_PER_ACCESS: usize = 2 * (size_of::<Access>() + size_of::<u32>());
+        let (mut accesses, mut position) = (Vec::new(), GroupPosition::default());
         let mut left = cursor.number("the number of a group's accesses")?;
         while left > 0 {
             let start = cursor.pos();
             let head = cursor.number("an access")?;
             let from = self.sequence.len();
             if head & 1 == 0 {
-                budget.accesses(1, EACH + 2 * size_of::<Token>())?;
+                budget.accesses(1, BYTES_PER_ACCESS + 2 * size_of::<Token>())?;
                 self.sequence.push(
-                    u32::try_from(self.tokens.len()).map_err(|_| Error::malformed("too long"))?,
+                    u32::try_from(self.tokens.len())
+                        .map_err(|_| Error::malformed("more than 2³² distinct accesses"))?,
                 );
                 self.tokens.push(literal(cursor, head)?);
                 left -= 1;
             } else {
-                let (count, distance) = (head >> 1, cursor.number("how far back a repeat lies")?);
+                let (count, distance) = (head >> 1, cursor.number("the distance of a repeat")?);
                 if count == 0 || count > left || distance == 0 || distance > from as u64 {
-                    let why = format!(
-                        "{count} of {left} accesses like those {distance} before, of {from}"
+                    let reason = format!(
+                        "a repeat of {count} accesses ({left} are left in the group) at distance {distance} ({from} accesses precede it)"
                     );
-                    return Err(Error::malformed(why).at(start));
+                    return Err(Error::malformed(reason).at(start));
                 }
-                budget.accesses(count, EACH)?;
+                budget.accesses(count, BYTES_PER_ACCESS)?;
                 let distance = usize::try_from(distance).expect("at most what was read");
                 (0..count).for_each(|_| {
                     self.sequence
@@ -195,13 +206,18 @@ impl History {
             }
             for &token in &self.sequence[from..] {
                 let token = &self.tokens[usize::try_from(token).expect("an index")];
-                let runs = place.access(token);
-                let runs = runs.ok_or_else(|| {
+                let range = position.access(token);
+                let StridedFileRange { file, bytes } = range.ok_or_else(|| {
                     Error::malformed("an access reaches beyond 64 bits").at(start)
                 })?;
-                budget.runs(u64::from(runs.count))?;
-                Template::check(files, &runs).map_err(|e| e.or_malformed().at(start))?;
-                accesses.push(Access { runs, at: None });
+                budget.runs(bytes.count)?;
+                Template::check(files, &StridedFileRange { file, bytes })
+                    .map_err(|e| e.or_malformed().at(start))?;
+                accesses.push(Access {
+                    file,
+                    bytes,
+                    at: None,
+                });
             }
         }
         accesses.shrink_to_fit();
@@ -209,10 +225,10 @@ impl History {
     }
 }
 
-fn literal(cursor: &mut Cursor<'_>, head: u64) -> Result<Token> {
+fn literal(cursor: &mut TemplateCursor<'_>, head: u64) -> Result<Token> {
     let start = cursor.pos();
     if head > 6 {
-        return Err(Error::malformed(format!("an access of unknown kind {head}")).at(start));
+        return Err(Error::malformed(format!("an access of unknown type {head}")).at(start));
     }
     let file = if head & 2 != 0 {
         unzigzag(cursor.number("the file of an access")?)
@@ -236,13 +252,13 @@ fn literal(cursor: &mut Cursor<'_>, head: u64) -> Result<Token> {
             between,
         }),
         _ => Err(Error::malformed(format!(
-            "an access of {count} runs of {len} bytes, {file} files on"
+            "an access of {count} runs of {len} bytes at file distance {file} is out of range"
         ))
         .at(start)),
     }
 }
 
-fn times(cursor: &mut Cursor<'_>, accesses: &mut [Access]) -> Result<()> {
+fn times(cursor: &mut TemplateCursor<'_>, accesses: &mut [Access]) -> Result<()> {
     if !flag(cursor, "whether a group has times")? {
         return Ok(());
     }
@@ -262,7 +278,7 @@ fn times(cursor: &mut Cursor<'_>, accesses: &mut [Access]) -> Result<()> {
     Ok(())
 }
 
-fn flag(cursor: &mut Cursor<'_>, what: &str) -> Result<bool> {
+fn flag(cursor: &mut TemplateCursor<'_>, what: &str) -> Result<bool> {
     let start = cursor.pos();
     match cursor.byte(what)? {
         0 => Ok(false),
@@ -271,10 +287,14 @@ fn flag(cursor: &mut Cursor<'_>, what: &str) -> Result<bool> {
     }
 }
 
-fn text(cursor: &mut Cursor<'_>, budget: &mut Budget, what: &str) -> Result<Box<str>> {
+fn text(
+    cursor: &mut TemplateCursor<'_>,
+    budget: &mut TemplateBudget,
+    what: &str,
+) -> Result<Box<str>> {
     let n = cursor.number(what)?;
     let start = cursor.pos();
-    let bytes = cursor.take(n, what)?;
+    let bytes = cursor.read(n, what)?;
     budget.memory(n, what)?;
     let text = std::str::from_utf8(bytes)
         .map_err(|_| Error::malformed(format!("{what} is not UTF-8")).at(start))?;

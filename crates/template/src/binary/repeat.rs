@@ -1,33 +1,35 @@
-//! Finding what was there before: layers and experts are alike, and so are what two workers read.
+//! Finds earlier occurrences of a token sequence: layers, experts and workers have alike sequences
+//! of accesses.
 
 use std::collections::HashMap;
 
 use super::token::Token;
 
-/// What is written for the next tokens.
+/// How the next tokens are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// One token as it is.
+pub(super) enum TokenStep {
+    /// One token, in full.
     Literal,
     /// `count` tokens, the same as those `distance` tokens before.
     Repeat { count: usize, distance: usize },
 }
 
-/// The tokens of a template, and where they were seen last.
+/// The tokens of a template, and where each was last seen.
 #[derive(Debug, Default)]
-pub(super) struct Finder {
+pub(super) struct RepeatFinder {
     numbers: HashMap<Token, u32>,
     tokens: Vec<Token>,
-    /// The whole template, as indices into `tokens`.
+    /// The tokens of the whole template, as indices into `tokens`.
     sequence: Vec<u32>,
-    one: HashMap<u32, usize>,
-    /// A longer match begins where four in a row were seen.
-    four: HashMap<[u32; 4], usize>,
-    /// Places before this one are in the tables.
+    last_one: HashMap<u32, usize>,
+    /// The last occurrence of each sequence of four tokens. The last occurrence of a single token
+    /// often matches only briefly; four tokens in a row usually begin a longer repeat.
+    last_four: HashMap<[u32; 4], usize>,
+    /// Number of tokens that are entered in the tables.
     known: usize,
 }
 
-impl Finder {
+impl RepeatFinder {
     /// Appends a token to the sequence.
     pub(super) fn push(&mut self, token: Token) {
         let next =
@@ -39,23 +41,24 @@ impl Finder {
         self.sequence.push(number);
     }
 
-    /// The token at this place.
+    /// Returns the token at this index.
     pub(super) fn token(&self, at: usize) -> &Token {
         &self.tokens[usize::try_from(self.sequence[at]).expect("an index")]
     }
 
-    /// What to write at `at`, up to `end`: the longer of two matches. Places are asked for in ascending order, each
-    /// behind what the last step wrote, so that finding is linear.
-    pub(super) fn step(&mut self, at: usize, end: usize) -> Step {
+    /// Returns how to write the tokens from `at`, at most up to `end`: the longer of two matches.
+    /// Calls must have ascending `at`, each after the tokens of the previous step, so the tables
+    /// are filled once and the search is linear.
+    pub(super) fn step(&mut self, at: usize, end: usize) -> TokenStep {
         let four = |from: usize| self.sequence[from..].first_chunk::<4>().copied();
-        for place in self.known..at {
-            self.one.insert(self.sequence[place], place);
-            four(place).and_then(|key| self.four.insert(key, place));
+        for index in self.known..at {
+            self.last_one.insert(self.sequence[index], index);
+            four(index).and_then(|key| self.last_four.insert(key, index));
         }
         self.known = at;
         let candidates = [
-            four(at).and_then(|key| self.four.get(&key)),
-            self.one.get(&self.sequence[at]),
+            four(at).and_then(|key| self.last_four.get(&key)),
+            self.last_one.get(&self.sequence[at]),
         ];
         let same = |&(a, b): &(usize, usize)| self.sequence[a] == self.sequence[b];
         let length = |from: usize| (at..end).zip(from..).take_while(same).count();
@@ -64,11 +67,11 @@ impl Finder {
             .flatten()
             .map(|&from| (length(from), from));
         match matches.max() {
-            Some((count, from)) => Step::Repeat {
+            Some((count, from)) => TokenStep::Repeat {
                 count,
                 distance: at - from,
             },
-            None => Step::Literal,
+            None => TokenStep::Literal,
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Accesses relative to the ones before, so that what is regular becomes the same numbers again and again.
+//! Expresses accesses relative to earlier ones, so that regular sequences become equal tokens.
 
 use std::collections::HashMap;
 
-use crate::Runs;
+use crate::{StridedFileRange, StridedRange};
 
-/// An access without its place: what is between it and the accesses before in its group.
+/// An access relative to the earlier accesses of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Token {
-    /// File minus the file of the access before; modulo 2³².
+    /// File number minus that of the previous access, modulo 2³².
     pub(super) file: i32,
-    /// First byte minus the end of the group's last access to this file; modulo 2⁶⁴.
+    /// First byte minus the end of the group's last access to this file, modulo 2⁶⁴.
     pub(super) gap: i64,
     pub(super) len: u64,
     pub(super) count: u32,
@@ -17,30 +17,32 @@ pub(super) struct Token {
     pub(super) between: u64,
 }
 
-/// Where a group is: the file of its last access, and in each file the end of its last access there.
+/// The position of a group: the file of its last access, and for each file the end of the last
+/// access to it.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct GroupPosition {
     file: u32,
     ends: HashMap<u32, u64>,
 }
 
-impl Place {
-    /// The token of the next access, which has the form of a template's.
-    pub(super) fn token(&mut self, runs: &Runs) -> Token {
-        let end = self.ends.insert(runs.file, runs.end()).unwrap_or(0);
-        let file = runs.file.wrapping_sub(self.file).cast_signed();
-        self.file = runs.file;
+impl GroupPosition {
+    /// Converts the next access, which is in normal form, to a token.
+    pub(super) fn token(&mut self, range: &StridedFileRange) -> Token {
+        let bytes = &range.bytes;
+        let end = self.ends.insert(range.file, bytes.end()).unwrap_or(0);
+        let file = range.file.wrapping_sub(self.file).cast_signed();
+        self.file = range.file;
         Token {
             file,
-            gap: runs.start.wrapping_sub(end).cast_signed(),
-            len: runs.len,
-            count: runs.count,
-            between: runs.stride.saturating_sub(runs.len),
+            gap: bytes.start.wrapping_sub(end).cast_signed(),
+            len: bytes.len,
+            count: u32::try_from(bytes.count).expect("the normal form counts with 32 bits"),
+            between: bytes.gap(),
         }
     }
 
-    /// The access of the next token; `None` if it has not the form of a template's.
-    pub(super) fn access(&mut self, token: &Token) -> Option<Runs> {
+    /// Converts the next token to an access; `None` if it is not in normal form.
+    pub(super) fn access(&mut self, token: &Token) -> Option<StridedFileRange> {
         let file = self.file.wrapping_add_signed(token.file);
         let start = self
             .ends
@@ -53,18 +55,17 @@ impl Place {
         } else {
             token.len.checked_add(token.between)?
         };
-        let runs = Runs {
-            file,
-            count: token.count,
+        let bytes = StridedRange {
             start,
             len: token.len,
+            count: token.count.into(),
             stride,
         };
-        if !runs.is_normal() {
+        if !bytes.is_normal() {
             return None;
         }
-        self.ends.insert(file, runs.end());
+        self.ends.insert(file, bytes.end());
         self.file = file;
-        Some(runs)
+        Some(StridedFileRange { file, bytes })
     }
 }

@@ -1,8 +1,9 @@
-//! Numbers of variable length: LEB128, seven bits a byte, least significant first; signed ones in zigzag.
+//! Numbers of variable length: LEB128, seven bits per byte, least significant first; signed numbers
+//! in zigzag.
 
 use crate::error::{Error, Result};
 
-/// Appends `n`: 1 byte below 128, at most 10.
+/// Appends `n`: 1 byte below 128, at most 10 bytes.
 pub(super) fn put(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(n.to_le_bytes()[0] | 0x80);
@@ -11,7 +12,7 @@ pub(super) fn put(out: &mut Vec<u8>, mut n: u64) {
     out.push(n.to_le_bytes()[0]);
 }
 
-/// Small for numbers near 0: 0, −1, 1, −2, … become 0, 1, 2, 3, ….
+/// Maps 0, −1, 1, −2, … to 0, 1, 2, 3, …, so that numbers near 0 are short.
 pub(super) fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)).cast_unsigned()
 }
@@ -20,15 +21,15 @@ pub(super) fn unzigzag(n: u64) -> i64 {
     (n >> 1).cast_signed() ^ -(n & 1).cast_signed()
 }
 
-/// Takes a template's bytes from first to last.
+/// Reads the bytes of a template from first to last.
 #[derive(Debug)]
-pub(super) struct Cursor<'b> {
+pub(super) struct TemplateCursor<'b> {
     rest: &'b [u8],
     /// Offset of `rest` in the file.
     pos: u64,
 }
 
-impl<'b> Cursor<'b> {
+impl<'b> TemplateCursor<'b> {
     pub(super) fn new(bytes: &'b [u8]) -> Self {
         Self {
             rest: bytes,
@@ -40,38 +41,39 @@ impl<'b> Cursor<'b> {
         self.pos
     }
 
-    /// Bytes that are left.
-    pub(super) fn left(&self) -> u64 {
+    /// The number of remaining bytes.
+    pub(super) fn remaining(&self) -> u64 {
         self.rest.len() as u64
     }
 
-    pub(super) fn take(&mut self, n: u64, what: &str) -> Result<&'b [u8]> {
+    pub(super) fn read(&mut self, n: u64, what: &str) -> Result<&'b [u8]> {
         let split = usize::try_from(n)
             .ok()
             .and_then(|n| self.rest.split_at_checked(n));
-        let Some((taken, rest)) = split else {
-            let left = self.left();
-            return Err(
-                Error::malformed(format!("{what} of {n} bytes where {left} are left")).at(self.pos),
-            );
+        let Some((bytes, rest)) = split else {
+            let remaining = self.remaining();
+            return Err(Error::malformed(format!(
+                "{what} has {n} bytes, but {remaining} are left"
+            ))
+            .at(self.pos));
         };
         self.rest = rest;
         self.pos += n;
-        Ok(taken)
+        Ok(bytes)
     }
 
     pub(super) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         Ok(*self
-            .take(N as u64, what)?
+            .read(N as u64, what)?
             .first_chunk()
-            .expect("so many were taken"))
+            .expect("N bytes were read"))
     }
 
     pub(super) fn byte(&mut self, what: &str) -> Result<u8> {
         Ok(self.array::<1>(what)?[0])
     }
 
-    /// A number; in its shortest form only, so that every template has one encoding.
+    /// Reads a number. Only its shortest form is accepted, so that every template has one encoding.
     pub(super) fn number(&mut self, what: &str) -> Result<u64> {
         let start = self.pos;
         let mut n = 0u64;
@@ -92,21 +94,25 @@ impl<'b> Cursor<'b> {
         .at(start))
     }
 
-    /// A number of 32 bits.
+    /// Reads a number of at most 32 bits.
     pub(super) fn small(&mut self, what: &str) -> Result<u32> {
         let start = self.pos;
         let n = self.number(what)?;
-        u32::try_from(n)
-            .map_err(|_| Error::malformed(format!("{what} is {n}, more than 32 bits")).at(start))
+        u32::try_from(n).map_err(|_| {
+            Error::malformed(format!("{what} is {n}, which exceeds 32 bits")).at(start)
+        })
     }
 
-    /// A number of things, each of which takes at least `least` of the bytes that are left.
+    /// Reads the number of items that follow, each of which takes at least `least` bytes.
     pub(super) fn count(&mut self, least: u64, what: &str) -> Result<u64> {
         let start = self.pos;
         let n = self.number(what)?;
-        if n > self.left() / least {
-            let why = format!("{what} is {n}, and {} bytes are left", self.left());
-            return Err(Error::malformed(why).at(start));
+        if n > self.remaining() / least {
+            let reason = format!(
+                "{what} is {n}, but only {} bytes are left",
+                self.remaining()
+            );
+            return Err(Error::malformed(reason).at(start));
         }
         Ok(n)
     }

@@ -1,14 +1,14 @@
-//! A template as bytes.
+//! Writes the binary form.
 
-use super::repeat::{Finder, Step};
-use super::token::{Place, Token};
+use super::repeat::{RepeatFinder, TokenStep};
+use super::token::{GroupPosition, Token};
 use super::varint::{put, zigzag};
 use super::{HAS_KEY, HAS_MTIME, MAGIC, VERSION};
-use crate::{File, Group, Template};
+use crate::{AccessGroup, File, Template};
 
 impl Template {
-    /// The template in its binary form, as `docs/template-format.md` describes it. The same template gives the same
-    /// bytes.
+    /// Returns the binary form, as `docs/template-format.md` specifies it. Equal templates have
+    /// equal bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.push(VERSION);
@@ -33,13 +33,13 @@ impl Template {
 
     fn put_groups(&self, out: &mut Vec<u8>) {
         put(out, self.groups.len() as u64);
-        let mut finder = Finder::default();
+        let mut finder = RepeatFinder::default();
         for group in &self.groups {
-            let mut place = Place::default();
+            let mut position = GroupPosition::default();
             group
                 .accesses
                 .iter()
-                .for_each(|access| finder.push(place.token(&access.runs)));
+                .for_each(|access| finder.push(position.token(&access.range())));
         }
         let (mut at, mut next) = (0, 0);
         for group in &self.groups {
@@ -50,11 +50,11 @@ impl Template {
             let end = at + group.accesses.len();
             while at < end {
                 at += match finder.step(at, end) {
-                    Step::Literal => {
+                    TokenStep::Literal => {
                         literal(out, finder.token(at));
                         1
                     }
-                    Step::Repeat { count, distance } => {
+                    TokenStep::Repeat { count, distance } => {
                         put(out, (count as u64) << 1 | 1);
                         put(out, distance as u64);
                         count
@@ -87,9 +87,9 @@ fn file(out: &mut Vec<u8>, file: &File, last: &str) {
 }
 
 fn literal(out: &mut Vec<u8>, token: &Token) {
-    let (elsewhere, several) = (token.file != 0, token.count > 1);
-    out.push(u8::from(elsewhere) << 1 | u8::from(several) << 2);
-    if elsewhere {
+    let (other_file, several) = (token.file != 0, token.count > 1);
+    out.push(u8::from(other_file) << 1 | u8::from(several) << 2);
+    if other_file {
         put(out, zigzag(i64::from(token.file)));
     }
     put(out, zigzag(token.gap));
@@ -100,12 +100,12 @@ fn literal(out: &mut Vec<u8>, token: &Token) {
     }
 }
 
-fn times(out: &mut Vec<u8>, group: &Group) {
-    let timed = group.accesses.iter().any(|access| access.at.is_some());
-    out.push(u8::from(timed));
+fn times(out: &mut Vec<u8>, group: &AccessGroup) {
+    let has_times = group.accesses.iter().any(|access| access.at.is_some());
+    out.push(u8::from(has_times));
     let mut last = 0;
-    for access in group.accesses.iter().filter(|_| timed) {
-        // below 2⁶², so that neither the difference nor the number overflows
+    for access in group.accesses.iter().filter(|_| has_times) {
+        // Times are below 2⁶², so neither the difference nor its encoding overflows.
         put(
             out,
             access

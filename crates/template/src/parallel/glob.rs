@@ -1,9 +1,9 @@
-//! Patterns on tensor names.
+//! Patterns for tensor names.
 
-/// Whether `name` is like `pattern`, in which `*` stands for any characters and `?` for one. Takes time for at most
-/// the product of both lengths.
+/// Whether `name` matches `pattern`, in which `*` stands for any characters and `?` for one. Takes
+/// at most time proportional to the product of the lengths.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
-    // most patterns are a part of a name
+    // Most patterns are `*text*`, which a substring search decides.
     let part = pattern
         .strip_prefix('*')
         .and_then(|rest| rest.strip_suffix('*'));
@@ -12,7 +12,7 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     }
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
-    let mut star = None; // behind the last `*`, and where in the name what follows it was tried
+    let mut star = None; // after the last `*`: pattern index, name index to retry from
     while n < name.len() {
         match pattern.get(p) {
             Some(b'*') => {
@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_the_definition(pattern in "[ab*?]{0,8}", name in "[ab]{0,10}") {
+        fn matches_agrees_with_the_definition(pattern in "[ab*?]{0,8}", name in "[ab]{0,10}") {
             prop_assert_eq!(matches(&pattern, &name), naive(pattern.as_bytes(), name.as_bytes()));
         }
     }

@@ -1,4 +1,4 @@
-//! The table: names of tensors, and how they are split.
+//! The table of tensor names and how the tensors are split.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,29 +6,31 @@ use std::str::FromStr;
 use super::Split;
 use super::glob::matches;
 use super::slice::{Experts, slice, slice_experts};
-use crate::Runs;
+use crate::StridedRange;
 use crate::error::{Error, Result, quote};
 
-/// How a tensor is split over workers.
+/// How a tensor is split among workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Every worker reads all of it: norms, routers, what no rule knows.
+    /// Every worker reads the whole tensor: norms, routers, and tensors without a rule.
     Replicated,
-    /// Each worker has some of the outputs: rows of the matrix, a contiguous part.
+    /// Each worker reads some of the outputs: a contiguous part of the rows.
     Column,
-    /// Each worker has some of the inputs: columns of the matrix, a run per row. Of a vector, everything.
+    /// Each worker reads some of the inputs: columns of the matrix, one run per row. Vectors are
+    /// read whole.
     Row,
-    /// Rows are words: as columns, after the vocabulary was padded to a multiple of 64.
+    /// Rows are tokens of the vocabulary: as `Column`, after padding the vocabulary to a multiple
+    /// of 64.
     Vocab,
-    /// Outputs that are heads of keys or values, see [`Split::kv_heads`].
+    /// The outputs are heads of keys or values: see [`Split::kv_heads`].
     KeyValue,
-    /// Rows are queries, then keys, then values, each split by heads.
+    /// The rows are queries, then keys, then values; each part is split by heads.
     FusedQkv,
-    /// Rows are gates, then ups, each split as columns.
+    /// The rows are gate, then up projections; each part is split as `Column`.
     FusedGateUp,
 }
 
-/// Every rule with its name.
+/// Every rule and its name.
 const NAMES: [(&str, Rule); 7] = [
     ("replicated", Rule::Replicated),
     ("column", Rule::Column),
@@ -39,10 +41,10 @@ const NAMES: [(&str, Rule); 7] = [
     ("gate-up", Rule::FusedGateUp),
 ];
 
-/// Names as Hugging Face checkpoints have them, then Meta's, then GGUF's. The first that matches counts.
+/// Names in Hugging Face checkpoints, then Meta's, then GGUF's. The first match applies.
 const TABLE: &[(&str, Rule)] = &[
     ("*.indexer.*", Rule::Replicated),
-    // experts in one tensor: some models store these transposed, so all is read
+    // All experts in one tensor: some models store these transposed, so every worker reads all.
     ("*.experts.gate_up_proj*", Rule::Replicated),
     ("*.experts.down_proj*", Rule::Replicated),
     ("*.q_proj.*", Rule::Column),
@@ -98,7 +100,8 @@ const TABLE: &[(&str, Rule)] = &[
     ("*.ffn_down_shexp.*", Rule::Row),
 ];
 
-/// Patterns on names in order, each with its rule. The default is the table of this crate; own ones go before it.
+/// Patterns for names in order, each with its rule. The default is the built-in table; rules of the
+/// caller precede it.
 ///
 /// ```
 /// use anamnesis_template::parallel::{Rule, Rules};
@@ -124,31 +127,32 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// No rules: everything is replicated, until some are put.
+    /// Creates an empty table, by which every tensor is replicated.
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// A rule that goes before all others. In `pattern`, `*` is any characters and `?` one; all else is itself, and
+    /// Adds a rule before all others. In `pattern`, `*` stands for any characters and `?` for one;
     /// the whole name must match.
     pub fn put_first(&mut self, pattern: &str, rule: Rule) {
         self.0.insert(0, (pattern.into(), rule));
     }
 
-    /// Patterns and rules in the order in which they are tried.
+    /// The patterns and rules, in the order in which they are tried.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Rule)> {
         self.0.iter().map(|(pattern, rule)| (&**pattern, *rule))
     }
 
-    /// How a tensor of this name is split.
+    /// Returns the rule for a tensor of this name.
     pub fn rule(&self, name: &str) -> Rule {
         let first = self.0.iter().find(|(pattern, _)| matches(pattern, name));
         first.map_or(Rule::Replicated, |&(_, rule)| rule)
     }
 
-    /// Which bytes of the tensor a worker reads, from the tensor's first byte, in order; none if it reads nothing.
-    /// With [`Split::experts`] set, tensors of one expert (`….experts.7.…`) are read whole by the worker that has it,
-    /// and tensors of all experts (`….experts.…`, `…_exps.…`) are split by their first dimension.
+    /// Returns the bytes of the tensor that a worker reads, relative to its first byte, in order;
+    /// empty if it reads none. With [`Split::experts`] set, the tensor of one expert
+    /// (`….experts.7.…`) is read whole by the worker that has the expert, and tensors of all
+    /// experts (`….experts.…`, `…_exps.…`) are split by their first dimension.
     ///
     /// # Errors
     /// As [`slice()`].
@@ -158,7 +162,7 @@ impl Rules {
         shape: &[u64],
         item_bytes: u64,
         split: &Split,
-    ) -> Result<Vec<Runs>> {
+    ) -> Result<Vec<StridedRange>> {
         match Experts::of(name) {
             Some(experts) if split.experts > 0 => slice_experts(experts, shape, item_bytes, split),
             _ => slice(self.rule(name), shape, item_bytes, split),
@@ -188,7 +192,7 @@ impl FromStr for Rule {
         found.ok_or_else(|| {
             let known: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
             Error::invalid(format!(
-                "{} is no rule; there are {}",
+                "{} is not a rule; the rules are {}",
                 quote(name),
                 known.join(", ")
             ))

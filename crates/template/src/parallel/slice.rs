@@ -1,35 +1,42 @@
-//! The arithmetic: a rule, a shape, a worker; runs of bytes.
+//! Computes the bytes of a tensor that a worker reads, from a rule, a shape and a split.
 
 use std::ops::Range;
 
 use super::{Rule, Split};
+use crate::StridedRange;
 use crate::error::{Error, Result};
-use crate::{ByteRange, Runs};
 
-/// The vocabulary is padded to a multiple of this before it is split.
+/// The vocabulary is padded to a multiple of this before it is split, as by vLLM's
+/// `VocabParallelEmbedding`.
 const VOCAB_PADDING: u64 = 64;
 
-/// Which bytes of a tensor a worker reads, counted from the tensor's first byte, in order.
+/// Returns the bytes of a tensor that a worker reads, relative to the tensor's first byte, in
+/// order.
 ///
-/// `shape` is in items of `item_bytes` bytes, outermost dimension first. Matrices are `[…, outputs, inputs]`; leading
-/// dimensions (experts) are kept whole. A dimension of 1 is not split. A dimension that the workers do not divide is
-/// split as evenly as possible.
+/// `shape` is in items of `item_bytes` bytes, outermost dimension first. Matrices are `[…, outputs,
+/// inputs]`; leading dimensions (experts) are not split. A dimension of 1 is not split. A dimension
+/// that is not divisible by the number of workers is split as evenly as possible.
 ///
 /// ```
 /// use anamnesis_template::parallel::{Rule, Split, slice};
 ///
 /// let split = Split { rank: 1, world: 2, ..Split::default() };
 /// let column = slice(Rule::Column, &[4, 6], 2, &split)?;
-/// assert_eq!(column[0].to_string(), "0:24+24"); // rows 2 and 3
+/// assert_eq!(column[0].to_string(), "24+24"); // rows 2 and 3
 /// let row = slice(Rule::Row, &[4, 6], 2, &split)?;
-/// assert_eq!(row[0].to_string(), "0:6+6 ×4 every 12"); // the second half of each row
+/// assert_eq!(row[0].to_string(), "6+6 ×4 every 12"); // the second half of each row
 /// # Ok::<(), anamnesis_template::Error>(())
 /// ```
 ///
 /// # Errors
-/// [`Invalid`](crate::ErrorKind::Invalid) if the tensor has more than 2⁶⁴ bytes or its slice more than 2³² runs, or
-/// if there is no such worker.
-pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Result<Vec<Runs>> {
+/// [`Invalid`](crate::ErrorKind::Invalid) if the tensor has more than 2⁶⁴ bytes, its slice has 2³²
+/// runs or more, or the rank is not below the number of workers.
+pub fn slice(
+    rule: Rule,
+    shape: &[u64],
+    item_bytes: u64,
+    split: &Split,
+) -> Result<Vec<StridedRange>> {
     let &Split {
         rank,
         world,
@@ -38,7 +45,9 @@ pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Resul
         ..
     } = split;
     if rank >= world {
-        return Err(Error::invalid(format!("worker {rank} of {world}")));
+        return Err(Error::invalid(format!(
+            "rank {rank} is not below the number of workers, {world}"
+        )));
     }
     let outputs = shape.len().saturating_sub(2);
     let dim = match rule {
@@ -51,15 +60,15 @@ pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Resul
         .and_then(|dim| Some((dim, shape.get(dim)?)))
         .filter(|&(_, &n)| n != 1)
     else {
-        let all = ByteRange::new(0, nbytes(shape, item_bytes)?);
-        return Ok(if all.len == 0 {
+        let all = nbytes(shape, item_bytes)?;
+        return Ok(if all == 0 {
             Vec::new()
         } else {
-            vec![all.into()]
+            vec![StridedRange::contiguous(0, all)]
         });
     };
     let even = |n| portion(n, rank, world);
-    // keys and values, `n` outputs of them
+    // Keys or values with `n` outputs.
     let kv = |n: u64| {
         if kv_heads == 0 {
             even(n)
@@ -99,7 +108,7 @@ pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Resul
         .collect()
 }
 
-/// Of which experts a tensor is, by its name.
+/// Which experts a tensor belongs to, by its name.
 ///
 /// ```
 /// use anamnesis_template::parallel::Experts;
@@ -110,14 +119,15 @@ pub fn slice(rule: Rule, shape: &[u64], item_bytes: u64, split: &Split) -> Resul
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experts {
-    /// The tensor of one expert.
+    /// The tensor belongs to one expert.
     One(u64),
-    /// The tensor of all, one after the other.
+    /// The tensor holds all experts, one after the other.
     All,
 }
 
 impl Experts {
-    /// What the name says: `….experts.7.…`, `….experts.…`, `…_exps.…`; `None` if it is of no routed expert.
+    /// Reads it from the name: `….experts.7.…`, `….experts.…`, `…_exps.…`; `None` if the tensor
+    /// belongs to no routed expert.
     pub fn of(name: &str) -> Option<Self> {
         if let Some((_, rest)) = name.split_once(".experts.") {
             let number = rest.split('.').next().and_then(|part| part.parse().ok());
@@ -127,16 +137,19 @@ impl Experts {
     }
 }
 
-/// As [`slice()`], where workers have whole experts: the first ones one more, if they do not divide evenly.
+/// As [`slice()`], where each worker has whole experts. If they do not divide evenly, the first
+/// workers have one more.
 pub(super) fn slice_experts(
     experts: Experts,
     shape: &[u64],
     item_bytes: u64,
     split: &Split,
-) -> Result<Vec<Runs>> {
+) -> Result<Vec<StridedRange>> {
     let (world, rank) = (u64::from(split.world), u64::from(split.rank));
     if rank >= world {
-        return Err(Error::invalid(format!("worker {rank} of {world}")));
+        return Err(Error::invalid(format!(
+            "rank {rank} is not below the number of workers, {world}"
+        )));
     }
     let (each, more) = (split.experts / world, split.experts % world);
     let start = each * rank + rank.min(more);
@@ -154,18 +167,19 @@ pub(super) fn slice_experts(
     }
 }
 
-/// The part of `n` that is a worker's.
+/// Returns a worker's part of `n`.
 fn portion(n: u64, rank: u32, world: u32) -> Range<u64> {
     scale(u64::from(rank)..u64::from(rank) + 1, world.into(), n)
 }
 
-/// The heads of keys and values that a worker has: its part, or the one that it shares.
+/// Returns a worker's heads of keys and values: its part, or one head that it shares with other
+/// workers.
 fn head(heads: u64, split: &Split) -> Range<u64> {
     let own = portion(heads, split.rank, split.world);
     own.start..own.end.max(own.start + 1)
 }
 
-/// What `part` of `whole` is of `n`.
+/// Scales `part` of `whole` to the corresponding part of `n`.
 fn scale(part: Range<u64>, whole: u64, n: u64) -> Range<u64> {
     let at = |i: u64| {
         let place = u128::from(i) * u128::from(n) / u128::from(whole.max(1));
@@ -174,25 +188,35 @@ fn scale(part: Range<u64>, whole: u64, n: u64) -> Range<u64> {
     at(part.start)..at(part.end)
 }
 
-/// `part` of dimension `dim`, for every index of the dimensions before it. `None` if that is nothing.
-fn runs(shape: &[u64], dim: usize, part: Range<u64>, item_bytes: u64) -> Result<Option<Runs>> {
+/// Returns `part` of dimension `dim` for every index of the dimensions before it; `None` if it is
+/// empty.
+fn runs(
+    shape: &[u64],
+    dim: usize,
+    part: Range<u64>,
+    item_bytes: u64,
+) -> Result<Option<StridedRange>> {
     let all = nbytes(shape, item_bytes)?;
     if all == 0 || part.is_empty() {
         return Ok(None);
     }
-    // products of dimensions that are not 0 and whose product fits: these fit
+    // These products do not overflow: no dimension is 0, and the product of all fits into 64 bits.
     let inner = shape[dim + 1..].iter().product::<u64>() * item_bytes;
     let outer: u64 = shape[..dim].iter().product();
-    let first = ByteRange::new(part.start * inner, (part.end - part.start) * inner);
+    let (start, len) = (part.start * inner, (part.end - part.start) * inner);
     let stride = shape[dim] * inner;
-    if stride == first.len {
-        return Ok(Some(ByteRange::new(0, all).into()));
+    if stride == len {
+        return Ok(Some(StridedRange::contiguous(0, all)));
     }
-    let count =
-        u32::try_from(outer).map_err(|_| Error::invalid(format!("a slice of {outer} runs")))?;
-    let runs = Runs::strided(first, count, stride);
-    runs.map(Some)
-        .ok_or_else(|| Error::invalid("a slice that reaches beyond 64 bits"))
+    if u32::try_from(outer).is_err() {
+        return Err(Error::invalid(format!(
+            "a slice has {outer} runs; at most 2³² - 1 are allowed"
+        )));
+    }
+    let slice = StridedRange::strided(start, len, outer, stride);
+    slice
+        .map(Some)
+        .ok_or_else(|| Error::invalid("a slice ends beyond 64 bits"))
 }
 
 fn nbytes(shape: &[u64], item_bytes: u64) -> Result<u64> {

@@ -1,9 +1,11 @@
 //! Random templates, and templates as plain sets of bytes.
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code)] // each test binary uses a part of it
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anamnesis_template::{Builder, ByteRange, ContentKey, File, Runs, ServiceId, Template};
+use anamnesis_template::{
+    Builder, ContentKey, File, ServiceId, StridedFileRange, StridedRange, Template,
+};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -25,7 +27,7 @@ pub(crate) fn file(nbytes: impl Strategy<Value = u64>) -> impl Strategy<Value = 
         })
 }
 
-/// What is given to a builder: rank, file, start, length, count, distance between runs, time.
+/// An argument of a builder: rank, file, start, length, count, stride minus length, time.
 pub(crate) type Given = (u32, u32, u64, u64, u32, u64, Option<u64>);
 
 pub(crate) fn given() -> impl Strategy<Value = Given> {
@@ -43,7 +45,7 @@ pub(crate) fn given() -> impl Strategy<Value = Given> {
     )
 }
 
-/// Files and accesses of any size, built with any choice.
+/// Files and accesses of any size, built with any options.
 pub(crate) fn template() -> impl Strategy<Value = Template> {
     let length = prop_oneof![0..100u64, any::<u64>()];
     let text = "[a-zé\"\n]{0,5}";
@@ -83,7 +85,7 @@ pub(crate) fn template() -> impl Strategy<Value = Template> {
     )
 }
 
-/// Cuts what is given to what is in the files.
+/// Clips an access to its file.
 fn fit((rank, file, start, len, count, between, at): Given, lengths: &[u64]) -> Option<Given> {
     let file = file % u32::try_from(lengths.len()).ok().filter(|&n| n > 0)?;
     let nbytes = lengths[file as usize];
@@ -104,7 +106,7 @@ fn fit((rank, file, start, len, count, between, at): Given, lengths: &[u64]) -> 
     ))
 }
 
-/// A few accesses, again and again, each time further on.
+/// A few accesses, repeated at growing offsets.
 fn repeated() -> impl Strategy<Value = Vec<Given>> {
     (vec(given(), 1..4), 1..12u64, 0..50u64).prop_map(|(pattern, times, step)| {
         let shifted = |i: u64| {
@@ -127,17 +129,16 @@ fn repeated() -> impl Strategy<Value = Vec<Given>> {
 
 pub(crate) fn give(builder: &mut Builder, given: Given) -> anamnesis_template::Result<()> {
     let (rank, file, start, len, count, between, at) = given;
-    let runs = Runs {
-        file,
+    let bytes = StridedRange {
         start,
         len,
-        count,
+        count: count.into(),
         stride: len.saturating_add(between),
     };
-    builder.access(rank, runs, at)
+    builder.access(rank, StridedFileRange { file, bytes }, at)
 }
 
-/// A template of small files, all of whose bytes can be listed. Paths are shared between templates.
+/// A template of small files, all of whose bytes can be listed. Templates share paths.
 pub(crate) fn small() -> impl Strategy<Value = Template> {
     let access = (
         0..3u32,
@@ -164,20 +165,18 @@ pub(crate) fn small() -> impl Strategy<Value = Template> {
     })
 }
 
-/// Bytes in the order in which a worker reads them.
+/// The bytes in the order in which a worker reads them.
 pub(crate) fn bytes(template: &Template, rank: u32) -> Vec<(String, u64)> {
     let accesses = template
         .group(rank)
         .map_or(&[][..], |group| group.accesses());
-    let runs = accesses
-        .iter()
-        .flat_map(|access| access.runs.iter().collect::<Vec<ByteRange>>());
+    let runs = accesses.iter().flat_map(|access| access.range().runs());
     let path = |file: u32| template.files()[file as usize].path.to_string();
     runs.flat_map(|run| (run.start..run.end()).map(move |byte| (path(run.file), byte)))
         .collect()
 }
 
-/// Bytes that anyone reads.
+/// The bytes that any worker reads.
 pub(crate) fn set(template: &Template) -> BTreeSet<(String, u64)> {
     template
         .groups()
@@ -186,7 +185,7 @@ pub(crate) fn set(template: &Template) -> BTreeSet<(String, u64)> {
         .collect()
 }
 
-/// When each byte is first read.
+/// The index of the first read of each byte.
 pub(crate) fn firsts(template: &Template, rank: u32) -> BTreeMap<(String, u64), usize> {
     let mut firsts = BTreeMap::new();
     for (i, byte) in bytes(template, rank).into_iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Checkpoints as they are published, by their configurations: names, shapes, shards, places in the files.
-#![allow(dead_code)] // each test uses its part
+//! Published checkpoints, rebuilt from their configurations: names, shapes, shards and offsets.
+#![allow(dead_code)] // each test binary uses a part of it
 
 use std::fmt::Write as _;
 
 use anamnesis_template::parallel::{Rules, Split, slice};
-use anamnesis_template::{Builder, ContentKey, File, Template};
+use anamnesis_template::{Builder, ContentKey, File, StridedFileRange, Template};
 
-/// How a tensor's elements are stored; ascending as safetensors files are sorted.
+/// Element types, in the order in which safetensors files sort them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Dtype {
     F32,
@@ -23,7 +23,7 @@ impl Dtype {
         }
     }
 
-    /// Its name in a header.
+    /// The name in a header.
     fn name(self) -> &'static str {
         match self {
             Self::F32 => "F32",
@@ -46,15 +46,15 @@ impl Tensor {
     }
 }
 
-/// Files of a model, with each tensor's offset in the file.
+/// The files of a model, with each tensor's offset.
 pub(crate) struct Model {
     files: Vec<(File, Vec<(Tensor, u64)>)>,
-    /// What each file begins with.
+    /// The first bytes of each file.
     headers: Vec<Vec<u8>>,
     pub(crate) split: Split,
 }
 
-/// Tensors in the order of the model.
+/// The tensors, in the order of the model.
 #[derive(Default)]
 struct List(Vec<Tensor>);
 
@@ -67,7 +67,7 @@ impl List {
         });
     }
 
-    /// FP8 with a scale per 128 × 128 elements.
+    /// An FP8 tensor with a scale per 128 × 128 elements.
     fn fp8(&mut self, name: &str, shape: [u64; 2]) {
         self.0.push(Tensor {
             name: format!("{name}.weight"),
@@ -82,7 +82,8 @@ impl List {
         });
     }
 
-    /// Shards of at most `most` bytes, filled in order; in each, wide dtypes first, then by name.
+    /// Fills shards of at most `most` bytes in order; in each, wide dtypes come first, then names
+    /// ascending.
     fn shard(self, most: u64, split: Split) -> Model {
         let mut shards: Vec<(u64, Vec<Tensor>)> = vec![(0, Vec::new())];
         for tensor in self.0 {
@@ -147,7 +148,8 @@ impl List {
     }
 }
 
-/// Qwen2.5-72B: 80 layers of 8192, 64 heads, 8 of keys and values, 29568 inner, 152064 words, BF16.
+/// Qwen2.5-72B: 80 layers of width 8192, 64 heads, 8 heads of keys and values, inner width 29568,
+/// vocabulary of 152064, BF16.
 pub(crate) fn qwen_72b() -> Model {
     let (hidden, inner, words, kv) = (8192, 29568, 152_064, 8 * 128);
     let mut list = List::default();
@@ -178,8 +180,8 @@ pub(crate) fn qwen_72b() -> Model {
     )
 }
 
-/// DeepSeek-V3 and R1: 61 layers of 7168 and one that predicts a token more, 3 of them dense, else 256 experts and a
-/// shared one; FP8.
+/// DeepSeek-V3 and R1: 61 layers of width 7168 and one for multi-token prediction; 3 layers are
+/// dense, the others have 256 experts and a shared one; FP8.
 pub(crate) fn deepseek_671b() -> Model {
     let (hidden, words) = (7168, 129_280);
     let mut list = List::default();
@@ -241,7 +243,7 @@ impl Model {
         self.files.iter().map(|(file, _)| file.nbytes).sum()
     }
 
-    /// Each file's name, what it begins with, and its length.
+    /// Each file's name, first bytes and length.
     pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = (&str, &[u8], u64)> {
         self.files
             .iter()
@@ -253,14 +255,15 @@ impl Model {
         self.files.iter().map(|(_, tensors)| tensors.len()).sum()
     }
 
-    /// What every worker reads, file after file, tensor after tensor as they lie there.
+    /// Returns the template of all workers, which read file by file and tensor by tensor in file
+    /// order.
     pub(crate) fn template(&self, rules: &Rules, split: &Split, gap: u64) -> Template {
         let mut builder = Builder::new().gap(gap);
         for (file, tensors) in &self.files {
             let file = builder.file(file.clone()).unwrap();
             for (tensor, offset) in tensors {
                 let (shape, item) = (&tensor.shape, tensor.dtype.bytes());
-                let rule = rules.rule(&tensor.name); // once, not for every worker
+                let rule = rules.rule(&tensor.name); // found once for all workers
                 for rank in 0..split.world {
                     let split = Split { rank, ..*split };
                     let slices = match split.experts {
@@ -269,7 +272,14 @@ impl Model {
                     };
                     for runs in slices.unwrap() {
                         builder
-                            .access(rank, runs.placed(file, *offset).unwrap(), None)
+                            .access(
+                                rank,
+                                StridedFileRange {
+                                    file,
+                                    bytes: runs.shifted(*offset).unwrap(),
+                                },
+                                None,
+                            )
                             .unwrap();
                     }
                 }

@@ -4,21 +4,21 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// `fanotify_init`.
+/// `fanotify_init(2)`: creates a group.
 pub(crate) fn fanotify_init(flags: u32) -> io::Result<OwnedFd> {
     let event_flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_LARGEFILE).cast_unsigned();
-    // SAFETY: takes numbers only.
+    // SAFETY: all arguments are numbers.
     owned(unsafe { libc::fanotify_init(flags, event_flags) })
 }
 
-/// `fanotify_mark` of an open file.
+/// `fanotify_mark(2)` of an open file.
 pub(crate) fn fanotify_mark(
     group: BorrowedFd<'_>,
     flags: u32,
     mask: u64,
     file: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    // SAFETY: takes numbers only: without a path it marks what the descriptor is of.
+    // SAFETY: the path may be null: the call then marks the file of the descriptor.
     let result = unsafe {
         libc::fanotify_mark(
             group.as_raw_fd(),
@@ -35,9 +35,9 @@ pub(crate) fn fanotify_mark(
     }
 }
 
-/// Owns the descriptor that came with a fanotify event.
+/// Takes ownership of the descriptor that came with an event; `None` if the event has none.
 pub(crate) fn event_fd(fd: i32) -> Option<OwnedFd> {
-    // SAFETY: the kernel opened it for the reader of this event, and each event is read once.
+    // SAFETY: the kernel opened the descriptor for the reader of this event, and each event is decoded once.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -45,6 +45,6 @@ fn owned(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system call has just returned it.
+    // SAFETY: the system call has just returned the descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

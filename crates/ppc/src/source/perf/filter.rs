@@ -1,4 +1,4 @@
-//! The filter that the kernel applies before it writes a sample.
+//! The filter expression that the kernel evaluates before it writes a sample.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -6,26 +6,26 @@ use std::fmt::Write;
 
 use crate::event::Inode;
 
-/// The kernel takes a page of text; longer filters also cost more at every event of other files.
-const TEXT: usize = 3800;
-/// Terms for one device at the most.
-const TERMS: usize = 100;
+/// Maximum length of a filter in bytes. The kernel accepts up to a page.
+const MAX_LEN: usize = 3800;
+/// Maximum number of terms per device. Each costs time at every event of files that are not watched.
+const MAX_TERMS: usize = 100;
 
-/// A filter that lets at least these files pass, and as few others as fit into its length. What it lets pass besides
-/// must be dropped by who reads. `files` is not empty.
-pub(crate) fn of(files: &[Inode]) -> CString {
+/// A filter that passes these files and as few others as its length permits. The consumer has to discard samples of the
+/// others. `files` must not be empty.
+pub(crate) fn build(files: &[Inode]) -> CString {
     let mut devices = BTreeMap::<u64, Vec<u64>>::new();
     for file in files {
         devices.entry(file.dev).or_default().push(file.ino);
     }
-    let mut terms = TERMS;
+    let mut terms = MAX_TERMS;
     loop {
-        let text = text(&mut devices, terms);
-        if text.len() <= TEXT {
+        let text = expression(&mut devices, terms);
+        if text.len() <= MAX_LEN {
             return CString::new(text).expect("numbers and operators have no NUL");
         }
         if terms == 1 {
-            // too many devices to name them
+            // too many devices for a term each
             let (first, last) = (devices.keys().next(), devices.keys().last());
             let text = format!(
                 "s_dev >= {} && s_dev <= {}",
@@ -38,7 +38,7 @@ pub(crate) fn of(files: &[Inode]) -> CString {
     }
 }
 
-fn text(devices: &mut BTreeMap<u64, Vec<u64>>, terms: usize) -> String {
+fn expression(devices: &mut BTreeMap<u64, Vec<u64>>, terms: usize) -> String {
     let mut text = String::new();
     for (dev, inodes) in devices {
         inodes.sort_unstable();
@@ -57,11 +57,11 @@ fn text(devices: &mut BTreeMap<u64, Vec<u64>>, terms: usize) -> String {
     text
 }
 
-/// At most `most` ranges that cover the sorted numbers, split at the widest gaps.
-fn ranges(sorted: &[u64], most: usize) -> Vec<(u64, u64)> {
+/// Covers the sorted numbers by at most `max` ranges, which are separated at the widest gaps.
+fn ranges(sorted: &[u64], max: usize) -> Vec<(u64, u64)> {
     let mut gaps: Vec<_> = (1..sorted.len()).collect();
     gaps.sort_by_key(|&at| std::cmp::Reverse(sorted[at] - sorted[at - 1]));
-    gaps.truncate(most - 1);
+    gaps.truncate(max - 1);
     gaps.retain(|&at| sorted[at] - sorted[at - 1] > 1);
     gaps.sort_unstable();
     gaps.push(sorted.len());
@@ -80,19 +80,19 @@ mod tests {
     }
 
     #[test]
-    fn few_files_are_named() {
+    fn few_files_have_a_term_each() {
         let two = [files(266, [9, 5, 9]), files(3, [1, 2])].concat();
         let expected = "(s_dev == 3 && ((i_ino >= 1 && i_ino <= 2))) || (s_dev == 266 && (i_ino == 5 || i_ino == 9))";
-        assert_eq!(of(&two).to_str().unwrap(), expected);
+        assert_eq!(build(&two).to_str().unwrap(), expected);
     }
 
     #[test]
-    fn many_files_become_ranges_split_at_the_widest_gaps() {
+    fn many_files_are_covered_by_ranges_between_the_widest_gaps() {
         assert_eq!(ranges(&[1, 2, 3, 50, 51, 900], 2), [(1, 51), (900, 900)]);
         let many = files(1, (0..100_000).map(|n| n * n));
-        let text = of(&many).into_string().unwrap();
-        assert!(text.len() <= TEXT, "{}", text.len());
-        // no file is left out: the first and last ends of the ranges are those of the files
+        let text = build(&many).into_string().unwrap();
+        assert!(text.len() <= MAX_LEN, "{}", text.len());
+        // the first and the last file are covered
         assert!(
             text.contains("i_ino >= 0")
                 && text.contains(&format!("i_ino == {}", 99_999u64 * 99_999)),
@@ -101,8 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn many_devices_become_one_range() {
+    fn many_devices_are_covered_by_one_range() {
         let many: Vec<_> = (10..1000).flat_map(|dev| files(dev, [1, 7])).collect();
-        assert_eq!(of(&many).to_str().unwrap(), "s_dev >= 10 && s_dev <= 999");
+        assert_eq!(
+            build(&many).to_str().unwrap(),
+            "s_dev >= 10 && s_dev <= 999"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Where the trace points are described: tracefs, which need not be mounted.
+//! tracefs: where trace points are described, and the layout of their records.
 
 use std::fs;
 use std::io;
@@ -7,39 +7,41 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+use crate::source::native_endian::read_uint;
 use crate::{Error, ErrorKind, Result};
 
-/// A tracefs that can be read.
+/// A readable tracefs.
 #[derive(Debug)]
 pub(crate) struct Tracefs {
     path: PathBuf,
-    /// What is mounted nowhere goes with it.
+    /// A detached mount exists as long as this descriptor is open.
     _mount: Option<OwnedFd>,
 }
 
 impl Tracefs {
-    /// The first of these places that has trace points; else, if it may, one that only this value knows.
-    pub(crate) fn find(among: &[PathBuf], mount: bool) -> Result<Self> {
-        if let Some(path) = among.iter().find(|path| has_points(path)) {
+    /// Uses the first of the directories that has trace points; if none has and `mount` is set, a detached mount.
+    pub(crate) fn find(directories: &[PathBuf], mount: bool) -> Result<Self> {
+        if let Some(path) = directories.iter().find(|path| has_trace_points(path)) {
             return Ok(Self {
                 path: path.clone(),
                 _mount: None,
             });
         }
-        if mount && let Ok(here) = Self::nowhere() {
-            return Ok(here);
+        if mount && let Ok(tracefs) = Self::mount_detached() {
+            return Ok(tracefs);
         }
-        Err(unavailable(among))
+        Err(unavailable(directories))
     }
 
-    /// A mount that is in no directory: nothing has to be undone, also if this process is killed. Linux 5.2, as root.
-    fn nowhere() -> io::Result<Self> {
+    /// Mounts tracefs without attaching it to a directory (Linux 5.2, as root). Other processes do not see the mount, and
+    /// the kernel removes it with the descriptor, even if this process is killed.
+    fn mount_detached() -> io::Result<Self> {
         let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&context)?;
         let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
         let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
-        if has_points(&path) {
+        if has_trace_points(&path) {
             Ok(Self {
                 path,
                 _mount: Some(mount),
@@ -54,27 +56,82 @@ impl Tracefs {
     }
 }
 
-fn has_points(path: &Path) -> bool {
+fn has_trace_points(path: &Path) -> bool {
     path.join("events/filemap").is_dir()
 }
 
-fn unavailable(among: &[PathBuf]) -> Error {
-    let first = among
+fn unavailable(directories: &[PathBuf]) -> Error {
+    let first = directories
         .first()
         .map(|path| path.display().to_string())
         .unwrap_or_default();
-    Error::new(ErrorKind::Unavailable(
-        match among.iter().find_map(|path| fs::read_dir(path).err()) {
-            Some(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                format!(
-                    "trace points are read at {first}, which needs root; fanotify needs root as well, shim does not"
-                )
-            }
-            _ => format!(
-                "no trace points at {first}; as root: mount -t tracefs tracefs {first} (the kernel needs CONFIG_FTRACE)"
-            ),
-        },
-    ))
+    let denied = directories
+        .iter()
+        .find_map(|path| fs::read_dir(path).err())
+        .is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    Error::new(ErrorKind::Unavailable(if denied {
+        format!(
+            "reading the trace points at {first} needs root; the sources of fanotify need root, too, and shim does not"
+        )
+    } else {
+        format!(
+            "there are no trace points at {first}; as root: mount -t tracefs tracefs {first} (the kernel needs CONFIG_FTRACE)"
+        )
+    }))
+}
+
+/// An integer field of a trace point's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordField {
+    offset: usize,
+    size: usize,
+}
+
+impl RecordField {
+    /// The value of the field in a record; `None` if the record is too short.
+    pub(crate) fn read(self, raw: &[u8]) -> Option<u64> {
+        read_uint(raw.get(self.offset..self.offset.checked_add(self.size)?)?)
+    }
+}
+
+/// The `format` file of a trace point.
+#[derive(Debug)]
+pub(crate) struct RecordFormat {
+    /// The number by which the trace point is opened.
+    pub(crate) id: u32,
+    fields: Vec<(String, RecordField)>,
+}
+
+impl RecordFormat {
+    /// Parses a `format` file. Its field lines have the form `field:unsigned long i_ino; offset:8; size:8; signed:0;`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let id = text
+            .lines()
+            .find_map(|line| line.strip_prefix("ID:"))?
+            .trim()
+            .parse()
+            .ok()?;
+        let fields = text
+            .lines()
+            .filter_map(|line| Self::parse_field(line.trim()))
+            .collect();
+        Some(Self { id, fields })
+    }
+
+    fn parse_field(line: &str) -> Option<(String, RecordField)> {
+        let mut parts = line.split(';').map(str::trim);
+        let declared = parts.next()?.strip_prefix("field:")?;
+        let name = declared.rsplit([' ', '*']).next()?;
+        let offset = parts.next()?.strip_prefix("offset:")?.parse().ok()?;
+        let size = parts.next()?.strip_prefix("size:")?.parse().ok()?;
+        Some((name.to_owned(), RecordField { offset, size }))
+    }
+
+    /// The integer field of this name. `None` if there is none, or its size is not 1, 2, 4 or 8 bytes.
+    pub(crate) fn field(&self, name: &str) -> Option<RecordField> {
+        let field = self.fields.iter().find(|(known, _)| known == name)?.1;
+        matches!(field.size, 1 | 2 | 4 | 8).then_some(field)
+    }
 }
 
 #[cfg(test)]
@@ -82,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_place_with_trace_points_is_taken() {
+    fn the_first_directory_with_trace_points_is_used() {
         let (empty, full) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir_all(full.path().join("events/filemap")).unwrap();
         let paths = [empty.path().join("tracing"), empty.path().to_owned()];
@@ -93,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_nowhere_is_seen_by_nobody() {
+    fn a_detached_mount_is_invisible_and_temporary() {
         let Ok(tracefs) = Tracefs::find(&[], true) else {
-            return eprintln!("skipped: no tracefs can be mounted here");
+            return eprintln!("SKIPPED: no tracefs can be mounted here");
         };
         let path = tracefs.path().to_owned();
         assert!(
@@ -105,6 +162,50 @@ mod tests {
         let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts().contains(path.to_str().unwrap()));
         drop(tracefs);
-        assert!(!has_points(&path));
+        assert!(!has_trace_points(&path));
+    }
+
+    const TEXT: &str = "name: page_cache_sync_ra\nID: 617\nformat:\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+        \tfield:struct file * file;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:dev_t s_dev;\toffset:16;\tsize:4;\tsigned:0;\n\
+        \tfield:char comm[16];\toffset:20;\tsize:16;\tsigned:0;\n\
+        \tfield:broken;\toffset:x;\tsize:4;\n\nprint fmt: \"\"\n";
+
+    #[test]
+    fn fields_are_found_by_name() {
+        let format = RecordFormat::parse(TEXT).unwrap();
+        assert_eq!(format.id, 617);
+        assert_eq!(
+            format.field("s_dev"),
+            Some(RecordField {
+                offset: 16,
+                size: 4
+            })
+        );
+        assert_eq!(
+            format.field("file"),
+            Some(RecordField { offset: 8, size: 8 })
+        );
+        assert_eq!(format.field("comm[16]"), None, "not an integer");
+        assert_eq!(format.field("broken"), None);
+        assert_eq!(RecordFormat::parse("format:\n").map(|f| f.id), None);
+    }
+
+    #[test]
+    fn a_short_record_has_no_value() {
+        let field = RecordFormat::parse(TEXT).unwrap().field("s_dev").unwrap();
+        let mut raw = [0; 20];
+        raw[16..].copy_from_slice(&0xfe00_0000u32.to_ne_bytes());
+        assert_eq!(field.read(&raw), Some(0xfe00_0000));
+        assert_eq!(field.read(&raw[..19]), None);
+        assert_eq!(
+            RecordField {
+                offset: usize::MAX,
+                size: 8
+            }
+            .read(&raw),
+            None
+        );
     }
 }

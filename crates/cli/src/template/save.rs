@@ -1,0 +1,160 @@
+//! Writes templates, and describes them on one line or as JSON.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anamnesis::template::Template;
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+use crate::output::{Stdout, json};
+use crate::text::{ByteSize, ExactCount, clean, plural};
+
+/// A written template and its description.
+pub(crate) struct SavedTemplate {
+    path: PathBuf,
+    totals: TemplateTotals,
+    /// Size of the template file in bytes.
+    file_nbytes: u64,
+    document: Value,
+}
+
+/// Checks that a template may be written to `path`, before the work that makes it.
+///
+/// # Errors
+///
+/// The path is a directory, device or pipe, or it exists and `overwrite` is not set.
+pub(crate) fn check_output(path: &Path, overwrite: bool) -> Result<(), Failure> {
+    let refuse = |kind: io::ErrorKind| {
+        Err(anamnesis::template::Error::from(io::Error::from(kind))
+            .in_file(path)
+            .into())
+    };
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => refuse(io::ErrorKind::IsADirectory),
+        Ok(metadata) if !metadata.is_file() && !metadata.is_symlink() => {
+            let failure = Failure::new(
+                "io",
+                "the output is a device or a pipe; only a regular file can be replaced",
+                "choose a regular file",
+            );
+            Err(failure.in_file(path))
+        }
+        Ok(_) if !overwrite => refuse(io::ErrorKind::AlreadyExists),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a template; as JSON if the name ends in `.json`.
+pub(crate) fn save(
+    template: &Template,
+    path: &Path,
+    overwrite: bool,
+) -> Result<SavedTemplate, Failure> {
+    if overwrite {
+        template.save(path, false)
+    } else {
+        template.save_new(path, false)
+    }?;
+    let file_nbytes = fs::metadata(path)
+        .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(path)))?
+        .len();
+    let totals = TemplateTotals::of(template);
+    let document = json!({
+        "path": path.display().to_string(),
+        "service": template.service().map(|id| id.to_string()),
+        "parameters": template.parameters().collect::<std::collections::BTreeMap<_, _>>(),
+        "workers": totals.workers, "files": totals.files, "accesses": totals.accesses, "nbytes": totals.nbytes,
+        "template_nbytes": file_nbytes,
+    });
+    Ok(SavedTemplate {
+        path: path.to_owned(),
+        totals,
+        file_nbytes,
+        document,
+    })
+}
+
+impl SavedTemplate {
+    /// Prints the description, as one line or as one JSON document.
+    pub(crate) fn print(&self, json: bool, out: &mut Stdout) -> io::Result<()> {
+        if json {
+            return writeln!(
+                out,
+                "{}",
+                json!({"version": json::VERSION, "template": self.document})
+            );
+        }
+        writeln!(out, "{self}")
+    }
+
+    /// The description as JSON.
+    pub(crate) fn document(&self) -> &Value {
+        &self.document
+    }
+}
+
+impl fmt::Display for SavedTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {}; template of {}",
+            clean(&self.path.display().to_string()),
+            self.totals,
+            plural(self.file_nbytes, "byte")
+        )
+    }
+}
+
+/// The totals of a template, displayed on one line.
+pub(super) struct TemplateTotals {
+    workers: u64,
+    files: u64,
+    accesses: u64,
+    nbytes: u64,
+}
+
+impl TemplateTotals {
+    pub(super) fn of(template: &Template) -> Self {
+        Self {
+            workers: template.groups().len() as u64,
+            files: template.files().len() as u64,
+            accesses: template
+                .groups()
+                .iter()
+                .map(|group| group.accesses().len() as u64)
+                .sum(),
+            nbytes: template.nbytes(),
+        }
+    }
+}
+
+impl fmt::Display for TemplateTotals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            workers,
+            files,
+            accesses,
+            nbytes,
+        } = *self;
+        let verb = if workers == 1 { "reads" } else { "read" };
+        let (workers, files) = (plural(workers, "worker"), plural(files, "file"));
+        write!(
+            f,
+            "{workers} {verb} {} of {files} in {}",
+            ByteSize(nbytes),
+            access_count(accesses)
+        )
+    }
+}
+
+/// `1 access`, `2 accesses`.
+pub(super) fn access_count(accesses: u64) -> String {
+    if accesses == 1 {
+        "1 access".to_owned()
+    } else {
+        format!("{} accesses", ExactCount(accesses))
+    }
+}

@@ -1,0 +1,24 @@
+//! How a token's operations are defined.
+
+#![allow(unsafe_code)] // calls to functions with a target feature, proved by the token; see CONVENTIONS.md
+
+/// Defines operations of a token, each compiled with the token's target features.
+///
+/// An intrinsic is inlined only into a function with its features, and a trait method cannot have any. So each operation is
+/// an `#[inline(always)]` method around an inner function of the same name that has the features. The method is inlined
+/// into the kernel, whose build has the features too, and then the inner function is.
+macro_rules! operations {
+    ($features:literal; $(fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(
+        #[inline(always)]
+        #[allow(unsafe_code)]
+        fn $name(self, $($arg: $type),*) $(-> $result)? {
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn $name($($arg: $type),*) $(-> $result)? $body
+            // SAFETY: `self` is a token, which only a function with these features enabled can make (`new`). So this
+            // machine has them.
+            unsafe { $name($($arg),*) }
+        }
+    )*};
+}
+pub(crate) use operations;

@@ -1,0 +1,35 @@
+//! Queries and single system calls about memory: page-cache residency, memory pressure, NUMA and control groups.
+//!
+//! Each function asks the operating system one question or makes one request. None of them decides what to do with
+//! the answer. The interfaces are those of Linux; on other systems a call returns
+//! [`io::ErrorKind::Unsupported`](std::io::ErrorKind::Unsupported), an empty list or `None`, as documented per function.
+//!
+//! | module | |
+//! |---|---|
+//! | [`residency`] | bytes of a file that are in the page cache; whether memory has pages |
+//! | [`populate`] | read a range of a file into the page cache in large folios (Linux only) |
+//! | [`process`] | page out mapped memory of another process (Linux only) |
+//! | [`numa`] | memory nodes, and memory policy of a thread or a range |
+//! | [`topology`] | memory nodes with their cores, and accelerators |
+//! | [`cgroup`] | the control groups of a process |
+//! | [`memory`] | memory limit and usage of a control group or the machine |
+//! | [`pressure`] | memory pressure (PSI) |
+
+pub mod cgroup;
+mod error;
+pub mod memory;
+pub mod numa;
+#[cfg(target_os = "linux")]
+pub mod populate;
+pub mod pressure;
+#[cfg(target_os = "linux")]
+pub mod process;
+pub mod residency;
+pub mod topology;
+
+pub use error::{Error, Result};
+
+/// The example of the README, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,165 @@
+//! Starting a host process, exchanging messages with it, and ending it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
+
+use super::message::{Reply, Request};
+use super::{output, wire};
+
+/// How long a process that closed its connection may take to end, before the reason of its end is given up.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Command of a host process: an executable that only calls [`serve`](super::serve). It inherits the daemon's
+/// environment.
+#[derive(Clone, Debug)]
+pub struct HostCommand {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl HostCommand {
+    /// A command without arguments.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Appends an argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Starts a host process. It ends with the calling thread. `name` is the policy's name in the log.
+    pub(super) fn start(&self, name: &str) -> Result<HostProcess, String> {
+        self.spawn(name).map_err(|error| {
+            format!(
+                "the host process {} cannot be started: {error}",
+                self.program.display()
+            )
+        })
+    }
+
+    fn spawn(&self, name: &str) -> io::Result<HostProcess> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let (reader, writer) = io::pipe()?;
+        let child = Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .process_group(0) // so that Ctrl-C in a terminal does not end it, and it can be killed with its children
+            .spawn()?;
+        let mut process = HostProcess {
+            child,
+            pidfd: None,
+            stream: ours,
+            reaped: false,
+        };
+        if let Some(pid) = process.pid() {
+            process.pidfd = Some(pidfd_open(pid, PidfdFlags::empty())?);
+        }
+        output::log_lines(reader, name);
+        Ok(process)
+    }
+}
+
+/// A host process. Dropping it kills the process and its children.
+#[derive(Debug)]
+pub(super) struct HostProcess {
+    child: Child,
+    /// Becomes readable when the process ends. The end of the connection does not suffice: a child may keep it open.
+    pidfd: Option<OwnedFd>,
+    stream: UnixStream,
+    /// Whether the process was waited for, after which its number may be reused.
+    reaped: bool,
+}
+
+/// Failure of an exchange with a host process.
+pub(super) enum HostFailure {
+    /// The connection failed, or the deadline passed.
+    Io(io::Error),
+    /// The reply is not a valid message.
+    Malformed,
+    /// The policy failed, or returned an invalid list.
+    Policy(String),
+}
+
+impl HostProcess {
+    /// Sends a request and receives its reply before the deadline.
+    pub(super) fn exchange(&self, request: &Request, until: Instant) -> Result<Reply, HostFailure> {
+        // without a timeout, the write would block if the host does not read
+        let left = until
+            .saturating_duration_since(Instant::now())
+            .max(Duration::from_millis(1));
+        let sent = self
+            .stream
+            .set_write_timeout(Some(left))
+            .and_then(|()| wire::send(&self.stream, &request.encode()));
+        sent.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => HostFailure::Io(io::ErrorKind::TimedOut.into()),
+            _ => HostFailure::Io(error),
+        })?;
+        let reply = wire::receive(
+            &self.stream,
+            self.pidfd.as_ref().map(|pidfd| (pidfd.as_fd(), until)),
+        )
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => HostFailure::Malformed,
+            _ => HostFailure::Io(error),
+        })?;
+        Reply::decode(&reply).map_err(|_| HostFailure::Malformed)
+    }
+
+    /// The exit status or signal, if the process ended by itself.
+    pub(super) fn exit_reason(mut self) -> Option<String> {
+        let until = Instant::now() + EXIT_TIMEOUT;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = self.pid()?;
+        while Instant::now() < until {
+            if let Ok(Some(_)) = waitid(WaitId::Pid(pid), options) {
+                return self.kill().map(|status| status.to_string());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Kills the process group and waits for the process. Only once, because its number may be reused afterwards.
+    fn kill(&mut self) -> Option<ExitStatus> {
+        if !std::mem::replace(&mut self.reaped, true) {
+            if let Some(group) = self.pid() {
+                let _ = kill_process_group(group, Signal::KILL); // fails if the group has ended
+            }
+            return self.child.wait().ok();
+        }
+        None
+    }
+}
+
+impl Drop for HostProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

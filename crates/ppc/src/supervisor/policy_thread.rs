@@ -1,0 +1,244 @@
+//! The thread that calls a policy, and the watchdog that enforces its deadlines.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use super::call_queue::QueuedCall;
+use super::validate::RangeValidator;
+use super::{ActiveCall, PolicyCall, PolicyOutput, SupervisorShared};
+use crate::export::panic_message;
+use crate::{Namespace, Policy, PolicyContext};
+
+/// Owns the policy and makes one call at a time.
+pub(super) struct PolicyThread {
+    policy: Box<dyn Policy>,
+    context: PolicyContext,
+    validator: RangeValidator,
+    shared: Arc<SupervisorShared>,
+}
+
+/// Sets `done` when the thread ends, even by a panic.
+struct SetDone(Arc<SupervisorShared>);
+
+impl Drop for SetDone {
+    fn drop(&mut self) {
+        self.0.lock().done = true;
+        self.0.progress.notify_all();
+    }
+}
+
+impl PolicyThread {
+    pub(super) fn new(
+        policy: Box<dyn Policy>,
+        context: PolicyContext,
+        shared: Arc<SupervisorShared>,
+    ) -> Self {
+        let max_entries = shared.limits.list_entries;
+        let validator = RangeValidator::new(Arc::clone(&context.namespace), max_entries);
+        Self {
+            policy,
+            context,
+            validator,
+            shared,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let _done = SetDone(Arc::clone(&self.shared));
+        if self.init() {
+            while let Some(call) = self.next() {
+                if !self.make(call) {
+                    break;
+                }
+            }
+        }
+        // the policy's destructor may panic, too; it has been deregistered by now, so that is of no consequence
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(self.policy)));
+    }
+
+    fn init(&mut self) -> bool {
+        let context = self.context.clone();
+        let Some(ready) = self.call(PolicyCall::Init, |policy| {
+            policy.init(&context).map(|()| policy.interests())
+        }) else {
+            return false;
+        };
+        let mut state = self.shared.lock();
+        if state.failure.is_some() {
+            return false; // the watchdog was faster
+        }
+        let succeeded = ready.is_ok();
+        state.ready = Some(ready);
+        drop(state);
+        self.shared.progress.notify_all();
+        succeeded
+    }
+
+    /// Waits for the next call; `None` when the registration has ended.
+    fn next(&mut self) -> Option<QueuedCall> {
+        let mut state = self.shared.lock();
+        loop {
+            if state.failure.is_some() {
+                return None;
+            }
+            if state.closing {
+                drop(state);
+                self.call(PolicyCall::Exit, |policy| policy.exit());
+                return None;
+            }
+            // before queued accesses, which may concern the new files
+            if let Some(files) = state.new_files.clone() {
+                drop(state);
+                if !self.update_files(files) {
+                    return None;
+                }
+                state = self.shared.lock();
+                continue;
+            }
+            if let Some(call) = state.queue.pop() {
+                return Some(call);
+            }
+            state = self
+                .shared
+                .work
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Passes a new state of the directory to the policy. Returns whether the policy is still registered.
+    fn update_files(&mut self, files: Arc<Namespace>) -> bool {
+        self.validator.update(Arc::clone(&files));
+        self.context.namespace = files;
+        let context = self.context.clone();
+        let interests = match self.call(PolicyCall::FilesChanged, |policy| {
+            policy.files_changed(&context).map(|()| policy.interests())
+        }) {
+            None => return false,
+            Some(Ok(interests)) => interests,
+            Some(Err(what)) => {
+                self.shared.fail(what);
+                return false;
+            }
+        };
+        let mut state = self.shared.lock();
+        state.ready = Some(Ok(interests));
+        // unless a still newer state arrived during the call
+        if state
+            .new_files
+            .as_ref()
+            .is_some_and(|files| Arc::ptr_eq(files, &context.namespace))
+        {
+            state.new_files = None;
+        }
+        drop(state);
+        self.shared.progress.notify_all();
+        true
+    }
+
+    /// Makes a call, validates its output and passes it on. Returns whether the policy is still registered.
+    fn make(&mut self, call: QueuedCall) -> bool {
+        let outputs = match call {
+            QueuedCall::Start => self
+                .call(PolicyCall::Start, |policy| policy.start())
+                .map(|all| {
+                    all.into_iter()
+                        .map(PolicyOutput::Prefetch)
+                        .collect::<Vec<_>>()
+                }),
+            QueuedCall::Prefetch(miss) => self
+                .call(PolicyCall::Prefetch, |policy| policy.prefetch(&miss))
+                .map(|one| one.map(PolicyOutput::Prefetch).into_iter().collect()),
+            QueuedCall::Evict(miss) => self
+                .call(PolicyCall::Evict, |policy| policy.evict(miss.as_ref()))
+                .map(|one| one.map(PolicyOutput::Evict).into_iter().collect()),
+            QueuedCall::Touch(access) => self
+                .call(PolicyCall::Touch, |policy| policy.touch(&access))
+                .map(|one| one.map(PolicyOutput::Prefetch).into_iter().collect()),
+        };
+        let Some(outputs) = outputs else { return false };
+        // all of them first: a policy with one invalid list has none carried out
+        for output in &outputs {
+            let (name, ranges) = match output {
+                PolicyOutput::Prefetch(request) => ("prefetch", &request.ranges),
+                PolicyOutput::Evict(ranges) => ("evict", ranges),
+                PolicyOutput::Failed(_) => continue,
+            };
+            if let Err(what) = self.validator.check(ranges) {
+                self.shared
+                    .fail(format!("{name} returned an invalid list: {what}"));
+                return false;
+            }
+        }
+        for output in outputs {
+            self.shared.emit(output);
+        }
+        true
+    }
+
+    /// Calls a function of the policy with a deadline and catches panics. `None` if the policy is deregistered.
+    fn call<T>(
+        &mut self,
+        call: PolicyCall,
+        function: impl FnOnce(&mut dyn Policy) -> T,
+    ) -> Option<T> {
+        let began = Instant::now();
+        let deadline = began + call.timeout(&self.shared.limits);
+        let mut state = self.shared.lock();
+        state.active = Some(ActiveCall { call, deadline });
+        // The watchdog keeps sleeping until the deadline of an earlier call even when that call has returned, so that
+        // most calls need not wake it. It has to be notified only if this deadline comes first.
+        let wakes_too_late = state.watchdog_wakes.is_none_or(|wakes| deadline < wakes);
+        drop(state);
+        if wakes_too_late {
+            self.shared.progress.notify_all();
+        }
+        let policy = &mut *self.policy;
+        let returned = catch_unwind(AssertUnwindSafe(|| {
+            let value = function(policy);
+            (value, policy.failed())
+        }));
+        let mut state = self.shared.lock();
+        state.active = None;
+        state.calls += 1;
+        state.longest = state.longest.max(began.elapsed());
+        let failed = state.failure.is_some();
+        drop(state);
+        let what = match returned {
+            _ if failed => return None,
+            Ok((_, Some(what))) => what,
+            _ if Instant::now() > deadline => call.timeout_message(&self.shared.limits),
+            Ok((value, None)) => return Some(value),
+            Err(panic) => format!("{} panicked: {}", call.name(), panic_message(&*panic)),
+        };
+        self.shared.fail(what);
+        None
+    }
+}
+
+/// The watchdog: deregisters the policy when a call exceeds its deadline. Returns when the policy's thread ends.
+pub(super) fn enforce_deadlines(shared: &SupervisorShared) {
+    let mut state = shared.lock();
+    while !state.done && state.failure.is_none() {
+        let now = Instant::now();
+        state.watchdog_wakes = state.active.map(|active| active.deadline);
+        match state.active {
+            Some(ActiveCall { call, deadline }) if deadline <= now => {
+                drop(state);
+                shared.fail(call.timeout_message(&shared.limits));
+                return;
+            }
+            Some(ActiveCall { deadline, .. }) => {
+                let waited = shared.progress.wait_timeout(state, deadline - now);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            None => {
+                state = shared
+                    .progress
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner)
+            }
+        }
+    }
+}

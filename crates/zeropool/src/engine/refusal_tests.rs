@@ -1,0 +1,107 @@
+//! A kernel that refuses `membarrier`: from the start, or after pools were built (as a seccomp filter does).
+#![cfg(not(any(miri, shuttle)))]
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::BufferPool;
+use crate::barrier::{self, REFUSED};
+
+const PAGE: usize = 4096;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Runs `body` on a thread on which every later `membarrier` is refused.
+fn refused<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            REFUSED.set(true);
+            body()
+        });
+        thread.join().expect("no panic")
+    })
+}
+
+#[test]
+fn without_membarrier_no_put_is_missed() {
+    let builder = BufferPool::builder().budget(PAGE);
+    let pool = builder.build_without_membarrier().unwrap();
+    thread::scope(|scope| {
+        for i in 0..2 {
+            let pool = &pool;
+            scope.spawn(move || {
+                // a pool without bias must not depend on the barrier
+                REFUSED.set(true);
+                for round in 0..200_000 {
+                    let mut buffer = pool.get_timeout(PAGE, TIMEOUT).expect("a put was missed");
+                    buffer[round % PAGE] = i;
+                }
+            });
+        }
+    });
+    let stats = pool.stats();
+    assert_eq!((stats.in_use, stats.misses), (0, 1));
+}
+
+#[test]
+fn without_membarrier_an_idle_thread_keeps_nothing_from_others() {
+    let builder = BufferPool::builder().budget(2 * PAGE);
+    let pool = builder.build_without_membarrier().unwrap();
+    // this thread's magazine keeps both pages
+    drop((pool.get(PAGE), pool.get(PAGE)));
+    refused(|| {
+        assert_eq!(pool.try_get(PAGE).unwrap().len(), PAGE);
+        assert_eq!(pool.try_get(2 * PAGE).unwrap().len(), 2 * PAGE);
+        assert_eq!(pool.trim(), 2 * PAGE);
+    });
+}
+
+#[test]
+fn after_a_late_refusal_a_threads_own_buffers_are_available_to_it() {
+    let pool = BufferPool::builder().budget(2 * PAGE).build().unwrap();
+    refused(|| {
+        drop((pool.get(PAGE), pool.get(PAGE)));
+        // both pages of its own biased magazine have to be released
+        assert_eq!(pool.try_get(2 * PAGE).unwrap().len(), 2 * PAGE);
+        drop((pool.get(PAGE), pool.get(PAGE)));
+        let large = pool.get_timeout(2 * PAGE, TIMEOUT).unwrap();
+        drop(large);
+        assert_eq!(pool.trim(), 2 * PAGE);
+    });
+}
+
+#[test]
+fn after_a_late_refusal_the_owners_next_put_reaches_the_waiter() {
+    if !barrier::register() {
+        println!("SKIPPED: this system has no membarrier");
+        return;
+    }
+    let pool = BufferPool::builder().budget(2 * PAGE).build().unwrap();
+    // the owner's magazine is biased and keeps one page; the other page is in use
+    let (first, second) = (pool.get(PAGE), pool.get(PAGE));
+    drop(first);
+    let (waits, queued) = mpsc::channel();
+    let waiter = thread::spawn({
+        let pool = pool.clone();
+        move || {
+            REFUSED.set(true);
+            // not available: its magazine's bias cannot be revoked
+            assert!(pool.try_get(PAGE).is_err());
+            waits.send(()).unwrap();
+            pool.get_timeout(2 * PAGE, TIMEOUT)
+                .map(|buffer| buffer.len())
+        }
+    });
+    queued.recv().unwrap();
+    while pool.stats().waits == 0 {
+        thread::yield_now();
+    }
+    drop(second);
+    assert_eq!(
+        waiter.join().unwrap().expect("the put was missed"),
+        2 * PAGE
+    );
+    // nothing is biased any more, so all is available to a thread without `membarrier`
+    drop((pool.get(PAGE), pool.get(PAGE)));
+    refused(|| assert_eq!(pool.trim(), 2 * PAGE));
+}

@@ -1,0 +1,168 @@
+//! Keys and values that a file holds in addition to its tensors.
+
+use serde_json::{Number, Value as Json, json};
+
+use crate::Dtype;
+use crate::catalog::{ByteRange, Endian};
+
+/// Elements that the JSON form of a long array shows.
+const JSON_ARRAY_ELEMENTS: usize = 8;
+
+/// Keys and values in file order. Keys are unique, except in formats that allow otherwise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metadata(Vec<(Box<str>, Value)>);
+
+impl Metadata {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|(k, _)| &**k == key).map(|(_, v)| v)
+    }
+
+    /// The text of a key, if it is text.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key)? {
+            Value::Text(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The number of a key, if it is an integer that fits in 64 bits without a sign.
+    pub fn integer(&self, key: &str) -> Option<u64> {
+        match *self.get(key)? {
+            Value::U64(n) => Some(n),
+            Value::I64(n) => u64::try_from(n).ok(),
+            _ => None,
+        }
+    }
+
+    /// Adds a key at the end.
+    pub fn push(&mut self, key: impl Into<Box<str>>, value: Value) {
+        self.0.push((key.into(), value));
+    }
+
+    /// Keys and values in file order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(k, v)| (&**k, v))
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        self.0.iter_mut().map(|(_, v)| v)
+    }
+}
+
+/// A metadata value. Long arrays stay in the file: [`Checkpoint::metadata`](crate::Checkpoint::metadata) reads them.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// Python's `None`, JSON's `null`.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// An unsigned number.
+    U64(u64),
+    /// A signed number.
+    I64(i64),
+    /// A single-precision number.
+    F32(f32),
+    /// A double-precision number.
+    F64(f64),
+    /// Text.
+    Text(Box<str>),
+    /// Values read into memory.
+    List(Box<[Value]>),
+    /// A GGUF array, still in the file.
+    Array(StoredArray),
+}
+
+impl Value {
+    /// Text of a static or owned string.
+    pub fn text(s: impl Into<Box<str>>) -> Self {
+        Self::Text(s.into())
+    }
+
+    /// The value as JSON.
+    ///
+    /// Numbers that JSON cannot hold (infinities, NaN) become text. An array with more than
+    /// [`StoredArray::FIRST`] elements becomes an object of its type, length and first elements.
+    pub fn to_json(&self) -> Json {
+        match self {
+            Self::Null => Json::Null,
+            Self::Bool(b) => Json::Bool(*b),
+            Self::U64(n) => Json::from(*n),
+            Self::I64(n) => Json::from(*n),
+            // through decimal text: the shortest decimal that means this F32, not the 17 digits of its F64
+            Self::F32(n) => json_number(n.to_string().parse().unwrap_or(f64::NAN), n),
+            Self::F64(n) => json_number(*n, n),
+            Self::Text(s) => Json::from(&**s),
+            Self::List(list) => list.iter().map(Self::to_json).collect(),
+            Self::Array(array) => {
+                let first = array.first.iter().map(Self::to_json);
+                if array.len <= StoredArray::FIRST {
+                    return first.collect();
+                }
+                json!({
+                    "type": array.item.name(),
+                    "len": array.len,
+                    "first": first.take(JSON_ARRAY_ELEMENTS).collect::<Json>(),
+                })
+            }
+        }
+    }
+}
+
+fn json_number(n: f64, text: &dyn std::fmt::Display) -> Json {
+    Number::from_f64(n).map_or_else(|| Json::from(text.to_string()), Json::Number)
+}
+
+/// A metadata array that was left in the file: its byte range and element type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredArray {
+    /// Type of the elements.
+    pub item: Item,
+    /// Number of elements.
+    pub len: u64,
+    /// Bytes of the elements in the file.
+    pub bytes: ByteRange,
+    /// Byte order of the elements.
+    pub endian: Endian,
+    /// The first elements, at most [`FIRST`](Self::FIRST).
+    pub first: Box<[Value]>,
+}
+
+impl StoredArray {
+    /// Number of elements that are read when the file is opened, for display.
+    pub const FIRST: u64 = 16;
+}
+
+/// Element type of a [`StoredArray`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Item {
+    /// Numbers and booleans.
+    Plain(Dtype),
+    /// Strings, each preceded by its length.
+    Text,
+    /// Arrays, each preceded by its element type and length.
+    Array,
+}
+
+impl Item {
+    /// The name: a dtype, `STRING` or `ARRAY`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain(dtype) => dtype.name(),
+            Self::Text => "STRING",
+            Self::Array => "ARRAY",
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The sizes of a tensor.
+
+use std::ops::{Deref, DerefMut};
+
+use smallvec::SmallVec;
+
+/// Sizes per dimension, outermost first (row-major; the reverse of GGUF's `ne[]`). Empty for a scalar.
+///
+/// Dereferences to `[u64]`. Up to four dimensions are stored inline, which saves an allocation per tensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shape(SmallVec<[u64; 4]>);
+
+impl Shape {
+    /// The shape of a scalar: no dimensions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A shape with these sizes.
+    pub fn from_slice(sizes: &[u64]) -> Self {
+        Self(SmallVec::from_slice(sizes))
+    }
+
+    /// The sizes as a slice.
+    pub fn as_slice(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// Appends an innermost dimension.
+    pub fn push(&mut self, size: u64) {
+        self.0.push(size);
+    }
+}
+
+impl Deref for Shape {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+impl DerefMut for Shape {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        &mut self.0
+    }
+}
+
+impl From<&[u64]> for Shape {
+    fn from(sizes: &[u64]) -> Self {
+        Self::from_slice(sizes)
+    }
+}
+
+impl<const N: usize> From<[u64; N]> for Shape {
+    fn from(sizes: [u64; N]) -> Self {
+        Self::from_slice(&sizes)
+    }
+}
+
+impl FromIterator<u64> for Shape {
+    fn from_iter<I: IntoIterator<Item = u64>>(sizes: I) -> Self {
+        Self(SmallVec::from_iter(sizes))
+    }
+}
+
+impl<'s> IntoIterator for &'s Shape {
+    type Item = &'s u64;
+    type IntoIter = std::slice::Iter<'s, u64>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}

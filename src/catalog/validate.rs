@@ -1,0 +1,179 @@
+//! Checks that hold for the catalog of every format: unique names, and byte ranges inside the file.
+
+use std::fmt;
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::catalog::metadata::{StoredArray, Value};
+use crate::error::{Error, Result};
+use crate::quote::quote;
+
+use super::{Catalog, Layout, Quantizer, TensorInfo};
+
+/// Finds a tensor by name without a copy of the names: a hash table of row numbers.
+#[derive(Clone, Default)]
+pub(crate) struct NameIndex {
+    rows: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl NameIndex {
+    /// Indexes the names; returns the first name that occurs twice.
+    fn build(tensors: &[TensorInfo]) -> Result<Self, &str> {
+        let mut index = Self {
+            rows: HashTable::with_capacity(tensors.len()),
+            ..Self::default()
+        };
+        for (row, tensor) in tensors.iter().enumerate() {
+            let row = u32::try_from(row).expect("limited in number");
+            let hash = index.hasher.hash_one(&*tensor.name);
+            let entry = index.rows.entry(
+                hash,
+                |&other| tensors[other as usize].name == tensor.name,
+                |&other| index.hasher.hash_one(&*tensors[other as usize].name),
+            );
+            match entry {
+                hashbrown::hash_table::Entry::Occupied(_) => return Err(&tensor.name),
+                hashbrown::hash_table::Entry::Vacant(free) => free.insert(row),
+            };
+        }
+        Ok(index)
+    }
+
+    pub(crate) fn find(&self, tensors: &[TensorInfo], name: &str) -> Option<usize> {
+        let hash = self.hasher.hash_one(name);
+        self.rows
+            .find(hash, |&row| *tensors[row as usize].name == *name)
+            .map(|&row| row as usize)
+    }
+}
+
+impl fmt::Debug for NameIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NameIndex({} names)", self.rows.len())
+    }
+}
+
+/// Always equal: the index is derived from the tensors, which are compared themselves.
+impl PartialEq for NameIndex {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Catalog {
+    /// Indexes the names. Two tensors of one name are malformed in every format: two readers could
+    /// see two different files.
+    pub(crate) fn index_names(&mut self) -> Result<()> {
+        match NameIndex::build(&self.tensors) {
+            Ok(index) => self.names = index,
+            Err(name) => {
+                return Err(Error::malformed(format!(
+                    "two tensors are named {}",
+                    quote(name)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that all byte ranges lie inside a file of `len` bytes, and that nothing follows the last
+    /// tensor where the format allows nothing. `self` describes one file.
+    pub(crate) fn check_extent(&self, len: u64) -> Result<()> {
+        for tensor in &self.tensors {
+            check_tensor(tensor, len)?;
+        }
+        if let Some(end) = self.exact_end
+            && end != len
+        {
+            let what = if end < len {
+                format!(
+                    "{} bytes follow the last tensor, and the format allows none",
+                    len - end
+                )
+            } else {
+                format!("the tensors end at byte {end} and the file at {len}")
+            };
+            return Err(Error::malformed(what).at(end.min(len)));
+        }
+        Ok(())
+    }
+
+    /// Renumbers all byte ranges from file 0 to `file`, and members from 0 to `first_member`.
+    pub(crate) fn move_to_file(&mut self, file: u32, first_member: u32) {
+        for tensor in &mut self.tensors {
+            renumber(tensor, file, first_member);
+        }
+        for member in &mut self.members {
+            member.bytes.file = file;
+        }
+        for value in self.metadata.iter_mut() {
+            if let Value::Array(StoredArray { bytes, .. }) = value {
+                bytes.file = file;
+            }
+        }
+    }
+}
+
+fn check_tensor(tensor: &TensorInfo, len: u64) -> Result<()> {
+    if tensor.bytes.end() > len {
+        return Err(Error::malformed(format!(
+            "tensor {} ends at byte {} and the file at {len}",
+            quote(&tensor.name),
+            tensor.bytes.end()
+        ))
+        .at(tensor.bytes.start));
+    }
+    parts(tensor).try_for_each(|part| check_tensor(part, len))
+}
+
+fn renumber(tensor: &mut TensorInfo, file: u32, first_member: u32) {
+    tensor.bytes.file = file;
+    if let Some(member) = &mut tensor.member {
+        *member += first_member;
+    }
+    if let Layout::Sparse(sparse) = &mut tensor.layout {
+        sparse
+            .parts
+            .iter_mut()
+            .for_each(|part| renumber(part, file, first_member));
+    }
+    if let Some(pytorch) = &mut tensor.pytorch
+        && let Some(Quantizer::PerChannel {
+            scales,
+            zero_points,
+            ..
+        }) = &mut pytorch.quantizer
+    {
+        renumber(scales, file, first_member);
+        renumber(zero_points, file, first_member);
+    }
+}
+
+/// Tensors inside a tensor. They do not nest further: formats build them one deep.
+fn parts(tensor: &TensorInfo) -> impl Iterator<Item = &TensorInfo> {
+    let sparse = match &tensor.layout {
+        Layout::Sparse(sparse) => sparse.parts.as_slice(),
+        _ => &[],
+    };
+    let channels = match tensor.quantizer() {
+        Some(Quantizer::PerChannel {
+            scales,
+            zero_points,
+            ..
+        }) => [Some(&**scales), Some(&**zero_points)],
+        _ => [None, None],
+    };
+    sparse.iter().chain(channels.into_iter().flatten())
+}
+
+/// A name that occurs more than once.
+pub(crate) fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    names
+        .windows(2)
+        .find(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0])
+}

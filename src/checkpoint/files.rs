@@ -1,0 +1,141 @@
+//! The files of a checkpoint, as a template speaks of them: below the model's root, with the headers that every reader
+//! reads first.
+
+use std::path::{Component, Path, PathBuf};
+
+use anamnesis_template::{Builder, File};
+
+use crate::catalog::{ByteRange, FileInfo, quote};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+
+/// Files below a root, and what of them is no tensor's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TemplateFiles {
+    root: PathBuf,
+    /// Relative paths and lengths, as the catalog numbers them.
+    files: Vec<(String, u64)>,
+    headers: Vec<ByteRange>,
+}
+
+impl TemplateFiles {
+    /// Those of an open checkpoint. Reads nothing.
+    ///
+    /// The root is the directory that was opened, or the one that the file or index is in.
+    pub(crate) fn of(checkpoint: &Checkpoint) -> Result<Self> {
+        let Some(opened) = checkpoint.path() else {
+            return Err(Error::invalid_argument(
+                "an I/O template names files, and this checkpoint was opened from a reader or from bytes: open a path",
+            ));
+        };
+        let root = if opened.is_dir() {
+            opened
+        } else {
+            opened.parent().unwrap_or(Path::new(""))
+        };
+        let catalog = checkpoint.catalog();
+        let files = catalog
+            .files
+            .iter()
+            .map(|file| Ok((below(root, file)?, file.nbytes)))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            root: root.to_owned(),
+            files,
+            headers: headers(checkpoint),
+        })
+    }
+
+    /// The catalog's number of the file with this path.
+    pub(crate) fn position(&self, path: &str) -> Option<u32> {
+        self.files
+            .iter()
+            .position(|(known, _)| known == path)
+            .and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// What a reader of the headers reads, file after file.
+    pub(crate) fn headers(&self) -> &[ByteRange] {
+        &self.headers
+    }
+
+    /// Adds all of them to a template, under the numbers that they have in the catalog: with their lengths, times and
+    /// the keys of their first bytes, which are read.
+    pub(crate) fn add_to(&self, builder: &mut Builder) -> Result<Vec<File>> {
+        let mut known = Vec::with_capacity(self.files.len());
+        for (number, (path, nbytes)) in (0u32..).zip(&self.files) {
+            let file = File::probe(&self.root, path)?;
+            if file.nbytes != *nbytes {
+                let what = format!(
+                    "the file has {} bytes now and had {nbytes} when the checkpoint was opened",
+                    file.nbytes
+                );
+                return Err(Error::invalid_argument(what).in_file(&self.root.join(path)));
+            }
+            if builder.file(file.clone())? != number {
+                return Err(Error::invalid_argument(
+                    "the same path occurs twice in the checkpoint",
+                )
+                .in_file(&self.root.join(path)));
+            }
+            known.push(file);
+        }
+        Ok(known)
+    }
+}
+
+/// The path of a file relative to the root, with `/` between its parts.
+fn below(root: &Path, file: &FileInfo) -> Result<String> {
+    let path = file
+        .path
+        .as_deref()
+        .ok_or_else(|| Error::invalid_argument("a file of the checkpoint has no path"))?;
+    let wrong = |what: &str| {
+        Error::invalid_argument(format!("{what} {}", quote(&root.display().to_string())))
+            .in_file(path)
+    };
+    let inner = path
+        .strip_prefix(root)
+        .map_err(|_| wrong("a template names files below the model's root, which is"))?;
+    let parts = inner.components().map(|part| match part {
+        Component::Normal(name) => name
+            .to_str()
+            .ok_or_else(|| wrong("a template's paths are UTF-8, below")),
+        _ => Err(wrong(
+            "a template names files below the model's root, which is",
+        )),
+    });
+    Ok(parts.collect::<Result<Vec<_>>>()?.join("/"))
+}
+
+/// What stands in front of the first tensor of each file; of archives, before it, what stands behind the last: the
+/// directory.
+fn headers(checkpoint: &Checkpoint) -> Vec<ByteRange> {
+    let catalog = checkpoint.catalog();
+    let mut bounds: Vec<(u64, u64)> = catalog.files.iter().map(|file| (file.nbytes, 0)).collect();
+    let mut archive = vec![false; bounds.len()];
+    let index = |file: u32| usize::try_from(file).expect("an index");
+    for info in catalog.tensors() {
+        catalog.stored(info, &mut |bytes, _| {
+            let (first, end) = &mut bounds[index(bytes.file)];
+            (*first, *end) = ((*first).min(bytes.start), (*end).max(bytes.end()));
+        });
+    }
+    for member in &catalog.members {
+        archive[index(member.bytes.file)] = true;
+    }
+    let mut headers = Vec::new();
+    for (((file, info), (first, end)), archive) in
+        (0u32..).zip(&catalog.files).zip(bounds).zip(archive)
+    {
+        let mut add = |start: u64, end: u64| {
+            let len = end.saturating_sub(start);
+            headers.extend((len > 0).then_some(ByteRange { file, start, len }));
+        };
+        if archive && end > 0 {
+            add(end, info.nbytes);
+        }
+        add(0, first);
+    }
+    headers
+}

@@ -1,0 +1,172 @@
+//! Finds the directory of an archive from the end record, at the end of the file.
+//!
+//! Specification: PKWARE APPNOTE 6.3, sections 4.3.14 to 4.3.16. With zip64, a locator before the end record points to a
+//! second end record with 64-bit fields; both must agree.
+
+use super::{u16_at, u32_at, u64_at};
+use crate::error::{Error, Result};
+use crate::source::cursor::Cursor;
+
+const END: &[u8; 4] = b"PK\x05\x06";
+const END_LEN: usize = 22;
+const LOCATOR: &[u8] = b"PK\x06\x07";
+const LOCATOR_LEN: usize = 20;
+const END64: &[u8] = b"PK\x06\x06";
+const END64_LEN: usize = 56;
+
+/// The byte range of the directory, the number of its entries, and the length of a prefix.
+pub(super) struct DirectoryLocation {
+    pub(super) at: u64,
+    pub(super) size: u64,
+    /// Number of entries. Only the bits of `count_mask` are meaningful: writers without zip64 let the 16-bit field wrap.
+    pub(super) count: u64,
+    pub(super) count_mask: u64,
+    /// Number of bytes before the archive, as in a self-extracting program. All stored offsets are too small by this.
+    pub(super) prefix: u64,
+}
+
+/// The fields of an end record: number of entries, size and offset of the directory.
+struct EndRecord {
+    count: u64,
+    size: u64,
+    offset: u64,
+}
+
+pub(super) fn find(cursor: &mut Cursor<'_>) -> Result<DirectoryLocation> {
+    let len = cursor.len().ok_or_else(|| {
+        Error::unsupported(
+            "a zip archive has its directory at the end and cannot be read from a stream; save it to a file",
+        )
+    })?;
+    let end_at = find_end(cursor, len)?;
+    cursor.seek(end_at);
+    let end = cursor.array::<END_LEN>("the zip end record")?;
+    if u16_at(&end, 4) != 0 || u16_at(&end, 6) != 0 {
+        return Err(several_disks(end_at));
+    }
+    let mut claim = EndRecord {
+        count: u64::from(u16_at(&end, 10)),
+        size: u64::from(u32_at(&end, 12)),
+        offset: u64::from(u32_at(&end, 16)),
+    };
+    let mut count_mask = 0xffff;
+    let mut directory_end = end_at;
+    if let Some((wide, at)) = find_end64(cursor, end_at)? {
+        let same = |narrow: u64, wide: u64, most: u64| narrow == most || narrow == wide;
+        if !same(claim.count, wide.count, 0xffff)
+            || !same(claim.size, wide.size, 0xffff_ffff)
+            || !same(claim.offset, wide.offset, 0xffff_ffff)
+        {
+            return Err(Error::malformed("the two zip end records disagree").at(at));
+        }
+        claim = wide;
+        count_mask = u64::MAX;
+        directory_end = at;
+    }
+    let EndRecord {
+        count,
+        size,
+        offset,
+    } = claim;
+    let at = directory_end.checked_sub(size);
+    let (Some(at), Some(prefix)) = (at, at.and_then(|at| at.checked_sub(offset))) else {
+        return Err(Error::malformed(format!(
+            "the zip directory does not fit before its end record: offset {offset}, {size} bytes, end record at {directory_end}"
+        ))
+        .at(end_at));
+    };
+    Ok(DirectoryLocation {
+        at,
+        size,
+        count,
+        count_mask,
+        prefix,
+    })
+}
+
+fn several_disks(at: u64) -> Error {
+    Error::unsupported("the zip archive spans several disks").at(at)
+}
+
+/// The offset of the end record: 22 bytes and a comment of up to 64 KiB, which end the file.
+fn find_end(cursor: &mut Cursor<'_>, len: u64) -> Result<u64> {
+    let mut stray = None;
+    // first the last 4 KiB, which hold the directory of a small archive too; then as far as the longest comment
+    for most in [4 << 10, END_LEN as u64 + 0xffff] {
+        let from = len.saturating_sub(most);
+        cursor.seek(from);
+        cursor.expect(len - from);
+        let tail = cursor.take(
+            usize::try_from(len - from).expect("at most 64 KiB"),
+            "the zip end record",
+        )?;
+        let ends_file = |at: usize| at + END_LEN + usize::from(u16_at(tail, at + 20)) == tail.len();
+        let mut starts = (0..(tail.len() + 1).saturating_sub(END_LEN)).rev();
+        let found = starts.find(|&at| {
+            let record = tail[at..].starts_with(END);
+            if record {
+                stray.get_or_insert(from + at as u64);
+            }
+            record && ends_file(at)
+        });
+        if let Some(at) = found {
+            return Ok(from + at as u64);
+        }
+        if from == 0 {
+            break;
+        }
+    }
+    Err(match stray {
+        Some(at) => Error::malformed("bytes follow the zip end record and its comment").at(at),
+        None => {
+            Error::malformed("the file has no zip end record: it is cut off or not a zip archive")
+                .at(len)
+        }
+    })
+}
+
+/// The zip64 end record and its offset, if a zip64 locator precedes the end record.
+fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(EndRecord, u64)>> {
+    let Some(locator_at) = end_at.checked_sub(LOCATOR_LEN as u64) else {
+        return Ok(None);
+    };
+    cursor.seek(locator_at);
+    let locator = cursor.array::<LOCATOR_LEN>("the zip64 locator")?;
+    if !locator.starts_with(LOCATOR) {
+        return Ok(None);
+    }
+    if u32_at(&locator, 4) != 0 || u32_at(&locator, 16) > 1 {
+        return Err(several_disks(locator_at));
+    }
+    let offset = u64_at(&locator, 8);
+    let lost =
+        || Error::malformed("the zip64 locator does not point to an end record").at(locator_at);
+    // First directly before the locator, which also finds the record of an archive with a prefix, whose offsets are too
+    // small. A record with an extension is longer, so it is found only at the offset in the locator.
+    let adjacent = locator_at
+        .checked_sub(END64_LEN as u64)
+        .filter(|&at| offset <= at);
+    for at in [adjacent, Some(offset)].into_iter().flatten() {
+        if at
+            .checked_add(END64_LEN as u64)
+            .is_none_or(|end| end > locator_at)
+        {
+            continue;
+        }
+        cursor.seek(at);
+        let end64 = cursor.array::<END64_LEN>("the zip64 end record")?;
+        if !end64.starts_with(END64) || u64_at(&end64, 4).checked_add(at + 12) != Some(locator_at) {
+            continue;
+        }
+        if u32_at(&end64, 16) != 0 || u32_at(&end64, 20) != 0 {
+            return Err(several_disks(at));
+        }
+        let claim = EndRecord {
+            count: u64_at(&end64, 32),
+            size: u64_at(&end64, 40),
+            offset: u64_at(&end64, 48),
+        };
+        return Ok(Some((claim, at)));
+    }
+    Err(lost())
+}

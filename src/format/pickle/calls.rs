@@ -1,0 +1,229 @@
+//! The opcodes for globals and calls. A global is looked up in a fixed table; a call is recorded, not made.
+//!
+//! This is where the machine is closed. [`globals::resolve`] is the only source of callables, and [`Machine::call`] lists
+//! which of them may be called. The builtins that construct containers and byte strings are carried out here, because
+//! their results are plain values; every other call becomes a [`RecordedCall`](super::value_heap::RecordedCall) with its
+//! arguments, to be interpreted by the PyTorch reader.
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::globals::{self, Builtin, Global, NumpyGlobal};
+use super::value_heap::{PickleValue, PoolRange, ValueId};
+use super::{Machine, text_arguments};
+
+impl Machine<'_, '_> {
+    /// The value of a global, or the error that names it as refused.
+    fn global(&mut self, module: &str, name: &str) -> Result<PickleValue> {
+        if let Some(global) = globals::resolve(module, name) {
+            return Ok(PickleValue::Global(global));
+        }
+        if self.torchscript && (module == "__torch__" || module.starts_with("__torch__.")) {
+            let full = format!("{module}.{name}");
+            return Ok(PickleValue::ScriptClass(self.heap.add_text(&full)?));
+        }
+        Err(Error::new(ErrorKind::RefusedGlobal {
+            module: module.into(),
+            name: name.into(),
+        }))
+    }
+
+    pub(super) fn global_line(&mut self) -> Result<PickleValue> {
+        let module = text_arguments::take_line(&mut self.reader)?;
+        let name = text_arguments::take_line(&mut self.reader)?;
+        self.global(&module, &name)
+    }
+
+    pub(super) fn stack_global(&mut self) -> Result<()> {
+        let (name, module) = (self.pop()?, self.pop()?);
+        let (Some(module), Some(name)) = (self.heap.text_of(module), self.heap.text_of(name))
+        else {
+            return Err(Error::malformed("the name of a global is not text"));
+        };
+        let (module, name) = (module.to_owned(), name.to_owned());
+        let value = self.global(&module, &name)?;
+        self.push_value(value)
+    }
+
+    /// REDUCE and NEWOBJ: calls the callable below the top of the stack with the tuple on top.
+    pub(super) fn reduce(&mut self) -> Result<()> {
+        let (args, callee) = (self.pop()?, self.pop()?);
+        let PickleValue::Tuple(args) = self.heap.get(args) else {
+            return Err(Error::malformed("the arguments of a call are not a tuple"));
+        };
+        self.call(callee, args)
+    }
+
+    pub(super) fn newobj_ex(&mut self) -> Result<()> {
+        let named = self.pop()?;
+        match self.heap.get(named) {
+            PickleValue::Dict { items, .. } if self.heap.container(items).is_empty() => {
+                self.reduce()
+            }
+            _ => Err(Error::unsupported(
+                "the pickle constructs an object with keyword arguments",
+            )),
+        }
+    }
+
+    pub(super) fn inst(&mut self) -> Result<()> {
+        let class = self.global_line()?;
+        let from = self.pop_mark()?;
+        let args = self.heap.add_items(&self.stack[from..])?;
+        self.stack.truncate(from);
+        let class = self.heap.add(class)?;
+        self.call(class, args)
+    }
+
+    pub(super) fn obj(&mut self) -> Result<()> {
+        let from = self.pop_mark()?;
+        let Some((&class, args)) = self.stack[from..].split_first() else {
+            return Err(Error::malformed(
+                "the pickle constructs an object without a class",
+            ));
+        };
+        let args = self.heap.add_items(args)?;
+        self.stack.truncate(from);
+        self.call(class, args)
+    }
+
+    /// Carries out a builtin, records any other call that is allowed, and refuses the rest.
+    fn call(&mut self, callee: ValueId, args: PoolRange) -> Result<()> {
+        let callee = self.heap.get(callee);
+        let value = match callee {
+            PickleValue::Global(Global::Builtin(builtin)) => self.builtin(builtin, args)?,
+            PickleValue::Global(
+                Global::Rebuild(_)
+                | Global::GetLayout
+                | Global::Size
+                | Global::Device
+                | Global::Complex
+                | Global::TensorClass
+                | Global::TypeMark
+                | Global::Torchao(_)
+                | Global::Numpy(NumpyGlobal::Scalar | NumpyGlobal::Reconstruct | NumpyGlobal::Dtype),
+            )
+            | PickleValue::ScriptClass(_) => self.heap.add_call(callee, args)?,
+            _ => {
+                return Err(Error::malformed(
+                    "the pickle calls a value that cannot be called",
+                ));
+            }
+        };
+        self.push_value(value)
+    }
+
+    fn builtin(&mut self, builtin: Builtin, args: PoolRange) -> Result<PickleValue> {
+        let args = self.heap.items(args).to_vec();
+        let wrong = || {
+            Error::malformed(format!(
+                "{builtin:?} has arguments of an unexpected number or type"
+            ))
+        };
+        match (builtin, &args[..]) {
+            (Builtin::OrderedDict | Builtin::Counter, []) | (Builtin::DefaultDict, [] | [_]) => {
+                self.dict(&[])
+            }
+            (Builtin::OrderedDict | Builtin::Counter, &[from])
+            | (Builtin::DefaultDict, &[_, from]) => {
+                let items = self.items_of(from).ok_or_else(wrong)?;
+                self.dict(&items)
+            }
+            (Builtin::Set, []) => self.heap.add_container(&[]).map(PickleValue::Set),
+            (Builtin::Set, &[from]) => {
+                let items = self.heap.sequence(from).ok_or_else(wrong)?.to_vec();
+                self.heap.add_container(&items).map(PickleValue::Set)
+            }
+            (Builtin::ByteArray, []) => self.heap.add_bytes(&[]).map(PickleValue::Bytes),
+            (Builtin::ByteArray, &[from]) => match self.heap.get(from) {
+                PickleValue::Bytes(_) => Ok(self.heap.get(from)),
+                // `bytearray(n)` would allocate n bytes: only a copy of a byte string is accepted
+                _ => Err(wrong()),
+            },
+            (Builtin::Encode | Builtin::ByteArray, &[text, encoding]) => {
+                let PickleValue::Text(text) = self.heap.get(text) else {
+                    return Err(wrong());
+                };
+                let encoding = self.heap.text_of(encoding).ok_or_else(wrong)?;
+                let text = self.heap.text(text);
+                let bytes = match encoding {
+                    "latin1" | "latin-1" | "iso-8859-1" | "ascii" => {
+                        latin1(text).ok_or_else(wrong)?
+                    }
+                    "utf-8" | "utf8" => text.as_bytes().to_vec(),
+                    _ => return Err(wrong()),
+                };
+                self.heap.add_bytes(&bytes).map(PickleValue::Bytes)
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    fn dict(&mut self, items: &[ValueId]) -> Result<PickleValue> {
+        self.heap
+            .add_container(items)
+            .map(|items| PickleValue::Dict { items, class: true })
+    }
+
+    /// The keys and values, by turns, of a dict or of a sequence of pairs.
+    fn items_of(&self, from: ValueId) -> Option<Vec<ValueId>> {
+        if let PickleValue::Dict { items, .. } = self.heap.get(from) {
+            return Some(self.heap.container(items).to_vec());
+        }
+        let pairs = self.heap.sequence(from)?;
+        let mut items = Vec::with_capacity(pairs.len() * 2);
+        for &pair in pairs {
+            let &[key, value] = self.heap.sequence(pair)? else {
+                return None;
+            };
+            items.extend([key, value]);
+        }
+        Some(items)
+    }
+
+    /// BUILD: sets the state of the object below the top of the stack. Only recorded calls that keep a state accept one.
+    pub(super) fn build(&mut self) -> Result<()> {
+        let state = self.pop()?;
+        let object = self.top()?;
+        match self.heap.get(object) {
+            // attributes of a state dict, such as `_metadata` (versions of modules), are not data and are dropped
+            PickleValue::Dict { class: true, .. } => Ok(()),
+            PickleValue::Call(index) => {
+                let call = self.heap.call(index);
+                let takes = matches!(
+                    call.callee,
+                    PickleValue::ScriptClass(_)
+                        | PickleValue::Global(
+                            Global::TensorClass
+                                | Global::Torchao(_)
+                                | Global::Numpy(NumpyGlobal::Reconstruct | NumpyGlobal::Dtype)
+                        )
+                );
+                if !takes || call.state.is_some() {
+                    return Err(Error::malformed(
+                        "the pickle sets the state of a value that has none",
+                    ));
+                }
+                self.heap.set_state(index, state);
+                Ok(())
+            }
+            _ => Err(Error::malformed(
+                "the pickle sets the state of a value that has none",
+            )),
+        }
+    }
+
+    pub(super) fn persistent(&mut self) -> Result<()> {
+        let id = self.pop()?;
+        match self.heap.get(id) {
+            PickleValue::Tuple(_) => self.push_value(PickleValue::Persistent(id)),
+            _ => Err(Error::malformed("the persistent id is not a tuple")),
+        }
+    }
+}
+
+/// Encodes text in Latin-1; `None` if a character does not fit.
+fn latin1(text: &str) -> Option<Vec<u8>> {
+    text.chars()
+        .map(|c| u8::try_from(u32::from(c)).ok())
+        .collect()
+}

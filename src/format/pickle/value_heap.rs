@@ -1,0 +1,275 @@
+//! The values that a pickle builds, in one heap. Values refer to each other by number.
+//!
+//! A pickle can build cycles and share values. Numbers make both harmless: all values are dropped together with the heap,
+//! and neither dropping nor reading them recurses. The contents of texts, byte strings and tuples are ranges of a few
+//! growing pools, so that a value is small and `Copy` and a pickle of 100 000 values makes few allocations.
+
+use crate::error::{Error, Result};
+use crate::limits::Budget;
+
+use super::globals::Global;
+
+/// The number of a value in its heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ValueId(pub(crate) u32);
+
+impl ValueId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A range of one of the pools of a [`ValueHeap`]: of its text, its bytes or its tuple items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolRange {
+    start: u32,
+    len: u32,
+}
+
+impl PoolRange {
+    pub(crate) fn range(self) -> std::ops::Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+}
+
+/// One value. Its contents, if any, are in the pools of the [`ValueHeap`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum PickleValue {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// An integer beyond 64 bits, as text.
+    BigInt(PoolRange),
+    Float(f64),
+    Text(PoolRange),
+    Bytes(PoolRange),
+    Tuple(PoolRange),
+    /// Index of a container.
+    List(u32),
+    /// Index of a container. Duplicates are kept.
+    Set(u32),
+    Dict {
+        /// Index of a container that alternates keys and values. A key may occur several times.
+        items: u32,
+        /// Whether it was constructed by a class such as `OrderedDict`, whose instances may have attributes.
+        class: bool,
+    },
+    Global(Global),
+    /// A TorchScript class, by its qualified name.
+    ScriptClass(PoolRange),
+    /// The result of a recorded call, by the index of the call. The call was not made.
+    Call(u32),
+    /// A storage, by its persistent id, which is a tuple.
+    Persistent(ValueId),
+}
+
+/// A call that the pickle contains. It is recorded and never made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordedCall {
+    /// A [`PickleValue::Global`] or [`PickleValue::ScriptClass`].
+    pub(crate) callee: PickleValue,
+    pub(crate) args: PoolRange,
+    /// The state that a later BUILD opcode set on the result.
+    pub(crate) state: Option<ValueId>,
+}
+
+/// All values of one pickle.
+pub(crate) struct ValueHeap<'b> {
+    values: Vec<PickleValue>,
+    items: Vec<ValueId>,
+    text: String,
+    bytes: Vec<u8>,
+    containers: Vec<Vec<ValueId>>,
+    calls: Vec<RecordedCall>,
+    budget: &'b Budget,
+}
+
+const WHAT: &str = "the values of the pickle";
+
+impl<'b> ValueHeap<'b> {
+    /// `pickle_len` is the length of the pickle in bytes, a hint for the initial capacities. The file controls it, so it
+    /// is capped.
+    pub(crate) fn new(budget: &'b Budget, pickle_len: u64) -> Self {
+        let pickle_len = usize::try_from(pickle_len)
+            .unwrap_or(usize::MAX)
+            .min(64 << 10);
+        Self {
+            values: Vec::with_capacity(pickle_len / 8),
+            items: Vec::with_capacity(pickle_len / 8),
+            text: String::with_capacity(pickle_len / 2),
+            bytes: Vec::new(),
+            containers: Vec::new(),
+            calls: Vec::new(),
+            budget,
+        }
+    }
+
+    pub(crate) fn budget(&self) -> &'b Budget {
+        self.budget
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: ValueId) -> PickleValue {
+        self.values[id.index()]
+    }
+
+    /// All values, in the order in which the pickle built them.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ValueId> + use<> {
+        (0..u32::try_from(self.values.len()).expect("`add` checks that numbers fit in 32 bits"))
+            .map(ValueId)
+    }
+
+    pub(crate) fn text(&self, span: PoolRange) -> &str {
+        &self.text[span.range()]
+    }
+
+    pub(crate) fn bytes(&self, span: PoolRange) -> &[u8] {
+        &self.bytes[span.range()]
+    }
+
+    /// The items of a tuple, or the arguments of a call.
+    pub(crate) fn items(&self, span: PoolRange) -> &[ValueId] {
+        &self.items[span.range()]
+    }
+
+    /// The items of a list or set; the keys and values of a dict by turns.
+    pub(crate) fn container(&self, index: u32) -> &[ValueId] {
+        &self.containers[index as usize]
+    }
+
+    pub(crate) fn call(&self, index: u32) -> RecordedCall {
+        self.calls[index as usize]
+    }
+
+    pub(crate) fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The text of a value; also of a byte string in UTF-8, which is how Python 2 pickles text.
+    pub(crate) fn text_of(&self, id: ValueId) -> Option<&str> {
+        match self.get(id) {
+            PickleValue::Text(span) => Some(self.text(span)),
+            PickleValue::Bytes(span) => std::str::from_utf8(self.bytes(span)).ok(),
+            _ => None,
+        }
+    }
+
+    /// The items of a tuple or list.
+    pub(crate) fn sequence(&self, id: ValueId) -> Option<&[ValueId]> {
+        match self.get(id) {
+            PickleValue::Tuple(span) => Some(self.items(span)),
+            PickleValue::List(index) => Some(self.container(index)),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, value: PickleValue) -> Result<ValueId> {
+        reserve(&mut self.values, 1, self.budget)?;
+        let id = ValueId(pool_index(self.values.len()));
+        self.values.push(value);
+        Ok(id)
+    }
+
+    #[inline]
+    pub(super) fn add_text(&mut self, text: &str) -> Result<PoolRange> {
+        let (held, capacity) = (self.text.len(), self.text.capacity());
+        if capacity - held < text.len() {
+            self.text
+                .reserve_exact(growth::<u8>(held, capacity, text.len(), self.budget)?);
+        }
+        self.text.push_str(text);
+        Ok(PoolRange {
+            start: pool_index(held),
+            len: pool_index(text.len()),
+        })
+    }
+
+    pub(super) fn add_bytes(&mut self, bytes: &[u8]) -> Result<PoolRange> {
+        reserve(&mut self.bytes, bytes.len(), self.budget)?;
+        let span = PoolRange {
+            start: pool_index(self.bytes.len()),
+            len: pool_index(bytes.len()),
+        };
+        self.bytes.extend_from_slice(bytes);
+        Ok(span)
+    }
+
+    #[inline]
+    pub(super) fn add_items(&mut self, items: &[ValueId]) -> Result<PoolRange> {
+        reserve(&mut self.items, items.len(), self.budget)?;
+        let span = PoolRange {
+            start: pool_index(self.items.len()),
+            len: pool_index(items.len()),
+        };
+        self.items.extend_from_slice(items);
+        Ok(span)
+    }
+
+    /// Adds a container with these items; more can be added by [`extend`](Self::extend).
+    pub(super) fn add_container(&mut self, items: &[ValueId]) -> Result<u32> {
+        self.budget.memory(
+            (size_of::<Vec<ValueId>>() + size_of_val(items)) as u64,
+            WHAT,
+        )?;
+        let index = checked_index(self.containers.len())?;
+        self.containers.push(items.to_vec());
+        Ok(index)
+    }
+
+    pub(super) fn extend(&mut self, index: u32, items: &[ValueId]) -> Result<()> {
+        // twice, because a vector doubles its capacity when it grows
+        self.budget.memory(2 * size_of_val(items) as u64, WHAT)?;
+        self.containers[index as usize].extend_from_slice(items);
+        Ok(())
+    }
+
+    pub(super) fn add_call(&mut self, callee: PickleValue, args: PoolRange) -> Result<PickleValue> {
+        self.budget.memory(size_of::<RecordedCall>() as u64, WHAT)?;
+        let index = checked_index(self.calls.len())?;
+        self.calls.push(RecordedCall {
+            callee,
+            args,
+            state: None,
+        });
+        Ok(PickleValue::Call(index))
+    }
+
+    pub(super) fn set_state(&mut self, index: u32, state: ValueId) {
+        self.calls[index as usize].state = Some(state);
+    }
+}
+
+/// Reserves room for `n` more items. Memory is charged when a pool grows, not per item, so that the common case is one
+/// comparison.
+#[inline]
+fn reserve<T>(pool: &mut Vec<T>, n: usize, budget: &Budget) -> Result<()> {
+    if pool.capacity() - pool.len() < n {
+        pool.reserve_exact(growth::<T>(pool.len(), pool.capacity(), n, budget)?);
+    }
+    Ok(())
+}
+
+/// The number of items by which a pool must grow that holds `held` of `capacity` items and needs `n` more. Charges them.
+#[cold]
+fn growth<T>(held: usize, capacity: usize, n: usize, budget: &Budget) -> Result<usize> {
+    let more = n.max(capacity).max(64);
+    checked_index(held.saturating_add(more))?;
+    budget.memory((more as u64).saturating_mul(size_of::<T>() as u64), WHAT)?;
+    Ok(more)
+}
+
+/// Converts an index that [`growth`] has checked.
+#[inline]
+fn pool_index(n: usize) -> u32 {
+    u32::try_from(n).expect("pools grow within 32 bits")
+}
+
+/// Checks an index: 32 bits keep a value at 16 bytes, so a pickle of more values is refused whatever the limits are.
+fn checked_index(n: usize) -> Result<u32> {
+    u32::try_from(n).map_err(|_| Error::unsupported("the pickle builds more than 2³² values"))
+}

@@ -1,0 +1,327 @@
+//! The builder [`load`]: which tensors are loaded, how, and into which memory.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use zeropool::BufferPool;
+
+use super::choose::choose_for;
+use super::loaded::{Loaded, LoadedTensor, TensorStream};
+use super::slice::TensorSlice;
+use super::tasks::{ByteOrigin, LoadRun, LoadTask, plan_tasks};
+use super::{Feed, IoReport, LoadContext, Loader, LoaderChoice};
+use crate::catalog::{ByteRange, TensorInfo, quote};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::limits::{Limits, over};
+use crate::progress::{CancelToken, Progress, RunControl};
+use crate::selection::Selection;
+use crate::tensor::Tensor;
+
+type Slices<'c> = Arc<dyn Fn(&TensorInfo) -> TensorSlice + Send + Sync + 'c>;
+
+/// Loads the tensors of a checkpoint into memory. Made by [`load`].
+#[derive(Clone)]
+pub struct Load<'c> {
+    checkpoint: &'c Checkpoint,
+    choice: Option<LoaderChoice>,
+    pool: Option<BufferPool>,
+    borrow_mapped: bool,
+    threads: usize,
+    selection: Selection<'c>,
+    slice: Option<Slices<'c>>,
+    limits: Limits,
+    read_ahead: u64,
+    control: RunControl<'c>,
+}
+
+/// Loads the tensors of a checkpoint into memory, as they are stored: little endian, in C order, quantised weights
+/// still quantised (see [`remember`](crate::remember)), with the checksums of archives verified.
+///
+/// The bytes lie in buffers of a pool, several small tensors in one; a buffer returns to the pool when the last of its
+/// tensors is dropped. Pass the same [`pool`](Load::pool) to the next load, and its memory needs no new page faults,
+/// which take most of the time of loading from a warm page cache.
+///
+/// ```
+/// use anamnesis::{Checkpoint, load};
+///
+/// let pool = anamnesis::pool::BufferPool::new();
+/// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+/// let tensors = load(&checkpoint).pool(&pool).run()?;
+/// println!("loaded by {}", tensors.choice());
+/// assert_eq!(tensors.get("lm_head.weight").expect("the checkpoint has it").bytes().len(), 1024);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+pub fn load(checkpoint: &Checkpoint) -> Load<'_> {
+    Load {
+        checkpoint,
+        choice: None,
+        pool: None,
+        borrow_mapped: false,
+        threads: 0,
+        selection: Selection::default(),
+        slice: None,
+        limits: *checkpoint.limits(),
+        read_ahead: 256 << 20,
+        control: RunControl::default(),
+    }
+}
+
+impl<'c> Load<'c> {
+    /// Uses this loader instead of the one that [`choose`](crate::load::choose) picks.
+    #[must_use]
+    pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
+        self.choice = Some(LoaderChoice {
+            loader: Arc::new(loader),
+            reason: "as asked".into(),
+        });
+        self
+    }
+
+    /// Uses a loader that was chosen before, and reports its reason.
+    #[must_use]
+    pub fn choice(mut self, choice: LoaderChoice) -> Self {
+        self.choice = Some(choice);
+        self
+    }
+
+    /// Gets memory from this pool instead of a new one.
+    #[must_use]
+    pub fn pool(mut self, pool: &BufferPool) -> Self {
+        self.pool = Some(pool.clone());
+        self
+    }
+
+    /// Allows tensors to borrow from the mapped file, instead of being copied into the pool. The file must not change
+    /// while they are used. Borrowed bytes are not read, so that checksums of archives are not verified.
+    #[must_use]
+    pub fn borrow_mapped(mut self) -> Self {
+        self.borrow_mapped = true;
+        self
+    }
+
+    /// The number of threads that inflate, gather and verify; 0, the default, for one per core. The loader decides how
+    /// many threads read.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Loads only tensors whose name this accepts.
+    #[must_use]
+    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
+        self.selection.set_filter(keep);
+        self
+    }
+
+    /// Which part of each tensor is loaded: some rows, or the shard of one worker. Only those bytes are read, except of
+    /// tensors that must be inflated or gathered, and of archives, whose checksums cover whole tensors.
+    #[must_use]
+    pub fn slice(mut self, slice: impl Fn(&TensorInfo) -> TensorSlice + Send + Sync + 'c) -> Self {
+        self.slice = Some(Arc::new(slice));
+        self
+    }
+
+    /// The order in which tensors are loaded. Default: file order.
+    #[must_use]
+    pub fn order(
+        mut self,
+        order: impl Fn(&TensorInfo, &TensorInfo) -> Ordering + Send + Sync + 'c,
+    ) -> Self {
+        self.selection.set_order(order);
+        self
+    }
+
+    /// Limits of the load, instead of those that the checkpoint was opened with.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Bytes that [`stream`](Self::stream) reads ahead of the consumer. Default 256 MiB.
+    #[must_use]
+    pub fn read_ahead(mut self, bytes: u64) -> Self {
+        self.read_ahead = bytes;
+        self
+    }
+
+    /// A callback for progress in bytes of tensors. It is invoked by one thread at a time, about every 4 MiB, at least
+    /// every 100 ms while the load waits for bytes, and at the end.
+    #[must_use]
+    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
+        self.control.set_progress(callback);
+        self
+    }
+
+    /// A token that cancels the load, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.control.set_cancel(token);
+        self
+    }
+
+    /// Loads all selected tensors.
+    ///
+    /// # Errors
+    /// I/O errors; tensors that cannot be read (sparse, without data, damaged) or sliced as requested; a tensor above
+    /// [`Limits::tensor_bytes`], or more in sum than the pool's budget; cancellation.
+    pub fn run(&self) -> Result<Loaded<'c>> {
+        let pool = self.pool_or_new();
+        let (reads, tasks) = self.tasks(true)?;
+        self.check_budget(&tasks, &pool)?;
+        let run = LoadRun::new(&pool, self.borrow_mapped, &tasks, &self.control);
+        let (choice, report) = self.feed(&reads, &pool, u64::MAX, &mut |feed| {
+            run.load_all(feed, self.threads)
+        })?;
+        run.progress.finish();
+        Ok(Loaded::new(run.into_tensors(), choice, report))
+    }
+
+    /// Passes tensors to `consumer` one by one, in order, while the next ones are read. Memory is bounded by
+    /// [`read_ahead`](Self::read_ahead) and what `consumer` keeps. Tensors that it does not consume are not loaded.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// load(&checkpoint).read_ahead(64 << 20).stream(|tensors| {
+    ///     for tensor in tensors {
+    ///         let tensor = tensor?;
+    ///         println!("{}: {} bytes", tensor.name(), tensor.bytes().len());
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and the error of `consumer`.
+    pub fn stream(
+        &self,
+        mut consumer: impl FnMut(&mut TensorStream<'_, 'c>) -> Result<()> + Send,
+    ) -> Result<()> {
+        let pool = self.pool_or_new();
+        let (reads, tasks) = self.tasks(false)?;
+        let run = LoadRun::new(&pool, self.borrow_mapped, &tasks, &self.control);
+        self.feed(&reads, &pool, self.read_ahead, &mut |feed| {
+            let mut next = || run.load_next(feed);
+            consumer(&mut TensorStream::new(&mut next))
+        })?;
+        if run.progress.is_complete() {
+            run.progress.finish();
+        }
+        Ok(())
+    }
+
+    /// Loads one tensor, or its [`slice`](Self::slice).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and if the checkpoint has no tensor of this name.
+    pub fn tensor(&self, name: &str) -> Result<LoadedTensor<'c>> {
+        let wanted = name.to_owned();
+        let loaded = self.clone().filter(move |found| *found == *wanted).run()?;
+        let none = || Error::not_found("tensor", name);
+        loaded.into_iter().next().ok_or_else(none)
+    }
+
+    /// Loads one tensor, or its [`slice`](Self::slice), into a buffer of exactly its length in bytes. The bytes are
+    /// loaded into the pool (or borrowed) and then copied; [`tensor`](Self::tensor) does not copy.
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor), and if the buffer has another length.
+    pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
+        let tensor = self.tensor(name)?;
+        if out.len() != tensor.bytes().len() {
+            let (needed, found) = (tensor.bytes().len(), out.len());
+            let name = quote(name);
+            return Err(Error::invalid_argument(format!(
+                "tensor {name} has {needed} bytes, and the buffer {found}"
+            )));
+        }
+        out.copy_from_slice(tensor.bytes());
+        Ok(())
+    }
+
+    fn pool_or_new(&self) -> BufferPool {
+        self.pool.clone().unwrap_or_default()
+    }
+
+    /// The reads and tasks of the load. `share`: whether tensors of the same bytes share one buffer.
+    fn tasks(&self, share: bool) -> Result<(Vec<ByteRange>, Vec<LoadTask<'c>>)> {
+        let selected = |tensor: &Tensor<'_>| self.selection.contains(&tensor.info().name);
+        let mut tensors: Vec<_> = self.checkpoint.tensors().filter(selected).collect();
+        self.selection.sort(&mut tensors, |tensor| tensor.info());
+        let slice = |tensor: &Tensor<'_>| {
+            self.slice
+                .as_ref()
+                .map(|slice| slice(tensor.info()))
+                .unwrap_or_default()
+        };
+        let (reads, tasks) = plan_tasks(tensors.into_iter(), slice, share)?;
+        let allowed = self.limits.tensor_bytes;
+        if let Some(task) = tasks.iter().find(|task| task.nbytes() > allowed) {
+            let what = format!("tensor {}", quote(&task.tensor.info().name));
+            return Err(over(task.nbytes(), allowed, what, "tensor_bytes"));
+        }
+        Ok((reads, tasks))
+    }
+
+    /// Refuses, before anything is read, a load that cannot fit into the pool.
+    fn check_budget(&self, tasks: &[LoadTask<'_>], pool: &BufferPool) -> Result<()> {
+        let needed = tasks
+            .iter()
+            .filter(|task| !matches!(task.origin, ByteOrigin::SameAs(_)))
+            .map(LoadTask::nbytes)
+            .fold(0, u64::saturating_add);
+        let allowed = pool.budget() as u64;
+        if !self.borrow_mapped && needed > allowed {
+            let what = "all tensors in memory at once".to_owned();
+            return Err(over(needed, allowed, what, "budget"));
+        }
+        Ok(())
+    }
+
+    /// Runs a loader over the reads. Returns the loader and its report.
+    fn feed(
+        &self,
+        reads: &[ByteRange],
+        pool: &BufferPool,
+        read_ahead: u64,
+        consumer: &mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send),
+    ) -> Result<(LoaderChoice, Option<IoReport>)> {
+        let choice = self
+            .choice
+            .clone()
+            .unwrap_or_else(|| choose_for(self.checkpoint, self.borrow_mapped));
+        // of a slice no pages are read besides those that it lies in
+        let max_gap = if self.slice.is_some() {
+            4095
+        } else {
+            super::MAX_GAP
+        };
+        let context = LoadContext {
+            checkpoint: self.checkpoint,
+            pool: pool.clone(),
+            read_ahead,
+            max_gap,
+        };
+        let mut report = None;
+        context.run(&*choice.loader, reads, &mut |feed| {
+            consumer(feed)?;
+            report = feed.report();
+            Ok(())
+        })?;
+        Ok((choice, report))
+    }
+}
+
+impl std::fmt::Debug for Load<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Load")
+            .field("choice", &self.choice)
+            .field("borrow_mapped", &self.borrow_mapped)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,319 @@
+//! One load: which reads make which tensors, and the threads that make them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anamnesis_template::StridedRange;
+use zeropool::{Buffer, BufferPool};
+
+use super::loaded::LoadedTensor;
+use super::slice::{SliceLayout, TensorSlice};
+use super::{Chunk, Feed, get_buffer};
+use crate::catalog::ByteRange;
+use crate::error::Result;
+use crate::progress::{RunControl, RunProgress, TaskProgress};
+use crate::tensor::Tensor;
+use crate::threads::thread_count_for;
+
+/// A tensor, or a slice of one, that is to be loaded.
+pub(super) struct LoadTask<'c> {
+    pub(super) tensor: Tensor<'c>,
+    pub(super) slice: SliceLayout,
+    pub(super) origin: ByteOrigin,
+}
+
+impl<'c> LoadTask<'c> {
+    /// Bytes of the slice.
+    pub(super) fn nbytes(&self) -> u64 {
+        self.slice.bytes.nbytes()
+    }
+
+    fn loaded(&self, bytes: Chunk<'c>) -> LoadedTensor<'c> {
+        LoadedTensor::new(self.tensor.info(), self.slice.shape.clone(), bytes)
+    }
+}
+
+/// Where the bytes of a task come from. Numbers are indices into the loader's list of reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ByteOrigin {
+    /// One read that has exactly these bytes.
+    Read(usize),
+    /// One read for each run of the slice, from this one on.
+    Runs(usize),
+    /// One read that covers all runs of the slice.
+    Covering(usize),
+    /// The task with this index, which has the same bytes.
+    SameAs(usize),
+    /// No read of the loader: the tensor is inflated, gathered or byte-swapped by [`Tensor`].
+    Transformed,
+}
+
+/// Runs of one slice that are read one by one. More are covered by one read, with the bytes between them, since each
+/// read costs memory and a buffer slice.
+const MAX_RUNS: u64 = 1 << 16;
+
+/// What a task counts at least when threads are assigned: starting a tensor takes about as long as checking this many
+/// bytes, and many small tensors are worth a second thread (experiment 45 in `docs/perf-experiments.md`).
+const MIN_TASK_BYTES: u64 = 4 << 10;
+
+/// The reads for a loader, and the tasks that use them. `share`: whether a task may use the bytes of an earlier one,
+/// which requires that all loaded tensors are kept.
+pub(super) fn plan_tasks<'c>(
+    tensors: impl Iterator<Item = Tensor<'c>>,
+    slice: impl Fn(&Tensor<'c>) -> TensorSlice,
+    share: bool,
+) -> Result<(Vec<ByteRange>, Vec<LoadTask<'c>>)> {
+    let mut reads = Vec::new();
+    let mut known = HashMap::new();
+    let mut tasks: Vec<LoadTask<'c>> = Vec::new();
+    for tensor in tensors {
+        let number = tasks.len();
+        let slice = slice(&tensor).layout(tensor.info())?;
+        let runs = slice.bytes;
+        let bytes = tensor.info().bytes;
+        let range = |start: u64, len: u64| ByteRange {
+            start: bytes.start.saturating_add(start),
+            len,
+            ..bytes
+        };
+        let first = reads.len();
+        // a checksum covers the whole tensor, so that a slice of a checked one is made from all of it
+        let is_checked_slice =
+            tensor.has_integrity_check() && runs.nbytes() < tensor.info().nbytes();
+        let origin = if !tensor.is_stored_as_values() || is_checked_slice {
+            ByteOrigin::Transformed
+        } else if runs.count > MAX_RUNS {
+            reads.push(range(runs.start, runs.end() - runs.start));
+            ByteOrigin::Covering(first)
+        } else if runs.count > 1 {
+            reads.extend(runs.starts().map(|start| range(start, runs.len)));
+            ByteOrigin::Runs(first)
+        } else {
+            match known.entry((bytes.file, bytes.start, runs.start, runs.len)) {
+                Entry::Occupied(first) if share => ByteOrigin::SameAs(*first.get()),
+                entry => {
+                    entry.insert_entry(number);
+                    reads.push(range(runs.start, runs.len));
+                    ByteOrigin::Read(first)
+                }
+            }
+        };
+        tasks.push(LoadTask {
+            tensor,
+            slice,
+            origin,
+        });
+    }
+    Ok((reads, tasks))
+}
+
+/// A load in progress.
+pub(super) struct LoadRun<'r, 'c> {
+    pool: &'r BufferPool,
+    borrow_mapped: bool,
+    tasks: &'r [LoadTask<'c>],
+    pub(super) progress: RunProgress<'c>,
+    /// One per task.
+    loaded: Vec<OnceLock<Chunk<'c>>>,
+    /// Index of the first task that no thread has started.
+    next: AtomicUsize,
+}
+
+impl<'r, 'c> LoadRun<'r, 'c> {
+    pub(super) fn new(
+        pool: &'r BufferPool,
+        borrow_mapped: bool,
+        tasks: &'r [LoadTask<'c>],
+        control: &RunControl<'c>,
+    ) -> Self {
+        let total = tasks
+            .iter()
+            .map(LoadTask::nbytes)
+            .fold(0, u64::saturating_add);
+        Self {
+            pool,
+            borrow_mapped,
+            tasks,
+            progress: RunProgress::new(total, control),
+            loaded: tasks.iter().map(|_| OnceLock::new()).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Loads every tensor. Starts threads only for work besides waiting: for tensors that are checked, gathered or
+    /// transformed.
+    pub(super) fn load_all(&self, feed: &dyn Feed<'c>, threads: usize) -> Result<()> {
+        let has_work = |task: &&LoadTask<'_>| {
+            let waits = matches!(task.origin, ByteOrigin::Read(_) | ByteOrigin::SameAs(_));
+            task.tensor.has_integrity_check() || !waits
+        };
+        let (count, bytes) =
+            self.tasks
+                .iter()
+                .filter(has_work)
+                .fold((0, 0u64), |(count, bytes), task| {
+                    let task_bytes = task.nbytes().max(MIN_TASK_BYTES);
+                    (count + 1, bytes.saturating_add(task_bytes))
+                });
+        thread::scope(|scope| {
+            for _ in 1..thread_count_for(threads, bytes).min(count) {
+                // this thread suffices, so that a failure to start more is no error
+                let _ = thread::Builder::new()
+                    .name("load".into())
+                    .spawn_scoped(scope, || self.run_worker(feed));
+            }
+            self.run_worker(feed);
+        });
+        self.progress.failure.outcome()
+    }
+
+    fn run_worker(&self, feed: &dyn Feed<'c>) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = self
+                .tasks
+                .get(number)
+                .filter(|_| !self.progress.failure.is_set())
+            else {
+                return;
+            };
+            match self.load_task(task, feed) {
+                Ok(Some(chunk)) => drop(self.loaded[number].set(chunk)),
+                Ok(None) => {}
+                Err(error) => self.progress.failure.set(error),
+            }
+        }
+    }
+
+    /// The next tensor of a stream; `None` after the last.
+    pub(super) fn load_next(&self, feed: &dyn Feed<'c>) -> Option<Result<LoadedTensor<'c>>> {
+        let task = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed))?;
+        let chunk = self
+            .load_task(task, feed)
+            .transpose()
+            .expect("tasks of a stream do not share bytes");
+        Some(chunk.map(|chunk| task.loaded(chunk)))
+    }
+
+    /// The bytes of a task; `None` if they are those of another.
+    fn load_task(&self, task: &LoadTask<'c>, feed: &dyn Feed<'c>) -> Result<Option<Chunk<'c>>> {
+        let LoadTask {
+            tensor,
+            slice,
+            origin,
+        } = task;
+        let runs = &slice.bytes;
+        match *origin {
+            ByteOrigin::Transformed => tensor.reads(&mut |bytes, _| feed.on_direct_read(bytes)),
+            ByteOrigin::Read(_) => tensor
+                .check_bytes()
+                .into_iter()
+                .for_each(|bytes| feed.on_direct_read(bytes)),
+            _ => {}
+        }
+        let mut progress = self.progress.task(runs.nbytes());
+        let chunk = match *origin {
+            ByteOrigin::SameAs(_) => None,
+            ByteOrigin::Read(read) => {
+                let chunk = get(feed, read, 0, &mut progress)?;
+                if tensor.has_integrity_check() {
+                    let borrowed = self.borrow_mapped && matches!(chunk, Chunk::Borrowed(_));
+                    tensor.verify(&chunk, borrowed, &mut |bytes| progress.worked(bytes))?;
+                }
+                Some(match chunk {
+                    Chunk::Borrowed(bytes) if !self.borrow_mapped && !bytes.is_empty() => {
+                        let mut copy = self.buffer(bytes.len() as u64, &mut progress)?;
+                        progress.copy(0, bytes, &mut copy)?;
+                        Chunk::Pooled(copy.freeze())
+                    }
+                    chunk => chunk,
+                })
+            }
+            ByteOrigin::Runs(first) => {
+                let mut out = self.buffer(runs.nbytes(), &mut progress)?;
+                for (i, out) in out.chunks_mut(to_usize(runs.len).max(1)).enumerate() {
+                    let before = i as u64 * runs.len;
+                    let run = get(feed, first + i, before, &mut progress)?;
+                    progress.copy(before, &run, out)?;
+                }
+                Some(Chunk::Pooled(out.freeze()))
+            }
+            ByteOrigin::Covering(read) => {
+                let covering = get(feed, read, 0, &mut progress)?;
+                Some(self.gather(runs, runs.start, &covering, &mut progress)?)
+            }
+            ByteOrigin::Transformed => {
+                let mut whole = self.buffer(tensor.info().nbytes(), &mut progress)?;
+                tensor.read_watched(&mut whole, &mut |done, worked| {
+                    progress.advance_to(done);
+                    progress.worked(worked)
+                })?;
+                let is_slice = runs.nbytes() < tensor.info().nbytes();
+                Some(if is_slice {
+                    self.gather(runs, 0, &whole, &mut progress)?
+                } else {
+                    Chunk::Pooled(whole.freeze())
+                })
+            }
+        };
+        progress.finish().map(|()| chunk)
+    }
+
+    /// Copies the runs of a slice into one buffer, from bytes that begin at offset `base` of the tensor.
+    fn gather(
+        &self,
+        runs: &StridedRange,
+        base: u64,
+        from: &[u8],
+        progress: &mut TaskProgress<'_, '_>,
+    ) -> Result<Chunk<'c>> {
+        let mut gathered = self.buffer(runs.nbytes(), progress)?;
+        let outs = gathered.chunks_mut(to_usize(runs.len).max(1));
+        for (i, (start, out)) in runs.starts().zip(outs).enumerate() {
+            let run = &from[to_usize(start - base)..][..out.len()];
+            progress.copy(i as u64 * runs.len, run, out)?;
+        }
+        Ok(Chunk::Pooled(gathered.freeze()))
+    }
+
+    fn buffer(&self, nbytes: u64, progress: &mut TaskProgress<'_, '_>) -> Result<Buffer> {
+        get_buffer(self.pool, nbytes, &mut || progress.flow())
+    }
+
+    /// The tensors of a load that has succeeded, in task order.
+    pub(super) fn into_tensors(self) -> Vec<LoadedTensor<'c>> {
+        let loaded: Vec<_> = self.loaded.into_iter().map(OnceLock::into_inner).collect();
+        let tensor = |(number, task): (usize, &LoadTask<'c>)| {
+            let from = if let ByteOrigin::SameAs(first) = task.origin {
+                first
+            } else {
+                number
+            };
+            let chunk = loaded[from]
+                .clone()
+                .expect("every task has succeeded, or the run has failed");
+            task.loaded(chunk)
+        };
+        self.tasks.iter().enumerate().map(tensor).collect()
+    }
+}
+
+/// Gets a read, in front of which `before` bytes of the task are complete.
+fn get<'c>(
+    feed: &dyn Feed<'c>,
+    read: usize,
+    before: u64,
+    progress: &mut TaskProgress<'_, '_>,
+) -> Result<Chunk<'c>> {
+    feed.get_cancellable(read, &mut |bytes| {
+        progress.advance_to(before.saturating_add(bytes));
+        progress.flow()
+    })
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("no longer than a buffer")
+}

@@ -1,0 +1,51 @@
+//! The orders in which codes are packed into a 32-bit word or a byte, and their conversion to the natural order.
+
+use crate::kernel;
+
+/// The order of the codes in a 32-bit word or a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeOrder {
+    /// Code 0 in the lowest bits.
+    Natural,
+    /// AWQ: eight codes of 4 bits in the order 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits on.
+    Awq,
+    /// Four codes of 2 bits per byte, code 0 in the highest bits.
+    HighFirst,
+}
+
+impl CodeOrder {
+    /// The same codes in the natural order.
+    pub(crate) fn to_natural(self, codes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Natural => codes.to_vec(),
+            Self::Awq => awq_to_natural(codes).collect(),
+            Self::HighFirst => {
+                let reordered =
+                    |byte: &u8| (0..4).fold(0, |all, i| all | (byte >> (2 * i) & 3) << (6 - 2 * i));
+                codes.iter().map(reordered).collect()
+            }
+        }
+    }
+}
+
+/// Words in AWQ's order, in the natural order.
+fn awq_to_natural(words: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let reordered = |word: &[u8; 4]| {
+        let codes = kernel::unpack_8_nibbles(*word, true);
+        [0, 2, 4, 6].map(|i| codes[i] | codes[i + 1] << 4)
+    };
+    words.as_chunks().0.iter().flat_map(reordered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::awq_to_natural;
+
+    #[test]
+    fn awq_order_is_undone() {
+        // code i lies in nibble [0, 4, 1, 5, 2, 6, 3, 7][i]
+        let stored = 0x7531_6420u32.to_le_bytes();
+        let codes: Vec<u8> = awq_to_natural(&stored).collect();
+        assert_eq!(codes, 0x7654_3210u32.to_le_bytes());
+    }
+}

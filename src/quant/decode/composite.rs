@@ -1,0 +1,229 @@
+//! Weights some of whose parts are not stored as their decoder expects: a [`PartView`] computes these parts first, for the
+//! rows of a tile.
+//!
+//! So a layout that is new only in where its bytes are (interleaved rows, tiles of a kernel, inline scales) needs a view
+//! that reorders bytes, and keeps the decoders, formulas and kernels of the plain layout. The price is one more pass over
+//! the bytes of a tile.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use anamnesis_template::StridedRange;
+
+use crate::Dtype;
+use crate::error::Result;
+use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
+
+/// A decoder, with the source of each of its parts.
+#[derive(Debug)]
+pub(crate) struct Composite {
+    /// Its ranges of computed parts are single runs, not strided.
+    pub(crate) inner: Arc<dyn Decoder>,
+    /// One for each part of `inner`, in order. Parts that all tiles share are stored ones.
+    pub(crate) parts: Vec<PartSource>,
+}
+
+/// Where a decoder's part comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum PartSource {
+    Stored(PartOffset),
+    Computed(Arc<dyn PartView>),
+}
+
+/// A stored part of the weight, from byte `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartOffset {
+    pub(crate) part: usize,
+    pub(crate) start: u64,
+}
+
+/// A part that is computed from stored ones, row by row.
+pub(crate) trait PartView: Debug + Send + Sync {
+    /// Its rows; a column is one byte.
+    fn grid(&self) -> Grid;
+
+    /// The ranges that these rows are computed from.
+    fn inputs(&self, rows: Range<u64>) -> PartRanges;
+
+    /// Computes these rows from the bytes of each of those ranges.
+    fn make(&self, rows: Range<u64>, inputs: &[PartBytes<'_>], out: &mut [u8]) -> Result<()>;
+}
+
+/// The output of another decoder in F32, such as scales that are quantised themselves. The decoder shares no range among
+/// its tiles.
+#[derive(Debug)]
+pub(crate) struct DecodedPart {
+    pub(crate) decoder: Arc<dyn Decoder>,
+    pub(crate) places: Vec<PartOffset>,
+}
+
+impl Composite {
+    /// A decoder of `count` parts: those in `made` are computed, the others are stored.
+    pub(crate) fn new(
+        inner: impl Decoder + 'static,
+        count: usize,
+        made: Vec<(usize, Arc<dyn PartView>)>,
+    ) -> Self {
+        let mut parts: Vec<_> = (0..count)
+            .map(|part| PartSource::Stored(PartOffset::whole(part)))
+            .collect();
+        made.into_iter()
+            .for_each(|(part, view)| parts[part] = PartSource::Computed(view));
+        Self {
+            inner: Arc::new(inner),
+            parts,
+        }
+    }
+}
+
+impl PartOffset {
+    /// The whole part.
+    pub(crate) fn whole(part: usize) -> Self {
+        Self { part, start: 0 }
+    }
+
+    /// Translates a range of this part into a range of the stored tensor.
+    pub(crate) fn of(self, span: PartRange) -> PartRange {
+        let start = self.start.saturating_add(span.bytes.start);
+        PartRange {
+            part: self.part,
+            bytes: StridedRange {
+                start,
+                ..span.bytes
+            },
+        }
+    }
+}
+
+impl PartView for DecodedPart {
+    fn grid(&self) -> Grid {
+        let grid = self.decoder.grid();
+        Grid {
+            cols: grid.cols.saturating_mul(4),
+            ..grid
+        }
+    }
+
+    fn inputs(&self, rows: Range<u64>) -> PartRanges {
+        self.decoder
+            .inputs(rows)
+            .into_iter()
+            .map(|span| self.places[span.part].of(span))
+            .collect()
+    }
+
+    fn make(&self, rows: Range<u64>, inputs: &[PartBytes<'_>], out: &mut [u8]) -> Result<()> {
+        self.decoder.decode(
+            DecodeInput {
+                shared: &[],
+                inputs,
+                rows,
+                dtype: Dtype::F32,
+            },
+            out,
+        )
+    }
+}
+
+/// The rows of the grid that contain these bytes.
+fn rows_of(grid: Grid, span: &PartRange) -> Range<u64> {
+    let Grid {
+        rows, cols, step, ..
+    } = grid;
+    let row = |byte: u64| byte / cols.max(1);
+    let end = row((span.bytes.start + span.bytes.len).saturating_sub(1)) + 1;
+    row(span.bytes.start) / step * step
+        ..end.checked_next_multiple_of(step).unwrap_or(rows).min(rows)
+}
+
+/// The bytes of one range of the inner decoder: read, or computed (the range begins at this byte).
+enum PartData<'i> {
+    Read(PartBytes<'i>),
+    Computed(Vec<u8>, usize),
+}
+
+impl PartData<'_> {
+    fn strip(&self, span: &PartRange) -> PartBytes<'_> {
+        match self {
+            Self::Read(strip) => *strip,
+            Self::Computed(bytes, skipped) => {
+                PartBytes::whole(&bytes[*skipped..][..span.bytes.len as usize])
+            }
+        }
+    }
+}
+
+impl Decoder for Composite {
+    fn grid(&self) -> Grid {
+        self.inner.grid()
+    }
+
+    fn shared(&self) -> PartRanges {
+        let stored = |span: PartRange| match &self.parts[span.part] {
+            PartSource::Stored(place) => place.of(span),
+            PartSource::Computed(_) => unreachable!("parts that all tiles share are stored ones"),
+        };
+        self.inner.shared().into_iter().map(stored).collect()
+    }
+
+    fn inputs(&self, rows: Range<u64>) -> PartRanges {
+        let mut spans = PartRanges::new();
+        for span in self.inner.inputs(rows) {
+            match &self.parts[span.part] {
+                PartSource::Stored(place) => spans.push(place.of(span)),
+                PartSource::Computed(view) => {
+                    spans.extend(view.inputs(rows_of(view.grid(), &span)))
+                }
+            }
+        }
+        spans
+    }
+
+    fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
+        let DecodeInput {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
+        let spans = self.inner.inputs(rows.clone());
+        let (mut ready, mut left) = (Vec::with_capacity(spans.len()), inputs);
+        for span in &spans {
+            let count = match &self.parts[span.part] {
+                PartSource::Stored(_) => {
+                    ready.push(PartData::Read(left[0]));
+                    1
+                }
+                PartSource::Computed(view) => {
+                    let grid = view.grid();
+                    let rows = rows_of(grid, span);
+                    let count = view.inputs(rows.clone()).len();
+                    let mut bytes = super::tile_rows::scratch(
+                        (rows.end - rows.start) as usize,
+                        grid.cols as usize,
+                    )?;
+                    let skipped = span.bytes.start - rows.start * grid.cols;
+                    view.make(rows, &left[..count], &mut bytes)?;
+                    ready.push(PartData::Computed(bytes, skipped as usize));
+                    count
+                }
+            };
+            left = &left[count..];
+        }
+        let inputs: Vec<_> = ready
+            .iter()
+            .zip(&spans)
+            .map(|(ready, span)| ready.strip(span))
+            .collect();
+        self.inner.decode(
+            DecodeInput {
+                shared,
+                inputs: &inputs,
+                rows,
+                dtype,
+            },
+            out,
+        )
+    }
+}

@@ -1,0 +1,165 @@
+//! Schemes: how quantised weights are stored, one file each.
+//!
+//! Planning offers every stored tensor to the schemes in the order of [`SCHEMES`]. A scheme claims a tensor that is the
+//! principal part of a weight (its codes): it decides by dtype first, then by the names and shapes of sibling tensors, and
+//! last by the configuration. The first claim wins, and the weight's other parts are not offered again. `unquantised`
+//! decides about tensors without a claim.
+//!
+//! The files that are not schemes: `context` (what a scheme may read), `config` (configuration files), `attributes`
+//! (settings stored as tensors or metadata), `granularity` (how many elements share a scale), `qweight` (shared by GPTQ, AWQ
+//! and AutoRound), `smooth` (undoes smoothing), `unquantised`, `unsupported`.
+
+mod attributes;
+mod autoround;
+mod awq;
+mod bitnet;
+mod bitsandbytes;
+mod compressed_tensors;
+mod config;
+mod context;
+mod eetq;
+mod fp4;
+mod fp8;
+mod ggml;
+mod gptoss;
+mod gptq;
+mod granularity;
+mod hqq;
+mod int8;
+mod mlx;
+mod modelopt;
+mod pth_quantizer;
+mod quanto;
+mod quark;
+mod qweight;
+mod smooth;
+mod torchao;
+mod unquantised;
+mod unsupported;
+
+use std::sync::Arc;
+
+use crate::catalog::Shape;
+use crate::error::Result;
+use crate::plan::{Decoder, StoredPart};
+
+pub use config::QuantConfig;
+pub(crate) use context::Context;
+pub(crate) use unquantised::{UnclaimedTensor, classify_unclaimed};
+
+/// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    /// Name of the PyTorch parameter, such as `model.layers.0.mlp.up_proj.weight`.
+    pub name: Box<str>,
+    /// Shape of the PyTorch parameter.
+    pub shape: Shape,
+    /// Name of its scheme.
+    pub scheme: &'static str,
+    /// The stored tensors that it is made from; the first is the one that was claimed. Decoders refer to them by index.
+    pub parts: Vec<StoredPart>,
+    /// Which bytes make which rows, and how.
+    pub decoder: Arc<dyn Decoder>,
+}
+
+/// One way to store quantised weights.
+pub struct Scheme {
+    /// Name of the scheme. Plans and JSON show [`Weight::scheme`], which may be more specific.
+    pub name: &'static str,
+    /// The weight whose principal part is the tensor with this index, or `None` if it is not of this scheme. An error
+    /// means that the tensor is of this scheme and cannot be decoded.
+    pub(crate) claim: fn(&Context<'_>, usize) -> Result<Option<Weight>>,
+}
+
+/// All schemes, in the order in which tensors are offered to them.
+pub static SCHEMES: &[Scheme] = &[
+    Scheme {
+        name: "ggml",
+        claim: ggml::claim,
+    },
+    // before `fp8`, which reads FP8 tensors without a known scale as unscaled
+    Scheme {
+        name: "quanto",
+        claim: quanto::claim,
+    },
+    Scheme {
+        name: "torchao",
+        claim: torchao::claim,
+    },
+    Scheme {
+        name: "fp8",
+        claim: fp8::claim,
+    },
+    Scheme {
+        name: "bitsandbytes",
+        claim: bitsandbytes::claim,
+    },
+    Scheme {
+        name: "compressed-tensors",
+        claim: compressed_tensors::claim,
+    },
+    Scheme {
+        name: "quark",
+        claim: quark::claim,
+    },
+    Scheme {
+        name: "modelopt",
+        claim: modelopt::claim,
+    },
+    Scheme {
+        name: "fp4",
+        claim: fp4::claim,
+    },
+    Scheme {
+        name: "int8",
+        claim: int8::claim,
+    },
+    Scheme {
+        name: "gpt-oss",
+        claim: gptoss::claim,
+    },
+    Scheme {
+        name: "hqq",
+        claim: hqq::claim,
+    },
+    Scheme {
+        name: "mlx",
+        claim: mlx::claim,
+    },
+    Scheme {
+        name: "bitnet",
+        claim: bitnet::claim,
+    },
+    Scheme {
+        name: "pth_quantizer",
+        claim: pth_quantizer::claim,
+    },
+    Scheme {
+        name: "auto-round",
+        claim: autoround::claim,
+    },
+    Scheme {
+        name: "gptq",
+        claim: gptq::claim,
+    },
+    Scheme {
+        name: "awq",
+        claim: awq::claim,
+    },
+    Scheme {
+        name: "eetq",
+        claim: eetq::claim,
+    },
+    Scheme {
+        name: "unsupported",
+        claim: unsupported::claim,
+    },
+];
+
+impl std::fmt::Debug for Scheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheme")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

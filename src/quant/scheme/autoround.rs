@@ -1,0 +1,112 @@
+//! AutoRound: GPTQ's or AWQ's tensors; `packing_format` of the configuration says which, and how zero points are stored.
+//!
+//! Written by AutoRound. Recognised by `quant_method` and the tensors of `qweight.rs`.
+//!
+//! | `packing_format` | codes | stored zero points |
+//! |---|---|---|
+//! | `auto_round`, `auto_round:gptqmodel` | GPTQ | the value |
+//! | `auto_round:auto_gptq`, `auto_round:gptq`, `auto` | GPTQ | the value less one |
+//! | `auto_round:auto_awq`, `auto_round:awq` | AWQ | the value |
+//!
+//! Formulas are those of `gptq.rs` and `awq.rs`. Codes of 5 to 7 bits are bit streams, in AWQ in AWQ's order. Output of
+//! `auto_round:llm_compressor` and `:fp8` is read by the schemes it is named after. `data_type` distinguishes MXINT4 and FP4
+//! with UE5M3 scales from FP4 of the same shapes (`fp4.rs`).
+//!
+//! Refused: AWQ of 2, 3 and 8 bits, which AutoRound does not write: `WQLinear_GEMM.__init__` of
+//! `export/export_to_awq/utils.py` raises an error (line 162 of 0.16.1, which has 4 to 7; 0.4.7 to 0.13.0 have 4 alone). An
+//! unknown packing with GPTQ's tensors, because zero points would be ambiguous.
+//!
+//! Sources: auto-round 0.16.1, `inference/backend.py` and `convert_model.py`, `utils/bit_packing.py`,
+//! `auto_round_extension/torch/qlinear_torch.py` and `qlinear_torch_zp.py`, `export/export_to_autoround/qlinear_{fp,int}.py`,
+//! `experimental/qmodules/{mx,mxint4_utils,nvfp4_e5m3}.py`.
+
+use crate::error::Result;
+
+use super::Weight;
+use super::context::{Context, unsupported};
+use super::qweight::{Qweight, QweightLayout};
+use super::{awq, gptq};
+
+/// Name of the scheme in plans.
+const NAME: &str = "auto-round";
+
+fn configured(cx: &Context<'_>) -> bool {
+    cx.config
+        .is(&["auto-round", "auto_round", "intel/auto-round"])
+}
+
+/// The values of MXINT4's codes: sign and magnitude, in quarters.
+pub(super) static MXINT4: [f32; 16] = [
+    0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, -0.0, -0.25, -0.5, -0.75, -1.0, -1.25, -1.5, -1.75,
+];
+
+/// 4-bit weights that have the shapes of FP4 and another meaning.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum FourBitCodes {
+    /// Codes in quarters, with the E8M0 scales of MX.
+    Mxint4,
+    /// FP4 codes with UE5M3 scales.
+    Ue5m3Scales,
+}
+
+/// What the configuration says of a 4-bit weight whose shapes are those of FP4: for its module, else for all.
+pub(super) fn configured_codes(cx: &Context<'_>, name: &str) -> Option<FourBitCodes> {
+    // AutoRound's export for vLLM
+    if cx.config.text("format") == Some("nvfp4-e5m3-pack-quantized") {
+        return Some(FourBitCodes::Ue5m3Scales);
+    }
+    if !configured(cx) {
+        return None;
+    }
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let own = cx
+        .config
+        .get("extra_config")
+        .and_then(|all| all.get(module)?.get("data_type")?.as_str());
+    match own.or_else(|| cx.config.text("data_type"))? {
+        "nvfp4_v2" => Some(FourBitCodes::Ue5m3Scales),
+        other if other.starts_with("mx_int") => Some(FourBitCodes::Mxint4),
+        _ => None,
+    }
+}
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    if !configured(cx) {
+        return Ok(None);
+    }
+    let Some(packed) = Qweight::find(cx, tensor)? else {
+        return Ok(None);
+    };
+    let format = cx
+        .config
+        .text("packing_format")
+        .or_else(|| cx.config.text("backend"))
+        .unwrap_or("auto");
+    let layout = packed.layout(cx)?;
+    if layout == QweightLayout::AwqGemm {
+        return awq::gemm(cx, NAME, &packed, true).map(Some);
+    }
+    let backend = format.strip_prefix("auto_round:").unwrap_or(format);
+    let version = match backend {
+        "auto_round" | "gptqmodel" => gptq::GptqVersion::Two,
+        "auto" | "auto_gptq" | "gptq" => gptq::GptqVersion::One,
+        // older names: the format, followed by a kernel's name
+        other if other.contains("gptqmodel") => gptq::GptqVersion::Two,
+        other if other.contains("gptq") => gptq::GptqVersion::One,
+        // the oldest names: `auto_round:exllamav2` and others
+        _ if format.starts_with("auto_round") && !backend.contains("awq") => gptq::GptqVersion::Two,
+        _ => {
+            return Err(unsupported(
+                packed.codes,
+                format!("AutoRound packing {format:?} with tensors of GPTQ's layout"),
+            ));
+        }
+    };
+    if layout != QweightLayout::Gptq {
+        return Err(unsupported(
+            packed.codes,
+            format!("AutoRound packing {format:?} with tensors of an AWQ layout"),
+        ));
+    }
+    gptq::weight(cx, NAME, &packed, version).map(Some)
+}

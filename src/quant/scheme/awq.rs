@@ -1,0 +1,268 @@
+//! AWQ: 4-bit codes along the rows of `[in, out]` (`gemm`), or along those of `[out, in]` (`gemv`, `gemv_fast`).
+//!
+//! Written by AutoAWQ, llm-awq, GPTQModel and AutoRound (`autoround.rs`). Recognised by the tensors and shapes of
+//! `qweight.rs`; `gemv_fast` by `qweight` in I16.
+//!
+//! | layout | `qweight` | `scales` | zero points | formula |
+//! |---|---|---|---|---|
+//! | `gemm` | I32 `[in, out / 8]`, order 0 2 4 6 1 3 5 7 in a word | `[groups, out]` | `qzeros` I32 `[groups, out / 8]`, same order | `(q - zero) * scale` |
+//! | `gemv` | I32 `[out, in / 8]` | `[out, padded groups]` | `qzeros` I32 `[out, padded groups / 8]` | `(q - zero) * scale` |
+//! | `gemv_fast`, llm-awq | I16 `[out / 4, in]`, four rows interleaved | `[padded groups, out]` | `scaled_zeros` or `qzeros` `[padded groups, out]` | `q * scale + scaled_zero` |
+//!
+//! Scales are F16, BF16 or F32. In `gemm`, codes of 2, 3 and 5 to 8 bits are a bit stream in their natural order.
+//!
+//! Refused: a group index (`g_idx`), which AWQ does not have; missing zero points; padding that does not cover all groups.
+//!
+//! Sources: AutoAWQ 0.2.9, `modules/linear/{gemv,gemv_fast}.py`, `utils/packing_utils.py`; GPTQModel 7.7,
+//! `quantization/awq/utils/packing_utils.py` (widths other than 4).
+
+mod gemv;
+mod interleaved_rows;
+
+use std::sync::Arc;
+
+use crate::Dtype;
+use crate::catalog::TensorInfo;
+use crate::error::Result;
+use crate::kernel::{CodePacking, CodeValue, CodeWidth, ColumnCodes, Formula};
+use crate::quant::decode::{
+    Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
+};
+use crate::quant::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
+
+use super::Weight;
+use super::context::{Context, malformed, plain, stem, unsupported};
+use super::qweight::{Qweight, QweightLayout};
+use super::unquantised::missing;
+use gemv::GemvRows;
+use interleaved_rows::InterleavedRows;
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let Some(packed) = Qweight::find(cx, tensor)? else {
+        return interleaved(cx, tensor);
+    };
+    match packed.layout(cx)? {
+        QweightLayout::Gptq => Ok(None),
+        QweightLayout::AwqGemv => gemv(cx, &packed).map(Some),
+        QweightLayout::AwqGemm => {
+            if packed.index.is_some() {
+                return Err(malformed(
+                    packed.codes,
+                    "AWQ's layout with a group index (g_idx), which only GPTQ has",
+                ));
+            }
+            gemm(cx, "awq", &packed, false).map(Some)
+        }
+    }
+}
+
+/// A weight in the `gemm` layout. `awq_order`: whether widths other than 4 are in AWQ's order too, as AutoRound packs them.
+pub(super) fn gemm(
+    cx: &Context<'_>,
+    scheme: &'static str,
+    packed: &Qweight<'_>,
+    awq_order: bool,
+) -> Result<Weight> {
+    let [depth, words] = packed.words();
+    let [groups, out] = packed.scale_shape;
+    let bits = words.checked_mul(32).map_or(0, |bits| bits / out);
+    let (codes, order) = match (u32::try_from(bits).unwrap_or(0), awq_order) {
+        (4, _) => (ColumnCodes::Awq4, ZeroPointOrder::Awq(CodeWidth::Stream(4))),
+        (bits @ 2..=8, false) => (
+            ColumnCodes::Across(CodeWidth::Stream(bits)),
+            ZeroPointOrder::Natural(CodeWidth::Stream(bits)),
+        ),
+        (bits @ 5..=7, true) => (
+            ColumnCodes::AwqStream(CodeWidth::Stream(bits)),
+            ZeroPointOrder::Awq(CodeWidth::Stream(bits)),
+        ),
+        (bits, true) => {
+            let what = format!(
+                "AWQ with codes of {bits} bits, which AutoRound does not write: its packing has 4 bits, since 0.16 also 5 \
+                 to 7, and fails for others, so that nothing says how these lie; export it as `auto_round:auto_gptq`"
+            );
+            return Err(unsupported(packed.codes, what));
+        }
+        (bits, false) => {
+            return Err(unsupported(
+                packed.codes,
+                format!("AWQ with codes of {bits} bits"),
+            ));
+        }
+    };
+    if groups > depth {
+        return Err(malformed(
+            cx.info(packed.scales),
+            format!("{groups} groups of {depth} inputs"),
+        ));
+    }
+    let zeros = packed
+        .zeros
+        .ok_or_else(|| missing(packed.codes, "qzeros"))?;
+    if cx.info(zeros).shape[..] != [groups, words] {
+        let what = format!(
+            "{:?} zero points for {groups} groups of {words} words",
+            &cx.info(zeros).shape[..]
+        );
+        return Err(malformed(cx.info(zeros), what));
+    }
+    let decoder = Columns {
+        rows: out,
+        cols: depth,
+        codes,
+        stored: (depth, words * 4),
+        groups,
+        group_of: GroupOf::Every(packed.group_size(cx, depth, groups)?),
+        scales: (1, packed.scale_dtype),
+        zeros: ColumnZeros::Packed {
+            part: 2,
+            words,
+            order,
+            bias: ZeroPointBias::None,
+        },
+    };
+    Ok(cx.weight(
+        scheme,
+        packed.name(),
+        &[out, depth],
+        &packed.parts(),
+        decoder,
+    ))
+}
+
+/// A weight in the `gemv` layout.
+fn gemv(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<Weight> {
+    let [out, words] = packed.words();
+    let room = packed.scale_shape[1];
+    let depth = words
+        .checked_mul(8)
+        .ok_or_else(|| malformed(packed.codes, "number of columns overflows"))?;
+    let group = configured_group(cx, depth);
+    // AutoAWQ pads to a multiple that depends on the group size; padding is not read
+    if group == 0 || depth.div_ceil(group) > room {
+        let what =
+            format!("{room} scales in a row do not go with groups of {group} of {depth} inputs");
+        return Err(malformed(cx.info(packed.scales), what));
+    }
+    let decoder = GemvRows {
+        rows: out,
+        cols: depth,
+        group,
+        padded_groups: room,
+        scales: packed.scale_dtype,
+    };
+    Ok(cx.weight(
+        "awq",
+        packed.name(),
+        &[out, depth],
+        &packed.parts(),
+        decoder,
+    ))
+}
+
+/// A weight in the layout of `gemv_fast` and of llm-awq's own files.
+fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info: &TensorInfo = cx.info(tensor);
+    let Some(stem) = stem(info, ".qweight").filter(|_| plain(info) == Some(Dtype::I16)) else {
+        return Ok(None);
+    };
+    let Some((zeros, _)) = cx.first_sibling(stem, &[".scaled_zeros", ".qzeros"]) else {
+        return Ok(None);
+    };
+    let scales = cx
+        .sibling(stem, ".scales")
+        .ok_or_else(|| missing(info, "scales"))?;
+    let shape = match info.shape[..] {
+        [fours, cols] if fours > 0 && cols > 0 && cols.is_multiple_of(64) => {
+            fours.checked_mul(4).map(|rows| [rows, cols])
+        }
+        _ => None,
+    };
+    let [rows, cols] = shape.ok_or_else(|| {
+        malformed(
+            info,
+            format!(
+                "shape {:?} of I16 codes: two dimensions and a multiple of 64 columns are expected",
+                info.shape.as_slice()
+            ),
+        )
+    })?;
+    let group = configured_group(cx, cols);
+    let mut made = Vec::new();
+    let mut factors = |part: usize, tensor: usize| -> Result<Factors> {
+        let found = cx.info(tensor);
+        let dtype = plain(found).filter(|d| matches!(d, Dtype::F16 | Dtype::BF16 | Dtype::F32));
+        let (Some(dtype), Some(&[room, _])) = (
+            dtype,
+            found.shape[..].as_array().filter(|shape| shape[1] == rows),
+        ) else {
+            let what = format!(
+                "{} {:?} instead of factors of {rows} rows",
+                found.encoding,
+                found.shape.as_slice()
+            );
+            return Err(malformed(found, what));
+        };
+        // padding is not read
+        if group == 0 || cols.div_ceil(group) > room {
+            let what = format!("{room} of them do not go with groups of {group} of {cols} inputs");
+            return Err(malformed(found, what));
+        }
+        let (groups, entry) = (cols.div_ceil(group), dtype.bits() / 8);
+        let place = PartOffset::whole(part);
+        let view = TransposedFactors {
+            place,
+            rows,
+            matrix_rows: rows,
+            padded_rows: rows,
+            groups,
+            lines: room,
+            entry,
+            factor: 0..entry,
+        };
+        made.push((part, Arc::new(view) as Arc<dyn PartView>));
+        Ok(Factors::per_group(part, dtype, group))
+    };
+    let inner = Grouped {
+        rows,
+        cols,
+        matrix_rows: rows,
+        codes: Codes::new(CodePacking::LowNibbles, CodeValue::Unsigned, cols / 2),
+        formula: Formula::ScaleOffset,
+        scales: Scales::Stored(factors(1, scales)?),
+        zeros: Zeros::Stored(factors(2, zeros)?),
+    };
+    made.push((
+        0,
+        Arc::new(InterleavedRows {
+            place: PartOffset::whole(0),
+            rows,
+            cols,
+        }),
+    ));
+    let parts = [("codes", tensor), ("scale", scales), ("zero_point", zeros)];
+    let decoder = Composite::new(inner, parts.len(), made);
+    Ok(Some(cx.weight(
+        "awq",
+        [stem, ".weight"].concat(),
+        &[rows, cols],
+        &parts,
+        decoder,
+    )))
+}
+
+/// The configured group size, where -1 is a whole row; 128, AWQ's default, if none is configured. Padded shapes do not
+/// determine it.
+fn configured_group(cx: &Context<'_>, depth: u64) -> u64 {
+    let configured = ["group_size", "q_group_size"]
+        .iter()
+        .find_map(|key| cx.config.integer(key));
+    match configured {
+        Some(-1) => depth,
+        Some(size) => u64::try_from(size).unwrap_or(0),
+        None => {
+            cx.note("AWQ in rows (gemv): no group size is configured; 128 is assumed");
+            128
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! compressed-tensors' `pack-quantized`: integer codes of 1 to 8 bits in 32-bit words.
+//!
+//! Written by llm-compressor through compressed-tensors. Recognised by I32 `X.weight_packed` without the `X.meta` of Marlin.
+//!
+//! `X.weight_packed` is I32 `[…, out, words]`, with `X.weight_shape`, `X.weight_scale`, and maybe `X.weight_zero_point`
+//! (packed along the rows: I32 `[…, words, groups]`) and, in older files, `X.weight_g_idx`, the group of each column (I32
+//! `[in]`). `w = (q - zero) * scale`; codes and zero points are stored plus `2^(bits - 1)`.
+//!
+//! Words are filled in one of two ways: up to 0.17 with whole codes (remaining bits are unused), from 0.18 on with a bit
+//! stream. The number of words tells which; where both fit, the configured version decides.
+//!
+//! Refused: words that fit no number of bits; scales of partial groups; packed zero points without a scale per row.
+//!
+//! Sources: compressed-tensors 0.20, `compressors/pack_quantized/{base,helpers}.py` and
+//! `quantization/lifecycle/forward_helpers.py`; for whole codes and `weight_g_idx`, version 0.9 of the same.
+
+mod act_order;
+
+use crate::Dtype;
+use crate::catalog::TensorInfo;
+use crate::error::Result;
+use crate::kernel::{CodePacking, CodeValue, Formula};
+use crate::quant::decode::{Codes, Factors, Grouped, Scales, Zeros};
+
+use super::Weight;
+use super::context::{Context, malformed, shown, stem};
+use super::granularity::{factors, filled, stack};
+use super::unquantised::missing;
+use act_order::ActOrder;
+
+const NAME: &str = "compressed-tensors";
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    let (Some(stem), Some(Dtype::I32)) = (stem(info, ".weight_packed"), cx.dtype(tensor)) else {
+        return Ok(None);
+    };
+    if cx.sibling(stem, ".meta").is_some() {
+        return Ok(None); // Marlin 2:4
+    }
+    let part = |suffix: &str| {
+        cx.sibling(stem, suffix)
+            .ok_or_else(|| missing(info, &suffix[1..]))
+    };
+    let (scale, sizes) = (part(".weight_scale")?, part(".weight_shape")?);
+    let shape = logical_shape(cx, info, sizes)?;
+    let (rows, cols, matrix_rows) = stack(&shape);
+    let words = *info.shape.last().expect("as many sizes as the weight has");
+    let zero = cx.sibling(stem, ".weight_zero_point");
+    let index = cx.sibling(stem, ".weight_g_idx");
+    let (bits, packing) = packing(cx, info, cols, words)?;
+
+    let mut parts = vec![("codes", tensor), ("scale", scale), ("shape", sizes)];
+    let mut role = |name, tensor| {
+        parts.push((name, tensor));
+        parts.len() - 1
+    };
+    let mut scales = group_scales(cx, scale, &shape)?;
+    if rows == 1 && cx.info(scale).elements() == 1 {
+        (scales.rows, scales.cols) = (1, cols);
+    }
+    let offset = f32::from(1u16 << (bits - 1));
+    let zeros = match zero {
+        None => Zeros::All(offset),
+        Some(zero) if cx.info(zero).elements() == 1 && cx.dtype(zero) != Some(Dtype::I32) => {
+            // a single zero point for the whole tensor is not packed
+            role("zero_point", zero);
+            let value = i16::try_from(cx.peek_integers(zero)?[0]);
+            Zeros::All(
+                offset
+                    + f32::from(
+                        value
+                            .map_err(|_| malformed(cx.info(zero), "zero point is out of range"))?,
+                    ),
+            )
+        }
+        Some(zero) => {
+            let words = packed_zeros(
+                cx,
+                zero,
+                &shape,
+                cols.div_ceil(scales.cols.min(cols)),
+                packing,
+            )?;
+            if scales.rows != 1 {
+                let what = "zero points are per row, but rows share scales";
+                return Err(malformed(cx.info(zero), what));
+            }
+            let (part, groups) = (
+                role("zero_point", zero),
+                cols.div_ceil(scales.cols.min(cols)),
+            );
+            Zeros::PackedRows {
+                part,
+                packing,
+                bits,
+                words,
+                groups,
+            }
+        }
+    };
+    let codes = Codes::new(packing, CodeValue::Unsigned, words * 4);
+    let grouped = |scales| Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes,
+        formula: Formula::ZeroScale,
+        scales,
+        zeros,
+    };
+    let name = [stem, ".weight"].concat();
+    let Some(index) = index else {
+        return Ok(Some(cx.weight(
+            NAME,
+            name,
+            &shape,
+            &parts,
+            grouped(Scales::Stored(scales)),
+        )));
+    };
+    let found = cx.info(index);
+    if cx.dtype(index) != Some(Dtype::I32) || found.shape[..] != [cols] {
+        let what = format!(
+            "{} {} instead of a group index for each of {cols} columns",
+            found.encoding,
+            shown(&found.shape)
+        );
+        return Err(malformed(found, what));
+    }
+    let part = role("group_index", index);
+    if scales.rows != 1 || scales.cols >= cols {
+        return Ok(Some(cx.weight(
+            NAME,
+            name,
+            &shape,
+            &parts,
+            grouped(Scales::Stored(scales)),
+        )));
+    }
+    let decoder = ActOrder {
+        inner: grouped(Scales::Stored(scales)),
+        index: part,
+    };
+    Ok(Some(cx.weight(NAME, name, &shape, &parts, decoder)))
+}
+
+/// The weight's shape, verified against the shape of the codes.
+fn logical_shape(cx: &Context<'_>, info: &TensorInfo, sizes: usize) -> Result<Vec<u64>> {
+    let stored = cx.info(sizes);
+    let shape: Option<Vec<u64>> = cx
+        .peek_integers(sizes)?
+        .iter()
+        .map(|&n| u64::try_from(n).ok())
+        .collect();
+    let shape = shape.filter(|s| s.len() >= 2 && s.len() == info.shape.len());
+    let agree = |s: &Vec<u64>| s[..s.len() - 1] == info.shape[..s.len() - 1];
+    let shape = shape.filter(agree).ok_or_else(|| {
+        malformed(
+            stored,
+            format!("shape does not fit codes of shape {}", shown(&info.shape)),
+        )
+    })?;
+    filled(info, &info.shape)?;
+    filled(stored, &shape)?;
+    Ok(shape)
+}
+
+/// Bits of a code, and the packing of words.
+fn packing(
+    cx: &Context<'_>,
+    info: &TensorInfo,
+    cols: u64,
+    words: u64,
+) -> Result<(u32, CodePacking)> {
+    let mut fit = Vec::new();
+    for bits in [4, 8, 2, 3, 5, 6, 1, 7] {
+        for packing in [CodePacking::Stream(bits), CodePacking::Words(bits)] {
+            let whole = 32 % bits == 0;
+            let bytes = packing.row_bytes(cols).map(|b| b.div_ceil(4));
+            if bytes == Some(words) && !(whole && packing == CodePacking::Words(bits)) {
+                fit.push((bits, packing));
+            }
+        }
+    }
+    let configured = configured_bits(cx);
+    let agree: Vec<_> = fit
+        .iter()
+        .copied()
+        .filter(|(bits, _)| configured.contains(bits))
+        .collect();
+    let candidates = if agree.is_empty() { fit } else { agree };
+    match candidates[..] {
+        [] => Err(malformed(
+            info,
+            format!("{words} words do not fit {cols} codes of 1 to 8 bits"),
+        )),
+        [one] => Ok(one),
+        // a single word holds all codes: both packings are the same
+        [(bits, dense), (other, _)] if bits == other && cols <= u64::from(32 / bits) => {
+            Ok((bits, dense))
+        }
+        [(bits, dense), (other, whole)] if bits == other => {
+            let old = version(cx).is_some_and(|v| v < (0, 18));
+            let (chosen, how) = if old {
+                (whole, "whole codes per word")
+            } else {
+                (dense, "a stream of bits")
+            };
+            cx.note(format!("{bits}-bit codes in {words} words, as {how}: the configured version decides between the two layouts of compressed-tensors"));
+            Ok((bits, chosen))
+        }
+        [(bits, packing), ..] => {
+            if configured.is_empty() || !configured.contains(&bits) || configured.len() > 1 {
+                cx.note(format!("{cols} codes in {words} words: {bits} bits each are assumed; other widths fit, and the configuration names none"));
+            }
+            Ok((bits, packing))
+        }
+    }
+}
+
+/// `num_bits` of the weights of all configured groups.
+fn configured_bits(cx: &Context<'_>) -> Vec<u32> {
+    let mut bits: Vec<u32> = weights(cx)
+        .filter_map(|w| u32::try_from(w.get("num_bits")?.as_u64()?).ok())
+        .collect();
+    bits.sort_unstable();
+    bits.dedup();
+    bits
+}
+
+/// The granularity of the scales, which are part 1. The last group of a row may be partial only if the configured group
+/// size says so.
+pub(super) fn group_scales(cx: &Context<'_>, scale: usize, shape: &[u64]) -> Result<Factors> {
+    let configured = group_size(cx);
+    let scales = factors(cx, 1, scale, shape, configured.map(|g| (1, g)))?;
+    let cols = shape[shape.len() - 1];
+    if scales.rows == 1 && !cols.is_multiple_of(scales.cols) && configured != Some(scales.cols) {
+        let info = cx.info(scale);
+        return Err(malformed(
+            info,
+            format!(
+                "scales {} do not divide {cols} columns into whole groups",
+                shown(&info.shape)
+            ),
+        ));
+    }
+    if let Some(group) =
+        configured.filter(|&g| scales.rows == 1 && scales.cols < cols && scales.cols != g)
+    {
+        cx.note(format!(
+            "groups of {} columns, by the shape of the scales; the configuration says {group}",
+            scales.cols
+        ));
+    }
+    Ok(scales)
+}
+
+/// The configured group size, if it is the same for all configured groups.
+fn group_size(cx: &Context<'_>) -> Option<u64> {
+    let mut sizes: Vec<u64> = weights(cx)
+        .filter_map(|w| w.get("group_size")?.as_u64())
+        .collect();
+    sizes.dedup();
+    (sizes.len() == 1).then(|| sizes[0])
+}
+
+/// The `weights` settings of all configured groups.
+pub(super) fn weights<'c>(
+    cx: &Context<'c>,
+) -> impl Iterator<Item = &'c serde_json::Value> + use<'c> {
+    let groups = cx
+        .config
+        .get("config_groups")
+        .and_then(|groups| groups.as_object());
+    groups
+        .into_iter()
+        .flat_map(|groups| groups.values())
+        .filter_map(|group| group.get("weights"))
+}
+
+/// Major and minor version of the writer.
+fn version(cx: &Context<'_>) -> Option<(u32, u32)> {
+    let mut numbers = cx
+        .config
+        .text("version")?
+        .split('.')
+        .map(|n| n.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// Rows of words, over all matrices, of zero points that are packed along the rows.
+fn packed_zeros(
+    cx: &Context<'_>,
+    zero: usize,
+    shape: &[u64],
+    groups: u64,
+    packing: CodePacking,
+) -> Result<u64> {
+    let info = cx.info(zero);
+    let last = shape.len() - 2;
+    let rows = packing.row_bytes(shape[last]).map(|b| b.div_ceil(4));
+    let expected: Vec<u64> = shape[..last]
+        .iter()
+        .copied()
+        .chain(rows)
+        .chain([groups])
+        .collect();
+    if cx.dtype(zero) != Some(Dtype::I32) || info.shape[..] != expected[..] {
+        let what = format!(
+            "{} {} instead of zero points I32 {}",
+            info.encoding,
+            shown(&info.shape),
+            shown(&expected)
+        );
+        return Err(malformed(info, what));
+    }
+    Ok(expected[..=last].iter().product())
+}

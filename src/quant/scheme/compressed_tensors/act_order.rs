@@ -1,0 +1,108 @@
+//! Act-order of compressed-tensors: `weight_g_idx` assigns a group to each column.
+//!
+//! Codes are decoded to F32 with a scale of 1; then zero point and scale of each element are looked up by its column's group.
+//! The kernel for rows expects groups to be consecutive columns. Only older files have this part.
+
+// Planning has verified that the bytes of a tile can be counted in a `usize`.
+#![allow(clippy::cast_possible_truncation)]
+use std::ops::Range;
+
+use crate::Dtype;
+use crate::error::{Error, Result};
+use crate::kernel::{self, Formula, RowGeometry};
+use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
+use crate::quant::decode::{Grouped, cast, scratch};
+
+/// As [`Grouped`], `(v - zero) * scale`, with a scale and a zero point per row and group; another part (I32 `[cols]`) has
+/// the group of each column. An index of -1 anywhere means that groups are consecutive columns.
+#[derive(Debug)]
+pub(crate) struct ActOrder {
+    pub(crate) inner: Grouped,
+    /// Index of the part with the group indices.
+    pub(crate) index: usize,
+}
+
+impl Decoder for ActOrder {
+    fn grid(&self) -> Grid {
+        self.inner.grid()
+    }
+
+    fn shared(&self) -> PartRanges {
+        let mut spans = self.inner.shared();
+        spans.push(PartRange::run(self.index, 0..self.inner.cols * 4));
+        spans
+    }
+
+    fn inputs(&self, rows: Range<u64>) -> PartRanges {
+        self.inner.inputs(rows)
+    }
+
+    fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
+        let DecodeInput {
+            shared,
+            inputs,
+            rows,
+            dtype,
+        } = parts;
+        let (index, shared) = shared
+            .split_last()
+            .expect("`shared` names the group indices last");
+        let index: Vec<i32> = index
+            .bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| i32::from_le_bytes(*b))
+            .collect();
+        if index.contains(&-1) {
+            return self.inner.decode(
+                DecodeInput {
+                    shared,
+                    inputs,
+                    rows,
+                    dtype,
+                },
+                out,
+            );
+        }
+        let (inner, mut left) = (&self.inner, inputs.iter());
+        let scales = inner.scales(shared, &mut left, &rows)?;
+        let zeros = inner.zeros(&mut left, &rows, &scales)?;
+        let groups = inner.cols.div_ceil(inner.groups().0) as usize;
+        let index: Option<Vec<usize>> = index
+            .iter()
+            .map(|&g| usize::try_from(g).ok().filter(|&g| g < groups))
+            .collect();
+        let index = index.ok_or_else(|| {
+            Error::malformed(format!("a group index is negative or not below {groups}"))
+        })?;
+        let codes = left.next().expect("`inputs` names the codes last").bytes;
+        let cols = inner.cols as usize;
+        let geometry = RowGeometry {
+            cols,
+            stride: inner.codes.row_bytes as usize,
+            packing: inner.codes.packing,
+            value: inner.codes.value.clone(),
+            formula: Formula::Scale,
+            group: cols,
+            rows_per_factor: usize::MAX,
+            rows_per_matrix: usize::MAX,
+            first: 0,
+        };
+        let mut values = scratch((rows.end - rows.start) as usize, cols * 4)?;
+        kernel::dequantize_rows(&geometry, codes, &[1.0], &[], Dtype::F32, &mut values)?;
+        for (r, row) in values.chunks_mut(cols * 4).enumerate() {
+            let scales = &scales[r * groups..][..groups];
+            let zeros = if zeros.is_empty() {
+                None
+            } else {
+                Some(&zeros[r * groups..][..groups])
+            };
+            for (cell, &g) in row.as_chunks_mut::<4>().0.iter_mut().zip(&index) {
+                let value = f32::from_le_bytes(*cell) - zeros.map_or(0.0, |zeros| zeros[g]);
+                *cell = (value * scales[g]).to_le_bytes();
+            }
+        }
+        cast::cast(Dtype::F32, &values, dtype, out)
+    }
+}

@@ -1,0 +1,83 @@
+//! ggml's block types, in GGUF files.
+//!
+//! Written by llama.cpp and its converters. Recognised by the tensor's type alone; `w` is the block type's own formula, times
+//! a factor `X.scale` (F32, one, or one per expert) if there is one: converters write it for NVFP4 (ModelOpt's
+//! `weight_scale_2`) and BitNet.
+//!
+//! Refused: elements that do not fill whole blocks; factors of other counts.
+//!
+//! Source: llama.cpp, `ggml-quants.c`; `build_lora_mm` of `llama-graph.cpp` multiplies by `X.scale`.
+
+mod blocks;
+
+use crate::Dtype;
+use crate::catalog::{Encoding, Endian};
+use crate::error::Result;
+
+use super::Weight;
+use super::context::{Context, malformed, plain, stem};
+use blocks::GgmlBlocks;
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    let Encoding::Block(format) = info.encoding else {
+        return Ok(None);
+    };
+    let elements = info.elements();
+    let whole = || {
+        malformed(
+            info,
+            format!(
+                "{elements} elements do not fill blocks of {}",
+                format.block_len
+            ),
+        )
+    };
+    if !elements.is_multiple_of(format.block_len.into()) {
+        return Err(whole());
+    }
+    let mut decoder = GgmlBlocks {
+        format,
+        count: elements / u64::from(format.block_len),
+        big: info.endian == Endian::Big,
+        factors: 0,
+    };
+    let mut parts = vec![("blocks", tensor)];
+    let weight =
+        stem(info, ".weight").and_then(|stem| cx.first_sibling(stem, &[".scale", ".weight.scale"]));
+    if let Some((scale, _)) = weight {
+        let (found, experts) = (
+            cx.info(scale),
+            if info.shape.len() > 2 {
+                info.shape[0]
+            } else {
+                1
+            },
+        );
+        let n = found.elements();
+        if plain(found) != Some(Dtype::F32)
+            || (n != 1 && n != experts)
+            || n == 0
+            || !decoder.count.is_multiple_of(n)
+        {
+            let what = format!(
+                "{} {:?} does not scale {:?}",
+                found.encoding,
+                found.shape.as_slice(),
+                info.shape.as_slice()
+            );
+            return Err(malformed(found, what));
+        }
+        decoder.factors = n;
+        parts.push(("scale", scale));
+    }
+    crate::kernel::builds(format)
+        .map_err(|e| crate::Error::from(e).context(&crate::catalog::quote(&info.name)))?;
+    Ok(Some(cx.weight(
+        "ggml",
+        &*info.name,
+        &info.shape,
+        &parts,
+        decoder,
+    )))
+}

@@ -1,0 +1,238 @@
+//! GPTQ, versions 1 and 2 and planar: 32-bit words of codes down the columns of `[in, out]`.
+//!
+//! Written by AutoGPTQ, GPTQModel and AutoRound (`autoround.rs`). Recognised by the tensors and shapes of `qweight.rs`.
+//!
+//! `qweight` is I32 `[in * bits / 32, out]`, 2 to 8 bits; `scales` F16, BF16 or F32 `[groups, out]`; `qzeros` I32
+//! `[groups, out * bits / 32]`; `g_idx` I32 `[in]` names the group of each input (act-order), else groups are `group_size`
+//! consecutive inputs. `w = scale * (q - zero)`. Codes of 3 bits cross word boundaries. Version 1 stores each zero point less
+//! one; version 2 and planar store its value.
+//!
+//! Three readings exist of a version 1 zero point whose code is the highest: early AutoGPTQ counted on (`2^bits`), others wrap
+//! to 0, and GPTQModel adds one to all codes of a word at once, so that it wraps to 0 and carries into the next code. The last
+//! is taken, because it inverts how GPTQModel writes; for 3 bits the code wraps.
+//!
+//! Refused: unknown values of `checkpoint_format`; shapes that leave the number of bits open; missing zero points or group
+//! index if the configuration requires them.
+//!
+//! Sources: GPTQModel 7.7, `nn_modules/qlinear/__init__.py` (`dequantize_weight`), `utils/model.py`
+//! (`convert_gptq_v1_to_v2_format_module`), `utils/planar_packing.py`.
+
+use crate::Dtype;
+use crate::error::Result;
+use crate::kernel::{CodeWidth, ColumnCodes};
+use crate::quant::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
+
+use super::Weight;
+use super::context::{Context, malformed, plain, unsupported};
+use super::qweight::{Qweight, QweightLayout, configured_bits};
+use super::unquantised::missing;
+
+/// How codes and zero points are stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum GptqVersion {
+    /// Zero points are stored less one.
+    One,
+    /// Zero points are stored as they are.
+    Two,
+    /// As version 2, with the bits of codes in separate planes of words.
+    Planar,
+}
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let Some(packed) = Qweight::find(cx, tensor)? else {
+        return Ok(None);
+    };
+    if packed.layout(cx)? != QweightLayout::Gptq {
+        return Ok(None);
+    }
+    let format = cx
+        .config
+        .text("checkpoint_format")
+        .or_else(|| cx.config.text("format"));
+    let version = match format {
+        Some("gptq" | "gemm") => GptqVersion::One,
+        Some("gptq_v2") => GptqVersion::Two,
+        Some("gptq_p") => GptqVersion::Planar,
+        Some(other) => {
+            return Err(unsupported(
+                packed.codes,
+                format!("unknown GPTQ checkpoint format {other:?}"),
+            ));
+        }
+        None => {
+            if !cx.config.is(&["gptq"]) {
+                cx.note("GPTQ tensors without a configured format: read as version 1, zero points stored less one");
+            }
+            GptqVersion::One
+        }
+    };
+    weight(cx, "gptq", &packed, version).map(Some)
+}
+
+/// The weight, read as this version.
+pub(super) fn weight(
+    cx: &Context<'_>,
+    scheme: &'static str,
+    packed: &Qweight<'_>,
+    version: GptqVersion,
+) -> Result<Weight> {
+    let [groups, out] = packed.scale_shape;
+    let (bits, depth) = bits(cx, packed)?;
+    // GPTQModel writes these widths in planes only, AutoRound as streams
+    let planar = version == GptqVersion::Planar || (matches!(bits, 5..=7) && scheme == "gptq");
+    let width = if planar {
+        CodeWidth::Planar(bits)
+    } else {
+        CodeWidth::Stream(bits)
+    };
+    if groups > depth {
+        return Err(malformed(
+            cx.info(packed.scales),
+            format!("{groups} groups of {depth} inputs"),
+        ));
+    }
+    let mut parts = packed.parts();
+    let zeros = match packed.zeros {
+        Some(zeros) => {
+            let words = cx.info(zeros).shape[1];
+            if cx.info(zeros).shape[0] != groups {
+                let what = format!(
+                    "{:?} zero points for {groups} groups",
+                    &cx.info(zeros).shape[..]
+                );
+                return Err(malformed(cx.info(zeros), what));
+            }
+            let bias = match version {
+                GptqVersion::One if planar || !matches!(bits, 2 | 4 | 8) => ZeroPointBias::PerCode,
+                GptqVersion::One => ZeroPointBias::PerWord,
+                GptqVersion::Two | GptqVersion::Planar => ZeroPointBias::None,
+            };
+            let bias = if planar { ZeroPointBias::None } else { bias };
+            if bias == ZeroPointBias::PerWord && cx.config.flag("sym") == Some(false) {
+                cx.note(
+                    "GPTQ version 1, not symmetric: a stored zero point of the highest code is 0 and carries into the \
+                     next, as in GPTQModel",
+                );
+            }
+            ColumnZeros::Packed {
+                part: 2,
+                words,
+                order: ZeroPointOrder::Natural(width),
+                bias,
+            }
+        }
+        None if cx.config.flag("sym") == Some(false) => {
+            return Err(missing(packed.codes, "qzeros"));
+        }
+        None => {
+            cx.note(
+                "GPTQ without zero points: symmetric codes are assumed, zero point 2^(bits - 1)",
+            );
+            ColumnZeros::All(f32::from(1u8 << (bits - 1)))
+        }
+    };
+    let group_of = match packed.index {
+        Some(index) => {
+            let part = parts.len() - 1;
+            let dtype = plain(cx.info(index)).unwrap_or(Dtype::I32);
+            GroupOf::Index {
+                part,
+                dtype,
+                name: cx.info(index).name.clone(),
+            }
+        }
+        None if cx.config.flag("desc_act") == Some(true) && groups > 1 => {
+            return Err(missing(packed.codes, "g_idx"));
+        }
+        None => GroupOf::Every(packed.group_size(cx, depth, groups)?),
+    };
+    let [rows, _] = packed.words();
+    let decoder = Columns {
+        rows: out,
+        cols: depth,
+        codes: ColumnCodes::Down(width),
+        stored: (rows, out * 4),
+        groups,
+        group_of,
+        scales: (1, packed.scale_dtype),
+        zeros,
+    };
+    parts.shrink_to_fit();
+    Ok(cx.weight(scheme, packed.name(), &[out, depth], &parts, decoder))
+}
+
+/// Bits of a code and number of inputs: from the shapes; if several fit, as configured.
+fn bits(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<(u32, u64)> {
+    let [rows, _] = packed.words();
+    let [groups, out] = packed.scale_shape;
+    let configured = configured_bits(cx);
+    let depth = match packed.index.map(|index| cx.info(index)) {
+        Some(index) => match (plain(index), &index.shape[..]) {
+            (Some(Dtype::I32 | Dtype::I64), &[depth]) => Some(depth),
+            _ => {
+                return Err(malformed(
+                    index,
+                    format!(
+                        "{} {:?} instead of a group for each input",
+                        index.encoding,
+                        &index.shape[..]
+                    ),
+                ));
+            }
+        },
+        None => None,
+    };
+    let zeros = packed.zeros.map(|zeros| cx.info(zeros).shape[1]);
+    // `codes` codes fit `words` words: either whole units of 32 codes, or the fewest words
+    let fits = |codes: u64, words: u64, bits: u64| {
+        let needed = codes.checked_mul(bits).map(|n| n.div_ceil(32));
+        needed == Some(words) || codes.div_ceil(32).checked_mul(bits) == Some(words)
+    };
+    let exact = |bits: u64| {
+        rows.checked_mul(32)
+            .filter(|n| n.is_multiple_of(bits))
+            .map(|n| n / bits)
+    };
+    let possible = |bits: u64| -> Option<u64> {
+        let depth = depth.or_else(|| exact(bits))?;
+        let fits = fits(depth, rows, bits)
+            && zeros.is_none_or(|words| fits(out, words, bits))
+            && groups <= depth;
+        fits.then_some(depth)
+    };
+    let mut found: Vec<(u64, u64)> = (2..=8)
+        .filter_map(|bits| Some((bits, possible(bits)?)))
+        .collect();
+    if found.len() > 1
+        && let Some(configured) = found
+            .iter()
+            .copied()
+            .find(|(bits, _)| Some(*bits) == configured)
+    {
+        found = vec![configured];
+    }
+    if found.len() > 1 {
+        // prefer the width whose codes fill the words completely
+        found.retain(|&(bits, depth)| {
+            exact(bits) == Some(depth)
+                && zeros.is_none_or(|words| out.checked_mul(bits) == words.checked_mul(32))
+        });
+    }
+    let [(bits, depth)] = found[..] else {
+        let zeros = packed.zeros.map(|zeros| &cx.info(zeros).shape[..]);
+        let what = format!(
+            "number of bits is ambiguous: words {:?}, scales {:?}, zero points {zeros:?}, group index {depth:?}, \
+             configured bits {configured:?}",
+            &packed.codes.shape[..],
+            packed.scale_shape
+        );
+        return Err(malformed(packed.codes, what));
+    };
+    if configured.is_some_and(|configured| configured != bits) {
+        cx.note(format!(
+            "codes of {bits} bits, by the shapes; the configuration says {}",
+            configured.unwrap_or(0)
+        ));
+    }
+    Ok((u32::try_from(bits).expect("2 to 8"), depth))
+}

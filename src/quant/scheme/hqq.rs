@@ -1,0 +1,447 @@
+//! HQQ: `w = (code - zero) * scale`, reshaped.
+//!
+//! Written by hqq, transformers and `torch.save`. Recognised by `X.W_q` with a sibling scale. The settings (`nbits`, `axis`,
+//! `group_size`, `shape`, `packing`, …) are tensors of one value or a text each (safetensors), or values of the pickle
+//! (PyTorch), maybe in a dict `meta`.
+//!
+//! The weight is seen as a matrix whose rows (axis 1) or columns (axis 0) are its groups. The rows are packed in planes: the
+//! first half of them in the high nibbles, the second half in the low ones; likewise for 2 bits and 1. Codes of 3 bits are ten
+//! to a 32-bit word, from bit 27 down, with padding rows. Codes of 5 and 6 bits take a byte each, 1.58 bits are stored in 2.
+//! Scales and zero points are F32, F16 or BF16, one per group, or quantised themselves (`nested.rs`).
+//!
+//! Refused: settings that contradict each other or the shapes.
+//!
+//! Source: hqq `core/bitpack.py`, `core/quantize.py` (`Quantizer`, `HQQLinear.state_dict`), `core/utils.py`.
+
+mod nested;
+
+use std::sync::Arc;
+
+use crate::Dtype;
+use crate::catalog::{TensorInfo, elements};
+use crate::error::Result;
+use crate::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::Decoder;
+use crate::quant::decode::{
+    Codes, Composite, Factors, GroupFactors, Grouped, Linear, PartOffset, PartSource, Planes,
+    Scales, Zeros,
+};
+
+use super::Weight;
+use super::attributes::Attributes;
+use super::context::{Context, malformed, plain, stem};
+use super::granularity::flat;
+use super::unquantised::missing;
+
+/// One of hqq's packings: name, stored bits of a code, bytes of a word, planes, and the `nbits` that use it.
+struct HqqPacking {
+    name: &'static str,
+    bits: u32,
+    word: usize,
+    planes: u32,
+    sizes: &'static [f64],
+}
+
+static PACKINGS: &[HqqPacking] = &[
+    HqqPacking {
+        name: "8bit_u8",
+        bits: 8,
+        word: 1,
+        planes: 1,
+        sizes: &[8.0, 6.0, 5.0],
+    },
+    HqqPacking {
+        name: "4bit_u8",
+        bits: 4,
+        word: 1,
+        planes: 2,
+        sizes: &[4.0],
+    },
+    HqqPacking {
+        name: "3bit_32",
+        bits: 3,
+        word: 4,
+        planes: 10,
+        sizes: &[3.0],
+    },
+    HqqPacking {
+        name: "2bit_u8",
+        bits: 2,
+        word: 1,
+        planes: 4,
+        sizes: &[2.0, 1.58],
+    },
+    HqqPacking {
+        name: "1bit_u8",
+        bits: 1,
+        word: 1,
+        planes: 8,
+        sizes: &[1.0],
+    },
+];
+
+/// Settings: siblings of the codes that no decoder reads.
+static DESCRIPTORS: &[&str] = &[
+    "nbits",
+    "group_size",
+    "shape",
+    "axis",
+    "packing",
+    "unpack_view_dtype",
+    "view_as_float",
+    "quant_scale",
+    "quant_zero",
+    "compute_dtype",
+    "offload_meta",
+    "encoded_state_dict",
+    "stores_quant_config",
+    "channel_wise",
+    "optimize",
+    "round_zero",
+];
+
+/// Suffixes of the scales: values, codes, or zero points and scales in one tensor.
+static SCALES: &[&str] = &[".scale", ".scale_q", ".zero_scale"];
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    let Some(module) = stem(info, ".W_q") else {
+        return Ok(None);
+    };
+    let meta = [module, ".meta"].concat();
+    let found = [module, &meta]
+        .into_iter()
+        .find(|prefix| cx.first_sibling(prefix, SCALES).is_some());
+    let Some(prefix) = found else {
+        // SINQ names its codes `W_q` too (`unsupported.rs`)
+        return if cx.position(&meta).is_some() {
+            Ok(None)
+        } else {
+            Err(missing(info, "scale"))
+        };
+    };
+    weight(cx, tensor, module, &Attributes { cx, prefix }).map(Some)
+}
+
+fn weight(
+    cx: &Context<'_>,
+    tensor: usize,
+    module: &str,
+    attributes: &Attributes<'_, '_>,
+) -> Result<Weight> {
+    let info = cx.info(tensor);
+    let configured = || cx.config.integer("quant_config.weight_quant_params.axis");
+    let matrix = HqqMatrix::read(
+        info,
+        attributes,
+        attributes.integer("axis")?.or_else(configured),
+    )?;
+    let whole_numbers = matches!(
+        plain(info),
+        Some(Dtype::U8 | Dtype::I8 | Dtype::I32 | Dtype::U32)
+    );
+    if !whole_numbers
+        && attributes
+            .integer("view_as_float")?
+            .is_none_or(|on| on == 0)
+    {
+        return Err(malformed(
+            info,
+            format!("dtype {} instead of packed codes", info.encoding),
+        ));
+    }
+    matrix.hold(info, info.nbytes())?;
+    let mut parts = vec![("codes", tensor)];
+    let scale = nested::numbers(
+        cx,
+        info,
+        attributes,
+        nested::SCALE,
+        matrix.factors(),
+        &mut parts,
+    )?;
+    let zero = nested::numbers(
+        cx,
+        info,
+        attributes,
+        nested::ZERO,
+        matrix.factors(),
+        &mut parts,
+    )?;
+    let inner = matrix.decoder(
+        formula(cx, attributes, scale.native, zero.native)?,
+        scale.dtype,
+        zero.dtype,
+    );
+    let descriptors = DESCRIPTORS
+        .iter()
+        .flat_map(|&key| attributes.tensors(key, module).map(move |t| (key, t)));
+    parts.extend(descriptors);
+    for role in [nested::SCALE, nested::ZERO] {
+        let prefix = role.prefix(attributes);
+        let own = Attributes {
+            cx,
+            prefix: &prefix,
+        };
+        parts.extend(
+            DESCRIPTORS
+                .iter()
+                .filter_map(|&key| Some((key, own.tensor(key)?))),
+        );
+    }
+    let name = [module, ".weight"].concat();
+    let decoder = match (&scale.source, &zero.source) {
+        (
+            PartSource::Stored(PartOffset { part: 1, start: 0 }),
+            PartSource::Stored(PartOffset { part: 2, start: 0 }),
+        ) => inner,
+        _ => {
+            let parts = vec![
+                PartSource::Stored(PartOffset::whole(0)),
+                scale.source,
+                zero.source,
+            ];
+            Arc::new(Composite { inner, parts })
+        }
+    };
+    Ok(cx.weight_by("hqq", name, &matrix.shape, &parts, decoder))
+}
+
+/// A packed matrix of codes, and the granularity of its factors.
+struct HqqMatrix {
+    layout: &'static HqqPacking,
+    shape: Vec<u64>,
+    count: u64,
+    rows: u64,
+    cols: u64,
+    /// Stored rows: those of the first plane.
+    stored: u64,
+    factors: FactorAxis,
+}
+
+/// The granularity of scales and zero points of an [`HqqMatrix`].
+#[derive(Clone, Copy, PartialEq)]
+enum FactorAxis {
+    One,
+    Row,
+    Column,
+}
+
+impl HqqMatrix {
+    /// Reads the settings of a matrix.
+    fn read(info: &TensorInfo, attributes: &Attributes<'_, '_>, axis: Option<i64>) -> Result<Self> {
+        let wrong = |what: String| malformed(info, what);
+        let layout = layout(info, attributes)?;
+        let shape = attributes
+            .sizes("shape")?
+            .ok_or_else(|| missing(info, "shape"))?;
+        let count = elements(&shape)
+            .filter(|&n| n > 0)
+            .ok_or_else(|| wrong(format!("invalid shape {shape:?}")))?;
+        let axis = match axis {
+            Some(axis @ (0 | 1)) => axis,
+            Some(axis) => return Err(wrong(format!("axis {axis} is neither 0 nor 1"))),
+            None => return Err(missing(info, "axis")),
+        };
+        let group = match attributes.integer("group_size")? {
+            Some(n) => u64::try_from(n)
+                .ok()
+                .filter(|n| *n > 0 && count.is_multiple_of(*n)),
+            // without groups, a group is a whole row or column
+            None => Some(if axis == 1 {
+                count / shape[0]
+            } else {
+                shape[0]
+            }),
+        };
+        let group =
+            group.ok_or_else(|| wrong(format!("group_size does not divide shape {shape:?}")))?;
+        let groups = count / group;
+        // nested matrices have no `channel_wise`; theirs follows from a scale without dimensions
+        let one = attributes.integer("channel_wise")? == Some(0)
+            || attributes
+                .tensor("scale")
+                .is_some_and(|scale| attributes.cx.info(scale).shape.is_empty());
+        let (rows, cols, factors) = match (one, axis) {
+            (true, _) => (shape[0], count / shape[0], FactorAxis::One),
+            (false, 1) => (groups, group, FactorAxis::Row),
+            (false, _) => (group, groups, FactorAxis::Column),
+        };
+        Ok(Self {
+            layout,
+            shape,
+            count,
+            rows,
+            cols,
+            stored: rows.div_ceil(layout.planes.into()),
+            factors,
+        })
+    }
+
+    /// Verifies that `nbytes` bytes hold the codes.
+    fn hold(&self, info: &TensorInfo, nbytes: u64) -> Result<()> {
+        let Self {
+            layout,
+            rows,
+            cols,
+            stored,
+            ..
+        } = self;
+        let fits = layout.bits == 3 || rows.is_multiple_of(layout.planes.into());
+        if !fits
+            || stored
+                .checked_mul(*cols)
+                .and_then(|n| n.checked_mul(layout.word as u64))
+                != Some(nbytes)
+        {
+            let what = format!(
+                "{nbytes} bytes do not hold {rows} rows of {cols} as {}",
+                layout.name
+            );
+            return Err(malformed(info, what));
+        }
+        Ok(())
+    }
+
+    /// The shapes that scales may have; hqq writes the first.
+    fn factors(&self) -> [Vec<u64>; 2] {
+        match self.factors {
+            FactorAxis::One => [vec![], vec![1]],
+            FactorAxis::Row => [vec![self.rows, 1], vec![self.rows]],
+            FactorAxis::Column => [vec![1, self.cols], vec![self.cols]],
+        }
+    }
+
+    /// The decoder: codes are part 0, scales part 1, zero points part 2.
+    fn decoder(&self, formula: Formula, scale: Dtype, zero: Dtype) -> Arc<dyn Decoder> {
+        let Self {
+            layout,
+            count,
+            stored,
+            ..
+        } = *self;
+        let by_rows = self.factors == FactorAxis::Row;
+        // `Linear` counts elements in planes, `Grouped` rows
+        let planes = (layout.planes > 1).then(|| Planes {
+            stored: if by_rows { stored * self.cols } else { stored },
+            word: layout.word,
+            bits: layout.bits,
+            shifts: (0..layout.planes)
+                .rev()
+                .map(|plane| plane * layout.bits)
+                .collect(),
+        });
+        // one scale and no planes: rows may be cut at any length, so that none is too short to be efficient
+        let (rows, cols, _) = match (self.factors, &planes) {
+            (FactorAxis::One, None) => flat(count),
+            _ => (self.rows, self.cols, 0),
+        };
+        let codes = Codes {
+            planes,
+            ..Codes::new(
+                CodePacking::Bytes,
+                CodeValue::Unsigned,
+                cols * layout.word as u64,
+            )
+        };
+        if by_rows {
+            let (scales, zeros) = (
+                GroupFactors::Stored {
+                    part: 1,
+                    dtype: scale,
+                },
+                GroupFactors::Stored {
+                    part: 2,
+                    dtype: zero,
+                },
+            );
+            return Arc::new(Linear {
+                elements: count,
+                group: cols,
+                codes,
+                table: None,
+                formula,
+                scales,
+                zeros: Some(zeros),
+            });
+        }
+        let factors = |part, dtype| match self.factors {
+            FactorAxis::One => Factors::one(part, dtype),
+            _ => Factors::per_block(part, dtype, u64::MAX, 1),
+        };
+        let (scales, zeros) = (
+            Scales::Stored(factors(1, scale)),
+            Zeros::Stored(factors(2, zero)),
+        );
+        Arc::new(Grouped {
+            rows,
+            cols,
+            matrix_rows: rows,
+            codes,
+            formula,
+            scales,
+            zeros,
+        })
+    }
+}
+
+/// The packing, by its name or by `nbits`.
+fn layout(info: &TensorInfo, attributes: &Attributes<'_, '_>) -> Result<&'static HqqPacking> {
+    let size = attributes.number("nbits")?;
+    let suits = |layout: &&HqqPacking| {
+        size.is_none_or(|size| layout.sizes.iter().any(|s| (s - size).abs() < 1e-3))
+    };
+    match (attributes.text("packing")?, size) {
+        (Some(name), _) => PACKINGS
+            .iter()
+            .find(|layout| layout.name == name)
+            .filter(suits)
+            .ok_or_else(|| {
+                malformed(
+                    info,
+                    format!(
+                        "packing {name:?} does not fit nbits {}",
+                        size.unwrap_or_default()
+                    ),
+                )
+            }),
+        (None, Some(size)) => PACKINGS
+            .iter()
+            .find(suits)
+            .ok_or_else(|| malformed(info, format!("unsupported nbits {size}"))),
+        (None, None) => Err(missing(info, "nbits")),
+    }
+}
+
+/// The formula: in F32, or with the rounding of the reference.
+fn formula(
+    cx: &Context<'_>,
+    attributes: &Attributes<'_, '_>,
+    scale: Dtype,
+    zero: Dtype,
+) -> Result<Formula> {
+    if cx.native_rounding {
+        native_rounding(attributes, scale, zero)
+    } else {
+        Ok(Formula::ZeroScale)
+    }
+}
+
+/// The formula with the reference's rounding: PyTorch computes in the promotion of `compute_dtype`, the codes' dtype, and the
+/// dtypes of zero points and scales.
+fn native_rounding(attributes: &Attributes<'_, '_>, scale: Dtype, zero: Dtype) -> Result<Formula> {
+    let compute = attributes.text("compute_dtype")?;
+    let compute = match compute
+        .as_deref()
+        .map_or("float16", |name| name.trim_start_matches("torch."))
+    {
+        "float16" | "half" => Dtype::F16,
+        "bfloat16" => Dtype::BF16,
+        _ => Dtype::F32,
+    };
+    Ok(match [compute, scale, zero] {
+        [Dtype::F16, Dtype::F16, Dtype::F16] => Formula::ZeroScaleF16,
+        [Dtype::BF16, Dtype::BF16, Dtype::BF16] => Formula::ZeroScaleBf16,
+        _ => Formula::ZeroScale,
+    })
+}

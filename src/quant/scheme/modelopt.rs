@@ -1,0 +1,86 @@
+//! ModelOpt's INT4 (`W4A16_AWQ`, `W4A8_AWQ`): two rows in one.
+//!
+//! Written by ModelOpt. Recognised by U8 `X.weight` with a float `X.weight_scale` that has twice its rows.
+//!
+//! `X.weight` is U8 `[…, out / 2, in]`: byte `[k, i]` holds row `2k` in its lower nibble and row `2k + 1` in its upper one, in
+//! two's complement. `X.weight_scale` is `[…, out, in / group]`, `X.pre_quant_scale` `[in]`.
+//! `w = code * scale * pre_quant_scale`. `X.weight_scale_2` of `W4A8_AWQ` is the step of the FP8 values that its kernels
+//! multiply in; it is not a factor of the weight.
+//!
+//! Source: ModelOpt 0.47, `pack_int4_in_uint8` of `export/quant_utils.py` (the library packs such weights and
+//! has no code that unpacks them: the order of the multiplications is that of its other schemes).
+
+use crate::Dtype;
+use crate::error::Result;
+use crate::kernel::{CodePacking, CodeValue, Formula};
+use crate::quant::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
+
+use super::Weight;
+use super::context::{Context, malformed, stem};
+use super::granularity::filled;
+use super::smooth;
+
+/// The values of 4-bit codes in two's complement.
+pub(super) const SIGNED_NIBBLES: [f32; 16] = [
+    0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0,
+];
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    let (Some(stem), Some(Dtype::U8)) = (stem(info, ".weight"), cx.dtype(tensor)) else {
+        return Ok(None);
+    };
+    let Some(scale) = cx.sibling(stem, ".weight_scale") else {
+        return Ok(None);
+    };
+    let Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) = cx.dtype(scale) else {
+        return Ok(None);
+    };
+    let (shape, scales) = (&info.shape[..], cx.info(scale));
+    let last = shape.len().saturating_sub(1);
+    if last == 0
+        || scales.shape.len() != shape.len()
+        || Some(scales.shape[last - 1]) != shape[last - 1].checked_mul(2)
+    {
+        return Ok(None);
+    }
+    filled(info, shape)?;
+    filled(scales, &scales.shape)?;
+    let (cols, groups) = (shape[last], scales.shape[last]);
+    if scales.shape[..last - 1] != shape[..last - 1] || !cols.is_multiple_of(groups) {
+        let what = format!(
+            "{} {:?} does not scale {} {:?}",
+            scales.encoding, scales.shape, info.encoding, info.shape
+        );
+        return Err(malformed(scales, what));
+    }
+    let mut parts = vec![("codes", tensor), ("scale", scale)];
+    parts.extend(
+        cx.sibling(stem, ".weight_scale_2")
+            .map(|step| ("activation_step", step)),
+    );
+    let mut logical = info.shape.clone();
+    logical[last - 1] *= 2;
+    let inner = Grouped {
+        rows: logical[..last].iter().product(),
+        cols,
+        matrix_rows: logical[last - 1],
+        codes: Codes::new(
+            CodePacking::LowNibbles,
+            CodeValue::Table(Box::new(SIGNED_NIBBLES)),
+            cols,
+        ),
+        formula: Formula::Scale,
+        scales: Scales::Stored(Factors::per_group(1, dtype, cols / groups)),
+        zeros: Zeros::None,
+    };
+    smooth::weight(
+        cx,
+        "int4",
+        &info.name,
+        &logical,
+        &parts,
+        NibbleRows { inner },
+    )
+    .map(Some)
+}

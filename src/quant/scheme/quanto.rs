@@ -1,0 +1,167 @@
+//! quanto: INT8 and FP8 with a scale per channel, 4 and 2 bits in groups.
+//!
+//! Written by optimum-quanto and transformers. Recognised by `X._data` (8 bits) or `X._data._data` (4 and 2 bits) with
+//! siblings `X._scale` and `X._shift`.
+//!
+//! 8 bits: `w = scale * _data`, codes I8 or FP8 `[out, in]`. Fewer: `_data._data` is U8 `[ceil(groups / planes), group]`, rows
+//! of one group each, in planes from the lowest bits up; `_scale` and `_shift` are `[groups, 1]`.
+//! `w = scale * code - shift`; integer shifts are zero points, `scale * (code - shift)`. The weight's shape is not stored:
+//! see `quanto/shape.rs`.
+//!
+//! Refused: groups whose shape cannot be determined; the error lists the candidates.
+//!
+//! Source: optimum-quanto 0.2.7 `tensor/{packed,qbits,qbytes,grouped}.py`, `tensor/weights/qbits.py`.
+
+mod shape;
+
+use crate::Dtype;
+use crate::catalog::{TensorInfo, elements};
+use crate::error::Result;
+use crate::kernel::{CodePacking, CodeValue, Formula};
+use crate::quant::decode::{Codes, GroupFactors, Grouped, Linear, Planes, Scales, Zeros};
+
+use super::Weight;
+use super::context::{Context, malformed, plain, stem};
+use super::granularity::{factors, stack};
+use super::unquantised::missing;
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    if let Some(name) = stem(info, "._data._data") {
+        return bits(cx, tensor, name).map(Some);
+    }
+    match stem(info, "._data") {
+        Some(name) => bytes(cx, tensor, name),
+        None => Ok(None),
+    }
+}
+
+fn bytes(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    let value = plain(info)
+        .filter(|dtype| *dtype != Dtype::U8)
+        .and_then(CodeValue::of);
+    let (Some(value), Some(scale)) = (value, cx.sibling(name, "._scale")) else {
+        return Ok(None);
+    };
+    let (rows, cols, matrix_rows) = stack(&info.shape);
+    let decoder = Grouped {
+        rows,
+        cols,
+        matrix_rows: matrix_rows.max(1),
+        codes: Codes::new(CodePacking::Bytes, value, cols),
+        formula: Formula::Scale,
+        scales: Scales::Stored(factors(cx, 1, scale, &info.shape, None)?),
+        zeros: Zeros::None,
+    };
+    Ok(Some(cx.weight(
+        "quanto",
+        name,
+        &info.shape,
+        &[("codes", tensor), ("scale", scale)],
+        decoder,
+    )))
+}
+
+fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
+    let info = cx.info(tensor);
+    let part = |suffix: &str| {
+        cx.sibling(name, suffix)
+            .ok_or_else(|| missing(info, suffix))
+    };
+    let (scale, shift) = (part("._scale")?, part("._shift")?);
+    let (&[stored, group], Some(Dtype::U8)) = (&info.shape[..], cx.dtype(tensor)) else {
+        return Err(malformed(
+            info,
+            format!(
+                "{} {:?} instead of U8 codes of two dimensions",
+                info.encoding,
+                info.shape.as_slice()
+            ),
+        ));
+    };
+    let groups = cx.info(scale).elements();
+    let wrong = |info: &TensorInfo| {
+        malformed(
+            info,
+            format!(
+                "shape {:?} does not fit {groups} groups",
+                info.shape.as_slice()
+            ),
+        )
+    };
+    if cx.info(scale).shape[..] != [groups, 1] || cx.info(shift).shape[..] != [groups, 1] {
+        return Err(wrong(cx.info(if cx.info(scale).shape[..] == [groups, 1] {
+            shift
+        } else {
+            scale
+        })));
+    }
+    // rows in two or four planes, the last of which may be shorter; both fit for very few groups only
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    // configured for all modules, or in quanto's map for this one
+    let of_module = || cx.config.map().get(module)?.get("weights")?.as_str();
+    let configured = cx.config.text("weights").or_else(of_module);
+    let two_bits = matches!(configured, Some("int2" | "qint2"));
+    let planes = if two_bits { [4u32, 2] } else { [2, 4] };
+    let planes = planes
+        .into_iter()
+        .find(|planes| groups.div_ceil((*planes).into()) == stored);
+    let (Some(planes), true) = (planes, groups > 0 && group > 0) else {
+        return Err(wrong(info));
+    };
+    if groups <= 2 && planes == 2 && configured.is_none() {
+        cx.note(format!(
+            "4-bit codes are assumed for {}: it has too few rows to distinguish them from 2 bits",
+            crate::catalog::quote(name)
+        ));
+    }
+    let count = elements(&[groups, group]).ok_or_else(|| wrong(info))?;
+    let [rows, cols] = shape::of(cx, info, module, groups, group)?;
+    let float = |part: usize| match cx.dtype(part) {
+        Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) => Ok(dtype),
+        _ => Err(malformed(
+            cx.info(part),
+            format!(
+                "dtype {} instead of F32, F16 or BF16",
+                cx.info(part).encoding
+            ),
+        )),
+    };
+    let (formula, zeros) = match cx.dtype(shift) {
+        Some(dtype @ (Dtype::I8 | Dtype::U8)) => {
+            (Formula::ZeroScale, GroupFactors::Stored { part: 2, dtype })
+        }
+        _ => (
+            Formula::ScaleOffset,
+            GroupFactors::Negated {
+                part: 2,
+                dtype: float(shift)?,
+            },
+        ),
+    };
+    let bits = 8 / planes;
+    let planes = Planes {
+        stored: stored * group,
+        word: 1,
+        bits,
+        shifts: (0..planes).map(|plane| plane * bits).collect(),
+    };
+    let decoder = Linear {
+        elements: count,
+        group,
+        codes: Codes {
+            planes: Some(planes),
+            ..Codes::new(CodePacking::Bytes, CodeValue::Unsigned, 0)
+        },
+        table: None,
+        formula,
+        scales: GroupFactors::Stored {
+            part: 1,
+            dtype: float(scale)?,
+        },
+        zeros: Some(zeros),
+    };
+    let parts = [("codes", tensor), ("scale", scale), ("shift", shift)];
+    Ok(cx.weight("quanto", name, &[rows, cols], &parts, decoder))
+}

@@ -1,0 +1,161 @@
+//! The shape of quanto's grouped weights, which its files do not store.
+//!
+//! A bias has an element per row and so determines the shape. Otherwise quanto's choice of groups narrows it down: rows of more
+//! than 128 columns are divided into groups of 128, 96, 64 or 32, the first of these that divides them; shorter rows are one
+//! group. If several shapes remain, the model's sizes in `config.json` and the module's name decide.
+//!
+//! Source: optimum-quanto 0.2.7 `nn/qmodule.py`; names and sizes as in transformers.
+
+use crate::catalog::{TensorInfo, quote};
+use crate::error::Result;
+use crate::quant::scheme::context::{Context, unsupported};
+
+/// Maximum shapes that an error lists.
+const SHOWN: usize = 6;
+
+/// The shape of a module's weight that is stored as `groups` groups of `group` elements.
+pub(super) fn of(
+    cx: &Context<'_>,
+    info: &TensorInfo,
+    module: &str,
+    groups: u64,
+    group: u64,
+) -> Result<[u64; 2]> {
+    if let Some(bias) = cx.sibling(module, ".bias") {
+        let rows = cx.info(bias).elements();
+        if rows > 0 && groups.is_multiple_of(rows) {
+            return Ok([rows, groups / rows * group]);
+        }
+        let what =
+            format!("{groups} groups of {group} elements do not fit the {rows} rows of the bias");
+        return Err(unsupported(info, what));
+    }
+    let all = possible(groups, group);
+    let mut found = all.clone();
+    let by_groups = found.len() == 1;
+    if found.len() > 1 {
+        let sizes = sizes(cx);
+        found.retain(|shape| shape.iter().all(|side| sizes.contains(side)));
+        if found.len() > 1
+            && let Some(hidden) = cx.config.size(&["hidden_size", "d_model", "n_embd"])
+        {
+            let own = module.rsplit('.').next().unwrap_or(module);
+            match own {
+                "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj" | "fc1" | "lm_head" => {
+                    found.retain(|shape| shape[1] == hidden);
+                }
+                "o_proj" | "out_proj" | "down_proj" | "fc2" => {
+                    found.retain(|shape| shape[0] == hidden)
+                }
+                _ => {}
+            }
+        }
+    }
+    match found[..] {
+        [shape] => {
+            let how = if by_groups {
+                "by quanto's choice of groups"
+            } else {
+                "by the sizes in config.json"
+            };
+            cx.note(format!(
+                "{}: shape {shape:?} is derived {how}; the file does not store it",
+                quote(module)
+            ));
+            Ok(shape)
+        }
+        _ => {
+            // the candidates after the model's sizes were applied, or before if none is left
+            let left = if found.is_empty() { &all } else { &found };
+            let mut shapes: Vec<String> = left
+                .iter()
+                .take(SHOWN)
+                .map(|shape| format!("{shape:?}"))
+                .collect();
+            shapes.extend((left.len() > SHOWN).then(|| format!("{} others", left.len() - SHOWN)));
+            let shapes = if shapes.is_empty() {
+                "none that quanto makes".to_owned()
+            } else {
+                shapes.join(" or ")
+            };
+            let what = format!(
+                "the shape of {groups} groups of {group} elements is not stored and may be {shapes}; it is determined by \
+                 a bias, or by `hidden_size`, `intermediate_size` and similar sizes in config.json"
+            );
+            Err(unsupported(info, what))
+        }
+    }
+}
+
+/// The shapes that quanto divides into such groups.
+fn possible(groups: u64, group: u64) -> Vec<[u64; 2]> {
+    let fits = |rows: u64| {
+        let cols = (groups / rows).checked_mul(group)?;
+        let cut = if cols > 128 {
+            [128, 96, 64, 32]
+                .into_iter()
+                .find(|size| cols.is_multiple_of(*size))
+        } else {
+            None
+        };
+        (cut.unwrap_or(cols) == group).then_some([rows, cols])
+    };
+    let mut shapes = Vec::new();
+    let mut divisor = 1;
+    // bounds the loop on a file's number of groups: one side of any weight is shorter than 2^20
+    while divisor <= groups / divisor && divisor < 1 << 20 {
+        if groups.is_multiple_of(divisor) {
+            shapes.extend(fits(divisor));
+            shapes.extend(
+                Some(groups / divisor)
+                    .filter(|other| *other != divisor)
+                    .and_then(fits),
+            );
+        }
+        divisor += 1;
+    }
+    shapes
+}
+
+/// Lengths that the sides of the configured model's weights may have.
+fn sizes(cx: &Context<'_>) -> Vec<u64> {
+    let size = |names: &[&str]| cx.config.size(names);
+    let hidden = size(&["hidden_size", "d_model", "n_embd"]);
+    let heads = size(&["num_attention_heads", "n_head"]);
+    let by_head = || {
+        hidden
+            .zip(heads)
+            .and_then(|(hidden, heads)| hidden.checked_div(heads))
+    };
+    let head = size(&["head_dim"]).or_else(by_head);
+    let all = |heads: Option<u64>| {
+        heads
+            .zip(head)
+            .and_then(|(heads, head)| heads.checked_mul(head))
+    };
+    let own = [
+        hidden,
+        size(&["intermediate_size", "ffn_dim", "n_inner"]),
+        size(&["moe_intermediate_size"]),
+    ];
+    let more = [
+        size(&["vocab_size"]),
+        all(heads),
+        all(size(&["num_key_value_heads"])),
+    ];
+    own.into_iter().chain(more).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::possible;
+
+    #[test]
+    fn groups_determine_the_shape_if_one_divides_so() {
+        assert_eq!(possible(16, 32), [[16, 32]]); // rows of 64 are one group, and longer ones have wider groups
+        assert_eq!(possible(7, 40), [[7, 40]]);
+        assert_eq!(possible(35, 32), [[1, 1120], [35, 32], [5, 224], [7, 160]]);
+        assert_eq!(possible(5, 256), [] as [[u64; 2]; 0]);
+        assert_eq!(possible(4, 128), [[1, 512], [4, 128], [2, 256]]);
+    }
+}

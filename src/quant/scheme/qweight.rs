@@ -1,0 +1,184 @@
+//! The tensors that GPTQ, AWQ and AutoRound share: `qweight` of packed 32-bit words, `scales`, `qzeros` and `g_idx`.
+
+use crate::Dtype;
+use crate::catalog::TensorInfo;
+use crate::error::Result;
+
+use super::context::{Context, malformed, plain, stem};
+use super::unquantised::missing;
+
+/// A `qweight` of 32-bit words and its siblings. Shapes were verified to have two dimensions and no 0.
+pub(super) struct Qweight<'c> {
+    pub(super) stem: &'c str,
+    pub(super) codes: &'c TensorInfo,
+    pub(super) tensor: usize,
+    pub(super) scales: usize,
+    pub(super) scale_dtype: Dtype,
+    pub(super) scale_shape: [u64; 2],
+    pub(super) zeros: Option<usize>,
+    pub(super) index: Option<usize>,
+}
+
+/// The layout of a `qweight`, recognised by its shape and that of its scales.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum QweightLayout {
+    /// `[in * bits / 32, out]`, scales `[groups, out]`: GPTQ.
+    Gptq,
+    /// `[in, out * bits / 32]`, scales `[groups, out]`: AWQ's `gemm`.
+    AwqGemm,
+    /// `[out, in / 8]`, scales `[out, padded groups]`: AWQ's `gemv`.
+    AwqGemv,
+}
+
+impl<'c> Qweight<'c> {
+    /// The tensors of the weight whose codes this is; `None` if it is not named so or has another dtype.
+    pub(super) fn find(cx: &Context<'c>, tensor: usize) -> Result<Option<Self>> {
+        let codes = cx.info(tensor);
+        let Some(stem) = stem(codes, ".qweight") else {
+            return Ok(None);
+        };
+        if !matches!(plain(codes), Some(Dtype::I32 | Dtype::U32)) || codes.shape.len() != 2 {
+            return Ok(None);
+        }
+        // QuIP# and FP-Quant store codes under this name too (`unsupported.rs`)
+        if cx
+            .first_sibling(stem, &[".SU", ".forward_hadamard_matrix"])
+            .is_some()
+        {
+            return Ok(None);
+        }
+        let Some(scales) = cx.sibling(stem, ".scales") else {
+            let ours =
+                cx.first_sibling(stem, &[".qzeros", ".g_idx"]).is_some() || cx.config.is(METHODS);
+            return if ours {
+                Err(missing(codes, "scales"))
+            } else {
+                Ok(None)
+            };
+        };
+        let found = cx.info(scales);
+        let (Some(scale_dtype @ (Dtype::F16 | Dtype::BF16 | Dtype::F32)), &[rows, cols]) =
+            (plain(found), &found.shape[..])
+        else {
+            let what = format!(
+                "{} {:?} instead of scales of two dimensions",
+                found.encoding,
+                &found.shape[..]
+            );
+            return Err(malformed(found, what));
+        };
+        if codes.elements() == 0 || found.elements() == 0 {
+            return Err(malformed(codes, "codes or scales are empty"));
+        }
+        // some converters write empty tensors where a part is not needed
+        let full = |suffix| {
+            cx.sibling(stem, suffix)
+                .filter(|&t| cx.info(t).elements() > 0)
+        };
+        let (zeros, index) = (full(".qzeros"), full(".g_idx"));
+        if let Some(zeros) = zeros.map(|zeros| cx.info(zeros))
+            && (!matches!(plain(zeros), Some(Dtype::I32 | Dtype::U32)) || zeros.shape.len() != 2)
+        {
+            let what = format!(
+                "{} {:?} instead of packed zero points (I32 of two dimensions)",
+                zeros.encoding,
+                &zeros.shape[..]
+            );
+            return Err(malformed(zeros, what));
+        }
+        let scale_shape = [rows, cols];
+        Ok(Some(Self {
+            stem,
+            codes,
+            tensor,
+            scales,
+            scale_dtype,
+            scale_shape,
+            zeros,
+            index,
+        }))
+    }
+
+    /// Stored rows, and words of a stored row.
+    pub(super) fn words(&self) -> [u64; 2] {
+        [self.codes.shape[0], self.codes.shape[1]]
+    }
+
+    /// The layout; an error if the shapes fit none.
+    pub(super) fn layout(&self, cx: &Context<'_>) -> Result<QweightLayout> {
+        let ([rows, words], [scale_rows, scale_cols]) = (self.words(), self.scale_shape);
+        let zeros = self.zeros.map(|zeros| &cx.info(zeros).shape[..]);
+        // rare shapes fit GPTQ and `gemv`: for those the configured method decides
+        let by_rows = rows == scale_rows
+            && self.index.is_none()
+            && scale_cols.is_multiple_of(8)
+            && zeros == Some(&[rows, scale_cols / 8]);
+        if words == scale_cols && !(by_rows && cx.config.is(&["awq"])) {
+            return Ok(QweightLayout::Gptq);
+        }
+        if by_rows {
+            return Ok(QweightLayout::AwqGemv);
+        }
+        if words < scale_cols
+            && (2..=8).any(|bits| scale_cols.checked_mul(bits) == words.checked_mul(32))
+        {
+            return Ok(QweightLayout::AwqGemm);
+        }
+        let what = format!(
+            "shape {:?} fits no layout with scales of shape {:?}",
+            &self.codes.shape[..],
+            self.scale_shape
+        );
+        Err(malformed(self.codes, what))
+    }
+
+    /// The parts in the order in which decoders refer to them: codes, scales, zero points, group index.
+    pub(super) fn parts(&self) -> Vec<(&'static str, usize)> {
+        let mut parts = vec![("codes", self.tensor), ("scale", self.scales)];
+        parts.extend(self.zeros.map(|zeros| ("zero_point", zeros)));
+        parts.extend(self.index.map(|index| ("group_index", index)));
+        parts
+    }
+
+    /// The name of the weight.
+    pub(super) fn name(&self) -> String {
+        format!("{}.weight", self.stem)
+    }
+
+    /// Consecutive elements of `depth` that share one of `groups` scales: the configured size if it fits the shapes, else
+    /// the quotient.
+    pub(super) fn group_size(&self, cx: &Context<'_>, depth: u64, groups: u64) -> Result<u64> {
+        let configured = ["group_size", "q_group_size"]
+            .iter()
+            .find_map(|key| cx.config.integer(key));
+        let fits = |size: &u64| *size > 0 && depth.div_ceil(*size) == groups;
+        if let Some(size) = configured
+            .and_then(|size| u64::try_from(size).ok())
+            .filter(fits)
+        {
+            return Ok(size);
+        }
+        if groups == 0 || !depth.is_multiple_of(groups) {
+            let what = format!("{groups} groups do not divide {depth} inputs");
+            return Err(malformed(cx.info(self.scales), what));
+        }
+        if let Some(size) = configured.filter(|size| *size > 0) {
+            cx.note(format!(
+                "groups of {} inputs, by the shapes; the configuration says {size}",
+                depth / groups
+            ));
+        }
+        Ok(depth / groups)
+    }
+}
+
+/// `quant_method` of the schemes that store these tensors.
+static METHODS: &[&str] = &["gptq", "awq", "auto-round", "intel/auto-round"];
+
+/// The configured number of bits of a code.
+pub(super) fn configured_bits(cx: &Context<'_>) -> Option<u64> {
+    ["bits", "w_bit"]
+        .iter()
+        .find_map(|key| cx.config.integer(key))
+        .and_then(|bits| u64::try_from(bits).ok())
+}

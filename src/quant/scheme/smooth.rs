@@ -1,0 +1,116 @@
+//! Smoothed weights: `X.pre_quant_scale`, and the low-rank part of SVDQuant. Used by the schemes that ModelOpt exports.
+//!
+//! AWQ and SmoothQuant multiply a layer's input by `pre_quant_scale` `[in]` and divide the columns of its weight by it;
+//! SVDQuant keeps the largest part of the divided weight in `svdquant_lora_b · svdquant_lora_a` (`[out, rank]`, `[rank, in]`).
+//! The weight before smoothing is `w = (dequantised + b · a) * pre_quant_scale`.
+//!
+//! Source: ModelOpt 0.47, `_update_svdquant` of `export/quant_utils.py`, in F32 and in this order. Its
+//! matrix product fixes no order of summation: here the ranks are summed from the first to the last, each
+//! product and each sum rounded to F32, so that an element may differ from torch's in its last bits.
+
+use crate::Dtype;
+use crate::catalog::TensorInfo;
+use crate::error::Result;
+use crate::plan::Decoder;
+use crate::quant::decode::{LowRank, Smoothed};
+
+use super::Weight;
+use super::context::{Context, malformed, plain};
+use super::unquantised::missing;
+
+/// Builds a weight of these parts; smoothing is undone if it has the tensors of it.
+pub(super) fn weight(
+    cx: &Context<'_>,
+    scheme: &'static str,
+    name: &str,
+    shape: &[u64],
+    parts: &[(&'static str, usize)],
+    decoder: impl Decoder + 'static,
+) -> Result<Weight> {
+    let sibling = |suffix| {
+        name.strip_suffix(".weight")
+            .and_then(|stem| cx.sibling(stem, suffix))
+    };
+    let columns = sibling(".pre_quant_scale");
+    let (a, b) = (sibling(".svdquant_lora_a"), sibling(".svdquant_lora_b"));
+    if columns.is_none() && a.is_none() && b.is_none() {
+        return Ok(cx.weight(scheme, name, shape, parts, decoder));
+    }
+    let mut parts = parts.to_vec();
+    let codes = cx.info(parts[0].1);
+    let &[rows, cols] = shape else {
+        return Err(malformed(
+            codes,
+            format!("smoothed weight of shape {shape:?}; two dimensions are expected"),
+        ));
+    };
+    let columns = match columns {
+        Some(columns) => {
+            let info = cx.info(columns);
+            if info.elements() != cols || !matches!(info.shape[..], [_] | [1, _]) {
+                return Err(malformed(
+                    info,
+                    format!(
+                        "shape {:?} instead of a factor for each of {cols} columns",
+                        info.shape
+                    ),
+                ));
+            }
+            parts.push(("pre_quant_scale", columns));
+            Some((parts.len() - 1, float(info)?))
+        }
+        None => None,
+    };
+    let low_rank = match (a, b) {
+        (Some(a), Some(b)) => {
+            let (first, second) = (cx.info(a), cx.info(b));
+            let rank = first.shape.first().copied().unwrap_or_default();
+            if rank == 0 || first.shape[..] != [rank, cols] {
+                return Err(malformed(
+                    first,
+                    format!(
+                        "shape {:?} does not fit a low-rank part of {shape:?}",
+                        first.shape
+                    ),
+                ));
+            }
+            if second.shape[..] != [rows, rank] {
+                let what = format!(
+                    "shape {:?} does not fit a low-rank part of {shape:?} of rank {rank}",
+                    second.shape
+                );
+                return Err(malformed(second, what));
+            }
+            parts.extend([("low_rank_a", a), ("low_rank_b", b)]);
+            Some(LowRank {
+                rank,
+                a: (parts.len() - 2, float(first)?),
+                b: (parts.len() - 1, float(second)?),
+            })
+        }
+        (None, None) => None,
+        (Some(_), None) => return Err(missing(codes, "svdquant_lora_b")),
+        (None, Some(_)) => return Err(missing(codes, "svdquant_lora_a")),
+    };
+    Ok(cx.weight(
+        scheme,
+        name,
+        shape,
+        &parts,
+        Smoothed {
+            inner: Box::new(decoder),
+            columns,
+            low_rank,
+        },
+    ))
+}
+
+fn float(info: &TensorInfo) -> Result<Dtype> {
+    let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
+    dtype.ok_or_else(|| {
+        malformed(
+            info,
+            format!("dtype {} instead of F32, F16 or BF16", info.encoding),
+        )
+    })
+}

@@ -1,0 +1,401 @@
+//! torchao's tensor classes, flattened into safetensors files or pickled by `torch.save`.
+//!
+//! Written by torchao and transformers. Recognised by a tensor `m._weight_qdata` (names before 0.14: `CODES`) and a metadata
+//! text under the weight's name, `m.weight`: `{"_type": class, "_data": {attributes}, "_tensor_data_names": [...]}`. Pickled
+//! tensors of these classes are listed in the same way, with their shape.
+//!
+//! | class | formula |
+//! |---|---|
+//! | `Float8Tensor` | `q * scale` |
+//! | `Int8Tensor`, `IntxUnpackedToInt8Tensor`, `AffineQuantizedTensor` | `(q - zero) * scale` |
+//! | `MXTensor` | `code * 2^(s - 127)`, E8M0 scales |
+//! | `NVFP4Tensor` | `code * (scale * per_tensor_scale)`, E4M3 scales |
+//! | those of `int4.rs` | see there |
+//!
+//! Scales of `MXTensor` and `NVFP4Tensor` may be swizzled (`swizzled_scales.rs`). With `act_pre_scale`, columns are multiplied
+//! by it at the end.
+//!
+//! Refused: transposed tensors, which torchao only makes inside a computation; classes whose bytes only one kernel can read
+//! (`IntxOpaqueTensor`); a shape that contradicts the codes; unknown classes.
+//!
+//! Sources: torchao 0.18 `prototype/safetensors/*.py`, `quantization/quantize_/workflows/`,
+//! `prototype/mx_formats/{mx,nvfp4}_tensor.py` and `utils.py` (`to_blocked`), `quantization/quant_primitives.py`.
+
+mod int4;
+mod preshuffled;
+mod preshuffled_codes;
+mod swizzled_scales;
+mod tinygemm_tiles;
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::Dtype;
+use crate::catalog::Shape;
+use crate::catalog::metadata;
+use crate::error::Result;
+use crate::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
+use crate::plan::Decoder;
+use crate::quant::decode::{
+    Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales, Smoothed, Zeros,
+};
+
+use super::Weight;
+use super::context::{Context, malformed, plain, stem, unsupported};
+use super::granularity::{factors, stack};
+use super::unquantised::missing;
+use swizzled_scales::SwizzledScales;
+
+/// Suffixes of the codes: the current one, then those of classes before 0.14.
+static CODES: &[&str] = &[
+    "_qdata",
+    "_packed_weights",
+    "_int_data",
+    "_packed_weight",
+    "_float8_data",
+];
+
+/// Classes whose bytes only their kernels can read, and the reason.
+static KERNELS: &[(&str, &str)] = &[(
+    "IntxOpaqueTensor",
+    "in which codes, scales and sums are packed together for the kernels of one CPU; save it before it is packed, as an \
+     IntxUnpackedToInt8Tensor",
+)];
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    let Some(flat) = CODES.iter().find_map(|codes| stem(info, codes)) else {
+        return Ok(None);
+    };
+    // `m._weight` is flattened from `m.weight`
+    let Some((module, own)) = flat
+        .rsplit_once("._")
+        .or_else(|| Some(("", flat.strip_prefix('_')?)))
+    else {
+        return Ok(None);
+    };
+    let name = if module.is_empty() {
+        own.to_owned()
+    } else {
+        format!("{module}.{own}")
+    };
+    let Some(metadata::Value::Text(text)) = cx.metadata_value(&name) else {
+        return if cx.config.is(&["torchao"]) {
+            Err(missing(info, &format!("description {name}")))
+        } else {
+            Ok(None)
+        };
+    };
+    let description: Json =
+        serde_json::from_str(text).map_err(|e| malformed(info, format!("its description: {e}")))?;
+    weight(cx, tensor, &name, flat, &description).map(Some)
+}
+
+fn weight(
+    cx: &Context<'_>,
+    tensor: usize,
+    name: &str,
+    flat: &str,
+    description: &Json,
+) -> Result<Weight> {
+    let info = cx.info(tensor);
+    let class = description
+        .get("_type")
+        .and_then(Json::as_str)
+        .unwrap_or_default();
+    let data = |key: &str| description.get("_data").and_then(|data| data.get(key));
+    let sibling = |key: &str| cx.sibling(flat, &["_", key].concat());
+    if let Some((_, why)) = KERNELS.iter().find(|(known, _)| *known == class) {
+        return Err(unsupported(info, format!("torchao's {class}, {why}")));
+    }
+    if data("transposed").is_some_and(|on| on.as_bool() != Some(false)) {
+        return Err(unsupported(
+            info,
+            format!("{class} is transposed, which torchao only does inside a computation"),
+        ));
+    }
+    // 2 is `ZeroPointDomain.FLOAT`
+    let floats =
+        data("zero_point_domain").and_then(|domain| domain.get("_data")?.as_u64()) == Some(2);
+    if class == "AffineQuantizedTensor" && floats != info.name.ends_with("_packed_weight") {
+        return Err(unsupported(
+            info,
+            format!("{class}: the zero point domain does not fit the codes"),
+        ));
+    }
+    if let Some(claim) = int4::class(class, &info.name) {
+        let made = claim(
+            cx,
+            &int4::TorchaoTensor {
+                info,
+                tensor,
+                flat,
+                description,
+                class,
+            },
+        )?;
+        return finish(cx, name, made, data("shape"), sibling("act_pre_scale"));
+    }
+    let swizzled = data("is_swizzled_scales").is_some_and(|on| on.as_bool() != Some(false));
+    let scale = sibling("scale").ok_or_else(|| missing(info, "scale"))?;
+    let mut parts = vec![("codes", tensor), ("scale", scale)];
+    let dtype = plain(info);
+    let not = || {
+        malformed(
+            info,
+            format!("{class} with codes of dtype {}", info.encoding),
+        )
+    };
+    let halves = dtype == Some(Dtype::U8);
+    let nibbles = || {
+        (
+            CodePacking::LowNibbles,
+            CodeValue::Table(Box::new(E2M1_VALUES)),
+        )
+    };
+    let ((packing, value), block) = match class {
+        "Float8Tensor" | "Int8Tensor" | "IntxUnpackedToInt8Tensor" => {
+            let whole = class != "Float8Tensor";
+            let value = dtype
+                .filter(|d| *d != Dtype::U8 && whole == (*d == Dtype::I8))
+                .and_then(CodeValue::of);
+            ((CodePacking::Bytes, value.ok_or_else(not)?), None)
+        }
+        "AffineQuantizedTensor" => {
+            let value = dtype.and_then(CodeValue::of);
+            ((CodePacking::Bytes, value.ok_or_else(not)?), None)
+        }
+        "MXTensor" => match (data("elem_dtype").and_then(dtype_name), dtype) {
+            (Some("float8_e4m3fn"), Some(Dtype::F8_E4M3)) => {
+                ((CodePacking::Bytes, CodeValue::E4m3), Some(Dtype::F8_E8M0))
+            }
+            (Some("float8_e5m2"), Some(Dtype::F8_E5M2)) => {
+                ((CodePacking::Bytes, CodeValue::E5m2), Some(Dtype::F8_E8M0))
+            }
+            (Some("float4_e2m1fn_x2"), Some(Dtype::U8 | Dtype::F4)) => {
+                (nibbles(), Some(Dtype::F8_E8M0))
+            }
+            (elements, _) => {
+                return Err(unsupported(
+                    info,
+                    format!(
+                        "{class} of {} stored in {} is not supported",
+                        elements.unwrap_or("?"),
+                        info.encoding
+                    ),
+                ));
+            }
+        },
+        "NVFP4Tensor" if matches!(dtype, Some(Dtype::U8 | Dtype::F4)) => {
+            (nibbles(), Some(Dtype::F8_E4M3))
+        }
+        other => {
+            return Err(unsupported(
+                info,
+                format!("torchao class {other:?} is not supported"),
+            ));
+        }
+    };
+    let mut shape = Shape::from_slice(&info.shape);
+    if let (Some(_), true, Some(cols)) = (
+        block,
+        halves && packing == CodePacking::LowNibbles,
+        shape.last_mut(),
+    ) {
+        *cols = cols.checked_mul(2).ok_or_else(not)?;
+    }
+    let (rows, cols, matrix_rows) = stack(&shape);
+    let stored = match block {
+        Some(dtype) => grouped(cx, scale, &shape, dtype, data("block_size"), swizzled)?,
+        None if swizzled => {
+            return Err(unsupported(info, format!("{class} with swizzled scales")));
+        }
+        None => factors(cx, 1, scale, &shape, sides(data("block_size")))?,
+    };
+    let (mut formula, mut zeros) = (Formula::Scale, Zeros::None);
+    if let Some(zero) = sibling("zero_point").filter(|_| block.is_none()) {
+        let there = cx.info(zero);
+        let kind = plain(there).filter(|d| {
+            matches!(
+                d,
+                Dtype::I8 | Dtype::I32 | Dtype::I64 | Dtype::F32 | Dtype::F16 | Dtype::BF16
+            )
+        });
+        let (Some(dtype), true) = (kind, there.shape == cx.info(scale).shape) else {
+            return Err(malformed(there, "zero points do not fit the scales"));
+        };
+        parts.push(("zero_point", zero));
+        (formula, zeros) = (
+            Formula::ZeroScale,
+            Zeros::Stored(Factors {
+                part: 2,
+                dtype,
+                ..stored.clone()
+            }),
+        );
+    }
+    let scales = match sibling("per_tensor_scale") {
+        Some(global) => {
+            let there = cx.info(global);
+            if plain(there) != Some(Dtype::F32) || there.elements() != 1 {
+                return Err(malformed(there, "expected a single F32"));
+            }
+            parts.push(("per_tensor_scale", global));
+            Scales::Times(
+                stored,
+                GlobalScale {
+                    part: parts.len() - 1,
+                    dtype: Dtype::F32,
+                    count: 1,
+                },
+            )
+        }
+        None => Scales::Stored(stored),
+    };
+    // parts that only the arithmetic with quantised inputs needs
+    for key in [
+        "act_quant_scale",
+        "act_quant_zero_point",
+        "act_per_tensor_scale",
+    ] {
+        parts.extend(sibling(key).map(|part| ("activation", part)));
+    }
+    let row_bytes = packing.row_bytes(cols).ok_or_else(not)?;
+    let codes = Codes::new(packing, value, row_bytes);
+    let groups = scales
+        .factors()
+        .map_or(1, |factors| cols.div_ceil(factors.cols));
+    let decoder = Grouped {
+        rows,
+        cols,
+        matrix_rows: matrix_rows.max(1),
+        codes,
+        formula,
+        scales,
+        zeros,
+    };
+    let decoder: Box<dyn Decoder> = if swizzled {
+        let view: Arc<dyn PartView> = Arc::new(SwizzledScales {
+            place: PartOffset::whole(1),
+            rows,
+            groups,
+        });
+        Box::new(Composite::new(decoder, parts.len(), vec![(1, view)]))
+    } else {
+        Box::new(decoder)
+    };
+    finish(
+        cx,
+        name,
+        TorchaoWeight {
+            shape,
+            parts,
+            decoder,
+        },
+        data("shape"),
+        sibling("act_pre_scale"),
+    )
+}
+
+/// A weight before `act_pre_scale` is applied.
+struct TorchaoWeight {
+    shape: Shape,
+    parts: Vec<(&'static str, usize)>,
+    decoder: Box<dyn Decoder>,
+}
+
+/// Applies `act_pre_scale`, if there is one, after verifying the shape against the stored one, if there is one.
+fn finish(
+    cx: &Context<'_>,
+    name: &str,
+    made: TorchaoWeight,
+    description: Option<&Json>,
+    factors: Option<usize>,
+) -> Result<Weight> {
+    let TorchaoWeight {
+        shape,
+        mut parts,
+        decoder,
+    } = made;
+    let same = |sizes: &Json| {
+        sizes.as_array().is_some_and(|sizes| {
+            sizes
+                .iter()
+                .map(Json::as_u64)
+                .eq(shape.iter().map(|n| Some(*n)))
+        })
+    };
+    if description.is_some_and(|sizes| !same(sizes)) {
+        let what = format!(
+            "the codes have shape {shape:?}, but the class names {}; the tensor is transposed or padded; make it contiguous before saving",
+            description.unwrap_or(&Json::Null)
+        );
+        return Err(unsupported(cx.info(parts[0].1), what));
+    }
+    let Some(factors) = factors else {
+        return Ok(cx.weight_by("torchao", name, &shape, &parts, decoder.into()));
+    };
+    let (info, cols) = (cx.info(factors), shape.last().copied().unwrap_or_default());
+    let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
+    let (Some(dtype), true) = (dtype, info.elements() == cols) else {
+        let what = format!(
+            "{} {:?} instead of a factor for each of {cols} columns",
+            info.encoding,
+            info.shape.as_slice()
+        );
+        return Err(malformed(info, what));
+    };
+    parts.push(("act_pre_scale", factors));
+    let decoder = Smoothed {
+        inner: decoder,
+        columns: Some((parts.len() - 1, dtype)),
+        low_rank: None,
+    };
+    Ok(cx.weight("torchao", name, &shape, &parts, decoder))
+}
+
+/// The granularity of scales per group along the rows, stored in `dtype` or as U8.
+fn grouped(
+    cx: &Context<'_>,
+    scale: usize,
+    shape: &[u64],
+    dtype: Dtype,
+    group: Option<&Json>,
+    swizzled: bool,
+) -> Result<Factors> {
+    let info = cx.info(scale);
+    let (rows, cols, _) = stack(shape);
+    let group = group.and_then(Json::as_u64).filter(|group| *group > 0);
+    let group = group.ok_or_else(|| malformed(info, "block_size is missing"))?;
+    let stored = if swizzled {
+        SwizzledScales::bytes(rows, cols / group)
+    } else {
+        rows.checked_mul(cols / group)
+    };
+    let fits = cols.is_multiple_of(group) && cols > 0 && stored == Some(info.elements());
+    if !fits || !plain(info).is_some_and(|found| found == dtype || found == Dtype::U8) {
+        let what = format!(
+            "{} {:?} does not scale {shape:?} by groups of {group}",
+            info.encoding,
+            info.shape.as_slice()
+        );
+        return Err(malformed(info, what));
+    }
+    Ok(Factors::per_group(1, dtype, group))
+}
+
+/// The block `(rows, cols)`: the last two entries of `block_size`.
+fn sides(block: Option<&Json>) -> Option<(u64, u64)> {
+    match block?.as_array()?.as_slice() {
+        [.., high, wide] => Some((high.as_u64()?, wide.as_u64()?)),
+        _ => None,
+    }
+}
+
+/// The name in `{"_type": "torch.dtype", "_data": name}`.
+fn dtype_name(description: &Json) -> Option<&str> {
+    description
+        .as_str()
+        .or_else(|| description.get("_data")?.as_str())
+}

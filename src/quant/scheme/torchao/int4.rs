@@ -1,0 +1,327 @@
+//! torchao's classes of 4-bit codes, each in the layout of one kernel.
+//!
+//! | class | codes | factors | formula |
+//! |---|---|---|---|
+//! | `Int4Tensor` | `[…, out, in / 2]`, two's complement | `scale`, `zero_point` `[…, groups, out]` | `q * scale + zero` |
+//! | `Int4PlainInt32Tensor` (XPU) | I32 `[out, in / 8]` | the same, zero points I8 | `(q - zero) * scale` |
+//! | `Int4PlainInt32Tensor` (NPU) | I32 `[out, in / 8]`, two's complement | the same, zero points floats | `(q - zero) * scale` |
+//! | `Int4TilePackedTo4dTensor` | I32 `[…, out / 8, in / 16i, 32, i / 2]` | `scale_and_zero` `[…, groups, out, 2]` | `(q - 8) * scale + zero` |
+//! | `Int4PreshuffledTensor` | see `preshuffled.rs` | | |
+//!
+//! Tiles are padded with rows and columns beyond the weight's `shape`. On ROCm they are of 16 rows, which nothing in a file
+//! says; they are read in CUDA's layout, with a note in the plan.
+//!
+//! Sources: torchao 0.18 `quantization/quantize_/workflows/int4/*.py`, `quantization/quant_primitives.py`
+//! (`_dequantize_affine_tinygemm`); MSLK's `pack_int4` and `int4_row_quantize_zp`; PyTorch's `int4mm.cu`
+//! (`matrix_to_m16n8k16_Bint4_layout`) and, for XPU, its `WeightInt4PackKernel`; CANN's `aclnnConvertWeightToINT4Pack`.
+//! None of it runs without its device.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::Dtype;
+use crate::catalog::{Shape, TensorInfo};
+use crate::error::Result;
+use crate::kernel::{CodePacking, CodeValue, Formula};
+use crate::quant::decode::{
+    Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
+};
+use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
+use crate::quant::scheme::granularity::{filled, stack};
+use crate::quant::scheme::modelopt::SIGNED_NIBBLES;
+use crate::quant::scheme::unquantised::missing;
+
+use super::TorchaoWeight;
+use super::tinygemm_tiles::TinygemmTiles;
+
+/// A tensor of codes, and the description of its class.
+pub(super) struct TorchaoTensor<'x> {
+    pub(super) info: &'x TensorInfo,
+    pub(super) tensor: usize,
+    /// Prefix of the names of its parts.
+    pub(super) flat: &'x str,
+    pub(super) description: &'x Json,
+    pub(super) class: &'x str,
+}
+
+type ClassReader = fn(&Context<'_>, &TorchaoTensor<'_>) -> Result<TorchaoWeight>;
+
+/// The reader of this class, whose codes have this name.
+pub(super) fn class(name: &str, codes: &str) -> Option<ClassReader> {
+    Some(match name {
+        "AffineQuantizedTensor" if codes.ends_with("_packed_weight") => tile_packed,
+        "Int4Tensor" => int4_tensor,
+        "Int4PlainInt32Tensor" => plain_int32,
+        "Int4TilePackedTo4dTensor" => tile_packed,
+        "Int4PreshuffledTensor" => super::preshuffled::claim,
+        _ => return None,
+    })
+}
+
+impl TorchaoTensor<'_> {
+    pub(super) fn part(&self, cx: &Context<'_>, key: &str) -> Result<usize> {
+        cx.sibling(self.flat, &["_", key].concat())
+            .ok_or_else(|| missing(self.info, key))
+    }
+
+    fn data(&self, key: &str) -> Option<&Json> {
+        self.description.get("_data")?.get(key)
+    }
+
+    /// Columns that share a scale; rows do not share any.
+    pub(super) fn group(&self) -> Result<u64> {
+        let sides = self
+            .data("block_size")
+            .and_then(Json::as_array)
+            .and_then(|sides| sides.split_last());
+        let group = sides.filter(|(_, high)| high.iter().all(|n| n.as_u64() == Some(1)));
+        let group = group
+            .and_then(|(last, _)| last.as_u64())
+            .filter(|group| *group > 0);
+        group.ok_or_else(|| {
+            malformed(
+                self.info,
+                "block_size does not describe groups within a row",
+            )
+        })
+    }
+
+    pub(super) fn wrong(&self) -> crate::Error {
+        let info = self.info;
+        malformed(
+            info,
+            format!(
+                "{} {:?} does not fit {}",
+                info.encoding,
+                info.shape.as_slice(),
+                self.class
+            ),
+        )
+    }
+
+    /// The weight's shape, if each item of the last dimension holds `per_word` codes.
+    pub(super) fn sizes(&self, per_word: u64) -> Result<Shape> {
+        filled(self.info, &self.info.shape)?;
+        let mut shape = Shape::from_slice(&self.info.shape);
+        let last = shape.last_mut().ok_or_else(|| self.wrong())?;
+        *last = last.checked_mul(per_word).ok_or_else(|| self.wrong())?;
+        if shape.len() < 2 || crate::catalog::elements(&shape).is_none() {
+            return Err(self.wrong());
+        }
+        Ok(shape)
+    }
+}
+
+/// Factors `[…, groups, out]` of a weight of this shape, in one of these dtypes, read as `[…, out, groups]`.
+pub(super) fn transposed_factors(
+    cx: &Context<'_>,
+    tensor: usize,
+    part: usize,
+    shape: &[u64],
+    group: u64,
+    dtypes: &[Dtype],
+) -> Result<(Factors, Arc<dyn PartView>)> {
+    let info = cx.info(tensor);
+    let (rows, cols, matrix_rows) = stack(shape);
+    let (groups, last) = (cols.div_ceil(group), shape.len() - 2);
+    let fits = info.shape.len() == shape.len()
+        && info.shape[..last] == shape[..last]
+        && info.shape[last..] == [groups, matrix_rows];
+    let Some(dtype) = plain(info).filter(|dtype| fits && dtypes.contains(dtype)) else {
+        let what = format!(
+            "{} {:?} does not scale {shape:?} by groups of {group}",
+            info.encoding,
+            info.shape.as_slice()
+        );
+        return Err(malformed(info, what));
+    };
+    let entry = dtype.bits() / 8;
+    let view = TransposedFactors {
+        place: PartOffset::whole(part),
+        rows,
+        matrix_rows,
+        padded_rows: matrix_rows,
+        groups,
+        lines: groups,
+        entry,
+        factor: 0..entry,
+    };
+    Ok((Factors::per_group(part, dtype, group), Arc::new(view)))
+}
+
+pub(super) const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::BF16];
+
+fn int4_tensor(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWeight> {
+    if !matches!(plain(stored.info), Some(Dtype::I8 | Dtype::U8)) {
+        return Err(stored.wrong());
+    }
+    let value = CodeValue::Table(Box::new(SIGNED_NIBBLES));
+    rows(cx, stored, 2, value, Formula::ScaleOffset, FLOATS)
+}
+
+fn plain_int32(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWeight> {
+    if plain(stored.info) != Some(Dtype::I32) || stored.info.shape.len() != 2 {
+        return Err(stored.wrong());
+    }
+    let zero = cx.info(stored.part(cx, "zero_point")?);
+    match plain(zero) {
+        Some(Dtype::I8) => rows(
+            cx,
+            stored,
+            8,
+            CodeValue::Unsigned,
+            Formula::ZeroScale,
+            &[Dtype::I8],
+        ),
+        Some(dtype) if FLOATS.contains(&dtype) => {
+            cx.note(
+                "torchao's 4-bit codes for NPUs are read as (q - zero) * scale, as they are quantised; their kernel is \
+                 documented to add zero points",
+            );
+            let value = CodeValue::Table(Box::new(SIGNED_NIBBLES));
+            rows(cx, stored, 8, value, Formula::ZeroScale, FLOATS)
+        }
+        _ => {
+            let what = format!(
+                "dtype {} of zero points: I8 (XPU) or a float (NPU) is expected",
+                zero.encoding
+            );
+            Err(unsupported(zero, what))
+        }
+    }
+}
+
+/// Rows of codes, the lowest bits first, with transposed factors.
+fn rows(
+    cx: &Context<'_>,
+    stored: &TorchaoTensor<'_>,
+    per_word: u64,
+    value: CodeValue,
+    formula: Formula,
+    zeros: &[Dtype],
+) -> Result<TorchaoWeight> {
+    let (shape, group) = (stored.sizes(per_word)?, stored.group()?);
+    let parts = vec![
+        ("codes", stored.tensor),
+        ("scale", stored.part(cx, "scale")?),
+        ("zero_point", stored.part(cx, "zero_point")?),
+    ];
+    let (scales, first) = transposed_factors(cx, parts[1].1, 1, &shape, group, FLOATS)?;
+    let (zeros, second) = transposed_factors(cx, parts[2].1, 2, &shape, group, zeros)?;
+    let (rows, cols, matrix_rows) = stack(&shape);
+    let codes = Codes::new(CodePacking::LowNibbles, value, cols / 2);
+    let (scales, zeros) = (Scales::Stored(scales), Zeros::Stored(zeros));
+    let inner = Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes,
+        formula,
+        scales,
+        zeros,
+    };
+    let decoder = Composite::new(inner, parts.len(), vec![(1, first), (2, second)]);
+    Ok(TorchaoWeight {
+        shape,
+        parts,
+        decoder: Box::new(decoder),
+    })
+}
+
+fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWeight> {
+    let info = stored.info;
+    filled(info, &info.shape)?;
+    let &[ref outer @ .., tiles, steps, 32, words @ (1 | 2 | 4)] = &info.shape[..] else {
+        return Err(stored.wrong());
+    };
+    if plain(info) != Some(Dtype::I32) {
+        return Err(stored.wrong());
+    }
+    let sizes = stored.data("shape").and_then(Json::as_array);
+    let shape: Option<Shape> = sizes.and_then(|sizes| sizes.iter().map(Json::as_u64).collect());
+    let (high, wide) = (tiles.checked_mul(8), steps.checked_mul(32 * words));
+    let fits = |shape: &Shape| {
+        let (rows, cols, matrix_rows) = stack(shape);
+        shape.len() == outer.len() + 2
+            && shape[..outer.len()] == *outer
+            && rows > 0
+            && cols > 0
+            && matrix_rows.div_ceil(8) == tiles
+            && wide.is_some_and(|wide| cols <= wide)
+    };
+    let (Some(shape), Some(high), Some(wide)) = (shape.filter(fits), high, wide) else {
+        return Err(malformed(
+            info,
+            format!(
+                "the described shape does not fit tiles of shape {:?}",
+                info.shape.as_slice()
+            ),
+        ));
+    };
+    let (rows, cols, matrix_rows) = stack(&shape);
+    let (group, factors) = (stored.group()?, stored.part(cx, "scale_and_zero")?);
+    let (there, lines) = (cx.info(factors), wide.div_ceil(group));
+    let expected: Vec<u64> = outer.iter().copied().chain([lines, high, 2]).collect();
+    let Some(dtype) =
+        plain(there).filter(|d| FLOATS.contains(d) && there.shape[..] == expected[..])
+    else {
+        let what = format!(
+            "{} {:?} instead of {expected:?}",
+            there.encoding,
+            there.shape.as_slice()
+        );
+        return Err(malformed(there, what));
+    };
+    cx.note("torchao's 4-bit tiles are read in CUDA's layout; ROCm's has the same shape");
+    // scale and zero point of an entry are two parts of the decoder, and one stored part of the plan
+    let parts = vec![("codes", stored.tensor), ("scale_and_zero", factors)];
+    let bytes = dtype.bits() / 8;
+    let half = |from: u64| -> Arc<dyn PartView> {
+        Arc::new(TransposedFactors {
+            place: PartOffset::whole(1),
+            rows,
+            matrix_rows,
+            padded_rows: high,
+            groups: cols.div_ceil(group),
+            lines,
+            entry: 2 * bytes,
+            factor: from..from + bytes,
+        })
+    };
+    let tiled = TinygemmTiles {
+        place: PartOffset::whole(0),
+        rows,
+        matrix_rows,
+        padded_cols: wide,
+        inner: words * 2,
+    };
+    let mut table = [0.0; 16];
+    table
+        .iter_mut()
+        .zip(-8i8..)
+        .for_each(|(value, code)| *value = code.into());
+    let inner = Grouped {
+        rows,
+        cols,
+        matrix_rows,
+        codes: Codes::new(
+            CodePacking::LowNibbles,
+            CodeValue::Table(Box::new(table)),
+            wide / 2,
+        ),
+        formula: Formula::ScaleOffset,
+        scales: Scales::Stored(Factors::per_group(1, dtype, group)),
+        zeros: Zeros::Stored(Factors::per_group(2, dtype, group)),
+    };
+    let decoder = Composite::new(
+        inner,
+        3,
+        vec![(0, Arc::new(tiled)), (1, half(0)), (2, half(bytes))],
+    );
+    Ok(TorchaoWeight {
+        shape,
+        parts,
+        decoder: Box::new(decoder),
+    })
+}

@@ -1,0 +1,126 @@
+//! Tensors that no scheme claimed: unquantised ones, and packed codes that must not be mistaken for them.
+
+use crate::Dtype;
+use crate::catalog::{Encoding, Layout, TensorInfo, quote};
+use crate::error::{Error, Result};
+
+use super::Context;
+use super::context::{plain, unsupported};
+
+/// How a tensor without a claim is treated.
+pub(crate) enum UnclaimedTensor {
+    /// It is an output, with this dtype.
+    Plain(Dtype),
+    /// It is left out: quantised arithmetic alone needs it, such as a scale of activations.
+    Dropped,
+}
+
+/// Suffixes of scales of activations and caches, which dequantised weights do not need.
+static ACTIVATION: &[&str] = &[
+    ".input_scale",
+    ".input_global_scale",
+    ".activation_scale",
+    ".input_zero_point",
+    ".output_scale",
+    ".output_zero_point",
+    ".input_scale_ub",
+    ".weight_format",
+    ".k_scale",
+    ".v_scale",
+    ".q_scale",
+    ".prob_scale",
+];
+
+/// Classifies a tensor that no scheme claimed.
+///
+/// # Errors
+/// If it has no elements that could be written (saved without data, sparse, a block type), or is an integer matrix under a
+/// weight's name, which is likely to be codes of an unknown scheme.
+pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<UnclaimedTensor> {
+    let info = cx.info(tensor);
+    if ACTIVATION.iter().any(|s| info.name.ends_with(*s))
+        && info.elements() <= 1 << 20
+        && cx.quantised()
+    {
+        return Ok(UnclaimedTensor::Dropped);
+    }
+    match &info.layout {
+        Layout::Absent => {
+            return Err(unsupported(
+                info,
+                "saved without data (PyTorch's meta device); leave it out",
+            ));
+        }
+        Layout::Sparse(_) => {
+            return Err(unsupported(
+                info,
+                "sparse; leave it out, or make it dense before saving",
+            ));
+        }
+        _ => {}
+    }
+    let Encoding::Plain(dtype) = info.encoding else {
+        return Err(unsupported(
+            info,
+            format!(
+                "{} cannot be stored in a safetensors file; leave it out",
+                info.encoding
+            ),
+        ));
+    };
+    if integers_for_weights(cx, info) {
+        return Err(unsupported(
+            info,
+            format!(
+                "{dtype} under a weight's name, and no known scheme; it may be packed codes, so it is not copied as a weight"
+            ),
+        ));
+    }
+    Ok(UnclaimedTensor::Plain(dtype))
+}
+
+/// Whether a tensor has integers under a name that is that of a weight or of packed codes.
+fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
+    let integers = matches!(
+        plain(info),
+        Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
+    );
+    let weight = info.name.ends_with("weight") || cx.packed_name(&info.name);
+    // stacked experts are named after the parameter, without `weight`
+    let experts = info.shape.len() > 2 && info.name.contains("experts.");
+    integers && info.shape.len() >= 2 && (weight || experts)
+}
+
+impl Context<'_> {
+    /// Whether this is a quantised checkpoint: it has a quantisation configuration, or a weight was claimed.
+    pub(crate) fn quantised(&self) -> bool {
+        !self.config.is_empty() || self.claimed.get()
+    }
+
+    /// Whether a tensor of this name is packed codes in some scheme.
+    fn packed_name(&self, name: &str) -> bool {
+        const PACKED: &[&str] = &[
+            ".qweight",
+            ".weight_packed",
+            ".W_q",
+            "_blocks",
+            ".q_weight",
+            ".trellis",
+            ".Qidxs",
+            ".codes",
+            ".indices",
+        ];
+        PACKED.iter().any(|p| name.ends_with(p))
+    }
+}
+
+/// An error for a weight that lacks one of its parts.
+#[cold]
+pub(crate) fn missing(info: &TensorInfo, part: &str) -> Error {
+    Error::malformed(format!(
+        "tensor {}: its {} is missing",
+        quote(&info.name),
+        quote(part)
+    ))
+    .at(info.bytes.start)
+}

@@ -1,0 +1,146 @@
+//! Integrity checks of a member: its header before its bytes are used, its checksum after they were read.
+
+use crate::catalog::{ByteRange, IntegrityCheck, Member, Packing, TensorInfo, quote};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::format::local_payload;
+use crate::limits::Budget;
+use crate::progress::CHECK_INTERVAL;
+use crate::source::cursor::Cursor;
+use crate::source::range_reader::{Content, RangeReader};
+
+fn member<'c>(checkpoint: &'c Checkpoint, info: &TensorInfo) -> Option<&'c Member> {
+    checkpoint.catalog().members.get(info.member? as usize)
+}
+
+/// The byte range that is read to verify a tensor, in addition to its own bytes: the header of its member, and the
+/// content in front of the tensor that the member's checksum covers.
+pub(super) fn front(checkpoint: &Checkpoint, info: &TensorInfo) -> Option<ByteRange> {
+    let member = member(checkpoint, info)?;
+    let front = member.front();
+    let lead = lead(member, info, info.bytes.len)
+        .filter(|_| info.packing == Packing::Raw)
+        .unwrap_or(0);
+    Some(ByteRange {
+        len: front.len.saturating_add(lead),
+        ..front
+    })
+}
+
+/// Content in front of a tensor of `len` content bytes that its member's checksum needs; `None` if it is not checked.
+fn lead(member: &Member, info: &TensorInfo, len: u64) -> Option<u64> {
+    let IntegrityCheck::ZipLocal { crc32: Some(_), .. } = &member.check else {
+        return None;
+    };
+    let lead = match info.packing {
+        Packing::Raw => info.bytes.start.saturating_sub(member.bytes.start),
+        Packing::Deflate { skip, .. } => skip,
+    };
+    (lead <= Checksum::LEAD && lead.saturating_add(len) == member.inflated).then_some(lead)
+}
+
+/// Compares the header in front of the tensor's member with the archive's directory.
+pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
+    let Some(member) = member(checkpoint, info) else {
+        return Ok(());
+    };
+    let budget = Budget::new(*checkpoint.limits());
+    let mut cursor = Cursor::new(checkpoint.source(member.bytes.file), &budget);
+    match &member.check {
+        IntegrityCheck::ZipLocal { at, name, .. } => {
+            let start = local_payload(&mut cursor, *at, name)?;
+            if start != member.bytes.start {
+                return Err(Error::malformed(format!(
+                    "the bytes of member {} begin at {start}, and the directory places them at {}",
+                    quote(name),
+                    member.bytes.start
+                ))
+                .at(*at));
+            }
+        }
+        IntegrityCheck::Count { elements } => {
+            let at = member.bytes.start.saturating_sub(8);
+            cursor.seek(at);
+            let found = u64::from_le_bytes(cursor.array("a storage's element count")?);
+            if found != *elements {
+                return Err(Error::malformed(format!(
+                    "a storage says it has {found} elements, and its tensors say {elements}"
+                ))
+                .at(at));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The checksum of a member, updated while a tensor that reaches to the member's end is read.
+pub(super) struct Checksum<'c>(Option<(crc32fast::Hasher, u32, &'c str)>);
+
+impl<'c> Checksum<'c> {
+    /// The checksum of a tensor that begins further inside its member is not verified: all bytes in front would have to
+    /// be read for it.
+    const LEAD: u64 = 1 << 20;
+
+    /// Starts the checksum of the tensor's member, or nothing where the tensor, of `len` content
+    /// bytes, does not reach from (near) its beginning to its end.
+    pub(super) fn new(checkpoint: &'c Checkpoint, info: &TensorInfo, len: u64) -> Result<Self> {
+        let Some(member) = member(checkpoint, info) else {
+            return Ok(Self(None));
+        };
+        let IntegrityCheck::ZipLocal {
+            crc32: Some(expected),
+            name,
+            ..
+        } = &member.check
+        else {
+            return Ok(Self(None));
+        };
+        let Some(lead) = lead(member, info, len) else {
+            return Ok(Self(None));
+        };
+        let mut hasher = crc32fast::Hasher::new();
+        if info.packing == Packing::Raw && lead > 0 {
+            // the header in front of a stored array; that of a deflated one passes by on the way
+            let source = checkpoint.source(member.bytes.file);
+            let mut before =
+                Content::new(RangeReader::new(source, member.bytes.start, lead), false);
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut before, &mut bytes)?;
+            hasher.update(&bytes);
+        }
+        Ok(Self(Some((hasher, *expected, name))))
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        if let Some((hasher, ..)) = &mut self.0 {
+            hasher.update(bytes);
+        }
+    }
+
+    /// Computes the checksum of all bytes and compares it. `each` receives the number of bytes of each step and cancels
+    /// by returning an error.
+    pub(super) fn of(
+        mut self,
+        bytes: &[u8],
+        each: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        for piece in bytes.chunks(CHECK_INTERVAL) {
+            self.update(piece);
+            each(piece.len())?;
+        }
+        self.finish()
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        let Some((hasher, expected, name)) = self.0 else {
+            return Ok(());
+        };
+        if hasher.finalize() != expected {
+            return Err(Error::malformed(format!(
+                "member {} does not match its checksum",
+                quote(name)
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,24 @@
+//! Time limits of tests that hold on a busy machine. The integration tests include this file too.
+#![allow(dead_code, missing_docs, unreachable_pub)] // not every test binary uses all of it
+
+use std::time::Duration;
+
+/// Processor time of this thread since `start`. Time spent waiting or preempted is not counted, so a limit on it does
+/// not depend on what else the machine runs.
+pub struct ThreadTime(Duration);
+
+impl ThreadTime {
+    pub fn start() -> Self {
+        Self(thread_cpu_time())
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        thread_cpu_time().saturating_sub(self.0)
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.try_into()
+        .expect("the processor time of a thread is not negative")
+}

@@ -1,0 +1,392 @@
+//! One plan, the same bytes: whatever the threads, the sink and the source.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crate::support;
+use crate::support::loaders::loaders;
+use crate::support::open_modes::OpenMode;
+use crate::support::recording_source::RecordingSource;
+use crate::support::scratch_dir::{Scratch, random};
+use crate::support::writers::{Stored, gguf, safetensors};
+use anamnesis::plan::{JobWork, Plan, TensorSpec};
+use anamnesis::sink::{NullSink, Sharding};
+use anamnesis::{BlockFormat, ByteRange, Checkpoint, Dtype, Encoding, Remembered, remember};
+
+/// A GGUF and a safetensors file whose weights take several tiles, with plain and empty tensors between.
+fn inputs() -> [(&'static str, Vec<u8>); 2] {
+    let blocks = |name: &str, format: &str, shape: &[u64], seed| {
+        let format = BlockFormat::from_name(format).unwrap();
+        let bytes = usize::try_from(format.nbytes(shape.iter().product()).unwrap()).unwrap();
+        Stored::new(
+            name,
+            &format.ggml_type.to_string(),
+            shape,
+            random(seed, bytes),
+        )
+    };
+    let plain = |name: &str, dtype: &str, shape: &[u64], seed, item| {
+        let elements = usize::try_from(shape.iter().product::<u64>()).unwrap();
+        Stored::new(name, dtype, shape, random(seed, elements * item))
+    };
+    let of_blocks = [
+        plain("norm.weight", "0", &[777], 1, 4),
+        blocks("blk.0.ffn.weight", "Q4_K", &[300, 2048], 2),
+        plain("blk.0.ffn.scale", "0", &[1], 3, 4),
+        plain("empty", "1", &[0], 4, 2),
+        blocks("blk.1.exps.weight", "NVFP4", &[3, 200, 1024], 5),
+        plain("blk.1.exps.scale", "0", &[3], 6, 4),
+        blocks("blk.2.ffn.weight", "Q8_0", &[100, 32], 7),
+        plain("rope", "1", &[9, 11], 8, 2),
+    ];
+    let of_scales = [
+        plain("a.weight", "F8_E4M3", &[700, 1000], 9, 1),
+        plain("a.weight_scale_inv", "F32", &[6, 8], 10, 4),
+        plain("bytes", "U8", &[13], 11, 1),
+        plain("b.weight", "F8_E5M2", &[2, 300, 1200], 12, 1),
+        plain("b.weight_scale", "BF16", &[2, 300, 1], 13, 2),
+        plain("wide", "F64", &[90_000], 14, 8),
+        Stored::new("c.weight", "F8_E4M3", &[3, 0], Vec::new()),
+        plain("d.weight", "F8_E4M3", &[3, 5, 7], 15, 1),
+        plain("d.weight_scale", "F32", &[], 16, 4),
+        plain("e.weight", "F8_E5M2", &[3, 5, 7], 17, 1),
+        Stored::new("one", "F32", &[], vec![1, 2, 3, 4]),
+    ];
+    let keys = [
+        ("general.architecture", "llama"),
+        ("general.name", "a \"name\""),
+    ];
+    let metadata = [("format", "tf"), ("origin", "a test"), ("ünïcode", "ja")];
+    [
+        ("in.gguf", gguf(false, &keys, &of_blocks)),
+        ("in.safetensors", safetensors(&of_scales, &metadata)),
+    ]
+}
+
+fn same(found: &[Remembered], expected: &[Remembered], what: &str) {
+    let specs = |all: &[Remembered]| all.iter().map(|one| one.spec.clone()).collect::<Vec<_>>();
+    assert_eq!(specs(found), specs(expected), "{what}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(
+            found.bytes == expected.bytes,
+            "{what}: {} differs",
+            expected.spec
+        );
+    }
+}
+
+/// What was written, in the order of `like`.
+fn read_back(path: &Path, like: &[Remembered]) -> Vec<Remembered> {
+    let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(checkpoint.tensors().len(), like.len());
+    let found = like.iter().map(|one| {
+        let tensor = checkpoint
+            .tensor(&one.spec.name)
+            .unwrap_or_else(|| panic!("{} is missing", one.spec));
+        let info = tensor.info();
+        let Encoding::Plain(dtype) = info.encoding else {
+            panic!("{} is {}", info.name, info.encoding)
+        };
+        let spec = TensorSpec {
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            dtype,
+        };
+        Remembered {
+            spec,
+            bytes: tensor.bytes().unwrap().into_owned(),
+        }
+    });
+    found.collect()
+}
+
+#[test]
+fn threads_sources_and_sinks_make_the_same_bytes() {
+    let scratch = Scratch::new("execute");
+    let pool = zeropool::BufferPool::new();
+    for (name, file) in inputs() {
+        let path = scratch.path(name);
+        std::fs::write(&path, &file).unwrap();
+        let memory = Checkpoint::from_bytes(file).unwrap();
+        for dtype in [Dtype::BF16, Dtype::F32] {
+            let expected = remember(&memory).dtype(dtype).threads(1).all().unwrap();
+            let plan = remember(&memory).dtype(dtype).plan().unwrap();
+            assert!(
+                plan.jobs.iter().any(|job| job.tiles().count() > 2),
+                "{name} has no weight of several tiles"
+            );
+            let specs: Vec<_> = plan.jobs.iter().map(|job| job.output.clone()).collect();
+            assert_eq!(
+                specs,
+                expected
+                    .iter()
+                    .map(|one| one.spec.clone())
+                    .collect::<Vec<_>>()
+            );
+            for way in [
+                OpenMode::Mapped,
+                OpenMode::Read,
+                OpenMode::Bytes,
+                OpenMode::Reader,
+            ] {
+                let checkpoint = way.open(&path, None).unwrap();
+                let all_threads = [2, 1, 3, 8];
+                for threads in if dtype == Dtype::BF16 {
+                    &all_threads[..]
+                } else {
+                    &all_threads[..1]
+                }
+                .iter()
+                .copied()
+                {
+                    let what = format!("{name} {dtype} {way:?}, {threads} threads");
+                    let remember = remember(&checkpoint)
+                        .dtype(dtype)
+                        .threads(threads)
+                        .overwrite(true);
+                    same(&remember.all().unwrap(), &expected, &what);
+                    let pooled = remember.all_in(&pool).unwrap().into_iter();
+                    let pooled = pooled.map(|one| Remembered {
+                        spec: one.spec,
+                        bytes: one.bytes.to_vec(),
+                    });
+                    same(&pooled.collect::<Vec<_>>(), &expected, &what);
+                    let to = scratch.path("out.safetensors");
+                    remember.to_file(&to).unwrap();
+                    same(&read_back(&to, &expected), &expected, &what);
+                }
+                let remember = remember(&checkpoint).dtype(dtype).threads(2);
+                for (shard, least) in [(0, 3), (1 << 20, 2), (u64::MAX, 1)] {
+                    let to = scratch.path("shards");
+                    remember.to_dir(&to, shard).unwrap();
+                    let files = std::fs::read_dir(&to).unwrap().count();
+                    assert!(
+                        files >= least && (files == 1) == (least == 1),
+                        "{files} files of {shard} bytes"
+                    );
+                    same(
+                        &read_back(&to, &expected),
+                        &expected,
+                        &format!("{name} {dtype} {way:?}, shards of {shard}"),
+                    );
+                    std::fs::remove_dir_all(&to).unwrap();
+                }
+                for one in &expected {
+                    let mut into = vec![0xaa; one.bytes.len()];
+                    remember.tensor_into(&one.spec.name, &mut into).unwrap();
+                    assert!(
+                        into == one.bytes && remember.tensor(&one.spec.name).unwrap() == *one,
+                        "{}",
+                        one.spec
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Who brings the bytes does not show: every scheme's decoder, fed by every loader.
+#[test]
+fn every_loader_makes_the_same_bytes() {
+    let scratch = Scratch::new("execute-loaders");
+    let own = inputs().map(|(name, bytes)| {
+        std::fs::write(scratch.path(name), bytes).unwrap();
+        scratch.path(name)
+    });
+    let types = BlockFormat::all()
+        .iter()
+        .map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
+    let types = types
+        .map(|name| support::fixture(&name))
+        .filter(|path| path.is_file());
+    let mut compared = 0;
+    for path in own
+        .into_iter()
+        .chain(types)
+        .chain(support::corpus::quantised())
+    {
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let passing = |plan: &Plan| {
+            plan.refused
+                .iter()
+                .map(|refused| refused.name.clone())
+                .collect::<Vec<_>>()
+        };
+        let refused = passing(&remember(&checkpoint).plan().unwrap());
+        let remember = remember(&checkpoint)
+            .threads(2)
+            .filter(|name| !refused.iter().any(|r| **r == *name));
+        let expected = remember.all().unwrap();
+        for (name, loader) in loaders() {
+            let what = format!("{} {name}", path.display());
+            same(
+                &remember.clone().loader(loader).all().unwrap(),
+                &expected,
+                &what,
+            );
+            compared += expected.len();
+        }
+    }
+    assert!(compared > 500, "{compared}");
+}
+
+/// Where a weight is cut does not show: every scheme's decoder, cut after one row, two, three, many.
+#[test]
+fn tiles_of_any_height_make_the_same_bytes() {
+    let mut weights = std::collections::BTreeMap::<&str, usize>::new();
+    let own = inputs().map(|(_, bytes)| Checkpoint::from_bytes(bytes).unwrap());
+    let types = BlockFormat::all()
+        .iter()
+        .map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
+    let types = types
+        .map(|name| support::fixture(&name))
+        .filter(|path| path.is_file());
+    let files = types
+        .chain(support::corpus::quantised())
+        .map(|path| Checkpoint::open(path).unwrap());
+    for checkpoint in own.into_iter().chain(files) {
+        for dtype in [Dtype::F32, Dtype::F16] {
+            let remember = remember(&checkpoint).dtype(dtype).cast(true).threads(1);
+            let made = |height: Option<u64>| {
+                let mut plan = remember.plan().unwrap();
+                plan.refused.clear();
+                for job in &mut plan.jobs {
+                    let JobWork::Tiles { decoder, rows } = &mut job.work else {
+                        continue;
+                    };
+                    let step = decoder.grid().step.max(1);
+                    // a row at a time of what has very many takes long
+                    let least = decoder.grid().rows / 500;
+                    *rows = height.map_or(*rows, |height| height.max(least).next_multiple_of(step));
+                    *weights.entry(job.scheme).or_default() += 1;
+                }
+                let nbytes = plan
+                    .jobs
+                    .iter()
+                    .map(|job| usize::try_from(job.output.nbytes().unwrap()).unwrap());
+                let mut out: Vec<Vec<u8>> = nbytes.map(|n| vec![0xaa; n]).collect();
+                let mut sink = anamnesis::sink::MemorySink::new(
+                    out.iter_mut().map(|out| &mut **out).collect(),
+                );
+                remember.run(&plan, &mut sink).unwrap();
+                out
+            };
+            let mut made = made;
+            let expected = made(None);
+            for height in [1, 2, 3, 5, 16, 1 << 40] {
+                assert!(
+                    made(Some(height)) == expected,
+                    "{:?} in tiles of {height} rows",
+                    checkpoint.path()
+                );
+            }
+        }
+    }
+    println!("{weights:?}");
+    assert!(weights["ggml"] > 100 && weights["fp8"] > 10, "{weights:?}");
+}
+
+#[test]
+fn metadata_is_carried_over() {
+    let scratch = Scratch::new("metadata");
+    let out = scratch.path("out.safetensors");
+    let wanted: [&[(&str, &str)]; 2] = [
+        &[
+            ("format", "pt"),
+            ("gguf.general.architecture", "\"llama\""),
+            ("gguf.general.name", "\"a \\\"name\\\"\""),
+        ],
+        &[("format", "tf"), ("origin", "a test"), ("ünïcode", "ja")],
+    ];
+    for ((_, file), wanted) in inputs().into_iter().zip(wanted) {
+        let checkpoint = Checkpoint::from_bytes(file).unwrap();
+        remember(&checkpoint).overwrite(true).to_file(&out).unwrap();
+        let found = Checkpoint::open(&out).unwrap();
+        let metadata = found.catalog().metadata();
+        for (key, value) in wanted {
+            assert_eq!(metadata.text(key), Some(*value), "{key}");
+        }
+        assert_eq!(metadata.len(), wanted.len());
+    }
+    // arrays are read whole, numbers stay numbers
+    let tokens = Checkpoint::open(support::fixture("gguf/mixed_tokenizer.gguf")).unwrap();
+    remember(&tokens).overwrite(true).to_file(&out).unwrap();
+    let found = Checkpoint::open(&out).unwrap();
+    for (key, _) in tokens.catalog().metadata().iter() {
+        let text = found
+            .catalog()
+            .metadata()
+            .text(&format!("gguf.{key}"))
+            .unwrap_or_else(|| panic!("{key} is missing"));
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        let stored = tokens.metadata(key).unwrap().unwrap();
+        assert_eq!(
+            value,
+            serde_json::to_value(stored.to_json()).unwrap(),
+            "{key}"
+        );
+    }
+    let list = found
+        .catalog()
+        .metadata()
+        .text("gguf.tokenizer.ggml.tokens")
+        .unwrap();
+    assert!(
+        serde_json::from_str::<Vec<String>>(list).unwrap().len() > 10,
+        "{list}"
+    );
+}
+
+#[test]
+fn a_plan_says_what_is_read() {
+    for (name, bytes) in inputs() {
+        let reads = Arc::new(Mutex::new(Vec::new()));
+        let checkpoint = Checkpoint::from_source(RecordingSource {
+            bytes,
+            reads: reads.clone(),
+        })
+        .unwrap();
+        let remember = remember(&checkpoint).threads(1);
+        let plan = remember.plan().unwrap();
+        let promised: Vec<_> = plan
+            .reads(checkpoint.catalog())
+            .map(|ByteRange { start, len, .. }| (start, len))
+            .collect();
+        reads.lock().unwrap().clear();
+        remember.run(&plan, &mut NullSink).unwrap();
+        // a tensor is streamed in pieces: those that touch are one
+        assert_eq!(joined(&reads.lock().unwrap()), joined(&promised), "{name}");
+        assert!(promised.len() > 10, "{name}: {promised:?}");
+    }
+}
+
+fn joined(reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for &(start, len) in reads.iter().filter(|(_, len)| *len > 0) {
+        match joined.last_mut() {
+            Some((from, sum)) if *from + *sum == start => *sum += len,
+            _ => joined.push((start, len)),
+        }
+    }
+    joined
+}
+
+#[test]
+fn the_sink_for_files_tells_what_it_wrote() {
+    let scratch = Scratch::new("files");
+    let [_, (_, file)] = inputs();
+    let checkpoint = Checkpoint::from_bytes(file).unwrap();
+    let remember = remember(&checkpoint).threads(1);
+    let mut sink = remember
+        .safetensors(scratch.path("of"), Sharding::Shards(1 << 20))
+        .unwrap();
+    let plan = remember.plan().unwrap();
+    remember.run(&plan, &mut sink).unwrap();
+    let files: Vec<_> = sink.files().map(Path::to_owned).collect();
+    assert!(files.len() > 1 && files.iter().all(|file| file.is_file()));
+    drop(sink);
+    assert!(
+        files.iter().all(|file| file.is_file()),
+        "files that have their name stay"
+    );
+}

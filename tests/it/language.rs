@@ -1,0 +1,142 @@
+//! The words of the glossary in `CONVENTIONS.md`, and type names that stand for more than one thing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::rust_code::crates;
+use crate::support::skip;
+
+/// Type names that are defined more than once on purpose.
+static SHARED_TYPE_NAMES: &[&str] = &[
+    "Builder",
+    "Error",
+    "ErrorKind",
+    "Limits",
+    "Readme", // runs a README's examples
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What is in italics in the left column of the glossary.
+fn rejected_words() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("CONVENTIONS.md")).unwrap();
+    let table = text.split("| not | but |").nth(1).expect("a glossary");
+    let rows = table
+        .lines()
+        .skip(1)
+        .take_while(|line| line.starts_with('|'));
+    let left = rows.filter_map(|row| row.split('|').nth(1));
+    left.flat_map(|cell| cell.split('*').skip(1).step_by(2))
+        .map(str::to_lowercase)
+        .collect()
+}
+
+/// The tracked files that are searched; none where this is not a git checkout.
+fn tracked_files() -> Option<Vec<PathBuf>> {
+    let listed = Command::new("git")
+        .args([
+            "ls-files", "-z", "--", "*.rs", "*.md", "*.toml", "*.h", "*.py", "*.sh",
+        ])
+        .current_dir(root())
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    let names = String::from_utf8(listed.stdout).unwrap();
+    let names = names
+        .split('\0')
+        .filter(|name| !name.is_empty() && *name != "CONVENTIONS.md");
+    Some(names.map(PathBuf::from).collect())
+}
+
+/// A line in lower case, with one space around each word: `ReadAhead_x` has the words `read`, `ahead` and `x`.
+fn words(line: &str) -> String {
+    let (mut out, mut lower) = (String::from(" "), false);
+    for c in line.chars() {
+        if c.is_alphanumeric() {
+            if lower && c.is_uppercase() {
+                out.push(' ');
+            }
+            out.extend(c.to_lowercase());
+        } else if !out.ends_with(' ') {
+            out.push(' ');
+        }
+        lower = c.is_lowercase();
+    }
+    out.push(' ');
+    out
+}
+
+#[test]
+fn the_glossary_is_kept() {
+    let rejected = rejected_words();
+    assert!(rejected.len() > 20, "{rejected:?}");
+    let Some(files) = tracked_files() else {
+        return skip("the tracked files are known in a git checkout only");
+    };
+    let (mut hits, mut counts) = (Vec::new(), BTreeMap::<&str, usize>::new());
+    for name in &files {
+        let Ok(text) = std::fs::read_to_string(root().join(name)) else {
+            continue; // deleted, not yet committed
+        };
+        let is_changelog = name.ends_with("CHANGELOG.md");
+        for (number, line) in (1..).zip(text.lines()) {
+            // released versions stay as they were published
+            if is_changelog && line.starts_with("## [") && !line.contains("Unreleased") {
+                break;
+            }
+            let line = words(line);
+            for word in &rejected {
+                if line.contains(&format!(" {word} ")) {
+                    hits.push(format!("{}:{number}: {word}", name.display()));
+                    *counts.entry(word).or_default() += 1;
+                }
+            }
+        }
+    }
+    println!("{} hits: {counts:?}", hits.len());
+    assert!(hits.is_empty(), "{} hits\n{}", hits.len(), hits.join("\n"));
+}
+
+#[test]
+#[ignore = "the tree still has type names that stand for several things"]
+fn a_type_name_is_defined_once() {
+    let mut found = BTreeMap::<String, Vec<String>>::new();
+    for krate in crates() {
+        for file in krate.files() {
+            let words: Vec<&str> = file.code.split_whitespace().collect();
+            for pair in words.windows(2) {
+                if !["struct", "enum", "trait", "union"].contains(&pair[0]) {
+                    continue;
+                }
+                let name = pair[1]
+                    .split(|c: char| !c.is_alphanumeric())
+                    .next()
+                    .unwrap();
+                if name.starts_with(char::is_uppercase) && !SHARED_TYPE_NAMES.contains(&name) {
+                    let place = file.path.strip_prefix(root()).unwrap();
+                    found
+                        .entry(name.to_owned())
+                        .or_default()
+                        .push(place.display().to_string());
+                }
+            }
+        }
+    }
+    assert!(found.len() > 300, "only {} types were found", found.len());
+    // one file may define a type once per platform
+    found.values_mut().for_each(Vec::dedup);
+    found.retain(|_, places| places.len() > 1);
+    let lines: Vec<String> = found
+        .iter()
+        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .collect();
+    assert!(
+        lines.is_empty(),
+        "{} names\n{}",
+        lines.len(),
+        lines.join("\n")
+    );
+}

@@ -1,0 +1,146 @@
+//! Limits: tight ones refuse, none at all change nothing.
+
+use crate::support::{fixture, fixtures};
+use anamnesis::{ErrorKind, Limits, OpenOptions};
+
+#[test]
+fn without_limits_the_same_is_read() {
+    for (path, format) in fixtures() {
+        let open = |limits| {
+            OpenOptions::new()
+                .single(true)
+                .format(format)
+                .limits(limits)
+                .open(&path)
+        };
+        match (open(Limits::default()), open(Limits::none())) {
+            (Ok(a), Ok(b)) => assert_eq!(a.inspect(), b.inspect(), "{}", path.display()),
+            (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
+            (a, b) => panic!("{}: {:?} {:?}", path.display(), a.err(), b.err()),
+        }
+    }
+}
+
+/// Whatever the memory, a file is read whole or refused for the limit, never otherwise.
+#[test]
+fn little_memory_refuses_by_the_limit_alone() {
+    for (path, format) in fixtures() {
+        let open = |memory| {
+            let limits = Limits {
+                memory,
+                ..Limits::default()
+            };
+            OpenOptions::new()
+                .single(true)
+                .format(format)
+                .limits(limits)
+                .open(&path)
+        };
+        let Ok(whole) = open(u64::MAX) else { continue };
+        let mut refused = false;
+        for memory in [1 << 20, 64 << 10, 4 << 10, 512, 64, 0] {
+            match open(memory) {
+                Ok(read) => {
+                    assert!(
+                        !refused,
+                        "{}: read with {memory} and refused with more",
+                        path.display()
+                    );
+                    assert_eq!(read.inspect(), whole.inspect());
+                }
+                Err(e) => {
+                    refused = true;
+                    assert!(
+                        matches!(
+                            e.kind(),
+                            ErrorKind::Limit {
+                                limit: "memory",
+                                ..
+                            }
+                        ),
+                        "{}: {e}",
+                        path.display()
+                    );
+                }
+            }
+        }
+        assert!(
+            refused || whole.catalog().tensors().is_empty(),
+            "{} costs nothing",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn a_limit_names_its_field_and_the_place() {
+    let limits = Limits {
+        tensors: 100,
+        ..Limits::default()
+    };
+    for name in [
+        "safetensors/many.safetensors",
+        "pth/many.pth",
+        "pth/many.legacy.pth",
+    ] {
+        let error = OpenOptions::new()
+            .limits(limits)
+            .open(fixture(name))
+            .unwrap_err();
+        let ErrorKind::Limit {
+            needed: 101,
+            allowed: 100,
+            limit: "tensors",
+            ..
+        } = error.kind()
+        else {
+            panic!("{error}")
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains(name) && text.contains("exceeds the limit `tensors` of 100"),
+            "{text}"
+        );
+        assert_eq!(
+            error.remedy(),
+            Some(anamnesis::Remedy::RaiseLimit { limit: "tensors" })
+        );
+    }
+}
+
+#[test]
+fn a_tensor_larger_than_allowed_is_listed_and_not_read() {
+    let limits = Limits {
+        tensor_bytes: 100,
+        ..Limits::default()
+    };
+    let checkpoint = OpenOptions::new()
+        .limits(limits)
+        .mmap(false)
+        .open(fixture("npz/all_le_compressed.npz"))
+        .unwrap();
+    let (mut read, mut refused) = (0, 0);
+    for tensor in checkpoint.tensors() {
+        match tensor.bytes() {
+            Ok(bytes) => {
+                assert!(bytes.len() <= 100);
+                read += 1;
+            }
+            Err(e) => {
+                assert!(
+                    matches!(
+                        e.kind(),
+                        ErrorKind::Limit {
+                            limit: "tensor_bytes",
+                            ..
+                        }
+                    ),
+                    "{e}"
+                );
+                assert!(tensor.info().nbytes() > 100);
+                refused += 1;
+            }
+        }
+    }
+    assert!(read > 0 && refused > 0);
+}

@@ -1,0 +1,358 @@
+//! bitsandbytes: 4 bits and INT8, against reference outputs and the formula written down again.
+
+use crate::support::scheme_checks::{
+    f32s, made, meets_oracles, noise, outputs, refusal, safetensors, same, scales, weight,
+};
+
+use anamnesis::Dtype;
+
+const NAME: &str = "a.fc.weight";
+
+/// What is added to nested scales: a number that neither BF16 nor F16 has.
+const OFFSET: f32 = 0.123_456_79;
+
+#[test]
+fn reference_outputs_are_met() {
+    assert_eq!(meets_oracles("bnb"), 16);
+}
+
+/// A weight of 4 bits, and what may be wrong about it.
+struct FourBit {
+    shape: Vec<u64>,
+    blocksize: u64,
+    nested: Option<u64>,
+    nested_dtype: &'static str,
+    storage: (&'static str, u64),
+    state: Option<String>,
+}
+
+impl FourBit {
+    fn new(shape: &[u64], blocksize: u64) -> Self {
+        Self {
+            shape: shape.to_vec(),
+            blocksize,
+            nested: None,
+            nested_dtype: "float32",
+            storage: ("U8", 1),
+            state: None,
+        }
+    }
+
+    fn elements(&self) -> usize {
+        usize::try_from(self.shape.iter().product::<u64>()).unwrap()
+    }
+
+    fn codes(&self) -> Vec<u8> {
+        let item = usize::try_from(self.storage.1).unwrap();
+        noise(1, self.elements().div_ceil(2).next_multiple_of(item))
+    }
+
+    fn blocks(&self) -> usize {
+        self.elements()
+            .div_ceil(usize::try_from(self.blocksize).unwrap())
+    }
+
+    fn file(&self, leave_out: &str) -> Vec<u8> {
+        let dtype = self.nested_dtype;
+        let nested = |block: u64| {
+            format!(
+                r#", "nested_blocksize": {block}, "nested_dtype": "{dtype}", "nested_offset": {OFFSET}"#
+            )
+        };
+        let state = self.state.clone().unwrap_or_else(|| {
+            let (nested, Self { shape, blocksize, .. }) = (self.nested.map_or_else(String::new, nested), self);
+            format!(
+                r#"{{"quant_type": "nf4", "blocksize": {blocksize}, "dtype": "float32", "shape": {shape:?}{nested}}}"#
+            )
+        });
+        let (codes, blocks) = (self.codes(), self.blocks());
+        let (storage, item) = self.storage;
+        let mut tensors: Vec<(&str, &str, Vec<u64>, Vec<u8>)> = vec![
+            (
+                "a.fc.weight",
+                storage,
+                vec![codes.len() as u64 / item, 1],
+                codes,
+            ),
+            (
+                "a.fc.weight.quant_map",
+                "F32",
+                vec![16],
+                f32s(&scales(2, 16)),
+            ),
+            (
+                "a.fc.weight.quant_state.bitsandbytes__nf4",
+                "U8",
+                vec![state.len() as u64],
+                state.into_bytes(),
+            ),
+        ];
+        if let Some(block) = self.nested {
+            let n = blocks.div_ceil(usize::try_from(block).unwrap());
+            tensors.push((
+                "a.fc.weight.absmax",
+                "U8",
+                vec![blocks as u64],
+                noise(3, blocks),
+            ));
+            tensors.push((
+                "a.fc.weight.nested_absmax",
+                "F32",
+                vec![n as u64],
+                f32s(&scales(4, n)),
+            ));
+            tensors.push((
+                "a.fc.weight.nested_quant_map",
+                "F32",
+                vec![256],
+                f32s(&scales(5, 256)),
+            ));
+        } else {
+            tensors.push((
+                "a.fc.weight.absmax",
+                "F32",
+                vec![blocks as u64],
+                f32s(&scales(3, blocks)),
+            ));
+        }
+        tensors.retain(|(name, ..)| leave_out.is_empty() || !name.ends_with(leave_out));
+        let tensors: Vec<_> = tensors
+            .iter()
+            .map(|(n, d, s, b)| (*n, *d, s.as_slice(), b.clone()))
+            .collect();
+        safetensors(&tensors)
+    }
+
+    /// A scale and the offset, as the dtype of nested scales has them.
+    fn sum(&self, scale: f32) -> f32 {
+        let bf16 = |x: f32| half::bf16::from_f32(x).to_f32();
+        let f16 = |x: f32| half::f16::from_f32(x).to_f32();
+        match self.nested_dtype {
+            "bfloat16" => bf16(bf16(scale) + bf16(OFFSET)),
+            "float16" => f16(f16(scale) + f16(OFFSET)),
+            #[allow(clippy::cast_possible_truncation)] // what is meant
+            "float64" => (f64::from(scale) + f64::from(OFFSET)) as f32,
+            _ => scale + OFFSET,
+        }
+    }
+
+    fn expected(&self) -> Vec<f32> {
+        let (map, codes) = (scales(2, 16), self.codes());
+        let absmax: Vec<f32> = match self.nested {
+            None => scales(3, self.blocks()),
+            Some(block) => {
+                let (map, outer) = (scales(5, 256), scales(4, self.blocks()));
+                let value = |(i, code): (usize, &u8)| {
+                    self.sum(map[usize::from(*code)] * outer[i / usize::try_from(block).unwrap()])
+                };
+                noise(3, self.blocks())
+                    .iter()
+                    .enumerate()
+                    .map(value)
+                    .collect()
+            }
+        };
+        let value = |i: usize| {
+            let byte = codes[i / 2];
+            let code = if i.is_multiple_of(2) {
+                byte >> 4
+            } else {
+                byte & 15
+            };
+            map[usize::from(code)] * absmax[i / usize::try_from(self.blocksize).unwrap()]
+        };
+        (0..self.elements()).map(value).collect()
+    }
+}
+
+#[test]
+fn four_bits_are_those_of_the_formula() {
+    // odd lengths, a last block cut short, blocks across rows and across tiles, one to three dimensions
+    let shapes: [(&[u64], u64); 8] = [
+        (&[5, 7], 64),
+        (&[1], 64),
+        (&[3, 4, 33], 32),
+        (&[129], 128),
+        (&[500, 601], 64),
+        (&[300, 1024], 4096),
+        (&[9, 8], 2),
+        (&[16, 64], 8),
+    ];
+    for (shape, blocksize) in shapes {
+        for nested in [None, Some(256), Some(3)] {
+            for storage in [("U8", 1), ("BF16", 2), ("F32", 4)] {
+                let case = FourBit {
+                    nested,
+                    storage,
+                    ..FourBit::new(shape, blocksize)
+                };
+                let (found, values) = weight(case.file(""), "{}", NAME);
+                assert_eq!(found, shape);
+                same(&values, &case.expected());
+            }
+        }
+    }
+}
+
+/// Nested scales, and their sum with the offset, are rounded to a dtype of their own.
+#[test]
+fn nested_scales_are_rounded_as_their_dtype_is() {
+    for nested_dtype in ["float32", "bfloat16", "float16", "float64"] {
+        for (shape, nested) in [(&[40, 64][..], 3), (&[513, 33], 256)] {
+            let case = FourBit {
+                nested: Some(nested),
+                nested_dtype,
+                ..FourBit::new(shape, 64)
+            };
+            same(&weight(case.file(""), "{}", NAME).1, &case.expected());
+        }
+    }
+}
+
+#[test]
+fn nothing_but_the_weight_comes_out() {
+    let case = FourBit {
+        nested: Some(256),
+        ..FourBit::new(&[8, 64], 64)
+    };
+    assert_eq!(outputs(case.file(""), "{}"), [NAME]);
+}
+
+#[test]
+fn missing_parts_are_named() {
+    let case = FourBit {
+        nested: Some(256),
+        ..FourBit::new(&[8, 64], 64)
+    };
+    for part in [
+        ".absmax",
+        ".quant_map",
+        ".nested_absmax",
+        ".nested_quant_map",
+        "bitsandbytes__nf4",
+        "fc.weight",
+    ] {
+        let text = refusal(case.file(part), "{}", NAME);
+        assert!(text.contains("missing"), "{text}");
+    }
+}
+
+#[test]
+fn a_state_that_lies_is_refused() {
+    let state = |blocksize: &str, shape: &str, more: &str| {
+        Some(format!(
+            r#"{{"quant_type":"nf4","blocksize":{blocksize},"dtype":"float32","shape":{shape}{more}}}"#
+        ))
+    };
+    for state in [
+        state("0", "[8,64]", ""),
+        state("63", "[8,64]", ""),
+        state("1", "[8,64]", ""),
+        state("-64", "[8,64]", ""),
+        state("128", "[8,64]", ""),
+        state("18446744073709551615", "[8,64]", ""),
+        state("64", "[8,65]", ""),
+        state("64", "[8,32]", ""),
+        state("64", "[18446744073709551615,18446744073709551615]", ""),
+        state("64", "[0,64]", ""),
+        state("64", "[]", ""),
+        state("64", "null", ""),
+        state("64", "[8,-64]", ""),
+        state(
+            "64",
+            "[8,64]",
+            r#","nested_blocksize":0,"nested_offset":0.5"#,
+        ),
+        state("64", "[8,64]", r#","nested_blocksize":256"#),
+        state(
+            "64",
+            "[8,64]",
+            r#","nested_blocksize":256,"nested_offset":1e999"#,
+        ),
+        state(
+            "64",
+            "[8,64]",
+            r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"int8""#,
+        ),
+        state(
+            "64",
+            "[8,64]",
+            r#","nested_blocksize":256,"nested_offset":0.5,"nested_dtype":"float8_e4m3fn""#,
+        ),
+        Some(r#"{"quant_type":"fp4","blocksize":64,"shape":[8,64]}"#.to_owned()),
+        Some("{".to_owned()),
+        Some("[".repeat(10_000)),
+    ] {
+        refusal(
+            FourBit {
+                state,
+                ..FourBit::new(&[8, 64], 64)
+            }
+            .file(""),
+            "{}",
+            NAME,
+        );
+    }
+    // longer than a descriptor may be
+    let long = format!(
+        "{}{}",
+        " ".repeat(70_000),
+        FourBit::new(&[8, 64], 64).state.unwrap_or_default()
+    );
+    refusal(
+        FourBit {
+            state: Some(long),
+            ..FourBit::new(&[8, 64], 64)
+        }
+        .file(""),
+        "{}",
+        NAME,
+    );
+}
+
+fn int8(scb: (&str, &[u64], Vec<u8>), format: u8) -> Vec<u8> {
+    safetensors(&[
+        ("a.fc.weight", "I8", &[5, 33], noise(1, 165)),
+        ("a.fc.SCB", scb.0, scb.1, scb.2),
+        ("a.fc.weight_format", "U8", &[], vec![format]),
+    ])
+}
+
+#[test]
+fn int8_is_rounded_twice() {
+    let scb = scales(2, 5);
+    let file = int8(("F32", &[5], f32s(&scb)), 0);
+    assert_eq!(outputs(file.clone(), "{}"), [NAME]);
+    let (shape, values) = weight(file, "{}", NAME);
+    let codes = noise(1, 165);
+    let constant: f32 = "7.874015718698502e-3".parse().unwrap();
+    let expected: Vec<f32> = (0..165)
+        .map(|i| f32::from(codes[i].cast_signed()) * scb[i / 33] * constant)
+        .collect();
+    assert_eq!(shape, [5, 33]);
+    same(&values, &expected);
+}
+
+#[test]
+fn int8_that_does_not_fit_is_refused() {
+    for scb in [
+        ("F32", &[4][..], f32s(&[1.0; 4])),
+        ("F16", &[5], vec![0; 10]),
+        ("F32", &[0], vec![]),
+    ] {
+        let text = refusal(int8(scb, 0), "{}", "a.fc.SCB");
+        assert!(text.contains("5 rows"), "{text}");
+    }
+    refusal(
+        int8(("F32", &[5], f32s(&[1.0; 5])), 1),
+        "{}",
+        "a.fc.weight_format",
+    );
+    let none = made(
+        int8(("F32", &[5], f32s(&[1.0; 5])), 1),
+        "{}",
+        NAME,
+        Dtype::F32,
+    );
+    assert!(none.is_err());
+}

@@ -1,0 +1,118 @@
+//! `remember` against the reference outputs of every scheme in the shared corpus.
+
+use std::path::Path;
+
+use crate::support;
+use crate::support::corpus;
+use anamnesis::{Checkpoint, Dtype, remember};
+
+/// Where the manifest and this library part, and why.
+static EXCEPTIONS: &[(&str, &str)] = &[];
+
+/// Reference outputs of square weights as the reference has them, `[in, out]`.
+static TURNED: &[&str] = &["quant_slices/gptq_", "quant_slices/awq_"];
+
+/// Files whose reference outputs are several readings of one weight: the file, the reading that is ours, and the
+/// weight.
+static READINGS: &[(&str, &str, &str)] = &[(
+    "gptq/4bit_v1_zero_overflow",
+    "gptqmodel_packed_add.weight",
+    "ambiguous.proj.weight",
+)];
+
+#[test]
+fn every_reference_output_is_met() {
+    let sets = ["public", "real"].map(|set| corpus::corpus(set, &["gguf", "safetensors"]));
+    let entries: Vec<_> = sets
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| !entry.oracle.is_empty())
+        .collect();
+    if entries.is_empty() {
+        return;
+    }
+    let (mut outputs, mut wrong) = (0, Vec::new());
+    for entry in &entries {
+        if EXCEPTIONS.iter().any(|(name, _)| entry.name.contains(name)) {
+            continue;
+        }
+        for oracle in &entry.oracle {
+            let name = oracle.path.to_string_lossy();
+            let dtype = match () {
+                () if name.ends_with("oracle.f32.safetensors") => Dtype::F32,
+                () if name.ends_with("oracle.bf16.safetensors") => Dtype::BF16,
+                () => continue, // native: see the arithmetic contract
+            };
+            match compare(&entry.name, &entry.path, &oracle.path, dtype) {
+                Ok(n) => outputs += n,
+                Err(what) => wrong.push(format!("{} {dtype}: {what}", entry.name)),
+            }
+        }
+    }
+    println!(
+        "{} files, {outputs} weights equal, {} wrong",
+        entries.len(),
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(
+        entries.len() > 110,
+        "only {} files with reference outputs",
+        entries.len()
+    );
+}
+
+fn compare(entry: &str, path: &Path, oracle: &Path, dtype: Dtype) -> Result<usize, String> {
+    let checkpoint = Checkpoint::open(path).map_err(|e| e.to_string())?;
+    let oracle = Checkpoint::open(oracle).map_err(|e| e.to_string())?;
+    let plan = remember(&checkpoint)
+        .dtype(dtype)
+        .plan()
+        .map_err(|e| e.to_string())?;
+    if let Some(refused) = plan.refused.first() {
+        return Err(format!("refused: {}", refused.error));
+    }
+    for expected in oracle.tensors() {
+        let mut name = &*expected.info().name;
+        if let Some((_, reading, weight)) = READINGS.iter().find(|(file, ..)| entry.contains(file))
+        {
+            if name != *reading {
+                continue;
+            }
+            name = weight;
+        }
+        let found = remember(&checkpoint)
+            .dtype(dtype)
+            .cast(true)
+            .tensor(name)
+            .map_err(|e| e.to_string())?;
+        if found.spec.shape != expected.info().shape {
+            return Err(format!(
+                "{name}: {:?} instead of {:?}",
+                found.spec.shape,
+                expected.info().shape
+            ));
+        }
+        let mut bytes = expected.bytes().map_err(|e| e.to_string())?.into_owned();
+        if TURNED.iter().any(|file| entry.contains(file)) {
+            bytes = turned(&bytes, found.spec.shape[0], dtype);
+        }
+        support::same_bits(&found.bytes, &bytes, dtype)
+            .map_err(|what| format!("{name}: {what}"))?;
+    }
+    Ok(oracle.tensors().len())
+}
+
+/// The transpose of a square matrix.
+fn turned(bytes: &[u8], side: u64, dtype: Dtype) -> Vec<u8> {
+    let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
+    let (cells, side): (Vec<&[u8]>, _) = (
+        bytes.chunks(width).collect(),
+        usize::try_from(side).unwrap(),
+    );
+    (0..side * side)
+        .flat_map(|i| cells[i % side * side + i / side])
+        .copied()
+        .collect()
+}

@@ -1,0 +1,187 @@
+//! Quark's rarer scales and zero points, by their formulas; what does not fit is refused by the tensor's name.
+
+use crate::support::scheme_checks::{
+    f32s, meets_oracles, noise, refusal, safetensors, same, scales, weight,
+};
+
+const NAME: &str = "a.fc.weight";
+
+/// A configuration whose weights are quantised in these steps.
+fn config(steps: &str) -> String {
+    format!(
+        r#"{{"quantization_config":{{"quant_method":"quark","export":{{"pack_method":"order"}},
+            "global_quant_config":{{"weight":{steps}}}}}}}"#
+    )
+}
+
+/// FP4 with scales of 5 bits of exponent and 3 of mantissa.
+fn amdfp4() -> String {
+    config(r#"{"dtype":"fp4","qscheme":"per_group","group_size":16,"scale_format":"e5m3"}"#)
+}
+
+#[test]
+fn scales_with_a_mantissa_are_read_by_their_definition() {
+    let ue5m3 = |byte: u8| match (i32::from(byte >> 3), f32::from(byte & 7) / 8.0) {
+        (31, m) if m > 0.8 => f32::NAN,
+        (0, m) => m * 2f32.powi(-14),
+        (e, m) => (1.0 + m) * 2f32.powi(e - 15),
+    };
+    let e2m1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    // groups of 16, of 32, and in a stack
+    for (shape, groups) in [(&[3u64, 64][..], 8), (&[5, 32], 2), (&[2, 3, 16], 1)] {
+        let (codes, rows) = (
+            shape.iter().product::<u64>(),
+            shape.iter().rev().skip(1).product::<u64>(),
+        );
+        let group = usize::try_from(codes * 2 / rows / groups).unwrap();
+        let (codes, scale) = (
+            noise(1, usize::try_from(codes).unwrap()),
+            noise(2, usize::try_from(rows * groups).unwrap()),
+        );
+        let scale_shape = [&shape[..shape.len() - 1], &[groups]].concat();
+        let file = safetensors(&[
+            (NAME, "U8", shape, codes.clone()),
+            ("a.fc.weight_scale", "U8", &scale_shape, scale.clone()),
+        ]);
+        let (found, values) = weight(file, &amdfp4(), NAME);
+        assert_eq!(found[..shape.len() - 1], shape[..shape.len() - 1]);
+        let value = |i: usize| {
+            let code = codes[i / 2] >> (i % 2 * 4) & 15;
+            let magnitude = e2m1[usize::from(code & 7)];
+            (if code > 7 { -magnitude } else { magnitude }) * ue5m3(scale[i / group])
+        };
+        same(
+            &values,
+            &(0..codes.len() * 2).map(value).collect::<Vec<_>>(),
+        );
+    }
+}
+
+#[test]
+fn scales_with_a_mantissa_that_do_not_fit_are_refused() {
+    for (codes, scale) in [
+        (("U8", &[4u64, 32][..]), ("U8", &[4u64, 3][..])),
+        (("U8", &[4, 32]), ("U8", &[4, 8])),
+        (("U8", &[4, 32]), ("U8", &[8, 4])),
+        (("U8", &[4, 32]), ("U8", &[16])),
+        (("U8", &[128]), ("U8", &[16])),
+        (("I8", &[4, 32]), ("U8", &[4, 4])),
+    ] {
+        let n = |shape: &[u64]| usize::try_from(shape.iter().product::<u64>()).unwrap();
+        let tensors = [
+            (NAME, codes.0, codes.1, noise(1, n(codes.1))),
+            ("a.fc.weight_scale", scale.0, scale.1, noise(2, n(scale.1))),
+        ];
+        refusal(safetensors(&tensors), &amdfp4(), "a.fc.weight");
+    }
+}
+
+/// INT8 for each row, with scales that are INT8 themselves.
+fn twice(number: (&str, &[u64], Vec<u8>), scale: (&str, &[u64], Vec<u8>), zero: u8) -> Vec<u8> {
+    safetensors(&[
+        (NAME, "I8", &[5, 8], noise(1, 40)),
+        ("a.fc.weight_scale", scale.0, scale.1, scale.2),
+        ("a.fc.weight_scale_2", number.0, number.1, number.2),
+        ("a.fc.weight_zero_point_2", "I32", &[], vec![zero, 0, 0, 0]),
+    ])
+}
+
+fn two_steps(of_scales: &str) -> String {
+    config(&format!(
+        r#"[{{"dtype":"int8","qscheme":"per_channel","symmetric":true}},{of_scales}]"#
+    ))
+}
+
+const INT8: &str = r#"{"dtype":"int8","qscheme":"per_tensor","is_scale_quant":true}"#;
+
+#[test]
+fn scales_that_are_quantised_are_undone_first() {
+    let (codes, scale) = (noise(1, 40), noise(2, 5));
+    for (number, stored) in [
+        (0.3f32, ("F32", f32s(&[0.3]))),
+        (0.5, ("F16", vec![0, 0x38])),
+        (0.5, ("BF16", vec![0, 0x3f])),
+    ] {
+        let file = twice((stored.0, &[], stored.1), ("I8", &[5], scale.clone()), 0);
+        let (shape, values) = weight(file, &two_steps(INT8), NAME);
+        assert_eq!(shape, [5, 8]);
+        let value = |i: usize| {
+            f32::from(codes[i].cast_signed()) * (f32::from(scale[i / 8].cast_signed()) * number)
+        };
+        same(&values, &(0..40).map(value).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn quantised_scales_that_do_not_fit_are_refused() {
+    let (one, scale) = (
+        || ("F32", &[][..], f32s(&[0.3])),
+        || ("I8", &[5][..], noise(2, 5)),
+    );
+    for file in [
+        twice(("F32", &[2], f32s(&[0.3; 2])), scale(), 0),
+        twice(("F32", &[0], vec![]), scale(), 0),
+        twice(("I32", &[], vec![1, 0, 0, 0]), scale(), 0),
+        twice(one(), ("I8", &[4], noise(2, 4)), 0),
+        twice(one(), ("I8", &[5, 1], noise(2, 5)), 0),
+        twice(one(), ("U8", &[5], noise(2, 5)), 0),
+        twice(one(), ("F32", &[5], f32s(&scales(2, 5))), 0),
+        twice(one(), scale(), 1),
+    ] {
+        refusal(file, &two_steps(INT8), "a.fc.weight_");
+    }
+    for of_scales in [
+        r#"{"dtype":"int8","qscheme":"per_channel","is_scale_quant":true}"#,
+        r#"{"dtype":"int4","qscheme":"per_tensor","is_scale_quant":true}"#,
+        r#"{"dtype":"int8","qscheme":"per_tensor"}"#,
+        "7",
+    ] {
+        refusal(
+            twice(one(), scale(), 0),
+            &two_steps(of_scales),
+            "a.fc.weight_scale_2",
+        );
+    }
+}
+
+/// INT3 for each of 8 rows, not symmetric.
+fn three(zero: (&str, &[u64], Vec<u8>)) -> Vec<u8> {
+    safetensors(&[
+        (NAME, "U8", &[8, 9], noise(1, 72)),
+        ("a.fc.weight_scale", "F32", &[8], f32s(&scales(2, 8))),
+        ("a.fc.weight_zero_point", zero.0, zero.1, zero.2),
+    ])
+}
+
+#[test]
+fn zero_points_of_3_bits_are_a_stream() {
+    let config = config(r#"{"dtype":"int3","qscheme":"per_channel","symmetric":false}"#);
+    let (codes, s, z) = (noise(1, 72), scales(2, 8), noise(3, 3));
+    let code = |bytes: &[u8], i: usize| {
+        let bit = |b: usize| bytes[b / 8] >> (b % 8) & 1;
+        let code = bit(3 * i) | bit(3 * i + 1) << 1 | bit(3 * i + 2) << 2;
+        f32::from((code << 5).cast_signed() >> 5)
+    };
+    let (shape, values) = weight(three(("U8", &[3], z.clone())), &config, NAME);
+    assert_eq!(shape, [8, 24]);
+    let value = |i: usize| (code(&codes, i) - code(&z, i / 24)) * s[i / 24];
+    same(&values, &(0..192).map(value).collect::<Vec<_>>());
+    // as many as may be are 0, and otherwise one for each scale
+    let plain: Vec<f32> = (0..192).map(|i| code(&codes, i) * s[i / 24]).collect();
+    same(
+        &weight(three(("U8", &[8], vec![0; 8])), &config, NAME).1,
+        &plain,
+    );
+    for zero in [
+        ("U8", &[4u64][..], noise(3, 4)),
+        ("U8", &[8], noise(3, 8)),
+        ("I8", &[3], noise(3, 3)),
+    ] {
+        refusal(three(zero), &config, "a.fc.weight_zero_point");
+    }
+}
+
+#[test]
+fn reference_outputs_are_met() {
+    assert_eq!(meets_oracles("quark_more"), 30);
+}

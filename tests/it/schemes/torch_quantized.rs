@@ -1,0 +1,34 @@
+//! PyTorch's own quantised tensors against `Tensor.dequantize`.
+
+use crate::support::fixture;
+use crate::support::scheme_checks::meets_oracles;
+use anamnesis::{Checkpoint, remember};
+
+/// Every quantised dtype, per tensor and per channel of each axis, strided, channels-last, with float zero
+/// points, with elements that end inside a byte, zipped and in the legacy container.
+#[test]
+fn reference_outputs_are_met() {
+    assert_eq!(meets_oracles("torch"), 6);
+}
+
+#[test]
+fn a_zero_point_of_more_than_32_bits_is_refused() {
+    let bytes = std::fs::read(fixture("quant/torch/legacy/model.pth")).unwrap();
+    let scheme = bytes
+        .windows(17)
+        .position(|at| at == b"per_tensor_affine")
+        .unwrap();
+    let at = scheme
+        + bytes[scheme..]
+            .windows(2)
+            .position(|at| at == b"K\x07")
+            .unwrap();
+    let long = [&bytes[..at], b"\x8a\x05\0\0\0\0\x01", &bytes[at + 2..]].concat();
+    let checkpoint = Checkpoint::from_bytes(long).unwrap();
+    let plan = remember(&checkpoint).plan().unwrap();
+    let text = plan.refused[0].error.to_string();
+    assert!(
+        text.contains("`w`") && text.contains("4294967296"),
+        "{text}"
+    );
+}

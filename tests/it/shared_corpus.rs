@@ -1,0 +1,72 @@
+//! The shared corpus, where it is there: safetensors and GGUF give what their manifests say, and every hostile file of
+//! any format ends in an answer. `numpy.rs` and `pth.rs` have the good files of the other formats.
+
+use crate::support;
+use crate::support::corpus::corpus;
+use crate::support::manifest_exceptions::EXCEPTIONS;
+use crate::support::valid_files::check_set;
+use crate::support::{malformed_files, sha256};
+use anamnesis::Checkpoint;
+
+#[test]
+fn public_safetensors() {
+    check_set("public", &["safetensors", "safetensors-index"], 660);
+}
+
+#[test]
+fn public_gguf() {
+    check_set("public", &["gguf"], 120);
+}
+
+#[test]
+fn real_safetensors_and_gguf() {
+    check_set("real", &["safetensors", "gguf"], 80);
+}
+
+#[test]
+fn every_malformed_file_is_answered_in_time() {
+    let wrong = malformed_files::answers().unwrap_or_default();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_exception_is_of_some_file() {
+    let formats = [
+        "safetensors",
+        "safetensors-index",
+        "gguf",
+        "npy",
+        "npz",
+        "pth",
+    ];
+    let (Some(public), Some(real)) = (corpus("public", &formats), corpus("real", &formats)) else {
+        return;
+    };
+    for row in EXCEPTIONS {
+        assert!(
+            public.iter().chain(&real).any(|e| e.name.contains(row.at)),
+            "{} ({})",
+            row.at,
+            row.why
+        );
+    }
+}
+
+#[test]
+fn a_split_opens_whole_from_any_part() {
+    let directory = support::fixture("gguf/split");
+    let names: Vec<_> = (1..=3).map(|n| format!("m-{n:05}-of-00003.gguf")).collect();
+    let whole: Vec<_> = names
+        .iter()
+        .map(|n| Checkpoint::open(directory.join(n)).unwrap())
+        .collect();
+    for checkpoint in &whole {
+        assert_eq!(checkpoint.catalog(), whole[0].catalog());
+        assert_eq!(checkpoint.catalog().tensors().len(), 5);
+        assert_eq!(checkpoint.catalog().files().len(), 3);
+    }
+    assert_eq!(
+        sha256(&whole[0].tensors().last().unwrap()).unwrap().len(),
+        64
+    );
+}

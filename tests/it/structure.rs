@@ -1,0 +1,233 @@
+//! Modules form layers: no module imports one that imports it, directly or through others. Checked for the top-level
+//! modules of each crate, and for the modules within each top-level module.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::rust_code::{CodeFile, crates};
+
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// Cycles that are still there: the crate, the module whose children they are among (none for the top level), and the
+/// modules that take part. A row is removed when its cycle is; no row may be added.
+static ALLOWED: &[(&str, &str, &[&str])] = &[("ppc", "cache", &["prefetcher", "worker"])];
+
+#[test]
+fn no_module_imports_one_that_imports_it() {
+    let (mut wrong, mut modules) = (Vec::new(), 0);
+    for krate in crates() {
+        let files = krate.files();
+        let exports = exports(&files);
+        let top: BTreeSet<&String> = files.iter().filter_map(|f| f.module.first()).collect();
+        for level in std::iter::once(None).chain(top.into_iter().map(Some)) {
+            let graph = graph(&files, &exports, level.map(String::as_str));
+            modules += graph.len();
+            let level = level.map_or("", String::as_str);
+            for cycle in cycles(&graph) {
+                let allowed = ALLOWED.iter().any(|(name, parent, members)| {
+                    *name == krate.name
+                        && *parent == level
+                        && cycle.iter().all(|module| members.contains(&&**module))
+                });
+                if !allowed {
+                    wrong.push(format!("{} {level}: {cycle:?}", krate.name));
+                }
+            }
+        }
+    }
+    assert!(modules > 100, "only {modules} modules were found");
+    assert!(
+        wrong.is_empty(),
+        "modules that import each other:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// The order of the layers is that of the architecture page.
+#[test]
+fn modules_of_the_library_import_lower_layers_only() {
+    let page = std::fs::read_to_string(
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md"),
+    )
+    .unwrap();
+    let (_, list) = page.split_once("<!-- layers -->").unwrap();
+    let (list, _) = list.split_once("<!-- /layers -->").unwrap();
+    let layers: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+    assert!(layers.len() > 10, "the list of layers is gone: {list}");
+    let library = crates().swap_remove(0);
+    let files = library.files();
+    let graph = graph(&files, &exports(&files), None);
+    let layer = |module: &str| layers.iter().position(|name| *name == module);
+    let mut wrong = Vec::new();
+    for (module, imports) in &graph {
+        let Some(own) = layer(module) else {
+            wrong.push(format!("{module} is in no layer of docs/architecture.md"));
+            continue;
+        };
+        for import in imports
+            .iter()
+            .filter(|import| layer(import).is_none_or(|at| at > own))
+        {
+            wrong.push(format!(
+                "{module} imports {import}, which is a higher layer"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn cycles_are_found() {
+    let graph: Graph = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
+        .map(|(from, to)| (from.to_owned(), BTreeSet::from([to.to_owned()])))
+        .into();
+    assert_eq!(cycles(&graph), [["a", "b", "c"].map(str::to_owned).into()]);
+    let paths = paths(
+        "use crate::{a::{self, B}, c as d}; fn f() { crate::e::g(); super::h() }",
+        &["m".into(), "n".into()],
+    );
+    let found: Vec<String> = paths.iter().map(|path| path.join("::")).collect();
+    assert_eq!(found, ["a::self", "a::B", "c", "e::g", "m::h"]);
+}
+
+/// What the crate's root exports by name, and the module it comes from.
+fn exports(files: &[CodeFile]) -> BTreeMap<String, Vec<String>> {
+    let mut exports = BTreeMap::new();
+    for root in files.iter().filter(|file| file.module.is_empty()) {
+        for line in root.code.split("pub use ").skip(1) {
+            let mut trees = Vec::new();
+            tree(
+                &mut line.trim_start_matches("crate::"),
+                &mut Vec::new(),
+                &mut trees,
+            );
+            for path in trees {
+                exports.insert(path.last().unwrap().clone(), path);
+            }
+        }
+    }
+    exports
+}
+
+/// The imports among the top-level modules, or among the children of one.
+fn graph(
+    files: &[CodeFile],
+    exports: &BTreeMap<String, Vec<String>>,
+    level: Option<&str>,
+) -> Graph {
+    let depth = usize::from(level.is_some());
+    // the module of a path at this level, if it has one
+    let node = |path: &[String]| {
+        let inside = level.is_none_or(|level| path.first().is_some_and(|first| first == level));
+        path.get(depth).filter(|_| inside).cloned()
+    };
+    let mut graph: Graph = files
+        .iter()
+        .filter_map(|file| Some((node(&file.module)?, BTreeSet::new())))
+        .collect();
+    for file in files {
+        let Some(from) = node(&file.module) else {
+            continue;
+        };
+        for path in paths(&file.code, &file.module) {
+            let path = match path.first().and_then(|first| exports.get(first)) {
+                Some(exported) if !graph_has(files, &path[0]) => exported,
+                _ => &path,
+            };
+            if let Some(to) = node(path).filter(|to| *to != from && graph.contains_key(to)) {
+                graph.get_mut(&from).unwrap().insert(to);
+            }
+        }
+    }
+    graph
+}
+
+fn graph_has(files: &[CodeFile], name: &str) -> bool {
+    files
+        .iter()
+        .any(|file| file.module.first().is_some_and(|first| first == name))
+}
+
+/// Every path of the code that begins with `crate` or `super`, from the crate's root.
+fn paths(code: &str, module: &[String]) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for keyword in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(keyword) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let mut rest = &code[at + keyword.len()..];
+            let mut prefix = Vec::new();
+            if keyword == "super::" {
+                let mut up = 1;
+                while let Some(more) = rest.strip_prefix("super::") {
+                    (rest, up) = (more, up + 1);
+                }
+                prefix = module[..module.len().saturating_sub(up)].to_vec();
+            }
+            tree(&mut rest, &mut prefix, &mut found);
+        }
+    }
+    found
+}
+
+/// Expands a use tree (`a::{b, c::d}`) into its paths.
+fn tree(rest: &mut &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    *rest = rest.trim_start();
+    if let Some(mut list) = rest.strip_prefix('{') {
+        loop {
+            list = list.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+            if list.is_empty() || list.starts_with('}') {
+                *rest = list.get(1..).unwrap_or_default();
+                return;
+            }
+            tree(&mut list, prefix, found);
+            // a new name (`as x`) is none of a path
+            let end = list.find([',', '}']).unwrap_or(list.len());
+            list = &list[end..];
+        }
+    }
+    let end = rest
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(rest.len());
+    prefix.push(rest[..end].to_owned());
+    *rest = &rest[end..];
+    match rest.strip_prefix("::") {
+        Some(mut more)
+            if more.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '{') =>
+        {
+            tree(&mut more, prefix, found);
+            *rest = more;
+        }
+        _ => found.push(prefix.clone()),
+    }
+    prefix.pop();
+}
+
+/// The sets of nodes that reach each other.
+fn cycles(graph: &Graph) -> Vec<BTreeSet<String>> {
+    let reached = |from: &String| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(node) = open.pop() {
+            for next in graph.get(node).into_iter().flatten() {
+                if seen.insert(next.clone()) {
+                    open.push(next);
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&String, _> = graph.keys().map(|node| (node, reached(node))).collect();
+    let mut cycles: Vec<BTreeSet<String>> = Vec::new();
+    for (node, nodes) in &reached {
+        let cycle: BTreeSet<String> = nodes
+            .iter()
+            .filter(|other| reached.get(other).is_some_and(|back| back.contains(*node)))
+            .cloned()
+            .collect();
+        if cycle.len() > 1 && !cycles.contains(&cycle) {
+            cycles.push(cycle);
+        }
+    }
+    cycles
+}

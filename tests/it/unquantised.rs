@@ -1,0 +1,401 @@
+//! Tensors that are not quantised: copied or cast, out of every format.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::support;
+use crate::support::scratch_dir::{Scratch, random};
+use crate::support::writers::{Stored, gguf, safetensors};
+use crate::support::{fixture, fixtures};
+use anamnesis::{Checkpoint, Dtype, Encoding, Layout, OpenOptions, remember};
+use half::{bf16, f16};
+
+/// Dtypes that safetensors has no name for.
+fn nameless(encoding: &Encoding) -> bool {
+    use Dtype::{C32, C128, QINT8, QINT32, QUINT2X4, QUINT4X2, QUINT8};
+    !matches!(encoding, Encoding::Plain(d) if !matches!(d, C32 | C128 | QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4))
+}
+
+/// Every plain tensor of every fixture comes out as safetensors with the bytes it is read with: deflated, in Fortran
+/// order, big endian, strided, tied, with signs to flip.
+#[test]
+fn every_fixture_comes_through() {
+    let scratch = Scratch::new("plain");
+    let out = scratch.path("out.safetensors");
+    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    for (path, format) in fixtures() {
+        let Ok(checkpoint) = Checkpoint::open(&path) else {
+            continue;
+        };
+        let shown = path.display();
+        let remember = remember(&checkpoint).threads(1).overwrite(true);
+        let plan = remember.plan().unwrap_or_else(|e| panic!("{shown}: {e}"));
+        let plain = plan
+            .jobs
+            .iter()
+            .filter(|job| job.scheme == "plain")
+            .map(|job| &*job.output.name);
+        let kept = |name: &&str| {
+            !nameless(&checkpoint.tensor(name).unwrap().info().encoding) && *name != "__metadata__"
+        };
+        let names: Vec<&str> = plain.filter(kept).collect();
+        remember
+            .clone()
+            .filter(|name| names.contains(&name))
+            .to_file(&out)
+            .unwrap_or_else(|e| panic!("{shown}: {e}"));
+        let found = Checkpoint::open(&out).unwrap_or_else(|e| panic!("{shown}: {e}"));
+        assert_eq!(found.tensors().len(), names.len(), "{shown}");
+        for name in names {
+            let (found, expected) = (
+                found.tensor(name).unwrap(),
+                checkpoint.tensor(name).unwrap(),
+            );
+            assert_eq!(found.info().shape, expected.info().shape, "{shown}: {name}");
+            assert_eq!(
+                found.info().encoding,
+                expected.info().encoding,
+                "{shown}: {name}"
+            );
+            assert!(
+                found.bytes().unwrap() == expected.bytes().unwrap(),
+                "{shown}: {name} has other bytes"
+            );
+            let info = expected.info();
+            let strided = !matches!(info.layout, Layout::RowMajor);
+            let big = info.endian == anamnesis::Endian::Big;
+            let packed = info.packing != anamnesis::catalog::Packing::Raw;
+            for (what, is) in [
+                (format.name, true),
+                ("strided", strided),
+                ("big", big),
+                ("packed", packed),
+            ] {
+                *count.entry(what).or_default() += usize::from(is);
+            }
+        }
+    }
+    println!("{count:?}");
+    for what in [
+        "safetensors",
+        "gguf",
+        "npy",
+        "npz",
+        "pth",
+        "strided",
+        "big",
+        "packed",
+    ] {
+        assert!(
+            count.get(what).is_some_and(|n| *n > 10),
+            "too few of {what}: {count:?}"
+        );
+    }
+}
+
+/// Floats of a dtype as bytes, and as the F32 they are cast through: all that is special, and random bits.
+fn floats(dtype: Dtype) -> (Vec<u8>, Vec<f32>) {
+    const N: usize = 4096;
+    match dtype {
+        Dtype::F64 => {
+            let special = [
+                0.0,
+                -0.0,
+                1e-46,
+                7e-46,
+                65519.99,
+                65520.0,
+                1e39,
+                -1e300,
+                f64::NAN,
+                f64::INFINITY,
+                0.1,
+            ];
+            let near = random(5, N * 4)
+                .as_chunks()
+                .0
+                .iter()
+                .map(|b| f64::from(f32::from_le_bytes(*b)) * 1.000_000_1)
+                .collect();
+            let all = [special.to_vec(), near].concat();
+            #[allow(clippy::cast_possible_truncation)] // that is what casting means
+            (
+                all.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                all.iter().map(|x| *x as f32).collect(),
+            )
+        }
+        Dtype::F32 => {
+            let special = [
+                0u32,
+                1 << 31,
+                1,
+                0x3380_0000,
+                0x3300_0000,
+                0x477f_efff,
+                0x477f_f000,
+                0x7f7f_ffff,
+                0x7f80_0001,
+            ];
+            let bits = special.map(u32::to_le_bytes).concat();
+            let bytes = [bits, random(6, N * 4)].concat();
+            let all = bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|b| f32::from_le_bytes(*b))
+                .collect();
+            (bytes, all)
+        }
+        _ => {
+            let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+            let wide = |b: &[u8; 2]| match dtype {
+                Dtype::F16 => f16::from_le_bytes(*b).to_f32(),
+                _ => bf16::from_le_bytes(*b).to_f32(),
+            };
+            let all = bytes.as_chunks().0.iter().map(wide).collect();
+            (bytes, all)
+        }
+    }
+}
+
+#[test]
+fn casts_round_once() {
+    for from in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16] {
+        let (bytes, wide) = floats(from);
+        let n = wide.len() as u64;
+        let file = [
+            Stored::new("x", from.name(), &[n], bytes.clone()),
+            Stored::new("i", "I32", &[2], vec![1; 8]),
+            Stored::new("none", from.name(), &[0, 3], Vec::new()),
+        ];
+        let in_place = Checkpoint::from_bytes(safetensors(&file, &[])).unwrap();
+        let streamed =
+            (from != Dtype::BF16).then(|| Checkpoint::from_bytes(npz(from, &bytes)).unwrap());
+        for to in [Dtype::F32, Dtype::F16, Dtype::BF16] {
+            let expected: Vec<u8> = match to {
+                _ if to == from => bytes.clone(),
+                Dtype::F32 => wide.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                Dtype::F16 => wide
+                    .iter()
+                    .flat_map(|&x| f16::from_f32(x).to_le_bytes())
+                    .collect(),
+                _ => wide
+                    .iter()
+                    .flat_map(|&x| bf16::from_f32(x).to_le_bytes())
+                    .collect(),
+            };
+            for (what, checkpoint) in [
+                ("in place", Some(&in_place)),
+                ("streamed", streamed.as_ref()),
+            ] {
+                let Some(checkpoint) = checkpoint else {
+                    continue;
+                };
+                let remember = remember(checkpoint).dtype(to).threads(1);
+                let cast = remember.clone().cast(true).tensor("x").unwrap();
+                assert_eq!(cast.spec.dtype, to);
+                support::same_bits(&cast.bytes, &expected, to)
+                    .unwrap_or_else(|e| panic!("{from} to {to} {what}: {e}"));
+                let kept = remember.tensor("x").unwrap();
+                assert!(
+                    kept.spec.dtype == from && kept.bytes == bytes,
+                    "{from} {what} is kept"
+                );
+            }
+            let all = remember(&in_place)
+                .dtype(to)
+                .cast(true)
+                .threads(1)
+                .all()
+                .unwrap();
+            let dtypes: Vec<_> = all.iter().map(|one| one.spec.dtype).collect();
+            assert_eq!(dtypes, [to, Dtype::I32, to], "whole numbers are not cast");
+        }
+    }
+}
+
+/// A deflated NPZ with one big-endian array.
+fn npz(dtype: Dtype, little: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
+    let mut header = format!(
+        "{{'descr': '>f{width}', 'fortran_order': False, 'shape': ({},), }}",
+        little.len() / width
+    );
+    header += &" ".repeat(117 - header.len());
+    header.push('\n');
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default()
+        .compression_method(zip::CompressionMethod::Deflated);
+    zip.start_file("x.npy", options).unwrap();
+    zip.write_all(b"\x93NUMPY\x01\0\x76\0").unwrap();
+    zip.write_all(header.as_bytes()).unwrap();
+    let big: Vec<u8> = little
+        .chunks(width)
+        .flat_map(|item| item.iter().rev().copied())
+        .collect();
+    zip.write_all(&big).unwrap();
+    zip.finish().unwrap().into_inner()
+}
+
+#[test]
+fn gguf_floats_come_out_as_they_are() {
+    let (single, halves) = (random(1, 12 * 4), random(2, 10 * 2));
+    let stored = [
+        Stored::new("a", "0", &[3, 4], single.clone()),
+        Stored::new("b", "1", &[10], halves.clone()),
+    ];
+    let checkpoint = Checkpoint::from_bytes(gguf(false, &[], &stored)).unwrap();
+    let all = remember(&checkpoint).all().unwrap();
+    assert!(
+        all[0].spec.dtype == Dtype::F32
+            && all[0].spec.shape[..] == [3, 4]
+            && all[0].bytes == single
+    );
+    assert!(all[1].spec.dtype == Dtype::F16 && all[1].bytes == halves);
+}
+
+/// What cannot be kept is refused by name, with what to do; without it the rest comes out.
+#[test]
+fn what_has_no_place_is_refused_by_name() {
+    let scratch = Scratch::new("refused");
+    let out = scratch.path("out.safetensors");
+    for name in [
+        "npz/odd_dtypes.npz",
+        "npz/object.npz",
+        "pth/sparse.pth",
+        "pth/sparse_csr.pth",
+        "pth/meta_device.pth",
+        "pth/dtype/t_c128.pth",
+        "pth/dtype/t_complex32.pth",
+        "npy/be_c16.npy",
+    ] {
+        let checkpoint = Checkpoint::open(fixture(name)).unwrap();
+        let (mut left_out, mut tries) = (Vec::<String>::new(), 0);
+        loop {
+            let kept = |name: &str| !left_out.iter().any(|out| out == name);
+            let Err(error) = remember(&checkpoint).threads(1).filter(kept).to_file(&out) else {
+                break;
+            };
+            assert!(
+                scratch.names().is_empty(),
+                "{:?} is left of {name}",
+                scratch.names()
+            );
+            let text = error.to_string();
+            let listed = checkpoint.catalog().tensors().iter().map(|t| &*t.name);
+            let listed = listed.chain(checkpoint.catalog().refused().iter().map(|r| &*r.name));
+            let blamed = listed
+                .filter(|tensor| text.contains(&format!("`{tensor}`")))
+                .max_by_key(|tensor| tensor.len());
+            let blamed = blamed.unwrap_or_else(|| panic!("{name}: {text} names no tensor"));
+            assert!(
+                text.contains("leave"),
+                "{name}: {text} says nothing of what to do"
+            );
+            assert_eq!(error.kind().name(), "unsupported", "{text}");
+            assert!(
+                !left_out.iter().any(|out| out == blamed),
+                "{name}: {blamed} is left out already"
+            );
+            left_out.push(blamed.to_owned());
+            tries += 1;
+        }
+        assert!(tries > 0, "{name} holds nothing to refuse");
+        let rest = checkpoint
+            .catalog()
+            .tensors()
+            .iter()
+            .filter(|t| !left_out.iter().any(|out| **out == *t.name));
+        let found = Checkpoint::open(&out).unwrap();
+        assert_eq!(found.tensors().len(), rest.count(), "{name}");
+        std::fs::remove_file(&out).unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_safetensors_needs_is_refused() {
+    let scratch = Scratch::new("reserved");
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    zip.start_file("__metadata__.npy", zip::write::SimpleFileOptions::default())
+        .unwrap();
+    std::io::copy(
+        &mut std::fs::File::open(fixture("npy/v1.npy")).unwrap(),
+        &mut zip,
+    )
+    .unwrap();
+    let checkpoint = Checkpoint::from_bytes(zip.finish().unwrap().into_inner()).unwrap();
+    let error = remember(&checkpoint)
+        .to_file(scratch.path("out.safetensors"))
+        .unwrap_err();
+    assert!(error.to_string().contains("`__metadata__`"), "{error}");
+    assert!(scratch.names().is_empty());
+    assert_eq!(
+        remember(&checkpoint).all().unwrap().len(),
+        1,
+        "in memory it is a name like any other"
+    );
+}
+
+#[test]
+fn options_reach_the_plan() {
+    let open = |path: &Path| OpenOptions::new().void_as(Dtype::BF16).open(path).unwrap();
+    let checkpoint = open(&fixture("npy/bf16.npy"));
+    let one = remember(&checkpoint)
+        .dtype(Dtype::F32)
+        .cast(true)
+        .all()
+        .unwrap();
+    assert_eq!(one[0].spec.dtype, Dtype::F32);
+    let raw = checkpoint
+        .tensors()
+        .next()
+        .unwrap()
+        .bytes()
+        .unwrap()
+        .into_owned();
+    let wide: Vec<u8> = raw
+        .as_chunks()
+        .0
+        .iter()
+        .flat_map(|b| bf16::from_le_bytes(*b).to_f32().to_le_bytes())
+        .collect();
+    assert_eq!(one[0].bytes, wide);
+    for wrong in [Dtype::F64, Dtype::I32, Dtype::F8_E4M3] {
+        assert!(
+            remember(&checkpoint)
+                .dtype(wrong)
+                .plan()
+                .unwrap_err()
+                .to_string()
+                .contains(wrong.name())
+        );
+    }
+    assert!(
+        remember(&checkpoint)
+            .tensor("nothing")
+            .unwrap_err()
+            .to_string()
+            .contains("`nothing`")
+    );
+    let name = &checkpoint.catalog().tensors()[0].name;
+    assert!(
+        remember(&checkpoint)
+            .tensor_into(name, &mut [0; 1])
+            .is_err(),
+        "a buffer of another length"
+    );
+}
+
+/// The length of a header may begin with the bytes that a pickle begins with.
+#[test]
+fn a_header_of_any_length_is_recognised() {
+    for padding in 0..1600 {
+        let file = safetensors(
+            &[Stored::new("x", "U8", &[1], vec![7])],
+            &[("padding", &"x".repeat(padding))],
+        );
+        let checkpoint = Checkpoint::from_bytes(file).unwrap_or_else(|e| panic!("{padding}: {e}"));
+        assert_eq!(checkpoint.catalog().format(), "safetensors");
+    }
+}

@@ -1,0 +1,75 @@
+//! Safetensors files made in memory, and random numbers.
+
+use std::fmt::Write;
+
+use anamnesis::{Checkpoint, Dtype};
+
+/// Numbers from a fixed seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(self.0 >> 32).unwrap()
+    }
+
+    pub fn below(&mut self, n: u32) -> u32 {
+        self.next() % n
+    }
+}
+
+/// A file under construction.
+#[derive(Clone, Default)]
+pub struct CheckpointBuilder(Vec<(String, Dtype, Vec<u64>, Vec<u8>)>);
+
+impl CheckpointBuilder {
+    #[must_use]
+    pub fn with(mut self, name: &str, dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> Self {
+        let shape: Vec<u64> = shape.iter().map(|n| *n as u64).collect();
+        assert_eq!(
+            dtype.nbytes(shape.iter().product()),
+            Some(bytes.len() as u64),
+            "{name}"
+        );
+        self.0.push((name.to_owned(), dtype, shape, bytes));
+        self
+    }
+
+    #[must_use]
+    pub fn words(self, name: &str, shape: &[usize], words: &[u32]) -> Self {
+        self.with(
+            name,
+            Dtype::I32,
+            shape,
+            words.iter().flat_map(|w| w.to_le_bytes()).collect(),
+        )
+    }
+
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.0.retain(|(found, ..)| found != name);
+        self
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let (mut header, mut at) = (String::from("{"), 0);
+        for (i, (name, dtype, shape, bytes)) in self.0.iter().enumerate() {
+            let (comma, end) = (if i == 0 { "" } else { "," }, at + bytes.len());
+            write!(header, r#"{comma}"{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{at},{end}]}}"#)
+                .unwrap();
+            at = end;
+        }
+        header.push('}');
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend(header.bytes());
+        self.0.iter().for_each(|(.., bytes)| file.extend(bytes));
+        file
+    }
+
+    pub fn open(&self) -> Checkpoint {
+        Checkpoint::from_bytes(self.bytes()).unwrap()
+    }
+}

@@ -1,0 +1,121 @@
+//! What the integration tests share: fixtures, hashes, and the corpus with what its manifests say.
+#![allow(dead_code, missing_docs, unreachable_pub)] // each test uses its part
+
+pub mod checkpoint_builder;
+pub mod corpus;
+pub mod loaders;
+pub mod malformed_files;
+pub mod manifest_comparison;
+pub mod manifest_dtypes;
+pub mod manifest_exceptions;
+pub mod open_modes;
+pub mod recording_source;
+pub mod rust_code;
+pub mod scheme_checks;
+pub mod scratch_dir;
+pub mod sparse_file;
+#[path = "../../src/testing.rs"]
+pub mod testing;
+pub mod valid_files;
+pub mod writers;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anamnesis::format::FORMATS;
+use anamnesis::{Dtype, Format, Result, Tensor};
+use sha2::{Digest, Sha256};
+
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures")
+        .join(name)
+}
+
+/// Every fixture of a format, with that format; without those of schemes, whose containers are like the others.
+pub fn fixtures() -> Vec<(PathBuf, &'static Format)> {
+    let format = |path: &Path| {
+        let extension = path
+            .extension()
+            .and_then(|e| e.to_str())
+            .unwrap_or_default();
+        FORMATS
+            .iter()
+            .copied()
+            .find(|f| f.extensions.contains(&extension))
+    };
+    let all = files_below(&fixture(""))
+        .into_iter()
+        .filter(|path| !path.starts_with(fixture("quant")));
+    let all: Vec<_> = all
+        .filter_map(|path| format(&path).map(|format| (path, format)))
+        .collect();
+    assert!(all.len() > 200, "the fixtures are gone");
+    all
+}
+
+/// Every file below a directory, sorted.
+pub fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path)
+            } else {
+                found.push(path)
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// SHA-256 of a tensor's logical bytes.
+pub fn sha256(tensor: &Tensor<'_>) -> Result<String> {
+    let mut hash = Sha256::new();
+    tensor.chunks(|piece| {
+        hash.update(piece);
+        Ok(())
+    })?;
+    Ok(hex(&hash.finalize()))
+}
+
+/// SHA-256 of a tensor's bytes as they lie in the file.
+pub fn stored_sha256(tensor: &Tensor<'_>) -> Result<String> {
+    Ok(hex(&Sha256::digest(tensor.stored()?)))
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Equal bits, except that a NaN equals a NaN; else which element differs.
+pub fn same_bits(found: &[u8], expected: &[u8], dtype: Dtype) -> Result<(), String> {
+    if found.len() != expected.len() {
+        return Err(format!(
+            "{} bytes instead of {}",
+            found.len(),
+            expected.len()
+        ));
+    }
+    let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
+    let nan = |bytes: &[u8]| match dtype {
+        Dtype::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        Dtype::BF16 => half::bf16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        _ => half::f16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+    };
+    for (i, (a, b)) in found.chunks(width).zip(expected.chunks(width)).enumerate() {
+        if !(a == b || nan(a) && nan(b)) {
+            return Err(format!("element {i}: {a:02x?} instead of {b:02x?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Says aloud what is not tested here, and why: past the test harness, which keeps what passing tests print.
+pub fn skip(why: &str) {
+    let line = format!("SKIPPED: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes()); // at once, as tests run side by side
+}

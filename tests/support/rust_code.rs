@@ -1,0 +1,182 @@
+//! The code of the workspace as text: without comments, literals and tests.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A crate: its name and its `src` folder.
+pub struct CrateSource {
+    pub name: String,
+    pub src: PathBuf,
+}
+
+/// A file of a crate that is not test code.
+pub struct CodeFile {
+    /// The module path within the crate: empty for the root.
+    pub module: Vec<String>,
+    pub path: PathBuf,
+    /// Comments, literals and items under `cfg(test)` are cut out.
+    pub code: String,
+}
+
+/// The library and every crate of `crates/` that is in the workspace.
+pub fn crates() -> Vec<CrateSource> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = vec![CrateSource {
+        name: "anamnesis".to_owned(),
+        src: root.join("src"),
+    }];
+    let mut folders: Vec<_> = std::fs::read_dir(root.join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    folders.sort();
+    for folder in folders {
+        if folder.join("src").is_dir() {
+            found.push(CrateSource {
+                name: folder.file_name().unwrap().to_string_lossy().into_owned(),
+                src: folder.join("src"),
+            });
+        }
+    }
+    found
+}
+
+impl CrateSource {
+    /// Its files, without those that only tests compile.
+    pub fn files(&self) -> Vec<CodeFile> {
+        let mut tests = BTreeSet::new();
+        let mut files = Vec::new();
+        for path in super::files_below(&self.src) {
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let (code, test_modules) =
+                without_tests(&without_comments(&std::fs::read_to_string(&path).unwrap()));
+            let module = module_of(path.strip_prefix(&self.src).unwrap());
+            for name in test_modules {
+                let mut test = module.clone();
+                test.push(name);
+                tests.insert(test);
+            }
+            files.push(CodeFile { module, path, code });
+        }
+        let is_test = |module: &[String]| {
+            (1..=module.len()).any(|n| tests.contains(&module[..n]))
+                || module
+                    .iter()
+                    .any(|part| part == "tests" || part.ends_with("_tests"))
+        };
+        files.retain(|file| !is_test(&file.module));
+        files
+    }
+}
+
+fn module_of(path: &Path) -> Vec<String> {
+    let mut module: Vec<String> = path
+        .with_extension("")
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    if module
+        .last()
+        .is_some_and(|last| ["mod", "lib", "main"].contains(&&**last))
+    {
+        module.pop();
+    }
+    module
+}
+
+/// The text with comments and the contents of literals replaced by spaces; line breaks stay.
+pub fn without_comments(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let mut out = String::with_capacity(text.len());
+    let mut i = 0;
+    let blank = |c: char| if c == '\n' { '\n' } else { ' ' };
+    while i < chars.len() {
+        let from = i;
+        if at(i) == '/' && at(i + 1) == '/' {
+            while i < chars.len() && at(i) != '\n' {
+                i += 1;
+            }
+        } else if at(i) == '/' && at(i + 1) == '*' {
+            let mut depth = 0;
+            loop {
+                match (at(i), at(i + 1)) {
+                    ('/', '*') => (depth, i) = (depth + 1, i + 2),
+                    ('*', '/') => (depth, i) = (depth - 1, i + 2),
+                    _ => i += 1,
+                }
+                if depth == 0 || i >= chars.len() {
+                    break;
+                }
+            }
+        } else if at(i) == 'r'
+            && (at(i + 1) == '"' || at(i + 1) == '#' && "\"#".contains(at(i + 2)))
+        {
+            let hashes = (i + 1..).take_while(|j| at(*j) == '#').count();
+            i += hashes + 2;
+            while i < chars.len() && !(at(i) == '"' && (1..=hashes).all(|j| at(i + j) == '#')) {
+                i += 1;
+            }
+            i += hashes + 1;
+        } else if at(i) == '"' {
+            i += 1;
+            while i < chars.len() && at(i) != '"' {
+                i += if at(i) == '\\' { 2 } else { 1 };
+            }
+            i += 1;
+        } else if at(i) == '\'' && (at(i + 1) == '\\' || at(i + 2) == '\'') {
+            i += 2; // behind the character or the backslash
+            if at(i - 1) == '\\' {
+                i += 1;
+            }
+            while i < chars.len() && at(i) != '\'' {
+                i += 1;
+            }
+            i += 1;
+        } else {
+            out.push(at(i));
+            i += 1;
+            continue;
+        }
+        out.extend(chars[from..i.min(chars.len())].iter().map(|c| blank(*c)));
+    }
+    out
+}
+
+/// The code without items under `cfg(test)`, and the names of the modules among those items.
+fn without_tests(code: &str) -> (String, Vec<String>) {
+    let (mut out, mut modules, mut rest) = (String::new(), Vec::new(), code);
+    while let Some(start) = ["#[cfg(test)]", "#[cfg(all(test"]
+        .iter()
+        .filter_map(|attribute| rest.find(attribute))
+        .min()
+    {
+        out.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let attribute = rest.find(']').unwrap() + 1;
+        let item = &rest[attribute..];
+        let end = match (item.find('{'), item.find(';')) {
+            (Some(open), semicolon) if semicolon.is_none_or(|semicolon| open < semicolon) => {
+                let mut depth = 0;
+                let close = item[open..].char_indices().find(|(_, c)| {
+                    depth += i32::from(*c == '{') - i32::from(*c == '}');
+                    depth == 0
+                });
+                close.map_or(item.len(), |(at, _)| open + at + 1)
+            }
+            (_, semicolon) => semicolon.map_or(item.len(), |semicolon| semicolon + 1),
+        };
+        let words: Vec<&str> = item[..end]
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .filter(|word| !word.is_empty())
+            .collect();
+        if let Some(at) = words.iter().position(|word| *word == "mod") {
+            modules.extend(words.get(at + 1).map(|name| (*name).to_owned()));
+        }
+        rest = &item[end..];
+    }
+    out.push_str(rest);
+    (out, modules)
+}
