@@ -53,12 +53,14 @@ impl Archive {
     pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
         let directory = end_record::find(cursor)?;
         let end = directory.at + directory.size;
+        // the count is an attacker's, so it only hints at the capacity; what is read below decides
         let mut entries = Vec::with_capacity(
             usize::try_from(directory.count)
                 .unwrap_or(usize::MAX)
                 .min(1 << 10),
         );
         cursor.seek(directory.at);
+        // the directory is read to its end in any case, so windows may be as large as it is
         cursor.expect(directory.size);
         while cursor.pos() < end {
             entries.push(DirectoryEntry::read(cursor, directory.prefix)?);
@@ -67,6 +69,7 @@ impl Archive {
             return Err(cursor.malformed("the zip directory does not end where its size says"));
         }
         let found = entries.len() as u64;
+        // a count that disagrees with the directory means that a reader which trusts the count sees fewer members
         if found & directory.count_mask != directory.count & directory.count_mask {
             let what = format!(
                 "the zip end record counts {} members, but the directory has {found}",
@@ -94,6 +97,7 @@ impl Archive {
     pub(crate) fn member(&self, cursor: &mut Cursor<'_>, row: usize) -> Result<Member> {
         let entry = &self.entries[row];
         entry.check()?;
+        // the bytes begin after the local header and end before what follows: both bounds come from the directory
         let first = entry.earliest_payload();
         let last = self.limits[row] - entry.packed; // `payload_limits` checked that the member fits
         let start = if entry.has_descriptor() {
@@ -122,6 +126,8 @@ impl Archive {
 
     /// Whether the archive was written by PyTorch, by the alignment of its members. One member is aligned by chance with
     /// probability 1/64, so all of them must be, and at least `FEW` must exist.
+    // PyTorch pads the extra field of each local header so that storages can be mapped (`getPadding` in
+    // `caffe2/serialize/inline_container.cc`); an archive of another writer with data descriptors fits by chance only
     fn is_aligned(&self) -> bool {
         const FEW: usize = 4;
         let mut count = 0;
@@ -159,6 +165,8 @@ impl Archive {
 
     fn member_at(&self, row: usize, start: u64, crc32: Option<u32>) -> Result<Member> {
         let entry = &self.entries[row];
+        // an extra field of the local header that is longer than the directory's shifts the bytes into the next
+        // member
         if start > self.limits[row] - entry.packed {
             let what = format!(
                 "member {} runs into what follows it: its bytes begin too late for its size",
@@ -190,6 +198,7 @@ impl Archive {
         } else {
             stored(cursor, &member, &what)?
         };
+        // checked before the checksum, because a length names the fault and a checksum does not
         if out.len() as u64 != entry.inflated {
             return Err(Error::malformed(format!(
                 "{what} holds {} bytes of the {} that the directory claims",
@@ -235,6 +244,8 @@ fn stored<'s>(cursor: &Cursor<'s>, member: &Member, what: &str) -> Result<Cow<'s
 fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> {
     let at = member.bytes.start;
     let claimed = usize::try_from(member.inflated).unwrap_or(usize::MAX);
+    // the size in the directory is an attacker's: the buffer grows with what really arrives, so a claim of terabytes
+    // costs nothing and a bomb is stopped at the budget
     let mut content = Content::new(
         RangeReader::new(cursor.source(), at, member.bytes.len),
         true,
@@ -264,6 +275,7 @@ fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> 
             ))
             .at(at));
         }
+        // fewer bytes than requested is the end of the deflate stream
         if n < step {
             return Ok(out);
         }
@@ -274,6 +286,7 @@ fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> 
 fn unique(entries: &[DirectoryEntry]) -> Result<()> {
     let mut names = HashSet::with_capacity(entries.len());
     for entry in entries {
+        // directories hold no bytes, and some writers repeat them
         if !entry.name.ends_with('/') && !names.insert(&*entry.name) {
             return Err(
                 Error::malformed(format!("two members are named {}", quote(&entry.name)))
@@ -288,6 +301,7 @@ fn unique(entries: &[DirectoryEntry]) -> Result<()> {
 /// readers could differ in what they contain, and overlapping members are how a small file inflates to a huge one.
 fn payload_limits(entries: &[DirectoryEntry], directory_at: u64) -> Result<Vec<u64>> {
     let mut order: Vec<usize> = (0..entries.len()).collect();
+    // the directory need not list members in the order of their bytes
     order.sort_by_key(|&i| entries[i].header_at);
     let mut limits = vec![directory_at; entries.len()];
     for (k, &i) in order.iter().enumerate() {

@@ -57,6 +57,8 @@ fn probe(head: &Head<'_>) -> bool {
 
 fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let mut file = HeaderReader::open(cursor)?;
+    // the least size of an entry is that of one with an empty name: 8 bytes of length, 4 of rank, 4 of type and 8 of
+    // offset for a tensor; 8 of length, 4 of type and 1 of value for a key
     let tensor_count = file.count("tensors", 24)?;
     let key_count = file.count("keys", 13)?;
     let mut catalog = Catalog::new(FORMAT.name);
@@ -64,6 +66,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         let (key, value) = file.key_value()?;
         catalog.metadata.push(key, value);
     }
+    // `gguf.cpp` refuses a repeated key too; readers that build a dict keep the last one
     if let Some(twice) = repeated(catalog.metadata.iter().map(|(key, _)| key)) {
         return Err(Error::malformed(format!(
             "key {} occurs twice",
@@ -76,6 +79,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     }
     let header_end = file.cursor.pos();
     if tensor_count > 0 {
+        // a file without tensors has no data section, and may end without the padding before it
         let data_at = header_end.next_multiple_of(u64::from(alignment));
         resolve_offsets(&mut catalog.tensors, data_at, u64::from(alignment))?;
     }
@@ -113,6 +117,7 @@ impl<'c, 's> HeaderReader<'c, 's> {
         };
         match version {
             2 | 3 => Ok(Self { cursor, version, endian }),
+            // version 1 has 32-bit counts and lengths, so reading it as version 2 would misplace every field
             1 => Err(Error::unsupported(
                 "GGUF version 1 (August 2023), which llama.cpp refuses too; convert it again from the original",
             )
@@ -134,6 +139,7 @@ impl<'c, 's> HeaderReader<'c, 's> {
     fn count(&mut self, what: &str, least: u64) -> Result<u64> {
         let at = self.cursor.pos();
         let n = self.u64(what)?;
+        // without this check, 16 bytes of header would start a loop of 2⁶⁴ turns
         if n > self.cursor.remaining() / least {
             let left = self.cursor.remaining();
             return Err(Error::malformed(format!(
@@ -155,6 +161,8 @@ impl<'c, 's> HeaderReader<'c, 's> {
             .at(at));
         }
         self.cursor.budget().memory(len + 16, what)?;
+        // names are keys of lookups, so unlike metadata strings they must be UTF-8 exactly; a replaced character
+        // could make two names equal
         let bytes = self.cursor.take_long(len, what)?;
         match std::str::from_utf8(bytes) {
             Ok(text) => Ok(text.into()),
@@ -189,6 +197,7 @@ impl<'c, 's> HeaderReader<'c, 's> {
         let mut shape = Shape::new();
         for _ in 0..rank {
             let dim = self.u64("a tensor's dimension")?;
+            // ggml keeps dimensions in `int64_t` and refuses negative ones
             if i64::try_from(dim).is_err() {
                 return Err(bad(format!(
                     "a dimension is {dim}, which exceeds 63 bits and is negative in ggml"
@@ -208,6 +217,8 @@ impl<'c, 's> HeaderReader<'c, 's> {
             .at(at)
         })?;
         if let Encoding::Block(block) = encoding
+            // a block never spans two rows: ggml computes the row size as blocks times block size, and refuses other
+            // rows
             && !row.is_multiple_of(u64::from(block.block_len))
         {
             let (len, block) = (block.block_len, block.name);
@@ -219,6 +230,8 @@ impl<'c, 's> HeaderReader<'c, 's> {
             .filter(|&n| i64::try_from(n).is_ok())
             .and_then(|n| encoding.nbytes(n))
             .ok_or_else(|| bad("its size does not fit in 63 bits".into()))?;
+        // relative to the data section, whose beginning is known only after the last tensor entry; `resolve_offsets`
+        // adds it
         let offset = self.u64("a tensor's offset")?;
         let mut info = TensorInfo::new(name, shape, encoding, ByteRange::new(offset, nbytes));
         info.endian = self.endian;
@@ -274,10 +287,12 @@ fn resolve_offsets(tensors: &mut [TensorInfo], data_at: u64, alignment: u64) -> 
         tensor.bytes.start =
             start.ok_or_else(|| bad(&format!("offset {offset} plus its size exceeds 64 bits")))?;
     }
+    // empty tensors share their offset with their neighbour without overlapping it
     let mut order: Vec<&TensorInfo> = tensors.iter().filter(|t| t.bytes.len > 0).collect();
     order.sort_by_key(|t| t.bytes.start);
     for pair in order.windows(2) {
         let [a, b] = pair else { continue };
+        // the blocks of the fork are smaller, so its tensors would pass as tensors with gaps between them
         fork_q2_0(a, b, alignment)?;
         if a.bytes.end() > b.bytes.start {
             let what = format!("tensors {} and {} overlap", quote(&a.name), quote(&b.name));
@@ -294,8 +309,10 @@ fn fork_q2_0(tensor: &TensorInfo, next: &TensorInfo, alignment: u64) -> Result<(
         return Ok(());
     }
     let distance = next.bytes.start - tensor.bytes.start;
+    // ggml's Q2_0 has blocks of 64 elements; 34 bytes are an F16 scale and 128 codes of two bits
     let fork = (tensor.elements() / 128).saturating_mul(34);
     let is = |nbytes: u64| nbytes.checked_next_multiple_of(alignment) == Some(distance);
+    // both sizes can round up to the same distance; then nothing distinguishes them and ggml's reading stands
     if tensor.elements().is_multiple_of(128) && is(fork) && !is(tensor.bytes.len) {
         return Err(Error::unsupported(format!(
             "tensor {}: type 42 in blocks of 128 elements is Q2_0 of PrismML's fork of llama.cpp, not ggml's",

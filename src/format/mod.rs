@@ -104,6 +104,8 @@ pub(crate) fn read_file(
     } else {
         None
     };
+    // a file that begins like an archive is nothing else, so the error of its directory is the useful one; a file
+    // that is only named `.npz` falls through to the probes, which may recognise what it really is
     if bytes.starts_with(b"PK")
         && let Some(Err(e)) = archive
     {
@@ -130,8 +132,10 @@ pub(crate) fn read_file(
             (None, _) => return Err(sniff::unknown(resembles(&head))),
         },
     };
+    // `Archive::read` left the cursor at the end of the file; parsers of the other formats begin at the first byte
     cursor.seek(0);
     let mut catalog = (format.read)(cursor, head).map_err(|e| e.in_format(format.name))?;
+    // a stream knows its length only here, after its header: ranges are checked against it once, for every format
     let len = cursor.source().finish().map_err(Error::from)?;
     let checked = catalog
         .check_extent(len)

@@ -68,6 +68,8 @@ impl NpzReader {
             return Ok(()); // a directory
         }
         let named = entry.name.strip_suffix(SUFFIX);
+        // numpy's members have no fixed alignment, and the NPY header behind the local header is read in any case, so
+        // visiting it costs no further page
         let place = match archive.verified_member(cursor, row) {
             Ok(place) => place,
             // a member that need not be an array, such as a README, may use any compression
@@ -114,6 +116,8 @@ impl NpzReader {
             },
         };
         let skip = header_len as u64;
+        // numpy fails on a member that is too short. One that is longer is accepted, as numpy stops reading at the
+        // last element
         if array.nbytes > place.inflated.saturating_sub(skip) {
             return Err(Error::malformed(format!(
                 "member {} has {} bytes, but its array needs {} after a header of {skip}",
@@ -172,6 +176,7 @@ impl NpzReader {
     }
 
     fn finish(mut self, archive: &Archive) -> Result<Catalog> {
+        // an archive of pickled objects only is refused as a whole: an empty list would look like an empty file
         if self.catalog.tensors.is_empty()
             && let Some(first) = self.catalog.refused.first()
         {

@@ -54,6 +54,7 @@ fn probe(head: &Head<'_>) -> bool {
 }
 
 fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
+    // the first bytes decide, not the extension: `.bin` and `.pt` name both containers
     if let Some(archive) = &head.archive {
         return zip::read(cursor, archive);
     }
@@ -92,6 +93,8 @@ fn details(
 /// the name of its member, because an offset in inflated bytes is not an offset in the file.
 fn in_pickle(error: Error, name: &str, base: Option<u64>) -> Error {
     let placed = match error.kind() {
+        // the error is made anew, because `at` keeps the innermost offset, which counts from the beginning of the
+        // pickle
         ErrorKind::Malformed(what) if base.is_some() => Error::malformed(what),
         ErrorKind::Malformed(what) => Error::malformed(format!("in {name}: {what}")),
         ErrorKind::RefusedGlobal { module, name } => Error::new(ErrorKind::RefusedGlobal {

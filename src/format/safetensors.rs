@@ -68,6 +68,8 @@ fn probe(head: &Head<'_>) -> bool {
         return false;
     };
     let len = u64::from_le_bytes(*len);
+    // a length that exceeds the file is what eight bytes of another format usually look like; a stream has no length
+    // yet
     let fits = head.len.is_none_or(|file| len <= file - 8);
     len <= HEADER_MAX && fits && text.trim_ascii_start().starts_with(b"{")
 }
@@ -81,6 +83,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         ))
         .at(0));
     }
+    // one read of the announced size instead of one per window
     cursor.expect(len);
     let at = cursor.pos();
     let data_at = at + len;
@@ -104,8 +107,12 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
         budget,
         refusal: None,
     };
+    // a visitor that appends rows is 3.9 times faster than the reference, whose `#[serde(flatten)]` buffers every
+    // entry first (experiment 7 of docs/perf-experiments.md); serde_json accepts exactly the JSON that the reference
+    // accepts
     let mut json = serde_json::Deserializer::from_str(text);
     let parsed = header.deserialize(&mut json).and_then(|()| json.end());
+    // serde's own error is then only the placeholder `refused`
     if let Some(refusal) = header.refusal {
         return Err(refusal);
     }
@@ -117,6 +124,7 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     catalog.tensors = header.tensors;
     // the tensors must cover the data section without holes or overlaps
     let by_place = |t: &TensorInfo| (t.bytes.start, t.bytes.len);
+    // the reference's writer stores tensors in this order, so the sort is for files of other writers
     if !catalog.tensors.is_sorted_by_key(by_place) {
         catalog.tensors.sort_by_key(by_place);
     }
@@ -136,6 +144,8 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
         }
         end = tensor.bytes.end();
     }
+    // `Catalog::check_extent` compares it with the length of the file: bytes after the last tensor could hide data,
+    // and the reference refuses them too
     catalog.exact_end = Some(end);
     Ok(catalog)
 }
@@ -189,12 +199,15 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
         while let Some(Text(name)) = map.next_key()? {
             if name == "__metadata__" {
                 let text: Pairs = map.next_value()?;
+                // two objects could show one description to one reader and another to the next
                 if self.metadata.replace(text.0).is_some() {
                     return Err(A::Error::custom("`__metadata__` occurs twice"));
                 }
                 continue;
             }
             let entry: TensorEntry = map.next_value()?;
+            // charged per entry and not from the header's length, so that the error names the limit that was
+            // exceeded; 16 bytes is the fat pointer of the name
             let added = self.budget.tensors(1).and_then(|()| {
                 self.budget
                     .memory(name.len() as u64 + 16, "the names of the tensors")?;
@@ -225,6 +238,8 @@ impl Header<'_> {
                 entry.dtype
             ));
         };
+        // the offsets repeat what shape and dtype say; a reader that trusts the one and a reader that trusts the
+        // other would see different tensors
         if to.checked_sub(from) != Some(nbytes) {
             return bad(format!(
                 "data_offsets {from}..{to} do not match the {nbytes} bytes of its shape and dtype"

@@ -52,6 +52,8 @@ pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
         return Some("the file is empty; was the download interrupted?".into());
     }
     if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
+        // a pointer is three lines (version, oid, size) and fits in the bytes of a probe; its size shows that the
+        // clone skipped a large file, which is the usual reason for finding one
         let size = std::str::from_utf8(bytes)
             .ok()
             .and_then(|t| t.lines().find_map(|l| l.strip_prefix("size ")));
@@ -60,6 +62,7 @@ pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
             "a Git LFS pointer{size}, not the file itself; run `git lfs pull`"
         ));
     }
+    // servers put blanks or a newline before the document, and write the doctype in either case
     let text = bytes.trim_ascii_start();
     let begins = |with: &str| {
         text.len() >= with.len() && text[..with.len()].eq_ignore_ascii_case(with.as_bytes())
@@ -84,6 +87,7 @@ pub(crate) fn resembles(head: &Head<'_>) -> String {
     if head.archive.is_some() {
         return "a zip archive with neither .npy arrays nor a data.pkl in it".into();
     }
+    // the magic number of tar is at the end of the first header, after name, mode, owner, size, time and link
     if bytes.get(257..262) == Some(b"ustar") {
         return "a tar archive (PyTorch wrote these before 0.1.10); unpack it first".into();
     }

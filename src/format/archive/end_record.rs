@@ -49,9 +49,13 @@ pub(super) fn find(cursor: &mut Cursor<'_>) -> Result<DirectoryLocation> {
         size: u64::from(u32_at(&end, 12)),
         offset: u64::from(u32_at(&end, 16)),
     };
+    // writers without zip64 let the field wrap, so it is compared modulo 2¹⁶; Python's `zipfile` writes a zip64
+    // record beyond 65 535 members
     let mut count_mask = 0xffff;
     let mut directory_end = end_at;
     if let Some((wide, at)) = find_end64(cursor, end_at)? {
+        // an all-ones field defers to the zip64 record. Any other value must repeat it: readers without zip64 would
+        // otherwise see another directory
         let same = |narrow: u64, wide: u64, most: u64| narrow == most || narrow == wide;
         if !same(claim.count, wide.count, 0xffff)
             || !same(claim.size, wide.size, 0xffff_ffff)
@@ -68,6 +72,7 @@ pub(super) fn find(cursor: &mut Cursor<'_>) -> Result<DirectoryLocation> {
         size,
         offset,
     } = claim;
+    // the directory ends where its end record begins, which holds with a prefix too, while the stored offset does not
     let at = directory_end.checked_sub(size);
     let (Some(at), Some(prefix)) = (at, at.and_then(|at| at.checked_sub(offset))) else {
         return Err(Error::malformed(format!(
@@ -100,11 +105,15 @@ fn find_end(cursor: &mut Cursor<'_>, len: u64) -> Result<u64> {
             usize::try_from(len - from).expect("at most 64 KiB"),
             "the zip end record",
         )?;
+        // the signature can also occur inside a comment or inside a member; only the record whose comment ends the
+        // file is one
         let ends_file = |at: usize| at + END_LEN + usize::from(u16_at(tail, at + 20)) == tail.len();
         let mut starts = (0..(tail.len() + 1).saturating_sub(END_LEN)).rev();
         let found = starts.find(|&at| {
             let record = tail[at..].starts_with(END);
             if record {
+                // remembered for the error only: bytes behind the archive are refused, since a reader that searches
+                // backwards for the signature would accept them
                 stray.get_or_insert(from + at as u64);
             }
             record && ends_file(at)
@@ -135,6 +144,7 @@ fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(EndRecord,
     if !locator.starts_with(LOCATOR) {
         return Ok(None);
     }
+    // the disk of the record, and the number of disks, which some writers leave at 0
     if u32_at(&locator, 4) != 0 || u32_at(&locator, 16) > 1 {
         return Err(several_disks(locator_at));
     }
@@ -155,6 +165,8 @@ fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(EndRecord,
         }
         cursor.seek(at);
         let end64 = cursor.array::<END64_LEN>("the zip64 end record")?;
+        // the record states its length without the first 12 bytes, and must end at the locator: nothing may be hidden
+        // between
         if !end64.starts_with(END64) || u64_at(&end64, 4).checked_add(at + 12) != Some(locator_at) {
             continue;
         }

@@ -65,8 +65,11 @@ impl DirectoryEntry {
             |what: &str| Error::malformed(format!("member {}: {what}", quote(&ascii(name)))).at(at);
         let name = decode_name(name, flags)
             .ok_or_else(|| bad("the name is flagged as UTF-8 but is not valid UTF-8"))?;
+        // in the order in which a zip64 field holds them: content size, stored size, header offset
         let mut wide = [u32_at(&head, 24), u32_at(&head, 20), u32_at(&head, 42)].map(u64::from);
         read_zip64(&rest[..extra_is], &mut wide).map_err(bad)?;
+        // 0xffff defers to the zip64 field, which is not read for this: archives of several disks are refused in the
+        // end record already
         if !matches!(u16_at(&head, 34), 0 | 0xffff) {
             return Err(Error::unsupported(format!(
                 "member {} is on another disk of a multi-disk archive",
@@ -81,6 +84,7 @@ impl DirectoryEntry {
             crc32: u32_at(&head, 16),
             packed,
             inflated,
+            // saturating: an offset beyond the file fails the check of `payload_limits`
             header_at: header_at.saturating_add(prefix),
             name_len,
             name: name.into(),
@@ -116,12 +120,14 @@ impl DirectoryEntry {
             Error::unsupported(format!("member {} is encrypted", name()))
         } else {
             match self.method {
+                // readers differ in which of the two sizes they trust
                 STORED if self.packed != self.inflated => Error::malformed(format!(
                     "member {} is stored uncompressed, but its sizes differ: {} bytes stored, {} bytes of content",
                     name(),
                     self.packed,
                     self.inflated
                 )),
+                // refused before any byte is inflated: no stream expands further, so the claim is false in any case
                 DEFLATED if self.inflated > self.packed.saturating_mul(DEFLATE_MOST) => {
                     Error::malformed(format!(
                         "member {} claims to inflate from {} bytes to {}, which deflate cannot",
@@ -165,6 +171,7 @@ fn read_zip64(mut extra: &[u8], wide: &mut [u64; 3]) -> Result<(), &'static str>
         let field = extra[4..]
             .get(..len)
             .ok_or("an extra field exceeds the extra data")?;
+        // the first and the last of two fields are both taken by some reader
         if u16_at(extra, 0) == ZIP64 && found.replace(field).is_some() {
             return Err("more than one zip64 field");
         }
@@ -184,6 +191,8 @@ fn read_zip64(mut extra: &[u8], wide: &mut [u64; 3]) -> Result<(), &'static str>
 /// Decodes a name: UTF-8 if it is flagged as such, else code page 437. `None` if it is flagged as UTF-8 but is not.
 pub(super) fn decode_name(bytes: &[u8], flags: u16) -> Option<Cow<'_, str>> {
     const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
+    // ASCII is the same in both encodings. Python's `zipfile` decodes all other names without the flag as code page
+    // 437
     if flags & FLAG_UTF8 != 0 || bytes.is_ascii() {
         return std::str::from_utf8(bytes).ok().map(Cow::Borrowed);
     }

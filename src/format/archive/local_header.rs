@@ -31,6 +31,8 @@ pub(super) fn read(cursor: &mut Cursor<'_>, at: u64, name: &str) -> Result<Local
     }
     let (name_len, extra_len) = (u16_at(&head, 26), u16_at(&head, 28));
     let stored = cursor.take(usize::from(name_len), "the name in a zip local header")?;
+    // the name ties this header to its entry. An entry whose offset points at another member would read that one's
+    // bytes
     if decode_name(stored, flags).is_none_or(|stored| stored != name) {
         return Err(bad("its local header has another name"));
     }

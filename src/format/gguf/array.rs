@@ -85,6 +85,7 @@ fn elements(
             }
         });
     }
+    // skipped, not read: where the length of an item is fixed, skipping an array moves the position only
     skip_array(cursor, item, len - shown, endian, depth)?;
     Ok(list.into())
 }
@@ -177,6 +178,7 @@ fn skip_array(
 /// Skips `left` strings, each a length and that many bytes. Opening a file with a large tokenizer spends most of its time
 /// here, so the loop walks over the bytes that one `peek` returns instead of calling the cursor per string.
 fn skip_strings(cursor: &mut Cursor<'_>, mut left: u64, endian: Endian) -> Result<()> {
+    // each string has at least its length of 8 bytes, which bounds the loop by the size of the file
     if left > cursor.remaining() / 8 {
         return Err(cursor.truncated(left.saturating_mul(8), "an array of strings"));
     }
@@ -198,6 +200,7 @@ fn skip_strings(cursor: &mut Cursor<'_>, mut left: u64, endian: Endian) -> Resul
             rest = next;
             left -= 1;
         }
+        // one call per window and not per string, because the cursor checks position, window and budget on each
         let passed = at_hand.len() - rest.len();
         if passed > 0 {
             cursor.skip(passed as u64, "strings")?;

@@ -9,6 +9,7 @@ static FILE_TYPES: &[(u64, &str)] = &[
     (1, "F16"),
     (2, "Q4_0"),
     (3, "Q4_1"),
+    // 4 (Q4_1 with some F16), 5 and 6 (Q4_2, Q4_3) are commented out in llama.h as removed
     (7, "Q8_0"),
     (8, "Q5_0"),
     (9, "Q5_1"),
@@ -35,6 +36,7 @@ static FILE_TYPES: &[(u64, &str)] = &[
     (30, "IQ4_XS"),
     (31, "IQ1_M"),
     (32, "BF16"),
+    // 33 to 35 were the repacked Q4_0_4_4, Q4_0_4_8 and Q4_0_8_8, which llama.cpp now makes when it loads Q4_0
     (36, "TQ1_0"),
     (37, "TQ2_0"),
     (38, "MXFP4_MOE"),

@@ -106,6 +106,7 @@ impl StructuredDtype {
         if bytes > ITEM_MAX {
             return Err(self.error("the item size exceeds 2 GiB"));
         }
+        // `S0`, `U0` and `V0` are dtypes of numpy: elements without bytes
         if count == 0 {
             return Ok(());
         }

@@ -120,6 +120,7 @@ impl ArrayHeader {
                 "descr" => &mut descr,
                 "fortran_order" => &mut order,
                 "shape" => &mut shape,
+                // numpy refuses headers with other keys than these three too
                 other => {
                     return Err(HeaderError::malformed(
                         at,

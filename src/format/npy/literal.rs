@@ -42,6 +42,7 @@ pub(super) fn dict(text: &str) -> Result<Vec<DictEntry>> {
             break;
         }
         let at = parser.pos;
+        // keys are parsed at depth 1 like values, so that brackets in a key cannot recurse further
         let Literal::Text(key) = parser.value(1)? else {
             return Err(HeaderError::malformed(
                 at,

@@ -83,6 +83,8 @@ pub(super) fn parse_typestr(text: &str, at: usize) -> Result<TypeStr<'_>> {
         ('u', 2) => plain(Dtype::U16),
         ('u', 4) => plain(Dtype::U32),
         ('u', 8) => plain(Dtype::U64),
+        // numpy has no float of one byte. ml_dtypes writes float8_e5m2 so; its other types are raw bytes (`V1`),
+        // whose dtype the caller gives by `OpenOptions::void_as`
         ('f', 1) => plain(Dtype::F8_E5M2),
         ('f', 2) => plain(Dtype::F16),
         ('f', 4) => plain(Dtype::F32),
@@ -95,6 +97,7 @@ pub(super) fn parse_typestr(text: &str, at: usize) -> Result<TypeStr<'_>> {
         ('M' | 'm', 8) => (ItemKind::Opaque(letter, 8, unit), (8, 1)),
         ('V', n) => (ItemKind::Opaque('V', n, ""), (1, n)),
         ('S' | 'a', n) => (ItemKind::Opaque('S', n, ""), (1, n)),
+        // text is UCS-4: the width counts characters, and each is swapped as a whole
         ('U', n) => (ItemKind::Opaque('U', n, ""), (4, n)),
         _ => return Err(unknown()),
     };

@@ -75,6 +75,7 @@ impl<'a> MemberPrefix<'a> {
                 })?;
             let went_in = inflate.total_in() - before;
             self.consumed += went_in;
+            // a stream that neither consumes nor produces anything is damaged; without this the loop would not end
             let stuck = went_in == 0 && self.content.len() == had;
             self.ended = status == Status::StreamEnd || stuck;
         }

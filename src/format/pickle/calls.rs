@@ -17,6 +17,8 @@ impl Machine<'_, '_> {
         if let Some(global) = globals::resolve(module, name) {
             return Ok(PickleValue::Global(global));
         }
+        // TorchScript pickles name classes of their own code, which is never read; outside of such an archive the
+        // same name could be a Python module
         if self.torchscript && (module == "__torch__" || module.starts_with("__torch__.")) {
             let full = format!("{module}.{name}");
             return Ok(PickleValue::ScriptClass(self.heap.add_text(&full)?));
@@ -119,6 +121,7 @@ impl Machine<'_, '_> {
                 "{builtin:?} has arguments of an unexpected number or type"
             ))
         };
+        // `defaultdict(factory)` keeps its factory as an argument that is never called
         match (builtin, &args[..]) {
             (Builtin::OrderedDict | Builtin::Counter, []) | (Builtin::DefaultDict, [] | [_]) => {
                 self.dict(&[])
@@ -139,6 +142,8 @@ impl Machine<'_, '_> {
                 // `bytearray(n)` would allocate n bytes: only a copy of a byte string is accepted
                 _ => Err(wrong()),
             },
+            // protocols 0 to 2 have no opcode for bytes: Python 3 writes `_codecs.encode(text, 'latin1')` and
+            // `bytearray(text, 'latin-1')` instead
             (Builtin::Encode | Builtin::ByteArray, &[text, encoding]) => {
                 let PickleValue::Text(text) = self.heap.get(text) else {
                     return Err(wrong());
@@ -198,6 +203,7 @@ impl Machine<'_, '_> {
                                 | Global::Numpy(NumpyGlobal::Reconstruct | NumpyGlobal::Dtype)
                         )
                 );
+                // a second state could replace the data of a tensor that was already described
                 if !takes || call.state.is_some() {
                     return Err(Error::malformed(
                         "the pickle sets the state of a value that has none",

@@ -134,6 +134,8 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
         "numpy.dtypes" => NUMPY_DTYPES
             .contains(&name)
             .then_some(Global::Numpy(NumpyGlobal::Class)),
+        // torchao moves its classes between modules, so the class name alone decides; the name still has to be in the
+        // table
         _ if module.starts_with("torchao.") => TorchaoClass::named(name).map(Global::Torchao),
         _ => None,
     }

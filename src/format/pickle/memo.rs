@@ -25,6 +25,7 @@ impl Memo {
 
     pub(super) fn put(&mut self, number: u32, id: ValueId, budget: &Budget) -> Result<()> {
         let index = number as usize;
+        // so that an opcode adds at most two steps of empty entries to the table
         if index >= self.dense.len() + Self::STEP {
             budget.memory(48, WHAT)?; // an entry of the map with its share of empty buckets
             self.len += u32::from(self.sparse.insert(number, id).is_none());

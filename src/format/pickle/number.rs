@@ -10,6 +10,7 @@ impl Machine<'_, '_> {
     /// LONG1 and LONG4: `len` bytes of two's complement, least significant first. An integer beyond 64 bits is kept as
     /// text: in decimal up to 128 bits, then in hexadecimal, because conversion to decimal takes quadratic time.
     pub(super) fn long(&mut self, len: u64) -> Result<()> {
+        // two hexadecimal digits per byte; a length beyond the end is refused by `take` below without being charged
         if len > 16 && len <= self.reader.remaining() {
             self.reader
                 .budget()

@@ -96,6 +96,7 @@ impl<'c, 's> OpcodeReader<'c, 's> {
     #[cold]
     fn refill(&mut self, what: &str) -> Result<u8> {
         let cursor = self.sync_cursor();
+        // the window bounds the slice, because the cursor has checked its bytes against the end of the source
         let window = cursor.peek(1, what)?.len();
         let byte = cursor.u8(what)?;
         let pos = cursor.pos();

@@ -20,9 +20,11 @@ pub(super) fn take_line(reader: &mut OpcodeReader<'_, '_>) -> Result<String> {
         let seen = cursor.peek(need, what)?;
         if let Some(len) = seen.iter().position(|&b| b == b'\n') {
             let line = std::str::from_utf8(&seen[..len]).map(str::to_owned);
+            // the newline is consumed with the line
             reader.take(len as u64 + 1, what)?;
             return line.map_err(|_| Error::malformed("a line of the pickle is not valid UTF-8"));
         }
+        // one byte more than is buffered makes the cursor read another window
         need = seen.len() + 1;
         if need > LINE_MAX {
             return Err(Error::malformed(
@@ -118,6 +120,7 @@ fn unescape(mut inner: &[u8]) -> Option<Vec<u8>> {
                 inner = rest;
                 u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?
             }
+            // `repr` writes no other escapes, not even octal ones
             _ => return None,
         });
     }

@@ -257,6 +257,7 @@ fn reserve<T>(pool: &mut Vec<T>, n: usize, budget: &Budget) -> Result<()> {
 /// The number of items by which a pool must grow that holds `held` of `capacity` items and needs `n` more. Charges them.
 #[cold]
 fn growth<T>(held: usize, capacity: usize, n: usize, budget: &Budget) -> Result<usize> {
+    // doubling, as `Vec` does, but computed here so that it can be charged first and then reserved exactly
     let more = n.max(capacity).max(64);
     checked_index(held.saturating_add(more))?;
     budget.memory((more as u64).saturating_mul(size_of::<T>() as u64), WHAT)?;

@@ -109,6 +109,7 @@ fn walk(
         if walk.containers.len() > 1 {
             walk.path.push('.');
         }
+        // a step stands for constant work; copying a long key is charged as one step per 64 bytes
         let cost = key.map_or(0, |key| key_len(heap, key)) as u64 / 64;
         heap.budget().steps(1 + cost, TREE)?;
         match key {
@@ -145,9 +146,12 @@ impl<'h> TreeWalk<'h, '_, '_> {
             PickleValue::Dict { items, .. } => (heap.container(items), true),
             _ => return Ok(()),
         };
+        // an optimiser numbers its parameters in lists of thousands of integers, which would bury the tensors as one
+        // value each
         if !keyed && let Some(list) = self.plain_list(children)? {
             return self.add_metadata(list);
         }
+        // only the current path matters: a value that is reached again by another path is listed again
         if self.on_path[id.index()] {
             if self.catalog.warnings.len() < 16 {
                 self.catalog.warnings.push(format!(
@@ -186,6 +190,7 @@ impl<'h> TreeWalk<'h, '_, '_> {
             }
             hops += 1;
             self.heap.budget().depth(hops, TREE)?;
+            // `Limits::none` allows any depth, and a cycle of marks would never end
             if hops > 1000 {
                 return Err(Error::malformed(
                     "an object is wrapped more than 1000 times or contains only itself",

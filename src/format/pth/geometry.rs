@@ -102,6 +102,7 @@ impl StridedView {
         dtype: TorchDtype,
     ) -> Result<TensorInfo> {
         let (item, per_item) = (item_bytes(dtype)?, dtype.elements_per_item());
+        // a storage may end with a part of an item, which no tensor can use
         let held = (storage.nbytes / item).saturating_mul(per_item);
         let end = self.offset.checked_add(self.span);
         if self.span > 0 && end.is_none_or(|end| end > held) {
@@ -111,6 +112,7 @@ impl StridedView {
                 end.map_or_else(|| "beyond 64 bits".to_owned(), |end| end.to_string()),
             )));
         }
+        // an empty slice keeps its offset, which may be the end of the storage
         let empty = self.span == 0;
         let first = self.offset.min(held);
         let row_major = empty || self.row_major();
@@ -131,6 +133,8 @@ impl StridedView {
                 skip: lead,
             };
         } else {
+            // from the first to the last element that the strides reach, so that a view of a large storage reads only
+            // its own part
             info.bytes = ByteRange::new(
                 member.bytes.start + lead,
                 self.span.div_ceil(per_item) * item,
@@ -172,6 +176,7 @@ pub(super) fn unplaced_tensor(mut shape: Shape, dtype: TorchDtype) -> Result<Ten
             .ok_or_else(|| Error::malformed("the size of a tensor exceeds 63 bits"))?;
     }
     check_size(&shape)?;
+    // sizes are checked here, once, so that `TensorInfo::elements` cannot wrap later
     let info = TensorInfo::new("", shape, Encoding::Plain(plain), ByteRange::default());
     if info.encoding.nbytes(info.elements()).is_none() {
         return Err(Error::malformed("the size of a tensor exceeds 63 bits"));

@@ -58,6 +58,8 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     let system = pickle::read(cursor, false)?;
     let system_endian = system_endian(&system)?;
     let object = pickle::read(cursor, false)?;
+    // the keys follow the object, and the dtypes of the storages are in the object only: both are read before any
+    // storage can be located
     let keys = pickle::read(cursor, false)?;
     let mut members = locate_storages(cursor, &object, &keys)?;
 
@@ -141,6 +143,7 @@ fn locate_storages(
                 "the list of storages",
             )?;
             let (key, nbytes) = (storage.key, storage.nbytes);
+            // the size places all storages behind this one, so two sizes would be two layouts of the file
             if used.entry(key).or_insert(storage).nbytes != nbytes {
                 return Err(Error::malformed(format!(
                     "storage {} has two different sizes",
@@ -166,6 +169,7 @@ fn locate_storages(
             ))
         })?;
         let elements = storage.numel;
+        // a wrong size moves every later storage, so the last counts show it although those between are not read
         if i < COUNTS_CHECKED || i + COUNTS_CHECKED >= list.len() {
             let at = cursor.pos();
             let found = i64::from_le_bytes(cursor.array("a storage's element count")?);
@@ -189,6 +193,7 @@ fn locate_storages(
         if storage.nbytes > cursor.remaining() {
             return Err(cursor.truncated(storage.nbytes, "a storage"));
         }
+        // the payload is passed without being read, except on a stream, which reads and drops it
         cursor.seek(cursor.pos() + storage.nbytes);
         if members.insert(key.to_owned(), member).is_some() {
             return Err(Error::malformed(format!(

@@ -75,6 +75,7 @@ pub(super) fn plain_text(heap: &ValueHeap<'_>, id: ValueId) -> String {
 /// Appends a dict key to a dotted name. A key that has no short text is written as `#` and its position.
 pub(super) fn write_key(heap: &ValueHeap<'_>, key: ValueId, position: usize, path: &mut String) {
     use std::fmt::Write;
+    // keys are joined as PyTorch's own state dicts are; keys of other types are spelt as Python prints them
     let written = match heap.get(key) {
         PickleValue::Text(span) | PickleValue::BigInt(span) => {
             path.push_str(heap.text(span));

@@ -62,6 +62,7 @@ pub(super) fn apply(
                     info.shape.len()
                 ))
             })?;
+            // `_rebuild_qtensor` accepts lists too
             if heap.sequence(scales).is_some() {
                 interpreter.warn(
                     "the scales of a quantised tensor are a list instead of a tensor and are not listed"
@@ -73,6 +74,7 @@ pub(super) fn apply(
                 interpreter.part_argument(scales, "scales")?,
                 interpreter.part_argument(zero_points, "zero_points")?,
             );
+            // without this check a damaged file would be decoded with the scales of other channels
             if scales.elements() != channels || zero_points.elements() != channels {
                 return Err(Error::malformed(format!(
                     "a quantised tensor has {channels} channels, but {} scales and {} zero points",

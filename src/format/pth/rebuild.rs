@@ -175,6 +175,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             (RebuildFunction::Parameter, &[data, _, _] | &[data, _, _, _]) => {
                 return self.pass_through(data);
             }
+            // tensors of devices without host storage (XLA, MAIA, MTIA) are pickled as a CPU tensor and a dtype
             (RebuildFunction::FromCpu, &[data, dtype, _, _]) => {
                 let dtype = self.dtype_argument(dtype)?;
                 let tensor = self.tensor_argument(data)?;
@@ -215,6 +216,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
                 info.layout = Layout::Absent;
                 info
             }
+            // the components have sizes of their own, so that no one shape describes the bytes
             (RebuildFunction::Nested, _) => {
                 return Err(Error::unsupported("nested (jagged) tensors cannot be read"));
             }
@@ -233,6 +235,8 @@ impl<'h> CallInterpreter<'h, '_, '_> {
         self.heap
             .budget()
             .memory(2 * size_of::<TensorInfo>() as u64, "the pickle's tensors")?;
+        // torch counts bytes here, ggml and safetensors count elements; the catalog has one convention for all
+        // formats
         if info.encoding == crate::Encoding::Plain(Dtype::F4) {
             self.warn("torch.float4_e2m1fn_x2 counts pairs of elements; F4 tensors are listed in elements, with twice the last dimension".into());
         }

@@ -56,6 +56,7 @@ pub(super) fn rebuild(
     let coo = kind == "sparse_coo";
     let (parts, size) = match data {
         // a COO tensor may have one more item: whether it is coalesced
+        // `_rebuild_sparse_tensor` accepts both: older files lack the item
         [parts @ .., size, _] if coo && data.len() == names.len() + 2 => (parts, *size),
         [parts @ .., size] if data.len() == names.len() + 1 => (parts, *size),
         _ => return Err(unexpected_arguments("a sparse tensor")),
@@ -94,6 +95,8 @@ fn check(coo: bool, shape: &Shape, parts: &[TensorInfo]) -> Result<()> {
     let fits = if coo {
         match indices[0].shape[..] {
             [dims, n] => {
+                // one column of indices per value; the dimensions are those that the indices address and those inside
+                // a value
                 stored == Some(n)
                     && dims.checked_add(values.shape.len() as u64 - 1) == Some(shape.len() as u64)
             }

@@ -147,6 +147,7 @@ impl<'h, 'a> Storages<'h, 'a> {
             }
         };
         let held = &self.members[member as usize];
+        // fewer bytes than stored are accepted: `torch.load` reads as many as the id says
         if id.nbytes > held.inflated {
             return Err(Error::malformed(format!(
                 "storage {} has {} bytes by its persistent id, but only {} are stored",
@@ -160,6 +161,7 @@ impl<'h, 'a> Storages<'h, 'a> {
             None => (0, id.nbytes),
             Some((offset, size)) => (offset * id.item_bytes, size * id.item_bytes), // fits: `PersistentId::parse` checked that the view is inside the storage
         };
+        // both are the same in an archive; `legacy.rs` says how they differ in a stream
         let endian = self.endian[usize::from(id.dtype.is_none())];
         Ok(Storage {
             member,

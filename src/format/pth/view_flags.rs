@@ -16,6 +16,7 @@ pub(super) fn apply(
 ) -> Result<TensorInfo> {
     let Some(&bits) = bits else { return Ok(info) };
     let items = match heap.get(bits) {
+        // `_rebuild_tensor_v2` has `metadata=None` as its default, which some writers store
         PickleValue::None => return Ok(info),
         PickleValue::Dict { items, .. } => heap.container(items),
         _ => {
@@ -39,6 +40,7 @@ pub(super) fn apply(
         }
         return Ok(info);
     };
+    // `Tensor.conj` of a real tensor returns the tensor itself, so PyTorch never writes this flag for one
     if flags.conj && !matches!(dtype, Dtype::C32 | Dtype::C64 | Dtype::C128) {
         return Err(Error::malformed(
             "a tensor has the flag `conj` but its dtype is not complex",

@@ -30,9 +30,12 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
         rows.contains_key("constants.pkl") || rows.keys().any(|name| name.starts_with("code/"));
     let endian = match row("byteorder") {
         Some(row) => byte_order(&archive.content(cursor, row)?)?,
+        // PyTorch before 2.1 did not write the member; `torch.load` reads such files as little endian unless told
+        // otherwise (`set_default_load_endianness`)
         None => Endian::Little,
     };
     let pickle_row = row("data.pkl").expect("a root is found by its data.pkl");
+    // the pickle is read whole, because the interpreter goes through all of it and its checksum covers all of it
     let memory = MemorySource::new(archive.content(cursor, pickle_row)?);
     let mut inside = Cursor::new(&memory, cursor.budget());
     let read = pickle::read(&mut inside, script).map_err(|e| {
@@ -59,6 +62,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
             "the list of storages",
         )?;
         Ok((
+            // located from the directory: 300 storages of a cold file cost 86 KiB instead of 1.3 MiB (experiment 5)
             archive.member(cursor, row)?,
             archive.entries[row].deflated(),
         ))
@@ -114,6 +118,7 @@ fn index<'a>(
         let Some(name) = entry.name.strip_prefix(root) else {
             continue;
         };
+        // the directory refuses two members of one name, but not a file and a directory of one name
         if rows.insert(name, row).is_some() {
             return Err(Error::malformed(format!(
                 "two members are named {}",
