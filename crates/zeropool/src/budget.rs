@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_of_groups_and_their_ancestors() {
+    fn limit_files_of_a_control_group_include_its_ancestors() {
         let files = limit_files(
             "4:cpu,memory:/old\n3:cpuset,memoryless:/x\n1:name=systemd:/y\n0::/user.slice/a:b\nbad\n",
         );
@@ -152,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_limit_applies() {
+    fn the_budget_is_three_quarters_of_the_smallest_limit() {
         let meminfo = "MemTotal:        8000 kB\nMemFree:         10 kB\n";
-        let least = |limits: &[&str]| {
+        let budget = |limits: &[&str]| {
             three_quarters(
                 meminfo,
                 &limits
@@ -163,9 +163,9 @@ mod tests {
                     .collect::<Vec<_>>(),
             )
         };
-        assert_eq!(least(&[]), 6000 * 1024);
-        assert_eq!(least(&["max\n", "9223372036854771712\n"]), 6000 * 1024);
-        assert_eq!(least(&["4000\n", "max\n", "1000\n", "2000\n"]), 750);
+        assert_eq!(budget(&[]), 6000 * 1024);
+        assert_eq!(budget(&["max\n", "9223372036854771712\n"]), 6000 * 1024);
+        assert_eq!(budget(&["4000\n", "max\n", "1000\n", "2000\n"]), 750);
         assert_eq!(three_quarters("", &["max\n".to_owned()]), usize::MAX);
         let more_than_32_bits = usize::try_from(3u64 << 40).unwrap_or(usize::MAX);
         assert_eq!(

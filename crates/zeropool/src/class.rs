@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_largest_class_fits_a_slice() {
+    fn the_largest_capacity_is_at_most_isize_max() {
         let last = Class::all().next_back().unwrap();
         assert_eq!(Class::all().count(), Class::COUNT);
         assert!(last.capacity() <= isize::MAX as usize);
@@ -126,14 +126,14 @@ mod tests {
     #[test]
     fn capacities_are_whole_pages_or_cache_lines() {
         for class in Class::all() {
-            let unit = if class.capacity() < PAGE { 64 } else { PAGE };
-            assert_eq!(class.capacity() % unit, 0, "{}", class.capacity());
+            let alignment = if class.capacity() < PAGE { 64 } else { PAGE };
+            assert_eq!(class.capacity() % alignment, 0, "{}", class.capacity());
         }
     }
 
     proptest! {
         #[test]
-        fn waste_is_bounded(bits in 0u32..62, low in any::<usize>()) {
+        fn unused_capacity_is_at_most_a_quarter_of_the_length(bits in 0u32..62, low in any::<usize>()) {
             let len = (1usize << bits) | (low & ((1 << bits) - 1));
             let capacity = Class::of(len).unwrap().capacity();
             prop_assert!(capacity >= len);

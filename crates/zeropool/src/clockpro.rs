@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_without_free_objects_cools_no_class() {
+    fn a_search_that_finds_no_victim_leaves_the_clock_unchanged() {
         let touched = TouchedClasses::new(true);
         let heats = [Heat::Hot, Heat::ColdInTest, Heat::Cold, Heat::Hot];
         let ring: Vec<_> = Class::all()

@@ -14,7 +14,7 @@
 
 mod free;
 #[cfg(test)]
-mod refusal_tests;
+mod membarrier_tests;
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;

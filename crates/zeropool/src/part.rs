@@ -142,7 +142,7 @@ mod tests {
     use crate::BufferPool;
 
     #[test]
-    fn joined_parts_are_the_buffer() {
+    fn split_and_join_give_the_same_buffer() {
         let pool = BufferPool::new();
         for (len, part_len, count) in [
             (0, 5, 1),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_two_buffers_or_out_of_order_or_incomplete_do_not_join() {
+    fn parts_that_are_mixed_unordered_or_incomplete_do_not_join() {
         let pool = BufferPool::new();
         let (mut a, mut b) = (pool.get(8).split(4), pool.get(8).split(4));
         std::mem::swap(&mut a[1], &mut b[1]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_parts_release_their_memory() {
+    fn dropping_the_last_part_returns_the_buffer() {
         let pool = BufferPool::builder().budget(4096).build().unwrap();
         let mut parts = pool.get(4096).split(1000);
         let last = parts.pop().unwrap();

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn falling_readings_do_not_exceed() {
+    fn a_falling_pressure_does_not_exceed_the_threshold() {
         let mut trend = PressureTrend::default();
         let readings = [0.5, 1.0, 1.0, 3.0, 2.0, 2.0, 1.5, 1.6, 1.6, 0.2, 0.4, 1.0];
         let exceeded = readings.map(|pressure| trend.exceeds(pressure, 1.0));

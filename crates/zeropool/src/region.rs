@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locking_heap_memory_is_an_error() {
+    fn pinning_heap_memory_is_unsupported() {
         let options = RegionOptions {
             heap: true,
             pin: true,
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_pages_are_released() {
+    fn only_ranges_of_whole_pages_can_be_released() {
         for (page, pages) in [(4 << 10, true), (16 << 10, false), (64 << 10, false)] {
             assert_eq!(are_whole_pages(3 * PAGE, 5 * PAGE, page), pages, "{page}");
             assert!(are_whole_pages(64 << 10, 128 << 10, page));

@@ -1,5 +1,5 @@
-//! The biased lock between its owner and another thread. Not in `biased.rs`, which `tests/biased.rs` includes with loom's
-//! atomics.
+//! The biased lock between its owner and another thread that takes objects: each object is taken exactly once. Not in
+//! `biased.rs`, which `tests/models/main.rs` compiles with loom's atomics.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
@@ -70,7 +70,7 @@ impl OneSlot {
 }
 
 /// Where `membarrier` is missing, every remote take is refused and the owner takes all objects.
-fn each_object_is_taken_once(objects: usize, remote_takes: usize) {
+fn check_each_object_is_taken_once(objects: usize, remote_takes: usize) {
     let _ = barrier::register();
     let slot = Arc::new(OneSlot {
         lock: BiasedLock::new(),
@@ -90,7 +90,7 @@ fn each_object_is_taken_once(objects: usize, remote_takes: usize) {
 
 #[test]
 #[cfg(not(shuttle))]
-fn owner_and_remote_takes() {
+fn owner_and_remote_thread_take_each_object_once() {
     if !barrier::register() {
         println!("SKIPPED: this system has no membarrier");
         return;
@@ -100,12 +100,12 @@ fn owner_and_remote_takes() {
     } else {
         (500_000, 20_000)
     };
-    each_object_is_taken_once(objects, remote_takes);
+    check_each_object_is_taken_once(objects, remote_takes);
 }
 
 #[test]
 #[cfg(shuttle)]
-fn owner_and_remote_takes() {
-    shuttle::check_random(|| each_object_is_taken_once(4, 2), 10_000);
-    shuttle::check_pct(|| each_object_is_taken_once(4, 2), 10_000, 3);
+fn owner_and_remote_thread_take_each_object_once() {
+    shuttle::check_random(|| check_each_object_is_taken_once(4, 2), 10_000);
+    shuttle::check_pct(|| check_each_object_is_taken_once(4, 2), 10_000, 3);
 }

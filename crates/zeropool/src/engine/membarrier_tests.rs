@@ -1,4 +1,5 @@
-//! A kernel that refuses `membarrier`: from the start, or after pools were built (as a seccomp filter does).
+//! Pools on a kernel that refuses `membarrier`, from the start or after pools were built (as a seccomp filter does): no put
+//! is missed, and free buffers stay available.
 #![cfg(not(any(miri, shuttle)))]
 
 use std::sync::mpsc;
@@ -11,14 +12,14 @@ use crate::barrier::{self, REFUSED};
 const PAGE: usize = 4096;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs `body` on a thread on which every later `membarrier` is refused.
-fn refused<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+/// Runs `body` on a thread on which every `membarrier` is refused.
+fn with_membarrier_refused<R: Send>(body: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
             REFUSED.set(true);
             body()
         });
-        thread.join().expect("no panic")
+        thread.join().expect("the body does not panic")
     })
 }
 
@@ -44,12 +45,12 @@ fn without_membarrier_no_put_is_missed() {
 }
 
 #[test]
-fn without_membarrier_an_idle_thread_keeps_nothing_from_others() {
+fn without_membarrier_buffers_of_an_idle_thread_are_available_to_others() {
     let builder = BufferPool::builder().budget(2 * PAGE);
     let pool = builder.build_without_membarrier().unwrap();
     // this thread's magazine keeps both pages
     drop((pool.get(PAGE), pool.get(PAGE)));
-    refused(|| {
+    with_membarrier_refused(|| {
         assert_eq!(pool.try_get(PAGE).unwrap().len(), PAGE);
         assert_eq!(pool.try_get(2 * PAGE).unwrap().len(), 2 * PAGE);
         assert_eq!(pool.trim(), 2 * PAGE);
@@ -57,9 +58,9 @@ fn without_membarrier_an_idle_thread_keeps_nothing_from_others() {
 }
 
 #[test]
-fn after_a_late_refusal_a_threads_own_buffers_are_available_to_it() {
+fn after_a_late_refusal_a_thread_can_release_its_own_buffers() {
     let pool = BufferPool::builder().budget(2 * PAGE).build().unwrap();
-    refused(|| {
+    with_membarrier_refused(|| {
         drop((pool.get(PAGE), pool.get(PAGE)));
         // both pages of its own biased magazine have to be released
         assert_eq!(pool.try_get(2 * PAGE).unwrap().len(), 2 * PAGE);
@@ -80,19 +81,19 @@ fn after_a_late_refusal_the_owners_next_put_reaches_the_waiter() {
     // the owner's magazine is biased and keeps one page; the other page is in use
     let (first, second) = (pool.get(PAGE), pool.get(PAGE));
     drop(first);
-    let (waits, queued) = mpsc::channel();
+    let (checked_sender, checked) = mpsc::channel();
     let waiter = thread::spawn({
         let pool = pool.clone();
         move || {
             REFUSED.set(true);
             // not available: its magazine's bias cannot be revoked
             assert!(pool.try_get(PAGE).is_err());
-            waits.send(()).unwrap();
+            checked_sender.send(()).unwrap();
             pool.get_timeout(2 * PAGE, TIMEOUT)
                 .map(|buffer| buffer.len())
         }
     });
-    queued.recv().unwrap();
+    checked.recv().unwrap();
     while pool.stats().waits == 0 {
         thread::yield_now();
     }
@@ -103,5 +104,5 @@ fn after_a_late_refusal_the_owners_next_put_reaches_the_waiter() {
     );
     // nothing is biased any more, so all is available to a thread without `membarrier`
     drop((pool.get(PAGE), pool.get(PAGE)));
-    refused(|| assert_eq!(pool.trim(), 2 * PAGE));
+    with_membarrier_refused(|| assert_eq!(pool.trim(), 2 * PAGE));
 }

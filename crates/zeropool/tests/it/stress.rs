@@ -1,5 +1,5 @@
-//! Stress tests with several threads: returns on other threads, small budgets, remote takes. Canary bytes show whether two
-//! buffers share memory.
+//! Stress tests with several threads: buffers dropped on other threads, small budgets, takes from other threads' magazines.
+//! Canary bytes detect two buffers that share memory; the statistics must add up at the end.
 
 use std::sync::mpsc;
 use std::thread;
@@ -99,7 +99,7 @@ fn stress(builder: Builder, largest: usize) {
 }
 
 #[test]
-fn with_a_large_budget() {
+fn threads_exchange_buffers_with_a_large_budget() {
     stress(
         BufferPool::builder(),
         if cfg!(miri) { 70_000 } else { 4 << 20 },
@@ -107,12 +107,12 @@ fn with_a_large_budget() {
 }
 
 #[test]
-fn with_a_small_budget() {
+fn threads_exchange_buffers_with_a_small_budget() {
     stress(BufferPool::builder().budget(256 << 10), 100 << 10);
 }
 
 #[test]
-fn without_magazines_in_four_shards_with_clock_pro() {
+fn threads_exchange_buffers_without_magazines_and_with_clock_pro() {
     let builder = BufferPool::builder()
         .budget(256 << 10)
         .eviction(EvictionPolicy::ClockPro);
@@ -120,7 +120,7 @@ fn without_magazines_in_four_shards_with_clock_pro() {
 }
 
 #[test]
-fn with_class_limits_and_unpooled_sizes() {
+fn threads_exchange_buffers_with_class_limits_and_unpooled_sizes() {
     stress(
         BufferPool::builder()
             .budget(1 << 20)
@@ -131,7 +131,7 @@ fn with_class_limits_and_unpooled_sizes() {
 }
 
 #[test]
-fn all_blocking_requests_are_served() {
+fn every_blocking_request_is_granted() {
     let pool = BufferPool::builder().budget(3 * 4096).build().unwrap();
     thread::scope(|scope| {
         for i in 0..THREADS {
@@ -164,7 +164,7 @@ fn buffers_of_an_ended_thread_are_reused() {
 
 /// One buffer and two threads whose magazines keep it: a request that begins to wait while the buffer returns must find it.
 /// Without the waiter's second search this fails in about every second run. The barrier before that search is needed too
-/// rarely on x86 for its absence to show here; `tests/biased.rs` covers it.
+/// rarely on x86 for its absence to show here; `tests/models/biased_lock.rs` covers it.
 #[test]
 fn no_waiting_request_misses_a_return() {
     let pool = BufferPool::builder().budget(4096).build().unwrap();
@@ -175,7 +175,7 @@ fn no_waiting_request_misses_a_return() {
                 for round in 0..20 * ROUNDS {
                     let mut buffer = pool
                         .get_timeout(4096, Duration::from_secs(60))
-                        .expect("the buffer returns at once");
+                        .expect("the return of the buffer was missed");
                     buffer[round % 4096] = i;
                 }
             });
@@ -187,7 +187,7 @@ fn no_waiting_request_misses_a_return() {
 
 /// One thread uses its magazine while others take from it: by requests, trims and statistics.
 #[test]
-fn remote_takes_take_no_buffer_twice() {
+fn a_buffer_is_never_handed_out_twice() {
     let pool = BufferPool::builder().budget(64 * 4096).build().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {

@@ -1,4 +1,6 @@
-//! The pool's memory as the kernel reports it: locked, resident, released, dumped.
+//! The pool's memory as the kernel reports it in `/proc/self`: locked, resident, page faults, excluded from core dumps;
+//! trimming under memory pressure. In a process of its own, as locked and resident memory, limits and the threads' names
+//! are those of the whole process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 use std::time::{Duration, Instant};
@@ -35,9 +37,9 @@ fn faults() -> u64 {
         .unwrap()
 }
 
-/// One test, as the locked memory is counted for the whole process.
+/// One test, as the locked memory and its limit are those of the whole process.
 #[test]
-fn pinned_memory_is_locked() {
+fn pinned_memory_is_locked_until_it_is_trimmed() {
     let before = status("VmLck");
     let pool = BufferPool::builder()
         .budget(1 << 30)
@@ -82,21 +84,24 @@ fn pinned_memory_is_locked() {
         maximum: limit.maximum,
     };
     rustix::process::setrlimit(rustix::process::Resource::Memlock, low).unwrap();
-    let tried = BufferPool::builder()
+    let pool_with_fallback = BufferPool::builder()
         .budget(1 << 30)
         .pinning(Pinning::Try)
         .build()
         .unwrap();
     let refused = pool.try_get(8 << 20);
-    let fallen_back = tried.try_get(8 << 20).unwrap();
+    let unpinned = pool_with_fallback.try_get(8 << 20).unwrap();
     match refused {
         Err(error) => {
             assert!(matches!(error, GetError::Pin { .. }), "{error}");
-            assert_eq!((tried.stats().pinned, fallen_back.len()), (0, 8 << 20));
+            assert_eq!(
+                (pool_with_fallback.stats().pinned, unpinned.len()),
+                (0, 8 << 20)
+            );
         }
         Ok(_) => eprintln!("SKIPPED: the limit on locked memory does not apply to this process"),
     }
-    drop(fallen_back);
+    drop(unpinned);
 
     // free locked buffers are released when a request needs the limit
     let enough = rustix::process::Rlimit {
@@ -111,7 +116,7 @@ fn pinned_memory_is_locked() {
 }
 
 #[test]
-fn trimmed_memory_is_released() {
+fn trimmed_memory_is_no_longer_resident() {
     const LEN: usize = 256 << 20;
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     let before = status("RssAnon");
@@ -124,7 +129,7 @@ fn trimmed_memory_is_released() {
 }
 
 #[test]
-fn released_objects_of_a_shared_slab_are_zero() {
+fn trimmed_objects_of_a_shared_slab_are_zero_when_reused() {
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     let mut held = pool.get(64 << 10);
     held.fill(3);
@@ -139,7 +144,7 @@ fn released_objects_of_a_shared_slab_are_zero() {
 }
 
 #[test]
-fn small_secrets_are_kept_out_of_core_dumps() {
+fn zero_on_return_excludes_small_buffers_from_core_dumps() {
     let flags = |address: usize| {
         let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let mut inside = false;
@@ -155,10 +160,10 @@ fn small_secrets_are_kept_out_of_core_dumps() {
         }
         None
     };
-    for least in [0, 5000] {
+    for min_pooled in [0, 5000] {
         let builder = BufferPool::builder()
             .budget(1 << 20)
-            .min_pooled(least)
+            .min_pooled(min_pooled)
             .zero_on_return(true);
         let pool = builder.build().unwrap();
         let buffer = pool.get(100);
@@ -178,12 +183,12 @@ fn a_reused_buffer_causes_no_page_faults() {
     for i in 0..10 {
         pool.get(32 << 20).fill(i);
     }
-    let taken = faults() - before;
-    assert!(taken < 64, "{taken} faults for 320 MiB");
+    let caused = faults() - before;
+    assert!(caused < 64, "{caused} faults for 320 MiB");
 }
 
 #[test]
-fn a_machine_with_one_node_binds_nothing() {
+fn numa_node_is_ignored_on_a_machine_with_one_node() {
     let pool = BufferPool::builder()
         .numa_node(Some(0))
         .budget(1 << 20)
@@ -198,7 +203,7 @@ fn a_machine_with_one_node_binds_nothing() {
 }
 
 #[test]
-fn memory_pressure_trims_the_pool() {
+fn trim_under_pressure_trims_above_its_threshold_only() {
     let pool = BufferPool::builder().budget(1 << 20).build().unwrap();
     drop(pool.get(5000));
     let below = match pool.trim_under_pressure(1000.0) {
@@ -213,7 +218,7 @@ fn memory_pressure_trims_the_pool() {
 }
 
 #[test]
-fn the_pressure_watch_trims_and_ends_with_the_pool() {
+fn the_pressure_watch_trims_and_its_thread_ends_with_the_pool() {
     let builder = BufferPool::builder()
         .budget(1 << 20)
         .watch_pressure(0.0, Duration::from_millis(2));
@@ -233,13 +238,13 @@ fn the_pressure_watch_trims_and_ends_with_the_pool() {
     let (buffer, clone) = (pool.get(100), pool.clone());
     drop((pool, clone));
     drop(buffer);
-    let watching = || {
+    let is_watch_thread_running = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         tasks
             .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok())
             .any(|n| n.starts_with("zeropool-"))
     };
-    while watching() {
+    while is_watch_thread_running() {
         assert!(
             began.elapsed() < Duration::from_secs(60),
             "the watching thread did not end"

@@ -1,61 +1,25 @@
 //! The biased lock of a thread's magazine, explored with loom: all interleavings of two threads with at most four
-//! preemptions, and all values that the memory model lets a load return. Without either side of the barrier, loom finds
-//! the failure. `RUSTFLAGS="--cfg shuttle" cargo test --test biased`.
+//! preemptions, and all values that the memory model lets a load return. The oracle: no object is taken twice, none is
+//! lost, no put is missed by a waiter. Without either side of the barrier, loom must find the failure.
+//! `RUSTFLAGS="--cfg shuttle" cargo test --test models biased_lock`.
 //!
 //! The explored file is `src/magazine/biased.rs` itself, with loom's atomics in place of the standard library's. Not
-//! explored is the claim that a compiler fence and `membarrier` are together worth two full fences: the kernel
+//! explored is the claim that a compiler fence and `membarrier` are together as strong as two full fences: the kernel
 //! guarantees that.
-#![cfg(shuttle)]
-
-#[allow(dead_code, unreachable_pub)]
-#[path = "../src/magazine/biased.rs"]
-mod biased;
 
 use std::cell::Cell;
 use std::sync::Arc;
 
-use biased::{BiasedLock, NotBiased};
 use loom::sync::Mutex;
 use loom::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicUsize, fence};
 use loom::thread;
 
-/// In place of `src/sync.rs`.
-mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64};
-
-    #[derive(Default)]
-    pub(crate) struct Pause;
-
-    impl Pause {
-        pub(crate) fn pause(&mut self) {
-            loom::thread::yield_now();
-        }
-    }
-}
-
-/// In place of `src/barrier.rs`: both sides are full fences, each of which a test can remove.
-mod barrier {
-    use loom::sync::atomic::{Ordering::SeqCst, fence};
-
-    pub(crate) fn light() {
-        if super::BARRIER.get().light {
-            fence(SeqCst);
-        }
-    }
-
-    /// Returns false where `membarrier` is refused, as the real one.
-    pub(crate) fn heavy() -> bool {
-        let heavy = super::BARRIER.get().heavy;
-        if heavy == super::HeavySide::Works {
-            fence(SeqCst);
-        }
-        heavy != super::HeavySide::IsRefused
-    }
-}
+use crate::barrier;
+use crate::biased::{BiasedLock, NotBiased};
 
 #[derive(Clone, Copy, PartialEq)]
-enum HeavySide {
+pub(crate) enum HeavySide {
     Works,
     /// A wrong implementation, which the tests must find.
     DoesNothing,
@@ -63,9 +27,9 @@ enum HeavySide {
 }
 
 #[derive(Clone, Copy)]
-struct Barrier {
-    light: bool,
-    heavy: HeavySide,
+pub(crate) struct Barrier {
+    pub(crate) light: bool,
+    pub(crate) heavy: HeavySide,
     /// The full fence of a put into a shared magazine.
     shared_put: bool,
 }
@@ -92,7 +56,7 @@ const REFUSED: Barrier = Barrier {
 
 thread_local! {
     /// The barrier of the model that runs on this thread. All threads of a model run on one thread of the system.
-    static BARRIER: Cell<Barrier> = const { Cell::new(COMPLETE) };
+    pub(crate) static BARRIER: Cell<Barrier> = const { Cell::new(COMPLETE) };
 }
 
 fn explore(barrier: Barrier, body: impl Fn() + Sync + Send + 'static) {
@@ -137,12 +101,12 @@ impl OneSlot {
             assert_eq!(
                 self.contents[object - 1].load(Relaxed),
                 object,
-                "the contents are not visible"
+                "the owner's write to the object is not visible"
             );
             assert_eq!(
                 self.taken[object - 1].fetch_add(1, Relaxed),
                 0,
-                "taken twice"
+                "object taken twice"
             );
         }
     }
@@ -231,7 +195,7 @@ fn each_object_is_taken_once(barrier: Barrier) {
         let taken = magazine.taken.iter();
         assert!(
             taken.into_iter().all(|taken| taken.load(Relaxed) == 1),
-            "an object is lost"
+            "an object was never taken"
         );
     });
 }
@@ -263,20 +227,20 @@ fn no_put_is_missed(barrier: Barrier, biased: bool) {
 }
 
 #[test]
-fn with_both_sides() {
+fn with_both_sides_of_the_barrier_no_object_is_lost_and_no_put_missed() {
     each_object_is_taken_once(COMPLETE);
     no_put_is_missed(COMPLETE, true);
 }
 
 /// A pool that could not register for `membarrier` biases no magazine.
 #[test]
-fn without_bias_no_barrier_is_needed() {
+fn an_unbiased_lock_needs_no_barrier() {
     no_put_is_missed(REFUSED, false);
 }
 
 #[test]
 #[should_panic = "the put was missed"]
-fn without_bias_a_put_needs_its_fence() {
+fn a_put_under_an_unbiased_lock_needs_its_fence() {
     let barrier = Barrier {
         shared_put: false,
         ..REFUSED
@@ -285,13 +249,13 @@ fn without_bias_a_put_needs_its_fence() {
 }
 
 #[test]
-fn nothing_is_taken_where_the_barrier_is_refused() {
+fn a_refused_barrier_leaves_every_object_to_the_owner() {
     each_object_is_taken_once(REFUSED);
 }
 
 /// After a late refusal the owner's next put reaches the waiter, as it completes the revocation.
 #[test]
-fn a_second_put_completes_a_refused_revocation() {
+fn the_owners_next_put_completes_a_refused_revocation() {
     explore(REFUSED, || {
         let magazine = OneSlot::new(true);
         let waiter = thread::spawn({
@@ -302,32 +266,36 @@ fn a_second_put_completes_a_refused_revocation() {
             }
         });
         magazine.put(1);
-        assert_eq!(waiter.join().unwrap(), 0, "the bias was not revoked");
-        assert!(!magazine.complete_put(), "the put observes the waiter");
+        assert_eq!(
+            waiter.join().unwrap(),
+            0,
+            "taken although the bias was not revoked"
+        );
+        assert!(!magazine.complete_put(), "the put missed the waiter");
         assert_eq!(magazine.take_remote(), 1);
     });
 }
 
 #[test]
-#[should_panic = "taken twice"]
-fn taking_needs_the_light_side() {
+#[should_panic = "object taken twice"]
+fn a_remote_take_needs_the_light_side() {
     each_object_is_taken_once(WITHOUT_LIGHT);
 }
 
 #[test]
-#[should_panic = "taken twice"]
-fn taking_needs_the_heavy_side() {
+#[should_panic = "object taken twice"]
+fn a_remote_take_needs_the_heavy_side() {
     each_object_is_taken_once(WITHOUT_HEAVY);
 }
 
 #[test]
 #[should_panic = "the put was missed"]
-fn putting_needs_the_light_side() {
+fn a_put_needs_the_light_side() {
     no_put_is_missed(WITHOUT_LIGHT, true);
 }
 
 #[test]
 #[should_panic = "the put was missed"]
-fn putting_needs_the_heavy_side() {
+fn a_put_needs_the_heavy_side() {
     no_put_is_missed(WITHOUT_HEAVY, true);
 }

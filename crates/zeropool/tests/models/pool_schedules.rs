@@ -1,6 +1,6 @@
-//! Thousands of interleavings of threads, explored with shuttle: `RUSTFLAGS="--cfg shuttle" cargo test --test interleavings`.
-//! Tests of private items run with `--lib close_tests` (a closed pool keeps no object) and `--lib magazine`.
-#![cfg(shuttle)]
+//! Whole pools under thousands of thread schedules, explored with shuttle: no schedule deadlocks, misses a return or hands
+//! out a buffer twice. `RUSTFLAGS="--cfg shuttle" cargo test --test models pool_schedules`. Models of private items run
+//! with `--lib close_tests` (a closed pool keeps no object) and `--lib magazine`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn no_waiting_request_misses_a_return() {
 }
 
 #[test]
-fn buffers_return_on_other_threads() {
+fn buffers_dropped_on_another_thread_are_reused() {
     explore(|| {
         let pool = pool(2);
         let (sender, receiver) = shuttle::sync::mpsc::channel();
@@ -98,7 +98,7 @@ fn a_dropped_future_is_skipped_in_the_queue() {
 }
 
 #[test]
-fn a_future_is_woken_by_a_return() {
+fn a_returned_buffer_wakes_a_future() {
     explore(|| {
         let pool = pool(1);
         let held = pool.get(4096);
@@ -109,7 +109,7 @@ fn a_future_is_woken_by_a_return() {
 }
 
 #[test]
-fn remote_takes_take_no_buffer_twice() {
+fn a_buffer_is_never_handed_out_twice() {
     explore(|| {
         let pool = pool(3);
         let other = thread::spawn({

@@ -1,4 +1,5 @@
-//! Buffers: length, capacity, alignment, content, and return to the pool.
+//! One buffer: length, capacity, alignment, initial content, return to the pool. A random sequence of requests is checked
+//! against the list of live buffers.
 
 use std::panic;
 use std::thread;
@@ -15,7 +16,7 @@ fn pool(budget: usize) -> BufferPool {
 }
 
 #[test]
-fn lengths_capacities_and_alignment() {
+fn a_buffer_has_the_requested_length_and_is_aligned_to_pages_or_cache_lines() {
     let pool = pool(64 << 20);
     for len in [
         0,
@@ -48,7 +49,7 @@ fn lengths_capacities_and_alignment() {
 }
 
 #[test]
-fn get_zeroed_zeroes_used_memory() {
+fn get_zeroed_zeroes_reused_memory() {
     let pool = pool(64 << 20);
     for len in [100, 5000, LARGE / 10] {
         let mut buffer = pool.get(len);
@@ -70,7 +71,7 @@ fn get_zeroed_zeroes_used_memory() {
 }
 
 #[test]
-fn the_length_changes_within_the_capacity() {
+fn truncate_and_resize_stay_within_the_capacity() {
     let pool = pool(1 << 20);
     let mut buffer = pool.get(5000);
     assert_eq!(buffer.capacity(), 8192);
@@ -106,21 +107,21 @@ fn buffers_outlive_their_pool() {
 }
 
 #[test]
-fn a_panic_returns_its_buffers() {
+fn a_panicking_thread_returns_its_buffer() {
     let pool = pool(4096);
     for _ in 0..3 {
         let pool = pool.clone();
-        let died = thread::spawn(move || {
+        let result = thread::spawn(move || {
             let _buffer = pool.get(4096);
             panic!("a thread with a buffer panics on purpose");
         });
-        assert!(died.join().is_err());
+        assert!(result.join().is_err());
     }
     assert_eq!(pool.try_get(4096).unwrap().len(), 4096);
 }
 
 #[test]
-fn a_forgotten_buffer_leaks_its_memory_and_charge() {
+fn a_forgotten_buffer_stays_charged() {
     let pool = pool(3 * 4096);
     std::mem::forget(pool.get(4096));
     let stats = pool.stats();
@@ -198,7 +199,7 @@ fn the_debug_output_of_a_pool_is_short() {
 }
 
 #[test]
-fn unpooled_buffers_come_from_the_heap() {
+fn buffers_below_min_pooled_are_heap_memory() {
     let pool = BufferPool::builder()
         .budget(1 << 20)
         .min_pooled(2000)
@@ -214,20 +215,24 @@ fn unpooled_buffers_come_from_the_heap() {
 }
 
 #[test]
-fn secrets_are_wiped_when_they_return() {
+fn zero_on_return_wipes_the_whole_capacity() {
     let pool = BufferPool::builder()
         .budget(8 << 20)
         .zero_on_return(true)
         .build()
         .unwrap();
     for len in [64, 10_000, LARGE] {
-        let mut secret = pool.get(len);
-        secret.fill(0x5a);
-        secret.truncate(1); // the wipe does not depend on the length
-        let address = secret.as_ptr();
-        drop(secret.freeze());
+        let mut buffer = pool.get(len);
+        buffer.fill(0x5a);
+        buffer.truncate(1); // the wipe does not depend on the length
+        let address = buffer.as_ptr();
+        drop(buffer.freeze());
         let again = pool.get(len);
-        assert_eq!(again.as_ptr(), address, "the test needs the same memory");
+        assert_eq!(
+            again.as_ptr(),
+            address,
+            "the memory was not reused, which this test needs"
+        );
         assert!(again.iter().all(|&byte| byte == 0));
     }
 }

@@ -1,4 +1,5 @@
-//! A system without free memory. In a test binary of its own, as the resource limit applies to the whole process.
+//! A request that cannot map memory (`RLIMIT_AS`) releases free buffers first, and fails only then. In a process of its own,
+//! as the limit applies to the whole process.
 #![cfg(all(
     target_os = "linux",
     target_pointer_width = "64",
@@ -9,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeropool::{BufferPool, GetError};
 
 #[test]
-fn free_buffers_are_released_before_a_request_fails() {
+fn free_buffers_are_released_before_a_request_runs_out_of_memory() {
     const MIB: usize = 1 << 20;
     let pool = BufferPool::builder().budget(8 << 30).build().unwrap();
     // mapped before the limit is set, so that only the large requests need memory
@@ -17,11 +18,11 @@ fn free_buffers_are_released_before_a_request_fails() {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
     let before = getrlimit(Resource::As);
-    let most = pages * rustix::param::page_size() as u64 + (900 << 20);
+    let address_space = pages * rustix::param::page_size() as u64 + (900 << 20);
     setrlimit(
         Resource::As,
         Rlimit {
-            current: Some(most),
+            current: Some(address_space),
             maximum: before.maximum,
         },
     )

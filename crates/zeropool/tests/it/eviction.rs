@@ -1,4 +1,5 @@
-//! Class limits, eviction policies, trimming, and statistics.
+//! What the pool keeps of returned buffers: class limits, the eviction policies, trimming; the statistics; settings that are
+//! refused.
 
 use zeropool::{BufferPool, BuildError, EvictionPolicy};
 
@@ -24,7 +25,7 @@ fn is_hit(pool: &BufferPool, len: usize) -> bool {
 }
 
 #[test]
-fn class_limits_are_exact_and_release_the_longest_free() {
+fn a_class_limit_releases_the_buffer_that_was_free_longest() {
     let pool = BufferPool::builder()
         .budget(1 << 20)
         .class_limit(2)
@@ -57,10 +58,10 @@ fn lifo_evicts_the_smallest_buffer_that_makes_room() {
     assert!(!is_hit(&pool, A) && is_hit(&pool, C));
 }
 
-/// One length is requested at every step and others once: with `ClockPro` the first is not evicted.
+/// One length is requested at every step, others once. `ClockPro` keeps the first, `Lifo` evicts it.
 #[test]
 fn clock_pro_keeps_a_class_that_is_reused() {
-    let survived = |policy| {
+    let hits_of_the_reused_class = |policy| {
         let pool = pool(policy, 24);
         let mut hits = 0;
         for i in 0..40 {
@@ -72,15 +73,15 @@ fn clock_pro_keeps_a_class_that_is_reused() {
         hits
     };
     let (lifo, clock) = (
-        survived(EvictionPolicy::Lifo),
-        survived(EvictionPolicy::ClockPro),
+        hits_of_the_reused_class(EvictionPolicy::Lifo),
+        hits_of_the_reused_class(EvictionPolicy::ClockPro),
     );
     assert!(clock >= 38, "{clock} hits of 40");
     assert!(clock > lifo, "{clock} hits with ClockPro, {lifo} with Lifo");
 }
 
 #[test]
-fn clock_pro_finds_a_victim_when_everything_is_hot() {
+fn clock_pro_evicts_although_every_class_is_hot() {
     let pool = pool(EvictionPolicy::ClockPro, 16);
     for _ in 0..20 {
         for len in [A, B, C, 16 * PAGE, A, A] {
@@ -112,7 +113,7 @@ fn trim_to_keeps_at_most_the_given_bytes() {
 }
 
 #[test]
-fn invalid_settings_are_errors() {
+fn invalid_shards_and_nodes_are_refused() {
     for shards in [0, 3, 2048] {
         assert!(matches!(
             BufferPool::builder().shards(shards).build(),
@@ -130,7 +131,7 @@ fn invalid_settings_are_errors() {
 }
 
 #[test]
-fn statistics() {
+fn statistics_count_hits_misses_and_avoided_faults() {
     let pool = BufferPool::builder().budget(1 << 30).build().unwrap();
     let mut buffer = pool.get(40 * PAGE);
     buffer.fill(1);

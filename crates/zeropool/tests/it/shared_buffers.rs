@@ -1,4 +1,4 @@
-//! Shared buffers.
+//! Frozen buffers: views share the memory, keep it in use, convert to `Bytes` without a copy, and unwrap to the buffer.
 
 use bytes::Bytes;
 use zeropool::{BufferPool, SharedBuffer};
@@ -13,7 +13,7 @@ fn frozen(pool: &BufferPool) -> SharedBuffer {
 }
 
 #[test]
-fn slices_share_the_memory() {
+fn slices_are_views_of_the_same_memory() {
     let pool = BufferPool::new();
     let all = frozen(&pool);
     let part = all.slice(10..20);
@@ -26,14 +26,14 @@ fn slices_share_the_memory() {
     assert_eq!(&all.slice(..=2)[..], [0, 1, 2]);
     assert!(all.slice(1000..).is_empty());
     drop((all, part));
-    assert!(pool.stats().in_use > 0, "one view is left");
+    assert!(pool.stats().in_use > 0, "released while a view is left");
     assert_eq!(rest.to_vec(), [15, 16, 17, 18, 19]);
     drop(rest);
     assert_eq!(pool.stats().in_use, 0);
 }
 
 #[test]
-fn a_slice_cannot_exceed_its_view() {
+fn a_slice_beyond_its_view_panics() {
     let part = frozen(&BufferPool::new()).slice(10..20);
     for (start, end) in [(0, 11), (11, 11), (5, 4)] {
         let part = part.clone();
@@ -47,7 +47,7 @@ fn a_slice_cannot_exceed_its_view() {
 }
 
 #[test]
-fn bytes_without_a_copy() {
+fn a_shared_buffer_becomes_bytes_without_a_copy() {
     let pool = BufferPool::new();
     let shared = frozen(&pool).slice(100..200);
     let address = shared.as_ptr();

@@ -1,4 +1,5 @@
-//! Reads of a file into a pool's buffers through io_uring, with buffered and with direct I/O.
+//! tokio-uring reads a file into buffers and parts of buffers, through the page cache and with direct I/O; the oracle is the
+//! file's content.
 #![cfg(all(target_os = "linux", feature = "tokio-uring", not(miri)))]
 
 use std::os::unix::fs::OpenOptionsExt;
@@ -7,7 +8,7 @@ use tokio_uring::buf::BoundedBuf;
 use zeropool::BufferPool;
 
 #[test]
-fn files_are_read_into_buffers() {
+fn uring_reads_fill_buffers_with_the_file() {
     let path = std::env::temp_dir().join(format!("zeropool-uring-{}", std::process::id()));
     let content: Vec<u8> = (0u32..20_000).flat_map(u32::to_le_bytes).collect();
     std::fs::write(&path, &content).unwrap();

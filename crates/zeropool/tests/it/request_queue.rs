@@ -1,4 +1,5 @@
-//! The budget and the queue: the order of requests, timeouts and cancellation, and what makes room.
+//! The budget and the queue of requests that wait for it: order of service, timeouts, cancellation, eviction of free buffers
+//! before a request waits. Expectations are exact, from the sizes in each test.
 
 use std::future::Future;
 use std::pin::pin;
@@ -23,24 +24,25 @@ fn wait_until_queued(pool: &BufferPool, count: u64) {
     }
 }
 
+/// A waker that counts its calls.
 #[derive(Default)]
-struct Woken(AtomicUsize);
+struct WakeCount(AtomicUsize);
 
-impl Wake for Woken {
+impl Wake for WakeCount {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
     }
 }
 
-impl Woken {
+impl WakeCount {
     fn new() -> (Arc<Self>, Waker) {
-        let woken = Arc::new(Self::default());
-        (Arc::clone(&woken), Waker::from(woken))
+        let count = Arc::new(Self::default());
+        (Arc::clone(&count), Waker::from(count))
     }
 }
 
 #[test]
-fn the_budget_is_exact() {
+fn a_request_beyond_the_budget_is_refused() {
     let pool = pool(10);
     let held: Vec<_> = (0..10).map(|_| pool.try_get(PAGE).unwrap()).collect();
     let error = pool.try_get(1).unwrap_err();
@@ -105,7 +107,7 @@ fn a_timed_out_request_leaves_the_queue() {
 }
 
 #[test]
-fn threads_are_served_in_their_order() {
+fn waiting_threads_are_served_in_order() {
     let pool = pool(4);
     let held = pool.get(4 * PAGE);
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -130,7 +132,7 @@ fn threads_are_served_in_their_order() {
 }
 
 #[test]
-fn no_request_overtakes_a_large_one() {
+fn a_small_request_does_not_overtake_a_large_one() {
     let pool = pool(4);
     let (held, kept) = (pool.get(PAGE), pool.get(PAGE));
     let large = thread::spawn({
@@ -149,10 +151,10 @@ fn no_request_overtakes_a_large_one() {
 }
 
 #[test]
-fn futures_and_threads_wait_in_one_queue() {
+fn futures_and_threads_share_one_queue() {
     let pool = pool(2);
     let held = pool.get(2 * PAGE);
-    let (first_woken, first_waker) = Woken::new();
+    let (first_wakes, first_waker) = WakeCount::new();
     let mut first = pin!(pool.get_async(2 * PAGE));
     assert!(
         first
@@ -165,7 +167,7 @@ fn futures_and_threads_wait_in_one_queue() {
         move || pool.get(2 * PAGE).len()
     });
     wait_until_queued(&pool, 2);
-    let (last_woken, last_waker) = Woken::new();
+    let (last_wakes, last_waker) = WakeCount::new();
     let mut last = pin!(pool.get_async(PAGE));
     assert!(
         last.as_mut()
@@ -175,27 +177,27 @@ fn futures_and_threads_wait_in_one_queue() {
 
     drop(held);
     assert_eq!(
-        (first_woken.0.load(SeqCst), last_woken.0.load(SeqCst)),
+        (first_wakes.0.load(SeqCst), last_wakes.0.load(SeqCst)),
         (1, 0)
     );
     assert!(!thread.is_finished());
     let Poll::Ready(Ok(buffer)) = first.as_mut().poll(&mut Context::from_waker(&first_waker))
     else {
-        panic!("the first request was granted");
+        panic!("the first request was not granted");
     };
     drop(buffer);
     assert_eq!(thread.join().unwrap(), 2 * PAGE);
     let Poll::Ready(Ok(buffer)) = last.as_mut().poll(&mut Context::from_waker(&last_waker)) else {
-        panic!("the thread has returned its buffer");
+        panic!("the last request was not granted after the thread returned its buffer");
     };
-    assert_eq!((buffer.len(), last_woken.0.load(SeqCst)), (PAGE, 1));
+    assert_eq!((buffer.len(), last_wakes.0.load(SeqCst)), (PAGE, 1));
 }
 
 #[test]
 fn a_dropped_future_is_skipped_in_the_queue() {
     let pool = pool(2);
     let held = pool.get(PAGE);
-    let (_, waker) = Woken::new();
+    let (_, waker) = WakeCount::new();
     let mut context = Context::from_waker(&waker);
     // the first request blocks the queue; the second would fit
     let mut large = Box::pin(pool.get_async(2 * PAGE));
@@ -204,7 +206,7 @@ fn a_dropped_future_is_skipped_in_the_queue() {
     assert!(small.as_mut().poll(&mut context).is_pending());
     drop(large);
     let Poll::Ready(Ok(buffer)) = small.as_mut().poll(&mut context) else {
-        panic!("the request is first now and fits")
+        panic!("the remaining request was not granted, although it fits")
     };
 
     // the first of these is granted its buffer and dropped without another poll
@@ -226,7 +228,7 @@ fn a_dropped_future_is_skipped_in_the_queue() {
 fn unpolled_and_oversized_futures_do_not_queue() {
     let pool = pool(2);
     drop(pool.get_async(PAGE));
-    let (_, waker) = Woken::new();
+    let (_, waker) = WakeCount::new();
     let mut never = pin!(pool.get_async(3 * PAGE));
     let Poll::Ready(Err(error)) = never.as_mut().poll(&mut Context::from_waker(&waker)) else {
         panic!("a request above the budget was queued")
@@ -240,10 +242,10 @@ fn unpolled_and_oversized_futures_do_not_queue() {
 }
 
 #[test]
-fn a_future_wakes_the_task_that_polled_it_last() {
+fn a_grant_wakes_the_waker_of_the_last_poll() {
     let pool = pool(1);
     let held = pool.get(PAGE);
-    let ((old, old_waker), (new, new_waker)) = (Woken::new(), Woken::new());
+    let ((old, old_waker), (new, new_waker)) = (WakeCount::new(), WakeCount::new());
     let mut moved = pin!(pool.get_async(PAGE));
     assert!(
         moved
@@ -267,9 +269,9 @@ fn a_future_wakes_the_task_that_polled_it_last() {
 
 #[test]
 fn a_panicking_waker_does_not_stop_other_requests() {
-    struct Panics;
+    struct PanickingWake;
 
-    impl Wake for Panics {
+    impl Wake for PanickingWake {
         fn wake(self: Arc<Self>) {
             panic!("a waker panics on purpose");
         }
@@ -277,29 +279,29 @@ fn a_panicking_waker_does_not_stop_other_requests() {
 
     let pool = pool(2);
     let held = pool.get(2 * PAGE);
-    let (bad, (woken, good)) = (Waker::from(Arc::new(Panics)), Woken::new());
+    let (panicking, (wakes, counting)) = (Waker::from(Arc::new(PanickingWake)), WakeCount::new());
     let mut first = pin!(pool.get_async(PAGE));
     assert!(
         first
             .as_mut()
-            .poll(&mut Context::from_waker(&bad))
+            .poll(&mut Context::from_waker(&panicking))
             .is_pending()
     );
     let mut second = pin!(pool.get_async(PAGE));
     assert!(
         second
             .as_mut()
-            .poll(&mut Context::from_waker(&good))
+            .poll(&mut Context::from_waker(&counting))
             .is_pending()
     );
     drop(held);
-    assert_eq!(woken.0.load(SeqCst), 1);
+    assert_eq!(wakes.0.load(SeqCst), 1);
     assert!(matches!(
-        second.as_mut().poll(&mut Context::from_waker(&good)),
+        second.as_mut().poll(&mut Context::from_waker(&counting)),
         Poll::Ready(Ok(_))
     ));
     assert!(matches!(
-        first.as_mut().poll(&mut Context::from_waker(&good)),
+        first.as_mut().poll(&mut Context::from_waker(&counting)),
         Poll::Ready(Ok(_))
     ));
 }
@@ -309,24 +311,22 @@ fn buffers_of_an_idle_thread_are_evicted_before_a_request_waits() {
     let pool = pool(1);
     // buffers return into the magazine of a thread that is then idle
     let (sender, receiver) = std::sync::mpsc::channel::<zeropool::Buffer>();
-    let (done, idle) = (
-        std::sync::mpsc::channel::<()>(),
-        std::sync::mpsc::channel::<()>(),
-    );
+    let (returned_sender, returned) = std::sync::mpsc::channel::<()>();
+    let (keep_alive, ended) = std::sync::mpsc::channel::<()>();
     let other = thread::spawn(move || {
         for buffer in receiver {
             drop(buffer);
-            done.0.send(()).unwrap();
+            returned_sender.send(()).unwrap();
         }
-        idle.1.recv().unwrap_err();
+        ended.recv().unwrap_err();
     });
     for round in 0..10 {
         // of another class each time, so the cached buffer must be evicted
         let buffer = pool.get(PAGE - 600 * (round % 2));
         sender.send(buffer).unwrap();
-        done.1.recv().unwrap();
+        returned.recv().unwrap();
     }
-    drop((sender, idle.0));
+    drop((sender, keep_alive));
     other.join().unwrap();
     assert_eq!(pool.stats().waits, 0);
 }

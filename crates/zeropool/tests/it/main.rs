@@ -1,0 +1,10 @@
+//! The tests of the pool's public API: one binary, as each binary links the pool again. What reads or changes the state of
+//! the whole process (`process_memory.rs`, `address_space_limit.rs`) and the models of the model checkers (`models/`) are
+//! binaries of their own. All but `uring_reads` run under Miri, with fewer rounds (`.ci/prove`).
+
+mod buffers;
+mod eviction;
+mod request_queue;
+mod shared_buffers;
+mod stress;
+mod uring_reads;
