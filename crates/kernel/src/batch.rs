@@ -58,6 +58,8 @@ impl<'b, O: Element, const N: usize, const M: usize> Batches<'b, O, N, M> {
         if !self.blocks.is_empty() {
             let count = self.blocks.len().min(BATCH);
             let (now, later) = self.blocks.split_at(count);
+            // taken out of `self`, since splitting the slice through `&mut self` would shorten its lifetime to this
+            // call
             let (out, later_out) = std::mem::take(&mut self.out).split_at_mut(count);
             (self.blocks, self.out) = (later, later_out);
             return Some((now, out));
@@ -193,6 +195,7 @@ pub(crate) fn lookup_nibble_blocks<
         .zip(out.as_chunks_mut::<2>().0)
         .zip(scales);
     for (i, ((blocks, out), d)) in pairs.enumerate() {
+        // the product of an F16 and a code is exact in F32, so only the addition rounds (`block.rs`)
         let (mut first, mut second) = (
             simd.mul(values, simd.splat(d[0])),
             simd.mul(values, simd.splat(d[1])),

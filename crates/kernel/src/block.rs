@@ -5,6 +5,10 @@
 //! functions in its `ggml-quants.c` (`dequantize_row_q4_K`, …); the arithmetic keeps their order of operations, so that the
 //! results are theirs bit by bit.
 //!
+//! Where rounding happens: a product of an F16 (11 significant bits), a group's scale and a code is exact in F32, which
+//! has 24. The widest are Q6_K's and IQ4_XS's, of 11 + 7 + 5 and 11 + 5 + 7 bits. Adding or subtracting a minimum rounds
+//! (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K), so does Q8_K's product, whose scale is an F32; then the output type rounds once.
+//!
 //! Terms: a *code* is what is stored per element, `d` the scale of a block, a *group* is a part of a block with a scale of
 //! its own (`d` times a few bits), a *minimum* is subtracted (K-types) or added (Q4_1, Q5_1). "Low nibbles first" means that
 //! the low nibbles of a run of bytes are the first half of their elements, the high nibbles the second half.

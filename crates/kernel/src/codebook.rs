@@ -22,6 +22,7 @@ pub(crate) static FP4_DOUBLED: [f32; 16] = [
 pub(crate) fn e8m0_half(e: u8) -> f32 {
     let e = u32::from(e);
     f32::from_bits(if e < 2 {
+        // 2^-128 and 2^-127 have no normal F32: bits 21 and 22 of the mantissa
         0x0020_0000 << e
     } else {
         (e - 1) << 23
@@ -39,6 +40,8 @@ pub(crate) fn ue4m3_halves<S: Simd>(simd: S, scales: [u32; 4]) -> [f32; 16] {
         // spread the four bytes to 16 bits each
         let x = (u64::from(four) | u64::from(four) << 16) & 0x0000_ffff_0000_ffff;
         let x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
+        // 1 in each 16 bits, and 0 where the byte is exactly 0x7f: only then is nothing carried into bit 8. 0xff is no
+        // NaN to ggml and gives 480
         let number = ((x ^ 0x007f_007f_007f_007f) + 0x00ff_00ff_00ff_00ff) >> 8 & 0x0001_0001_0001_0001;
         // moved by 7 bits it is an F16, whose exponent is one bit wider and biased by 8 more: 1/256 of the value, so the
         // half is 128 times as much

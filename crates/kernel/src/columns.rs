@@ -305,6 +305,8 @@ fn decode_scattered<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
     let (outs, rest) = out.as_chunks_mut::<32>();
     let (indexes, rest_index) = index.as_chunks::<32>();
     for ((out, index), codes) in outs.iter_mut().zip(indexes).zip(codes.as_chunks::<32>().0) {
+        // no table even for codes of four bits: neighbouring elements are in different groups, so that the 16 results
+        // of a group would be computed for one element
         let [low, high] = simd.u8_to_f32(simd.load_u8(codes));
         let low = simd.mul(
             simd.sub(low, simd.load_f32(&gather(zeros, &index[..16]))),

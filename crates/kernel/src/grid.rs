@@ -59,6 +59,8 @@ fn scale_quarters<S: Simd>(simd: S, d: f32, scales: S::Floats) -> S::Floats {
 #[inline(always)]
 pub(crate) fn complete_signs(word: u32) -> u32 {
     let sevens = word & 0x7f | word << 1 & 0x7f00 | word << 2 & 0x7f_0000 | word << 3 & 0x7f00_0000;
+    // the parity of seven bits in three steps, for four bytes at once: each step folds the upper half of what is left
+    // onto the lower half, and the masks keep bits of the next byte out
     let fours = sevens ^ sevens >> 4 & 0x0f0f_0f0f;
     let twos = fours ^ fours >> 2 & 0x0303_0303;
     sevens | ((twos ^ twos >> 1) & 0x0101_0101) << 7
@@ -144,6 +146,7 @@ pub(crate) static IQ1_EIGHTHS: [u64; 2048] = {
         let mut bytes = eighths[i].to_le_bytes();
         let mut j = 0;
         while j < 8 {
+            // -9, -1 or 7: a signed byte holds these, and what adding 2 makes of them
             bytes[j] = (bytes[j] << 3).wrapping_sub(1);
             j += 1;
         }

@@ -32,6 +32,7 @@ pub(crate) fn f16(x: f32) -> u16 {
     let small = (f32::from_bits(magnitude) + 0.5)
         .to_bits()
         .wrapping_sub(0.5f32.to_bits());
+    // 0x3880_0000 is 2^-14, the smallest normal F16
     let finite = if magnitude < 0x3880_0000 {
         small
     } else {
@@ -63,6 +64,8 @@ pub fn from_f16(bits: [u8; 2]) -> f32 {
     let sign = (half & 0x8000) << 16;
     let magnitude = half & 0x7fff;
     // multiplying by 2^112 corrects the exponent bias (127 - 15) and makes subnormals normal
+    // a subnormal F16 is a subnormal F32 before the multiplication: as everywhere in Rust, the processor must not be
+    // set to flush subnormals
     let finite = (f32::from_bits(magnitude << 13) * f32::from_bits((112 + 127) << 23)).to_bits();
     let special = if magnitude > 0x7c00 {
         NAN.to_bits()

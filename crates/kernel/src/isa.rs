@@ -95,6 +95,8 @@ impl<G> Build<G> {
         parts: &[&[u8]],
         out: &mut [u8],
     ) -> Result<()> {
+        // asserted on every call, as the call below is sound only then and `Build` is plain data. `std` caches what it
+        // detected, so this costs a few loads for a whole tile
         assert!(
             self.isa.is_supported(),
             "the machine lacks this build's instruction set"

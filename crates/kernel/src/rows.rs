@@ -96,6 +96,7 @@ fn decode_rows<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
     let (scales, zeros) = (parts[1].as_chunks::<4>().0, parts[2].as_chunks::<4>().0);
     let (mut in_matrix, mut factor_row) = (rows.first, 0);
     for (r, out) in O::as_stored(out)
+        // a matrix without columns has no output, and `chunks_exact_mut(0)` panics
         .chunks_exact_mut(rows.cols.max(1))
         .enumerate()
     {
@@ -122,6 +123,7 @@ impl RowGeometry {
     /// then overflow to infinity, which is allowed, but not fall below the smallest normal F32, 1.2e-38.
     #[inline(always)]
     fn gives_normal(&self, scales: &[[u8; 4]]) -> bool {
+        // the smallest product: 1e-25 times 2^-27, divided by 127, is 6e-36
         let (least, most) = (1e-25, 1e25);
         let codes = match &self.value {
             CodeValue::Signed | CodeValue::Unsigned => true,
@@ -162,6 +164,8 @@ impl RowGeometry {
             Formula::ZeroScale => simd.mul(simd.sub(values, simd.splat(zero)), simd.splat(scale)),
             Formula::ScaleOffset => simd.add(simd.mul(values, simd.splat(scale)), simd.splat(zero)),
             Formula::Scale127 => simd.mul(simd.mul(values, simd.splat(scale)), simd.splat(BY_127)),
+            // HQQ and MLX compute in 16 bits: each operation is rounded before the next, which needs the bit pattern of
+            // each value
             other => {
                 let mut values = simd.to_f32_array(values);
                 for value in &mut values {
@@ -187,6 +191,7 @@ fn decode_row<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
     zeros: &[[u8; 4]],
     out: &mut [O::Stored],
 ) {
+    // zeroed once per row: every chunk overwrites what is read of it
     let mut unpacked = [0u8; CHUNK];
     // hoisted: the geometry is the same for all chunks
     let uses_table = rows.uses_table();

@@ -130,6 +130,7 @@ fn small<const M: u32>(code: u8, bits: u32) -> f32 {
 pub fn e8m0(code: u8) -> f32 {
     let e = u32::from(code);
     f32::from_bits(match e {
+        // 2^-127 is below F32's smallest normal number, 2^-126: the top bit of the mantissa
         0 => 0x0040_0000,
         255 => 0x7fc0_0000,
         _ => e << 23,

@@ -31,6 +31,7 @@ fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
         let signs = u32::from_le_bytes(*field(block, 34 + 4 * g));
         let qh = usize::from(block[66 + g]);
         let indices = [
+            // the shift puts bits `2 * i` and `2 * i + 1` of `qh` on bits 8 and 9
             q0 | qh << 8 & 0x300,
             q1 | qh << 6 & 0x300,
             q2 | qh << 4 & 0x300,

@@ -29,6 +29,7 @@ fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
     for (qs, signs) in qs.iter().zip(&mut signs) {
         // the upper seven bits of each u16, joined to one word of four times seven
         let q = u64::from_le_bytes(*qs);
+        // as IQ2_XXS stores them, so that both types complete the signs with the same four steps
         let word = q >> 9 & 0x7f | q >> 18 & 0x3f80 | q >> 27 & 0x1f_c000 | q >> 36 & 0x0fe0_0000;
         *signs = grid::complete_signs(grid::low_u32(word));
     }

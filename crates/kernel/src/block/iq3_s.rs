@@ -36,6 +36,7 @@ fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
             u64::from(block[66 + g]),
         );
         // the even and the odd indices in 16 bits each: bit 8 of an index comes from `h`, spread to one bit per 16
+        // even indices of a group are bits 0, 2, 4 and 6 of `h`: shifted by 14 each, they are bits 0, 16, 32 and 48
         let even = (h | h << 14 | h << 28 | h << 42) & 0x0001_0001_0001_0001;
         let odd = (h >> 1 | h << 13 | h << 27 | h << 41) & 0x0001_0001_0001_0001;
         let even = q & 0x00ff_00ff_00ff_00ff | even << 8;

@@ -32,6 +32,7 @@ fn mxfp4<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
             *d = e8m0_half(*scale);
         }
         for scale in scales.as_flattened() {
+            // checked on the stored codes, bytes, of which there are a quarter as many vectors as of the scales
             subnormal |= *scale < 2;
         }
         for ((blocks, d), out) in blocks.iter().zip(batch::force_memory_operand(&d)).zip(out) {

@@ -22,6 +22,7 @@ fn q1_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let values = simd.load_f32(&VALUES);
     let mut batches = batch::Batches::<O, 18, 128>::new(blocks, out);
     while let Some((blocks, out)) = batches.next_batch() {
+        // a batch of 64 blocks as for the small types, though a block has 128 elements: its scale has the same latency
         let d = batch::widen_scales(simd, blocks, 0);
         let d = batch::force_memory_operand(&d).as_flattened();
         for ((block, d), out) in blocks

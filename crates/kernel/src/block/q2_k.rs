@@ -59,9 +59,11 @@ fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
         .zip(simd.repeat_each_4(minima));
     let mut tables = [codes; 4];
     for (table, (scales, minima)) in tables.iter_mut().zip(factors) {
+        // as the reference: `d * scale * q` is exact, and the subtraction rounds
         *table = simd.sub(simd.mul(scales, codes), minima);
     }
     // each group of 16 codes selects its quarter of the table, in bits 2 and 3
+    // joined to the codes instead of looking up in a table per group: a permutation of 16 entries uses four bits anyway
     let groups = [
         simd.concat_u8x16(&[0; 16], &[4; 16]),
         simd.concat_u8x16(&[8; 16], &[12; 16]),

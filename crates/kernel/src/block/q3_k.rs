@@ -24,6 +24,7 @@ kernel!(q3_k);
 fn unpack_scales(packed: &[u8; 12]) -> [u8; 16] {
     // bytes 0 to 3 are scales 0 to 3 and 8 to 11, bytes 4 to 7 scales 4 to 7 and 12 to 15; pair `p` of the upper bytes
     // completes scales 4 * p to 4 * p + 3
+    // one mask and shift per four scales; byte by byte each of the 16 would take its own
     let [first, second, upper] = unroll!(at in [0, 4, 8] => u32::from_le_bytes(*field(packed, at)));
     let words = [
         first & 0x0f0f_0f0f | upper << 4 & 0x3030_3030,
@@ -88,6 +89,8 @@ fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
         {
             // the code is unsigned 0 to 7; subtracting 4 as a byte is exact, so no float subtraction is needed
             let low = simd.and(simd.shr_u16(qs, shift), simd.splat_u8(3));
+            // the third bit is wanted at bit 2, and comes from bit 0 to 3: a shift in either direction, of which one is
+            // by zero
             let third = simd.shr_u16(simd.shl_u16(third, left), right);
             let codes = simd.or(low, simd.and(third, simd.splat_u8(4)));
             let [first, second] = simd.i8_to_f32(simd.sub_u8(codes, simd.splat_u8(4)));

@@ -29,6 +29,7 @@ pub(super) fn unpack_scales<S: Simd>(simd: S, header: &[u8; 16]) -> [[f32; 8]; 2
     let [first, middle, last] = unroll!(at in [4, 8, 12] => u32::from_le_bytes(*field(header, at)));
     // four scales or minima per word, one per byte
     let words = [
+        // a mask and a shift serve four scales; ggml's `get_scale_min_k4` extracts one scale and one minimum per call
         first & 0x3f3f_3f3f,
         last & 0x0f0f_0f0f | first >> 2 & 0x3030_3030,
         middle & 0x3f3f_3f3f,
@@ -93,6 +94,7 @@ fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
         .zip(factors)
     {
         // two groups share 32 bytes of codes and a pair of tables
+        // as the reference: `d * scale * q` is exact, and the subtraction rounds
         let first = simd.sub(
             simd.mul(simd.splat(scales[0]), codes),
             simd.splat(minima[0]),

@@ -49,6 +49,7 @@ fn decode_16<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
 ) {
     for (((block, first), second), out) in blocks.iter().zip(d[0]).zip(d[1]).zip(out) {
         // q - 16 as a signed byte: bit 4 set leaves the nibble, bit 4 clear adds 0xf0 = -16
+        // no subtraction: the inverted fifth bit makes the sign-extended byte in one step
         let fifth = simd.select_or_zero(!u32::from_le_bytes(*field(block, 2)), simd.splat_u8(0xf0));
         let codes = simd.or(simd.unpack_nibbles(field(block, 6)), fifth);
         let [low, high] = simd.i8_to_f32(codes);

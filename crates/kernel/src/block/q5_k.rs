@@ -50,6 +50,7 @@ fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
     second: &[[f32; 8]; 2],
     out: &mut [O::Stored; 256],
 ) {
+    // one load for all eight groups: each group uses one bit of every byte
     let mut high = simd.load_u8(field(block, 16));
     for (i, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
         let low = simd.load_u8(field(block, 48 + 32 * i));

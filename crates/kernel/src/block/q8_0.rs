@@ -61,6 +61,7 @@ fn decode_16<
 ) {
     // the two halves read the same scale from two slices: see `batch::reload_operand`
     for (((block, first), second), out) in blocks.iter().zip(d[0]).zip(d[1]).zip(out) {
+        // no table: 256 possible results are more than the 32 elements that would use them
         let [low, high] = simd.i8_to_f32(simd.load_u8(field(block, CODES)));
         O::store::<S, ASSUME_NORMAL>(
             simd,

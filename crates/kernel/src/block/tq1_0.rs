@@ -36,6 +36,7 @@ fn tq1_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
         let mut x = simd.load_u8(field(block, 0));
         for out in wide.as_chunks_mut::<32>().0 {
             O::lookup(simd, tables, [0; 2], leading_digits(simd, x), out);
+            // times 3 modulo 256 by two additions: x86 has no multiplication of bytes
             x = simd.add_u8(simd.add_u8(x, x), x);
         }
         // codes 160 to 255: digits of 16 and of 4 bytes, computed as arrays and joined to vectors of 32
@@ -71,6 +72,7 @@ fn tq1_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 #[inline(always)]
 fn leading_digits<S: Simd>(simd: S, x: S::Bytes) -> S::Bytes {
     simd.sub_u8(
+        // 3 * 85 = 255 is the last product below 256, 3 * 170 = 510 the last below 512
         simd.sub_u8(simd.splat_u8(0), simd.gt_u8(x, 85)),
         simd.gt_u8(x, 170),
     )

@@ -100,6 +100,8 @@ pub(super) fn convert_codes<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
             let ((now, codes_left), (made, out_left)) =
                 (codes.split_at(count), out.split_at_mut(count));
             let (scale, zero) = (factor(scales, g), factor(zeros, g));
+            // a loop for each common pair, so that value and formula are matched once per group instead of once per
+            // vector
             match (&rows.value, rows.formula) {
                 (CodeValue::Signed, Formula::Scale) => {
                     let scale = simd.splat(scale);

@@ -145,6 +145,8 @@ fn canonical_nan(x: __m256) -> __m256 {
 #[target_feature(enable = "avx2,f16c")]
 fn round_f16_normal([low, high]: Floats) -> __m256i {
     _mm256_set_m128i(
+        // the mode is in the instruction, so MXCSR's does not matter, and subnormal F16 are produced whatever its FTZ
+        // says
         _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(high),
         _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(low),
     )

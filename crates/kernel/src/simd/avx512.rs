@@ -99,6 +99,7 @@ macro_rules! avx512 {
                 fn store_f16_normal(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast([round_f16_normal(x[0]), round_f16_normal(x[1])]); }
                 fn store_bf16(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast(round_bf16(x)); }
                 fn store_bf16_normal(x: [__m512; 2], out: &mut [[u8; 2]; 32]) { *out = must_cast($round_bf16_normal(x)); }
+                // two conversions and an insertion: only BF16 has an instruction that narrows two registers at once
                 fn tables_f16(tables: [__m512; 2]) -> __m512i { concat_256([round_f16(tables[0]), round_f16(tables[1])]) }
                 fn tables_f16_normal(tables: [__m512; 2]) -> __m512i { concat_256([round_f16_normal(tables[0]), round_f16_normal(tables[1])]) }
                 fn tables_bf16(tables: [__m512; 2]) -> __m512i { round_bf16(tables) }
@@ -110,6 +111,8 @@ macro_rules! avx512 {
                 fn lookup_16(tables: __m512i, which: [usize; 2], codes: __m256i, out: &mut [[u8; 2]; 32]) {
                     // bit 4 of an index selects the table
                     let table = unroll!(i in [which[0], which[1]] => _mm256_set1_epi16(if i == 0 { 0 } else { 16 }));
+                    // `vpermw` on 32 entries uses five bits of an index, so the codes' upper bits are cleared first,
+                    // which `lookup_nibbles_16` avoids by looking up in 16 entries
                     let codes = _mm512_and_si512(_mm512_cvtepu8_epi16(codes), _mm512_set1_epi16(15));
                     *out = must_cast(_mm512_permutexvar_epi16(_mm512_or_si512(codes, concat_256(table)), tables));
                 }
@@ -224,6 +227,7 @@ const ODD: [u16; 32] = {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn upper_halves([low, high]: [__m512i; 2]) -> __m512i {
+    // in order at once; AVX2's `vpackusdw` packs per 128-bit lane and needs shifts before it and a permutation after it
     _mm512_permutex2var_epi16(low, must_cast(ODD), high)
 }
 
@@ -239,6 +243,7 @@ fn round_bf16_normal(x: [__m512; 2]) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn convert_bf16_normal([low, high]: [__m512; 2]) -> __m512i {
+    // the first operand becomes the upper half
     must_cast(_mm512_cvtne2ps_pbh(high, low))
 }
 
