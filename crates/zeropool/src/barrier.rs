@@ -46,6 +46,8 @@ mod imp {
     use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
     pub(super) fn register() -> bool {
+        // expedited: interrupts the processors that run this process instead of waiting until each has passed a barrier
+        // by itself; private: no other process needs to be fenced
         membarrier_query().contains(MembarrierQuery::PRIVATE_EXPEDITED)
             && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
     }

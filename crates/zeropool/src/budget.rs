@@ -48,6 +48,8 @@ impl Ledger {
         let more = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
         let fits = self.held.fetch_update(SeqCst, SeqCst, more).is_ok();
         if fits {
+            // after `held`, and subtracted before it: the classes never sum up to more than `held`. No object of a
+            // class exists while its count is zero, so searches skip such classes
             self.by_class[class.index()].fetch_add(bytes, SeqCst);
         }
         fits

@@ -46,15 +46,24 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             budget: None,
+            // experiment 3: two cores gain nothing from more
             shards: 1,
+            // experiment 1
             thread_cache: SLOTS_PER_CLASS,
+            // experiment 2: a limit makes 64 MiB 2.8 times slower and frees nothing that other threads cannot take
+            // anyway
             thread_cache_max: usize::MAX,
+            // experiment 4: the heap is 40 times slower, since its buffers are charged and have headers too
             min_pooled: 0,
+            // experiment 5: an exact count bypasses the magazines
             class_limit: usize::MAX,
             class_limits: Vec::new(),
+            // experiment 6: evictions are rare with the default budget
             eviction: EvictionPolicy::Lifo,
             pinning: Pinning::Off,
+            // experiment 11: 27 times slower for 64 KiB of which little is touched
             zero_on_return: false,
+            // experiment 7, and `HUGE_FROM` in `settings.rs`
             huge_pages: true,
             node: None,
             watch: None,

@@ -40,6 +40,7 @@ impl TouchedClasses {
 
     /// Clears the bit and returns what it was.
     fn clear(&self, class: Class) -> bool {
+        // `Relaxed`: a touch that is lost or seen late costs a worse victim and nothing else
         self.0[class.index()].swap(false, Relaxed)
     }
 

@@ -137,6 +137,7 @@ impl Engine {
             Ok(grant) => return self.fulfil(grant, len),
             Err(waiter) => waiter,
         };
+        // a grant that arrives after the deadline and before the cancellation is used: it is charged to this request
         match waiter.wait(deadline).or_else(|| self.cancel(&waiter)) {
             Some(grant) => self.fulfil(grant, len),
             None => Err(GetError::TimedOut { len }),
@@ -189,6 +190,7 @@ impl Engine {
         let mut released = Vec::new();
         let requests = self.queue.lock();
         let shortfall = self.ledger.shortfall(class.capacity());
+        // an eviction that does not make enough room would cost others their free buffers for nothing
         let possible = requests.is_empty() && (shortfall == 0 || shortfall <= self.free());
         let grant = if possible {
             self.claim(class, &mut released)
@@ -333,6 +335,7 @@ impl Engine {
         let class = charge.class();
         let heap = self.settings.region_options(class).heap;
         let mut slabs = self.slabs[class.index()].lock();
+        // held weakly: a slab is unmapped with its last object
         slabs.retain(|slab| slab.strong_count() > 0);
         for slab in slabs.iter().filter_map(Weak::upgrade) {
             match slab.allocate(charge) {
@@ -347,6 +350,8 @@ impl Engine {
                 .allocate_in_new_slab(class, charge)
                 .map(|(object, _)| object);
         }
+        // mapped under the lock, so that requests of this class that arrive meanwhile share this slab instead of
+        // mapping others
         let (object, slab) = self.allocate_in_new_slab(class, charge)?;
         if slab.is_shared() {
             slabs.push(Arc::downgrade(&slab));

@@ -18,6 +18,8 @@ impl PoolFlags {
     /// No request waits and the pool is open: gets and puts need not look at the queue.
     #[inline]
     pub(crate) fn allows_fast_path(&self) -> bool {
+        // `SeqCst`: a put's store to a slot comes before this load, and a waiter's store to this flag before its search
+        // of the slots. Weaker orders would allow both to miss the other. On x86-64 the load is a plain one
         self.0.load(SeqCst) == 0
     }
 

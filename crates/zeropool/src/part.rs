@@ -61,6 +61,7 @@ impl Buffer {
     /// If `part_len` is 0.
     #[must_use]
     pub fn split(mut self, part_len: usize) -> Vec<BufferPart> {
+        // derived from `&mut self`, before the buffer is shared: the parts write through this pointer
         let start = self.as_mut_ptr();
         let len = self.len();
         let buffer = Arc::new(self);

@@ -64,6 +64,7 @@ impl BufferPool {
         settings: Settings,
         watch: Option<(f32, Duration)>,
     ) -> Result<Self, BuildError> {
+        // numbers need only differ
         let id = NEXT_POOL.fetch_add(1, Relaxed);
         let engine = Engine::new(id, settings);
         let weak = Arc::downgrade(&engine);

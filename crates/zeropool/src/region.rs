@@ -100,11 +100,13 @@ impl Region {
             .checked_next_multiple_of(page)
             .ok_or_else(|| RegionError::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let align = if len < HUGE { page } else { HUGE };
+        // `mmap` returns whole pages, so at most `align - page` bytes precede the first aligned address
         let room = len
             .checked_add(align - page)
             .ok_or_else(|| RegionError::Memory(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is requested, so no existing mapping is replaced.
+        // not populated: a slab's pages are taken from the system when a buffer first touches them
         let start = unsafe { mmap_anonymous(ptr::null_mut(), room, access, MapFlags::PRIVATE) };
         let start = start
             .map_err(|e| RegionError::Memory(e.into()))?
@@ -128,6 +130,8 @@ impl Region {
             mapped: true,
             pinned: false,
         };
+        // before anything touches the pages: their size and node are decided by the page fault, and `mlock` faults all
+        // of them
         region.advise(options);
         if options.pin {
             // SAFETY: the region belongs to this value; locking populates pages and changes no byte.
@@ -171,6 +175,7 @@ impl Region {
     pub(crate) fn release_pages(&self, from: usize, len: usize) -> bool {
         #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
         if self.mapped
+            // `MADV_DONTNEED` is refused on locked pages
             && !self.pinned
             && are_whole_pages(from, len, rustix::param::page_size())
             && from + len <= self.len
@@ -179,6 +184,8 @@ impl Region {
             // SAFETY: the range lies in the region and is whole pages of this kernel, so the kernel does not round it up
             // to a neighbour's bytes. The only caller, `ObjectHeader::drop`, has exclusive use of the range. Released
             // private anonymous pages read as zeros, so the bytes stay initialised.
+            // not `MADV_FREE`, after which pages keep their bytes until the system needs them: the caller counts them
+            // as zero
             return unsafe {
                 rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxDontNeed)
             }

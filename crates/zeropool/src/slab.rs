@@ -151,6 +151,7 @@ impl Slab {
             }
             None => return Err(charge),
         };
+        // the header is allocated outside the lock
         drop(objects);
         let capacity = self.class.capacity();
         // SAFETY: `index < count` and `count * capacity <= region.len`, so the start lies in the region.

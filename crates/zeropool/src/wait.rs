@@ -46,6 +46,7 @@ impl<G> Waiter<G> {
         let waker = waker.take();
         *state = WaiterState::Granted(grant);
         drop(state);
+        // after the lock is released, so that the woken thread does not wait for it at once
         self.ready.notify_all();
         Ok(waker)
     }
@@ -60,6 +61,7 @@ impl<G> Waiter<G> {
             let (relocked, timed_out) = self.ready.wait(state, deadline);
             state = relocked;
             if timed_out {
+                // a grant that arrived between the timeout and the lock is taken
                 return Self::take_grant(&mut state);
             }
         }
@@ -93,6 +95,8 @@ impl<G> Waiter<G> {
 
     /// Refuses later grants. Returns one that has arrived already.
     pub(crate) fn cancel(&self) -> Option<G> {
+        // the first to replace `Waiting` under the lock decides: either `deliver` finds `Finished` and keeps its grant, or
+        // the grant is here and is returned to the caller
         let state = std::mem::replace(&mut *self.state.lock(), WaiterState::Finished);
         match state {
             WaiterState::Granted(grant) => Some(grant),

@@ -103,6 +103,8 @@ impl Engine {
 
     /// Closes the pool when its last handle is dropped: free objects are released, now and from now on.
     pub(crate) fn close(self: &Arc<Self>) {
+        // the flag first: a put that comes later observes it and drains, one that came before is visible after the
+        // revocation and drained here
         self.flags.close();
         self.caches.revoke_all();
         self.drain();

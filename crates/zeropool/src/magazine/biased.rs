@@ -54,9 +54,14 @@ impl BiasedLock {
         &self,
         inside: impl FnOnce() -> Option<R>,
     ) -> Result<Option<R>, NotBiased> {
+        // only the owner writes `epoch`, so it reads its own last value
         let epoch = self.epoch.load(Relaxed);
+        // no ordering of its own: `light` below and the `heavy` of a revocation order this store before the load of
+        // `state`
         self.epoch.store(epoch + 1, Relaxed);
         barrier::light();
+        // `Relaxed` is enough for what other threads took earlier: only the owner's thread sets the bias, under the
+        // mutex under which they took
         if self.state.load(Relaxed) != BIASED {
             // `Release`: a revoking thread may observe this store and continue
             self.epoch.store(epoch, Release);
@@ -64,6 +69,8 @@ impl BiasedLock {
         }
         let found = inside();
         self.epoch
+            // `Release`: a thread that reads the even value has the slots as the closure left them. One store ends the
+            // section and counts the hit, which a counter of its own would take a second one for
             .store(if found.is_some() { epoch + 2 } else { epoch }, Release);
         Ok(found)
     }
@@ -107,6 +114,7 @@ impl BiasedLock {
 
     /// Whether other threads may use exchanges. Under the mutex.
     pub(crate) fn is_shared(&self) -> bool {
+        // `Acquire`: the owner may have set `SHARED` itself, without the mutex, after its last critical section
         self.state.load(Acquire) == SHARED
     }
 
@@ -114,6 +122,8 @@ impl BiasedLock {
     /// [`finish_revocation`](Self::finish_revocation). Under the mutex.
     pub(crate) fn request_revocation(&self) {
         if self.is_biased() {
+            // cannot overwrite a newer state: only the owner sets `BIASED`, under the same mutex, and outside of it the
+            // owner changes `REVOKING` alone. `heavy` orders the store before the load of `epoch`
             self.state.store(REVOKING, Relaxed);
         }
     }

@@ -39,12 +39,15 @@ impl Magazines {
         let number = self
             .all
             .iter()
+            // `Acquire`: pairs with the `Release` of the owner that has ended, whose plain stores the new owner
+            // continues from
             .position(|magazine| !magazine.owned.load(Acquire))
             .unwrap_or_else(|| {
                 self.all.push(Arc::new(Magazine::new(&self.settings)));
                 self.all.len() - 1
             });
         let magazine = Arc::clone(&self.all[number]);
+        // under the registry's lock, and no other thread sets it
         magazine.owned.store(true, Relaxed);
         let owner = MagazineOwner {
             pool,
@@ -61,6 +64,7 @@ impl Magazines {
         if self
             .all
             .iter()
+            // the lock that `&mut self` stands for protects this pool's magazines only
             .any(|magazine| Arc::ptr_eq(magazine, &owner.magazine))
         {
             let may_bias = self.settings.may_bias && !self.refused;
@@ -82,6 +86,8 @@ impl Magazines {
         }
         for number in 0..self.all.len() {
             let magazine = Arc::clone(&self.all[number]);
+            // a `membarrier` only where there is something to take. A put that comes after this check is missed, which
+            // a waiting request makes up for by `revoke_all` and a second search
             let may_have = !Self::is_shared(&magazine) && magazine.objects(class) > 0;
             if may_have && self.revoke(&[&magazine]) {
                 let object = Self::take_shared(&magazine, class);

@@ -26,6 +26,7 @@ impl ObjectSlot {
     /// Takes by an exchange, while other threads may take too.
     #[inline]
     pub(crate) fn take(&self) -> Option<Object> {
+        // most slots that are searched are empty; a load finds that out without a locked instruction
         if self.0.load(SeqCst).is_null() {
             return None;
         }
@@ -60,9 +61,12 @@ impl ObjectSlot {
     /// could leak.
     #[inline]
     pub(crate) fn put(&self, object: Object) -> Result<(), Object> {
+        // only the owner fills slots: one that it finds empty stays empty, and one that it finds full may have been
+        // emptied meanwhile, which costs one free slot until the next put
         if !self.0.load(Relaxed).is_null() {
             return Err(object);
         }
+        // `Release`: the thread that takes the pointer by an exchange has the object's header as it was put
         self.0.store(Box::into_raw(object.0), Release);
         Ok(())
     }

@@ -56,6 +56,8 @@ impl ThreadCaches {
         let _ = CACHES.try_with(|caches| {
             let (owner, thread) = self.magazines.lock().attach(self.pool);
             let mut caches = caches.borrow_mut();
+            // entries of closed pools are removed here, the only place where the table grows; each holds a magazine and
+            // the stacks
             caches.retain(|cache| !cache.owner.magazine().flags().is_closed());
             let pool: Weak<P> = Arc::downgrade(pool);
             caches.push(ThreadCache {
@@ -112,12 +114,15 @@ struct ThreadCache {
 
 impl ThreadCache {
     fn get(&self, caches: &ThreadCaches, class: Class, len: usize) -> Option<Object> {
+        // setting the bias needs the registry's lock, which the fast path avoids: it returns no object and the bias is
+        // set here
         if self.owner.may_rebias() {
             caches.magazines.lock().bias(&self.owner);
         }
         self.owner.get(class, len).or_else(|| {
             let object = self
                 .stacks
+                // the thread's own shard first, then magazines of other threads, which may cost a `membarrier`
                 .pop(self.thread, class)
                 .or_else(|| caches.take_remote(class))?;
             self.owner.count(&object, len);
