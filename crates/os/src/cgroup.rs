@@ -57,6 +57,8 @@ impl CgroupMounts {
             let Some((left, right)) = line.split_once(" - ") else {
                 continue;
             };
+            // root and mount point are the fourth and fifth field; the optional fields that follow are of unknown
+            // number, which is why the line is split at the dash first
             let (mut left, mut right) = (left.split(' ').skip(3), right.split(' '));
             let (Some(root), Some(directory)) = (left.next(), left.next()) else {
                 continue;
@@ -69,6 +71,7 @@ impl CgroupMounts {
                 })
             };
             match kind {
+                // the first mount of a hierarchy; others show the same groups elsewhere
                 "cgroup2" => mounts.unified = mounts.unified.or_else(mount),
                 "cgroup" if options.split(',').any(|option| option == "memory") => {
                     mounts.memory = mounts.memory.or_else(mount)
@@ -125,6 +128,7 @@ impl Cgroups {
     fn parse(groups: &str, mounts: &CgroupMounts) -> Self {
         let mut found = Self::default();
         for line in groups.lines() {
+            // a group's name may contain colons
             let mut fields = line.splitn(3, ':');
             let (Some(number), Some(controllers), Some(path)) =
                 (fields.next(), fields.next(), fields.next())

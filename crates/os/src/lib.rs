@@ -1,7 +1,7 @@
 //! Queries and single system calls about memory: page-cache residency, memory pressure, NUMA and control groups.
 //!
-//! Each function asks the operating system one question or makes one request. None of them decides what to do with
-//! the answer. The interfaces are those of Linux; on other systems a call returns
+//! Each function is one query or one request to the operating system. None of them decides what to do with the result.
+//! The interfaces are those of Linux; on other systems a call returns
 //! [`io::ErrorKind::Unsupported`](std::io::ErrorKind::Unsupported), an empty list or `None`, as documented per function.
 //!
 //! | module | |

@@ -1,4 +1,4 @@
-//! MemoryMeter limit and usage of a control group or the machine.
+//! Memory limit and usage of a control group or the machine.
 //!
 //! Outside of Linux there is no `/proc/meminfo`, and every query returns an error.
 
@@ -215,11 +215,14 @@ fn of_group(group: &LimitSource, most: u64) -> Option<MemoryUsage> {
             "memory.usage_in_bytes",
         ),
         LimitSource::V2(dir) => {
+            // above `memory.high` the kernel reclaims and delays the group, so it limits as `memory.max` does; `max`
+            // does not parse and is no limit
             let limits = [number(dir, "memory.max"), number(dir, "memory.high")];
             (dir, limits.into_iter().flatten().min(), "memory.current")
         }
         LimitSource::Machine => return None,
     };
+    // cgroup v1 has no word for "no limit" and reports 2^63 less a page
     let limit = limit.filter(|&limit| limit < most)?;
     Some(MemoryUsage {
         limit,
@@ -232,6 +235,7 @@ fn of_group(group: &LimitSource, most: u64) -> Option<MemoryUsage> {
 /// Page-cache bytes charged to a group.
 fn cached(group: &LimitSource) -> Option<u64> {
     let (dir, name) = match group {
+        // with the group's descendants, as the usage counts them
         LimitSource::V1(dir) => (dir, "total_cache"),
         LimitSource::V2(dir) => (dir, "file"),
         LimitSource::Machine => return None,

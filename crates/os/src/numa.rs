@@ -47,6 +47,7 @@ pub fn prefer_node_for_thread(node: Option<u32>) -> io::Result<()> {
         // the default policy must come with an empty mask
         let (mode, bits) = match node {
             Some(_) => (libc::MPOL_PREFERRED, NodeMask::BITS),
+            // 1: the kernel takes one off, which leaves no bit of the mask
             None => (libc::MPOL_DEFAULT, 1),
         };
         // SAFETY: the kernel reads fewer than `bits` bits of the mask, which has more and outlives the call.

@@ -30,6 +30,7 @@ impl PopulateMap {
             libc::mmap(
                 ptr::null_mut(),
                 len,
+                // `MADV_POPULATE_READ` refuses mappings without read permission
                 libc::PROT_READ,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),

@@ -95,6 +95,8 @@ mod trigger {
                 .write(true)
                 .open(&path)
                 .map_err(|error| Error::new(&path, error))?;
+            // the kernel overwrites the last byte of what is written with a NUL: without one of its own, the window
+            // would lose its last digit
             let text = format!("some {} {}\0", stall.as_micros(), window.as_micros());
             file.write_all(text.as_bytes())
                 .map_err(|error| Error::new(&path, error))?;
@@ -108,6 +110,7 @@ mod trigger {
         /// The control group was removed.
         pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
             let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+            // a trigger is signalled as priority data, not as input
             let mut fds = [PollFd::new(&self.0, PollFlags::PRI)];
             match poll(&mut fds, Some(&timeout)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),

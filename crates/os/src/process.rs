@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// Asks the kernel to evict `len` bytes at `address` of another process (`MADV_PAGEOUT`). Clean file pages are dropped and
+/// Requests the eviction of `len` bytes at `address` of another process (`MADV_PAGEOUT`). Clean file pages are dropped and
 /// read again when the process accesses them. Returns the number of bytes that were advised, which may be less than `len`.
 ///
 /// # Errors

@@ -153,7 +153,8 @@ mod linux {
     /// Bytes that are mapped at once for `mincore`: a multiple of every page size, huge pages included.
     pub(super) const WINDOW: u64 = 256 << 20;
 
-    /// Distance of the samples of [`is_probably_resident`], and the length of each.
+    /// Distance of the samples of [`is_probably_resident`], and the length of each: experiment 45 of
+    /// docs/perf-experiments.md, where the samples took half the time of advising every page.
     const SAMPLE_STRIDE: u64 = 4 << 20;
     const SAMPLE: u64 = 64 << 10;
 
@@ -197,7 +198,7 @@ mod linux {
                 Ok(from_pages(stat, ResidencyMethod::Cachestat))
             }
             Ok(_) => by_mincore(file, start, len),
-            // `ENOSYS` of an old kernel, `EPERM` of a seccomp filter that does not know the call, `EOPNOTSUPP` of hugetlbfs
+            // `ENOSYS` of an old kernel, `EPERM` of a seccomp filter that lacks the call, `EOPNOTSUPP` of hugetlbfs
             Err(_) => by_mincore(file, start, len),
         }
     }
@@ -243,7 +244,7 @@ mod linux {
     }
 
     /// Whether `mincore` reports the true state of a file's pages: the rule of `can_do_mincore` in `mm/mincore.c`, which
-    /// asks whether the process owns the file (or has `CAP_FOWNER`) or may write it. How the descriptor was opened
+    /// requires that the process owns the file (or has `CAP_FOWNER`) or may write it. How the descriptor was opened
     /// does not count.
     pub(super) fn is_mincore_truthful(file: BorrowedFd<'_>) -> io::Result<bool> {
         let owner = rustix::fs::fstat(file)?.st_uid;
@@ -256,6 +257,8 @@ mod linux {
             return Ok(true);
         }
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // by the effective ids, as the kernel checks; through `/proc`, since the path under which the file was opened
+        // may lead elsewhere now
         let writable =
             rustix::fs::accessat(rustix::fs::CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
         Ok(writable.is_ok())
@@ -276,6 +279,7 @@ mod linux {
             libc::mmap(
                 ptr::null_mut(),
                 len,
+                // `mincore` needs no access
                 libc::PROT_NONE,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),
@@ -294,6 +298,7 @@ mod linux {
         unsafe { libc::munmap(at, len) };
         match error {
             Some(error) => Err(error),
+            // the other bits are reserved
             None => Ok(pages.iter().map(|page| u64::from(page & 1)).sum()),
         }
     }

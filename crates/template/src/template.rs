@@ -11,7 +11,7 @@ use crate::{File, ServiceId, StridedFileRange, StridedRange};
 pub struct Access {
     /// Index into [`Template::files`].
     pub file: u32,
-    /// ByteCount of the file, in normal form.
+    /// The bytes of the file, in normal form.
     pub bytes: StridedRange,
     /// The time at which the first of its bytes were read, in microseconds since the load began, if
     /// known.
@@ -64,7 +64,7 @@ impl AccessGroup {
         &self.accesses
     }
 
-    /// ByteCount of all accesses; bytes that are read twice count twice.
+    /// Bytes of all accesses; bytes that are read twice count twice.
     pub fn nbytes(&self) -> u64 {
         self.accesses
             .iter()
@@ -112,7 +112,7 @@ impl Template {
             .flat_map(|group| group.accesses.iter().map(|access| (group.rank, access)))
     }
 
-    /// ByteCount of all accesses; bytes that two workers read count twice.
+    /// Bytes of all accesses; bytes that two workers read count twice.
     pub fn nbytes(&self) -> u64 {
         self.groups
             .iter()

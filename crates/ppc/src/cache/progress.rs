@@ -19,7 +19,7 @@ pub struct Progress {
     pub submitted: u64,
     /// Lists that were replaced or interrupted before their end.
     pub interrupts: u64,
-    /// DescriptorCache that were not read because they changed since the scan or do not exist.
+    /// Files that were not read because they changed since the scan or do not exist.
     pub stale: u64,
     /// Reads that failed.
     pub errors: u64,
