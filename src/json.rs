@@ -25,6 +25,7 @@ impl<'de> Deserialize<'de> for Text<'de> {
             fn visit_borrowed_str<E>(self, s: &'de str) -> Result<Text<'de>, E> {
                 Ok(Text(Cow::Borrowed(s)))
             }
+            // a string with escapes has no contiguous text to borrow
             fn visit_str<E>(self, s: &str) -> Result<Text<'de>, E> {
                 Ok(Text(Cow::Owned(s.to_owned())))
             }

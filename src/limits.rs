@@ -117,6 +117,7 @@ impl Budget {
 #[inline]
 fn spend(spent: &Cell<u64>, n: u64, allowed: u64, what: &str, limit: &'static str) -> Result<()> {
     let total = spent.get().saturating_add(n);
+    // what was refused stays charged: a caller that goes on after an error cannot spend the same bytes again
     spent.set(total);
     within(total, allowed, what, limit)
 }

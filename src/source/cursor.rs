@@ -38,6 +38,8 @@ impl<'s> Cursor<'s> {
     pub(crate) fn new(source: &'s dyn Source, budget: &'s Budget) -> Self {
         Self {
             source,
+            // only bytes that are in memory already: mapping a file for its header costs 8 µs and a fault per page,
+            // more than the copy through a window (experiments 1 and 29)
             memory: source.in_memory(),
             end: source.len().unwrap_or(u64::MAX),
             pos: 0,
@@ -58,6 +60,7 @@ impl<'s> Cursor<'s> {
                 .min(usize::try_from(cursor.remaining()).unwrap_or(usize::MAX))
         };
         let mut n = available(self);
+        // the second `peek` below returns an error that is not about the end
         if self.peek(n, "the first bytes").is_err() {
             // the read found the end of a source whose length was unknown
             n = available(self);
@@ -90,6 +93,7 @@ impl<'s> Cursor<'s> {
 
     /// Moves to `pos`. A position after the end becomes an error at the next read.
     pub(crate) fn seek(&mut self, pos: u64) {
+        // reading elsewhere begins again with a small window: most jumps lead to a header of a few bytes
         if pos < self.pos || pos - self.pos > WINDOW_MAX as u64 {
             self.step = WINDOW_MIN;
         }
@@ -172,6 +176,8 @@ impl<'s> Cursor<'s> {
         };
         let mut want = n.max(step);
         if sequential {
+            // 64 KiB was the fastest of 16 to 256 KiB: it amortises the system call and is still in the second-level
+            // cache when it is parsed (experiment 3)
             self.step = (self.step * 2).min(WINDOW_MAX);
         }
         if want as u64 > self.remaining() {
@@ -187,6 +193,8 @@ impl<'s> Cursor<'s> {
         self.window_at = self.pos;
         self.filled = have;
         if self.window.len() < want {
+            // grown once, never cleared: zeroing bytes that the read overwrites cost 12 % for GGUF (experiment 4), so
+            // `filled` counts the valid ones instead
             self.window.resize(want, 0);
         }
         let into = &mut self.window[have..want];
@@ -222,6 +230,7 @@ impl<'s> Cursor<'s> {
         if n > self.remaining() {
             return Err(self.truncated(n, what));
         }
+        // compared with the end first, so that no length makes the window grow beyond the bytes that exist
         let n = usize::try_from(n).map_err(|_| self.truncated(n, what))?;
         self.take(n, what)
     }

@@ -41,6 +41,8 @@ impl FileSource {
             content: None,
         };
         if keep {
+            // one read at opening replaces a read per header window: 7.6 to 6.0 µs for a load of a file of 704 bytes
+            // (experiment 43)
             let mut content = vec![0; usize::try_from(len).unwrap_or(0)];
             #[cfg(target_os = "linux")]
             let polled = super::nowait::read(&source.file, &mut content);
@@ -134,6 +136,7 @@ impl Source for FileSource {
         ) {
             return;
         }
+        // a length of 0 would mean the whole rest of the file
         self.advise(start, len.max(1), Advice::WillNeed);
     }
 

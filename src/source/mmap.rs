@@ -57,6 +57,7 @@ impl Source for MmapSource {
     }
 
     fn mapped(&self) -> Option<&[u8]> {
+        // a small file was read whole when it was opened, and touching a copy cannot raise SIGBUS
         if let Some(content) = self.in_memory() {
             return Some(content);
         }

@@ -214,6 +214,7 @@ fn fill(
                 total += n;
                 buf = &mut buf[n..];
             }
+            // a signal handler without SA_RESTART interrupts reads; the bytes before it were delivered and counted
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
@@ -223,6 +224,7 @@ fn fill(
 
 /// Copies from `bytes` at `start` and returns the number of bytes copied: `read_at` of the sources in memory.
 fn copy_at(bytes: &[u8], start: u64, buf: &mut [u8]) -> usize {
+    // an offset at or after the end reads nothing, as `pread` does
     let from = usize::try_from(start).map_or(bytes.len(), |s| s.min(bytes.len()));
     let n = buf.len().min(bytes.len() - from);
     buf[..n].copy_from_slice(&bytes[from..from + n]);

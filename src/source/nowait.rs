@@ -32,6 +32,7 @@ pub(super) fn read(file: &File, buf: &mut [u8]) -> usize {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
+            // the pages are not resident, or the device has not delivered them yet
             Err(Errno::AGAIN) => match polling_since {
                 None => {
                     // Older kernels do not start a read for a call with RWF_NOWAIT; newer ones already have.
@@ -44,6 +45,7 @@ pub(super) fn read(file: &File, buf: &mut [u8]) -> usize {
                     polling_since = Some(Instant::now());
                 }
                 Some(since) if since.elapsed() < POLL_LIMIT => {
+                    // `sched_yield` would give a busy core away for milliseconds (experiment 48)
                     (0..SPINS_PER_POLL).for_each(|_| spin_loop());
                 }
                 Some(_) => break,

@@ -56,6 +56,7 @@ impl<'s> RangeReader<'s> {
 
 impl Read for RangeReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        // a request as long as the buffer is read straight into the caller's memory, which saves a copy
         if self.used == self.buffer.len() && out.len() >= BUFFER {
             let n = usize::try_from(self.end - self.next)
                 .unwrap_or(usize::MAX)
@@ -77,6 +78,7 @@ impl BufRead for RangeReader<'_> {
             let left = self.end - self.next;
             let n = usize::try_from(left).unwrap_or(BUFFER).min(BUFFER);
             self.used = 0;
+            // taken out because `read_source` borrows all of `self`; a read that fails leaves an empty buffer
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize(n, 0);
             self.read_source(&mut buffer)?;

@@ -50,12 +50,14 @@ impl<R: Read> State<R> {
             self.tail.drain(..discarded);
             self.tail_at += discarded as u64;
         }
+        // at least a page per call, so that a parser that takes byte by byte does not call the reader for each
         let old = self.tail.len();
         let want = want.clamp(4 << 10, RETAINED);
         self.tail.resize(old + want, 0);
         let read = fill(&mut self.tail[old..], |buf| self.reader.read(buf));
         let n = *read.as_ref().unwrap_or(&0);
         self.tail.truncate(old + n);
+        // `fill` repeats short reads, so fewer bytes than requested are the end
         self.ended |= read? < want;
         Ok(())
     }
@@ -103,6 +105,7 @@ impl<R: Read + Send> Source for StreamSource<R> {
 
     fn finish(&self) -> io::Result<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // the bytes behind the header pass through the tail and are dropped: they show the length and nothing else
         while !state.ended {
             state.read_more(RETAINED)?;
         }
