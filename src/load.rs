@@ -214,6 +214,7 @@ pub(crate) fn get_buffer(
             "a buffer of {nbytes} bytes is more than this machine can address"
         ))
     })?;
+    // in short waits, so that a cancelled run does not sit out the whole timeout
     let mut waits = POOL_TIMEOUT.as_millis() / WAIT_INTERVAL.as_millis();
     loop {
         match pool.get_timeout(len, WAIT_INTERVAL) {

@@ -76,6 +76,8 @@ trait LockedCallback: Send + Sync {
 
 impl<F: FnMut(Progress) + Send> LockedCallback for Mutex<F> {
     fn try_call(&self, progress: &mut dyn FnMut() -> Option<Progress>) {
+        // a worker that finds the callback in use does not wait: another worker is reporting, and a slow callback
+        // must not stop the load
         if let Ok(mut callback) = self.try_lock()
             && let Some(progress) = progress()
         {
@@ -159,6 +161,7 @@ impl<'c> RunProgress<'c> {
     /// # Errors
     /// `Cancelled` if the run is cancelled.
     pub(crate) fn add(&self, nbytes: u64) -> Result<()> {
+        // relaxed: tasks own disjoint bytes, so the sum is exact, and no thread reads memory because of its value
         let done = self.done.fetch_add(nbytes, Ordering::Relaxed) + nbytes;
         let flow = if done < self.next_report.load(Ordering::Relaxed) {
             self.cancelled()
@@ -212,6 +215,7 @@ impl<'c> RunProgress<'c> {
         callback.try_call(&mut || {
             let next = self.next_report.load(Ordering::Relaxed);
             // the thread that held the lock before may have cancelled the run
+            // checked again under the lock, because `add` compared without it
             if self.control.is_cancelled() || done < next && !forced {
                 return None;
             }
@@ -246,6 +250,7 @@ impl TaskProgress<'_, '_> {
     /// Records that `bytes` are complete and returns the increment. Anything beyond `nbytes` is ignored: a loader may
     /// read more than the task asked for.
     fn record(&mut self, bytes: u64) -> u64 {
+        // never negative: a loader that repeats a read must not make progress run backwards
         let added = bytes.min(self.nbytes).saturating_sub(self.done);
         self.done += added;
         added
@@ -314,6 +319,8 @@ impl FirstError {
 
     /// Keeps `error` if it is the first.
     pub(crate) fn set(&self, error: Error) {
+        // the flag only makes other workers stop sooner; the error itself is published by the mutex, and `outcome` is
+        // called after the workers have been joined
         self.is_set.store(true, Ordering::Relaxed);
         self.error
             .lock()

@@ -102,6 +102,7 @@ impl<'c> JobCache<'c> {
         if let Some(inputs) = &*inputs {
             return Ok(inputs.clone());
         }
+        // made under the job's lock: two workers at the same job must not inflate its parts twice
         let made = Arc::new(JobInputs::new(checkpoint, job, number, routing, progress)?);
         *inputs = Some(made.clone());
         Ok(made)

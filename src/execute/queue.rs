@@ -105,6 +105,7 @@ impl<'r> WorkQueue<'r> {
                 continue;
             }
             let tile_number = self.tile;
+            // computed under the queue's mutex: it is arithmetic on a few integers, and lets the plan hold no tiles
             let tile = tile::tile(&**decoder, *rows, tile_number);
             self.tile += 1;
             let bytes = |rows: u64| job.output.dtype.nbytes(rows * grid.cols).expect("planned");
@@ -115,6 +116,7 @@ impl<'r> WorkQueue<'r> {
                     bytes,
                     non_temporal,
                 } = left.take()?;
+                // each tile's memory is split off in order, so that workers write disjoint slices without a lock
                 let (out, behind) = bytes.split_at_mut(nbytes);
                 *left = Some(OutputMemory {
                     bytes: behind,

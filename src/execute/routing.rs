@@ -84,6 +84,8 @@ impl ReadList {
         self.list
             .extend(job.parts.iter().zip(strided).map(|(part, strided)| {
                 let info = &catalog.tensors()[part.tensor];
+                // a stored `[in, out]` part is read with a run per row of inputs; one read of the whole part replaces
+                // them
                 let whole = strided && addressable(info) && info.bytes.len <= MAX_WHOLE_PART;
                 if whole {
                     info.bytes
@@ -147,6 +149,7 @@ impl<'c> Routing<'_, 'c> {
     /// The bytes of an entry; `None` if the loader does not read it.
     fn get(&self, read: usize) -> crate::Result<Option<Chunk<'c>>> {
         let get = || self.feed.get_cancellable(read, &mut |_| (self.flow)());
+        // entries without bytes keep the arithmetic of indices simple; their inputs are read without the loader
         if self.reads.list[read].len == 0 {
             Ok(None)
         } else {

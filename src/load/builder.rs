@@ -275,6 +275,8 @@ impl<'c> Load<'c> {
             .filter(|task| !matches!(task.origin, ByteOrigin::SameAs(_)))
             .map(LoadTask::nbytes)
             .fold(0, u64::saturating_add);
+        // refused now instead of after the pool is full: `run` keeps every tensor, so waiting for a buffer could
+        // never end
         let allowed = pool.budget() as u64;
         if !self.borrow_mapped && needed > allowed {
             let what = "all tensors in memory at once".to_owned();
@@ -310,6 +312,7 @@ impl<'c> Load<'c> {
         let mut report = None;
         context.run(&*choice.loader, reads, &mut |feed| {
             consumer(feed)?;
+            // after the consumer, because only what was read is reported
             report = feed.report();
             Ok(())
         })?;

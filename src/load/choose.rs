@@ -70,6 +70,7 @@ pub fn choose(info: &StorageInfo, borrow_mapped: bool) -> LoaderChoice {
             Arc::new(PreadLoader::new().threads(1)),
             "not a file: read in order".into(),
         ),
+        // never a mapping: a fault waits for one page of the server at a time, and a lost server raises SIGBUS
         StorageKind::Network(name) => pick(
             Arc::new(PreadLoader::new().threads(8)),
             format!("{name}: parallel reads; a mapping would wait page by page"),

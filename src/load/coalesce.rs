@@ -67,6 +67,7 @@ pub fn coalesce(reads: &[ByteRange], max_gap: u64, max_len: u64) -> Coalesced {
         let joins = |extent: &Extent| {
             let has = &extent.bytes;
             let has_end = has.start.saturating_add(has.len);
+            // never backwards: an extent begins at its first read, so that reads behind it only lengthen it
             has.file == read.file
                 && read.start >= has.start
                 && read.start <= has_end.saturating_add(max_gap)
@@ -82,6 +83,7 @@ pub fn coalesce(reads: &[ByteRange], max_gap: u64, max_len: u64) -> Coalesced {
                     reads: 0,
                 });
                 if open.len() == MAX_OPEN {
+                    // the extent that was opened first is closed, which bounds the search per read
                     open.pop_back();
                 }
                 open.push_front(extents.len() - 1);

@@ -54,6 +54,8 @@ impl DirectFiles {
             if let StorageKind::Memory(name) = storage_kind(fd) {
                 return Err(unsupported(&format!("{name} is in memory")));
             }
+            // through /proc: `O_DIRECT` belongs to the open file, so setting it on the caller's descriptor would
+            // change the caller's reads
             let file = reopen(fd, OFlags::DIRECT)?;
             align = align.max(
                 alignment(fd)
@@ -97,6 +99,8 @@ impl DirectFiles {
                     done += n;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // with the value from before the read: another thread may have switched the file to the page cache
+                // meanwhile, and this read is then repeated there instead of failing
                 Err(e) => file.failed(buffered, e)?,
             }
             if done < needed {
@@ -150,7 +154,10 @@ impl DirectFile {
 
     fn use_page_cache(&self, why: impl FnOnce() -> String) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
+        // before `buffered` is set, so that no thread that sees the flag still reads directly
         rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+        // the swap lets one of several threads report; release, so that a thread which loads `true` comes after the
+        // call above
         if !self.buffered.swap(true, Ordering::AcqRel) {
             let why = why();
             tracing::info!("{why}: continuing through the page cache");

@@ -64,6 +64,7 @@ impl<'c> Loaded<'c> {
                 .collect()
         };
         self.names
+            // most callers iterate, so the map of names is made by the first look-up only
             .get_or_init(named)
             .get(name)
             .map(|&i| &self.tensors[i])

@@ -68,6 +68,7 @@ impl Loader for MmapLoader {
             checkpoint: context.checkpoint,
             pool: &context.pool,
             reads,
+            // at least 1 MiB: a smaller window would advise page by page
             window: self.window.min(context.read_ahead.max(1 << 20)),
             drop_behind: self.drop_behind,
             consumed: AtomicU64::new(0),
@@ -115,6 +116,7 @@ impl<'c> Feed<'c> for MappedFeed<'_, 'c> {
         };
         let bytes = *self.reads.get(read).ok_or_else(unknown)?;
         self.advise(read, bytes.len, on_bytes)?;
+        // bytes in memory count as mapped; a reader, a closure, or a file that cannot be mapped is copied
         let Some(map) = self.checkpoint.source(bytes.file).mapped() else {
             return self.copy(bytes, on_bytes);
         };
@@ -171,6 +173,7 @@ impl<'c> MappedFeed<'_, 'c> {
         let Ok(mut advice) = self.advice.try_lock() else {
             return Ok(());
         };
+        // half a window of hysteresis: one system call per half window instead of one per read
         if self.window > 0 && advice.prefetched_bytes.saturating_sub(consumed) <= self.window / 2 {
             while advice.prefetched_bytes.saturating_sub(consumed) < self.window
                 && let Some(next) = self.reads.get(advice.prefetched)

@@ -182,12 +182,14 @@ impl PreadLoader {
                 };
                 thread::Builder::new()
                     .name(format!("pread-{number}"))
+                    // readers end before `run` returns, so that no read outlives the files or the buffers
                     .spawn_scoped(scope, read)
             };
             let mut readers = vec![spawn(0).map_err(Error::from)?];
             // one reader suffices, so that a failure to start more is no error
             readers.extend((1..threads).map_while(|number| spawn(number).ok()));
             let outcome = consumer(&queue);
+            // readers that wait for room would keep the scope open
             drop(stop);
             // a reader that panicked has stopped the queue, and the consumer has returned that as an error
             readers.into_iter().for_each(|thread| drop(thread.join()));

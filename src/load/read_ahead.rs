@@ -164,6 +164,7 @@ impl<'c> ReadAhead<'c> {
             if state.stopped.is_some() {
                 return NextRequest::Finished;
             }
+            // requests of extents that were started come first: a consumer waits for whole extents
             if let Some((request, part)) = state.requests.pop_front() {
                 return NextRequest::Request(request, part);
             }
@@ -174,6 +175,7 @@ impl<'c> ReadAhead<'c> {
             let fits = state.outstanding.saturating_add(extent.bytes.len) <= self.limit;
             let may_start = fits || state.outstanding == 0 || state.started < state.needed;
             if !state.is_starting && may_start {
+                // `start` releases the mutex, so the state is examined again from the beginning of the loop
                 let before = state.started;
                 state = self.start(state, wait);
                 if !wait && state.started == before && state.stopped.is_none() {
@@ -204,6 +206,8 @@ impl<'c> ReadAhead<'c> {
             return;
         }
         let parts: Vec<BufferPart> = parts.iter_mut().filter_map(Option::take).collect();
+        // readers fill parts without the mutex and take it in `complete`, so a consumer that holds it sees the bytes
+        // of all parts
         let buffer = BufferPart::join(parts)
             .unwrap_or_else(|_| unreachable!("all parts of one buffer, each at its index"));
         let reads = self.list.extents[request.extent].reads;
@@ -230,6 +234,7 @@ impl<'c> ReadAhead<'c> {
     fn stop(&self, reason: StopReason) {
         let mut state = self.state.lock();
         state.stopped.get_or_insert(reason);
+        // dropping the parts returns their buffers to the pool, which a blocked consumer may need
         state.requests.clear();
         self.request_available.notify_all();
         self.extent_changed.notify_all();
@@ -276,6 +281,7 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
                 *reads -= 1;
                 if *reads == 0 {
                     state.extents[slice.extent] = ExtentState::Consumed;
+                    // what a consumer keeps after its last read of the extent no longer counts as read-ahead
                     state.outstanding = state.outstanding.saturating_sub(len);
                     self.request_available.notify_all();
                 }
@@ -290,6 +296,7 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
                 return Err(reason.clone().into_error(self.checkpoint));
             }
             if state.needed <= slice.extent {
+                // lets `next` exceed the limit up to this extent, so that no order of consumption deadlocks
                 state.needed = slice.extent + 1;
                 self.request_available.notify_all();
             }

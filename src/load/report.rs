@@ -125,6 +125,7 @@ impl ReportBuilder {
             self.direct.load(Ordering::Relaxed),
             self.buffered.load(Ordering::Relaxed),
         ) {
+            // no direct read succeeded, whatever was configured
             (false, _) => DirectIo::No,
             (true, true) => DirectIo::Partly,
             (true, false) => DirectIo::All,

@@ -70,6 +70,7 @@ impl TensorSlice {
                 }
                 let size = size(axis)?;
                 let at = |rank: u64| {
+                    // 128 bits, because the product of a size and a rank may exceed 64
                     let at = u128::from(size) * u128::from(rank) / u128::from(*of);
                     u64::try_from(at).expect("no more than the size")
                 };

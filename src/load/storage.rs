@@ -77,6 +77,7 @@ impl StorageInfo {
             .iter()
             .filter_map(|source| source.len())
             .fold(0, u64::saturating_add);
+        // this maps the files: whether a file can be mapped is known only by trying
         let is_borrowable = sources.iter().all(|source| source.mapped().is_some());
         let mut info = Self {
             bytes,
@@ -136,6 +137,7 @@ pub(super) fn storage_kind(fd: std::os::fd::BorrowedFd<'_>) -> StorageKind {
     };
     #[expect(clippy::allow_attributes, reason = "the type differs between targets")]
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+    // the field is signed on some targets, so that magic numbers above 2³¹ arrive sign-extended
     let magic = stat.f_type as i64 & 0xffff_ffff;
     KINDS
         .iter()

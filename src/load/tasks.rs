@@ -93,6 +93,8 @@ pub(super) fn plan_tasks<'c>(
             ByteOrigin::Runs(first)
         } else {
             match known.entry((bytes.file, bytes.start, runs.start, runs.len)) {
+                // tied weights are one byte range under two names: read once, and both tensors share the buffer. A
+                // stream cannot, since the consumer may have dropped the first
                 Entry::Occupied(first) if share => ByteOrigin::SameAs(*first.get()),
                 entry => {
                     entry.insert_entry(number);
@@ -172,6 +174,8 @@ impl<'r, 'c> LoadRun<'r, 'c> {
 
     fn run_worker(&self, feed: &dyn Feed<'c>) {
         loop {
+            // relaxed: the number alone decides who loads what, and results are published by `OnceLock` and the end
+            // of the scope
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = self
                 .tasks
@@ -220,10 +224,13 @@ impl<'r, 'c> LoadRun<'r, 'c> {
             ByteOrigin::Read(read) => {
                 let chunk = get(feed, read, 0, &mut progress)?;
                 if tensor.has_integrity_check() {
+                    // a chunk that is copied below is read in any case, so its checksum costs no further access
                     let borrowed = self.borrow_mapped && matches!(chunk, Chunk::Borrowed(_));
                     tensor.verify(&chunk, borrowed, &mut |bytes| progress.worked(bytes))?;
                 }
                 Some(match chunk {
+                    // the loader borrowed because it could, but the caller did not allow it: a loaded tensor must
+                    // outlive a change of the file
                     Chunk::Borrowed(bytes) if !self.borrow_mapped && !bytes.is_empty() => {
                         let mut copy = self.buffer(bytes.len() as u64, &mut progress)?;
                         progress.copy(0, bytes, &mut copy)?;

@@ -158,6 +158,8 @@ impl Loader for UringLoader {
                     run_ring(queue, files, depth, report, &started)
                 });
             let thread = thread.map_err(Error::from)?;
+            // the thread reports whether it has a ring before the consumer starts, because a fallback must call the
+            // consumer once only
             let outcome = match start.recv() {
                 Ok(Ok(())) => consumer(queue).map(|()| true),
                 Ok(Err(error)) => {
@@ -170,6 +172,7 @@ impl Loader for UringLoader {
                     "the thread of io_uring panicked",
                 ))),
             };
+            // the queue must stop before the thread is joined, or a thread that waits for a request would never end
             drop(stop);
             // a thread that panicked has stopped the queue, and the consumer has returned that as an error
             drop(thread.join());
@@ -248,6 +251,7 @@ async fn read_requests(
             Some(Ok((request, _, Err((done, error))))) => {
                 queue.fail(request.file, request.start + done as u64, &error)
             }
+            // `stop_on_panic` then stops the queue, so that consumers do not wait
             Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
             None if finished => return,
             None => {}
@@ -297,6 +301,8 @@ async fn read(
             .await;
         part = slice.into_inner();
         let outcome = match read {
+            // the ranges were checked against the length at opening, so the end of the file means that it was
+            // truncated since
             Ok(0) => Err(truncated()),
             Ok(n) => {
                 done += n;

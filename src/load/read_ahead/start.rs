@@ -20,6 +20,8 @@ impl ReadAhead<'_> {
         let extent = state.started;
         let bytes = self.list.extents[extent].bytes;
         state.is_starting = true;
+        // getting a buffer may map memory or wait for one to be returned; completions and consumers must go on
+        // meanwhile. `is_starting` keeps the order of extents
         drop(state);
         let start = bytes.start / self.layout.align * self.layout.align;
         let len = bytes.end().next_multiple_of(self.layout.align) - start;
@@ -59,6 +61,7 @@ impl ReadAhead<'_> {
                 self.extent_changed.notify_all();
             }
         }
+        // also without a new request: readers that waited for `is_starting` look at the state again
         self.request_available.notify_all();
         state
     }
@@ -87,6 +90,7 @@ impl ReadAhead<'_> {
                 return Err(failed(last.unwrap_or_default(), None));
             }
             let found = if wait {
+                // in short waits, because the queue may stop, or a consumer may start to wait, in between
                 self.pool.get_timeout(size, POOL_TIMEOUT / 50)
             } else {
                 self.pool.try_get(size)
