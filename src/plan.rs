@@ -186,6 +186,7 @@ pub(crate) fn addressable(info: &TensorInfo) -> bool {
     let little = match info.endian {
         Endian::Little => true,
         Endian::Big => {
+            // the kernels read the blocks of big-endian GGUF files as they are stored
             matches!(info.encoding, crate::Encoding::Block(_))
                 || info.encoding.item_bytes() == Some(1)
         }

@@ -216,6 +216,7 @@ impl<'c> Predict<'c> {
             )
         };
         for worker in &workers {
+            // every worker reads every header: frameworks open all files before they know which tensors are theirs
             builder.group(worker.rank, &self.degrees.name(*worker));
             charge(files.headers().len())?;
             files

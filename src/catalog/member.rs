@@ -23,6 +23,7 @@ impl Member {
             IntegrityCheck::ZipLocal { at, .. } => *at,
             IntegrityCheck::Count { .. } => self.bytes.start.saturating_sub(8),
         };
+        // a header behind its content is refused when it is read; the range must not wrap before
         let start = start.min(self.bytes.start);
         ByteRange {
             start,

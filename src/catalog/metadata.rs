@@ -121,6 +121,7 @@ impl Value {
 }
 
 fn json_number(n: f64, text: &dyn std::fmt::Display) -> Json {
+    // JSON has no infinities and no NaN; `null` would hide that there is a value
     Number::from_f64(n).map_or_else(|| Json::from(text.to_string()), Json::Number)
 }
 

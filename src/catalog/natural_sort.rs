@@ -14,6 +14,7 @@ pub fn natural_order(a: &str, b: &str) -> Ordering {
     while let ([p, ..], [q, ..]) = (x, y) {
         if p.is_ascii_digit() && q.is_ascii_digit() {
             let (m, n) = (number(&mut x), number(&mut y));
+            // without leading zeros, the longer number is the larger: no conversion, so numbers of any length compare
             match m.len().cmp(&n.len()).then_with(|| m.cmp(n)) {
                 Ordering::Equal => continue,
                 unequal => return unequal,
@@ -24,6 +25,7 @@ pub fn natural_order(a: &str, b: &str) -> Ordering {
             unequal => return unequal,
         }
     }
+    // names that differ in leading zeros only still have a fixed order, so that sorting is deterministic
     x.len().cmp(&y.len()).then_with(|| a.cmp(b))
 }
 

@@ -22,6 +22,7 @@ impl NameIndex {
     /// Indexes the names; returns the first name that occurs twice.
     fn build(tensors: &[TensorInfo]) -> Result<Self, &str> {
         let mut index = Self {
+            // row numbers instead of names: the names of two million tensors are stored once
             rows: HashTable::with_capacity(tensors.len()),
             ..Self::default()
         };

@@ -183,11 +183,13 @@ const LINE: usize = 64;
 
 /// `nbytes` bytes of a buffer that grows as needed, aligned to a cache line.
 pub(crate) fn aligned_scratch(buffer: &mut Vec<u8>, nbytes: usize) -> Result<&mut [u8]> {
+    // over-allocated by a line less one byte: a `Vec<u8>` has no alignment of its own
     let needed = nbytes.saturating_add(LINE - 1);
     if buffer.len() < needed {
         buffer
             .try_reserve_exact(needed - buffer.len())
             .map_err(|_| Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory)))?;
+        // the lengths of tiles differ, and a buffer that only grows is zeroed once
         buffer.resize(needed, 0);
     }
     let from = buffer.as_ptr().align_offset(LINE).min(LINE - 1);

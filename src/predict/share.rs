@@ -134,6 +134,8 @@ pub(super) fn share(
     // replicas share experts: whole experts are distributed over `ep` groups, and the workers of a group split each of them
     let (rank, group) = (worker.dp * tp + worker.tp, tp * dp / ep);
     let within = Split {
+        // experts are distributed over all workers of a stage, replicas included (vLLM: expert parallel size is tp ×
+        // dp)
         rank: rank % group,
         world: group,
         heads,

@@ -36,6 +36,7 @@ impl<'n> ModelPosition<'n> {
         const EMBEDDINGS: [&str; 4] = ["embed", "embd", "wte", "wpe"];
         let embedding = EMBEDDINGS.iter().any(|part| name.contains(part));
         match rule {
+            // before the rule: embeddings and output projections are both split by vocabulary
             _ if embedding => Self::Embedding,
             Rule::Vocab => Self::Head,
             _ => Self::Norm,
@@ -118,6 +119,7 @@ impl<'n> Stages<'n> {
         let count = u64::from(self.count.max(1));
         let (each, more) = (self.layers / count, self.layers % count);
         let short = count - 1 - more; // the first stages, without an additional layer
+        // vLLM's loop over the partitions in closed form: `short` stages of `each` layers, then stages of one more
         let stage = match layer.checked_sub(short.saturating_mul(each)) {
             Some(beyond) => short + beyond / (each + 1),
             None => layer / each.max(1),

@@ -96,6 +96,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
             error: Error::unsupported(what),
         });
     }
+    // two schemes can give one name to different tensors (`X.qweight` and `X.weight_packed`); a file has room for one
     twice(&mut plan);
     plan.quantised = cx.quantised();
     plan.notes = cx.notes.into_inner();
@@ -120,10 +121,12 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
         if matches!(slots[tensor], TensorClaim::Taken) {
             continue;
         }
+        // in the order of the table, which has schemes with stricter conditions first
         for scheme in SCHEMES {
             match (scheme.claim)(cx, tensor) {
                 Ok(None) => continue,
                 Ok(Some(weight)) => {
+                    // also for a weight that is refused below: it shows that the checkpoint is quantised
                     cx.claimed.set(true);
                     match take(cx, &mut slots, &weight) {
                         Ok(()) => slots[tensor] = TensorClaim::Weight(Box::new(weight)),
@@ -156,6 +159,7 @@ fn take(cx: &Context<'_>, slots: &mut [TensorClaim], weight: &Weight) -> Result<
         let free = match &slots[part.tensor] {
             TensorClaim::Free => true,
             // it precedes the weight, and was recognised as a weight of its own
+            // of one part only: a weight with siblings has better evidence than this one and keeps its parts
             TensorClaim::Weight(other) => other.parts.len() == 1,
             TensorClaim::Taken => false,
         };
@@ -199,6 +203,7 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
         .iter()
         .map(|part| cx.info(part.tensor))
         .filter(|info| !addressable(info));
+    // a part that is not addressable is read whole before the first tile, so it counts fully
     let whole = whole.map(|info| info.nbytes()).fold(0, u64::saturating_add);
     let needed = output.saturating_add(inputs).saturating_add(whole);
     // an allocation is never larger than `isize::MAX`

@@ -28,6 +28,8 @@ impl Sink for MemorySink<'_> {
             )));
         }
         for (output, buffer) in outputs.iter().zip(&self.buffers) {
+            // tiles are decoded right into these buffers, so that a wrong length has to be found before the first
+            // tile
             if output.nbytes() != Some(buffer.len() as u64) {
                 return Err(Error::invalid_argument(format!(
                     "{output} does not fit a buffer of {} bytes",

@@ -139,6 +139,7 @@ impl Sink for SafetensorsSink {
         self.index = None;
         let layouts = header::layouts(outputs, &self.sharding)?;
         let names = self.names(layouts.len());
+        // all targets are checked before the first file is created, so that a refused run changes nothing
         let index = self.target.join(format!("{NAME}.index.json"));
         names.iter().try_for_each(|path| self.check_free(path))?;
         if matches!(self.sharding, Sharding::Shards(_)) {
@@ -168,6 +169,7 @@ impl Sink for SafetensorsSink {
         let headers = headers.collect::<Result<Vec<_>>>()?;
         let nbytes =
             |(layout, header): (&FileLayout, &Vec<u8>)| layout.nbytes + header.len() as u64;
+        // checked for all shards at once: each alone could still be allocated on a disk that cannot hold the last
         let total = layouts
             .iter()
             .zip(&headers)
@@ -204,6 +206,7 @@ impl Sink for SafetensorsSink {
                 .zip(&self.places)
                 .map(|(o, (shard, _))| (o.name.to_string(), json!(file(*shard))));
             let map: serde_json::Map<_, _> = map.collect();
+            // `total_size` counts the tensors without headers, as transformers writes it
             let size: u64 = layouts.iter().map(|g| g.nbytes).sum();
             let text = json!({"metadata": {"total_size": size}, "weight_map": map});
             let text = format!("{text:#}\n");
@@ -220,15 +223,19 @@ impl Sink for SafetensorsSink {
     fn end(&mut self) -> Result<()> {
         let files = self.shards.iter_mut().chain(&mut self.index);
         let mut published: Vec<&Shard> = Vec::new();
+        // the index is last in this chain: until it is there, a reader finds no checkpoint of several shards
         for file in files {
             if let Err(error) = file.publish(self.overwrite) {
                 if !self.overwrite {
+                    // not after an overwrite: the published files have replaced older ones, and without them there
+                    // would be neither
                     published.iter().for_each(|file| file.remove());
                 }
                 return Err(error);
             }
             published.push(file);
         }
+        // removed after the new files are in place, so that at no time is there neither
         if let Some(stale) = self.stale.take().filter(|stale| stale.exists()) {
             fs::remove_file(&stale).map_err(|e| Error::from(e).in_file(&stale))?;
         }

@@ -28,6 +28,7 @@ pub(super) fn item_bytes(units: &[(u32, u32)]) -> usize {
 
 /// Reverses the bytes of each number. `piece` holds whole items of these units.
 pub(super) fn reverse_numbers(piece: &mut [u8], units: &[(u32, u32)]) {
+    // arrays of fixed length let the compiler use byte shuffles; the loop below serves structured types
     if let [(unit, _)] = *units {
         match unit {
             2 => {

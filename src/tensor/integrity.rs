@@ -36,6 +36,7 @@ fn lead(member: &Member, info: &TensorInfo, len: u64) -> Option<u64> {
         Packing::Raw => info.bytes.start.saturating_sub(member.bytes.start),
         Packing::Deflate { skip, .. } => skip,
     };
+    // a tensor that ends before its member would need the bytes behind it for the checksum, so it is not verified
     (lead <= Checksum::LEAD && lead.saturating_add(len) == member.inflated).then_some(lead)
 }
 
@@ -48,6 +49,8 @@ pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
     let mut cursor = Cursor::new(checkpoint.source(member.bytes.file), &budget);
     match &member.check {
         IntegrityCheck::ZipLocal { at, name, .. } => {
+            // the offset was computed from the directory; a local header that disagrees would make these bytes
+            // another member's
             let start = local_payload(&mut cursor, *at, name)?;
             if start != member.bytes.start {
                 return Err(Error::malformed(format!(

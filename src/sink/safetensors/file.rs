@@ -24,12 +24,15 @@ impl Shard {
         let mut temporary = None;
         let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
         for attempt in 0..100 {
+            // in the directory of the target, because a rename does not cross file systems; with the process id, so
+            // that two runs do not write one file
             let part = format!(
                 ".{}.{}-{attempt}.part",
                 name.to_string_lossy(),
                 std::process::id()
             );
             let path = target.with_file_name(part);
+            // `create_new` neither follows a link nor opens a file that another process has placed under this name
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     temporary = Some((path, file));
@@ -47,6 +50,8 @@ impl Shard {
             temporary: Some(path),
             file,
         };
+        // allocating first takes the time of writing 1.75 GB with two threads from 1.3–1.4 to 1.0 times that of `dd`
+        // (experiment 21)
         shard.reserve(nbytes)?;
         shard.write(0, header)?;
         Ok(shard)
@@ -151,9 +156,11 @@ pub(super) fn check_space(folder: &Path, needed: u64, target: &Path) -> Result<(
         } else {
             folder
         };
+        // not every file system answers; writing then reports a full disk itself
         let Ok(stat) = rustix::fs::statvfs(folder) else {
             return Ok(());
         };
+        // blocks for ordinary users: those that are reserved for root do not count
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free < needed {
             let what = format!("{needed} bytes are needed, and {free} are free");

@@ -45,6 +45,7 @@ pub(super) fn layouts(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec
         let too_long = || Error::unsupported(format!("{output} takes more than 2⁶⁴ bytes"));
         let nbytes = output.nbytes().ok_or_else(too_long)?;
         let (numbers, filled) = files.last_mut().expect("the list starts with one file");
+        // a tensor is never divided: no reader joins parts of one
         if !numbers.is_empty() && filled.saturating_add(nbytes) > max_bytes {
             files.push((vec![number], nbytes));
         } else {
@@ -120,6 +121,8 @@ pub(super) fn header(
         map.end()
     });
     written.expect("strings and numbers serialise to JSON");
+    // the writer of the `safetensors` crate pads in the same way, so that the tensors of a mapped file are aligned to
+    // 8 bytes
     text.resize(text.len().next_multiple_of(8), b' ');
     if text.len() > MAX_HEADER {
         return Err(Error::unsupported(format!(
