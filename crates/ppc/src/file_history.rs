@@ -32,6 +32,8 @@ impl FileHistory {
     pub(crate) fn update(&mut self, namespace: Arc<Namespace>) {
         for (name, entry) in self.namespace.names() {
             let now = namespace.get(name).map_or(0, |entry| entry.len);
+            // beyond the limit a policy may be deregistered for a range of a file that was removed; memory stays
+            // bounded
             if now < entry.len && self.former.len() < MAX_FORMER {
                 let len = self.former.entry(Arc::clone(name)).or_insert(0);
                 *len = entry.len.max(*len);

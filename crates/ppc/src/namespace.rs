@@ -93,6 +93,7 @@ impl Namespace {
     fn scan_after(root: &Path, before: Option<&Self>) -> Result<(Self, bool)> {
         let in_root = |error: Error| error.in_file(root);
         let root = std::fs::canonicalize(root).map_err(|e| in_root(e.into()))?;
+        // held open: all later paths are resolved from this directory, even if it is renamed
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&root, flags, Mode::empty()).map_err(|e| in_root(e.into()))?;
         let mut namespace = Self {
@@ -162,6 +163,8 @@ impl Namespace {
     /// Opens `path`, unless it leads out of the root. The kernel checks that while it resolves the path (`BENEATH`), so
     /// that a link exchanged at the same time cannot escape.
     fn open_beneath(&self, path: &Path, flags: OFlags) -> Result<File, Errno> {
+        // `NO_MAGICLINKS`: links of `/proc`, such as `/proc/self/fd/3`, lead anywhere and are not paths. Symbolic links
+        // below the root are followed, since model hubs use them
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         openat2(
             &self.dir,
@@ -203,6 +206,7 @@ impl Namespace {
             names.sort_unstable();
             let first = pending.len();
             for path in names {
+                // `O_PATH`: a `stat` of whatever the name leads to, without opening pipes or devices
                 let Ok(file) = self.open_beneath(&path, OFlags::PATH) else {
                     continue; // removed meanwhile, or a link out of the root
                 };
@@ -244,6 +248,7 @@ impl Namespace {
         }
         let path: Arc<Path> = path.into();
         let inode = Inode::of(stat);
+        // one entry per inode, as events carry nothing else
         let entry = *self.by_inode.entry(inode).or_insert(self.entries.len());
         if entry == self.entries.len() {
             let len = u64::try_from(stat.st_size).unwrap_or(0);

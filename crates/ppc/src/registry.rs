@@ -118,6 +118,8 @@ impl PolicyRegistry {
                 .clone();
             on_output(&origin, output);
         };
+        // without the lock: an initialisation may take seconds, and accesses of other directories are delivered
+        // meanwhile
         let supervisor = Supervisor::spawn(policy, context, self.limits, attribute)
             .map_err(|error| error.in_file(path))?;
         let registration = Arc::new(Registration {
@@ -239,6 +241,7 @@ impl PolicyRegistry {
             .by_path
             .iter()
             .filter(|(_, registration)| owns(registration))
+            // a directory and one below it may both be registered: the deeper one is the more specific
             .max_by_key(|(path, _)| path.components().count())
             .map(|(_, registration)| registration)?;
         Some(deliver(deepest, deepest.origin.namespace.find(inode)?))

@@ -137,6 +137,8 @@ impl Runtime {
                 }
             }
             PolicyOutput::Evict(ranges) => evicts.submit(&origin.namespace, ranges),
+            // what a failed policy requested is not carried out further: the kernel's own read-ahead applies from here
+            // on
             PolicyOutput::Failed(_) => prefetches.interrupt_namespace(origin.namespace.root()),
         };
         Ok(Self {
@@ -242,6 +244,7 @@ impl Runtime {
     /// The event source fails, or a thread cannot be started.
     pub fn run(&self, source: Box<dyn EventSource>, stop: &AtomicBool) -> Result<()> {
         std::thread::scope(|scope| {
+            // dropped when the event loop ends, before the scope waits for the thread
             let _watch = directory_watch::spawn(scope, &self.policies, || self.wake())?;
             self.event_loop(source, stop)
         })
@@ -253,6 +256,7 @@ impl Runtime {
     ///
     /// The socket cannot be bound, as when another runtime of this process serves its status.
     pub fn serve_status(self: &Arc<Self>) -> Result<impl Drop + use<>> {
+        // weak, so that a runtime that serves its status is still dropped with its last owner
         let runtime = Arc::downgrade(self);
         let document = move || {
             runtime

@@ -202,6 +202,7 @@ impl Supervisor {
             .name("ppc-policy".into())
             .spawn(move || runner.run())
         {
+            // the watchdog waits for this
             shared.lock().done = true;
             shared.progress.notify_all();
             return Err(error.into());

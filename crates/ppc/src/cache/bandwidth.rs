@@ -42,6 +42,8 @@ impl BandwidthLimit {
         let Some(duration) = inner.time_of(bytes) else {
             return now;
         };
+        // only the time is booked under the lock; the caller waits without it, so threads share the time line and not a
+        // queue
         let at = now
             .checked_sub(BURST)
             .map_or(inner.next, |earliest| inner.next.max(earliest));

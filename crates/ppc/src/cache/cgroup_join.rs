@@ -77,6 +77,7 @@ impl JoinedCgroups {
 
 impl Drop for JoinedCgroups {
     fn drop(&mut self) {
+        // in reverse order, so that after a partial failure the process is where it was before the first move
         for (own, _) in self.moves.iter().rev() {
             if let Err(error) = enter(own) {
                 tracing::warn!(group = %own.display(), "this process could not be moved back into its control group: {error}");

@@ -62,6 +62,7 @@ impl DescriptorCache {
                 };
                 let file = self.namespace.open(entry)?;
                 if self.open.len() >= self.capacity {
+                    // the file that was used longest ago
                     self.open.remove(0);
                 }
                 OpenFile {
@@ -89,6 +90,7 @@ impl OpenFile {
     /// Returns an error if the file was unlinked or its length has changed. A rename that put another file at the
     /// path is not detected, because this descriptor still refers to the scanned file.
     fn check(self) -> Result<Self> {
+        // by the descriptor and not by the path, which costs no look-up; see above for what this misses
         let stat = rustix::fs::fstat(&self.file)?;
         if stat.st_nlink == 0 || u64::try_from(stat.st_size) != Ok(self.entry.len) {
             let what =

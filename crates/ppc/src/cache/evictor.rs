@@ -170,7 +170,9 @@ impl Evictor {
         };
         let start = extend_back(&self.requested, inode, bytes.start);
         evicted.requested += bytes.end - bytes.start;
+        // what is freed is measured, since the kernel reports success whether or not pages were dropped
         let before = FileResidency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
+        // of a range with nothing cached, an extension backwards may still complete a folio
         if before.cached > 0 || start < bytes.start {
             for range in clean_ranges(&open.file, start..end, BATCH)? {
                 drop_pages(&open.file, &range)?;
@@ -188,6 +190,7 @@ impl Evictor {
                 inode,
                 &(start..end),
             );
+            // unmapped pages can be dropped at once; only those that no process has mapped are waited for
             if paged.mapped == 0 {
                 // the pages are locked by read-ahead in progress, or used by a read call
                 std::thread::sleep(SETTLE);
@@ -217,6 +220,7 @@ impl Evictor {
             }
             !touches
         });
+        // a range that is no longer remembered costs a folio that stays cached, not correctness
         if self.requested.len() == REMEMBERED {
             self.requested.pop_front();
         }

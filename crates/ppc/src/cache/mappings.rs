@@ -114,10 +114,12 @@ fn open(pid: u32) -> Option<OwnedFd> {
 
 /// Returns whether at least a part could be advised.
 fn page_out(process: rustix::fd::BorrowedFd<'_>, address: u64, len: u64) -> bool {
+    // a 32-bit process cannot name the addresses of a 64-bit one
     let (Ok(mut address), Ok(mut len)) = (usize::try_from(address), usize::try_from(len)) else {
         return false;
     };
     let mut any = false;
+    // the kernel may advise a part only, when it is interrupted between two mappings
     while len > 0 {
         match os::process::page_out(process, address, len) {
             Ok(done) if done > 0 => {
@@ -136,6 +138,7 @@ fn page_out(process: rustix::fd::BorrowedFd<'_>, address: u64, len: u64) -> bool
 
 /// The processes that map a file of the namespace.
 fn scan(which: &MappingProcesses, namespace: &Namespace) -> Vec<u32> {
+    // both limits: processor time for a machine with many processes, elapsed time for one that is busy
     let (begun, cpu) = (Instant::now(), thread_time());
     let is_timed_out =
         || thread_time().saturating_sub(cpu) >= MAX_SCAN_CPU || begun.elapsed() >= MAX_SCAN_TIME;

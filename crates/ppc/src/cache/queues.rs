@@ -96,6 +96,8 @@ impl PrefetchQueues {
         let old = &mut self.queues[at];
         old.cancelled.store(true, SeqCst);
         if Arc::ptr_eq(&old.namespace, namespace) {
+            // a list is usually replaced by one that continues in the same files: its streams keep their descriptors
+            // and read-ahead
             new.streams = std::mem::take(&mut old.streams);
         }
         let unfinished = old.claims > 0 || !old.is_claimed();
@@ -161,6 +163,7 @@ impl PrefetchQueues {
             return;
         };
         let queue = &mut self.queues[at];
+        // a stream of an older snapshot has descriptors of files that may have been replaced
         if Arc::ptr_eq(&queue.namespace, claim.stream.files.namespace()) {
             queue.streams.push(claim.stream);
         }

@@ -79,6 +79,7 @@ impl Worker<'_> {
                 if state.stopped || state.paused {
                     continue;
                 }
+                // claimed bytes are not in memory yet, so the callback cannot have counted them
                 let unclaimed = headroom.saturating_sub(state.claimed_bytes);
                 max_len = max_len.min(unclaimed) / read_size * read_size;
             }
@@ -158,6 +159,7 @@ impl Worker<'_> {
         let mut reader = PieceReader::new(shared.options.method, file, piece)?;
         let mut at = piece.start;
         while at < piece.end {
+            // once per read and not per piece, which bounds an interrupt to one read (EXPERIMENTS.md, "Interrupts")
             if cancelled.load(SeqCst) {
                 return Ok(ClaimOutcome::Done);
             }
@@ -167,6 +169,7 @@ impl Worker<'_> {
                     ..piece.clone()
                 }));
             }
+            // ends at a multiple of the read size: reads of neighbouring pieces touch no folio twice
             let stop = ((at / step + 1) * step).min(piece.end);
             if !self.wait_for_bandwidth(stop - at, cancelled) {
                 shared.bandwidth.cancel(stop - at);
@@ -273,6 +276,7 @@ impl<'a> PieceReader<'a> {
                 Err(error) => return Err(error),
             }
         }
+        // grows only: zeroed once per thread and not per read
         scratch.resize(scratch.len().max(len), 0);
         self.file
             .read_at(&mut scratch[..len], bytes.start)

@@ -12,6 +12,7 @@ use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal,
 /// Returns the connection to the daemon from standard input. Afterwards the process ends with the daemon, holds none
 /// of its other descriptors, and cannot gain privileges or create processes.
 pub(super) fn enter() -> io::Result<UnixStream> {
+    // moved away from descriptor 0, which the policy may read or close as its standard input
     let connection = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let stream = UnixStream::from(connection);
     if stream.peer_addr().is_err() {
@@ -28,6 +29,8 @@ pub(super) fn enter() -> io::Result<UnixStream> {
     drop(null);
     let stream = close_others(stream)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    // a set-user-id program that the policy executes gains nothing; also what seccomp requires of an unprivileged
+    // process
     rustix::thread::set_no_new_privs(true)?;
     if let Err(error) = super::seccomp::forbid_processes() {
         eprintln!("<4>the policy can create processes, because seccomp is not available: {error}");
@@ -57,6 +60,7 @@ pub(super) fn set_limits(memory: u64) -> io::Result<()> {
         current: Some(value),
         maximum: Some(value),
     };
+    // data and not address space, which mapped models and libraries would count against
     setrlimit(Resource::Data, limit(memory))?;
     setrlimit(Resource::Core, limit(0))?;
     setrlimit(Resource::Nofile, limit(256))?;

@@ -48,6 +48,7 @@ fn lines(from: impl Read, mut write: impl FnMut(u8, &str)) {
         let text: String = text
             .trim_end()
             .chars()
+            // a policy must not write control sequences to the terminal that shows the log
             .map(|c| if c.is_control() { '\u{fffd}' } else { c })
             .collect();
         match text.as_bytes() {

@@ -54,6 +54,7 @@ impl HostCommand {
     }
 
     fn spawn(&self, name: &str) -> io::Result<HostProcess> {
+        // a socket pair as standard input: no name that another process could connect to
         let (ours, theirs) = UnixStream::pair()?;
         let (reader, writer) = io::pipe()?;
         let child = Command::new(&self.program)
@@ -127,6 +128,8 @@ impl HostProcess {
     /// The exit status or signal, if the process ended by itself.
     pub(super) fn exit_reason(mut self) -> Option<String> {
         let until = Instant::now() + EXIT_TIMEOUT;
+        // `NOWAIT` leaves the process to be waited for: its number, which is also that of the group, is not reused
+        // before `kill`
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let pid = self.pid()?;
         while Instant::now() < until {

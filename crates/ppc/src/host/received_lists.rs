@@ -53,6 +53,7 @@ impl ReceivedLists {
             return Err("the host process named an invalid list slot".into());
         }
         if let Some(new) = list.new {
+            // first of all, so that the old list does not count towards the limit
             self.lists[slot] = Vec::new().into();
             self.lists[slot] = self.receive(new)?;
         }

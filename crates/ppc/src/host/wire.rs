@@ -162,6 +162,7 @@ fn wait(stream: &UnixStream, process: BorrowedFd<'_>, until: Instant) -> io::Res
         match poll(&mut both, Some(&left)) {
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
+            // the socket before the process: a reply that was sent before the end is read
             Ok(_) if !both[0].revents().is_empty() => return Ok(()),
             Ok(_) if !both[1].revents().is_empty() => {
                 return Err(io::ErrorKind::UnexpectedEof.into());

@@ -23,6 +23,8 @@ const MAX_DELAY: Duration = Duration::from_secs(30);
 /// How often directories without inotify are polled, and how often a rescan is repeated while files are being written.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
+// `CLOSE_WRITE` and not `MODIFY`, which a copy in progress would raise at every write. Files that are open for a long
+// time are found by the rescans that follow a skipped file
 const WATCH_FLAGS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::DELETE)
@@ -162,6 +164,7 @@ impl DirectoryWatch<'_> {
         if drain(stopped) {
             return true;
         }
+        // which file changed is not decoded: the rescan compares all of them
         let any_events = |inotify: &OwnedFd| rustix::io::read(inotify, &mut [0; 1 << 16]).is_ok();
         if self.inotify.as_ref().is_some_and(any_events) || self.poll() {
             self.note_change();
@@ -177,6 +180,8 @@ impl DirectoryWatch<'_> {
         }
         self.last_poll = Instant::now();
         let mut changed = self.incomplete;
+        // a directory's modification time changes when a file is created, removed or renamed in it, not when one is
+        // written
         for (before, dir) in &mut self.modified {
             let now = modification_time(dir);
             changed |= now != *before;
@@ -229,6 +234,7 @@ fn add_watches(inotify: &OwnedFd, dirs: &[PathBuf]) -> Result<HashSet<i32>, Errn
             Ok(id) => {
                 watch_ids.insert(id);
             }
+            // the user's limit of watches: polling covers all directories, watches on a part would not
             Err(error @ (Errno::NOSPC | Errno::NOMEM)) => return Err(error),
             Err(_) => {} // removed meanwhile, or not permitted
         }

@@ -17,7 +17,7 @@ const PRESSURE_POLL_FACTOR: u32 = 5;
 /// How long the last wait collects events that were on their way when `stop` was set.
 const FINAL_WAIT: Duration = Duration::from_millis(20);
 
-/// EventLoopCounters of the event loop, read by [`Runtime::status`].
+/// Counters of the event loop, read by [`Runtime::status`].
 #[derive(Debug, Default)]
 pub(super) struct EventLoopCounters {
     pub(super) received: AtomicU64,
@@ -87,6 +87,7 @@ impl Runtime {
             };
             // read before the wait: events from before `stop` was set are still delivered in this round
             last = stop.load(Relaxed);
+            // in every round: registrations and rescans change the set of files from other threads
             self.watch(&mut *source)?;
             let timeout = if last {
                 interval.min(FINAL_WAIT)
@@ -139,6 +140,7 @@ impl Runtime {
         let own = std::process::id();
         // reads of the prefetcher are no misses of a service
         events.retain(|event| event.pid != own);
+        // before the look-up of policies, of which merged events need one
         coalesce(events);
         for event in events.drain(..) {
             let delivered = self
@@ -163,6 +165,7 @@ impl Runtime {
             add(&self.counters.opens, 1);
             return registration.supervisor().queue_start();
         }
+        // the page cache holds whole pages, so the last page of a file may be accessed beyond its length
         let end = entry
             .len
             .next_multiple_of(rustix::param::page_size() as u64);

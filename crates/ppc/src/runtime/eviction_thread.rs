@@ -111,6 +111,7 @@ fn run(shared: &EvictionShared) {
             .position(|(of, _)| Arc::ptr_eq(of, &namespace))
             .unwrap_or_else(|| {
                 if evictors.len() == MAX_EVICTORS {
+                    // the oldest snapshot: after a rescan, evictions come with a new one
                     evictors.remove(0);
                 }
                 evictors.push((Arc::clone(&namespace), Evictor::new(&namespace)));

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::cache::{MemoryMeter, MemoryUsage};
 
-/// For how long a reading is reused. Prefetch threads ask before every read, and a reading parses several files of the
-/// control groups.
+/// For how long a reading is reused. Prefetch threads compute their headroom before every piece, and a reading parses
+/// several files of the control groups.
 const MAX_AGE: Duration = Duration::from_millis(2);
 /// Evictions are requested when the used share of the limit is within this distance of the threshold, so that memory is
 /// freed before prefetching has to stop.

@@ -28,12 +28,14 @@ impl StatusSocket {
     /// Binds the socket of this process. Each connection receives the result of `document` and is closed.
     pub(super) fn bind(document: impl Fn() -> String + Send + 'static) -> io::Result<Self> {
         let pid = std::process::id();
+        // the name has the process id, so that it is unique and `running_pids` needs no other registry
         let listener = UnixListener::bind_addr(&address(pid)?)?;
         let closed = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&closed);
         let thread = std::thread::Builder::new()
             .name("ppc-status".into())
             .spawn(move || {
+                // one after the other: a status is short, and a slow client is cut off below
                 for stream in listener.incoming() {
                     if stop.load(Ordering::SeqCst) {
                         return;

@@ -61,6 +61,8 @@ impl FanotifySource {
     }
 
     fn new(namespace: &Namespace, class: u32, mask: u64) -> Result<Self> {
+        // non-blocking, since a poll may report an event that is gone when it is read. No limit on marks, of which each
+        // file takes one; the queue keeps its limit, and what it drops is counted by `FAN_Q_OVERFLOW`
         let flags = class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_UNLIMITED_MARKS;
         let group = sys::fanotify_init(flags).map_err(unavailable)?;
         // a mark on the root, removed at once, shows whether the kernel and the file system support this mask
@@ -144,8 +146,10 @@ impl EventSource for FanotifySource {
     }
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
+        // marks need an open file; which path an inode has now is known from a new scan only
         let namespace = Namespace::scan(&self.root)?;
         let files: HashSet<_> = files.iter().copied().collect();
+        // before the marks are added: the first event of a new file must find it watched
         self.reader.state().files.clone_from(&files);
         for &file in &files {
             self.mark(libc::FAN_MARK_ADD, &namespace, file)?;

@@ -29,6 +29,7 @@ pub(crate) fn wait_readable(fds: &[&OwnedFd], timeout: Duration) -> io::Result<(
         .map(|&fd| PollFd::new(fd, PollFlags::IN))
         .collect();
     match poll(&mut fds, Some(&timespec(timeout))) {
+        // not repeated after a signal: the callers loop until their own deadline
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
     }

@@ -178,6 +178,7 @@ impl EventSource for ShimSource {
                 end.saturating_duration_since(Instant::now())
             });
             wait_readable(&[&self.pipe, &self.wake_fd], left)?;
+            // after the first message: only a wake-up ends this delay early
             wait_readable(&[&self.wake_fd], left.min(BATCH_DELAY))?;
             let woken = drain(&self.wake_fd);
             self.read(into)?;

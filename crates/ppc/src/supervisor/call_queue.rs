@@ -44,6 +44,8 @@ impl CallQueue {
             QueuedCall::Evict(_) => {
                 let before = self.calls.len();
                 self.calls
+                    // an eviction concerns the memory pressure now: an older request says nothing that the new one does
+                    // not
                     .retain(|queued| !matches!(queued, QueuedCall::Evict(_)));
                 self.merged += (before - self.calls.len()) as u64;
             }

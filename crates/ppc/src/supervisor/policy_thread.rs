@@ -205,6 +205,7 @@ impl PolicyThread {
         state.longest = state.longest.max(began.elapsed());
         let failed = state.failure.is_some();
         drop(state);
+        // the order matters: a failure that the watchdog reported stands, and a result after the deadline is none
         let what = match returned {
             _ if failed => return None,
             Ok((_, Some(what))) => what,
@@ -222,6 +223,7 @@ pub(super) fn enforce_deadlines(shared: &SupervisorShared) {
     let mut state = shared.lock();
     while !state.done && state.failure.is_none() {
         let now = Instant::now();
+        // under the lock, so that a call which starts now compares its deadline with the one that is slept for
         state.watchdog_wakes = state.active.map(|active| active.deadline);
         match state.active {
             Some(ActiveCall { call, deadline }) if deadline <= now => {

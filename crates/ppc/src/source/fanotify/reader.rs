@@ -97,6 +97,7 @@ fn run(
 ) -> io::Result<()> {
     let mut buffer = vec![0; READ_LEN];
     loop {
+        // an hour stands for no timeout: `stopped` ends the wait
         wait_readable(&[group, stopped], Duration::from_secs(3600))?;
         if drain(stopped) {
             return Ok(());
@@ -151,6 +152,7 @@ fn answer_all(
         let Ok(stat) = rustix::fs::fstat(fd) else {
             continue;
         };
+        // this process's own prefetches; dropped after the answer, without which it would wait for itself
         if event.pid == std::process::id() {
             continue;
         }
@@ -167,6 +169,7 @@ fn answer_all(
             len,
             pid: event.pid,
             tid: event.pid,
+            // fanotify's events carry no time
             time: monotonic_ns(),
         });
     }

@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `fanotify_init(2)`: creates a group.
 pub(crate) fn fanotify_init(flags: u32) -> io::Result<OwnedFd> {
+    // how the kernel opens the file of each event for this process. Without `O_LARGEFILE` a 32-bit process gets no
+    // event of files above 2 GiB
     let event_flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_LARGEFILE).cast_unsigned();
     // SAFETY: all arguments are numbers.
     owned(unsafe { libc::fanotify_init(flags, event_flags) })

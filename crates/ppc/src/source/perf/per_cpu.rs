@@ -42,6 +42,8 @@ impl CpuRing {
     /// bytes. It has at most `pages` pages, and fewer if the kernel does not permit as many without CAP_IPC_LOCK
     /// (`perf_event_mlock_kb`).
     fn open(cpu: u32, mut pages: usize, watermark: u32) -> Result<Option<Self>> {
+        // an event that never occurs owns the ring, so that the trace points' events can be replaced while the ring
+        // stays
         let attr = PerfEventAttr::ring_owner(watermark);
         loop {
             let owner = match perf_event_open(&attr, SampleTarget::Cpu(cpu)) {
@@ -56,6 +58,8 @@ impl CpuRing {
                         events: Vec::new(),
                     }));
                 }
+                // the limit on locked memory is per user and may be partly used, so the size that fits is found by
+                // halving
                 Err(e) if e.raw_os_error() == Some(libc::EPERM) && pages > MIN_PAGES => {
                     pages /= 2;
                     tracing::debug!(cpu, pages, "smaller ring, for lack of CAP_IPC_LOCK");
@@ -90,6 +94,7 @@ impl CpuRing {
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
                 Err(e) => return Err(unavailable(e)),
             };
+            // a software event takes no filter on fields of a file; the decoder drops what has no fault before it
             if tracepoint.is_some() {
                 perf_ioctl(event.as_fd(), PerfIoctl::SetFilter(filter))?;
             }
@@ -152,6 +157,7 @@ impl Rings {
         let previous = self.generation;
         self.generation = self.generation.wrapping_add(1);
         self.origins
+            // samples of the previous generation may still be in the ring
             .retain(|_, origin| origin.generation == previous);
         for (&cpu, ring) in &mut self.cpus {
             match &self.filter {

@@ -39,6 +39,7 @@ impl Ring {
             .filter(|len| len.is_power_of_two())
             .ok_or(io::ErrorKind::InvalidInput)?;
         let all = len.checked_add(page).ok_or(io::ErrorKind::InvalidInput)?;
+        // writable: only then does the kernel respect `data_tail` and keep what was not read
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), all, prot, flags, &owner, 0) }?;
@@ -70,6 +71,7 @@ impl Ring {
 
     /// Appends the new bytes, up to a [`head`](Self::head), to `into` and frees their space in the ring.
     pub(crate) fn consume(&mut self, head: u64, into: &mut Vec<u8>) {
+        // only this side writes `tail`
         let tail = self.counter(TAIL).load(Ordering::Relaxed);
         let new = usize::try_from(head.wrapping_sub(tail))
             .unwrap_or(usize::MAX)
@@ -77,6 +79,8 @@ impl Ring {
         let mask = u64::try_from(self.len - 1).expect("usize fits into u64");
         let start = usize::try_from(tail & mask).expect("less than the length of the ring");
         let first = new.min(self.len - start);
+        // copied before they are decoded, so that the kernel gets the space at once; a record may also wrap around the
+        // end
         into.extend_from_slice(self.bytes(start, first));
         into.extend_from_slice(self.bytes(0, new - first));
         self.counter(TAIL).store(head, Ordering::Release);

@@ -38,6 +38,7 @@ impl Tracefs {
     fn mount_detached() -> io::Result<Self> {
         let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&context)?;
+        // only descriptions are read: trace points are opened by `perf_event_open`
         let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
         let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
