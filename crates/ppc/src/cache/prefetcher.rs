@@ -201,8 +201,11 @@ impl Prefetcher {
     /// Stops all threads after their current read. The rest of the lists is read after [`resume`](Self::resume). Used
     /// under memory pressure.
     pub fn pause(&self) {
-        self.shared.lock().paused = true;
+        let mut state = self.shared.lock();
+        state.paused = true;
+        // under the lock, as in `resume`: of two calls at once, the later one sets both
         self.shared.halt.store(true, SeqCst);
+        drop(state);
         self.shared.changed.notify_all();
     }
 
