@@ -9,8 +9,8 @@ use anamnesis_template::Access;
 /// Bytes of a page, the unit in which the kernel caches files. On systems with larger pages the
 /// kernel rounds further.
 pub(crate) const PAGE: u64 = 4096;
-/// Smallest chunk length. The prefetcher reads at most 1 MiB at a time, which was the fastest
-/// length for one thread that keeps the kernel's read-ahead (crates/ppc/EXPERIMENTS.md, "Reading").
+/// Smallest chunk length: two reads of the prefetcher, whose rate does not grow with longer ones
+/// (crates/ppc/EXPERIMENTS.md, "Reading" and "Interrupts").
 const MIN_CHUNK: u64 = 1 << 20;
 /// Number of chunks up to which a group keeps [`MIN_CHUNK`]; beyond it, chunks become longer. It
 /// bounds the memory of a schedule: 64 Ki chunks of 1 MiB cover 64 GiB per worker.
@@ -48,6 +48,7 @@ pub(crate) fn page_spans(accesses: &[Access], lens: &[u64]) -> Vec<FileSpan> {
             }
         };
         let count = accesses.iter().map(runs).fold(0, u64::saturating_add);
+        // fourfold, so that few rounds over the accesses suffice for any stride
         let wider = gap.saturating_mul(4);
         // Larger gaps merge the runs of one access. They merge separate accesses only where these
         // are consecutive, so widening cannot go below the number of accesses; the loop stops
@@ -109,6 +110,7 @@ fn merge(accesses: &[Access], lens: &[u64], gap: u64) -> Vec<FileSpan> {
 /// number in the file.
 pub(crate) fn chunk_length(most: u64) -> u64 {
     let mut chunk_len = MIN_CHUNK;
+    // a power of two times 1 MiB, as the runtime's own pieces are: neither splits the other
     while most / chunk_len > MAX_CHUNKS {
         chunk_len *= 2;
     }
@@ -139,6 +141,7 @@ pub(crate) fn split(ranges: &[FileSpan], chunk_len: u64) -> Vec<FileSpan> {
 /// Returns the number of distinct bytes in the spans.
 pub(crate) fn footprint<'r>(ranges: impl Iterator<Item = &'r FileSpan>) -> u64 {
     let mut all: Vec<FileSpan> = ranges.copied().collect();
+    // sorted, one pass counts bytes that several spans cover once
     all.sort_unstable();
     let (mut sum, mut file, mut done) = (0u64, None, 0);
     for range in all {

@@ -40,6 +40,8 @@ pub(crate) fn evict_behind(groups: &mut [FollowedGroup], sizes: &WindowSizes) ->
                 .schedule
                 .whole_chunks_before(groups[g].keep_from(sizes));
         if !chunks.is_empty() {
+            // advanced even over bytes that another worker still needs: that worker's own cursor
+            // returns them later
             groups[g].cursor = chunks.end;
             add_unneeded(g, chunks, groups, &needs, &mut ranges);
         }
@@ -114,6 +116,8 @@ fn unneeded(
         .zip(needs)
         .filter(|(_, need)| !need.is_empty())
     {
+        // chunks are at most one stretch of the file long, so only chunks of the same number can
+        // overlap this one
         let needed = |&i: &usize| {
             group.schedule.start_of(i + 1) > need.start && group.schedule.start_of(i) < need.end
         };

@@ -126,6 +126,8 @@ impl TemplateFollower {
                 )
             })
             .collect();
+        // where all workers read the same bytes, bytes cannot tell them apart, and accesses need no
+        // votes
         let differ = groups
             .windows(2)
             .any(|pair| !pair[0].schedule.same_ranges(&pair[1].schedule));
@@ -134,6 +136,8 @@ impl TemplateFollower {
             .clone()
             .filter_map(|((_, path), _)| path.parent().map(PathBuf::from))
             .collect();
+        // the merged schedule has no window, so it needs memory for everything, whatever the
+        // configuration says
         let all = sizes.window.is_none() && !sizes.exceeds_memory;
         Self {
             merged: if all {
@@ -214,9 +218,13 @@ impl TemplateFollower {
 
     /// Handles memory pressure, at a miss or between misses; returns the ranges to evict.
     pub(crate) fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
+        // without prefetching, misses arrive with evictions only, and the positions still have to
+        // follow them
         if let Some(miss) = miss.filter(|_| !self.prefetch) {
             self.request_for_miss(miss);
         }
+        // without accesses a position moves at misses only, which says too little about how long
+        // memory has been short
         if self.needs_accesses {
             let at = self
                 .groups

@@ -111,6 +111,8 @@ impl Maio {
             let template = load(path)?;
             return match model.difference(&template) {
                 None => Ok(TemplateLookup::Found(template)),
+                // only on request: a path that was given by name may be a template that
+                // is to be kept
                 Some(_) if self.config.generate == Some(true) => {
                     Ok(TemplateLookup::ToRecord(path.clone()))
                 }

@@ -67,6 +67,8 @@ impl MergedSchedule {
                     ..group.schedule.chunks_up_to((step + 1) * step_len);
                 chunks.extend(span.map(|i| (group.schedule.span(i), group.schedule.file_range(i))));
             }
+            // the order of the file within a step, which is what a device and its read-ahead are
+            // fastest at
             chunks.sort_unstable_by_key(|(range, _)| *range);
             for (_, io) in chunks {
                 match ranges[begin..].last_mut() {
@@ -77,6 +79,7 @@ impl MergedSchedule {
                 }
             }
         }
+        // from the top, since ranks are small numbers
         let queue = (0..=u32::MAX)
             .rev()
             .find(|queue| groups.iter().all(|group| group.rank != *queue))?;
@@ -139,6 +142,8 @@ impl MergedSchedule {
             group.prefetch.set_merged(begin..group.schedule.len(), time);
         }
         Some(PrefetchRequest {
+            // to the end of the list: memory suffices for all of it, and no further request is
+            // needed
             ranges: RangeList::slice(&self.ranges, first..self.ranges.len()),
             queue: self.queue,
         })

@@ -110,6 +110,8 @@ impl ModelFiles {
             let Some(now) = self.probe(&file.path) else {
                 return false;
             };
+            // a copied model has other times and the same content, so times count only where there
+            // is no key
             let older = file.key.is_none() && file.mtime.is_some() && file.mtime != now.mtime;
             file.same(&now) && !older
         };

@@ -67,6 +67,7 @@ impl ReadPosition {
                 && span.start.saturating_add(reach) >= candidate.at
         };
         let Some(candidate) = self.candidates.iter_mut().find(within_reach) else {
+            // the oldest candidate is replaced, so that scattered accesses cannot fill the table
             self.candidates[self.next] = Candidate {
                 at: span.end,
                 gained: span.end - span.start,

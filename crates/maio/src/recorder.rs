@@ -97,6 +97,7 @@ impl TemplateRecorder {
                 .or_insert(add(builder)),
         };
         let Some((file, nbytes)) = file else { return };
+        // an event of unknown length has at least the byte that it names; gap filling adds the rest
         let end = access.start.saturating_add(access.len.max(1)).min(nbytes);
         if access.start >= end {
             return;
@@ -110,6 +111,7 @@ impl TemplateRecorder {
             len: end - access.start,
         };
         if builder
+            // nanoseconds to the microseconds of a template, from the first access on
             .access(rank, range, Some(access.time.saturating_sub(first) / 1000))
             .is_ok()
         {

@@ -61,6 +61,7 @@ impl Schedule {
             .enumerate()
             .map(|(i, range)| (range.file, range.start / chunk_len, i))
             .collect();
+        // sorted by file and chunk number, so that two binary searches find all positions of a byte
         index.sort_unstable();
         Self {
             ranges: ranges.iter().map(io).collect(),
@@ -133,6 +134,7 @@ impl Schedule {
     /// Sets the accelerator for which the bytes are read.
     pub(crate) fn set_device(&mut self, device: Option<u32>) {
         if self.device() != device {
+            // replaced and not changed: requests in progress share the list
             self.ranges = self
                 .ranges
                 .iter()
@@ -185,6 +187,8 @@ impl Schedule {
         reach: u64,
     ) -> Option<usize> {
         let rows = self.rows(bytes.file, chunk_number);
+        // rows of one chunk are in schedule order, so the nearest reads ahead and behind are next
+        // to the position
         let middle = rows.partition_point(|row| row.2 < self.chunk_at(position));
         let overlaps_bytes = |row: &&(u32, u64, usize)| overlap(&self.span(row.2), bytes);
         let ahead = rows[middle..]

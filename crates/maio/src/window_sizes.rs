@@ -57,6 +57,9 @@ impl WindowSizes {
         let usable = memory / 8 * 7;
         let exceeds_memory = memory > 0 && footprint > usable;
         let groups = groups.max(1) as u64;
+        // bytes that n groups read count n times in `sum` and once in `footprint`, since they share
+        // the pages: each group's part grows by that factor. In 128 bits, as the product of two
+        // sizes exceeds 64
         let shared = u128::from(usable) * u128::from(sum)
             / u128::from(footprint.max(1))
             / u128::from(groups);
@@ -82,6 +85,8 @@ impl WindowSizes {
         } else {
             0
         };
+        // at most half of what is kept and of what is prefetched, so that an access within reach
+        // lies in bytes that are in memory
         let reach = MAX_REACH
             .min(distance / 2)
             .min(window.unwrap_or(MAX_REACH) / 2)

@@ -129,6 +129,7 @@ impl WorkerIdentifier {
             (None, Some(known)) => known.group,
             (found, _) => group_of(found.or_else(|| self.order.rank(pid)).unwrap_or(0)),
         };
+        // cleared as a whole: processes that still read are identified again at their next event
         if self.known.len() >= MAX_PROCESSES {
             self.known.clear();
         }

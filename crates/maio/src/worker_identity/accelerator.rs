@@ -79,6 +79,7 @@ impl Accelerators {
                     .find_map(|&(prefix, offset)| number(file, prefix, offset)),
             );
         }
+        // devices of other services on the machine do not identify a worker of this one
         held.retain(|device| self.devices.contains(device));
         if held.len() == 1 {
             held.first().copied()

@@ -32,6 +32,7 @@ impl BytesRead {
         groups: usize,
         has: impl Fn(usize) -> bool,
     ) -> usize {
+        // with all votes for its group, one look-up is enough: the common case of every event
         if let Some(votes) = self.0.get(&pid)
             && votes.votes[votes.group] == MAX_VOTES
             && has(votes.group)
@@ -40,6 +41,7 @@ impl BytesRead {
         }
         let holders: Vec<bool> = (0..groups).map(has).collect();
         let count = holders.iter().filter(|holds| **holds).count();
+        // bytes that all groups read, such as headers, are evidence for none
         if count == 0 || count == holders.len() {
             return self.0.get(&pid).map_or(guess, |votes| votes.group);
         }
@@ -59,6 +61,7 @@ impl BytesRead {
             *vote = (*vote + if *holds { 1 } else { -1 }).clamp(0, MAX_VOTES);
         }
         let now = votes.votes[votes.group];
+        // equal votes go to a group that no other process has, and then to the first
         let best = (0..holders.len())
             .max_by_key(|&g| (votes.votes[g], !taken(g, &self.0), std::cmp::Reverse(g)));
         if let Some(best) =

@@ -27,6 +27,8 @@ impl RankVariable {
 impl IdentityRule for RankVariable {
     fn rank(&mut self, pid: u32) -> Option<u32> {
         let mut environ = Vec::new();
+        // the environment with which the process was started: what launchers set, and not what the
+        // program changed since
         let file = std::fs::File::open(self.proc.join(pid.to_string()).join("environ")).ok()?;
         file.take(MAX_ENVIRONMENT).read_to_end(&mut environ).ok()?;
         self.names.iter().find_map(|name| {
