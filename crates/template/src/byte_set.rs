@@ -16,6 +16,7 @@ impl ByteSet {
     pub(crate) fn take_new(&mut self, range: &StridedRange) -> Vec<StridedRange> {
         let mut new = Vec::new();
         let covering = range.covering();
+        // a strided range that is new as a whole stays one range instead of one per run
         if range.count > 1 && !self.touches(&covering) {
             new.push(*range);
         } else {
@@ -52,6 +53,7 @@ impl ByteSet {
         if start >= end {
             return;
         }
+        // from the back: ranges in the set are disjoint, so the first that ends before `start` ends the search
         while let Some((&s, &e)) = self.0.range(..=end).next_back() {
             if e < start {
                 break;

@@ -42,6 +42,7 @@ pub(crate) fn unhex(text: &str) -> Result<[u8; 16]> {
     };
     let digits: Vec<u8> = text
         .chars()
+        // one digit more than a key has: enough to refuse any longer text, however long it is
         .take(33)
         .map(|c| match c {
             '0'..='9' | 'a'..='f' => c

@@ -123,6 +123,7 @@ impl Template {
     pub fn from_json(json: &[u8], limits: &Limits) -> Result<Self> {
         let mut budget = TemplateBudget::new(limits);
         budget.bytes(json.len() as u64)?;
+        // before parsing: serde allocates while it parses, and has no budget
         budget.memory(
             (json.len() as u64).saturating_mul(MEMORY_PER_BYTE),
             "the document",

@@ -29,6 +29,7 @@ use crate::{Access, AccessGroup, Builder, Template};
 /// # Ok::<(), anamnesis_template::Error>(())
 /// ```
 pub fn merge(templates: &[Template]) -> Result<Template> {
+    // each byte once per worker: the order of the first template stands, later ones add what it lacks
     let mut builder = Builder::new().once(true);
     let mut groups: BTreeMap<u32, Vec<(&AccessGroup, usize)>> = BTreeMap::new();
     let mut numbers = Vec::new();
@@ -68,6 +69,7 @@ pub fn merge(templates: &[Template]) -> Result<Template> {
     }
     let mut services: Vec<_> = templates.iter().filter_map(Template::service).collect();
     services.dedup();
+    // templates of different services have no common id, and one of the two would be wrong for the result
     if let [one] = services[..] {
         builder.service(one);
     }

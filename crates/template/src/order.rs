@@ -58,6 +58,7 @@ pub(crate) fn compare_order(
     unit: u64,
 ) -> (u128, u128) {
     let index_of = |file: u32| usize::try_from(file).ok().and_then(|file| matched[file]);
+    // the order of `a`, written in the positions of `b`: pairs in reverse order are then inversions of one list
     let rank: HashMap<_, _> = first_reads(b, index_of, unit)
         .into_iter()
         .zip(0u32..)
@@ -110,6 +111,7 @@ fn inversions(list: &mut Vec<u32>) -> u128 {
     let mut count = 0;
     let mut merged = Vec::with_capacity(list.len());
     let mut width = 1;
+    // bottom-up and with one buffer: no recursion, and O(n log n) for a hostile order too
     while width < list.len() {
         merged.clear();
         for pair in list.chunks(2 * width) {

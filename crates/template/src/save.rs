@@ -27,6 +27,7 @@ impl Template {
     pub fn save_new(&self, path: &Path, sync: bool) -> Result<()> {
         let taken = || std::io::Error::from(std::io::ErrorKind::AlreadyExists);
         self.put(path, sync, |temporary| {
+            // a link fails if the name exists, which a rename does not
             match fs::hard_link(temporary, path) {
                 Ok(()) => fs::remove_file(temporary),
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(e),
@@ -93,6 +94,8 @@ fn put(
         .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidFilename))?;
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
+    // process and number make the name unique among writers of the same path; `create_new` below refuses a file that is
+    // there nevertheless
     temporary.push(format!(
         ".{}.{}",
         std::process::id(),
@@ -103,6 +106,7 @@ fn put(
         .write(true)
         .create_new(true)
         .open(&temporary)?;
+    // before the rename: otherwise the new name may outlive a loss of power without its bytes
     let written = file
         .write_all(bytes)
         .and_then(|()| if sync { file.sync_all() } else { Ok(()) });

@@ -47,6 +47,8 @@ impl Template {
             }
         }
         let (body, sum) = bytes.split_last_chunk::<4>().expect("the magic is longer");
+        // before the content is parsed: damage is reported as damage, and not as whatever the first wrong number happens
+        // to break
         let (stored, made) = (u32::from_le_bytes(*sum), crc32fast::hash(body));
         if stored != made {
             let reason = format!(
@@ -126,6 +128,7 @@ fn files(cursor: &mut TemplateCursor<'_>, budget: &mut TemplateBudget) -> Result
     for _ in 0..count {
         let start = cursor.pos();
         let flags = cursor.byte("a file's flags")?;
+        // not ignored: a bit of a later version has bytes behind it, which would be read as the path
         if flags & !(HAS_MTIME | HAS_KEY) != 0 {
             return Err(Error::malformed(format!(
                 "a file's flags are {flags}, more than the known bits 1 and 2"
@@ -189,6 +192,7 @@ impl History {
                 self.tokens.push(literal(cursor, head)?);
                 left -= 1;
             } else {
+                // as in LZ77: a repeat may be longer than its distance and then contains itself
                 let (count, distance) = (head >> 1, cursor.number("the distance of a repeat")?);
                 if count == 0 || count > left || distance == 0 || distance > from as u64 {
                     let reason = format!(
@@ -198,6 +202,7 @@ impl History {
                 }
                 budget.accesses(count, BYTES_PER_ACCESS)?;
                 let distance = usize::try_from(distance).expect("at most what was read");
+                // one at a time, since later tokens of the repeat may be earlier ones of the same repeat
                 (0..count).for_each(|_| {
                     self.sequence
                         .push(self.sequence[self.sequence.len() - distance])
@@ -206,6 +211,7 @@ impl History {
             }
             for &token in &self.sequence[from..] {
                 let token = &self.tokens[usize::try_from(token).expect("an index")];
+                // tokens are relative, so a repeated one is a different access at each place and is checked again
                 let range = position.access(token);
                 let StridedFileRange { file, bytes } = range.ok_or_else(|| {
                     Error::malformed("an access reaches beyond 64 bits").at(start)
@@ -270,6 +276,7 @@ fn times(cursor: &mut TemplateCursor<'_>, accesses: &mut [Access]) -> Result<()>
         };
         let at = last
             .checked_add(unzigzag(difference))
+            // below 2^62, so that the difference of two times and its encoding fit into 64 bits
             .filter(|at| (0..1 << 62).contains(at));
         last =
             at.ok_or_else(|| Error::malformed("the time of an access is out of range").at(start))?;

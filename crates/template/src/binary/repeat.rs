@@ -51,6 +51,7 @@ impl RepeatFinder {
     /// are filled once and the search is linear.
     pub(super) fn step(&mut self, at: usize, end: usize) -> TokenStep {
         let four = |from: usize| self.sequence[from..].first_chunk::<4>().copied();
+        // only tokens before `at` are entered: a match is always of what the reader has already decoded
         for index in self.known..at {
             self.last_one.insert(self.sequence[index], index);
             four(index).and_then(|key| self.last_four.insert(key, index));
@@ -66,6 +67,7 @@ impl RepeatFinder {
             .into_iter()
             .flatten()
             .map(|&from| (length(from), from));
+        // the longest match, and of equal ones the later one, whose distance is the shorter number
         match matches.max() {
             Some((count, from)) => TokenStep::Repeat {
                 count,

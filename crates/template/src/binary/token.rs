@@ -34,6 +34,8 @@ impl GroupPosition {
         self.file = range.file;
         Token {
             file,
+            // modulo 2^64, so that any start follows any end; the reader's check of the normal form refuses what is out
+            // of range
             gap: bytes.start.wrapping_sub(end).cast_signed(),
             len: bytes.len,
             count: u32::try_from(bytes.count).expect("the normal form counts with 32 bits"),

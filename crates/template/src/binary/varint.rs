@@ -80,6 +80,7 @@ impl<'b> TemplateCursor<'b> {
         for shift in (0..64).step_by(7) {
             let byte = self.byte(what)?;
             let bits = u64::from(byte & 0x7f);
+            // the tenth byte has one bit left; a last byte of zero adds nothing, so a shorter form exists
             if (shift == 63 && bits > 1) || (shift > 0 && byte == 0) {
                 break;
             }

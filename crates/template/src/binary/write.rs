@@ -33,6 +33,7 @@ impl Template {
 
     fn put_groups(&self, out: &mut Vec<u8>) {
         put(out, self.groups.len() as u64);
+        // all groups are entered first: workers read alike, so most repeats of a group are in an earlier one
         let mut finder = RepeatFinder::default();
         for group in &self.groups {
             let mut position = GroupPosition::default();
@@ -43,6 +44,7 @@ impl Template {
         }
         let (mut at, mut next) = (0, 0);
         for group in &self.groups {
+            // ranks ascend, mostly by one: the difference to the next expected rank is a single zero byte
             put(out, u64::from(group.rank) - next);
             next = u64::from(group.rank) + 1;
             text(out, &group.name);
@@ -95,6 +97,7 @@ fn literal(out: &mut Vec<u8>, token: &Token) {
     put(out, zigzag(token.gap));
     put(out, token.len);
     if several {
+        // several runs are at least two, and at least a byte lies between them: what cannot occur is not encoded
         put(out, u64::from(token.count) - 2);
         put(out, token.between - 1);
     }

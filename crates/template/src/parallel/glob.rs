@@ -27,6 +27,7 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
                 let Some((after, tried)) = star else {
                     return false;
                 };
+                // only the last `*` is retried: whatever an earlier one could match, the later one can, too
                 star = Some((after, tried + 1));
                 (p, n) = (after, tried + 1);
             }

@@ -43,6 +43,7 @@ const NAMES: [(&str, Rule); 7] = [
 
 /// Names in Hugging Face checkpoints, then Meta's, then GGUF's. The first match applies.
 const TABLE: &[(&str, Rule)] = &[
+    // before the rules of attention, whose names its projections share
     ("*.indexer.*", Rule::Replicated),
     // All experts in one tensor: some models store these transposed, so every worker reads all.
     ("*.experts.gate_up_proj*", Rule::Replicated),

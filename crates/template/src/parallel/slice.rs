@@ -81,6 +81,7 @@ pub fn slice(
         Rule::Replicated | Rule::Column | Rule::Row => vec![even(n)],
         Rule::Vocab => {
             let padded = u128::from(n).next_multiple_of(u128::from(VOCAB_PADDING));
+            // parts of the padded vocabulary, so the last workers may have few rows or none of the stored ones
             let each = padded.div_ceil(u128::from(world));
             let end = |rank: u128| u64::try_from(each * rank).map_or(n, |end| end.min(n));
             vec![Range {
