@@ -52,6 +52,7 @@ pub(crate) struct Failure {
     format: Option<&'static str>,
     offset: Option<u64>,
     remedy: Option<Box<str>>,
+    // not a path: a file may be called `-`, and scripts read `path` as one
     #[serde(skip)]
     stdin: bool,
 }
@@ -106,6 +107,7 @@ impl Failure {
             line.push_str("\n  help: ");
             line.push_str(remedy);
         }
+        // in one write: standard error is unbuffered, and other processes may write to it too
         line.push('\n');
         // standard error is the last place to report to: a failed write cannot be reported
         let _ = io::stderr().lock().write_all(line.as_bytes());

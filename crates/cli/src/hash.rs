@@ -49,6 +49,8 @@ pub(crate) fn fill(
     let next = AtomicUsize::new(0);
     let done = Mutex::new((Vec::with_capacity(rows.len()), None));
     let work = || {
+        // one tensor at a time from a shared counter: tensors differ by orders of magnitude in size, so equal shares
+        // would not end together
         while let Some((row, tensor)) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
             let hash = sha256(tensor, &bar);
             let mut done = done.lock().expect("no thread panics with the lock");
@@ -69,6 +71,7 @@ pub(crate) fn fill(
         for _ in 1..threads {
             scope.spawn(work);
         }
+        // the calling thread is one of the workers
         work();
     });
     bar.finish_and_clear();

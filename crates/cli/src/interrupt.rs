@@ -23,6 +23,7 @@ pub(crate) fn exit_and_clear(bar: &ProgressBar) {
 
 /// Installs a handler that cancels [`token`], which [`requested`] reads: for work that has to stop in order.
 pub(crate) fn set_flag() {
+    // a handler can be set once per process; a verb that repeats its work keeps the first
     let _ = ctrlc::set_handler(|| TOKEN.cancel());
 }
 

@@ -96,16 +96,20 @@ fn measure(args: &LoadArgs) -> Result<LoadReport, Failure> {
             checkpoint
                 .sources()
                 .iter()
+                // before `StorageInfo`, which counts what is cached: the choice of the loader depends on it
                 .for_each(|source| source.dont_need(0, source.len().unwrap_or(0)));
         }
         let storage = StorageInfo::of(&checkpoint);
         let choice = report.as_ref().map_or_else(
             || choose_loader(args, &storage, is_owned),
+            // the first round's loader for all rounds: afterwards the files are cached, and the choice would be another
+            // one
             |report| report.choice.clone(),
         );
         let recording = args
             .record
             .as_ref()
+            // the first round only: the others read the same bytes
             .filter(|_| report.is_none())
             .map(|path| (path, RecordingLoader::new(choice.loader.clone())));
         let used = recording.as_ref().map_or_else(
@@ -192,6 +196,7 @@ fn run_round(
             .map(|tensor| tensor.bytes())
             .filter(|_| !is_owned);
         for bytes in mapped.flat_map(|bytes| bytes.chunks(TOUCH_STEP)) {
+            // one byte of every page makes it resident; `black_box` keeps the loop
             std::hint::black_box(bytes.iter().step_by(4096).fold(0u8, |sum, byte| sum ^ byte));
             check_interrupt()?;
         }
@@ -264,6 +269,7 @@ fn device_rate(checkpoint: &Checkpoint) -> Option<DeviceRate> {
     let reading = LoadContext {
         checkpoint,
         pool: BufferPool::new(),
+        // one read of 16 MiB ahead for each of the four threads
         read_ahead: 4 * REQUEST,
         max_gap: 0,
     };

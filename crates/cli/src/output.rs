@@ -21,6 +21,7 @@ pub(crate) struct Stdout(BufWriter<StdoutLock<'static>>);
 
 impl Stdout {
     pub(crate) fn lock() -> Self {
+        // locked once: no other thread of the command writes to standard output
         Self(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
     }
 

@@ -41,6 +41,7 @@ pub(crate) fn run(args: &RecordArgs, out: &mut Stdout) -> Result<Completion, Run
         ..ppc::PolicyLimits::default()
     };
     let options = RuntimeOptions {
+        // nothing is prefetched or evicted, so memory usage is of no interest
         threshold: None,
         policy_limits: limits,
         ..RuntimeOptions::default()
@@ -182,6 +183,7 @@ fn wait_for_end(
     let Some(pid) = pid else {
         return wait(child, source_ended);
     };
+    // not a child, so it cannot be waited for
     while Path::new("/proc").join(pid.to_string()).exists()
         && !interrupt::requested()
         && !source_ended.load(Ordering::Relaxed)
@@ -206,6 +208,7 @@ struct RecordingDir(PathBuf);
 impl RecordingDir {
     fn new() -> Result<Self, Failure> {
         let dir = std::env::temp_dir().join(format!("anamnesis-record-{}", std::process::id()));
+        // fails if the name exists: a directory that another user made is not used
         let made = fs::create_dir(&dir);
         made.map_err(|e| {
             Failure::new("io", e.to_string(), "set TMPDIR to a writable directory").in_file(&dir)

@@ -143,6 +143,7 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
         );
         return Err(failure.in_file(&args.source));
     }
+    // the first one is the error that `run` returns below
     for refused in plan.refused.iter().skip(1) {
         eprintln!(
             "{} {}",
@@ -156,6 +157,7 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
     let mut sink = remember.safetensors(&args.output, sharding)?;
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
+    // from here on there is output to remove, so an interrupt cancels instead of ending the process
     interrupt::set_flag();
     let bar = progress::bar("writing", nbytes);
     let result = remember

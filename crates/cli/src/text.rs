@@ -8,6 +8,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// The text with control characters, changes of writing direction and invisible characters escaped. Names in a file can
 /// otherwise send escape sequences to the terminal or imitate other names.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
+    // plain ASCII, which nearly all names are, is decided without decoding characters
     if text.bytes().all(|b| (0x20..0x7f).contains(&b)) || !text.chars().any(is_hidden) {
         return Cow::Borrowed(text);
     }
@@ -172,6 +173,7 @@ fn scaled(f: &mut fmt::Formatter<'_>, n: u64, base: u64, units: &[&str]) -> fmt:
     let mut one = base;
     // moves to the next unit where two decimals would round up to 1024.00 or 1000.00 of this one
     while unit + 1 < units.len()
+        // in integers, so that the boundary, 1023.995, is exact
         && u128::from(n) * 1000 >= u128::from(one) * (u128::from(base) * 1000 - 5)
     {
         one *= base;

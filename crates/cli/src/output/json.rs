@@ -58,6 +58,7 @@ impl InspectDocument {
     pub(crate) fn finish(self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"]")?;
         if let Some(first) = self.failures.first() {
+            // the first failure alone, for scripts that expect one; all of them follow
             out.write_all(b",\"error\":")?;
             write_value(first, out)?;
             out.write_all(b",\"errors\":")?;

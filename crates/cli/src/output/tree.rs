@@ -77,6 +77,8 @@ impl<'s> TreeNode<'s> {
         self.children
             .iter_mut()
             .for_each(|(_, child)| child.classify(classes));
+        // classes of the children instead of their subtrees: comparing two nodes takes as long as they have children,
+        // whatever lies below
         let key = SubtreeKey {
             tensor: self
                 .tensor
@@ -195,6 +197,7 @@ impl TreePrinter {
         let mut label = self.label(parent, members);
         let mut node = &parent.children[members[0]].1;
         // a node with a single row below it is joined with that row
+        // bounded by `MAX_DEPTH`, as the recursion is
         while let (None, [only]) = (node.tensor, self.groups(node).as_slice()) {
             let _ = write!(label, ".{}", self.label(node, only));
             count *= only.len() as u64;

@@ -32,6 +32,7 @@ pub(crate) fn check_output(path: &Path, overwrite: bool) -> Result<(), Failure> 
             .in_file(path)
             .into())
     };
+    // of the link and not of what it leads to: a rename replaces the link
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => refuse(io::ErrorKind::IsADirectory),
         Ok(metadata) if !metadata.is_file() && !metadata.is_symlink() => {
