@@ -11,10 +11,10 @@ use anamnesis::{
     BlockFormat, Checkpoint, Dtype, Limits, OpenOptions, QuantConfig, remember, source,
 };
 use serde_json::Value;
-use support::corpus::quantised;
-use support::scratch_dir::random;
+use support::corpus::quantised_files;
+use support::random::random_bytes;
 use support::testing::ThreadTime;
-use support::writers::{Stored, gguf, safetensors};
+use support::writers::{StoredTensor, gguf, safetensors};
 
 /// Small, so that what is allocated past it shows.
 const LIMITS: Limits = Limits {
@@ -114,7 +114,7 @@ impl Answers {
 /// A quantised checkpoint of one file, and the configuration beside it.
 struct Seed {
     path: PathBuf,
-    tensors: Vec<Stored>,
+    tensors: Vec<StoredTensor>,
     /// Keys and texts, in which some schemes describe their weights.
     metadata: Vec<(String, String)>,
     config: Option<Vec<u8>>,
@@ -124,7 +124,7 @@ fn seed(path: &Path) -> Seed {
     let checkpoint = Checkpoint::open(path).unwrap();
     let stored = |tensor: anamnesis::Tensor<'_>| {
         let info = tensor.info();
-        Stored::new(
+        StoredTensor::new(
             &info.name,
             info.encoding.name(),
             &info.shape,
@@ -148,10 +148,10 @@ fn seed(path: &Path) -> Seed {
 /// FP8 weights, one of HQQ's whose scales and zero points are quantised, and shuffled ones of torchao's: no safetensors
 /// file of their own has the latter two.
 fn own() -> Seed {
-    let bytes = |seed, n| random(seed, n);
-    let number = |name: &str, n: i32| Stored::new(name, "I32", &[], n.to_le_bytes().to_vec());
+    let bytes = |seed, n| random_bytes(seed, n);
+    let number = |name: &str, n: i32| StoredTensor::new(name, "I32", &[], n.to_le_bytes().to_vec());
     let shape = |name: &str, shape: [i64; 2]| {
-        Stored::new(
+        StoredTensor::new(
             name,
             "I64",
             &[2],
@@ -159,20 +159,20 @@ fn own() -> Seed {
         )
     };
     let tensors = vec![
-        Stored::new("a.weight", "F8_E4M3", &[10, 12], bytes(1, 120)),
-        Stored::new("a.weight_scale_inv", "F32", &[3, 3], bytes(2, 36)),
-        Stored::new("b.weight", "F8_E5M2", &[2, 6, 8], bytes(3, 96)),
-        Stored::new("b.weight_scale", "BF16", &[2, 6, 1], bytes(4, 24)),
-        Stored::new("c.weight", "F8_E4M3", &[4, 32], bytes(5, 128)),
-        Stored::new("c.weight_scale", "U8", &[4, 1], bytes(6, 4)),
-        Stored::new("c.input_scale", "F32", &[], bytes(7, 4)),
-        Stored::new("d.W_q", "U8", &[8, 16], bytes(8, 128)),
-        Stored::new("d.scale_q", "U8", &[4, 4], bytes(9, 16)),
-        Stored::new("d.zero_q", "U8", &[16, 1], bytes(10, 16)),
-        Stored::new("d.meta_scale.scale", "F16", &[1, 4], bytes(11, 8)),
-        Stored::new("d.meta_scale.zero", "F32", &[1, 4], bytes(12, 16)),
-        Stored::new("d.meta_zero.scale", "F32", &[], bytes(13, 4)),
-        Stored::new("d.meta_zero.zero", "F32", &[], bytes(14, 4)),
+        StoredTensor::new("a.weight", "F8_E4M3", &[10, 12], bytes(1, 120)),
+        StoredTensor::new("a.weight_scale_inv", "F32", &[3, 3], bytes(2, 36)),
+        StoredTensor::new("b.weight", "F8_E5M2", &[2, 6, 8], bytes(3, 96)),
+        StoredTensor::new("b.weight_scale", "BF16", &[2, 6, 1], bytes(4, 24)),
+        StoredTensor::new("c.weight", "F8_E4M3", &[4, 32], bytes(5, 128)),
+        StoredTensor::new("c.weight_scale", "U8", &[4, 1], bytes(6, 4)),
+        StoredTensor::new("c.input_scale", "F32", &[], bytes(7, 4)),
+        StoredTensor::new("d.W_q", "U8", &[8, 16], bytes(8, 128)),
+        StoredTensor::new("d.scale_q", "U8", &[4, 4], bytes(9, 16)),
+        StoredTensor::new("d.zero_q", "U8", &[16, 1], bytes(10, 16)),
+        StoredTensor::new("d.meta_scale.scale", "F16", &[1, 4], bytes(11, 8)),
+        StoredTensor::new("d.meta_scale.zero", "F32", &[1, 4], bytes(12, 16)),
+        StoredTensor::new("d.meta_zero.scale", "F32", &[], bytes(13, 4)),
+        StoredTensor::new("d.meta_zero.zero", "F32", &[], bytes(14, 4)),
         number("d.nbits", 4),
         number("d.group_size", 16),
         number("d.axis", 1),
@@ -184,17 +184,17 @@ fn own() -> Seed {
         shape("d.shape", [16, 16]),
         shape("d.meta_scale.shape", [16, 1]),
         shape("d.meta_zero.shape", [16, 1]),
-        Stored::new("e._weight_qdata", "I8", &[16, 16], bytes(15, 256)),
-        Stored::new("e._weight_group_scale", "BF16", &[2, 16], bytes(16, 64)),
-        Stored::new("e._weight_group_zero", "BF16", &[2, 16], bytes(17, 64)),
-        Stored::new("f._weight_qdata", "I8", &[2, 16, 16], bytes(18, 512)),
-        Stored::new(
+        StoredTensor::new("e._weight_qdata", "I8", &[16, 16], bytes(15, 256)),
+        StoredTensor::new("e._weight_group_scale", "BF16", &[2, 16], bytes(16, 64)),
+        StoredTensor::new("e._weight_group_zero", "BF16", &[2, 16], bytes(17, 64)),
+        StoredTensor::new("f._weight_qdata", "I8", &[2, 16, 16], bytes(18, 512)),
+        StoredTensor::new(
             "f._weight_group_scale",
             "F8_E4M3",
             &[2, 2, 8, 16],
             bytes(19, 512),
         ),
-        Stored::new("f._weight_row_scale", "F32", &[2, 16], bytes(20, 128)),
+        StoredTensor::new("f._weight_row_scale", "F32", &[2, 16], bytes(20, 128)),
     ];
     let said = |block: &str| {
         format!(r#"{{"_type":"Int4PreshuffledTensor","_data":{{"block_size":{block}}}}}"#)
@@ -228,7 +228,7 @@ fn sizes(d: u64) -> [u64; 9] {
 }
 
 /// A tensor with its bytes cut or lengthened to what its header says, where that is little.
-fn fitted(mut tensor: Stored) -> Stored {
+fn fitted(mut tensor: StoredTensor) -> StoredTensor {
     let elements = match tensor.shape.contains(&0) {
         true => Some(0),
         false => tensor.shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d)),
@@ -241,9 +241,9 @@ fn fitted(mut tensor: Stored) -> Stored {
 }
 
 /// Every way in which one tensor is bent.
-fn bent(tensor: &Stored, others: &[Stored]) -> Vec<(String, Vec<Stored>)> {
-    let mut ways: Vec<(String, Vec<Stored>)> = Vec::new();
-    let mut way = |what: String, change: &dyn Fn(&mut Stored)| {
+fn bent(tensor: &StoredTensor, others: &[StoredTensor]) -> Vec<(String, Vec<StoredTensor>)> {
+    let mut ways: Vec<(String, Vec<StoredTensor>)> = Vec::new();
+    let mut way = |what: String, change: &dyn Fn(&mut StoredTensor)| {
         let mut changed = tensor.clone();
         change(&mut changed);
         ways.push((what, vec![changed]));
@@ -303,7 +303,7 @@ fn bent(tensor: &Stored, others: &[Stored]) -> Vec<(String, Vec<Stored>)> {
     });
     for other in others.iter().filter(|other| other.name != tensor.name) {
         way(format!("with the content of {}", other.name), &|t| {
-            *t = Stored {
+            *t = StoredTensor {
                 name: t.name.clone(),
                 ..other.clone()
             };
@@ -316,13 +316,13 @@ fn bent(tensor: &Stored, others: &[Stored]) -> Vec<(String, Vec<Stored>)> {
     let flips = if tensor.bytes.len() <= 2048 { 24 } else { 2 };
     for seed in 0..flips {
         way(format!("a bit flipped, {seed}"), &|t| {
-            let dice = u64::from_le_bytes(random(seed, 8).try_into().unwrap());
+            let dice = u64::from_le_bytes(random_bytes(seed, 8).try_into().unwrap());
             if let Some(n) = (dice >> 8).checked_rem(t.bytes.len() as u64) {
                 t.bytes[usize::try_from(n).unwrap()] ^= 1 << (dice & 7);
             }
         });
         way(format!("random bytes, {seed}"), &|t| {
-            t.bytes = random(seed, t.bytes.len())
+            t.bytes = random_bytes(seed, t.bytes.len())
         });
     }
     ways.push(("removed".into(), Vec::new()));
@@ -390,7 +390,7 @@ fn walk(value: &Value, place: String, places: &mut Vec<String>) {
 fn bent_safetensors_are_answered() {
     let mut answers = Answers::default();
     for (number, seed) in std::iter::once(own())
-        .chain(quantised().iter().map(|path| seed(path)))
+        .chain(quantised_files().iter().map(|path| seed(path)))
         .enumerate()
     {
         let Seed {
@@ -449,16 +449,16 @@ fn bent_gguf_files_are_answered() {
     for format in BlockFormat::all() {
         let block = format.block_bytes as usize;
         let base = [
-            Stored::new(
+            StoredTensor::new(
                 "blk.0.w.weight",
                 &format.ggml_type.to_string(),
                 &[2, 3, 256],
-                random(1, 6 * 256 * block / format.block_len as usize),
+                random_bytes(1, 6 * 256 * block / format.block_len as usize),
             ),
-            Stored::new("blk.0.w.scale", "0", &[2], random(2, 8)),
-            Stored::new("norm.weight", "1", &[4], random(3, 8)),
+            StoredTensor::new("blk.0.w.scale", "0", &[2], random_bytes(2, 8)),
+            StoredTensor::new("norm.weight", "1", &[4], random_bytes(3, 8)),
         ];
-        let each = |i: usize, change: &dyn Fn(&mut Stored)| {
+        let each = |i: usize, change: &dyn Fn(&mut StoredTensor)| {
             let mut file = base.to_vec();
             change(&mut file[i]);
             file

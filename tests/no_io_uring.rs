@@ -9,17 +9,21 @@ use std::os::fd::AsRawFd;
 use anamnesis::load::{Backend, DirectIo, UringLoader, load};
 use anamnesis::{Checkpoint, OpenOptions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::scratch_dir::{Scratch, random};
-use support::writers::{Stored, safetensors};
+use support::random::random_bytes;
+use support::scratch_dir::ScratchDir;
+use support::writers::{StoredTensor, safetensors};
 
 #[test]
 fn threads_read_instead_and_say_so() {
-    let scratch = Scratch::new("no-ring");
+    let scratch = ScratchDir::new("no-ring");
     let path = scratch.path("in.safetensors");
-    let bytes = random(1, 3_000_001);
+    let bytes = random_bytes(1, 3_000_001);
     fs::write(
         &path,
-        safetensors(&[Stored::new("t", "U8", &[3_000_001], bytes.clone())], &[]),
+        safetensors(
+            &[StoredTensor::new("t", "U8", &[3_000_001], bytes.clone())],
+            &[],
+        ),
     )
     .unwrap();
     let checkpoint: Checkpoint = OpenOptions::new().mmap(false).open(&path).unwrap();

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anamnesis::sink::NullSink;
 use anamnesis::{CancelToken, OpenOptions, remember};
-use support::scratch_dir::Scratch;
+use support::scratch_dir::ScratchDir;
 use support::skip;
-use support::writers::{Stored, gguf};
+use support::writers::{StoredTensor, gguf};
 
 /// Anonymous memory that a run may take.
 const PEAK: u64 = 64 << 20;
@@ -25,10 +25,10 @@ fn a_file_of_four_gigabytes_takes_little_memory() {
     if anonymous().is_none() {
         return skip("anonymous memory is known on Linux only");
     }
-    let scratch = Scratch::new("peak");
+    let scratch = ScratchDir::new("peak");
     let path = scratch.path("big.gguf");
     let weights =
-        ["a.weight", "b.weight"].map(|name| Stored::new(name, "2", &[ELEMENTS], Vec::new()));
+        ["a.weight", "b.weight"].map(|name| StoredTensor::new(name, "2", &[ELEMENTS], Vec::new()));
     // the header's offsets are those of empty tensors: the second weight begins behind the first
     let mut header = gguf(false, &[], &weights);
     let second = ELEMENTS / 32 * 18;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::loaders::loaders;
-use crate::support::scratch_dir::Scratch;
+use crate::support::loaders::all_loaders;
+use crate::support::scratch_dir::ScratchDir;
 use crate::support::skip;
 use crate::support::sparse_file::SparseFile;
 use anamnesis::execute::Executor;
@@ -28,13 +28,13 @@ fn tensor(dtype: &str, width: u64) -> SparseFile {
         r#"{{"t":{{"dtype":"{dtype}","shape":[1024,{columns}],"data_offsets":[0,{TENSOR}]}}}}"#
     );
     let mut file = SparseFile::default();
-    file.put([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat());
-    file.zeros(TENSOR);
+    file.append([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat());
+    file.append_zeros(TENSOR);
     file
 }
 
 /// The file, of which the page cache holds nothing.
-fn cold(scratch: &Scratch, name: &str, file: &SparseFile) -> std::path::PathBuf {
+fn cold(scratch: &ScratchDir, name: &str, file: &SparseFile) -> std::path::PathBuf {
     let path = scratch.path(name);
     file.write(&path).unwrap();
     path
@@ -56,9 +56,9 @@ fn bytes_read(checkpoint: &Checkpoint) -> Option<u64> {
 
 #[test]
 fn every_loader_stops_inside_a_tensor_of_2_gib() {
-    let scratch = Scratch::new("cancel-load");
+    let scratch = ScratchDir::new("cancel-load");
     let mut measured = 0;
-    for (i, (name, loader)) in loaders().into_iter().enumerate() {
+    for (i, (name, loader)) in all_loaders().into_iter().enumerate() {
         for map in [true, false] {
             let path = cold(
                 &scratch,
@@ -104,18 +104,18 @@ fn every_loader_stops_inside_a_tensor_of_2_gib() {
 
 #[test]
 fn progress_is_reported_inside_a_tensor() {
-    let scratch = Scratch::new("cancel-progress");
+    let scratch = ScratchDir::new("cancel-progress");
     let nbytes = 200 << 20;
     let path = scratch.path("in.safetensors");
     let header =
         format!(r#"{{"t":{{"dtype":"U8","shape":[{nbytes}],"data_offsets":[0,{nbytes}]}}}}"#);
     let mut file = SparseFile::default();
-    file.put([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat());
-    file.zeros(nbytes);
+    file.append([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat());
+    file.append_zeros(nbytes);
     file.write(&path).unwrap();
     for map in [true, false] {
         let checkpoint = OpenOptions::new().mmap(map).open(&path).unwrap();
-        for (name, loader) in loaders() {
+        for (name, loader) in all_loaders() {
             let mut reported = vec![0];
             load(&checkpoint)
                 .loader(loader)
@@ -136,7 +136,7 @@ fn progress_is_reported_inside_a_tensor() {
 #[test]
 fn progress_is_reported_while_a_read_blocks() {
     let stopped = Arc::new(AtomicBool::new(false));
-    let header = tensor("U8", 1).pieces.remove(0).1;
+    let header = tensor("U8", 1).segments.remove(0).1;
     let (head, begun) = (header.len() as u64, Arc::new(AtomicU64::new(0)));
     let (seen, count) = (stopped.clone(), begun.clone());
     let source = FnSource::new(head + TENSOR, move |start, buf: &mut [u8]| {
@@ -176,14 +176,14 @@ fn progress_is_reported_while_a_read_blocks() {
 /// Tensors that no loader reads: byte-swapped or transposed while they are read.
 #[test]
 fn transformed_tensors_are_cancelled() {
-    let scratch = Scratch::new("cancel-made");
+    let scratch = ScratchDir::new("cancel-made");
     let mut text =
         String::from("{'descr': '>f4', 'fortran_order': False, 'shape': (16384, 32768), }");
     for order in ["False", "True"] {
         text = text.replace("False", order);
         let padded = format!("{text}{}\n", " ".repeat(117 - text.len()));
         let mut file = SparseFile::default();
-        file.put(
+        file.append(
             [
                 b"\x93NUMPY\x01\0",
                 &118u16.to_le_bytes()[..],
@@ -191,7 +191,7 @@ fn transformed_tensors_are_cancelled() {
             ]
             .concat(),
         );
-        file.zeros(TENSOR);
+        file.append_zeros(TENSOR);
         for map in [true, false] {
             let path = cold(&scratch, &format!("{order}-{map}.npy"), &file);
             let checkpoint = OpenOptions::new().mmap(map).open(&path).unwrap();
@@ -215,8 +215,8 @@ fn transformed_tensors_are_cancelled() {
 
 #[test]
 fn remembering_stops_inside_a_weight() {
-    let scratch = Scratch::new("cancel-remember");
-    for (i, (name, loader)) in loaders().into_iter().enumerate() {
+    let scratch = ScratchDir::new("cancel-remember");
+    for (i, (name, loader)) in all_loaders().into_iter().enumerate() {
         let path = cold(&scratch, &format!("{i}.safetensors"), &tensor("F16", 2));
         let checkpoint = Checkpoint::open(&path).unwrap();
         let plan = remember(&checkpoint).cast(true).plan().unwrap();

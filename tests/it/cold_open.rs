@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::skip;
-use crate::support::sparse_file::{self, Counting, SparseFile};
+use crate::support::sparse_file::{self, CountingSource, SparseFile};
 use anamnesis::{Checkpoint, OpenOptions};
 
 /// What may be read beyond the header: the issue's own figure.
@@ -26,8 +26,8 @@ static CASES: &[Case] = &[
 fn a_counting_source_sees_the_header_and_little_more() {
     for (name, make, tensors) in CASES {
         let file = make();
-        let (header, len) = (file.header, file.len);
-        let counting = Counting::new(file);
+        let (header, len) = (file.header_bytes, file.len);
+        let counting = CountingSource::new(file);
         let reads = counting.reads.clone();
         let checkpoint =
             Checkpoint::from_source(counting).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -83,11 +83,11 @@ fn a_cold_file_is_mapped_and_not_read() {
             let after = resident(&path);
             println!(
                 "{name}, mapped {map}: header {}, resident {before} then {after}",
-                file.header
+                file.header_bytes
             );
             if before == 0 {
                 assert!(
-                    after <= file.header + SLACK,
+                    after <= file.header_bytes + SLACK,
                     "{name}: {after} bytes are resident after opening (map {map})"
                 );
             } else {

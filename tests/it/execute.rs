@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use crate::support;
-use crate::support::loaders::loaders;
+use crate::support::loaders::all_loaders;
 use crate::support::open_modes::OpenMode;
+use crate::support::random::random_bytes;
 use crate::support::recording_source::RecordingSource;
-use crate::support::scratch_dir::{Scratch, random};
-use crate::support::writers::{Stored, gguf, safetensors};
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::writers::{StoredTensor, gguf, safetensors};
 use anamnesis::plan::{JobWork, Plan, TensorSpec};
 use anamnesis::sink::{NullSink, Sharding};
 use anamnesis::{BlockFormat, ByteRange, Checkpoint, Dtype, Encoding, Remembered, remember};
@@ -18,16 +19,16 @@ fn inputs() -> [(&'static str, Vec<u8>); 2] {
     let blocks = |name: &str, format: &str, shape: &[u64], seed| {
         let format = BlockFormat::from_name(format).unwrap();
         let bytes = usize::try_from(format.nbytes(shape.iter().product()).unwrap()).unwrap();
-        Stored::new(
+        StoredTensor::new(
             name,
             &format.ggml_type.to_string(),
             shape,
-            random(seed, bytes),
+            random_bytes(seed, bytes),
         )
     };
     let plain = |name: &str, dtype: &str, shape: &[u64], seed, item| {
         let elements = usize::try_from(shape.iter().product::<u64>()).unwrap();
-        Stored::new(name, dtype, shape, random(seed, elements * item))
+        StoredTensor::new(name, dtype, shape, random_bytes(seed, elements * item))
     };
     let of_blocks = [
         plain("norm.weight", "0", &[777], 1, 4),
@@ -46,11 +47,11 @@ fn inputs() -> [(&'static str, Vec<u8>); 2] {
         plain("b.weight", "F8_E5M2", &[2, 300, 1200], 12, 1),
         plain("b.weight_scale", "BF16", &[2, 300, 1], 13, 2),
         plain("wide", "F64", &[90_000], 14, 8),
-        Stored::new("c.weight", "F8_E4M3", &[3, 0], Vec::new()),
+        StoredTensor::new("c.weight", "F8_E4M3", &[3, 0], Vec::new()),
         plain("d.weight", "F8_E4M3", &[3, 5, 7], 15, 1),
         plain("d.weight_scale", "F32", &[], 16, 4),
         plain("e.weight", "F8_E5M2", &[3, 5, 7], 17, 1),
-        Stored::new("one", "F32", &[], vec![1, 2, 3, 4]),
+        StoredTensor::new("one", "F32", &[], vec![1, 2, 3, 4]),
     ];
     let keys = [
         ("general.architecture", "llama"),
@@ -102,7 +103,7 @@ fn read_back(path: &Path, like: &[Remembered]) -> Vec<Remembered> {
 
 #[test]
 fn threads_sources_and_sinks_make_the_same_bytes() {
-    let scratch = Scratch::new("execute");
+    let scratch = ScratchDir::new("execute");
     let pool = zeropool::BufferPool::new();
     for (name, file) in inputs() {
         let path = scratch.path(name);
@@ -188,7 +189,7 @@ fn threads_sources_and_sinks_make_the_same_bytes() {
 /// Who brings the bytes does not show: every scheme's decoder, fed by every loader.
 #[test]
 fn every_loader_makes_the_same_bytes() {
-    let scratch = Scratch::new("execute-loaders");
+    let scratch = ScratchDir::new("execute-loaders");
     let own = inputs().map(|(name, bytes)| {
         std::fs::write(scratch.path(name), bytes).unwrap();
         scratch.path(name)
@@ -203,7 +204,7 @@ fn every_loader_makes_the_same_bytes() {
     for path in own
         .into_iter()
         .chain(types)
-        .chain(support::corpus::quantised())
+        .chain(support::corpus::quantised_files())
     {
         let checkpoint = Checkpoint::open(&path).unwrap();
         let passing = |plan: &Plan| {
@@ -217,7 +218,7 @@ fn every_loader_makes_the_same_bytes() {
             .threads(2)
             .filter(|name| !refused.iter().any(|r| **r == *name));
         let expected = remember.all().unwrap();
-        for (name, loader) in loaders() {
+        for (name, loader) in all_loaders() {
             let what = format!("{} {name}", path.display());
             same(
                 &remember.clone().loader(loader).all().unwrap(),
@@ -242,7 +243,7 @@ fn tiles_of_any_height_make_the_same_bytes() {
         .map(|name| support::fixture(&name))
         .filter(|path| path.is_file());
     let files = types
-        .chain(support::corpus::quantised())
+        .chain(support::corpus::quantised_files())
         .map(|path| Checkpoint::open(path).unwrap());
     for checkpoint in own.into_iter().chain(files) {
         for dtype in [Dtype::F32, Dtype::F16] {
@@ -288,7 +289,7 @@ fn tiles_of_any_height_make_the_same_bytes() {
 
 #[test]
 fn metadata_is_carried_over() {
-    let scratch = Scratch::new("metadata");
+    let scratch = ScratchDir::new("metadata");
     let out = scratch.path("out.safetensors");
     let wanted: [&[(&str, &str)]; 2] = [
         &[
@@ -373,7 +374,7 @@ fn joined(reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
 
 #[test]
 fn the_sink_for_files_tells_what_it_wrote() {
-    let scratch = Scratch::new("files");
+    let scratch = ScratchDir::new("files");
     let [_, (_, file)] = inputs();
     let checkpoint = Checkpoint::from_bytes(file).unwrap();
     let remember = remember(&checkpoint).threads(1);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::support::recording_source::RecordingSource;
-use crate::support::writers::{Stored, safetensors};
+use crate::support::writers::{StoredTensor, safetensors};
 use anamnesis::catalog::Shape;
 use anamnesis::execute::Executor;
 use anamnesis::plan::{
@@ -140,7 +140,7 @@ fn rows_without_elements_take_no_time() {
         &[1 << 40, 0, 1 << 40],
     ] {
         let file = safetensors(
-            &[Stored::new("a.weight", "F8_E4M3", shape, Vec::new())],
+            &[StoredTensor::new("a.weight", "F8_E4M3", shape, Vec::new())],
             &[],
         );
         let checkpoint = Checkpoint::from_bytes(file).unwrap();
@@ -178,7 +178,7 @@ impl Decoder for Gaps {
 #[test]
 fn strided_runs_are_the_same_borrowed_and_read() {
     let bytes: Vec<u8> = (0..48).collect();
-    let file = safetensors(&[Stored::new("x", "U8", &[48], bytes)], &[]);
+    let file = safetensors(&[StoredTensor::new("x", "U8", &[48], bytes)], &[]);
     let expected: Vec<u8> = (0..8u8).flat_map(|i| [6 * i, 6 * i + 1]).collect();
     let reads = Arc::new(Mutex::new(Vec::new()));
     let recorded = Checkpoint::from_source(RecordingSource {

@@ -28,7 +28,7 @@ fn every_build_gives_the_reference_bits() {
                 for isa in &builds {
                     let mut out = vec![0xaa; expected.len()];
                     kernel::dequantize_with(isa, format, &stored, dtype, &mut out).unwrap();
-                    let same = support::same_bits(&out, &expected, dtype);
+                    let same = support::compare_bits(&out, &expected, dtype);
                     same.unwrap_or_else(|e| {
                         panic!("{} {dtype} {isa} {}: {e}", format.name, tensor.info().name)
                     });
@@ -124,7 +124,7 @@ fn all_builds_agree_on_random_bits() {
         };
         let wide = run("baseline", Dtype::F32);
         for isa in &builds {
-            let same = support::same_bits(&run(isa, Dtype::F32), &wide, Dtype::F32);
+            let same = support::compare_bits(&run(isa, Dtype::F32), &wide, Dtype::F32);
             same.unwrap_or_else(|e| panic!("{} {isa}: {e}", format.name));
             let (narrow, brain) = (run(isa, Dtype::F16), run(isa, Dtype::BF16));
             for (i, x) in wide.chunks(4).enumerate() {

@@ -1,7 +1,7 @@
 //! Outputs that are larger than caches, which go past them.
 
-use crate::support::scratch_dir::random;
-use crate::support::writers::{Stored, gguf};
+use crate::support::random::random_bytes;
+use crate::support::writers::{StoredTensor, gguf};
 use anamnesis::{BlockFormat, Checkpoint, Dtype, kernel, remember};
 
 #[test]
@@ -10,14 +10,14 @@ fn large_outputs_are_those_of_the_kernel() {
     // 72 MB of BF16, and a weight that begins in the middle of a line of the cache
     let shapes: [&[u64]; 2] = [&[1, 32], &[36_000, 1024]];
     let blocks = shapes.map(|shape| {
-        random(
+        random_bytes(
             7,
             usize::try_from(format.nbytes(shape.iter().product()).unwrap()).unwrap(),
         )
     });
     let id = format.ggml_type.to_string();
-    let stored: Vec<Stored> = (0..2)
-        .map(|i| Stored::new(&format!("{i}.weight"), &id, shapes[i], blocks[i].clone()))
+    let stored: Vec<StoredTensor> = (0..2)
+        .map(|i| StoredTensor::new(&format!("{i}.weight"), &id, shapes[i], blocks[i].clone()))
         .collect();
     let checkpoint =
         Checkpoint::from_bytes(gguf(false, &[("general.architecture", "llama")], &stored)).unwrap();

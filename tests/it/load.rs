@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 
-use crate::support::loaders::loaders;
+use crate::support::loaders::all_loaders;
 use crate::support::open_modes::OpenMode;
-use crate::support::scratch_dir::{Scratch, random};
-use crate::support::writers::{Stored, safetensors};
+use crate::support::random::random_bytes;
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::writers::{StoredTensor, safetensors};
 use crate::support::{fixtures, skip};
 use anamnesis::load::{
     Chunk, LoadContext, Loader, MAX_GAP, MmapLoader, PreadLoader, StorageInfo, StorageKind, choose,
@@ -36,7 +37,7 @@ fn bytes(
 
 #[test]
 fn every_fixture_is_loaded_as_it_is_read() {
-    let loaders = loaders();
+    let loaders = all_loaders();
     let mut loaded = 0;
     for (path, _) in fixtures() {
         let Ok(expected) = OpenMode::Mapped.open(&path, None) else {
@@ -77,11 +78,11 @@ fn odd(count: usize, size: usize) -> Vec<u8> {
     let tensors: Vec<_> = (0..count)
         .map(|i| {
             let len = if i % 7 == 3 { 0 } else { size + i * 13 % 101 };
-            Stored::new(
+            StoredTensor::new(
                 &format!("t{i:05}"),
                 "U8",
                 &[len as u64],
-                random(i as u64, len),
+                random_bytes(i as u64, len),
             )
         })
         .collect();
@@ -94,12 +95,19 @@ fn large() -> Vec<u8> {
     let tensors: Vec<_> = sizes
         .iter()
         .enumerate()
-        .map(|(i, &len)| Stored::new(&format!("t{i}"), "U8", &[len as u64], random(i as u64, len)))
+        .map(|(i, &len)| {
+            StoredTensor::new(
+                &format!("t{i}"),
+                "U8",
+                &[len as u64],
+                random_bytes(i as u64, len),
+            )
+        })
         .collect();
     safetensors(&tensors, &[])
 }
 
-fn on_disk(scratch: &Scratch, bytes: &[u8]) -> Checkpoint {
+fn on_disk(scratch: &ScratchDir, bytes: &[u8]) -> Checkpoint {
     let path = scratch.path("in.safetensors");
     fs::write(&path, bytes).unwrap();
     Checkpoint::open(path).unwrap()
@@ -107,13 +115,13 @@ fn on_disk(scratch: &Scratch, bytes: &[u8]) -> Checkpoint {
 
 #[test]
 fn large_tensors_in_many_pieces() {
-    let scratch = Scratch::new("load-large");
+    let scratch = ScratchDir::new("load-large");
     let checkpoint = on_disk(&scratch, &large());
     let expected: Vec<_> = checkpoint
         .tensors()
         .map(|t| t.bytes().unwrap().into_owned())
         .collect();
-    for (name, loader) in loaders()
+    for (name, loader) in all_loaders()
         .iter()
         .filter(|(name, _)| !name.contains("one page"))
     {
@@ -124,13 +132,13 @@ fn large_tensors_in_many_pieces() {
 
 #[test]
 fn ten_thousand_tiny_tensors_take_few_buffers() {
-    let scratch = Scratch::new("load-tiny");
+    let scratch = ScratchDir::new("load-tiny");
     let checkpoint = on_disk(&scratch, &odd(10_000, 40));
     let expected: Vec<_> = checkpoint
         .tensors()
         .map(|t| t.bytes().unwrap().into_owned())
         .collect();
-    for (name, loader) in loaders() {
+    for (name, loader) in all_loaders() {
         let pool = BufferPool::new();
         let loaded = load(&checkpoint)
             .loader(loader.clone())
@@ -160,7 +168,7 @@ fn ten_thousand_tiny_tensors_take_few_buffers() {
 
 #[test]
 fn memory_returns_to_the_pool_and_is_used_again() {
-    let scratch = Scratch::new("load-again");
+    let scratch = ScratchDir::new("load-again");
     let checkpoint = on_disk(&scratch, &large());
     let pool = BufferPool::new();
     let mut misses = 0;
@@ -256,7 +264,10 @@ fn a_reader_that_dies_half_way_is_an_error() {
         Ok(())
     }))
     .unwrap();
-    for (name, loader) in loaders().iter().filter(|(name, _)| !name.contains("page")) {
+    for (name, loader) in all_loaders()
+        .iter()
+        .filter(|(name, _)| !name.contains("page"))
+    {
         let pool = BufferPool::new();
         let error = load(&checkpoint)
             .loader(loader.clone())
@@ -293,11 +304,11 @@ fn a_reader_that_panics_is_an_error_and_no_hang() {
 
 #[test]
 fn a_file_that_shrinks_is_an_error_with_its_name() {
-    for (name, loader) in loaders()
+    for (name, loader) in all_loaders()
         .into_iter()
         .filter(|(name, _)| !name.contains("mapped"))
     {
-        let scratch = Scratch::new("load-shrink");
+        let scratch = ScratchDir::new("load-shrink");
         let path = scratch.path("in.safetensors");
         fs::write(&path, large()).unwrap();
         let checkpoint = OpenOptions::new().mmap(false).open(&path).unwrap();
@@ -321,9 +332,9 @@ fn a_file_that_shrinks_is_an_error_with_its_name() {
 
 #[test]
 fn a_load_can_be_cancelled_and_repeated() {
-    let scratch = Scratch::new("load-stop");
+    let scratch = ScratchDir::new("load-stop");
     let checkpoint = on_disk(&scratch, &large());
-    for (name, loader) in loaders() {
+    for (name, loader) in all_loaders() {
         let pool = BufferPool::new();
         let token = CancelToken::new();
         let load = load(&checkpoint).loader(loader).pool(&pool);
@@ -364,7 +375,10 @@ fn direct_reads_of_a_file_system_in_memory() {
         .tensors()
         .map(|t| t.bytes().unwrap().into_owned())
         .collect();
-    for (name, loader) in loaders().iter().filter(|(name, _)| name.contains("direct")) {
+    for (name, loader) in all_loaders()
+        .iter()
+        .filter(|(name, _)| name.contains("direct"))
+    {
         assert!(
             bytes(&checkpoint, loader, true).unwrap() == expected,
             "{name}"
@@ -377,7 +391,7 @@ fn direct_reads_of_a_file_system_in_memory() {
 
 #[test]
 fn one_tensor_of_8_gib() {
-    let scratch = Scratch::new("load-8g");
+    let scratch = ScratchDir::new("load-8g");
     let path = scratch.path("in.safetensors");
     let header = br#"{"t":{"dtype":"U8","shape":[8589934592],"data_offsets":[0,8589934592]}}"#;
     let mut start = (header.len() as u64).to_le_bytes().to_vec();
@@ -426,7 +440,7 @@ fn one_tensor_of_8_gib() {
 
 #[test]
 fn facts_tell_warm_from_cold() {
-    let scratch = Scratch::new("load-facts");
+    let scratch = ScratchDir::new("load-facts");
     let checkpoint = on_disk(&scratch, &large());
     let facts = StorageInfo::of(&checkpoint);
     assert!(facts.is_borrowable == cfg!(feature = "mmap") && facts.bytes > 50 << 20);
@@ -458,7 +472,7 @@ fn facts_tell_warm_from_cold() {
         "{}",
         loaded.choice()
     );
-    assert_eq!(loaded.tensors()[0].bytes(), random(0, 5 << 20));
+    assert_eq!(loaded.tensors()[0].bytes(), random_bytes(0, 5 << 20));
     // direct reads leave the page cache as it was
     assert!(StorageInfo::of(&checkpoint).resident.unwrap() < 0.5);
 }
@@ -473,7 +487,7 @@ proptest! {
         threads in 1usize..4,
         read_ahead in prop_oneof![Just(0u64), 1u64..100_000, Just(u64::MAX)],
     ) {
-        let scratch = Scratch::new("load-any");
+        let scratch = ScratchDir::new("load-any");
         let file = odd(3, 100_000);
         let len = file.len() as u64;
         let checkpoint = on_disk(&scratch, &file);
@@ -481,7 +495,7 @@ proptest! {
             let start = start % len;
             ByteRange { file: 0, start, len: n.min(len - start) }
         }).collect();
-        for (name, loader) in loaders() {
+        for (name, loader) in all_loaders() {
             let pool = BufferPool::new();
             let reading = LoadContext { checkpoint: &checkpoint, pool, read_ahead, max_gap: MAX_GAP };
             let next = std::sync::atomic::AtomicUsize::new(0);

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::loaders::loaders;
-use crate::support::scratch_dir::{Scratch, random};
-use crate::support::writers::{Stored, gguf, safetensors};
+use crate::support::loaders::all_loaders;
+use crate::support::random::random_bytes;
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::writers::{StoredTensor, gguf, safetensors};
 use crate::support::{fixture, skip};
 use anamnesis::load::{MmapLoader, PreadLoader, TensorSlice};
 use anamnesis::{Checkpoint, ErrorKind, Limits, Source, load};
@@ -13,7 +14,7 @@ use zeropool::BufferPool;
 /// Weights of several dimensions and widths, an empty one, a scalar, and nibbles.
 fn file() -> Vec<u8> {
     let tensor = |name: &str, dtype: &str, shape: &[u64], bytes: usize| {
-        Stored::new(name, dtype, shape, random(name.len() as u64, bytes))
+        StoredTensor::new(name, dtype, shape, random_bytes(name.len() as u64, bytes))
     };
     safetensors(
         &[
@@ -48,11 +49,11 @@ fn naive(
 
 #[test]
 fn shares_of_every_worker_are_the_tensor() {
-    let scratch = Scratch::new("load-shares");
+    let scratch = ScratchDir::new("load-shares");
     let path = scratch.path("in.safetensors");
     std::fs::write(&path, file()).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
-    for (name, loader) in loaders() {
+    for (name, loader) in all_loaders() {
         for axis in [0, 1] {
             let mut seen = 0;
             for rank in 0..4 {
@@ -130,14 +131,21 @@ impl Source for Counting {
 
 #[test]
 fn a_stream_hands_out_everything_with_little_ahead() {
-    let scratch = Scratch::new("load-stream");
+    let scratch = ScratchDir::new("load-stream");
     let tensors: Vec<_> = (0..60)
-        .map(|i| Stored::new(&format!("t{i:02}"), "U8", &[1 << 20], random(i, 1 << 20)))
+        .map(|i| {
+            StoredTensor::new(
+                &format!("t{i:02}"),
+                "U8",
+                &[1 << 20],
+                random_bytes(i, 1 << 20),
+            )
+        })
         .collect();
     let path = scratch.path("in.safetensors");
     std::fs::write(&path, safetensors(&tensors, &[])).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
-    for (name, loader) in loaders()
+    for (name, loader) in all_loaders()
         .into_iter()
         .filter(|(name, _)| !name.contains("page"))
     {
@@ -153,7 +161,7 @@ fn a_stream_hands_out_everything_with_little_ahead() {
                 let tensor = tensor?;
                 assert_eq!(
                     tensor.bytes(),
-                    random(names.len() as u64, 1 << 20),
+                    random_bytes(names.len() as u64, 1 << 20),
                     "{name}"
                 );
                 names.push(tensor.name().to_owned());
@@ -219,7 +227,7 @@ fn order_limits_and_the_callers_memory() {
     // what is aligned in the file is aligned in memory
     let mut aligned = 0;
     for pad in 0..8 {
-        let floats = Stored::new("a", "F32", &[100], random(1, 400));
+        let floats = StoredTensor::new("a", "F32", &[100], random_bytes(1, 400));
         let checkpoint =
             Checkpoint::from_bytes(safetensors(&[floats], &[("pad", &"x".repeat(pad))])).unwrap();
         let own = load(&checkpoint).tensor("a").unwrap();
@@ -264,11 +272,11 @@ fn parts_of_what_must_be_unpacked_and_of_blocks() {
             &whole[whole.len() / usize::try_from(rows).unwrap()..]
         );
     }
-    let q8: Vec<u8> = random(1, 34 * 2 * 6);
+    let q8: Vec<u8> = random_bytes(1, 34 * 2 * 6);
     let blocks = Checkpoint::from_bytes(gguf(
         false,
         &[],
-        &[Stored::new("w", "8", &[6, 64], q8.clone())],
+        &[StoredTensor::new("w", "8", &[6, 64], q8.clone())],
     ))
     .unwrap();
     let half = |axis| {
@@ -305,7 +313,7 @@ fn parts_of_what_must_be_unpacked_and_of_blocks() {
 /// Bytes that the caller will own are checked, whichever way they come.
 #[test]
 fn a_damaged_archive_is_noticed_unless_it_is_only_borrowed() {
-    let scratch = Scratch::new("load-damaged");
+    let scratch = ScratchDir::new("load-damaged");
     let path = scratch.path("in.pth");
     let mut bytes = std::fs::read(fixture("pth/checkpoint.pth")).unwrap();
     let whole = Checkpoint::from_bytes(bytes.clone()).unwrap();
@@ -319,7 +327,7 @@ fn a_damaged_archive_is_noticed_unless_it_is_only_borrowed() {
     bytes[at] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
-    for (name, loader) in loaders() {
+    for (name, loader) in all_loaders() {
         let load = load(&checkpoint).loader(loader);
         let error = load.tensor(&info.name).unwrap_err();
         assert!(error.to_string().contains("checksum"), "{name}: {error}");

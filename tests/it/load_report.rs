@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use crate::support::scratch_dir::{Scratch, random};
+use crate::support::random::random_bytes;
+use crate::support::scratch_dir::ScratchDir;
 use crate::support::skip;
-use crate::support::writers::{Stored, safetensors};
+use crate::support::writers::{StoredTensor, safetensors};
 use anamnesis::load::{
     Backend, DirectIo, IoReport, Loader, MmapLoader, PreadLoader, RecordingLoader, StorageInfo,
     StorageKind, load,
@@ -13,7 +14,12 @@ use anamnesis::{Checkpoint, OpenOptions};
 
 fn file() -> Vec<u8> {
     safetensors(
-        &[Stored::new("t", "U8", &[5_000_001], random(1, 5_000_001))],
+        &[StoredTensor::new(
+            "t",
+            "U8",
+            &[5_000_001],
+            random_bytes(1, 5_000_001),
+        )],
         &[],
     )
 }
@@ -24,7 +30,7 @@ fn report(checkpoint: &Checkpoint, loader: impl Loader + 'static) -> IoReport {
         .borrow_mapped()
         .run()
         .unwrap();
-    assert_eq!(loaded.tensors()[0].bytes(), random(1, 5_000_001));
+    assert_eq!(loaded.tensors()[0].bytes(), random_bytes(1, 5_000_001));
     loaded
         .report()
         .expect("every loader of this crate reports")
@@ -50,7 +56,7 @@ fn fell_back(report: &IoReport, backend: Backend, direct: DirectIo, why: &str) {
 
 #[test]
 fn through_the_page_cache() {
-    let scratch = Scratch::new("report-through");
+    let scratch = ScratchDir::new("report-through");
     let path = scratch.path("in.safetensors");
     fs::write(&path, file()).unwrap();
     let mapped = Checkpoint::open(&path).unwrap();
@@ -89,7 +95,7 @@ fn through_the_page_cache() {
 #[cfg(target_os = "linux")]
 #[test]
 fn direct_io_where_the_file_system_supports_it() {
-    let scratch = Scratch::new("report-past");
+    let scratch = ScratchDir::new("report-past");
     let path = scratch.path("in.safetensors");
     fs::write(&path, file()).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
@@ -148,7 +154,7 @@ fn io_uring_or_threads() {
         DirectIo::No,
         "no descriptor",
     );
-    let scratch = Scratch::new("report-ring");
+    let scratch = ScratchDir::new("report-ring");
     let path = scratch.path("in.safetensors");
     fs::write(&path, file()).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();

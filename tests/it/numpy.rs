@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::support;
-use crate::support::corpus::entries;
-use crate::support::valid_files::{check, check_set};
+use crate::support::corpus::manifest_entries;
+use crate::support::valid_files::{check_corpus_set, check_entries};
 use anamnesis::source::FnSource;
 use anamnesis::{Checkpoint, Encoding, ErrorKind, OpenOptions};
 use proptest::prelude::*;
@@ -24,21 +24,21 @@ fn hash(checkpoint: &Checkpoint, name: &str) -> String {
 
 #[test]
 fn fixtures_are_listed_and_read_as_numpy_does() {
-    check(
+    check_entries(
         "fixtures",
-        &entries(&fixtures().join("numpy.json"), &fixtures(), &["npy", "npz"]),
+        &manifest_entries(&fixtures().join("numpy.json"), &fixtures(), &["npy", "npz"]),
         80,
     );
 }
 
 #[test]
 fn public_files_are_listed_and_read_as_numpy_does() {
-    check_set("public", &["npy", "npz"], 80);
+    check_corpus_set("public", &["npy", "npz"], 80);
 }
 
 #[test]
 fn real_files_are_listed_and_read_as_numpy_does() {
-    check_set("real", &["npy", "npz"], 90);
+    check_corpus_set("real", &["npy", "npz"], 90);
 }
 
 #[test]

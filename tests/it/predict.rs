@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::Write;
 
 use self::shapes::Model;
-use crate::support::scratch_dir::Scratch;
-use crate::support::writers::{Stored, safetensors};
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::writers::{StoredTensor, safetensors};
 use crate::support::{fixture, fixtures};
 use anamnesis::load::{PreadLoader, RecordingLoader};
 use anamnesis::predict::Order;
@@ -17,7 +17,7 @@ use anamnesis::template::{Limits, StridedRange, Template, coverage};
 use anamnesis::{Checkpoint, ErrorKind, OpenOptions, Predict, load, predict};
 
 /// Writes the files of a model with their headers; the rest are holes.
-fn sparse(scratch: &Scratch, model: &Model, config: &str) -> Checkpoint {
+fn sparse(scratch: &ScratchDir, model: &Model, config: &str) -> Checkpoint {
     for (name, header, nbytes) in model.files() {
         let mut file = File::create(scratch.path(name)).unwrap();
         file.write_all(header).unwrap();
@@ -57,7 +57,7 @@ fn holds_all(what: &str, checkpoint: &Checkpoint, template: &Template, most: usi
 
 #[test]
 fn qwen_72b_for_four_workers() {
-    let (scratch, model) = (Scratch::new("predict-qwen"), shapes::qwen_72b());
+    let (scratch, model) = (ScratchDir::new("predict-qwen"), shapes::qwen_72b());
     let config = r#"{"num_attention_heads":64,"num_key_value_heads":8,"num_hidden_layers":80}"#;
     let checkpoint = sparse(&scratch, &model, config);
     assert_eq!(
@@ -98,7 +98,7 @@ fn qwen_72b_for_four_workers() {
 
 #[test]
 fn deepseek_671b_for_sixteen_workers() {
-    let (scratch, model) = (Scratch::new("predict-deepseek"), shapes::deepseek_671b());
+    let (scratch, model) = (ScratchDir::new("predict-deepseek"), shapes::deepseek_671b());
     let config = r#"{"num_attention_heads":128,"num_key_value_heads":128,"num_hidden_layers":61,"n_routed_experts":256}"#;
     let checkpoint = sparse(&scratch, &model, config);
     assert_eq!(
@@ -234,14 +234,14 @@ fn small(
     tensors: &[(&str, &str, &[u64])],
     of: impl Fn(Predict<'_>) -> Predict<'_>,
 ) -> Small {
-    let scratch = Scratch::new(name);
+    let scratch = ScratchDir::new(name);
     let width = |dtype: &str| if dtype == "I32" { 4 } else { 2 };
     let zeros = |dtype: &str, shape: &[u64]| {
         vec![0; usize::try_from(shape.iter().product::<u64>() * width(dtype)).unwrap()]
     };
     let stored: Vec<_> = tensors
         .iter()
-        .map(|(name, dtype, shape)| Stored::new(name, dtype, shape, zeros(dtype, shape)))
+        .map(|(name, dtype, shape)| StoredTensor::new(name, dtype, shape, zeros(dtype, shape)))
         .collect();
     std::fs::write(scratch.path("model.safetensors"), safetensors(&stored, &[])).unwrap();
     std::fs::write(scratch.path("config.json"), config).unwrap();
@@ -490,7 +490,7 @@ fn what_cannot_be_predicted_or_recorded_is_said() {
 
 #[test]
 fn a_file_that_changed_is_named() {
-    let scratch = Scratch::new("predict-changed");
+    let scratch = ScratchDir::new("predict-changed");
     let path = scratch.path("in.safetensors");
     std::fs::copy(fixture("model/scribe.safetensors"), &path).unwrap();
     let checkpoint = OpenOptions::new().mmap(false).open(&path).unwrap();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::support;
 use crate::support::open_modes::OPEN_MODES;
-use crate::support::valid_files::check_set;
+use crate::support::valid_files::check_corpus_set;
 use anamnesis::catalog::Quantizer;
 use anamnesis::format::pth;
 use anamnesis::{Checkpoint, ErrorKind, Layout};
@@ -15,12 +15,12 @@ fn fixtures() -> PathBuf {
 
 #[test]
 fn public_files_are_read_as_pytorch_reads_them() {
-    check_set("public", &["pth"], 490);
+    check_corpus_set("public", &["pth"], 490);
 }
 
 #[test]
 fn real_files_are_read_as_pytorch_reads_them() {
-    check_set("real", &["pth"], 370);
+    check_corpus_set("real", &["pth"], 370);
 }
 
 #[test]

@@ -2,30 +2,30 @@
 //! any format ends in an answer. `numpy.rs` and `pth.rs` have the good files of the other formats.
 
 use crate::support;
-use crate::support::corpus::corpus;
+use crate::support::corpus::corpus_entries;
 use crate::support::manifest_exceptions::EXCEPTIONS;
-use crate::support::valid_files::check_set;
+use crate::support::valid_files::check_corpus_set;
 use crate::support::{malformed_files, sha256};
 use anamnesis::Checkpoint;
 
 #[test]
 fn public_safetensors() {
-    check_set("public", &["safetensors", "safetensors-index"], 660);
+    check_corpus_set("public", &["safetensors", "safetensors-index"], 660);
 }
 
 #[test]
 fn public_gguf() {
-    check_set("public", &["gguf"], 120);
+    check_corpus_set("public", &["gguf"], 120);
 }
 
 #[test]
 fn real_safetensors_and_gguf() {
-    check_set("real", &["safetensors", "gguf"], 80);
+    check_corpus_set("real", &["safetensors", "gguf"], 80);
 }
 
 #[test]
 fn every_malformed_file_is_answered_in_time() {
-    let wrong = malformed_files::answers().unwrap_or_default();
+    let wrong = malformed_files::violations().unwrap_or_default();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -39,15 +39,21 @@ fn every_exception_is_of_some_file() {
         "npz",
         "pth",
     ];
-    let (Some(public), Some(real)) = (corpus("public", &formats), corpus("real", &formats)) else {
+    let (Some(public), Some(real)) = (
+        corpus_entries("public", &formats),
+        corpus_entries("real", &formats),
+    ) else {
         return;
     };
-    for row in EXCEPTIONS {
+    for exception in EXCEPTIONS {
         assert!(
-            public.iter().chain(&real).any(|e| e.name.contains(row.at)),
+            public
+                .iter()
+                .chain(&real)
+                .any(|e| e.name.contains(exception.path_contains)),
             "{} ({})",
-            row.at,
-            row.why
+            exception.path_contains,
+            exception.reason
         );
     }
 }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::scratch_dir::{Scratch, random};
+use crate::support::random::random_bytes;
+use crate::support::scratch_dir::ScratchDir;
 use crate::support::skip;
-use crate::support::writers::{Stored, gguf, safetensors};
+use crate::support::writers::{StoredTensor, gguf, safetensors};
 use anamnesis::catalog::Shape;
 use anamnesis::execute::Progress;
 use anamnesis::plan::TensorSpec;
@@ -22,15 +23,21 @@ use anamnesis::{
 
 /// 20 MB of output in F32: progress is reported several times, and each shard of 8 MiB holds a weight.
 fn file() -> Vec<u8> {
-    let weight =
-        |name: &str| Stored::new(name, "2", &[64, 32 << 10], random(1, (2 << 20) / 32 * 18));
+    let weight = |name: &str| {
+        StoredTensor::new(
+            name,
+            "2",
+            &[64, 32 << 10],
+            random_bytes(1, (2 << 20) / 32 * 18),
+        )
+    };
     gguf(
         false,
         &[],
         &[
             weight("a.weight"),
             weight("b.weight"),
-            Stored::new("n", "0", &[2], vec![0; 8]),
+            StoredTensor::new("n", "0", &[2], vec![0; 8]),
         ],
     )
 }
@@ -75,7 +82,7 @@ const EXTENTS: [Sharding; 3] = [
 
 #[test]
 fn cancelling_at_any_point_leaves_nothing() {
-    let (checkpoint, scratch) = (open(), Scratch::new("cancel"));
+    let (checkpoint, scratch) = (open(), ScratchDir::new("cancel"));
     for threads in [1, 3] {
         for extent in &EXTENTS {
             let remember = quick(&checkpoint).threads(threads);
@@ -134,7 +141,7 @@ fn cancelling_at_any_point_leaves_nothing() {
 
 #[test]
 fn a_sink_may_be_used_again_after_a_run_that_failed() {
-    let (checkpoint, scratch) = (open(), Scratch::new("again"));
+    let (checkpoint, scratch) = (open(), ScratchDir::new("again"));
     for extent in &EXTENTS {
         let remember = quick(&checkpoint);
         let plan = remember.plan().unwrap();
@@ -204,7 +211,7 @@ fn a_sink_that_fails_is_heard() {
 
 #[test]
 fn a_source_that_fails_leaves_nothing() {
-    let (bytes, scratch) = (file(), Scratch::new("source"));
+    let (bytes, scratch) = (file(), ScratchDir::new("source"));
     let half = bytes.len() as u64 / 2;
     let checkpoint = Checkpoint::from_source(FnSource::new(
         bytes.len() as u64,
@@ -235,7 +242,7 @@ fn a_source_that_fails_leaves_nothing() {
 
 #[test]
 fn a_file_that_shrinks_is_an_error_with_its_name() {
-    let scratch = Scratch::new("shrink");
+    let scratch = ScratchDir::new("shrink");
     let from = scratch.path("in.gguf");
     fs::write(&from, file()).unwrap();
     let checkpoint = OpenOptions::new().mmap(false).open(&from).unwrap();
@@ -256,7 +263,7 @@ fn a_file_that_shrinks_is_an_error_with_its_name() {
 
 #[test]
 fn what_exists_is_kept() {
-    let (checkpoint, scratch) = (open(), Scratch::new("exists"));
+    let (checkpoint, scratch) = (open(), ScratchDir::new("exists"));
     let remember = quick(&checkpoint);
     let to = scratch.path("out");
     fs::write(&to, "mine").unwrap();
@@ -307,9 +314,9 @@ fn what_exists_is_kept() {
 
 #[test]
 fn another_checkpoint_in_the_directory_is_not_mixed_with_this_one() {
-    let (checkpoint, scratch) = (open(), Scratch::new("stale"));
+    let (checkpoint, scratch) = (open(), ScratchDir::new("stale"));
     let to = scratch.path("out");
-    let small = safetensors(&[Stored::new("only", "U8", &[3], vec![1, 2, 3])], &[]);
+    let small = safetensors(&[StoredTensor::new("only", "U8", &[3], vec![1, 2, 3])], &[]);
     let small = Checkpoint::from_bytes(small).unwrap();
     let names = || {
         let mut names: Vec<_> = fs::read_dir(&to)
@@ -352,7 +359,7 @@ fn another_checkpoint_in_the_directory_is_not_mixed_with_this_one() {
 
 #[test]
 fn targets_that_cannot_be_files_are_refused() {
-    let (checkpoint, scratch) = (open(), Scratch::new("odd"));
+    let (checkpoint, scratch) = (open(), ScratchDir::new("odd"));
     for overwrite in [false, true] {
         let remember = quick(&checkpoint).overwrite(overwrite);
         let fails = |to: &Path, kind: io::ErrorKind| {
@@ -398,7 +405,7 @@ fn targets_that_cannot_be_files_are_refused() {
 
 #[test]
 fn two_outputs_of_one_name_are_refused() {
-    let scratch = Scratch::new("twice");
+    let scratch = ScratchDir::new("twice");
     let spec = |name: &str| TensorSpec {
         name: name.into(),
         shape: Shape::from_slice(&[2]),
@@ -421,7 +428,7 @@ fn limits_bound_what_is_kept_in_memory() {
         tensor_bytes: 1 << 20,
         ..Limits::default()
     };
-    let scratch = Scratch::new("limits");
+    let scratch = ScratchDir::new("limits");
     let path = scratch.path("in.gguf");
     fs::write(&path, file()).unwrap();
     let checkpoint = OpenOptions::new().limits(limits).open(&path).unwrap();
@@ -446,7 +453,7 @@ fn limits_bound_what_is_kept_in_memory() {
 #[test]
 fn files_are_made_with_the_mode_of_new_files() {
     use std::os::unix::fs::PermissionsExt;
-    let (checkpoint, scratch) = (open(), Scratch::new("mode"));
+    let (checkpoint, scratch) = (open(), ScratchDir::new("mode"));
     fs::File::create(scratch.path("like")).unwrap();
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     quick(&checkpoint).to_file(scratch.path("out")).unwrap();
@@ -461,11 +468,11 @@ fn files_are_made_with_the_mode_of_new_files() {
 }
 
 /// A file system in memory that goes with the test; `None`, said aloud, where it cannot be had.
-struct Mounted(Scratch);
+struct Mounted(ScratchDir);
 
 impl Mounted {
     fn new(name: &str, options: &str) -> Option<Self> {
-        let scratch = Scratch::new(name);
+        let scratch = ScratchDir::new(name);
         fs::create_dir(scratch.path("disk")).unwrap();
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", options, "tmpfs"])

@@ -5,14 +5,20 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::support::fixture;
-use crate::support::scratch_dir::{Scratch, random};
-use crate::support::writers::{Stored, safetensors};
+use crate::support::random::random_bytes;
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::writers::{StoredTensor, safetensors};
 use anamnesis::source::FnSource;
 use anamnesis::{Checkpoint, Dtype, load, remember};
 
 fn file(bytes: usize) -> Vec<u8> {
     safetensors(
-        &[Stored::new("a", "U8", &[bytes as u64], random(1, bytes))],
+        &[StoredTensor::new(
+            "a",
+            "U8",
+            &[bytes as u64],
+            random_bytes(1, bytes),
+        )],
         &[],
     )
 }
@@ -30,7 +36,7 @@ fn a_single_request_is_read_by_the_calling_thread() {
         };
         let checkpoint = Checkpoint::from_source(FnSource::new(len, read)).unwrap();
         let chosen = load(&checkpoint).run().unwrap();
-        assert_eq!(chosen.get("a").unwrap().bytes(), random(1, bytes));
+        assert_eq!(chosen.get("a").unwrap().bytes(), random_bytes(1, bytes));
         let alone = readers
             .lock()
             .unwrap()
@@ -41,7 +47,7 @@ fn a_single_request_is_read_by_the_calling_thread() {
             .loader(anamnesis::load::PreadLoader::new().request_size(512 << 10))
             .run()
             .unwrap();
-        assert_eq!(pieces.get("a").unwrap().bytes(), random(1, bytes));
+        assert_eq!(pieces.get("a").unwrap().bytes(), random_bytes(1, bytes));
         let others = readers
             .lock()
             .unwrap()
@@ -53,7 +59,7 @@ fn a_single_request_is_read_by_the_calling_thread() {
 
 #[test]
 fn a_file_of_a_few_pages_is_read_when_it_is_opened() {
-    let scratch = Scratch::new("small");
+    let scratch = ScratchDir::new("small");
     for (bytes, kept) in [(4000, true), (12_000, true), (40_000, false)] {
         let path = scratch.path("model.safetensors");
         fs::write(&path, file(bytes)).unwrap();
@@ -64,7 +70,7 @@ fn a_file_of_a_few_pages_is_read_when_it_is_opened() {
             fs::write(&path, b"gone").unwrap();
             for load in [load(&checkpoint), load(&checkpoint).borrow_mapped()] {
                 let loaded = load.run().unwrap();
-                assert_eq!(loaded.get("a").unwrap().bytes(), random(1, bytes));
+                assert_eq!(loaded.get("a").unwrap().bytes(), random_bytes(1, bytes));
             }
             assert_eq!(
                 checkpoint.sources()[0].in_memory().is_some(),

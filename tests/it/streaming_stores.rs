@@ -48,7 +48,7 @@ fn made(checkpoint: &Checkpoint, plan: &Plan) -> Result<Vec<Vec<u8>>> {
 fn non_temporal_stores_write_the_same_elements() {
     let fixtures = support::fixtures().into_iter().map(|(path, _)| path);
     let mut weights = 0;
-    for path in fixtures.chain(corpus::quantised()) {
+    for path in fixtures.chain(corpus::quantised_files()) {
         let Ok(checkpoint) = Checkpoint::open(&path) else {
             continue;
         };

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::support;
-use crate::support::scratch_dir::{Scratch, random};
-use crate::support::writers::{Stored, gguf, safetensors};
+use crate::support::random::random_bytes;
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::writers::{StoredTensor, gguf, safetensors};
 use crate::support::{fixture, fixtures};
 use anamnesis::{Checkpoint, Dtype, Encoding, Layout, OpenOptions, remember};
 use half::{bf16, f16};
@@ -20,7 +21,7 @@ fn nameless(encoding: &Encoding) -> bool {
 /// order, big endian, strided, tied, with signs to flip.
 #[test]
 fn every_fixture_comes_through() {
-    let scratch = Scratch::new("plain");
+    let scratch = ScratchDir::new("plain");
     let out = scratch.path("out.safetensors");
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, format) in fixtures() {
@@ -111,7 +112,7 @@ fn floats(dtype: Dtype) -> (Vec<u8>, Vec<f32>) {
                 f64::INFINITY,
                 0.1,
             ];
-            let near = random(5, N * 4)
+            let near = random_bytes(5, N * 4)
                 .as_chunks()
                 .0
                 .iter()
@@ -137,7 +138,7 @@ fn floats(dtype: Dtype) -> (Vec<u8>, Vec<f32>) {
                 0x7f80_0001,
             ];
             let bits = special.map(u32::to_le_bytes).concat();
-            let bytes = [bits, random(6, N * 4)].concat();
+            let bytes = [bits, random_bytes(6, N * 4)].concat();
             let all = bytes
                 .as_chunks()
                 .0
@@ -164,9 +165,9 @@ fn casts_round_once() {
         let (bytes, wide) = floats(from);
         let n = wide.len() as u64;
         let file = [
-            Stored::new("x", from.name(), &[n], bytes.clone()),
-            Stored::new("i", "I32", &[2], vec![1; 8]),
-            Stored::new("none", from.name(), &[0, 3], Vec::new()),
+            StoredTensor::new("x", from.name(), &[n], bytes.clone()),
+            StoredTensor::new("i", "I32", &[2], vec![1; 8]),
+            StoredTensor::new("none", from.name(), &[0, 3], Vec::new()),
         ];
         let in_place = Checkpoint::from_bytes(safetensors(&file, &[])).unwrap();
         let streamed =
@@ -194,7 +195,7 @@ fn casts_round_once() {
                 let remember = remember(checkpoint).dtype(to).threads(1);
                 let cast = remember.clone().cast(true).tensor("x").unwrap();
                 assert_eq!(cast.spec.dtype, to);
-                support::same_bits(&cast.bytes, &expected, to)
+                support::compare_bits(&cast.bytes, &expected, to)
                     .unwrap_or_else(|e| panic!("{from} to {to} {what}: {e}"));
                 let kept = remember.tensor("x").unwrap();
                 assert!(
@@ -240,10 +241,10 @@ fn npz(dtype: Dtype, little: &[u8]) -> Vec<u8> {
 
 #[test]
 fn gguf_floats_come_out_as_they_are() {
-    let (single, halves) = (random(1, 12 * 4), random(2, 10 * 2));
+    let (single, halves) = (random_bytes(1, 12 * 4), random_bytes(2, 10 * 2));
     let stored = [
-        Stored::new("a", "0", &[3, 4], single.clone()),
-        Stored::new("b", "1", &[10], halves.clone()),
+        StoredTensor::new("a", "0", &[3, 4], single.clone()),
+        StoredTensor::new("b", "1", &[10], halves.clone()),
     ];
     let checkpoint = Checkpoint::from_bytes(gguf(false, &[], &stored)).unwrap();
     let all = remember(&checkpoint).all().unwrap();
@@ -258,7 +259,7 @@ fn gguf_floats_come_out_as_they_are() {
 /// What cannot be kept is refused by name, with what to do; without it the rest comes out.
 #[test]
 fn what_has_no_place_is_refused_by_name() {
-    let scratch = Scratch::new("refused");
+    let scratch = ScratchDir::new("refused");
     let out = scratch.path("out.safetensors");
     for name in [
         "npz/odd_dtypes.npz",
@@ -315,7 +316,7 @@ fn what_has_no_place_is_refused_by_name() {
 
 #[test]
 fn a_name_that_safetensors_needs_is_refused() {
-    let scratch = Scratch::new("reserved");
+    let scratch = ScratchDir::new("reserved");
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     zip.start_file("__metadata__.npy", zip::write::SimpleFileOptions::default())
         .unwrap();
@@ -392,7 +393,7 @@ fn options_reach_the_plan() {
 fn a_header_of_any_length_is_recognised() {
     for padding in 0..1600 {
         let file = safetensors(
-            &[Stored::new("x", "U8", &[1], vec![7])],
+            &[StoredTensor::new("x", "U8", &[1], vec![7])],
             &[("padding", &"x".repeat(padding))],
         );
         let checkpoint = Checkpoint::from_bytes(file).unwrap_or_else(|e| panic!("{padding}: {e}"));

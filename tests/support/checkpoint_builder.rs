@@ -1,27 +1,10 @@
-//! Safetensors files made in memory, and random numbers.
+//! Safetensors files built in memory, tensor by tensor.
 
 use std::fmt::Write;
 
 use anamnesis::{Checkpoint, Dtype};
 
-/// Numbers from a fixed seed.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from(self.0 >> 32).unwrap()
-    }
-
-    pub fn below(&mut self, n: u32) -> u32 {
-        self.next() % n
-    }
-}
-
-/// A file under construction.
+/// A safetensors file to which tensors can be added and from which they can be removed.
 #[derive(Clone, Default)]
 pub struct CheckpointBuilder(Vec<(String, Dtype, Vec<u64>, Vec<u8>)>);
 
@@ -38,6 +21,7 @@ impl CheckpointBuilder {
         self
     }
 
+    /// With a tensor of packed codes or group indices: dtype `I32`.
     #[must_use]
     pub fn words(self, name: &str, shape: &[usize], words: &[u32]) -> Self {
         self.with(
@@ -50,17 +34,18 @@ impl CheckpointBuilder {
 
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
-        self.0.retain(|(found, ..)| found != name);
+        self.0.retain(|(tensor, ..)| tensor != name);
         self
     }
 
+    /// The file.
     pub fn bytes(&self) -> Vec<u8> {
-        let (mut header, mut at) = (String::from("{"), 0);
+        let (mut header, mut start) = (String::from("{"), 0);
         for (i, (name, dtype, shape, bytes)) in self.0.iter().enumerate() {
-            let (comma, end) = (if i == 0 { "" } else { "," }, at + bytes.len());
-            write!(header, r#"{comma}"{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{at},{end}]}}"#)
+            let (comma, end) = (if i == 0 { "" } else { "," }, start + bytes.len());
+            write!(header, r#"{comma}"{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{start},{end}]}}"#)
                 .unwrap();
-            at = end;
+            start = end;
         }
         header.push('}');
         let mut file = (header.len() as u64).to_le_bytes().to_vec();

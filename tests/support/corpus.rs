@@ -1,18 +1,19 @@
-//! The corpus, where it is there: its entries, and what their manifest says.
+//! The shared corpus: its files, and what the manifests say of them (the manifests are written with the reference
+//! libraries: safetensors, gguf-py, numpy and PyTorch).
 
 use std::path::{Path, PathBuf};
 
 use anamnesis::Format;
 use serde::Deserialize;
 
-/// What a manifest expects of an entry.
+/// How a reader has to treat a file, according to its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Expect {
+pub enum Expectation {
     Ok,
     OkOrUnsupported,
     OkOrRejectObject,
-    /// The references disagree on what the values mean, not on the bytes.
+    /// The reference implementations agree on the bytes and disagree on the values.
     Ambiguous,
     Reject,
     RejectOrUnsupported,
@@ -22,39 +23,39 @@ pub enum Expect {
     MustAccept,
 }
 
-/// One file, and what is in it according to its manifest.
+/// A file of the corpus and its content according to the manifest.
 #[derive(Debug, Deserialize)]
-pub struct Entry {
+pub struct CorpusEntry {
     #[serde(rename = "path")]
     pub name: String,
     #[serde(skip)]
     pub path: PathBuf,
     pub format: String,
-    pub expect: Expect,
+    pub expect: Expectation,
     #[serde(default)]
     pub why: String,
-    pub tensors: Option<Vec<Want>>,
-    /// What the reference implementation makes of it.
+    pub tensors: Option<Vec<ExpectedTensor>>,
+    /// Files with the output of the reference implementation.
     #[serde(default)]
-    pub oracle: Vec<Oracle>,
+    pub oracle: Vec<OracleFile>,
 }
 
-/// A file of reference outputs, its path like that of the entry.
+/// A file of reference outputs. The manifest gives its path relative to the corpus, as for the entry.
 #[derive(Debug, Deserialize)]
-pub struct Oracle {
+pub struct OracleFile {
     pub path: PathBuf,
 }
 
 /// One tensor according to a manifest.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Want {
+pub struct ExpectedTensor {
     pub name: String,
     pub dtype: String,
     pub shape: Vec<u64>,
-    /// Absent, like the hash, where the tensor is not dense.
+    /// Absent, like the hash, if the tensor is not dense.
     pub nbytes: Option<u64>,
     pub sha256: Option<String>,
-    /// Of the bytes as stored, where those are big-endian.
+    /// SHA-256 of the stored bytes, if they are big-endian.
     pub raw_sha256: Option<String>,
     pub fortran_order: Option<bool>,
     pub stride: Option<Vec<u64>>,
@@ -62,7 +63,7 @@ pub struct Want {
     /// Equal for tied tensors.
     pub storage_id: Option<u64>,
     pub storage_nbytes: Option<u64>,
-    /// PyTorch's name for a layout that is not dense.
+    /// PyTorch's name of a layout that is not dense.
     pub layout: Option<String>,
     pub qscheme: Option<String>,
     pub scale: Option<Scale>,
@@ -75,18 +76,18 @@ pub enum Scale {
     PerChannel(Vec<f64>),
 }
 
-impl Entry {
-    /// Whether the manifest lets a reader list it.
-    pub fn is_good(&self) -> bool {
-        use Expect::{Ambiguous, MustAccept, Ok, OkOrRejectObject, OkOrUnsupported};
+impl CorpusEntry {
+    /// Whether a reader may or must list the tensors of this file.
+    pub fn is_valid(&self) -> bool {
+        use Expectation::{Ambiguous, MustAccept, Ok, OkOrRejectObject, OkOrUnsupported};
         matches!(
             self.expect,
             Ok | OkOrUnsupported | OkOrRejectObject | Ambiguous | MustAccept
         )
     }
 
-    /// What a reader should list.
-    pub fn tensors(&self) -> &[Want] {
+    /// The tensors that a reader has to list.
+    pub fn tensors(&self) -> &[ExpectedTensor] {
         self.tensors.as_deref().unwrap_or_default()
     }
 
@@ -95,16 +96,16 @@ impl Entry {
         let format = Format::from_name(&self.format);
         assert!(
             format.is_some() || self.format == "safetensors-index",
-            "{}: a format the test does not know",
+            "{}: not a known format",
             self.format
         );
         format
     }
 }
 
-/// The entries of a corpus set in these formats, or `None`, said aloud, where the corpus is not there.
-pub fn corpus(set: &str, formats: &[&str]) -> Option<Vec<Entry>> {
-    let directory = directory(set);
+/// The entries of a corpus set in these formats. `None`, with a note on stderr, if the corpus is not installed.
+pub fn corpus_entries(set: &str, formats: &[&str]) -> Option<Vec<CorpusEntry>> {
+    let directory = set_directory(set);
     let manifest = directory.join("manifest.json");
     if !manifest.is_file() {
         super::skip(&format!(
@@ -113,13 +114,13 @@ pub fn corpus(set: &str, formats: &[&str]) -> Option<Vec<Entry>> {
         ));
         return None;
     }
-    Some(entries(&manifest, &directory, formats))
+    Some(manifest_entries(&manifest, &directory, formats))
 }
 
-/// Files of quantised weights: the fixtures, and the corpus where it is.
-pub fn quantised() -> Vec<PathBuf> {
+/// Safetensors files of quantised weights: the fixtures, and those of the corpus if it is installed.
+pub fn quantised_files() -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for folder in [super::fixture("quant"), directory("public/quant")] {
+    for folder in [super::fixture("quant"), set_directory("public/quant")] {
         if folder.is_dir() {
             paths.extend(super::files_below(&folder));
         } else {
@@ -133,19 +134,19 @@ pub fn quantised() -> Vec<PathBuf> {
     paths
 }
 
-/// Where a set of the corpus is, if it is.
-fn directory(set: &str) -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+/// The directory of a corpus set, which need not exist.
+fn set_directory(set: &str) -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
     std::env::var_os("ANAMNESIS_CORPUS")
-        .map_or_else(beside, PathBuf::from)
+        .map_or_else(default, PathBuf::from)
         .join(set)
 }
 
-/// The entries of a manifest in these formats, their paths in this directory.
-pub fn entries(manifest: &Path, directory: &Path, formats: &[&str]) -> Vec<Entry> {
+/// The entries of a manifest in these formats, with paths below this directory.
+pub fn manifest_entries(manifest: &Path, directory: &Path, formats: &[&str]) -> Vec<CorpusEntry> {
     #[derive(Deserialize)]
     struct Manifest {
-        entries: Vec<Entry>,
+        entries: Vec<CorpusEntry>,
     }
     let text = std::fs::read(manifest).unwrap();
     let manifest: Manifest =
@@ -163,7 +164,7 @@ pub fn entries(manifest: &Path, directory: &Path, formats: &[&str]) -> Vec<Entry
                 .tensors
                 .iter_mut()
                 .flatten()
-                .for_each(|want| want.shape.reverse()); // ggml's ne[]
+                .for_each(|tensor| tensor.shape.reverse()); // the manifest has ggml's order, innermost first
         }
     }
     entries

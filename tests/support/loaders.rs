@@ -1,19 +1,19 @@
-//! Every loader, to be given the same reads.
+//! Every loader, for tests that compare what the loaders read.
 
 use std::sync::Arc;
 
 use anamnesis::load::{Loader, MmapLoader, PreadLoader, RecordingLoader};
 
-/// Every loader there is, in the shapes that differ.
-pub fn loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
+/// Every loader with the options that change its reads, and a description of them.
+pub fn all_loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
     let all: Vec<(&'static str, Arc<dyn Loader>)> = vec![
         ("mapped", Arc::new(MmapLoader::new())),
         (
-            "mapped, nothing ahead",
+            "mapped, no read-ahead",
             Arc::new(MmapLoader::new().window(0)),
         ),
         (
-            "mapped, dropped behind",
+            "mapped, evicts behind the reader",
             Arc::new(MmapLoader::new().window(1 << 16).drop_behind(true)),
         ),
         (
@@ -22,11 +22,11 @@ pub fn loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
         ),
         ("one thread", Arc::new(PreadLoader::new().threads(1))),
         (
-            "three threads, a page each",
+            "three threads, page-sized requests",
             Arc::new(PreadLoader::new().threads(3).request_size(4096)),
         ),
         (
-            "threads, direct",
+            "threads, direct I/O",
             Arc::new(
                 PreadLoader::new()
                     .threads(2)
@@ -39,13 +39,13 @@ pub fn loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
     let all = {
         use anamnesis::load::UringLoader;
         let rings: [(&'static str, Arc<dyn Loader>); 3] = [
-            ("a ring", Arc::new(UringLoader::new())),
+            ("io_uring", Arc::new(UringLoader::new())),
             (
-                "a ring, one page at a time",
+                "io_uring, one page at a time",
                 Arc::new(UringLoader::new().depth(1).request_size(1)),
             ),
             (
-                "a ring, direct",
+                "io_uring, direct I/O",
                 Arc::new(
                     UringLoader::new()
                         .depth(5)

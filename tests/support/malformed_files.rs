@@ -1,14 +1,15 @@
-//! Runs through hostile files: each way ends in an answer, in time.
+//! Opens and reads the malformed files of the shared corpus in every open mode: a file is accepted or rejected as the manifest
+//! says, within a time limit, and never with an I/O error.
 
 use std::time::Duration;
 
 use anamnesis::{Checkpoint, ErrorKind, Layout, Result};
 
-use super::corpus::{Entry, Expect, corpus};
+use super::corpus::{CorpusEntry, Expectation, corpus_entries};
 use super::open_modes::{OPEN_MODES, OpenMode};
 use super::testing::ThreadTime;
 
-/// The formats of the corpus, and how many hostile files of each there are at least.
+/// The formats of the corpus, with the least number of malformed files of each.
 const FORMATS: [(&str, usize); 5] = [
     ("safetensors", 90),
     ("gguf", 100),
@@ -17,67 +18,79 @@ const FORMATS: [(&str, usize); 5] = [
     ("pth", 154),
 ];
 
-/// Opening a file takes no longer, nor does reading all that it lists, with or without optimisation.
-const TIME: Duration = Duration::from_secs(2);
+/// Limit of opening a file and of reading all its tensors, in optimised and unoptimised builds.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// Opens every hostile file in every way and reads what it lists; says what is wrong with the answers.
-/// `None`, said aloud, where the corpus is not there.
-pub fn answers() -> Option<Vec<String>> {
-    let entries = corpus("malformed", &FORMATS.map(|(format, _)| format))?;
-    for (format, least) in FORMATS {
+/// Opens every malformed file in every mode, reads the tensors that it lists, and returns the outcomes that are not allowed.
+/// `None`, with a note on stderr, if the corpus is not installed. `ANAMNESIS_SHOW` prints each outcome.
+pub fn violations() -> Option<Vec<String>> {
+    let entries = corpus_entries("malformed", &FORMATS.map(|(format, _)| format))?;
+    for (format, minimum) in FORMATS {
         let count = entries.iter().filter(|e| e.format == format).count();
-        assert!(count >= least, "only {count} hostile files of {format}");
+        assert!(count >= minimum, "only {count} malformed files of {format}");
     }
     let each = entries
         .iter()
-        .flat_map(|entry| OPEN_MODES.map(|way| (entry, way)));
-    Some(each.flat_map(|(entry, way)| answer(entry, way)).collect())
+        .flat_map(|entry| OPEN_MODES.map(|mode| (entry, mode)));
+    Some(
+        each.flat_map(|(entry, mode)| violations_of(entry, mode))
+            .collect(),
+    )
 }
 
-fn answer(entry: &Entry, way: OpenMode) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let began = ThreadTime::start();
-    let opened = way.open(&entry.path, entry.format());
-    let opening = began.elapsed();
+fn violations_of(entry: &CorpusEntry, mode: OpenMode) -> Vec<String> {
+    let mut violations = Vec::new();
+    let start = ThreadTime::start();
+    let opened = mode.open(&entry.path, entry.format());
+    let open_time = start.elapsed();
     let outcome = opened.and_then(|checkpoint| {
-        read(&checkpoint)?;
+        read_all(&checkpoint)?;
         Ok(checkpoint.inspect().tensors.len())
     });
-    let both = began.elapsed();
-    if way == OpenMode::Mapped && std::env::var_os("ANAMNESIS_SHOW").is_some() {
+    let total_time = start.elapsed();
+    if mode == OpenMode::Mapped && std::env::var_os("ANAMNESIS_SHOW").is_some() {
         eprintln!("{:?} {}: {outcome:?}", entry.expect, entry.name);
     }
     match (entry.expect, &outcome) {
-        (Expect::MustReject | Expect::ShouldReject, Ok(_)) => {
-            wrong.push(format!("accepted ({})", entry.why))
+        (Expectation::MustReject | Expectation::ShouldReject, Ok(_)) => {
+            violations.push(format!("accepted ({})", entry.why))
         }
-        (Expect::MustAccept, Err(e)) => wrong.push(format!("refused: {e}")),
-        (Expect::MustReject | Expect::ShouldReject | Expect::MustAccept | Expect::MayAccept, _) => {
-        }
-        (other, _) => wrong.push(format!("{other:?} is not an expectation of a hostile file")),
+        (Expectation::MustAccept, Err(e)) => violations.push(format!("rejected: {e}")),
+        (
+            Expectation::MustReject
+            | Expectation::ShouldReject
+            | Expectation::MustAccept
+            | Expectation::MayAccept,
+            _,
+        ) => {}
+        (expectation, _) => violations.push(format!(
+            "{expectation:?} is not an expectation for a malformed file"
+        )),
     }
     if let Err(e) = &outcome
         && matches!(e.kind(), ErrorKind::Io(_))
     {
-        wrong.push(format!("the file is to blame, not its reading: {e}"));
+        violations.push(format!("an I/O error instead of one about the file: {e}"));
     }
-    if opening > TIME || both > TIME {
-        wrong.push(format!("took {opening:?} to open, {both:?} with reading"));
+    if open_time > TIME_LIMIT || total_time > TIME_LIMIT {
+        violations.push(format!(
+            "took {open_time:?} to open, {total_time:?} to open and read"
+        ));
     }
-    wrong
+    violations
         .into_iter()
-        .map(|what| format!("{} ({way:?}): {what}", entry.name))
+        .map(|violation| format!("{} ({mode:?}): {violation}", entry.name))
         .collect()
 }
 
-/// Reads what has bytes of its own: what is listed must also be readable, or say why not.
-fn read(checkpoint: &Checkpoint) -> Result<()> {
+/// Reads every listed tensor that has stored bytes.
+fn read_all(checkpoint: &Checkpoint) -> Result<()> {
     checkpoint
         .tensors()
         .try_for_each(|tensor| match tensor.info().layout {
-            // no sign of a hostile file
+            // well-formed files list such tensors too: refusing their bytes is not an error of the file
             Layout::Absent | Layout::Sparse(_) => {
-                assert!(tensor.bytes().is_err(), "bytes of what has none");
+                assert!(tensor.bytes().is_err(), "bytes of a tensor without data");
                 Ok(())
             }
             _ => tensor.chunks(|_| Ok(())),

@@ -1,40 +1,41 @@
-//! An open checkpoint against what a manifest says is in it.
+//! Compares an open checkpoint with the description of it in a corpus manifest.
 
 use std::collections::{BTreeSet, HashMap};
 
 use anamnesis::catalog::{Packing, Quantizer};
 use anamnesis::{Checkpoint, Layout, Tensor, TensorInfo};
 
-use super::corpus::{Entry, Scale, Want};
-use super::manifest_exceptions::Instead;
+use super::corpus::{CorpusEntry, ExpectedTensor, Scale};
+use super::manifest_exceptions::Deviation;
 use super::{manifest_dtypes, sha256, stored_sha256};
 
-impl Entry {
-    /// Where a listing and its bytes differ from the manifest.
+impl CorpusEntry {
+    /// The differences between the manifest and the listed tensors with their bytes.
     pub fn differences(&self, checkpoint: &Checkpoint) -> Vec<String> {
-        let mut wrong = self.names(checkpoint);
-        for want in self.tensors() {
-            let want = self.amended(want);
-            let mut said = |what: String| wrong.push(format!("{:?}: {what}", want.name));
-            let Some(tensor) = checkpoint.tensor(&want.name) else {
-                said("missing".into());
+        let mut differences = self.compare_names(checkpoint);
+        for expected in self.tensors() {
+            let expected = self.with_deviations(expected);
+            let mut report =
+                |what: String| differences.push(format!("{:?}: {what}", expected.name));
+            let Some(tensor) = checkpoint.tensor(&expected.name) else {
+                report("missing".into());
                 continue;
             };
-            described(&want, tensor.info(), &mut said);
-            placed(&want, tensor.info(), checkpoint, &mut said);
-            quantized(&want, tensor.info(), &mut said);
-            hashed(&want, &tensor, &mut said);
+            compare_description(&expected, tensor.info(), &mut report);
+            compare_location(&expected, tensor.info(), checkpoint, &mut report);
+            compare_quantizer(&expected, tensor.info(), &mut report);
+            compare_hashes(&expected, &tensor, &mut report);
         }
-        wrong.extend(ties(self.tensors(), checkpoint));
-        wrong
+        differences.extend(compare_tied_tensors(self.tensors(), checkpoint));
+        differences
     }
 
-    /// The names, in the order of the file.
-    fn names(&self, checkpoint: &Checkpoint) -> Vec<String> {
-        let also: Vec<&str> = self
-            .exceptions()
+    /// The tensor names, which are listed in file order.
+    fn compare_names(&self, checkpoint: &Checkpoint) -> Vec<String> {
+        let additional: Vec<&str> = self
+            .deviations()
             .flat_map(|e| {
-                if let Instead::AlsoLists(names) = e {
+                if let Deviation::AdditionalTensors(names) = e {
                     *names
                 } else {
                     &[]
@@ -43,14 +44,17 @@ impl Entry {
             .copied()
             .collect();
         let listed = || checkpoint.catalog().tensors().iter().map(|t| &*t.name);
-        let found: BTreeSet<&str> = listed().filter(|name| also.contains(name)).collect();
-        let mut wrong = Vec::new();
-        if found.len() != also.len() {
-            wrong.push(format!("of {also:?} only {found:?} are listed"));
+        let found: BTreeSet<&str> = listed().filter(|name| additional.contains(name)).collect();
+        let mut differences = Vec::new();
+        if found.len() != additional.len() {
+            differences.push(format!("of {additional:?} only {found:?} are listed"));
         }
-        let mut names: Vec<&str> = listed().filter(|name| !also.contains(name)).collect();
+        let mut names: Vec<&str> = listed().filter(|name| !additional.contains(name)).collect();
         let mut expected: Vec<&str> = self.tensors().iter().map(|t| &*t.name).collect();
-        if self.exceptions().any(|e| matches!(e, Instead::ByOffset)) {
+        if self
+            .deviations()
+            .any(|e| matches!(e, Deviation::OffsetOrder))
+        {
             names.sort_unstable();
             expected.sort_unstable();
             if !checkpoint
@@ -58,89 +62,101 @@ impl Entry {
                 .tensors()
                 .is_sorted_by_key(|t| (t.bytes.file, t.bytes.start))
             {
-                wrong.push("not in the order of the file".into());
+                differences.push("not in the order of the file".into());
             }
         }
         if names != expected {
-            wrong.push(format!(
+            differences.push(format!(
                 "other names, or in another order: {names:?} instead of {expected:?}"
             ));
         }
-        wrong
+        differences
     }
 
-    /// A tensor in our spelling, with the exceptions applied.
-    fn amended(&self, want: &Want) -> Want {
-        let mut want = want.clone();
+    /// The tensor with dtypes as this library spells them and with the deviations of this entry.
+    fn with_deviations(&self, manifest: &ExpectedTensor) -> ExpectedTensor {
+        let mut expected = manifest.clone();
         let mut dtype = None;
-        for exception in self.exceptions() {
+        for exception in self.deviations() {
             match exception {
-                Instead::Dtypes(names) => {
+                Deviation::DtypeNames(names) => {
                     dtype = dtype.or(names
                         .iter()
-                        .find(|(theirs, _)| *theirs == want.dtype)
+                        .find(|(theirs, _)| *theirs == expected.dtype)
                         .map(|(_, ours)| *ours));
                 }
-                Instead::Pairs => {
-                    *want.shape.last_mut().unwrap() *= 2;
-                    let (_, outer) = want.stride.as_mut().unwrap().split_last_mut().unwrap();
+                Deviation::TwoElementsPerByte => {
+                    *expected.shape.last_mut().unwrap() *= 2;
+                    let (_, outer) = expected.stride.as_mut().unwrap().split_last_mut().unwrap();
                     outer.iter_mut().for_each(|s| *s *= 2);
                 }
                 _ => {}
             }
         }
-        want.dtype = dtype
-            .unwrap_or_else(|| manifest_dtypes::ours(&self.format, &want.dtype))
+        expected.dtype = dtype
+            .unwrap_or_else(|| manifest_dtypes::library_name(&self.format, &expected.dtype))
             .to_owned();
-        want
+        expected
     }
 }
 
 /// Dtype, shape, layout and size.
-fn described(want: &Want, info: &TensorInfo, said: &mut impl FnMut(String)) {
-    if info.shape[..] != want.shape[..] {
-        said(format!(
+fn compare_description(
+    expected: &ExpectedTensor,
+    info: &TensorInfo,
+    report: &mut impl FnMut(String),
+) {
+    if info.shape[..] != expected.shape[..] {
+        report(format!(
             "shape {:?} instead of {:?}",
-            info.shape, want.shape
+            info.shape, expected.shape
         ));
     }
-    if info.encoding.name() != want.dtype {
-        said(format!("dtype {} instead of {}", info.encoding, want.dtype));
+    if info.encoding.name() != expected.dtype {
+        report(format!(
+            "dtype {} instead of {}",
+            info.encoding, expected.dtype
+        ));
     }
-    if let Some(nbytes) = want.nbytes
+    if let Some(nbytes) = expected.nbytes
         && info.nbytes() != nbytes
     {
-        said(format!("{} bytes instead of {nbytes}", info.nbytes()));
+        report(format!("{} bytes instead of {nbytes}", info.nbytes()));
     }
-    let layout = want.layout.as_deref().map(|theirs| match theirs {
-        "torch.strided" => "absent", // described as dense, and without data
+    let layout = expected.layout.as_deref().map(|theirs| match theirs {
+        "torch.strided" => "absent", // PyTorch describes a tensor without data as dense
         other => other.strip_prefix("torch.").unwrap(),
     });
-    if want.sha256.is_none() != layout.is_some()
+    if expected.sha256.is_none() != layout.is_some()
         || layout.is_some_and(|layout| info.layout.name() != layout)
     {
-        said(format!(
-            "laid out as {} instead of {layout:?}",
+        report(format!(
+            "layout {} instead of {layout:?}",
             info.layout.name()
         ));
     }
 }
 
-/// Strides, and the place in the storage.
-fn placed(want: &Want, info: &TensorInfo, checkpoint: &Checkpoint, said: &mut impl FnMut(String)) {
-    if let Some(fortran) = want.fortran_order
+/// Strides, and the offset in the storage.
+fn compare_location(
+    expected: &ExpectedTensor,
+    info: &TensorInfo,
+    checkpoint: &Checkpoint,
+    report: &mut impl FnMut(String),
+) {
+    if let Some(fortran) = expected.fortran_order
         && fortran != (info.layout == Layout::ColumnMajor)
     {
-        said(format!(
-            "laid out as {}, Fortran order {fortran}",
+        report(format!(
+            "layout {}, Fortran order {fortran}",
             info.layout.name()
         ));
     }
-    if let Some(stride) = &want.stride
+    if let Some(stride) = &expected.stride
         && info.elements() > 0
     {
-        // what a dimension of one element says does not matter
-        let matter = |strides: &[u64]| -> Vec<u64> {
+        // the stride of a dimension of one element addresses nothing
+        let significant = |strides: &[u64]| -> Vec<u64> {
             strides
                 .iter()
                 .zip(&info.shape)
@@ -148,39 +164,39 @@ fn placed(want: &Want, info: &TensorInfo, checkpoint: &Checkpoint, said: &mut im
                 .map(|(s, _)| *s)
                 .collect()
         };
-        let ours = strides(info);
-        if ours.len() != stride.len() || matter(&ours) != matter(stride) {
-            said(format!("strides {ours:?} instead of {stride:?}"));
+        let found = strides(info);
+        if found.len() != stride.len() || significant(&found) != significant(stride) {
+            report(format!("strides {found:?} instead of {stride:?}"));
         }
     }
     let member = info
         .member
         .map(|m| &checkpoint.catalog().members()[m as usize]);
-    if let (Some(member), Some(nbytes)) = (member, want.storage_nbytes)
+    if let (Some(member), Some(nbytes)) = (member, expected.storage_nbytes)
         && member.inflated != nbytes
     {
-        said(format!(
+        report(format!(
             "a storage of {} bytes instead of {nbytes}",
             member.inflated
         ));
     }
     if let (Some(member), Some(offset), Some(item)) =
-        (member, want.storage_offset, info.encoding.item_bytes())
+        (member, expected.storage_offset, info.encoding.item_bytes())
         && info.elements() > 0
     {
-        let ours = match info.packing {
+        let found = match info.packing {
             Packing::Deflate { skip, .. } => skip,
             Packing::Raw => info.bytes.start - member.bytes.start,
         };
-        if ours != offset * item {
-            said(format!(
-                "begins {ours} bytes into its storage instead of {offset} times {item}"
+        if found != offset * item {
+            report(format!(
+                "starts {found} bytes into its storage instead of {offset} times {item}"
             ));
         }
     }
 }
 
-/// The strides in elements that a layout means.
+/// The strides of a layout, in elements.
 fn strides(info: &TensorInfo) -> Vec<u64> {
     if let Layout::Strided(strides) = &info.layout {
         return strides.to_vec();
@@ -195,14 +211,22 @@ fn strides(info: &TensorInfo) -> Vec<u64> {
     strides
 }
 
-fn quantized(want: &Want, info: &TensorInfo, said: &mut impl FnMut(String)) {
-    let right = match (info.quantizer(), want.qscheme.as_deref(), &want.scale) {
+fn compare_quantizer(
+    expected: &ExpectedTensor,
+    info: &TensorInfo,
+    report: &mut impl FnMut(String),
+) {
+    let matches = match (
+        info.quantizer(),
+        expected.qscheme.as_deref(),
+        &expected.scale,
+    ) {
         (None, None, None) => true,
         (
             Some(Quantizer::PerTensor { scale, .. }),
             Some("torch.per_tensor_affine"),
-            Some(Scale::PerTensor(wanted)),
-        ) => scale == wanted,
+            Some(Scale::PerTensor(expected)),
+        ) => scale == expected,
         (
             Some(Quantizer::PerChannel {
                 scales,
@@ -210,9 +234,9 @@ fn quantized(want: &Want, info: &TensorInfo, said: &mut impl FnMut(String)) {
                 axis,
             }),
             Some("torch.per_channel_affine"),
-            Some(Scale::PerChannel(wanted)),
+            Some(Scale::PerChannel(expected)),
         ) => {
-            let channels = wanted.len() as u64;
+            let channels = expected.len() as u64;
             let axis = usize::try_from(*axis).unwrap();
             scales.shape[..] == [channels]
                 && zero_points.shape[..] == [channels]
@@ -220,53 +244,54 @@ fn quantized(want: &Want, info: &TensorInfo, said: &mut impl FnMut(String)) {
         }
         _ => false,
     };
-    if !right {
-        said(format!(
-            "quantised by {:?} instead of {:?} {:?}",
+    if !matches {
+        report(format!(
+            "quantiser {:?} instead of {:?} {:?}",
             info.quantizer(),
-            want.qscheme,
-            want.scale
+            expected.qscheme,
+            expected.scale
         ));
     }
 }
 
-/// The bytes.
-fn hashed(want: &Want, tensor: &Tensor<'_>, said: &mut impl FnMut(String)) {
+/// SHA-256 of the logical and of the stored bytes.
+fn compare_hashes(expected: &ExpectedTensor, tensor: &Tensor<'_>, report: &mut impl FnMut(String)) {
     let hashes = [
-        ("sha256", &want.sha256, sha256 as fn(&Tensor<'_>) -> _),
-        ("raw_sha256", &want.raw_sha256, stored_sha256),
+        ("sha256", &expected.sha256, sha256 as fn(&Tensor<'_>) -> _),
+        ("raw_sha256", &expected.raw_sha256, stored_sha256),
     ];
-    for (name, wanted, hash) in hashes {
-        let Some(wanted) = wanted else { continue };
+    for (name, expected, hash) in hashes {
+        let Some(expected) = expected else { continue };
         match hash(tensor) {
-            Ok(found) if found == *wanted => {}
-            Ok(found) => said(format!("{name} {found} instead of {wanted}")),
-            Err(e) => said(format!("cannot be read: {e}")),
+            Ok(found) if found == *expected => {}
+            Ok(found) => report(format!("{name} {found} instead of {expected}")),
+            Err(e) => report(format!("cannot be read: {e}")),
         }
     }
 }
 
-/// Tied tensors share their storage, and only they.
-fn ties(tensors: &[Want], checkpoint: &Checkpoint) -> Vec<String> {
-    let (mut ours, mut theirs) = (HashMap::new(), HashMap::new());
-    let mut wrong = Vec::new();
-    for want in tensors {
-        // PyTorch gives all empty storages one address
-        let Some(id) = want.storage_id.filter(|_| want.nbytes != Some(0)) else {
+/// Tied tensors share their storage, and other tensors do not.
+fn compare_tied_tensors(tensors: &[ExpectedTensor], checkpoint: &Checkpoint) -> Vec<String> {
+    // the first tensor of each storage of the manifest, and of each member of the file
+    let (mut by_storage, mut by_member) = (HashMap::new(), HashMap::new());
+    let mut differences = Vec::new();
+    for expected in tensors {
+        // empty storages have one address in PyTorch
+        let Some(id) = expected.storage_id.filter(|_| expected.nbytes != Some(0)) else {
             continue;
         };
-        let Some(info) = checkpoint.catalog().get(&want.name) else {
+        let Some(info) = checkpoint.catalog().get(&expected.name) else {
             continue;
         };
-        let (member, name) = (info.member, &*want.name);
-        let &mut (expected, with) = ours.entry(id).or_insert((member, name));
-        if expected != member {
-            wrong.push(format!("{name:?} is not tied to {with:?}"));
+        let (member, name) = (info.member, &*expected.name);
+        let &mut (first_member, first) = by_storage.entry(id).or_insert((member, name));
+        if first_member != member {
+            differences.push(format!("{name:?} is not tied to {first:?}"));
         }
-        let &mut (expected, with) = theirs.entry(member).or_insert((id, name));
-        if expected != id {
-            wrong.push(format!("{name:?} is tied to {with:?}"));
+        let &mut (first_id, first) = by_member.entry(member).or_insert((id, name));
+        if first_id != id {
+            differences.push(format!("{name:?} is tied to {first:?}"));
         }
     }
-    wrong
+    differences
 }

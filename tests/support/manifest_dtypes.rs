@@ -1,7 +1,7 @@
-//! The manifests' names of dtypes, as this crate spells them.
+//! The library's names of the dtypes that corpus manifests name.
 
-/// Our spelling of numpy's name; the other formats' manifests have ours.
-pub fn ours<'a>(format: &str, dtype: &'a str) -> &'a str {
+/// The library's name of a dtype. The manifests of numpy files have numpy's names, the others the library's.
+pub fn library_name<'a>(format: &str, dtype: &'a str) -> &'a str {
     if !format.starts_with("np") {
         return dtype;
     }
@@ -24,9 +24,9 @@ pub fn ours<'a>(format: &str, dtype: &'a str) -> &'a str {
         "float8_e5m2" => "F8_E5M2",
         "datetime64[D]" => "M8[D]",
         "timedelta64[s]" => "m8[s]",
-        // numpy's names count bits
+        // numpy's names count bits, the library's count characters
         "str96" => "U3",
         "bytes16" => "S2",
-        other => panic!("{other}: a dtype the test does not know"),
+        other => panic!("{other}: no dtype of numpy in this table"),
     }
 }

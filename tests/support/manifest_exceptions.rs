@@ -1,73 +1,87 @@
-//! Where we differ from a manifest on purpose: every case, what is expected instead, and why.
+//! Intended deviations of the library from the corpus manifests, each with its reason.
 //!
-//! A row replaces an expectation by another one, as exact; it never takes one away.
+//! A deviation replaces an expectation with another one that is as exact; none removes an expectation.
 
-use super::corpus::Entry;
+use super::corpus::CorpusEntry;
 
-/// What is expected instead of what the manifest says.
-pub enum Instead {
-    /// Refused, with this kind of error, whose text has this in it.
+/// An expectation that replaces one of the manifest.
+pub enum Deviation {
+    /// Rejected with an error of this kind whose text contains this.
     Refused(&'static str, &'static str),
-    /// These tensors are listed too.
-    AlsoLists(&'static [&'static str]),
-    /// In the order of their offsets.
-    ByOffset,
-    /// Tensors of the one dtype are listed as the other.
-    Dtypes(&'static [(&'static str, &'static str)]),
-    /// The last dimension counts elements, where the manifest counts bytes of two.
-    Pairs,
-    /// It opens by its path, and its bytes alone are refused.
-    OnlyByPath,
+    /// These tensors are listed as well.
+    AdditionalTensors(&'static [&'static str]),
+    /// The tensors are listed in the order of their offsets.
+    OffsetOrder,
+    /// `(dtype in the manifest, dtype of the library)`.
+    DtypeNames(&'static [(&'static str, &'static str)]),
+    /// The last dimension counts elements; that of the manifest counts bytes of two elements each.
+    TwoElementsPerByte,
+    /// The file opens by its path; its bytes without a name are rejected.
+    OpensByPathOnly,
 }
-use Instead::{AlsoLists, ByOffset, Dtypes, OnlyByPath, Pairs, Refused};
+use Deviation::{
+    AdditionalTensors, DtypeNames, OffsetOrder, OpensByPathOnly, Refused, TwoElementsPerByte,
+};
 
 pub struct Exception {
-    /// What the entry's path contains.
-    pub at: &'static str,
-    pub instead: Instead,
-    pub why: &'static str,
+    /// A part of the path of the entries to which the exception applies.
+    pub path_contains: &'static str,
+    pub deviation: Deviation,
+    pub reason: &'static str,
 }
 
-const fn row(at: &'static str, instead: Instead, why: &'static str) -> Exception {
-    Exception { at, instead, why }
+const fn row(path_contains: &'static str, deviation: Deviation, reason: &'static str) -> Exception {
+    Exception {
+        path_contains,
+        deviation,
+        reason,
+    }
 }
 
-const NO_CODE: &str =
-    "the pickle names a class or function that is not data: the refusal must name it";
-const PICKLED: &str = "an array of pickled objects and nothing else";
-const PACKED: &str =
-    "float4_e2m1fn_x2 is F4 here; the manifest has PyTorch's shape, of bytes that hold two";
-const LOST: &str = "NPY has no names for the dtypes of ml_dtypes: they are written as raw items";
+const NOT_DATA: &str =
+    "the pickle refers to a class or function that is not data: the error names it";
+const PICKLED_OBJECTS: &str = "the only array contains pickled objects";
+const PACKED_FP4: &str = "float4_e2m1fn_x2 is F4 in the library; the manifest has PyTorch's shape, in bytes of two elements";
+const NO_NPY_NAME: &str =
+    "NPY has no names for the dtypes of ml_dtypes: numpy writes them as raw items";
 
 pub static EXCEPTIONS: &[Exception] = &[
-    row("pth/evil/", Refused("refused_global", ""), NO_CODE),
-    row("pth/whole_module.", Refused("refused_global", ""), NO_CODE),
+    row("pth/evil/", Refused("refused_global", ""), NOT_DATA),
+    row("pth/whole_module.", Refused("refused_global", ""), NOT_DATA),
     row(
         "npz/method_bzip2.npz",
         Refused("unsupported", "bzip2"),
-        "numpy cannot write it; a decoder is not worth it",
+        "numpy cannot write this compression method, and no decoder is planned",
     ),
     row(
         "npz/method_lzma.npz",
         Refused("unsupported", "lzma"),
-        "numpy cannot write it; a decoder is not worth it",
+        "numpy cannot write this compression method, and no decoder is planned",
     ),
-    row("-objarr.np", Refused("unsupported", "pickle"), PICKLED),
+    row(
+        "-objarr.np",
+        Refused("unsupported", "pickle"),
+        PICKLED_OBJECTS,
+    ),
     row(
         "gguf/v1.gguf",
         Refused("unsupported", "version 1"),
-        "no reader since 2023 takes it",
+        "llama.cpp has not read version 1 since 2023",
     ),
     row(
         "silero_vad.jit",
-        AlsoLists(&["_state", "_context"]),
-        "state_dict() leaves out plain attributes of TorchScript",
+        AdditionalTensors(&["_state", "_context"]),
+        "state_dict(), from which the manifest is made, omits plain attributes of TorchScript",
     ),
-    row("pth/dtype/t_f4x2.", Pairs, PACKED),
-    row("npy/bf16.npy", Dtypes(&[("bfloat16", "V2")]), LOST),
+    row("pth/dtype/t_f4x2.", TwoElementsPerByte, PACKED_FP4),
+    row(
+        "npy/bf16.npy",
+        DtypeNames(&[("bfloat16", "V2")]),
+        NO_NPY_NAME,
+    ),
     row(
         "npz/ml_dtypes.npz",
-        Dtypes(&[
+        DtypeNames(&[
             ("bfloat16", "V2"),
             ("float8_e4m3fn", "V1"),
             ("float8_e4m3fnuz", "V1"),
@@ -78,47 +92,47 @@ pub static EXCEPTIONS: &[Exception] = &[
             ("uint4", "V1"),
             ("float4_e2m1fn", "V1"),
         ]),
-        LOST,
+        NO_NPY_NAME,
     ),
     row(
         "npz/odd_dtypes.npz",
-        Dtypes(&[("structured", "V20")]),
-        "the manifest says what it is, not how wide",
+        DtypeNames(&[("structured", "V20")]),
+        "the manifest gives no item size for structured dtypes",
     ),
     row(
         "fftpack__tests__test.npz",
-        AlsoLists(&["__version__", "__header__"]),
-        "the manifest leaves out strings (`|S3`, `|S75`) and notes that",
+        AdditionalTensors(&["__version__", "__header__"]),
+        "the manifest omits strings (`|S3`, `|S75`), as it notes",
     ),
     row(
         "npz/prefixed.npz",
-        OnlyByPath,
-        "a zip archive behind other bytes: only its name says what it is",
+        OpensByPathOnly,
+        "a zip archive that starts after other bytes is identified by its file name only",
     ),
     row(
         ".safetensors",
-        ByOffset,
-        "the manifest has the order in which a reader gave the names, not the file's",
+        OffsetOrder,
+        "the manifest has the order in which its reader listed the names, not the file order",
     ),
     row(
         ".safetensors.index.json",
-        OnlyByPath,
-        "the shards it names lie beside it",
+        OpensByPathOnly,
+        "the shards that it names are siblings of its path",
     ),
 ];
 
-impl Entry {
-    /// What is expected instead of what the manifest says, row by row.
-    pub fn exceptions(&self) -> impl Iterator<Item = &'static Instead> {
+impl CorpusEntry {
+    /// The deviations that apply to this entry.
+    pub fn deviations(&self) -> impl Iterator<Item = &'static Deviation> {
         EXCEPTIONS
             .iter()
-            .filter(|row| self.name.contains(row.at))
-            .map(|row| &row.instead)
+            .filter(|exception| self.name.contains(exception.path_contains))
+            .map(|exception| &exception.deviation)
     }
 
-    /// The error that a good or bad entry must end in, if it must be a certain one.
+    /// The kind of the error in which opening this entry must end, and a part of its text, if a deviation says so.
     pub fn refusal(&self) -> Option<(&'static str, &'static str)> {
-        self.exceptions().find_map(|e| {
+        self.deviations().find_map(|e| {
             if let Refused(kind, text) = e {
                 Some((*kind, *text))
             } else {

@@ -1,5 +1,5 @@
-//! What the integration tests share: fixtures, hashes, and the corpus with what its manifests say.
-#![allow(dead_code, missing_docs, unreachable_pub)] // each test uses its part
+//! Code that the integration tests share: fixtures, the shared corpus with its manifests, file writers, and comparisons.
+#![allow(dead_code, missing_docs, unreachable_pub)] // not every test binary uses all of it
 
 pub mod checkpoint_builder;
 pub mod corpus;
@@ -9,6 +9,7 @@ pub mod manifest_comparison;
 pub mod manifest_dtypes;
 pub mod manifest_exceptions;
 pub mod open_modes;
+pub mod random;
 pub mod recording_source;
 pub mod rust_code;
 pub mod scheme_checks;
@@ -26,13 +27,14 @@ use anamnesis::format::FORMATS;
 use anamnesis::{Dtype, Format, Result, Tensor};
 use sha2::{Digest, Sha256};
 
+/// The path of a fixture.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fixtures")
         .join(name)
 }
 
-/// Every fixture of a format, with that format; without those of schemes, whose containers are like the others.
+/// Every fixture of a container format, with that format. The fixtures of schemes are left out: they add no container variants.
 pub fn fixtures() -> Vec<(PathBuf, &'static Format)> {
     let format = |path: &Path| {
         let extension = path
@@ -50,19 +52,19 @@ pub fn fixtures() -> Vec<(PathBuf, &'static Format)> {
     let all: Vec<_> = all
         .filter_map(|path| format(&path).map(|format| (path, format)))
         .collect();
-    assert!(all.len() > 200, "the fixtures are gone");
+    assert!(all.len() > 200, "fixtures are missing");
     all
 }
 
 /// Every file below a directory, sorted.
 pub fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut open = vec![directory.to_owned()];
-    while let Some(directory) = open.pop() {
+    let mut pending = vec![directory.to_owned()];
+    while let Some(directory) = pending.pop() {
         for entry in std::fs::read_dir(&directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                open.push(path)
+                pending.push(path)
             } else {
                 found.push(path)
             }
@@ -75,14 +77,14 @@ pub fn files_below(directory: &Path) -> Vec<PathBuf> {
 /// SHA-256 of a tensor's logical bytes.
 pub fn sha256(tensor: &Tensor<'_>) -> Result<String> {
     let mut hash = Sha256::new();
-    tensor.chunks(|piece| {
-        hash.update(piece);
+    tensor.chunks(|chunk| {
+        hash.update(chunk);
         Ok(())
     })?;
     Ok(hex(&hash.finalize()))
 }
 
-/// SHA-256 of a tensor's bytes as they lie in the file.
+/// SHA-256 of a tensor's bytes in stored order.
 pub fn stored_sha256(tensor: &Tensor<'_>) -> Result<String> {
     Ok(hex(&Sha256::digest(tensor.stored()?)))
 }
@@ -91,8 +93,8 @@ fn hex(digest: &[u8]) -> String {
     digest.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Equal bits, except that a NaN equals a NaN; else which element differs.
-pub fn same_bits(found: &[u8], expected: &[u8], dtype: Dtype) -> Result<(), String> {
+/// Compares elements bit by bit, where any NaN equals any NaN. The error names the first element that differs.
+pub fn compare_bits(found: &[u8], expected: &[u8], dtype: Dtype) -> Result<(), String> {
     if found.len() != expected.len() {
         return Err(format!(
             "{} bytes instead of {}",
@@ -114,8 +116,9 @@ pub fn same_bits(found: &[u8], expected: &[u8], dtype: Dtype) -> Result<(), Stri
     Ok(())
 }
 
-/// Says aloud what is not tested here, and why: past the test harness, which keeps what passing tests print.
+/// Reports on stderr that something is not tested, and why. Written to the descriptor, as the test harness hides what passing
+/// tests print.
 pub fn skip(why: &str) {
     let line = format!("SKIPPED: {why}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes()); // at once, as tests run side by side
+    let _ = std::io::stderr().write_all(line.as_bytes()); // one write, as tests run concurrently
 }

@@ -1,4 +1,4 @@
-//! The ways to open a file; all must tell the same.
+//! The APIs that open a checkpoint file. All of them must give the same catalog or the same error.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -7,12 +7,13 @@ use anamnesis::{Checkpoint, Format, OpenOptions, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
+    /// From its path, mapped.
     Mapped,
-    /// By positioned reads.
+    /// From its path, by positioned reads.
     Read,
     Bytes,
     Reader,
-    /// As bytes that are said to be of the format.
+    /// From a reader, with the format given by the caller.
     FormatGiven,
 }
 
@@ -25,17 +26,17 @@ pub const OPEN_MODES: [OpenMode; 5] = [
 ];
 
 impl OpenMode {
-    /// Whether the file's name and neighbours are known.
+    /// Whether the library can use the file name and sibling files.
     pub fn has_path(self) -> bool {
         matches!(self, Self::Mapped | Self::Read)
     }
 
-    /// Opens this one file, even if it is a part of a split.
+    /// Opens this one file, even if it is one shard or split of several.
     pub fn open(self, path: &Path, format: Option<&'static Format>) -> Result<Checkpoint> {
-        let part = path
+        let one_of_several = path
             .file_name()
             .is_some_and(|name| name.to_string_lossy().contains("-of-000"));
-        let options = OpenOptions::new().single(part);
+        let options = OpenOptions::new().single(one_of_several);
         let bytes = || std::fs::read(path).unwrap();
         match (self, format) {
             (Self::Mapped, _) => options.open(path),

@@ -1,11 +1,11 @@
-//! A source that says what was read of it.
+//! A source in memory that records each read.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use anamnesis::Source;
 
-/// Bytes that remember what was read of them.
+/// Bytes, and the `(start, length)` of each read of them.
 pub struct RecordingSource {
     pub bytes: Vec<u8>,
     pub reads: Arc<Mutex<Vec<(u64, u64)>>>,

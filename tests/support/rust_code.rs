@@ -1,24 +1,24 @@
-//! The code of the workspace as text: without comments, literals and tests.
+//! The Rust code of the workspace as text, without comments, literals and tests: for tests about imports and names.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A crate: its name and its `src` folder.
+/// A crate of the workspace.
 pub struct CrateSource {
     pub name: String,
     pub src: PathBuf,
 }
 
-/// A file of a crate that is not test code.
+/// A source file that is not test code.
 pub struct CodeFile {
-    /// The module path within the crate: empty for the root.
+    /// The module path within the crate, empty for the root.
     pub module: Vec<String>,
     pub path: PathBuf,
-    /// Comments, literals and items under `cfg(test)` are cut out.
+    /// The text without comments, literals and items under `cfg(test)`.
     pub code: String,
 }
 
-/// The library and every crate of `crates/` that is in the workspace.
+/// The root crate and every crate of `crates/`.
 pub fn crates() -> Vec<CrateSource> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = vec![CrateSource {
@@ -42,7 +42,7 @@ pub fn crates() -> Vec<CrateSource> {
 }
 
 impl CrateSource {
-    /// Its files, without those that only tests compile.
+    /// The source files, without those that are compiled only for tests.
     pub fn files(&self) -> Vec<CodeFile> {
         let mut tests = BTreeSet::new();
         let mut files = Vec::new();
@@ -127,7 +127,7 @@ pub fn without_comments(text: &str) -> String {
             }
             i += 1;
         } else if at(i) == '\'' && (at(i + 1) == '\\' || at(i + 2) == '\'') {
-            i += 2; // behind the character or the backslash
+            i += 2; // past the character or the backslash
             if at(i - 1) == '\\' {
                 i += 1;
             }

@@ -1,27 +1,29 @@
-//! What the tests of quantisation schemes share: checkpoints made of parts, and reference outputs.
+//! Checks of quantisation schemes: checkpoints built from parts, dequantised in memory, and comparison with the reference
+//! outputs in `fixtures/quant` (`fixtures/README.md` names the library that made each).
 
 use std::path::Path;
 
 use anamnesis::{Checkpoint, Dtype, QuantConfig, Remembered, Result, remember};
 
-use super::{fixture, same_bits};
+use super::random::random_bytes;
+use super::{compare_bits, fixture};
 
-/// A tensor to be stored: name, dtype, shape, bytes.
-pub type Stored<'s> = (&'s str, &'s str, &'s [u64], Vec<u8>);
+/// A stored tensor: name, dtype, shape, bytes.
+pub type StoredPart<'s> = (&'s str, &'s str, &'s [u64], Vec<u8>);
 
-/// A safetensors file of these tensors.
-pub fn safetensors(tensors: &[Stored<'_>]) -> Vec<u8> {
+/// A safetensors file.
+pub fn safetensors(tensors: &[StoredPart<'_>]) -> Vec<u8> {
     safetensors_with("{}", tensors)
 }
 
-/// As [`safetensors`], with this `__metadata__`.
-pub fn safetensors_with(metadata: &str, tensors: &[Stored<'_>]) -> Vec<u8> {
+/// As [`safetensors`], with this JSON as `__metadata__`.
+pub fn safetensors_with(metadata: &str, tensors: &[StoredPart<'_>]) -> Vec<u8> {
     let mut header = format!("{{\"__metadata__\":{metadata}");
     let mut data = Vec::new();
     for (name, dtype, shape, bytes) in tensors {
-        let (from, to) = (data.len(), data.len() + bytes.len());
+        let (start, end) = (data.len(), data.len() + bytes.len());
         header += &format!(
-            ",\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{from},{to}]}}"
+            ",\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}"
         );
         data.extend(bytes);
     }
@@ -35,47 +37,35 @@ pub fn safetensors_with(metadata: &str, tensors: &[Stored<'_>]) -> Vec<u8> {
     .concat()
 }
 
-pub fn f32s(values: &[f32]) -> Vec<u8> {
+pub fn f32_bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-pub fn f16s(values: &[f32]) -> Vec<u8> {
+pub fn f16_bytes(values: &[f32]) -> Vec<u8> {
     values
         .iter()
         .flat_map(|x| half::f16::from_f32(*x).to_le_bytes())
         .collect()
 }
 
-pub fn bf16s(values: &[f32]) -> Vec<u8> {
+pub fn bf16_bytes(values: &[f32]) -> Vec<u8> {
     values
         .iter()
         .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes())
         .collect()
 }
 
-pub fn i32s(values: &[i32]) -> Vec<u8> {
+pub fn i32_bytes(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-pub fn i64s(values: &[i64]) -> Vec<u8> {
+pub fn i64_bytes(values: &[i64]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// Reproducible bytes.
-pub fn noise(seed: u64, n: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        state.to_be_bytes()[0]
-    };
-    (0..n).map(|_| next()).collect()
-}
-
-/// Reproducible scales between about 0.01 and 1.
-pub fn scales(seed: u64, n: usize) -> Vec<f32> {
-    noise(seed, n)
+/// `n` scales between 0.01 and 1.01.
+pub fn random_scales(seed: u64, n: usize) -> Vec<f32> {
+    random_bytes(seed, n)
         .into_iter()
         .map(|b| f32::from(b) / 257.0 + 0.01)
         .collect()
@@ -85,8 +75,8 @@ fn config(json: &str) -> QuantConfig {
     QuantConfig::from_json(json.as_bytes()).unwrap()
 }
 
-/// One weight of a file in memory.
-pub fn made(file: Vec<u8>, json: &str, name: &str, dtype: Dtype) -> Result<Remembered> {
+/// Dequantises one weight of a file in memory.
+pub fn dequantise(file: Vec<u8>, json: &str, name: &str, dtype: Dtype) -> Result<Remembered> {
     let checkpoint = Checkpoint::from_bytes(file)?;
     remember(&checkpoint)
         .config(config(json))
@@ -94,9 +84,9 @@ pub fn made(file: Vec<u8>, json: &str, name: &str, dtype: Dtype) -> Result<Remem
         .tensor(name)
 }
 
-/// One weight of a file in memory, as numbers; the same with few threads and many, and rounded once where
-/// the output is narrower.
-pub fn weight(file: Vec<u8>, json: &str, name: &str) -> (Vec<u64>, Vec<f32>) {
+/// The shape and the F32 values of one dequantised weight. Checks that BF16 and F16 outputs, made with three threads, are the
+/// F32 values rounded once.
+pub fn dequantised(file: Vec<u8>, json: &str, name: &str) -> (Vec<u64>, Vec<f32>) {
     let checkpoint = Checkpoint::from_bytes(file).unwrap();
     let remember = remember(&checkpoint).config(config(json));
     let plan = remember.plan().unwrap();
@@ -113,21 +103,24 @@ pub fn weight(file: Vec<u8>, json: &str, name: &str) -> (Vec<u64>, Vec<f32>) {
         .iter()
         .map(|b| f32::from_le_bytes(*b))
         .collect();
-    for (dtype, expected) in [(Dtype::BF16, bf16s(&values)), (Dtype::F16, f16s(&values))] {
+    for (dtype, expected) in [
+        (Dtype::BF16, bf16_bytes(&values)),
+        (Dtype::F16, f16_bytes(&values)),
+    ] {
         let narrow = remember
             .clone()
             .dtype(dtype)
             .threads(3)
             .tensor(name)
             .unwrap();
-        same_bits(&narrow.bytes, &expected, dtype)
-            .unwrap_or_else(|what| panic!("{name} {dtype}: {what}"));
+        compare_bits(&narrow.bytes, &expected, dtype)
+            .unwrap_or_else(|difference| panic!("{name} {dtype}: {difference}"));
     }
     (found.spec.shape.to_vec(), values)
 }
 
-/// Names of everything that comes out of a file.
-pub fn outputs(file: Vec<u8>, json: &str) -> Vec<String> {
+/// The names of the outputs of a file.
+pub fn output_names(file: Vec<u8>, json: &str) -> Vec<String> {
     let checkpoint = Checkpoint::from_bytes(file).unwrap();
     let plan = remember(&checkpoint).config(config(json)).plan().unwrap();
     assert!(plan.refused.is_empty(), "{:?}", plan.refused);
@@ -137,8 +130,8 @@ pub fn outputs(file: Vec<u8>, json: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a plan notes.
-pub fn notes(file: Vec<u8>, json: &str) -> Vec<String> {
+/// The notes of the plan of a file.
+pub fn plan_notes(file: Vec<u8>, json: &str) -> Vec<String> {
     let checkpoint = Checkpoint::from_bytes(file).unwrap();
     remember(&checkpoint)
         .config(config(json))
@@ -147,7 +140,7 @@ pub fn notes(file: Vec<u8>, json: &str) -> Vec<String> {
         .notes
 }
 
-/// Why the only weight of a file is refused; the text must name it.
+/// The error of the only weight of a file, which planning refuses. Checks that the error contains `name`.
 pub fn refusal(file: Vec<u8>, json: &str, name: &str) -> String {
     let checkpoint = Checkpoint::from_bytes(file).unwrap();
     let plan = remember(&checkpoint).config(config(json)).plan().unwrap();
@@ -163,35 +156,36 @@ pub fn refusal(file: Vec<u8>, json: &str, name: &str) -> String {
     text
 }
 
-/// Equal numbers, bit for bit (a NaN equals a NaN).
+/// Compares bit by bit, where any NaN equals any NaN.
 #[track_caller]
-pub fn same(found: &[f32], expected: &[f32]) {
-    same_bits(&f32s(found), &f32s(expected), Dtype::F32).unwrap();
+pub fn assert_same_bits(found: &[f32], expected: &[f32]) {
+    compare_bits(&f32_bytes(found), &f32_bytes(expected), Dtype::F32).unwrap();
 }
 
-/// Every checkpoint of `fixtures/quant/{scheme}` against its reference outputs: in F32, rounded once to BF16,
-/// and, where there is an `oracle.native`, rounded as the reference rounds. Says how many there are.
-pub fn meets_oracles(scheme: &str) -> usize {
-    let folders: Vec<_> = std::fs::read_dir(fixture("quant").join(scheme))
+/// Compares every checkpoint of `fixtures/quant/{folder}` with its reference outputs: in F32, rounded once to BF16, and, if it
+/// has `oracle.native.safetensors`, with native rounding. Returns the number of checkpoints.
+pub fn compare_with_oracles(folder: &str) -> usize {
+    let checkpoints: Vec<_> = std::fs::read_dir(fixture("quant").join(folder))
         .unwrap()
         .map(|e| e.unwrap().path())
         .collect();
-    for folder in &folders {
-        let model = ["model.safetensors", "model.pth", "qmodel.pt"].map(|name| folder.join(name));
+    for checkpoint in &checkpoints {
+        let model =
+            ["model.safetensors", "model.pth", "qmodel.pt"].map(|name| checkpoint.join(name));
         let model = model
             .iter()
             .find(|path| path.exists())
-            .unwrap_or_else(|| panic!("{}", folder.display()));
-        meets_oracle(model, &folder.join("oracle.f32.safetensors"), false);
-        let native = folder.join("oracle.native.safetensors");
+            .unwrap_or_else(|| panic!("{} contains no checkpoint", checkpoint.display()));
+        compare_with_oracle(model, &checkpoint.join("oracle.f32.safetensors"), false);
+        let native = checkpoint.join("oracle.native.safetensors");
         if native.exists() {
-            meets_oracle(model, &native, true);
+            compare_with_oracle(model, &native, true);
         }
     }
-    folders.len()
+    checkpoints.len()
 }
 
-fn meets_oracle(model: &Path, oracle: &Path, native: bool) {
+fn compare_with_oracle(model: &Path, oracle: &Path, native: bool) {
     let (checkpoint, oracle) = (
         Checkpoint::open(model).unwrap(),
         Checkpoint::open(oracle).unwrap(),
@@ -229,8 +223,9 @@ fn meets_oracle(model: &Path, oracle: &Path, native: bool) {
                 "{}: {name}",
                 model.display()
             );
-            same_bits(&found.bytes, expected, dtype)
-                .unwrap_or_else(|what| panic!("{} {name} {dtype}: {what}", model.display()));
+            compare_bits(&found.bytes, expected, dtype).unwrap_or_else(|difference| {
+                panic!("{} {name} {dtype}: {difference}", model.display())
+            });
         };
         check(dtype, &expected);
         if dtype == Dtype::F32 {
@@ -240,30 +235,31 @@ fn meets_oracle(model: &Path, oracle: &Path, native: bool) {
                 .iter()
                 .map(|b| f32::from_le_bytes(*b))
                 .collect();
-            check(Dtype::BF16, &bf16s(&values));
+            check(Dtype::BF16, &bf16_bytes(&values));
         }
     }
 }
 
-/// What a code of FP8 is worth by the definition of its type: bits of the mantissa, bias, and whether it is of OCP.
-pub fn fp8(code: u8, mantissa: i32, bias: i32, ocp: bool) -> f32 {
-    let (high, fraction) = (
-        i32::from(code & 0x7f) >> mantissa,
-        i32::from(code & 0x7f) & ((1 << mantissa) - 1),
+/// The value of an FP8 code by the definition of its type. `ocp`: the types of the OCP specification (E4M3 and E5M2), else the
+/// FNUZ types.
+pub fn fp8_value(code: u8, mantissa_bits: i32, bias: i32, ocp: bool) -> f32 {
+    let (exponent, mantissa) = (
+        i32::from(code & 0x7f) >> mantissa_bits,
+        i32::from(code & 0x7f) & ((1 << mantissa_bits) - 1),
     );
-    let worth = match (ocp, mantissa, code & 0x7f) {
+    let magnitude = match (ocp, mantissa_bits, code & 0x7f) {
         (false, _, 0) if code == 0x80 => return f32::NAN,
         (true, 3, 0x7f) | (true, 2, 0x7d..) => f32::NAN,
         (true, 2, 0x7c) => f32::INFINITY,
         #[allow(clippy::cast_precision_loss)]
         _ => {
-            let whole = if high == 0 {
-                fraction
+            let significand = if exponent == 0 {
+                mantissa
             } else {
-                fraction + (1 << mantissa)
+                mantissa + (1 << mantissa_bits)
             };
-            whole as f32 * 2f32.powi(high.max(1) - bias - mantissa)
+            significand as f32 * 2f32.powi(exponent.max(1) - bias - mantissa_bits)
         }
     };
-    if code < 0x80 { worth } else { -worth }
+    if code < 0x80 { magnitude } else { -magnitude }
 }

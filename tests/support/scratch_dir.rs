@@ -1,11 +1,11 @@
-//! Directories that tests write to, and random bytes to write.
+//! Temporary directories that tests write to.
 
 use std::path::{Path, PathBuf};
 
-/// An empty directory that goes with the test.
-pub struct Scratch(PathBuf);
+/// An empty directory of this process, removed when it is dropped.
+pub struct ScratchDir(PathBuf);
 
-impl Scratch {
+impl ScratchDir {
     pub fn new(name: &str) -> Self {
         let path =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
@@ -18,7 +18,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// The names of what is in it, sorted.
+    /// The names of the files and directories in it, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
         let mut names: Vec<_> = entries
@@ -29,25 +29,8 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// Random bytes, the same for the same seed.
-pub fn random(seed: u64, n: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_be_bytes()
-    };
-    let mut bytes: Vec<u8> = std::iter::repeat_with(next)
-        .take(n.div_ceil(8))
-        .flatten()
-        .collect();
-    bytes.truncate(n);
-    bytes
 }

@@ -1,4 +1,5 @@
-//! Multi-gigabyte files of which only the headers exist: the rest reads as zeros.
+//! Sparse files of several gigabytes, one per container format: headers as the format's own writer writes them, and data that
+//! reads as zeros.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -7,49 +8,51 @@ use std::sync::Mutex;
 
 use anamnesis::Source;
 
-/// Bytes at places, and zeros between them.
+/// A file of byte segments with zeros between them.
 #[derive(Default)]
 pub struct SparseFile {
     pub len: u64,
-    pub pieces: Vec<(u64, Vec<u8>)>,
-    /// Bytes that a reader of the headers cannot do without.
-    pub header: u64,
+    /// `(offset, bytes)`.
+    pub segments: Vec<(u64, Vec<u8>)>,
+    /// Bytes that must be read to list the tensors.
+    pub header_bytes: u64,
 }
 
 impl SparseFile {
-    pub fn put(&mut self, bytes: Vec<u8>) {
-        let at = self.len;
+    /// Appends bytes of the header.
+    pub fn append(&mut self, bytes: Vec<u8>) {
+        let offset = self.len;
         self.len += bytes.len() as u64;
-        self.header += bytes.len() as u64;
-        self.pieces.push((at, bytes));
+        self.header_bytes += bytes.len() as u64;
+        self.segments.push((offset, bytes));
     }
 
-    pub fn zeros(&mut self, n: u64) {
+    pub fn append_zeros(&mut self, n: u64) {
         self.len += n;
     }
 
-    pub fn align(&mut self, to: u64) {
-        self.len = self.len.next_multiple_of(to);
+    pub fn align(&mut self, alignment: u64) {
+        self.len = self.len.next_multiple_of(alignment);
     }
 
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut file = File::create(path)?;
         file.set_len(self.len)?;
-        for (at, bytes) in &self.pieces {
-            file.seek(SeekFrom::Start(*at))?;
+        for (offset, bytes) in &self.segments {
+            file.seek(SeekFrom::Start(*offset))?;
             file.write_all(bytes)?;
         }
         file.sync_all()
     }
 }
 
-/// Counts what is read of a sparse file.
-pub struct Counting {
+/// A sparse file as a source that records the `(start, length)` of each read.
+pub struct CountingSource {
     file: SparseFile,
     pub reads: std::sync::Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
-impl Counting {
+impl CountingSource {
     pub fn new(file: SparseFile) -> Self {
         Self {
             file,
@@ -58,7 +61,7 @@ impl Counting {
     }
 }
 
-impl Source for Counting {
+impl Source for CountingSource {
     fn len(&self) -> Option<u64> {
         Some(self.file.len)
     }
@@ -67,12 +70,12 @@ impl Source for Counting {
         let end = self.file.len.min(start + buf.len() as u64);
         let n = usize::try_from(end.saturating_sub(start)).unwrap();
         buf[..n].fill(0);
-        for (at, bytes) in &self.file.pieces {
-            let (from, to) = (start.max(*at), end.min(at + bytes.len() as u64));
+        for (offset, bytes) in &self.file.segments {
+            let (from, to) = (start.max(*offset), end.min(offset + bytes.len() as u64));
             if from < to {
                 let index = |n: u64| usize::try_from(n).unwrap();
                 buf[index(from - start)..index(to - start)]
-                    .copy_from_slice(&bytes[index(from - at)..index(to - at)]);
+                    .copy_from_slice(&bytes[index(from - offset)..index(to - offset)]);
             }
         }
         self.reads.lock().unwrap().push((start, n as u64));
@@ -95,8 +98,8 @@ pub fn safetensors() -> SparseFile {
     let mut file = SparseFile::default();
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(header.as_bytes());
-    file.put(bytes);
-    file.zeros((300 * 32) << 20);
+    file.append(bytes);
+    file.append_zeros((300 * 32) << 20);
     file
 }
 
@@ -120,13 +123,13 @@ pub fn gguf() -> SparseFile {
         bytes.extend(2u32.to_le_bytes());
         bytes.extend(16384u64.to_le_bytes());
         bytes.extend(16384u64.to_le_bytes());
-        bytes.extend(2u32.to_le_bytes()); // Q4_0: 18 bytes for 32
+        bytes.extend(2u32.to_le_bytes()); // Q4_0: 18 bytes for 32 elements
         bytes.extend((i * (16384 * 16384 / 32 * 18)).to_le_bytes());
     }
     let mut file = SparseFile::default();
-    file.put(bytes);
+    file.append(bytes);
     file.align(32);
-    file.zeros(64 * (16384 * 16384 / 32 * 18));
+    file.append_zeros(64 * (16384 * 16384 / 32 * 18));
     file
 }
 
@@ -145,36 +148,37 @@ fn npy_header() -> Vec<u8> {
 
 pub fn npy() -> SparseFile {
     let mut file = SparseFile::default();
-    file.put(npy_header());
-    file.zeros(2 * GIB);
+    file.append(npy_header());
+    file.append_zeros(2 * GIB);
     file
 }
 
-/// One member of a zip archive that is being written.
+/// A writer of a zip archive with 64-bit sizes and offsets.
 struct Zip {
     file: SparseFile,
     directory: Vec<u8>,
     count: u64,
-    /// PyTorch's manner: payloads aligned to 64, sizes in a descriptor behind.
-    torch: bool,
+    /// As PyTorch writes archives: data aligned to 64 bytes, sizes in a descriptor after the data.
+    torch_layout: bool,
 }
 
 impl Zip {
-    fn new(torch: bool) -> Self {
+    fn new(torch_layout: bool) -> Self {
         Self {
             file: SparseFile::default(),
             directory: Vec::new(),
             count: 0,
-            torch,
+            torch_layout,
         }
     }
 
-    fn member(&mut self, name: &str, head: Vec<u8>, zeros: u64) {
-        let at = self.file.len;
-        let len = head.len() as u64 + zeros;
-        let flags: u16 = if self.torch { 0x808 } else { 0 };
-        let extra = if self.torch {
-            let unpadded = at + 30 + name.len() as u64 + 4;
+    /// Appends a member whose data starts with these bytes and continues with zeros.
+    fn member(&mut self, name: &str, data: Vec<u8>, zeros: u64) {
+        let offset = self.file.len;
+        let len = data.len() as u64 + zeros;
+        let flags: u16 = if self.torch_layout { 0x808 } else { 0 };
+        let extra = if self.torch_layout {
+            let unpadded = offset + 30 + name.len() as u64 + 4;
             let pad = usize::try_from(unpadded.next_multiple_of(64) - unpadded).unwrap();
             [
                 b"FB",
@@ -194,25 +198,25 @@ impl Zip {
         let mut local = b"PK\x03\x04\x2d\0".to_vec();
         local.extend(flags.to_le_bytes());
         local.extend([0; 10]); // method, time, checksum
-        local.extend(if self.torch { [0; 8] } else { [0xff; 8] });
+        local.extend(if self.torch_layout { [0; 8] } else { [0xff; 8] });
         local.extend(u16::try_from(name.len()).unwrap().to_le_bytes());
         local.extend(u16::try_from(extra.len()).unwrap().to_le_bytes());
         local.extend(name.as_bytes());
         local.extend(extra);
-        let counted = self.file.header;
-        self.file.put(local);
-        if self.torch {
-            self.file.header = counted; // these need not be read
+        let header_bytes = self.file.header_bytes;
+        self.file.append(local);
+        if self.torch_layout {
+            self.file.header_bytes = header_bytes; // the local header of a PyTorch member need not be read
         }
-        self.file.put(head);
-        self.file.zeros(zeros);
-        if self.torch {
-            let counted = self.file.header;
+        self.file.append(data);
+        self.file.append_zeros(zeros);
+        if self.torch_layout {
+            let header_bytes = self.file.header_bytes;
             // miniz writes 64-bit sizes where the sizes or the offset need them
-            let wide = len.max(at) >= u64::from(u32::MAX);
+            let wide = len.max(offset) >= u64::from(u32::MAX);
             self.file
-                .put([b"PK\x07\x08", &[0; 20][..if wide { 20 } else { 12 }]].concat());
-            self.file.header = counted;
+                .append([b"PK\x07\x08", &[0; 20][..if wide { 20 } else { 12 }]].concat());
+            self.file.header_bytes = header_bytes;
         }
         self.count += 1;
         let entry = &mut self.directory;
@@ -226,14 +230,15 @@ impl Zip {
         entry.extend([0xff; 4]);
         entry.extend(name.as_bytes());
         entry.extend([&1u16.to_le_bytes()[..], &24u16.to_le_bytes()].concat());
-        entry.extend([len.to_le_bytes(), len.to_le_bytes(), at.to_le_bytes()].concat());
+        entry.extend([len.to_le_bytes(), len.to_le_bytes(), offset.to_le_bytes()].concat());
     }
 
+    /// Appends the central directory and its end records.
     fn finish(mut self) -> SparseFile {
-        let at = self.file.len;
+        let directory_offset = self.file.len;
         let size = self.directory.len() as u64;
-        self.file.put(self.directory);
-        let record_at = self.file.len;
+        self.file.append(self.directory);
+        let record_offset = self.file.len;
         let mut end = b"PK\x06\x06".to_vec();
         end.extend(44u64.to_le_bytes());
         end.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -242,17 +247,17 @@ impl Zip {
                 self.count.to_le_bytes(),
                 self.count.to_le_bytes(),
                 size.to_le_bytes(),
-                at.to_le_bytes(),
+                directory_offset.to_le_bytes(),
             ]
             .concat(),
         );
         end.extend(b"PK\x06\x07\0\0\0\0");
-        end.extend(record_at.to_le_bytes());
+        end.extend(record_offset.to_le_bytes());
         end.extend(1u32.to_le_bytes());
         end.extend(b"PK\x05\x06\0\0\0\0");
         end.extend([0xff; 12]);
         end.extend([0; 2]);
-        self.file.put(end);
+        self.file.append(end);
         self.file
     }
 }
@@ -265,9 +270,10 @@ pub fn npz() -> SparseFile {
     zip.finish()
 }
 
+/// Elements of a tensor of the state dict.
 const NUMEL: u32 = 4096 * 2048;
 
-/// The pickle of a state dict of 300 F32 tensors, as torch writes it.
+/// The pickle of a state dict of 300 F32 tensors, as `torch.save` writes it.
 fn state_dict() -> Vec<u8> {
     let text = |s: &str| {
         [
@@ -278,17 +284,17 @@ fn state_dict() -> Vec<u8> {
         .concat()
     };
     let int = |n: u32| [&b"J"[..], &n.to_le_bytes()].concat();
-    let mut p = b"\x80\x02}(".to_vec();
+    let mut pickle = b"\x80\x02}(".to_vec();
     for i in 0..300 {
-        p.extend(text(&format!("layers.{i}.weight")));
-        p.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
-        p.extend(text("storage"));
-        p.extend(b"ctorch\nFloatStorage\n");
-        p.extend(text(&i.to_string()));
-        p.extend(text("cpu"));
-        p.extend(int(NUMEL));
-        p.extend(b"tQ");
-        p.extend(
+        pickle.extend(text(&format!("layers.{i}.weight")));
+        pickle.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        pickle.extend(text("storage"));
+        pickle.extend(b"ctorch\nFloatStorage\n");
+        pickle.extend(text(&i.to_string()));
+        pickle.extend(text("cpu"));
+        pickle.extend(int(NUMEL));
+        pickle.extend(b"tQ");
+        pickle.extend(
             [
                 int(0),
                 int(4096),
@@ -300,12 +306,13 @@ fn state_dict() -> Vec<u8> {
             ]
             .concat(),
         );
-        p.extend(b"\x89ccollections\nOrderedDict\n)RtR");
+        pickle.extend(b"\x89ccollections\nOrderedDict\n)RtR");
     }
-    p.extend(b"u.");
-    p
+    pickle.extend(b"u.");
+    pickle
 }
 
+/// A PyTorch archive (zip).
 pub fn pth() -> SparseFile {
     let mut zip = Zip::new(true);
     zip.member("archive/data.pkl", state_dict(), 0);
@@ -321,9 +328,10 @@ pub fn pth() -> SparseFile {
     zip.finish()
 }
 
+/// A PyTorch file of the legacy container.
 pub fn pth_legacy() -> SparseFile {
     let mut file = SparseFile::default();
-    let mut head =
+    let mut header =
         b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}(".to_vec();
     let text = |s: &str| {
         [
@@ -333,19 +341,19 @@ pub fn pth_legacy() -> SparseFile {
         ]
         .concat()
     };
-    head.extend([text("little_endian"), b"\x88u.".to_vec()].concat());
-    head.extend(state_dict());
-    head.extend(b"\x80\x02](");
+    header.extend([text("little_endian"), b"\x88u.".to_vec()].concat());
+    header.extend(state_dict());
+    header.extend(b"\x80\x02](");
     for i in 0..300 {
-        head.extend(text(&i.to_string()));
+        header.extend(text(&i.to_string()));
     }
-    head.extend(b"e.");
-    file.put(head);
+    header.extend(b"e.");
+    file.append(header);
     for _ in 0..300 {
-        let counted = file.header;
-        file.put(u64::from(NUMEL).to_le_bytes().to_vec());
-        file.header = counted;
-        file.zeros(u64::from(NUMEL) * 4);
+        let header_bytes = file.header_bytes;
+        file.append(u64::from(NUMEL).to_le_bytes().to_vec());
+        file.header_bytes = header_bytes;
+        file.append_zeros(u64::from(NUMEL) * 4);
     }
     file
 }

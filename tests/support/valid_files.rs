@@ -1,79 +1,87 @@
-//! Runs through good files, and those whose refusal is agreed on: every way gives what the manifest says.
+//! Opens the valid files of the corpus, and those that manifest and library reject, in every open mode and compares tensors and
+//! hashes with the manifest, which the reference libraries made.
 
 use std::time::Duration;
 
 use anamnesis::{Checkpoint, Error};
 
-use super::corpus::{Entry, corpus};
-use super::manifest_exceptions::Instead;
+use super::corpus::{CorpusEntry, corpus_entries};
+use super::manifest_exceptions::Deviation;
 use super::open_modes::{OPEN_MODES, OpenMode};
 use super::testing::ThreadTime;
 
-/// Opening and hashing all there is in one file of the corpus takes no longer.
-const TIME: Duration = Duration::from_secs(2);
+/// Limit of opening a file and hashing all its tensors.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// Checks the entries of a set; at least `least` tensors must have been compared.
-pub fn check_set(set: &str, formats: &[&str], least: usize) {
-    if let Some(entries) = corpus(set, formats) {
-        check(set, &entries, least);
+/// Checks the entries of a corpus set in these formats.
+pub fn check_corpus_set(set: &str, formats: &[&str], minimum: usize) {
+    if let Some(entries) = corpus_entries(set, formats) {
+        check_entries(set, &entries, minimum);
     }
 }
 
-pub fn check(set: &str, entries: &[Entry], least: usize) {
-    let (mut wrong, mut tensors) = (Vec::new(), 0);
+/// Fails on any difference from the manifest, and if fewer than `minimum` tensors were compared.
+pub fn check_entries(set: &str, entries: &[CorpusEntry], minimum: usize) {
+    let (mut failures, mut tensors) = (Vec::new(), 0);
     for entry in entries {
-        for way in OPEN_MODES {
-            let said = |what: String| format!("{} ({way:?}): {what}", entry.name);
-            let began = ThreadTime::start();
-            match way.open(&entry.path, entry.format()) {
-                Err(e) => wrong.extend(refused(entry, way, &e).map(said)),
-                Ok(_) if must_refuse(entry, way) => {
-                    wrong.push(said(format!("accepted ({})", entry.why)))
+        for mode in OPEN_MODES {
+            let failure = |what: String| format!("{} ({mode:?}): {what}", entry.name);
+            let start = ThreadTime::start();
+            match mode.open(&entry.path, entry.format()) {
+                Err(e) => failures.extend(rejection_failure(entry, mode, &e).map(failure)),
+                Ok(_) if must_reject(entry, mode) => {
+                    failures.push(failure(format!("accepted ({})", entry.why)))
                 }
-                Ok(checkpoint) => wrong.extend(accepted(entry, &checkpoint).into_iter().map(said)),
+                Ok(checkpoint) => failures.extend(
+                    listing_failures(entry, &checkpoint)
+                        .into_iter()
+                        .map(failure),
+                ),
             }
-            if began.elapsed() > TIME {
-                wrong.push(said(format!("took {:?}", began.elapsed())));
+            if start.elapsed() > TIME_LIMIT {
+                failures.push(failure(format!("took {:?}", start.elapsed())));
             }
         }
-        if !must_refuse(entry, OpenMode::Mapped) {
+        if !must_reject(entry, OpenMode::Mapped) {
             tensors += entry.tensors().len();
         }
     }
     println!(
-        "{set}: {} entries, {tensors} tensors, {} wrong",
+        "{set}: {} entries, {tensors} tensors, {} failures",
         entries.len(),
-        wrong.len()
+        failures.len()
     );
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(tensors >= least, "{set}: only {tensors} tensors");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(tensors >= minimum, "{set}: only {tensors} tensors");
 }
 
-/// Whether this way must end in an error.
-fn must_refuse(entry: &Entry, way: OpenMode) -> bool {
-    let alone = entry.exceptions().any(|e| matches!(e, Instead::OnlyByPath));
-    let alone = alone
-        && (matches!(way, OpenMode::Bytes | OpenMode::Reader)
-            || !way.has_path() && entry.format().is_none());
-    !entry.is_good() || entry.refusal().is_some() || alone
+/// Whether opening in this mode must end in an error.
+fn must_reject(entry: &CorpusEntry, mode: OpenMode) -> bool {
+    let by_path_only = entry
+        .deviations()
+        .any(|e| matches!(e, Deviation::OpensByPathOnly));
+    let without_name = by_path_only
+        && (matches!(mode, OpenMode::Bytes | OpenMode::Reader)
+            || !mode.has_path() && entry.format().is_none());
+    !entry.is_valid() || entry.refusal().is_some() || without_name
 }
 
-/// What is wrong with a refusal.
-fn refused(entry: &Entry, way: OpenMode, e: &Error) -> Option<String> {
-    if !must_refuse(entry, way) {
-        return Some(format!("refused: {e}"));
+/// Describes an error that is not the expected one.
+fn rejection_failure(entry: &CorpusEntry, mode: OpenMode, e: &Error) -> Option<String> {
+    if !must_reject(entry, mode) {
+        return Some(format!("rejected: {e}"));
     }
     let (kind, text) = entry.refusal()?;
-    let right = e.kind().name() == kind && e.to_string().contains(text);
-    (!right).then(|| format!("refused, but not as {kind} ({text}): {e}"))
+    let expected = e.kind().name() == kind && e.to_string().contains(text);
+    (!expected).then(|| format!("rejected, but not as {kind} ({text}): {e}"))
 }
 
-/// What is wrong with a listing.
-fn accepted(entry: &Entry, checkpoint: &Checkpoint) -> Vec<String> {
+/// Describes what differs between the listed tensors and the manifest.
+fn listing_failures(entry: &CorpusEntry, checkpoint: &Checkpoint) -> Vec<String> {
     let summary = checkpoint.inspect();
-    let mut wrong = entry.differences(checkpoint);
+    let mut failures = entry.differences(checkpoint);
     if summary.tensors.len() != checkpoint.catalog().tensors().len() {
-        wrong.push("the summary leaves tensors out".into());
+        failures.push("the summary omits tensors".into());
     }
-    wrong
+    failures
 }

@@ -1,17 +1,17 @@
-//! Writers of small files, by the formats' descriptions.
+//! Writers of small safetensors and GGUF files, after the format specifications and independent of the library.
 
 use serde_json::{Map, Value, json};
 
 /// A tensor to write: name, dtype, shape and bytes.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredTensor {
     pub name: String,
     pub dtype: String,
     pub shape: Vec<u64>,
     pub bytes: Vec<u8>,
 }
 
-impl Stored {
+impl StoredTensor {
     pub fn new(name: &str, dtype: &str, shape: &[u64], bytes: Vec<u8>) -> Self {
         Self {
             name: name.to_owned(),
@@ -22,39 +22,39 @@ impl Stored {
     }
 }
 
-pub fn safetensors(tensors: &[Stored], metadata: &[(&str, &str)]) -> Vec<u8> {
-    let mut map = Map::new();
+pub fn safetensors(tensors: &[StoredTensor], metadata: &[(&str, &str)]) -> Vec<u8> {
+    let mut header = Map::new();
     if !metadata.is_empty() {
         let metadata = metadata
             .iter()
             .map(|(k, v)| ((*k).to_owned(), Value::from(*v)));
-        map.insert("__metadata__".to_owned(), Value::Object(metadata.collect()));
+        header.insert("__metadata__".to_owned(), Value::Object(metadata.collect()));
     }
-    let mut at = 0;
+    let mut offset = 0;
     for tensor in tensors {
-        let end = at + tensor.bytes.len();
+        let end = offset + tensor.bytes.len();
         let entry =
-            json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [at, end]});
-        map.insert(tensor.name.clone(), entry);
-        at = end;
+            json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [offset, end]});
+        header.insert(tensor.name.clone(), entry);
+        offset = end;
     }
-    let header = serde_json::to_vec(&map).unwrap();
+    let header = serde_json::to_vec(&header).unwrap();
     let data = tensors.iter().flat_map(|t| &t.bytes).copied();
-    let head = (header.len() as u64).to_le_bytes();
-    head.into_iter().chain(header).chain(data).collect()
+    let header_len = (header.len() as u64).to_le_bytes();
+    header_len.into_iter().chain(header).chain(data).collect()
 }
 
-/// A GGUF file of version 3; dtypes are ggml's type ids. `keys` are texts.
-pub fn gguf(big: bool, keys: &[(&str, &str)], tensors: &[Stored]) -> Vec<u8> {
+/// A GGUF file of version 3 with string metadata. The dtypes of the tensors are the numbers of ggml types.
+pub fn gguf(big_endian: bool, metadata: &[(&str, &str)], tensors: &[StoredTensor]) -> Vec<u8> {
     let u32 = |n: u32| {
-        if big {
+        if big_endian {
             n.to_be_bytes()
         } else {
             n.to_le_bytes()
         }
     };
     let u64 = |n: u64| {
-        if big {
+        if big_endian {
             n.to_be_bytes()
         } else {
             n.to_le_bytes()
@@ -64,11 +64,11 @@ pub fn gguf(big: bool, keys: &[(&str, &str)], tensors: &[Stored]) -> Vec<u8> {
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(u32(3));
     bytes.extend(u64(tensors.len() as u64));
-    bytes.extend(u64(keys.len() as u64));
-    for (key, value) in keys {
+    bytes.extend(u64(metadata.len() as u64));
+    for (key, value) in metadata {
         bytes.extend([text(key), u32(8).to_vec(), text(value)].concat());
     }
-    let mut at = 0;
+    let mut offset = 0;
     for tensor in tensors {
         bytes.extend(text(&tensor.name));
         bytes.extend(u32(u32::try_from(tensor.shape.len()).unwrap()));
@@ -78,8 +78,8 @@ pub fn gguf(big: bool, keys: &[(&str, &str)], tensors: &[Stored]) -> Vec<u8> {
             .rev()
             .for_each(|&d| bytes.extend(u64(d)));
         bytes.extend(u32(tensor.dtype.parse().unwrap()));
-        bytes.extend(u64(at));
-        at += (tensor.bytes.len() as u64).next_multiple_of(32);
+        bytes.extend(u64(offset));
+        offset += (tensor.bytes.len() as u64).next_multiple_of(32);
     }
     for tensor in tensors {
         bytes.resize(bytes.len().next_multiple_of(32), 0);

@@ -1,23 +1,30 @@
 //! AutoRound against reference outputs of its own packings, and what its configuration alone tells.
 
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    f16s, i32s, meets_oracles, noise, refusal, safetensors, same, scales, weight,
+    assert_same_bits, compare_with_oracles, dequantised, f16_bytes, i32_bytes, random_scales,
+    refusal, safetensors,
 };
 
 /// 2 to 8 bits in one checkpoint as GPTQ packs them, 4 to 7 as AWQ does, and FP4's kin.
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("autoround"), 7);
+    assert_eq!(compare_with_oracles("autoround"), 7);
 }
 
 /// AWQ's tensors of 32 inputs and 64 outputs.
 fn awq(bits: u64) -> Vec<u8> {
     let words = 64 * bits / 32;
-    let some = |seed, n: u64| noise(seed, usize::try_from(n * 4).unwrap());
+    let some = |seed, n: u64| random_bytes(seed, usize::try_from(n * 4).unwrap());
     safetensors(&[
         ("m.qweight", "I32", &[32, words], some(1, 32 * words)),
         ("m.qzeros", "I32", &[1, words], some(2, words)),
-        ("m.scales", "F16", &[1, 64], f16s(&scales(3, 64))),
+        (
+            "m.scales",
+            "F16",
+            &[1, 64],
+            f16_bytes(&random_scales(3, 64)),
+        ),
     ])
 }
 
@@ -29,7 +36,7 @@ fn awq_of_other_widths_is_refused_with_the_reason_and_a_remedy() {
                 r#"{{"quant_method":"auto-round","packing_format":"{format}","bits":{bits},"group_size":32}}"#
             );
             if (4..=7).contains(&bits) {
-                weight(awq(bits), &config, "m.weight");
+                dequantised(awq(bits), &config, "m.weight");
                 continue;
             }
             let text = refusal(awq(bits), &config, "m.qweight");
@@ -43,9 +50,14 @@ fn awq_of_other_widths_is_refused_with_the_reason_and_a_remedy() {
     // with a format of GPTQ's the shapes do not go
     let config = r#"{"quant_method":"auto-round","packing_format":"auto_round:auto_awq","bits":4,"group_size":32}"#;
     let gptq = safetensors(&[
-        ("m.qweight", "I32", &[4, 64], i32s(&[0; 256])),
-        ("m.qzeros", "I32", &[1, 8], i32s(&[0; 8])),
-        ("m.scales", "F16", &[1, 64], f16s(&scales(3, 64))),
+        ("m.qweight", "I32", &[4, 64], i32_bytes(&[0; 256])),
+        ("m.qzeros", "I32", &[1, 8], i32_bytes(&[0; 8])),
+        (
+            "m.scales",
+            "F16",
+            &[1, 64],
+            f16_bytes(&random_scales(3, 64)),
+        ),
     ]);
     let text = refusal(gptq, config, "m.qweight");
     assert!(text.contains("auto_awq"), "{text}");
@@ -54,7 +66,7 @@ fn awq_of_other_widths_is_refused_with_the_reason_and_a_remedy() {
 /// The same bytes are MXFP4, MXINT4 or FP4 whose scales have a mantissa.
 #[test]
 fn the_configuration_tells_codes_of_the_same_shape() {
-    let (codes, exponents) = (noise(1, 64), vec![127u8; 4]);
+    let (codes, exponents) = (random_bytes(1, 64), vec![127u8; 4]);
     let file = || {
         safetensors(&[
             ("m.weight_packed", "U8", &[4, 16], codes.clone()),
@@ -91,8 +103,8 @@ fn the_configuration_tells_codes_of_the_same_shape() {
             &mantissa,
         ),
     ] {
-        let (shape, values) = weight(file(), &config, "m.weight");
+        let (shape, values) = dequantised(file(), &config, "m.weight");
         assert_eq!(shape, [4, 32], "{config}");
-        same(&values, expected);
+        assert_same_bits(&values, expected);
     }
 }

@@ -1,12 +1,14 @@
 //! AWQ of four rows at a time: what AutoAWQ packs, and the packing written down again.
 
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    bf16s, f16s, meets_oracles, noise, refusal, safetensors, same, scales, weight,
+    assert_same_bits, bf16_bytes, compare_with_oracles, dequantised, f16_bytes, random_scales,
+    refusal, safetensors,
 };
 
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("awq_fast"), 3);
+    assert_eq!(compare_with_oracles("awq_fast"), 3);
 }
 
 fn config(group: i64) -> String {
@@ -36,8 +38,11 @@ fn rows_are_those_of_the_formula() {
         (1200, 1024, 128, 8),
         (12, 320, 320, 1),
     ] {
-        let codes: Vec<u8> = noise(1, rows * cols).into_iter().map(|b| b >> 4).collect();
-        let (s, z) = (scales(2, room * rows), scales(3, room * rows));
+        let codes: Vec<u8> = random_bytes(1, rows * cols)
+            .into_iter()
+            .map(|b| b >> 4)
+            .collect();
+        let (s, z) = (random_scales(2, room * rows), random_scales(3, room * rows));
         let shape = [room as u64, rows as u64];
         let file = safetensors(&[
             (
@@ -46,10 +51,11 @@ fn rows_are_those_of_the_formula() {
                 &[rows as u64 / 4, cols as u64],
                 interleaved(&codes, cols),
             ),
-            ("a.fc.scales", "BF16", &shape, bf16s(&s)),
-            ("a.fc.scaled_zeros", "F16", &shape, f16s(&z)),
+            ("a.fc.scales", "BF16", &shape, bf16_bytes(&s)),
+            ("a.fc.scaled_zeros", "F16", &shape, f16_bytes(&z)),
         ]);
-        let (found, values) = weight(file, &config(i64::try_from(group).unwrap()), "a.fc.weight");
+        let (found, values) =
+            dequantised(file, &config(i64::try_from(group).unwrap()), "a.fc.weight");
         assert_eq!(found, [rows as u64, cols as u64]);
         let value = |i: usize| {
             let at = i % cols / group * rows + i / cols;
@@ -59,7 +65,7 @@ fn rows_are_those_of_the_formula() {
             );
             f32::from(codes[i]) * s + z
         };
-        same(&values, &(0..rows * cols).map(value).collect::<Vec<_>>());
+        assert_same_bits(&values, &(0..rows * cols).map(value).collect::<Vec<_>>());
     }
 }
 

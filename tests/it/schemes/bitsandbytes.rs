@@ -1,7 +1,9 @@
 //! bitsandbytes: 4 bits and INT8, against reference outputs and the formula written down again.
 
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    f32s, made, meets_oracles, noise, outputs, refusal, safetensors, same, scales, weight,
+    assert_same_bits, compare_with_oracles, dequantise, dequantised, f32_bytes, output_names,
+    random_scales, refusal, safetensors,
 };
 
 use anamnesis::Dtype;
@@ -13,7 +15,7 @@ const OFFSET: f32 = 0.123_456_79;
 
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("bnb"), 16);
+    assert_eq!(compare_with_oracles("bnb"), 16);
 }
 
 /// A weight of 4 bits, and what may be wrong about it.
@@ -44,7 +46,7 @@ impl FourBit {
 
     fn codes(&self) -> Vec<u8> {
         let item = usize::try_from(self.storage.1).unwrap();
-        noise(1, self.elements().div_ceil(2).next_multiple_of(item))
+        random_bytes(1, self.elements().div_ceil(2).next_multiple_of(item))
     }
 
     fn blocks(&self) -> usize {
@@ -78,7 +80,7 @@ impl FourBit {
                 "a.fc.weight.quant_map",
                 "F32",
                 vec![16],
-                f32s(&scales(2, 16)),
+                f32_bytes(&random_scales(2, 16)),
             ),
             (
                 "a.fc.weight.quant_state.bitsandbytes__nf4",
@@ -93,26 +95,26 @@ impl FourBit {
                 "a.fc.weight.absmax",
                 "U8",
                 vec![blocks as u64],
-                noise(3, blocks),
+                random_bytes(3, blocks),
             ));
             tensors.push((
                 "a.fc.weight.nested_absmax",
                 "F32",
                 vec![n as u64],
-                f32s(&scales(4, n)),
+                f32_bytes(&random_scales(4, n)),
             ));
             tensors.push((
                 "a.fc.weight.nested_quant_map",
                 "F32",
                 vec![256],
-                f32s(&scales(5, 256)),
+                f32_bytes(&random_scales(5, 256)),
             ));
         } else {
             tensors.push((
                 "a.fc.weight.absmax",
                 "F32",
                 vec![blocks as u64],
-                f32s(&scales(3, blocks)),
+                f32_bytes(&random_scales(3, blocks)),
             ));
         }
         tensors.retain(|(name, ..)| leave_out.is_empty() || !name.ends_with(leave_out));
@@ -137,15 +139,15 @@ impl FourBit {
     }
 
     fn expected(&self) -> Vec<f32> {
-        let (map, codes) = (scales(2, 16), self.codes());
+        let (map, codes) = (random_scales(2, 16), self.codes());
         let absmax: Vec<f32> = match self.nested {
-            None => scales(3, self.blocks()),
+            None => random_scales(3, self.blocks()),
             Some(block) => {
-                let (map, outer) = (scales(5, 256), scales(4, self.blocks()));
+                let (map, outer) = (random_scales(5, 256), random_scales(4, self.blocks()));
                 let value = |(i, code): (usize, &u8)| {
                     self.sum(map[usize::from(*code)] * outer[i / usize::try_from(block).unwrap()])
                 };
-                noise(3, self.blocks())
+                random_bytes(3, self.blocks())
                     .iter()
                     .enumerate()
                     .map(value)
@@ -186,9 +188,9 @@ fn four_bits_are_those_of_the_formula() {
                     storage,
                     ..FourBit::new(shape, blocksize)
                 };
-                let (found, values) = weight(case.file(""), "{}", NAME);
+                let (found, values) = dequantised(case.file(""), "{}", NAME);
                 assert_eq!(found, shape);
-                same(&values, &case.expected());
+                assert_same_bits(&values, &case.expected());
             }
         }
     }
@@ -204,7 +206,7 @@ fn nested_scales_are_rounded_as_their_dtype_is() {
                 nested_dtype,
                 ..FourBit::new(shape, 64)
             };
-            same(&weight(case.file(""), "{}", NAME).1, &case.expected());
+            assert_same_bits(&dequantised(case.file(""), "{}", NAME).1, &case.expected());
         }
     }
 }
@@ -215,7 +217,7 @@ fn nothing_but_the_weight_comes_out() {
         nested: Some(256),
         ..FourBit::new(&[8, 64], 64)
     };
-    assert_eq!(outputs(case.file(""), "{}"), [NAME]);
+    assert_eq!(output_names(case.file(""), "{}"), [NAME]);
 }
 
 #[test]
@@ -312,7 +314,7 @@ fn a_state_that_lies_is_refused() {
 
 fn int8(scb: (&str, &[u64], Vec<u8>), format: u8) -> Vec<u8> {
     safetensors(&[
-        ("a.fc.weight", "I8", &[5, 33], noise(1, 165)),
+        ("a.fc.weight", "I8", &[5, 33], random_bytes(1, 165)),
         ("a.fc.SCB", scb.0, scb.1, scb.2),
         ("a.fc.weight_format", "U8", &[], vec![format]),
     ])
@@ -320,23 +322,23 @@ fn int8(scb: (&str, &[u64], Vec<u8>), format: u8) -> Vec<u8> {
 
 #[test]
 fn int8_is_rounded_twice() {
-    let scb = scales(2, 5);
-    let file = int8(("F32", &[5], f32s(&scb)), 0);
-    assert_eq!(outputs(file.clone(), "{}"), [NAME]);
-    let (shape, values) = weight(file, "{}", NAME);
-    let codes = noise(1, 165);
+    let scb = random_scales(2, 5);
+    let file = int8(("F32", &[5], f32_bytes(&scb)), 0);
+    assert_eq!(output_names(file.clone(), "{}"), [NAME]);
+    let (shape, values) = dequantised(file, "{}", NAME);
+    let codes = random_bytes(1, 165);
     let constant: f32 = "7.874015718698502e-3".parse().unwrap();
     let expected: Vec<f32> = (0..165)
         .map(|i| f32::from(codes[i].cast_signed()) * scb[i / 33] * constant)
         .collect();
     assert_eq!(shape, [5, 33]);
-    same(&values, &expected);
+    assert_same_bits(&values, &expected);
 }
 
 #[test]
 fn int8_that_does_not_fit_is_refused() {
     for scb in [
-        ("F32", &[4][..], f32s(&[1.0; 4])),
+        ("F32", &[4][..], f32_bytes(&[1.0; 4])),
         ("F16", &[5], vec![0; 10]),
         ("F32", &[0], vec![]),
     ] {
@@ -344,12 +346,12 @@ fn int8_that_does_not_fit_is_refused() {
         assert!(text.contains("5 rows"), "{text}");
     }
     refusal(
-        int8(("F32", &[5], f32s(&[1.0; 5])), 1),
+        int8(("F32", &[5], f32_bytes(&[1.0; 5])), 1),
         "{}",
         "a.fc.weight_format",
     );
-    let none = made(
-        int8(("F32", &[5], f32s(&[1.0; 5])), 1),
+    let none = dequantise(
+        int8(("F32", &[5], f32_bytes(&[1.0; 5])), 1),
         "{}",
         NAME,
         Dtype::F32,

@@ -22,7 +22,7 @@ static READINGS: &[(&str, &str, &str)] = &[(
 
 #[test]
 fn every_reference_output_is_met() {
-    let sets = ["public", "real"].map(|set| corpus::corpus(set, &["gguf", "safetensors"]));
+    let sets = ["public", "real"].map(|set| corpus::corpus_entries(set, &["gguf", "safetensors"]));
     let entries: Vec<_> = sets
         .into_iter()
         .flatten()
@@ -98,7 +98,7 @@ fn compare(entry: &str, path: &Path, oracle: &Path, dtype: Dtype) -> Result<usiz
         if TURNED.iter().any(|file| entry.contains(file)) {
             bytes = turned(&bytes, found.spec.shape[0], dtype);
         }
-        support::same_bits(&found.bytes, &bytes, dtype)
+        support::compare_bits(&found.bytes, &bytes, dtype)
             .map_err(|what| format!("{name}: {what}"))?;
     }
     Ok(oracle.tensors().len())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::support;
-use crate::support::writers::{Stored, safetensors as written};
+use crate::support::writers::{StoredTensor, safetensors as written};
 use anamnesis::{Checkpoint, Dtype, remember};
 
 /// Folders of `fixtures/quant` and what their weights are made by.
@@ -97,7 +97,7 @@ fn schemes_mix_in_one_checkpoint() {
         for tensor in alone.tensors() {
             let info = tensor.info();
             let bytes = tensor.bytes().unwrap().into_owned();
-            all.push(Stored::new(
+            all.push(StoredTensor::new(
                 &format!("{name}.{}", info.name),
                 info.encoding.name(),
                 &info.shape,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::support::scheme_checks::noise;
+use crate::support::random::random_bytes;
 use crate::support::{files_below, fixture};
 use anamnesis::{Dtype, Limits, OpenOptions, QuantConfig, remember};
 
@@ -48,7 +48,7 @@ fn change(whole: &[u8], seed: u64) -> Vec<u8> {
         .ok()
         .filter(|n| *n + 8 < bytes.len())
         .map_or(0, |n| n + 8);
-    let random = noise(seed + 1, 16);
+    let random = random_bytes(seed + 1, 16);
     for dice in random
         .as_chunks::<5>()
         .0

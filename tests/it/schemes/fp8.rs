@@ -1,11 +1,12 @@
 //! FP8: every code of every type, scales of every granularity, stacks of matrices, and weights in PyTorch archives.
 
 use crate::support;
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    f32s, fp8, safetensors as safetensors_of, same, scales, weight,
+    assert_same_bits, dequantised, f32_bytes, fp8_value, random_scales,
+    safetensors as safetensors_of,
 };
-use crate::support::scratch_dir::random;
-use crate::support::writers::{Stored, safetensors};
+use crate::support::writers::{StoredTensor, safetensors};
 use anamnesis::plan::JobWork;
 use anamnesis::sink::MemorySink;
 use anamnesis::{Checkpoint, Dtype, QuantConfig, Remembered, remember};
@@ -17,7 +18,7 @@ fn all(checkpoint: &Checkpoint, dtype: Dtype) -> Vec<Remembered> {
 
 #[test]
 fn every_code_of_every_fp8_is_worth_what_its_type_says() {
-    let s = scales(4, 7);
+    let s = random_scales(4, 7);
     for (dtype, mantissa, bias, ocp) in [
         ("F8_E4M3", 3, 7, true),
         ("F8_E5M2", 2, 15, true),
@@ -31,15 +32,16 @@ fn every_code_of_every_fp8_is_worth_what_its_type_says() {
             let s: Vec<f32> = s.iter().cycle().take(n).copied().collect();
             let file = safetensors_of(&[
                 ("m.weight", dtype, &[7, 256], codes.clone()),
-                ("m.weight_scale", "F32", &shape, f32s(&s)),
+                ("m.weight_scale", "F32", &shape, f32_bytes(&s)),
             ]);
             let config = format!(r#"{{"quant_method":"fp8","weight_block_size":[{high},{wide}]}}"#);
-            let (_, values) = weight(file, &config, "m.weight");
+            let (_, values) = dequantised(file, &config, "m.weight");
             let per_row = 256usize.div_ceil(wide);
             let value = |i: usize| {
-                fp8(codes[i], mantissa, bias, ocp) * s[i / 256 / high * per_row + i % 256 / wide]
+                fp8_value(codes[i], mantissa, bias, ocp)
+                    * s[i / 256 / high * per_row + i % 256 / wide]
             };
-            same(&values, &(0..codes.len()).map(value).collect::<Vec<_>>());
+            assert_same_bits(&values, &(0..codes.len()).map(value).collect::<Vec<_>>());
         }
     }
 }
@@ -47,7 +49,7 @@ fn every_code_of_every_fp8_is_worth_what_its_type_says() {
 /// A scale for a whole stack of matrices, or none: the stack is like one matrix of all its rows.
 #[test]
 fn a_stack_may_share_one_scale() {
-    let codes: Vec<u8> = random(3, 400 * 3 * 5 * 70)
+    let codes: Vec<u8> = random_bytes(3, 400 * 3 * 5 * 70)
         .iter()
         .map(|b| b & 0x7e)
         .collect();
@@ -56,12 +58,17 @@ fn a_stack_may_share_one_scale() {
         Some(("F32", 0.3f32.to_le_bytes().to_vec())),
         Some(("BF16", vec![0x40, 0x3e])),
     ] {
-        let made = |shape: &[u64]| {
-            let mut stored = vec![Stored::new("a.weight", "F8_E4M3", shape, codes.clone())];
+        let decode = |shape: &[u64]| {
+            let mut stored = vec![StoredTensor::new(
+                "a.weight",
+                "F8_E4M3",
+                shape,
+                codes.clone(),
+            )];
             stored.extend(
                 scale
                     .clone()
-                    .map(|(dtype, bytes)| Stored::new("a.weight_scale", dtype, &[1], bytes)),
+                    .map(|(dtype, bytes)| StoredTensor::new("a.weight_scale", dtype, &[1], bytes)),
             );
             all(
                 &Checkpoint::from_bytes(safetensors(&stored, &[])).unwrap(),
@@ -70,9 +77,9 @@ fn a_stack_may_share_one_scale() {
             .remove(0)
             .bytes
         };
-        let matrix = made(&[400 * 15, 70]);
+        let matrix = decode(&[400 * 15, 70]);
         assert!(
-            made(&[400 * 3, 5, 70]) == matrix && made(&[400, 3, 5, 70]) == matrix,
+            decode(&[400 * 3, 5, 70]) == matrix && decode(&[400, 3, 5, 70]) == matrix,
             "{scale:?}"
         );
         assert!(matrix.iter().any(|b| *b != 0));
@@ -102,26 +109,26 @@ proptest! {
         };
         let count = usize::try_from(scales.iter().product::<u64>()).unwrap();
         let (dtype, numbers): (&str, Vec<f32>) = match kind {
-            0 => ("F32", random(seed, count * 4).as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
-            1 => ("F16", random(seed, count * 2).as_chunks().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect()),
-            2 => ("BF16", random(seed, count * 2).as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect()),
-            _ => ("U8", random(seed, count).iter().map(|b| match b {
+            0 => ("F32", random_bytes(seed, count * 4).as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
+            1 => ("F16", random_bytes(seed, count * 2).as_chunks().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect()),
+            2 => ("BF16", random_bytes(seed, count * 2).as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect()),
+            _ => ("U8", random_bytes(seed, count).iter().map(|b| match b {
                 0 => 2f32.powi(-127),
                 255 => f32::NAN,
                 b => f32::from_bits(u32::from(*b) << 23),
             }).collect()),
         };
-        let codes = random(!seed, usize::try_from(stack * rows * cols).unwrap());
+        let codes = random_bytes(!seed, usize::try_from(stack * rows * cols).unwrap());
         let file = [
-            Stored::new("m.weight", "F8_E4M3", &shape, codes.clone()),
-            Stored::new("m.weight_scale_inv", dtype, &scales, random(seed, count * [4, 2, 2, 1][kind])),
+            StoredTensor::new("m.weight", "F8_E4M3", &shape, codes.clone()),
+            StoredTensor::new("m.weight_scale_inv", dtype, &scales, random_bytes(seed, count * [4, 2, 2, 1][kind])),
         ];
         let mut expected = Vec::new();
         for (i, code) in (0u64..).zip(&codes) {
             let (matrix, row, col) = (i / (rows * cols), i / cols % rows, i % cols);
             let per_matrix = if high == u64::MAX { 0 } else { rows.div_ceil(high) * cols.div_ceil(wide) };
             let at = matrix * per_matrix + row / high * cols.div_ceil(wide) + col / wide;
-            expected.extend((fp8(*code, 3, 7, true) * numbers[usize::try_from(at).unwrap()]).to_le_bytes());
+            expected.extend((fp8_value(*code, 3, 7, true) * numbers[usize::try_from(at).unwrap()]).to_le_bytes());
         }
         let checkpoint = Checkpoint::from_bytes(safetensors(&file, &[])).unwrap();
         let config = format!("{{\"quant_method\":\"fp8\",\"weight_block_size\":[{high},{wide}]}}");
@@ -132,7 +139,7 @@ proptest! {
         *rows = per_tile;
         let mut out = vec![0; expected.len()];
         remember.threads(1).run(&plan, &mut MemorySink::new(vec![&mut out])).unwrap();
-        prop_assert_eq!(support::same_bits(&out, &expected, Dtype::F32), Ok(()));
+        prop_assert_eq!(support::compare_bits(&out, &expected, Dtype::F32), Ok(()));
     }
 }
 
@@ -145,12 +152,12 @@ fn weights_may_lie_in_archives() {
                 "pth/dtype/t_f8_{dtype}.{ending}"
             )))
             .unwrap();
-            let stored: Vec<Stored> = archive
+            let stored: Vec<StoredTensor> = archive
                 .tensors()
                 .map(|tensor| {
                     let info = tensor.info();
                     let bytes = tensor.bytes().unwrap().into_owned();
-                    Stored::new(&info.name, info.encoding.name(), &info.shape, bytes)
+                    StoredTensor::new(&info.name, info.encoding.name(), &info.shape, bytes)
                 })
                 .collect();
             let copied = Checkpoint::from_bytes(safetensors(&stored, &[])).unwrap();

@@ -3,8 +3,8 @@
 use anamnesis::{BlockFormat, Checkpoint, Dtype, Encoding, Remembered, kernel, remember};
 
 use crate::support;
-use crate::support::scratch_dir::random;
-use crate::support::writers::{Stored, gguf};
+use crate::support::random::random_bytes;
+use crate::support::writers::{StoredTensor, gguf};
 
 fn all(checkpoint: &Checkpoint, dtype: Dtype) -> Vec<Remembered> {
     remember(checkpoint).dtype(dtype).threads(1).all().unwrap()
@@ -34,15 +34,15 @@ fn big_endian_blocks_are_turned_around() {
             .iter()
             .find(|(of, _)| *of == name)
             .unwrap_or_else(|| panic!("{name} has no line"));
-        let random = || {
+        let random_file = || {
             let (bytes, cols) = (
-                random(5, 6 * format.block_bytes as usize),
+                random_bytes(5, 6 * format.block_bytes as usize),
                 2 * u64::from(format.block_len),
             );
             gguf(
                 false,
                 &[],
-                &[Stored::new(
+                &[StoredTensor::new(
                     "a.weight",
                     &format.ggml_type.to_string(),
                     &[3, cols],
@@ -55,7 +55,7 @@ fn big_endian_blocks_are_turned_around() {
         let little = if file.exists() {
             Checkpoint::open(file)
         } else {
-            Checkpoint::from_bytes(random())
+            Checkpoint::from_bytes(random_file())
         }
         .unwrap();
         let mut stored = Vec::new();
@@ -71,7 +71,7 @@ fn big_endian_blocks_are_turned_around() {
                         .for_each(<[u8]>::reverse);
                 }
             }
-            stored.push(Stored::new(
+            stored.push(StoredTensor::new(
                 &tensor.info().name,
                 &format.ggml_type.to_string(),
                 &tensor.info().shape,
@@ -88,7 +88,7 @@ fn big_endian_blocks_are_turned_around() {
 #[test]
 fn a_scale_beside_blocks_multiplies_them() {
     let format = BlockFormat::from_name("NVFP4").unwrap();
-    let (blocks, factors) = (random(77, 6 * 36), [0.37f32, -1.5, 1e-3]);
+    let (blocks, factors) = (random_bytes(77, 6 * 36), [0.37f32, -1.5, 1e-3]);
     let mut plain = vec![0; 6 * 64 * 4];
     kernel::dequantize(format, &blocks, Dtype::F32, &mut plain).unwrap();
     let plain: Vec<f32> = plain
@@ -111,10 +111,10 @@ fn a_scale_beside_blocks_multiplies_them() {
             }
         };
         let scale = factors[..n].iter().flat_map(bytes).collect();
-        let input = Stored::new("blk.0.up.input_scale", "0", &[1], vec![0; 4]);
+        let input = StoredTensor::new("blk.0.up.input_scale", "0", &[1], vec![0; 4]);
         let stored = [
-            Stored::new("blk.0.up.weight", "40", shape, blocks.clone()),
-            Stored::new(&format!("blk.0.up{suffix}"), "0", &[n as u64], scale),
+            StoredTensor::new("blk.0.up.weight", "40", shape, blocks.clone()),
+            StoredTensor::new(&format!("blk.0.up{suffix}"), "0", &[n as u64], scale),
             input,
         ];
         let checkpoint = Checkpoint::from_bytes(gguf(big, &[], &stored)).unwrap();
@@ -137,14 +137,14 @@ fn a_scale_beside_blocks_multiplies_them() {
             };
             let all = all(&checkpoint, dtype);
             assert_eq!(all.len(), 1, "the scales are used up");
-            support::same_bits(&all[0].bytes, &expected, dtype)
+            support::compare_bits(&all[0].bytes, &expected, dtype)
                 .unwrap_or_else(|e| panic!("{shape:?} {n} {dtype}: {e}"));
         }
     }
     // one that fits neither
     let stored = [
-        Stored::new("blk.0.up.weight", "40", &[3, 2, 64], blocks),
-        Stored::new("blk.0.up.scale", "0", &[2], vec![0; 8]),
+        StoredTensor::new("blk.0.up.weight", "40", &[3, 2, 64], blocks),
+        StoredTensor::new("blk.0.up.scale", "0", &[2], vec![0; 8]),
     ];
     let checkpoint = Checkpoint::from_bytes(gguf(false, &[], &stored)).unwrap();
     let plan = remember(&checkpoint).plan().unwrap();

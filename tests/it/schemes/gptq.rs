@@ -3,7 +3,8 @@
 mod unpacked_weight;
 
 use self::unpacked_weight::{AWQ, NATURAL, UnpackedWeight, check, config, packed};
-use crate::support::checkpoint_builder::{CheckpointBuilder, Random};
+use crate::support::checkpoint_builder::CheckpointBuilder;
+use crate::support::random::Random;
 use anamnesis::{Dtype, remember};
 
 /// Depths, outputs and group sizes with whole and ragged tails.

@@ -1,15 +1,16 @@
 //! HQQ against reference outputs, the formula written down again, and damaged descriptions.
 
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    Stored, f16s, f32s, i32s, i64s, meets_oracles, noise, outputs, refusal, safetensors, same,
-    scales, weight,
+    StoredPart, assert_same_bits, compare_with_oracles, dequantised, f16_bytes, f32_bytes,
+    i32_bytes, i64_bytes, output_names, random_scales, refusal, safetensors,
 };
 
 const CODES: &str = "a.fc.W_q";
 
 #[test]
 fn reference_outputs_are_met_in_both_roundings() {
-    assert_eq!(meets_oracles("hqq"), 23);
+    assert_eq!(compare_with_oracles("hqq"), 23);
 }
 
 /// A weight, and what may be wrong about it.
@@ -40,7 +41,7 @@ impl Case {
 
     fn packed(&self) -> Vec<u8> {
         let (rows, cols, planes, word) = self.matrix();
-        noise(1, rows.div_ceil(planes) * cols * word)
+        random_bytes(1, rows.div_ceil(planes) * cols * word)
     }
 
     fn tensors(&self) -> Vec<(String, &'static str, Vec<u64>, Vec<u8>)> {
@@ -55,20 +56,27 @@ impl Case {
         } else {
             vec![1, cols as u64]
         };
-        let number = |n: usize| ("I32", vec![], i32s(&[i32::try_from(n).unwrap()]));
+        let number = |n: usize| ("I32", vec![], i32_bytes(&[i32::try_from(n).unwrap()]));
         let shape = self.shape.map(|n| i64::try_from(n).unwrap());
         let stored = (rows.div_ceil(planes) * word * cols / word / cols) as u64;
         let parts = [
             ("W_q", (dtype, vec![stored, cols as u64], self.packed())),
             (
                 "scale",
-                ("F32", per_group.clone(), f32s(&scales(2, groups))),
+                (
+                    "F32",
+                    per_group.clone(),
+                    f32_bytes(&random_scales(2, groups)),
+                ),
             ),
-            ("zero", ("F16", per_group, f16s(&scales(3, groups)))),
+            (
+                "zero",
+                ("F16", per_group, f16_bytes(&random_scales(3, groups))),
+            ),
             ("nbits", number(self.bits)),
             ("group_size", number(self.group)),
             ("axis", number(self.axis)),
-            ("shape", ("I64", vec![2], i64s(&shape))),
+            ("shape", ("I64", vec![2], i64_bytes(&shape))),
             (
                 "packing",
                 ("U8", vec![packing.len() as u64], packing.into_bytes()),
@@ -97,11 +105,11 @@ impl Case {
         let (rows, cols, planes, word) = self.matrix();
         let (packed, stored) = (self.packed(), rows.div_ceil(planes));
         let groups = if self.axis == 1 { rows } else { cols };
-        let zeros: Vec<f32> = scales(3, groups)
+        let zeros: Vec<f32> = random_scales(3, groups)
             .iter()
             .map(|x| half::f16::from_f32(*x).to_f32())
             .collect();
-        let scales = scales(2, groups);
+        let scales = random_scales(2, groups);
         let mut out = Vec::new();
         for row in 0..rows {
             for col in 0..cols {
@@ -119,7 +127,7 @@ impl Case {
 }
 
 fn file(tensors: &[(String, &'static str, Vec<u64>, Vec<u8>)]) -> Vec<u8> {
-    let tensors: Vec<Stored<'_>> = tensors
+    let tensors: Vec<StoredPart<'_>> = tensors
         .iter()
         .map(|(n, d, s, b)| (&**n, *d, &**s, b.clone()))
         .collect();
@@ -143,9 +151,9 @@ fn every_size_and_axis_is_that_of_the_formula() {
                     group,
                     axis,
                 };
-                let (found, values) = weight(case.file(), "{}", "a.fc.weight");
+                let (found, values) = dequantised(case.file(), "{}", "a.fc.weight");
                 assert_eq!(found, case.shape.map(|n| n as u64));
-                same(&values, &case.expected());
+                assert_same_bits(&values, &case.expected());
             }
         }
     }
@@ -159,7 +167,7 @@ fn descriptions_do_not_come_out() {
         group: 8,
         axis: 1,
     };
-    assert_eq!(outputs(case.file(), "{}"), ["a.fc.weight"]);
+    assert_eq!(output_names(case.file(), "{}"), ["a.fc.weight"]);
 }
 
 #[test]
@@ -174,7 +182,7 @@ fn damaged_descriptions_are_refused() {
         let text = refusal_of(case.but(key, None), "missing");
         assert!(text.contains(key), "{text}");
     }
-    let number = |n: i32| Some(("I32", &[][..], i32s(&[n])));
+    let number = |n: i32| Some(("I32", &[][..], i32_bytes(&[n])));
     for n in [0, -8, 7, 1 << 30, 16] {
         refusal_of(case.but("group_size", number(n)), "");
     }
@@ -193,10 +201,13 @@ fn damaged_descriptions_are_refused() {
         vec![1; 9],
     ] {
         let len = [shape.len() as u64];
-        refusal_of(case.but("shape", Some(("I64", &len, i64s(&shape)))), "");
+        refusal_of(
+            case.but("shape", Some(("I64", &len, i64_bytes(&shape)))),
+            "",
+        );
     }
     refusal_of(
-        case.but("shape", Some(("F32", &[2], f32s(&[16.0, 24.0])))),
+        case.but("shape", Some(("F32", &[2], f32_bytes(&[16.0, 24.0])))),
         "instead of an integer",
     );
     refusal_of(
@@ -208,11 +219,11 @@ fn damaged_descriptions_are_refused() {
         "packing",
     );
     refusal_of(
-        case.but("scale", Some(("F32", &[1, 48], f32s(&[1.0; 48])))),
+        case.but("scale", Some(("F32", &[1, 48], f32_bytes(&[1.0; 48])))),
         "instead of",
     );
     refusal_of(
-        case.but("scale", Some(("F32", &[47, 1], f32s(&[1.0; 47])))),
+        case.but("scale", Some(("F32", &[47, 1], f32_bytes(&[1.0; 47])))),
         "instead of",
     );
     refusal_of(
@@ -235,7 +246,7 @@ fn damaged_descriptions_are_refused() {
         "instead of",
     );
     refusal_of(
-        case.but("axis", Some(("I32", &[2], i32s(&[1, 1])))),
+        case.but("axis", Some(("I32", &[2], i32_bytes(&[1, 1])))),
         "single number",
     );
 }

@@ -1,14 +1,16 @@
 //! MLX against reference outputs, the formula written down again, and shapes that do not fit.
 
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    bf16s, f32s, meets_oracles, noise, notes, outputs, refusal, safetensors, same, scales, weight,
+    assert_same_bits, bf16_bytes, compare_with_oracles, dequantised, f32_bytes, output_names,
+    plan_notes, random_scales, refusal, safetensors,
 };
 
 const NAME: &str = "a.fc.weight";
 
 #[test]
 fn reference_outputs_are_met_in_both_roundings() {
-    assert_eq!(meets_oracles("mlx"), 16);
+    assert_eq!(compare_with_oracles("mlx"), 16);
 }
 
 fn affine(rows: u64, words: u64, groups: u64) -> Vec<u8> {
@@ -17,10 +19,20 @@ fn affine(rows: u64, words: u64, groups: u64) -> Vec<u8> {
         usize::try_from(rows * words * 4).unwrap(),
     );
     safetensors(&[
-        (NAME, "U32", &[rows, words], noise(1, codes)),
-        ("a.fc.scales", "F32", &[rows, groups], f32s(&scales(2, n))),
-        ("a.fc.biases", "BF16", &[rows, groups], bf16s(&scales(3, n))),
-        ("a.fc.bias", "F32", &[1], f32s(&[1.0])),
+        (NAME, "U32", &[rows, words], random_bytes(1, codes)),
+        (
+            "a.fc.scales",
+            "F32",
+            &[rows, groups],
+            f32_bytes(&random_scales(2, n)),
+        ),
+        (
+            "a.fc.biases",
+            "BF16",
+            &[rows, groups],
+            bf16_bytes(&random_scales(3, n)),
+        ),
+        ("a.fc.bias", "F32", &[1], f32_bytes(&[1.0])),
     ])
 }
 
@@ -35,12 +47,16 @@ fn every_size_is_that_of_the_formula() {
             let (rows, groups) = (700, 5);
             let cols = groups * group;
             let words = cols * bits / 32;
-            let (shape, values) = weight(affine(rows, words, groups), &config(bits, group), NAME);
+            let (shape, values) =
+                dequantised(affine(rows, words, groups), &config(bits, group), NAME);
             assert_eq!(shape, [rows, cols]);
             let [rows, cols, bits, words, groups, group] =
                 [rows, cols, bits, words, groups, group].map(|n| usize::try_from(n).unwrap());
-            let (codes, s) = (noise(1, rows * words * 4), scales(2, rows * groups));
-            let b: Vec<f32> = scales(3, rows * groups)
+            let (codes, s) = (
+                random_bytes(1, rows * words * 4),
+                random_scales(2, rows * groups),
+            );
+            let b: Vec<f32> = random_scales(3, rows * groups)
                 .iter()
                 .map(|x| half::bf16::from_f32(*x).to_f32())
                 .collect();
@@ -55,7 +71,7 @@ fn every_size_is_that_of_the_formula() {
                 code(row, col) as f32 * s[row * groups + col / group]
                     + b[row * groups + col / group]
             };
-            same(&values, &(0..rows * cols).map(value).collect::<Vec<_>>());
+            assert_same_bits(&values, &(0..rows * cols).map(value).collect::<Vec<_>>());
         }
     }
 }
@@ -63,7 +79,7 @@ fn every_size_is_that_of_the_formula() {
 #[test]
 fn the_bias_of_the_layer_stays() {
     assert_eq!(
-        outputs(affine(4, 32, 4), &config(4, 64)),
+        output_names(affine(4, 32, 4), &config(4, 64)),
         [NAME, "a.fc.bias"]
     );
 }
@@ -73,8 +89,8 @@ fn the_bias_of_the_layer_stays() {
 fn the_configuration_decides_between_pairs_that_fit() {
     let of = |config: &str| {
         (
-            weight(affine(4, 32, 4), config, NAME).0[1],
-            notes(affine(4, 32, 4), config).len(),
+            dequantised(affine(4, 32, 4), config, NAME).0[1],
+            plan_notes(affine(4, 32, 4), config).len(),
         )
     };
     assert_eq!(of(&config(4, 64)), (256, 0));
@@ -107,14 +123,20 @@ fn shapes_that_do_not_fit_are_refused() {
     }
     let parts = |scales: (&str, &[u64], Vec<u8>), biases: Option<(&str, &[u64], Vec<u8>)>| {
         let mut tensors = vec![
-            (NAME, "U32", &[4, 16][..], noise(1, 256)),
+            (NAME, "U32", &[4, 16][..], random_bytes(1, 256)),
             ("a.fc.scales", scales.0, scales.1, scales.2),
         ];
         tensors.extend(biases.map(|(dtype, shape, bytes)| ("a.fc.biases", dtype, shape, bytes)));
         safetensors(&tensors)
     };
-    let f = |n: u64| ("F32", n, f32s(&vec![1.0; usize::try_from(4 * n).unwrap()]));
-    let bytes = |n: u64| noise(2, usize::try_from(4 * n).unwrap());
+    let f = |n: u64| {
+        (
+            "F32",
+            n,
+            f32_bytes(&vec![1.0; usize::try_from(4 * n).unwrap()]),
+        )
+    };
+    let bytes = |n: u64| random_bytes(2, usize::try_from(4 * n).unwrap());
     let refused = |file: Vec<u8>, why: &str| {
         let text = refusal(file, "{}", "a.fc.");
         assert!(text.contains(why), "{text}");

@@ -1,14 +1,16 @@
 //! quanto against reference outputs, and what its files leave open.
 
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    bf16s, f32s, meets_oracles, noise, notes, refusal, safetensors, same, scales, weight,
+    assert_same_bits, bf16_bytes, compare_with_oracles, dequantised, f32_bytes, plan_notes,
+    random_scales, refusal, safetensors,
 };
 
 const NAME: &str = "a.fc.weight";
 
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("quanto"), 6);
+    assert_eq!(compare_with_oracles("quanto"), 6);
 }
 
 /// 4 bits of `groups` groups of 32, with shifts of this dtype.
@@ -19,13 +21,13 @@ fn four_bits(groups: usize, shift: (&str, Vec<u8>), bias: u64) -> Vec<u8> {
             "a.fc.weight._data._data",
             "U8",
             vec![stored as u64, 32],
-            noise(1, stored * 32),
+            random_bytes(1, stored * 32),
         ),
         (
             "a.fc.weight._scale",
             "F32",
             vec![n, 1],
-            f32s(&scales(2, groups)),
+            f32_bytes(&random_scales(2, groups)),
         ),
         ("a.fc.weight._shift", shift.0, vec![n, 1], shift.1),
     ];
@@ -34,7 +36,7 @@ fn four_bits(groups: usize, shift: (&str, Vec<u8>), bias: u64) -> Vec<u8> {
             "a.fc.bias",
             "BF16",
             vec![bias],
-            bf16s(&vec![0.5; usize::try_from(bias).unwrap()]),
+            bf16_bytes(&vec![0.5; usize::try_from(bias).unwrap()]),
         ));
     }
     let tensors: Vec<_> = tensors
@@ -47,7 +49,11 @@ fn four_bits(groups: usize, shift: (&str, Vec<u8>), bias: u64) -> Vec<u8> {
 #[test]
 fn shifts_of_whole_numbers_and_odd_groups() {
     let (groups, rows) = (15, 5);
-    let (codes, s, z) = (noise(1, 8 * 32), scales(2, groups), noise(3, groups));
+    let (codes, s, z) = (
+        random_bytes(1, 8 * 32),
+        random_scales(2, groups),
+        random_bytes(3, groups),
+    );
     let code = |i: usize| codes[i % 256] >> (i / 256 * 4) & 15;
     for (shift, expected) in [
         (
@@ -57,22 +63,22 @@ fn shifts_of_whole_numbers_and_odd_groups() {
                 .collect(),
         ),
         (
-            ("F32", f32s(&s)),
+            ("F32", f32_bytes(&s)),
             (0..480)
                 .map(|i| f32::from(code(i)) * s[i / 32] - s[i / 32])
                 .collect::<Vec<f32>>(),
         ),
     ] {
-        let (shape, values) = weight(four_bits(groups, shift, rows), "{}", NAME);
+        let (shape, values) = dequantised(four_bits(groups, shift, rows), "{}", NAME);
         assert_eq!(shape, [5, 96]);
-        same(&values, &expected);
+        assert_same_bits(&values, &expected);
     }
 }
 
 #[test]
 fn what_the_files_do_not_say_is_not_guessed() {
-    let shift = || ("F32", f32s(&scales(3, 16)));
-    let many = ("F32", f32s(&scales(3, 35)));
+    let shift = || ("F32", f32_bytes(&random_scales(3, 16)));
+    let many = ("F32", f32_bytes(&random_scales(3, 35)));
     let text = refusal(four_bits(35, many, 0), "{}", NAME);
     assert!(
         text.contains("shape") && text.contains("config.json"),
@@ -90,10 +96,10 @@ fn what_the_files_do_not_say_is_not_guessed() {
 #[test]
 fn groups_tell_a_shape_where_quanto_leaves_no_other() {
     // 64 columns are not cut, and more would be cut wider
-    let file = || four_bits(16, ("F32", f32s(&scales(3, 16))), 0);
-    assert_eq!(weight(file(), "{}", NAME).0, [16, 32]);
+    let file = || four_bits(16, ("F32", f32_bytes(&random_scales(3, 16))), 0);
+    assert_eq!(dequantised(file(), "{}", NAME).0, [16, 32]);
     assert!(
-        notes(file(), "{}")
+        plan_notes(file(), "{}")
             .join("")
             .contains("by quanto's choice of groups")
     );
@@ -106,9 +112,9 @@ fn the_sizes_of_the_model_tell_a_shape() {
         let names =
             ["_data._data", "_scale", "_shift"].map(|part| format!("{module}.weight.{part}"));
         safetensors(&[
-            (&names[0], "U8", &[6, 128], noise(1, 768)),
-            (&names[1], "F32", &[12, 1], f32s(&scales(2, 12))),
-            (&names[2], "F32", &[12, 1], f32s(&scales(3, 12))),
+            (&names[0], "U8", &[6, 128], random_bytes(1, 768)),
+            (&names[1], "F32", &[12, 1], f32_bytes(&random_scales(2, 12))),
+            (&names[2], "F32", &[12, 1], f32_bytes(&random_scales(3, 12))),
         ])
     };
     let config = r#"{"hidden_size":512,"intermediate_size":384,"vocab_size":3,"num_attention_heads":4,
@@ -124,12 +130,16 @@ fn the_sizes_of_the_model_tell_a_shape() {
         ("a.up_proj", [3, 512]),
         ("a.own", [3, 512]),
     ] {
-        let (found, values) = weight(file(module), config, &format!("{module}.weight"));
+        let (found, values) = dequantised(file(module), config, &format!("{module}.weight"));
         assert_eq!(found, shape);
-        let (codes, s, z) = (noise(1, 768), scales(2, 12), scales(3, 12));
+        let (codes, s, z) = (
+            random_bytes(1, 768),
+            random_scales(2, 12),
+            random_scales(3, 12),
+        );
         let value =
             |i: usize| f32::from(codes[i % 768] >> (i / 768 * 4) & 15) * s[i / 128] - z[i / 128];
-        same(&values, &(0..1536).map(value).collect::<Vec<_>>());
+        assert_same_bits(&values, &(0..1536).map(value).collect::<Vec<_>>());
     }
     let both = r#"{"hidden_size":256,"intermediate_size":6,"vocab_size":12,"head_dim":128,"num_attention_heads":1,
         "quantization_config":{"quant_method":"quanto"}}"#;
@@ -146,7 +156,7 @@ fn the_sizes_of_the_model_tell_a_shape() {
         "{text}"
     );
     assert_eq!(
-        weight(file("a.up_proj"), both, "a.up_proj.weight").0,
+        dequantised(file("a.up_proj"), both, "a.up_proj.weight").0,
         [6, 256]
     );
 }
@@ -160,21 +170,21 @@ fn parts_that_do_not_fit_are_refused() {
                 "a.fc.weight._data._data",
                 "U8",
                 vec![stored, 32],
-                noise(1, usize::try_from(stored).unwrap() * 32),
+                random_bytes(1, usize::try_from(stored).unwrap() * 32),
             ),
             (
                 "a.fc.weight._scale",
                 "F32",
                 vec![groups, 1],
-                f32s(&scales(2, n)),
+                f32_bytes(&random_scales(2, n)),
             ),
             (
                 "a.fc.weight._shift",
                 "F32",
                 vec![groups, 1],
-                f32s(&scales(2, n)),
+                f32_bytes(&random_scales(2, n)),
             ),
-            ("a.fc.bias", "F32", vec![2], f32s(&[0.0; 2])),
+            ("a.fc.bias", "F32", vec![2], f32_bytes(&[0.0; 2])),
         ];
         tensors.retain(|tensor| !what.iter().any(|what| tensor.0.ends_with(what)));
         let tensors: Vec<_> = tensors
@@ -197,13 +207,18 @@ fn parts_that_do_not_fit_are_refused() {
 fn the_configuration_tells_4_bits_from_2_where_bytes_do_not() {
     let file = || {
         safetensors(&[
-            ("a.fc.weight._data._data", "U8", &[1, 32], noise(1, 32)),
-            ("a.fc.weight._scale", "F32", &[2, 1], f32s(&[1.0; 2])),
+            (
+                "a.fc.weight._data._data",
+                "U8",
+                &[1, 32],
+                random_bytes(1, 32),
+            ),
+            ("a.fc.weight._scale", "F32", &[2, 1], f32_bytes(&[1.0; 2])),
             ("a.fc.weight._shift", "I8", &[2, 1], vec![0; 2]),
-            ("a.fc.bias", "F32", &[2], f32s(&[0.0; 2])),
+            ("a.fc.bias", "F32", &[2], f32_bytes(&[0.0; 2])),
         ])
     };
-    let codes = noise(1, 32);
+    let codes = random_bytes(1, 32);
     let config = |weights: &str| {
         format!(r#"{{"quantization_config":{{"quant_method":"quanto"{weights}}}}}"#)
     };
@@ -212,10 +227,10 @@ fn the_configuration_tells_4_bits_from_2_where_bytes_do_not() {
         (r#","weights":"int4""#, 4, 0),
         (r#","weights":"int2""#, 2, 0),
     ] {
-        let (shape, values) = weight(file(), &config(weights), NAME);
+        let (shape, values) = dequantised(file(), &config(weights), NAME);
         assert_eq!(shape, [2, 32]);
         let code = |i: usize| f32::from(codes[i % 32] >> (i / 32 * bits) & ((1 << bits) - 1));
-        same(&values, &(0..64).map(code).collect::<Vec<_>>());
-        assert_eq!(notes(file(), &config(weights)).len(), noted);
+        assert_same_bits(&values, &(0..64).map(code).collect::<Vec<_>>());
+        assert_eq!(plan_notes(file(), &config(weights)).len(), noted);
     }
 }

@@ -1,7 +1,9 @@
 //! Quark's rarer scales and zero points, by their formulas; what does not fit is refused by the tensor's name.
 
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    f32s, meets_oracles, noise, refusal, safetensors, same, scales, weight,
+    assert_same_bits, compare_with_oracles, dequantised, f32_bytes, random_scales, refusal,
+    safetensors,
 };
 
 const NAME: &str = "a.fc.weight";
@@ -35,22 +37,22 @@ fn scales_with_a_mantissa_are_read_by_their_definition() {
         );
         let group = usize::try_from(codes * 2 / rows / groups).unwrap();
         let (codes, scale) = (
-            noise(1, usize::try_from(codes).unwrap()),
-            noise(2, usize::try_from(rows * groups).unwrap()),
+            random_bytes(1, usize::try_from(codes).unwrap()),
+            random_bytes(2, usize::try_from(rows * groups).unwrap()),
         );
         let scale_shape = [&shape[..shape.len() - 1], &[groups]].concat();
         let file = safetensors(&[
             (NAME, "U8", shape, codes.clone()),
             ("a.fc.weight_scale", "U8", &scale_shape, scale.clone()),
         ]);
-        let (found, values) = weight(file, &amdfp4(), NAME);
+        let (found, values) = dequantised(file, &amdfp4(), NAME);
         assert_eq!(found[..shape.len() - 1], shape[..shape.len() - 1]);
         let value = |i: usize| {
             let code = codes[i / 2] >> (i % 2 * 4) & 15;
             let magnitude = e2m1[usize::from(code & 7)];
             (if code > 7 { -magnitude } else { magnitude }) * ue5m3(scale[i / group])
         };
-        same(
+        assert_same_bits(
             &values,
             &(0..codes.len() * 2).map(value).collect::<Vec<_>>(),
         );
@@ -69,8 +71,13 @@ fn scales_with_a_mantissa_that_do_not_fit_are_refused() {
     ] {
         let n = |shape: &[u64]| usize::try_from(shape.iter().product::<u64>()).unwrap();
         let tensors = [
-            (NAME, codes.0, codes.1, noise(1, n(codes.1))),
-            ("a.fc.weight_scale", scale.0, scale.1, noise(2, n(scale.1))),
+            (NAME, codes.0, codes.1, random_bytes(1, n(codes.1))),
+            (
+                "a.fc.weight_scale",
+                scale.0,
+                scale.1,
+                random_bytes(2, n(scale.1)),
+            ),
         ];
         refusal(safetensors(&tensors), &amdfp4(), "a.fc.weight");
     }
@@ -79,7 +86,7 @@ fn scales_with_a_mantissa_that_do_not_fit_are_refused() {
 /// INT8 for each row, with scales that are INT8 themselves.
 fn twice(number: (&str, &[u64], Vec<u8>), scale: (&str, &[u64], Vec<u8>), zero: u8) -> Vec<u8> {
     safetensors(&[
-        (NAME, "I8", &[5, 8], noise(1, 40)),
+        (NAME, "I8", &[5, 8], random_bytes(1, 40)),
         ("a.fc.weight_scale", scale.0, scale.1, scale.2),
         ("a.fc.weight_scale_2", number.0, number.1, number.2),
         ("a.fc.weight_zero_point_2", "I32", &[], vec![zero, 0, 0, 0]),
@@ -96,36 +103,36 @@ const INT8: &str = r#"{"dtype":"int8","qscheme":"per_tensor","is_scale_quant":tr
 
 #[test]
 fn scales_that_are_quantised_are_undone_first() {
-    let (codes, scale) = (noise(1, 40), noise(2, 5));
+    let (codes, scale) = (random_bytes(1, 40), random_bytes(2, 5));
     for (number, stored) in [
-        (0.3f32, ("F32", f32s(&[0.3]))),
+        (0.3f32, ("F32", f32_bytes(&[0.3]))),
         (0.5, ("F16", vec![0, 0x38])),
         (0.5, ("BF16", vec![0, 0x3f])),
     ] {
         let file = twice((stored.0, &[], stored.1), ("I8", &[5], scale.clone()), 0);
-        let (shape, values) = weight(file, &two_steps(INT8), NAME);
+        let (shape, values) = dequantised(file, &two_steps(INT8), NAME);
         assert_eq!(shape, [5, 8]);
         let value = |i: usize| {
             f32::from(codes[i].cast_signed()) * (f32::from(scale[i / 8].cast_signed()) * number)
         };
-        same(&values, &(0..40).map(value).collect::<Vec<_>>());
+        assert_same_bits(&values, &(0..40).map(value).collect::<Vec<_>>());
     }
 }
 
 #[test]
 fn quantised_scales_that_do_not_fit_are_refused() {
     let (one, scale) = (
-        || ("F32", &[][..], f32s(&[0.3])),
-        || ("I8", &[5][..], noise(2, 5)),
+        || ("F32", &[][..], f32_bytes(&[0.3])),
+        || ("I8", &[5][..], random_bytes(2, 5)),
     );
     for file in [
-        twice(("F32", &[2], f32s(&[0.3; 2])), scale(), 0),
+        twice(("F32", &[2], f32_bytes(&[0.3; 2])), scale(), 0),
         twice(("F32", &[0], vec![]), scale(), 0),
         twice(("I32", &[], vec![1, 0, 0, 0]), scale(), 0),
-        twice(one(), ("I8", &[4], noise(2, 4)), 0),
-        twice(one(), ("I8", &[5, 1], noise(2, 5)), 0),
-        twice(one(), ("U8", &[5], noise(2, 5)), 0),
-        twice(one(), ("F32", &[5], f32s(&scales(2, 5))), 0),
+        twice(one(), ("I8", &[4], random_bytes(2, 4)), 0),
+        twice(one(), ("I8", &[5, 1], random_bytes(2, 5)), 0),
+        twice(one(), ("U8", &[5], random_bytes(2, 5)), 0),
+        twice(one(), ("F32", &[5], f32_bytes(&random_scales(2, 5))), 0),
         twice(one(), scale(), 1),
     ] {
         refusal(file, &two_steps(INT8), "a.fc.weight_");
@@ -147,8 +154,13 @@ fn quantised_scales_that_do_not_fit_are_refused() {
 /// INT3 for each of 8 rows, not symmetric.
 fn three(zero: (&str, &[u64], Vec<u8>)) -> Vec<u8> {
     safetensors(&[
-        (NAME, "U8", &[8, 9], noise(1, 72)),
-        ("a.fc.weight_scale", "F32", &[8], f32s(&scales(2, 8))),
+        (NAME, "U8", &[8, 9], random_bytes(1, 72)),
+        (
+            "a.fc.weight_scale",
+            "F32",
+            &[8],
+            f32_bytes(&random_scales(2, 8)),
+        ),
         ("a.fc.weight_zero_point", zero.0, zero.1, zero.2),
     ])
 }
@@ -156,26 +168,26 @@ fn three(zero: (&str, &[u64], Vec<u8>)) -> Vec<u8> {
 #[test]
 fn zero_points_of_3_bits_are_a_stream() {
     let config = config(r#"{"dtype":"int3","qscheme":"per_channel","symmetric":false}"#);
-    let (codes, s, z) = (noise(1, 72), scales(2, 8), noise(3, 3));
+    let (codes, s, z) = (random_bytes(1, 72), random_scales(2, 8), random_bytes(3, 3));
     let code = |bytes: &[u8], i: usize| {
         let bit = |b: usize| bytes[b / 8] >> (b % 8) & 1;
         let code = bit(3 * i) | bit(3 * i + 1) << 1 | bit(3 * i + 2) << 2;
         f32::from((code << 5).cast_signed() >> 5)
     };
-    let (shape, values) = weight(three(("U8", &[3], z.clone())), &config, NAME);
+    let (shape, values) = dequantised(three(("U8", &[3], z.clone())), &config, NAME);
     assert_eq!(shape, [8, 24]);
     let value = |i: usize| (code(&codes, i) - code(&z, i / 24)) * s[i / 24];
-    same(&values, &(0..192).map(value).collect::<Vec<_>>());
+    assert_same_bits(&values, &(0..192).map(value).collect::<Vec<_>>());
     // as many as may be are 0, and otherwise one for each scale
     let plain: Vec<f32> = (0..192).map(|i| code(&codes, i) * s[i / 24]).collect();
-    same(
-        &weight(three(("U8", &[8], vec![0; 8])), &config, NAME).1,
+    assert_same_bits(
+        &dequantised(three(("U8", &[8], vec![0; 8])), &config, NAME).1,
         &plain,
     );
     for zero in [
-        ("U8", &[4u64][..], noise(3, 4)),
-        ("U8", &[8], noise(3, 8)),
-        ("I8", &[3], noise(3, 3)),
+        ("U8", &[4u64][..], random_bytes(3, 4)),
+        ("U8", &[8], random_bytes(3, 8)),
+        ("I8", &[3], random_bytes(3, 3)),
     ] {
         refusal(three(zero), &config, "a.fc.weight_zero_point");
     }
@@ -183,5 +195,5 @@ fn zero_points_of_3_bits_are_a_stream() {
 
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("quark_more"), 30);
+    assert_eq!(compare_with_oracles("quark_more"), 30);
 }

@@ -1,14 +1,14 @@
 //! PyTorch's own quantised tensors against `Tensor.dequantize`.
 
 use crate::support::fixture;
-use crate::support::scheme_checks::meets_oracles;
+use crate::support::scheme_checks::compare_with_oracles;
 use anamnesis::{Checkpoint, remember};
 
 /// Every quantised dtype, per tensor and per channel of each axis, strided, channels-last, with float zero
 /// points, with elements that end inside a byte, zipped and in the legacy container.
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("torch"), 6);
+    assert_eq!(compare_with_oracles("torch"), 6);
 }
 
 #[test]

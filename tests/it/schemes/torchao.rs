@@ -1,20 +1,22 @@
 //! torchao's flattened tensor classes against reference outputs, and classes that are refused.
 
+use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
-    f32s, i64s, meets_oracles, noise, notes, refusal, safetensors_with, same, scales, weight,
+    assert_same_bits, compare_with_oracles, dequantised, f32_bytes, i64_bytes, plan_notes,
+    random_scales, refusal, safetensors_with,
 };
 
 const NAME: &str = "a.fc._weight";
 
 #[test]
 fn reference_outputs_are_met() {
-    assert_eq!(meets_oracles("torchao"), 15);
+    assert_eq!(compare_with_oracles("torchao"), 15);
 }
 
 /// As torch.save has them: zipped, with a newer pickle, in the container before, and those of torchao 0.13.
 #[test]
 fn pickled_tensors_are_those_of_the_reference() {
-    assert_eq!(meets_oracles("torchao_pickled"), 5);
+    assert_eq!(compare_with_oracles("torchao_pickled"), 5);
 }
 
 /// A file whose weight is said to be this.
@@ -22,7 +24,7 @@ fn file(said: &str, qdata: (&str, &[u64]), rest: &[(&str, &str, &[u64], Vec<u8>)
     let metadata =
         serde_json::json!({"a.fc.weight": said, "tensor_names": "[\"a.fc.weight\"]"}).to_string();
     let n = usize::try_from(qdata.1.iter().product::<u64>()).unwrap();
-    let mut tensors = vec![("a.fc._weight_qdata", qdata.0, qdata.1, noise(1, n))];
+    let mut tensors = vec![("a.fc._weight_qdata", qdata.0, qdata.1, random_bytes(1, n))];
     tensors.extend(rest.iter().cloned());
     safetensors_with(&metadata, &tensors)
 }
@@ -34,16 +36,16 @@ fn class(name: &str, data: &str) -> String {
 #[test]
 fn float_zero_points_are_subtracted_before_the_scale() {
     let said = class("IntxUnpackedToInt8Tensor", r#""block_size":[1,16]"#);
-    let (s, z) = (scales(2, 8), scales(3, 8));
+    let (s, z) = (random_scales(2, 8), random_scales(3, 8));
     let parts = [
-        ("a.fc._weight_scale", "F32", &[4, 2][..], f32s(&s)),
-        ("a.fc._weight_zero_point", "F32", &[4, 2], f32s(&z)),
+        ("a.fc._weight_scale", "F32", &[4, 2][..], f32_bytes(&s)),
+        ("a.fc._weight_zero_point", "F32", &[4, 2], f32_bytes(&z)),
     ];
-    let (shape, values) = weight(file(&said, ("I8", &[4, 32]), &parts), "{}", "a.fc.weight");
-    let codes = noise(1, 128);
+    let (shape, values) = dequantised(file(&said, ("I8", &[4, 32]), &parts), "{}", "a.fc.weight");
+    let codes = random_bytes(1, 128);
     assert_eq!(shape, [4, 32]);
     let value = |i: usize| (f32::from(codes[i].cast_signed()) - z[i / 16]) * s[i / 16];
-    same(&values, &(0..128).map(value).collect::<Vec<_>>());
+    assert_same_bits(&values, &(0..128).map(value).collect::<Vec<_>>());
 }
 
 #[test]
@@ -89,13 +91,13 @@ fn int4_words(dtype: &'static str, zeros: Vec<u8>) -> Vec<u8> {
         "a.fc._weight_scale",
         "F32",
         &[2, 4][..],
-        f32s(&scales(2, 8)),
+        f32_bytes(&random_scales(2, 8)),
     );
     let zero = ("a.fc._weight_zero_point", dtype, &[2, 4][..], zeros);
     safetensors_with(
         &metadata,
         &[
-            ("a.fc._weight_qdata", "I32", &[4, 8], noise(1, 128)),
+            ("a.fc._weight_qdata", "I32", &[4, 8], random_bytes(1, 128)),
             scale,
             zero,
         ],
@@ -104,16 +106,20 @@ fn int4_words(dtype: &'static str, zeros: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn codes_of_npus_have_a_sign_and_zero_points_that_are_floats() {
-    let (codes, s, z) = (noise(1, 128), scales(2, 8), scales(3, 8));
-    let file = int4_words("F32", f32s(&z));
-    let (shape, values) = weight(file.clone(), "{}", "a.fc.weight");
+    let (codes, s, z) = (
+        random_bytes(1, 128),
+        random_scales(2, 8),
+        random_scales(3, 8),
+    );
+    let file = int4_words("F32", f32_bytes(&z));
+    let (shape, values) = dequantised(file.clone(), "{}", "a.fc.weight");
     assert_eq!(shape, [4, 64]);
     let value = |i: usize| {
         let (nibble, factor) = (codes[i / 2] >> (i % 2 * 4) & 15, i % 64 / 32 * 4 + i / 64);
         (f32::from((nibble << 4).cast_signed() >> 4) - z[factor]) * s[factor]
     };
-    same(&values, &(0..256).map(value).collect::<Vec<_>>());
-    assert!(notes(file, "{}").join("").contains("NPU"));
+    assert_same_bits(&values, &(0..256).map(value).collect::<Vec<_>>());
+    assert!(plan_notes(file, "{}").join("").contains("NPU"));
 }
 
 /// Codes that were turned before they were saved are packed along columns.
@@ -126,10 +132,20 @@ fn a_shape_that_codes_do_not_have_is_refused() {
         )
     };
     let scale = [
-        ("a.fc._weight_scale", "F8_E4M3", &[4, 2][..], noise(2, 8)),
-        ("a.fc._weight_per_tensor_scale", "F32", &[], f32s(&[1.0])),
+        (
+            "a.fc._weight_scale",
+            "F8_E4M3",
+            &[4, 2][..],
+            random_bytes(2, 8),
+        ),
+        (
+            "a.fc._weight_per_tensor_scale",
+            "F32",
+            &[],
+            f32_bytes(&[1.0]),
+        ),
     ];
-    weight(
+    dequantised(
         file(&said("[4,32]"), ("U8", &[4, 16]), &scale),
         "{}",
         "a.fc.weight",
@@ -149,8 +165,13 @@ fn affine(data: &str, codes: (&str, &str, &[u64]), zero: (&str, Vec<u8>)) -> Vec
     let name = format!("a.fc._weight_{}", codes.0);
     let n = usize::try_from(codes.2.iter().product::<u64>()).unwrap();
     let tensors = [
-        (&*name, codes.1, codes.2, noise(1, n)),
-        ("a.fc._weight_scale", "F32", &[4, 2], f32s(&scales(2, 8))),
+        (&*name, codes.1, codes.2, random_bytes(1, n)),
+        (
+            "a.fc._weight_scale",
+            "F32",
+            &[4, 2],
+            f32_bytes(&random_scales(2, 8)),
+        ),
         ("a.fc._weight_zero_point", zero.0, &[4, 2], zero.1),
     ];
     safetensors_with(&metadata, &tensors)
@@ -163,15 +184,19 @@ fn affine_tensors_subtract_whole_zero_points() {
             r#""block_size":[1,16],"shape":[4,32],"zero_point_domain":{{"_type":"ZeroPointDomain","_data":{domain}}}"#
         )
     };
-    let (codes, s, z) = (noise(1, 128), scales(2, 8), noise(3, 8));
+    let (codes, s, z) = (
+        random_bytes(1, 128),
+        random_scales(2, 8),
+        random_bytes(3, 8),
+    );
     let zeros: Vec<i64> = z.iter().map(|z| i64::from(z.cast_signed())).collect();
     for dtype in ["I8", "U8"] {
         let file = affine(
             &data(1),
             ("int_data", dtype, &[4, 32]),
-            ("I64", i64s(&zeros)),
+            ("I64", i64_bytes(&zeros)),
         );
-        let (shape, values) = weight(file, "{}", "a.fc.weight");
+        let (shape, values) = dequantised(file, "{}", "a.fc.weight");
         assert_eq!(shape, [4, 32]);
         let code = |i: usize| {
             if dtype == "I8" {
@@ -181,10 +206,10 @@ fn affine_tensors_subtract_whole_zero_points() {
             }
         };
         let value = |i: usize| (code(i) - f32::from(z[i / 16].cast_signed())) * s[i / 16];
-        same(&values, &(0..128).map(value).collect::<Vec<_>>());
+        assert_same_bits(&values, &(0..128).map(value).collect::<Vec<_>>());
     }
     let refused =
-        |data: &str, codes| refusal(affine(data, codes, ("I64", i64s(&zeros))), "{}", NAME);
+        |data: &str, codes| refusal(affine(data, codes, ("I64", i64_bytes(&zeros))), "{}", NAME);
     let text = refused(&data(2), ("int_data", "I8", &[4, 32]));
     assert!(text.contains("zero point domain"), "{text}");
     refused(&data(1), ("packed_weight", "I8", &[4, 32]));
@@ -210,7 +235,7 @@ fn shuffled(shape: &[u64], group: u64, rest: &[(&str, &str, &[u64])]) -> Vec<u8>
                 format!("a.fc._weight_{name}"),
                 *dtype,
                 *shape,
-                noise(2, usize::try_from(n).unwrap()),
+                random_bytes(2, usize::try_from(n).unwrap()),
             )
         })
         .collect();
@@ -233,8 +258,8 @@ fn shuffled_codes_are_read_as_cuda_has_them_or_refused() {
     ];
     for parts in [bf16, fp8] {
         let file = shuffled(&[16, 32], 16, &parts);
-        assert_eq!(weight(file.clone(), "{}", "a.fc.weight").0, [16, 32]);
-        assert!(notes(file, "{}").join("").contains("ROCm"));
+        assert_eq!(dequantised(file.clone(), "{}", "a.fc.weight").0, [16, 32]);
+        assert!(plan_notes(file, "{}").join("").contains("ROCm"));
         refusal(shuffled(&[16, 32], 12, &parts), "{}", NAME);
         refusal(shuffled(&[32, 16], 16, &parts), "{}", NAME);
         refusal(shuffled(&[16, 32], 16, &parts[1..]), "{}", NAME);
@@ -266,7 +291,7 @@ fn shuffled_codes_are_read_as_cuda_has_them_or_refused() {
     );
     // no whole tiles: 12 rows of 32 columns, and for FP8 inputs 48 columns
     let said = class("Int4PreshuffledTensor", r#""block_size":[1,16]"#);
-    let part = |name, dtype, shape, n| (name, dtype, shape, noise(2, n));
+    let part = |name, dtype, shape, n| (name, dtype, shape, random_bytes(2, n));
     let factors = [
         part("a.fc._weight_group_scale", "F32", &[2, 12][..], 96),
         part("a.fc._weight_group_zero", "F32", &[2, 12], 96),
@@ -287,7 +312,12 @@ fn codes_packed_with_their_scales_are_refused_with_a_remedy() {
             .to_string();
     let file = safetensors_with(
         &metadata,
-        &[("a.fc._weight_packed_weights", "I8", &[400], noise(1, 400))],
+        &[(
+            "a.fc._weight_packed_weights",
+            "I8",
+            &[400],
+            random_bytes(1, 400),
+        )],
     );
     let text = refusal(file, "{}", "a.fc._weight_packed_weights");
     assert!(text.contains("IntxUnpackedToInt8Tensor"), "{text}");
@@ -301,7 +331,7 @@ fn scales_in_blocks_are_those_of_rows() {
         "NVFP4Tensor",
         r#""block_size":16,"is_swizzled_scales":true"#,
     );
-    let stored = noise(5, 2048)
+    let stored = random_bytes(5, 2048)
         .into_iter()
         .map(|b| b & 0x7e)
         .collect::<Vec<_>>();
@@ -311,7 +341,7 @@ fn scales_in_blocks_are_those_of_rows() {
         &[64, 32][..],
         stored.clone(),
     )];
-    let (_, values) = weight(file(&said, ("U8", &[130, 48]), &parts), "{}", "a.fc.weight");
+    let (_, values) = dequantised(file(&said, ("U8", &[130, 48]), &parts), "{}", "a.fc.weight");
     let mut scales = Vec::new();
     for r in 0..rows {
         scales.extend(
@@ -325,9 +355,9 @@ fn scales_in_blocks_are_those_of_rows() {
         r#""block_size":16,"is_swizzled_scales":false"#,
     );
     let parts = [("a.fc._weight_scale", "F8_E4M3", &[130, 6][..], scales)];
-    same(
+    assert_same_bits(
         &values,
-        &weight(
+        &dequantised(
             file(&plain, ("U8", &[130, 48]), &parts),
             "{}",
             "a.fc.weight",
@@ -345,18 +375,23 @@ fn scales_in_blocks_are_those_of_rows() {
 #[test]
 fn inputs_that_were_multiplied_multiply_columns() {
     let said = class("Int8Tensor", r#""block_size":[1,32]"#);
-    let (s, factors) = (scales(2, 4), scales(3, 32));
+    let (s, factors) = (random_scales(2, 4), random_scales(3, 32));
     let parts = [
-        ("a.fc._weight_scale", "F32", &[4, 1][..], f32s(&s)),
-        ("a.fc._weight_act_pre_scale", "F32", &[32], f32s(&factors)),
+        ("a.fc._weight_scale", "F32", &[4, 1][..], f32_bytes(&s)),
+        (
+            "a.fc._weight_act_pre_scale",
+            "F32",
+            &[32],
+            f32_bytes(&factors),
+        ),
     ];
-    let (_, values) = weight(file(&said, ("I8", &[4, 32]), &parts), "{}", "a.fc.weight");
-    let codes = noise(1, 128);
+    let (_, values) = dequantised(file(&said, ("I8", &[4, 32]), &parts), "{}", "a.fc.weight");
+    let codes = random_bytes(1, 128);
     let value = |i: usize| f32::from(codes[i].cast_signed()) * s[i / 32] * factors[i % 32];
-    same(&values, &(0..128).map(value).collect::<Vec<_>>());
+    assert_same_bits(&values, &(0..128).map(value).collect::<Vec<_>>());
     let wrong = [
         parts[0].clone(),
-        ("a.fc._weight_act_pre_scale", "F32", &[4], f32s(&s)),
+        ("a.fc._weight_act_pre_scale", "F32", &[4], f32_bytes(&s)),
     ];
     refusal(file(&said, ("I8", &[4, 32]), &wrong), "{}", "act_pre_scale");
 }
@@ -419,7 +454,7 @@ fn descriptions_that_lie_are_refused() {
     let bare = safetensors_with(
         "{}",
         &[
-            ("a.fc._weight_qdata", "I8", &[4, 32], noise(1, 128)),
+            ("a.fc._weight_qdata", "I8", &[4, 32], random_bytes(1, 128)),
             parts[0].clone(),
         ],
     );
@@ -444,8 +479,8 @@ fn every_shard_describes_its_weights() {
         let metadata =
             serde_json::json!({format!("{name}.weight"): &said, "tensor_names": "[]"}).to_string();
         let tensors: [(&str, &str, &[u64], Vec<u8>); 2] = [
-            (&codes, "I8", &[4, 32], noise(1, 128)),
-            (&scale, "F32", &[4, 1], f32s(&scales(2, 4))),
+            (&codes, "I8", &[4, 32], random_bytes(1, 128)),
+            (&scale, "F32", &[4, 1], f32_bytes(&random_scales(2, 4))),
         ];
         std::fs::write(folder.join(&file), safetensors_with(&metadata, &tensors)).unwrap();
         weights.extend([(codes, file.clone().into()), (scale, file.into())]);

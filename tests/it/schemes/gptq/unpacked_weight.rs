@@ -4,7 +4,8 @@ use anamnesis::source::FnSource;
 use anamnesis::{Checkpoint, Dtype, QuantConfig, remember};
 
 use crate::support;
-use crate::support::checkpoint_builder::{CheckpointBuilder, Random};
+use crate::support::checkpoint_builder::CheckpointBuilder;
+use crate::support::random::Random;
 
 /// A weight, as its scheme sees it: codes `[in, out]`, scales and zero points `[groups, out]`.
 #[derive(Clone)]
@@ -246,7 +247,7 @@ pub(crate) fn check(
                     .flat_map(|x| half::f16::from_f32(*x).to_le_bytes())
                     .collect(),
             };
-            support::same_bits(&found.bytes, &bytes, dtype)
+            support::compare_bits(&found.bytes, &bytes, dtype)
                 .unwrap_or_else(|e| panic!("{what} {dtype}: {e}"));
         }
     }
