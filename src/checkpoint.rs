@@ -1,4 +1,4 @@
-//! Opening a checkpoint: from a file, a directory, an index, the files of a split, a reader or bytes.
+//! Opening a checkpoint: a file, a directory, an index, a split GGUF, a reader or bytes.
 
 mod files;
 mod merge;
@@ -111,8 +111,8 @@ impl OpenOptions {
     /// As [`Checkpoint::open`], except missing parts.
     pub fn from_source(&self, source: impl Source + 'static) -> Result<Checkpoint> {
         let budget = Budget::new(self.limits);
-        let part = open::read_part(Box::new(source), None, self, &budget)?;
-        merge::merge(vec![part], self)
+        let file = open::parse_source(Box::new(source), None, self, &budget)?;
+        merge::merge(vec![file], self)
     }
 
     /// Opens bytes in memory as one file.

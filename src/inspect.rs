@@ -1,4 +1,4 @@
-//! The summary: what `anamnesis inspect` prints, as data.
+//! The summary of a checkpoint: what `anamnesis inspect` prints, as data.
 //!
 //! `serde_json::to_value(&summary)` is one element of the `checkpoints` array that
 //! `anamnesis inspect --json` prints; `docs/json.md` documents it.
@@ -16,7 +16,7 @@ use crate::checkpoint::Checkpoint;
 
 pub use weights::{DequantisedSizes, PartSummary, WeightSummary};
 
-/// A checkpoint, summed up.
+/// The summary of a checkpoint.
 ///
 /// ```
 /// let summary = anamnesis::Checkpoint::open("fixtures/gguf/plain_v3.gguf")?.inspect();
@@ -31,7 +31,7 @@ pub struct Summary {
     pub path: Option<String>,
     /// `safetensors`, `gguf`, `npy`, `npz` or `pth`.
     pub format: &'static str,
-    /// Facts of the container.
+    /// Properties of the container: version, byte order, alignment, ….
     pub details: Map<String, Json>,
     /// Its files.
     pub files: Vec<FileSummary>,
@@ -39,15 +39,15 @@ pub struct Summary {
     pub tensors: Vec<TensorSummary>,
     /// Keys and values; long arrays as `{"type","len","first"}`.
     pub metadata: Map<String, Json>,
-    /// What is listed and cannot be read.
+    /// Entries that are listed and cannot be read.
     pub refused: Vec<RefusedSummary>,
-    /// Quantised weights, and what they are made from.
+    /// Quantised weights, and the stored tensors that they are made from.
     pub weights: Vec<WeightSummary>,
-    /// Bytes of all that [`remember`](crate::remember) would make; `None` where nothing is quantised.
+    /// Bytes of all outputs of [`remember`](crate::remember); `None` if nothing is quantised.
     pub remembered: Option<DequantisedSizes>,
-    /// Sums.
+    /// Sums over the tensors.
     pub totals: Totals,
-    /// What a reader should know.
+    /// Findings about the files that do not prevent reading them.
     pub warnings: Vec<String>,
 }
 
@@ -87,23 +87,23 @@ pub struct TensorSummary {
     /// `big`, if the stored bytes are not little endian.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endian: Option<&'static str>,
-    /// The storage it lies in; tied tensors have the same number.
+    /// Index of its storage; tied tensors have the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<u32>,
     /// Parameters of a PyTorch quantised tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantizer: Option<Json>,
-    /// SHA-256 of the logical bytes, if asked for.
+    /// SHA-256 of the logical bytes, if it was computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }
 
-/// Something that cannot be read.
+/// An entry that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedSummary {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -138,8 +138,8 @@ pub struct DtypeTotal {
 }
 
 impl Checkpoint {
-    /// Everything `anamnesis inspect` prints, as data. Reads nothing but the configuration beside the
-    /// checkpoint, and descriptors of quantised weights.
+    /// The summary that `anamnesis inspect` prints. Reads the configuration in the checkpoint's directory and the
+    /// descriptors of quantised weights, and no other bytes.
     pub fn inspect(&self) -> Summary {
         let mut summary = Summary::new(self.path(), self.catalog());
         match crate::remember(self).plan() {
@@ -194,7 +194,7 @@ impl Summary {
         }
     }
 
-    /// Keeps the tensors that `keep` says, and sums up those alone.
+    /// Retains the tensors for which `keep` returns true, and sums over those alone.
     pub fn retain(&mut self, keep: impl FnMut(&TensorSummary) -> bool) {
         self.tensors.retain(keep);
         self.retain_weights();

@@ -248,7 +248,7 @@ impl TaskProgress<'_, '_> {
     }
 
     /// Records that `bytes` are complete and returns the increment. Anything beyond `nbytes` is ignored: a loader may
-    /// read more than the task asked for.
+    /// read more than the task needs.
     fn record(&mut self, bytes: u64) -> u64 {
         // never negative: a loader that repeats a read must not make progress run backwards
         let added = bytes.min(self.nbytes).saturating_sub(self.done);

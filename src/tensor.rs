@@ -1,34 +1,21 @@
-//! Reading one tensor: its stored bytes, its logical bytes, a typed view.
+//! Reading one tensor: its stored bytes, its logical bytes, or a typed view of them.
 
 mod byte_order;
 mod element;
 mod gather;
 mod integrity;
+mod stream;
 
 use std::borrow::Cow;
-use std::io::Read;
 
 use crate::catalog::{ByteRange, Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::limits::{over, zeroed};
-use crate::progress::CHECK_INTERVAL;
-use crate::source::range_reader::{Content, RangeReader};
 
 use integrity::Checksum;
+use stream::StreamEvent;
 
 pub use element::Element;
-
-/// Bytes that a streamed read hands out at a time: small enough for the second-level cache.
-const CHUNK: usize = 256 << 10;
-
-/// Progress of a streamed read. The callback cancels the read by returning an error.
-enum Came<'b> {
-    /// This many more stored bytes were read or verified; their values follow later.
-    Stored(usize),
-    /// These values.
-    Values(&'b [u8]),
-}
 
 /// Receives the number of value bytes that are complete and the bytes processed since the last call; an error cancels.
 pub(crate) type Watcher<'w> = &'w mut dyn FnMut(u64, usize) -> Result<()>;
@@ -91,17 +78,16 @@ impl<'c> Tensor<'c> {
         self.info
     }
 
-    /// The stored bytes as they lie in the file (inflated if deflated): borrowed where the file is
-    /// mapped or in memory, else read.
+    /// The bytes in stored order (inflated if deflated): borrowed if the file is mapped or in memory, else read.
     ///
     /// # Errors
     /// I/O, a member that is not what the directory says, or more than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
     pub fn stored(&self) -> Result<Cow<'c, [u8]>> {
-        self.placed(self.stored_span(&mut |_| Ok(())))
+        self.in_file(self.stored_span(&mut |_| Ok(())))
     }
 
-    /// The logical values in C order, little endian, without gaps (block types: the blocks as stored).
-    /// Borrowed where that is what lies in the mapped file, else made.
+    /// The logical values in C order, little endian, without gaps (block types: the blocks as stored). Borrowed if the
+    /// mapped bytes already have this form, else copied.
     ///
     /// # Errors
     /// As [`stored`](Self::stored); unsupported for sparse tensors and for those without data.
@@ -111,14 +97,14 @@ impl<'c> Tensor<'c> {
 
     /// As [`bytes`](Self::bytes), with a callback that can cancel.
     pub(crate) fn bytes_watched(&self, watch: Watcher<'_>) -> Result<Cow<'c, [u8]>> {
-        if let Some(bytes) = self.placed(self.as_stored())? {
+        if let Some(bytes) = self.in_file(self.mapped_values())? {
             return Ok(Cow::Borrowed(bytes));
         }
-        let room = self
+        let buffer = self
             .readable()
             .and_then(|()| self.bounded())
             .and_then(|()| self.allocate(self.info.nbytes()));
-        let mut out = self.placed(room)?;
+        let mut out = self.in_file(buffer)?;
         self.read_watched(&mut out, watch)?;
         Ok(Cow::Owned(out))
     }
@@ -143,27 +129,27 @@ impl<'c> Tensor<'c> {
             )));
         }
         let mut done = 0;
-        let read = self.stream(|came| match came {
-            Came::Stored(bytes) => watch(0, bytes),
-            Came::Values(chunk) => {
+        let read = self.stream(|event| match event {
+            StreamEvent::Stored(bytes) => watch(0, bytes),
+            StreamEvent::Values(chunk) => {
                 out[done..done + chunk.len()].copy_from_slice(chunk);
                 done += chunk.len();
                 watch(done as u64, chunk.len())
             }
         });
-        self.placed(read)
+        self.in_file(read)
     }
 
-    /// Hands the logical values (see [`bytes`](Self::bytes)) to `each`, piece by piece in order, in
-    /// bounded memory where they lie in C order. Checksums of zip members are verified at the end.
+    /// Calls `each` with the logical values (see [`bytes`](Self::bytes)), piece by piece in order; in bounded memory if
+    /// they are stored in C order. Checksums of zip members are verified at the end.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes), and whatever `each` returns ([`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) to stop).
     pub fn chunks(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        self.placed(self.stream(|came| match came {
-            // bytes are worth a call only once they are values
-            Came::Stored(_) => Ok(()),
-            Came::Values(chunk) => each(chunk),
+        self.in_file(self.stream(|event| match event {
+            // stored bytes that are not values yet concern no consumer of values
+            StreamEvent::Stored(_) => Ok(()),
+            StreamEvent::Values(chunk) => each(chunk),
         }))
     }
 
@@ -182,14 +168,16 @@ impl<'c> Tensor<'c> {
         let Encoding::Plain(dtype) = self.info.encoding else {
             return None;
         };
+        // the bytes are little endian: on a big-endian machine only single bytes can be viewed without swapping
         if dtype != T::DTYPE || (cfg!(target_endian = "big") && size_of::<T>() > 1) {
             return None;
         }
-        bytemuck::try_cast_slice(self.as_stored().ok()??).ok()
+        // fails if the bytes are not aligned to their elements, which no format guarantees for every tensor
+        bytemuck::try_cast_slice(self.mapped_values().ok()??).ok()
     }
 
-    /// Names the file in an error.
-    fn placed<T>(&self, result: Result<T>) -> Result<T> {
+    /// Adds the file and format to an error.
+    fn in_file<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|e| {
             self.checkpoint.place(
                 e.in_format(self.checkpoint.catalog().format),
@@ -199,7 +187,7 @@ impl<'c> Tensor<'c> {
     }
 
     /// The mapped bytes, if they already are the logical values.
-    fn as_stored(&self) -> Result<Option<&'c [u8]>> {
+    fn mapped_values(&self) -> Result<Option<&'c [u8]>> {
         if !self.is_stored_as_values() {
             return Ok(None);
         }
@@ -249,7 +237,7 @@ impl<'c> Tensor<'c> {
             let checksum = Checksum::new(self.checkpoint, self.info, bytes.len() as u64)?;
             checksum.of(bytes, each)
         });
-        self.placed(proved)
+        self.in_file(proved)
     }
 
     fn slice<'m>(&self, map: &'m [u8]) -> Result<&'m [u8]> {
@@ -261,170 +249,10 @@ impl<'c> Tensor<'c> {
             .and_then(|(from, to)| map.get(from..to))
             .ok_or_else(|| {
                 Error::malformed(format!(
-                    "tensor {} lies outside the file",
+                    "tensor {} is outside of the file",
                     quote(&self.info.name)
                 ))
                 .at(bytes.start)
             })
-    }
-
-    fn allocate(&self, len: u64) -> Result<Vec<u8>> {
-        let allowed = self.checkpoint.limits().tensor_bytes;
-        self.within(len, allowed)?;
-        let refused = || self.over(len, allowed);
-        let len = usize::try_from(len).map_err(|_| refused())?;
-        zeroed(len).ok_or_else(refused)
-    }
-
-    fn within(&self, needed: u64, allowed: u64) -> Result<()> {
-        if needed > allowed {
-            Err(self.over(needed, allowed))
-        } else {
-            Ok(())
-        }
-    }
-
-    #[cold]
-    fn over(&self, needed: u64, allowed: u64) -> Error {
-        let what = format!("tensor {}", quote(&self.info.name));
-        over(needed, allowed, what, "tensor_bytes")
-    }
-
-    /// Bytes that the stored elements take once inflated.
-    fn span_len(&self) -> u64 {
-        match self.info.packing {
-            Packing::Raw => self.info.bytes.len,
-            Packing::Deflate { .. } => {
-                gather::span(self.info).unwrap_or_else(|| self.info.nbytes())
-            }
-        }
-    }
-
-    fn stored_span(&self, each: &mut dyn FnMut(usize) -> Result<()>) -> Result<Cow<'c, [u8]>> {
-        self.readable()?;
-        if self.info.packing == Packing::Raw
-            && let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped()
-        {
-            integrity::verify(self.checkpoint, self.info)?;
-            return self.slice(map).map(Cow::Borrowed);
-        }
-        let mut out = self.allocate(self.span_len())?;
-        let (mut content, mut checksum) = self.content()?;
-        for piece in out.chunks_mut(CHECK_INTERVAL) {
-            self.fill(&mut content, piece)?;
-            checksum.update(piece);
-            each(piece.len())?;
-        }
-        checksum.finish()?;
-        Ok(Cow::Owned(out))
-    }
-
-    fn readable(&self) -> Result<()> {
-        let name = || quote(&self.info.name);
-        match &self.info.layout {
-            Layout::Absent => Err(Error::unsupported(format!(
-                "tensor {} was saved without data (PyTorch's meta device)",
-                name()
-            ))),
-            Layout::Sparse(_) => Err(Error::unsupported(format!(
-                "tensor {} is sparse: read its parts, or make it dense before saving",
-                name()
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    /// The stored bytes as a reader that stands at the tensor's first, and their checksum so far.
-    fn content(&self) -> Result<(Content<'c>, Checksum<'c>)> {
-        integrity::verify(self.checkpoint, self.info)?;
-        let bytes = self.info.bytes;
-        let source = self.checkpoint.source(bytes.file);
-        let mut checksum = Checksum::new(self.checkpoint, self.info, self.span_len())?;
-        let deflated = self.info.packing != Packing::Raw;
-        let mut content = Content::new(RangeReader::new(source, bytes.start, bytes.len), deflated);
-        if let Packing::Deflate { mut skip, .. } = self.info.packing {
-            let mut piece = [0; 4 << 10];
-            while skip > 0 {
-                let n = piece.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
-                self.fill(&mut content, &mut piece[..n])?;
-                checksum.update(&piece[..n]);
-                skip -= n as u64;
-            }
-        }
-        Ok((content, checksum))
-    }
-
-    fn fill(&self, content: &mut Content<'_>, out: &mut [u8]) -> Result<()> {
-        content
-            .read_exact(out)
-            .map_err(|e| match (content, e.kind()) {
-                (
-                    Content::Deflated(_),
-                    std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidInput,
-                ) => {
-                    let what = format!(
-                        "tensor {} does not inflate to its size: {e}",
-                        quote(&self.info.name)
-                    );
-                    Error::malformed(what).at(self.info.bytes.start)
-                }
-                _ => Error::from(e).at(self.info.bytes.start),
-            })
-    }
-
-    fn stream(&self, mut each: impl FnMut(Came<'_>) -> Result<()>) -> Result<()> {
-        self.readable()?;
-        self.bounded()?;
-        let swap = byte_order::swap(self.info);
-        let emit = |each: &mut dyn FnMut(Came<'_>) -> Result<()>, piece: &mut [u8]| {
-            if let Some(units) = &swap {
-                byte_order::reverse_numbers(piece, units);
-            }
-            gather::flip_signs(piece, self.info);
-            each(Came::Values(piece))
-        };
-        if !matches!(self.info.layout, Layout::RowMajor) {
-            let span = self.stored_span(&mut |bytes| each(Came::Stored(bytes)))?;
-            if let Cow::Borrowed(span) = span {
-                let checksum = Checksum::new(self.checkpoint, self.info, span.len() as u64)?;
-                checksum.of(span, &mut |bytes| each(Came::Stored(bytes)))?;
-            }
-            return gather::in_order(self.info, &span, CHUNK, |piece| emit(&mut each, piece));
-        }
-        let (mut content, mut checksum) = self.content()?;
-        let mut left = self.info.nbytes();
-        let item = swap
-            .as_ref()
-            .map_or(16, |units| byte_order::item_bytes(units).max(1));
-        let whole = (CHUNK / item).max(1) * item;
-        let mut piece = vec![0; whole.min(usize::try_from(left).unwrap_or(usize::MAX))];
-        while left > 0 {
-            let n = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            self.fill(&mut content, &mut piece[..n])?;
-            checksum.update(&piece[..n]);
-            emit(&mut each, &mut piece[..n])?;
-            left -= n as u64;
-        }
-        checksum.finish()
-    }
-
-    /// A view that repeats its storage, or a deflate stream, can describe far more than the file
-    /// holds; going through it costs time even where it costs no memory.
-    fn bounded(&self) -> Result<()> {
-        let limits = self.checkpoint.limits();
-        // 1032 is the most that deflate can expand
-        let most = self
-            .info
-            .bytes
-            .len
-            .saturating_mul(1032)
-            .max(1 << 30)
-            .min(limits.tensor_bytes);
-        let most = if limits.tensor_bytes == u64::MAX {
-            u64::MAX
-        } else {
-            most
-        };
-        self.within(self.info.nbytes(), most)
     }
 }

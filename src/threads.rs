@@ -8,7 +8,7 @@ const BYTES_PER_THREAD: u64 = 256 << 10;
 
 /// The thread count to use: `requested`, or one per core if that is 0.
 pub(crate) fn thread_count(requested: usize) -> usize {
-    /// Asked for once: `available_parallelism` reads half a dozen control-group files, which takes longer than a small
+    /// Queried once: `available_parallelism` reads half a dozen control-group files, which takes longer than a small
     /// load.
     static CORES: LazyLock<usize> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));

@@ -1,4 +1,4 @@
-//! How elements are stored, arranged and packed.
+//! The encoding, order and packing of stored elements.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::TensorInfo;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Encoding {
-    /// One element after the other.
+    /// Elements of a dtype, one after the other.
     Plain(Dtype),
     /// Blocks of a ggml type.
     Block(&'static BlockFormat),
@@ -26,14 +26,14 @@ pub struct Opaque {
     pub name: Box<str>,
     /// Bytes per item.
     pub item_bytes: u64,
-    /// The numbers an item consists of, as `(bytes, how many)`: what a change of byte order turns around.
+    /// The numbers that an item consists of, as `(bytes, count)`: the units of byte swapping.
     pub units: Box<[(u32, u32)]>,
-    /// The fields of a structured type as numpy writes them, else empty.
+    /// The fields of a structured type as numpy writes them; empty for other types.
     pub fields: Box<str>,
 }
 
 impl Encoding {
-    /// Name of the dtype: safetensors' or ggml's, numpy's for the rest.
+    /// Name of the dtype: that of safetensors or ggml; numpy's for opaque items.
     pub fn name(&self) -> &str {
         match self {
             Self::Plain(dtype) => dtype.name(),
@@ -51,7 +51,7 @@ impl Encoding {
         }
     }
 
-    /// Bytes per element, where elements have their own bytes.
+    /// Bytes per element; `None` for blocks, and for elements that share a byte.
     pub fn item_bytes(&self) -> Option<u64> {
         match self {
             Self::Plain(dtype) => dtype.item_bytes(),
@@ -77,9 +77,9 @@ pub enum Layout {
     ColumnMajor,
     /// Strides in elements, one per dimension, from the first element of the range. May be 0.
     Strided(Box<[u64]>),
-    /// A sparse tensor: its parts are tensors of their own.
+    /// A sparse tensor, whose indices and values are tensors of their own.
     Sparse(Box<Sparse>),
-    /// A tensor of which only the description was saved (PyTorch's `meta` device).
+    /// A tensor that was saved without data (PyTorch's `meta` device).
     Absent,
 }
 
@@ -96,7 +96,7 @@ impl Layout {
     }
 }
 
-/// Parts of a sparse tensor.
+/// The indices and values of a sparse tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sparse {
     /// `sparse_coo`, `sparse_csr`, `sparse_csc`, `sparse_bsr` or `sparse_bsc`.
@@ -105,17 +105,17 @@ pub struct Sparse {
     pub parts: Vec<TensorInfo>,
 }
 
-/// What was done to the bytes between the tensor and the file.
+/// How a tensor's bytes are packed in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Packing {
-    /// Nothing: `bytes` are the tensor's.
+    /// Not packed: `bytes` are the tensor's bytes.
     #[default]
     Raw,
-    /// `bytes` are a deflate stream of `inflated` bytes; the tensor's first byte is number `skip` of those.
+    /// `bytes` are a deflate stream of `inflated` bytes; the tensor begins at offset `skip` of those.
     Deflate {
-        /// Length of the stream's content.
+        /// Length of the inflated stream.
         inflated: u64,
-        /// Content before the tensor's first byte.
+        /// Inflated bytes before the tensor.
         skip: u64,
     },
 }

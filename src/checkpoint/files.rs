@@ -1,5 +1,5 @@
-//! The files of a checkpoint, as a template speaks of them: below the model's root, with the headers that every reader
-//! reads first.
+//! The files of a checkpoint as an I/O template lists them: paths below the model's root, and the byte ranges of the
+//! headers, which every reader reads first.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::catalog::{ByteRange, FileInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 
-/// Files below a root, and what of them is no tensor's.
+/// Files below a root, and the bytes of them that belong to no tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateFiles {
     root: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct TemplateFiles {
 }
 
 impl TemplateFiles {
-    /// Those of an open checkpoint. Reads nothing.
+    /// The files of an open checkpoint. Reads nothing.
     ///
     /// The root is the directory that was opened, or the one that the file or index is in.
     pub(crate) fn of(checkpoint: &Checkpoint) -> Result<Self> {
@@ -37,7 +37,7 @@ impl TemplateFiles {
         let files = catalog
             .files
             .iter()
-            .map(|file| Ok((below(root, file)?, file.nbytes)))
+            .map(|file| Ok((relative_path(root, file)?, file.nbytes)))
             .collect::<Result<_>>()?;
         Ok(Self {
             root: root.to_owned(),
@@ -46,7 +46,7 @@ impl TemplateFiles {
         })
     }
 
-    /// The catalog's number of the file with this path.
+    /// The number in the catalog of the file with this path.
     pub(crate) fn position(&self, path: &str) -> Option<u32> {
         self.files
             .iter()
@@ -54,20 +54,20 @@ impl TemplateFiles {
             .and_then(|number| u32::try_from(number).ok())
     }
 
-    /// What a reader of the headers reads, file after file.
+    /// The byte ranges that a reader of the headers reads, file after file.
     pub(crate) fn headers(&self) -> &[ByteRange] {
         &self.headers
     }
 
-    /// Adds all of them to a template, under the numbers that they have in the catalog: with their lengths, times and
-    /// the keys of their first bytes, which are read.
+    /// Adds the files to a template under their numbers in the catalog, with their lengths, times and a hash of their
+    /// first bytes, which are read.
     pub(crate) fn add_to(&self, builder: &mut Builder) -> Result<Vec<File>> {
         let mut known = Vec::with_capacity(self.files.len());
         for (number, (path, nbytes)) in (0u32..).zip(&self.files) {
             let file = File::probe(&self.root, path)?;
             if file.nbytes != *nbytes {
                 let what = format!(
-                    "the file has {} bytes now and had {nbytes} when the checkpoint was opened",
+                    "the file has {} bytes; it had {nbytes} when the checkpoint was opened",
                     file.nbytes
                 );
                 return Err(Error::invalid_argument(what).in_file(&self.root.join(path)));
@@ -85,7 +85,7 @@ impl TemplateFiles {
 }
 
 /// The path of a file relative to the root, with `/` between its parts.
-fn below(root: &Path, file: &FileInfo) -> Result<String> {
+fn relative_path(root: &Path, file: &FileInfo) -> Result<String> {
     let path = file
         .path
         .as_deref()
@@ -108,8 +108,8 @@ fn below(root: &Path, file: &FileInfo) -> Result<String> {
     Ok(parts.collect::<Result<Vec<_>>>()?.join("/"))
 }
 
-/// What stands in front of the first tensor of each file; of archives, before it, what stands behind the last: the
-/// directory.
+/// The headers of each file: the bytes before its first tensor. For an archive, the directory behind the last tensor
+/// comes first, as it is read first.
 fn headers(checkpoint: &Checkpoint) -> Vec<ByteRange> {
     let catalog = checkpoint.catalog();
     let mut bounds: Vec<(u64, u64)> = catalog.files.iter().map(|file| (file.nbytes, 0)).collect();

@@ -1,4 +1,4 @@
-//! Opens one path or source: decides how its bytes are read, and reads its header.
+//! Opens one path or source, and parses its header.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,51 +11,58 @@ use crate::limits::Budget;
 use crate::source::cursor::Cursor;
 use crate::source::{FileSource, SMALL, Source, StreamSource};
 
-/// What is behind a path.
-pub(super) enum Found {
+/// An opened path.
+pub(super) enum OpenedPath {
     Directory,
     File(Box<dyn Source>),
 }
 
-/// Opens the file behind a path, if it is one: mapped, read, or streamed if it is a pipe. Asks the system once: of a small
-/// file each question is a tenth of the time that opening takes.
-pub(super) fn find(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Found> {
+/// Opens a path: a file is mapped or read, a pipe is streamed. Makes one `open` and one `fstat`: for a small file, each
+/// further system call adds a tenth to the time of opening (experiment 43 in `docs/perf-experiments.md`).
+pub(super) fn open_path(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<OpenedPath> {
     let file = match File::open(path) {
-        // where directories cannot be opened
-        Err(_) if path.is_dir() => return Ok(Found::Directory),
+        // Windows cannot open a directory as a file
+        Err(_) if path.is_dir() => return Ok(OpenedPath::Directory),
         file => file?,
     };
     let meta = file.metadata()?;
     if meta.is_dir() {
-        return Ok(Found::Directory);
+        return Ok(OpenedPath::Directory);
     }
     if !meta.is_file() {
-        return Ok(Found::File(Box::new(StreamSource::new(file))));
+        return Ok(OpenedPath::File(Box::new(StreamSource::new(file))));
     }
     let len = meta.len();
     let keep = len <= SMALL && budget.memory(len, "a small file").is_ok();
     #[cfg(feature = "mmap")]
     if options.mmap {
-        return Ok(Found::File(Box::new(crate::source::MmapSource::with_len(
-            file, len, keep,
-        ))));
+        return Ok(OpenedPath::File(Box::new(
+            crate::source::MmapSource::with_len(file, len, keep),
+        )));
     }
     let _ = options;
-    Ok(Found::File(Box::new(FileSource::with_len(file, len, keep))))
+    Ok(OpenedPath::File(Box::new(FileSource::with_len(
+        file, len, keep,
+    ))))
 }
 
-/// Opens a file and reads its header.
-pub(super) fn read_path(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<ParsedFile> {
-    let read = || match find(path, options, budget)? {
-        Found::Directory => Err(Error::from(std::io::Error::from(
+/// Opens a file and parses its header.
+pub(super) fn parse_path(
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<ParsedFile> {
+    let read = || match open_path(path, options, budget)? {
+        OpenedPath::Directory => Err(Error::from(std::io::Error::from(
             std::io::ErrorKind::IsADirectory,
         ))),
-        Found::File(source) => read_part(source, Some(path), options, budget),
+        OpenedPath::File(source) => parse_source(source, Some(path), options, budget),
     };
     read().map_err(|e| e.in_file(path))
 }
 
-pub(super) fn read_part(
+/// Parses the header of a source.
+pub(super) fn parse_source(
     source: Box<dyn Source>,
     path: Option<&Path>,
     options: &OpenOptions,

@@ -1,4 +1,4 @@
-//! Which files belong together: directories, `….index.json`, and split GGUF files.
+//! The files of a checkpoint: those of a directory, those that an `….index.json` lists, and those of a split GGUF.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::json::Pairs;
 use crate::limits::Budget;
 
 use super::merge::{ParsedFile, merge};
-use super::open::{Found, find, read_part, read_path};
+use super::open::{OpenedPath, open_path, parse_path, parse_source};
 use super::{Checkpoint, OpenOptions};
 
 const INDEX: &str = ".index.json";
@@ -24,21 +24,21 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     if is_index(path) && !path.is_dir() {
         return open_index(path, options, &budget);
     }
-    let part = match find(path, options, &budget)? {
-        Found::Directory => return open_directory(path, options, &budget),
-        Found::File(source) => read_part(source, Some(path), options, &budget)?,
+    let file = match open_path(path, options, &budget)? {
+        OpenedPath::Directory => return open_directory(path, options, &budget),
+        OpenedPath::File(source) => parse_source(source, Some(path), options, &budget)?,
     };
-    with_the_others(path, part, options, &budget)
+    merge_single_or_split(path, file, options, &budget)
 }
 
 fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
-    let choice = choose(path)?;
-    let mut checkpoint = match choice.files.as_slice() {
+    let selection = select_files(path)?;
+    let mut checkpoint = match selection.files.as_slice() {
         [one] if is_index(one) => open_index(one, options, budget)?,
-        [one] => with_the_others(one, read_path(one, options, budget)?, options, budget)?,
-        files => merge(read_all(files, options, budget)?, options)?,
+        [one] => merge_single_or_split(one, parse_path(one, options, budget)?, options, budget)?,
+        files => merge(parse_all(files, options, budget)?, options)?,
     };
-    checkpoint.catalog.warnings.extend(choice.warning);
+    checkpoint.catalog.warnings.extend(selection.warning);
     Ok(checkpoint)
 }
 
@@ -48,35 +48,36 @@ fn is_index(path: &Path) -> bool {
         .ends_with(INDEX.as_bytes())
 }
 
-/// A file, and where it is a part of a split GGUF the other parts.
-fn with_the_others(
+/// Opens the other files of a split GGUF if this file is one of them, and merges the catalogs.
+fn merge_single_or_split(
     path: &Path,
-    part: ParsedFile,
+    file: ParsedFile,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
-    let parts = part.catalog.metadata.integer("split.count").unwrap_or(1);
-    if parts <= 1 || part.catalog.format != gguf::FORMAT.name {
-        return merge(vec![part], options);
+    let count = file.catalog.metadata.integer("split.count").unwrap_or(1);
+    if count <= 1 || file.catalog.format != gguf::FORMAT.name {
+        return merge(vec![file], options);
     }
     if options.single {
-        let mut checkpoint = merge(vec![part], options)?;
-        let text =
-            format!("one part of a checkpoint of {parts} files; the other tensors are not listed");
+        let mut checkpoint = merge(vec![file], options)?;
+        let text = format!(
+            "one of the {count} files of a split GGUF; the tensors of the others are not listed"
+        );
         checkpoint.catalog.warnings.push(text);
         return Ok(checkpoint);
     }
-    open_split(path, part, parts, options, budget)
+    open_split(path, file, count, options, budget)
 }
 
-fn read_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Result<Vec<ParsedFile>> {
+fn parse_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Result<Vec<ParsedFile>> {
     paths
         .iter()
-        .map(|path| read_path(path, options, budget))
+        .map(|path| parse_path(path, options, budget))
         .collect()
 }
 
-/// `….index.json`: which tensor lies in which file.
+/// `….index.json`: the file that contains each tensor.
 #[derive(Deserialize)]
 struct Index {
     #[serde(default)]
@@ -104,7 +105,7 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     if files.is_empty() {
         return Err(Error::malformed("the index lists no files"));
     }
-    let mut checkpoint = merge(read_all(&files, options, budget)?, options)?;
+    let mut checkpoint = merge(parse_all(&files, options, budget)?, options)?;
     let catalog = &mut checkpoint.catalog;
     for (tensor, file) in &index.weight_map.0 {
         let held = catalog
@@ -112,7 +113,7 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
             .map(|t| files[t.bytes.file as usize].as_path());
         if held != Some(directory.join(&**file).as_path()) {
             return Err(Error::malformed(format!(
-                "the index says that {} lies in {}, and it does not",
+                "the index places {} in {}, which does not contain it",
                 quote(tensor),
                 quote(file)
             )));
@@ -121,7 +122,7 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     let unlisted = catalog.tensors.len() - index.weight_map.0.len();
     if unlisted > 0 {
         catalog.warnings.push(format!(
-            "{unlisted} tensors are in the files and not in the index"
+            "{unlisted} tensors of the files are not in the index"
         ));
     }
     for (key, value) in index.metadata {
@@ -146,7 +147,8 @@ fn from_json(value: serde_json::Value) -> Value {
     }
 }
 
-/// A file name from an index must stay beside the index.
+/// Refuses a file name of an index that is more than one path component: it would refer to a file outside of the
+/// index's directory.
 fn plain_name(name: &str) -> Result<&str> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
@@ -181,7 +183,7 @@ fn require(files: &[PathBuf]) -> Result<()> {
     ))))
 }
 
-/// Opens the other parts of a split GGUF. Their names follow `{prefix}-{no:05}-of-{count:05}.gguf`
+/// Opens the other files of a split GGUF. Their names follow `{prefix}-{no:05}-of-{count:05}.gguf`
 /// (llama.cpp, `llama_split_path`).
 fn open_split(
     path: &Path,
@@ -196,43 +198,43 @@ fn open_split(
         Some((prefix, n, of)) if of == count && n == no + 1 => prefix,
         _ => {
             return Err(Error::new(ErrorKind::MissingPart(format!(
-                "this is part {} of {count} of a split GGUF, and its name does not say so: the other parts cannot be \
-                 found; rename it to NAME-{:05}-of-{count:05}.gguf, or open it alone (--single, `OpenOptions::single`)",
+                "this is file {} of {count} of a split GGUF, but its name has no such number, so that the other files \
+                 cannot be found; rename it to NAME-{:05}-of-{count:05}.gguf, or open it alone (--single, `OpenOptions::single`)",
                 no + 1,
                 no + 1
             ))));
         }
     };
-    budget.memory(count.saturating_mul(256), "the parts of a split")?;
+    budget.memory(count.saturating_mul(256), "the files of a split")?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let files: Vec<PathBuf> = (1..=count)
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf")))
         .collect();
     require(&files)?;
-    let mut parts = Vec::with_capacity(files.len());
+    let mut parsed = Vec::with_capacity(files.len());
     let mut first = Some(first);
     for (n, file) in (0u64..).zip(&files) {
         let part = match first.take_if(|_| n == no) {
-            Some(part) => part,
-            None => read_path(file, options, budget)?,
+            Some(first) => first,
+            None => parse_path(file, options, budget)?,
         };
         let meta = &part.catalog.metadata;
         if (meta.integer("split.no"), meta.integer("split.count")) != (Some(n), Some(count)) {
             return Err(Error::malformed(format!(
-                "this file is not part {} of {count}, as its name says",
+                "the name of this file is that of file {} of {count}, but its metadata differ",
                 n + 1
             ))
             .in_format(gguf::FORMAT.name)
             .in_file(file));
         }
-        parts.push(part);
+        parsed.push(part);
     }
-    let checkpoint = merge(parts, options)?;
+    let checkpoint = merge(parsed, options)?;
     let catalog = &checkpoint.catalog;
     let announced = catalog.metadata.integer("split.tensors.count");
     if announced.is_some_and(|n| n != catalog.tensors.len() as u64) {
         return Err(Error::malformed(format!(
-            "split.tensors.count says {}, and the parts hold {} tensors",
+            "split.tensors.count is {}, but the files contain {} tensors",
             announced.unwrap_or_default(),
             catalog.tensors.len()
         ))
@@ -254,14 +256,15 @@ fn split_name(name: &str) -> Option<(&str, u64, u64)> {
     Some((prefix, number(n)?, number(of)?))
 }
 
-struct Choice {
+/// The files of a directory that are opened.
+struct FileSelection {
     files: Vec<PathBuf>,
     warning: Option<String>,
 }
 
-/// Decides what a directory holds: its index, else its only file or complete set of shards of the
-/// first kind that is there.
-fn choose(directory: &Path) -> Result<Choice> {
+/// Selects the files of a directory: its index, else the only file or the complete set of shards of the first extension
+/// in the list.
+fn select_files(directory: &Path) -> Result<FileSelection> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -277,7 +280,7 @@ fn choose(directory: &Path) -> Result<Choice> {
             .collect::<Vec<_>>()
     };
     let one = |name: &String, warning| {
-        Ok(Choice {
+        Ok(FileSelection {
             files: vec![directory.join(name)],
             warning,
         })
@@ -341,12 +344,12 @@ fn choose(directory: &Path) -> Result<Choice> {
         }
     }
     Err(Error::new(ErrorKind::UnknownFormat {
-        looks_like: "the directory holds no tensor files".into(),
+        looks_like: "a directory without tensor files".into(),
     }))
 }
 
 /// Several files are one checkpoint if they are the numbered shards of one.
-fn shard_set(directory: &Path, names: &[&String]) -> Result<Choice> {
+fn shard_set(directory: &Path, names: &[&String]) -> Result<FileSelection> {
     let splits: Vec<_> = names.iter().filter_map(|n| split_name(n)).collect();
     let [(prefix, _, of), ..] = splits[..] else {
         return Err(ambiguous(names));
@@ -356,8 +359,8 @@ fn shard_set(directory: &Path, names: &[&String]) -> Result<Choice> {
     }
     let extension = names[0].rsplit_once('.').map_or("", |(_, e)| e);
     if extension == "gguf" {
-        // any part brings the others
-        return Ok(Choice {
+        // `open_split` finds the other files from any of them
+        return Ok(FileSelection {
             files: vec![directory.join(names[0])],
             warning: None,
         });
@@ -369,7 +372,7 @@ fn shard_set(directory: &Path, names: &[&String]) -> Result<Choice> {
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}")))
         .collect();
     require(&files)?;
-    Ok(Choice {
+    Ok(FileSelection {
         files,
         warning: None,
     })
@@ -380,7 +383,7 @@ fn ambiguous(names: &[&String]) -> Error {
     let shown: Vec<&str> = names.iter().take(SHOWN).map(|n| n.as_str()).collect();
     let more = if names.len() > SHOWN { ", …" } else { "" };
     Error::unsupported(format!(
-        "the directory holds {} checkpoints; name one of them ({}{more})",
+        "the directory contains {} checkpoints; open one of them ({}{more})",
         names.len(),
         shown.join(", ")
     ))

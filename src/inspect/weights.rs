@@ -1,4 +1,4 @@
-//! Quantised weights beside stored tensors.
+//! The quantised weights of a checkpoint in its summary.
 
 use serde::Serialize;
 
@@ -7,18 +7,18 @@ use crate::plan::{PLAIN, Plan};
 
 use super::Summary;
 
-/// A quantised weight: its name once dequantised, and the stored parts it is made from.
+/// A quantised weight and the stored parts that it is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WeightSummary {
-    /// Its name, as PyTorch has it.
+    /// Name of the PyTorch parameter.
     pub name: String,
-    /// Its scheme; `None` where it is refused.
+    /// Its scheme; `None` if it is refused.
     pub scheme: Option<&'static str>,
-    /// Its sizes, outermost first; empty where it is refused.
+    /// Its sizes, outermost first; empty if it is refused.
     pub shape: Vec<u64>,
     /// The stored tensors that it is made from.
     pub parts: Vec<PartSummary>,
-    /// Why it cannot be made.
+    /// Why it cannot be dequantised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -26,13 +26,13 @@ pub struct WeightSummary {
 /// A stored tensor that a weight is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartSummary {
-    /// What it is to the weight.
+    /// Its role in the weight.
     pub role: &'static str,
     /// Its name.
     pub name: String,
 }
 
-/// Bytes of a checkpoint's weights and plain tensors once dequantised, by dtype of the weights.
+/// Bytes of a checkpoint's outputs, by the dtype that its weights are dequantised to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the dtypes' own names
 pub struct DequantisedSizes {
@@ -62,7 +62,7 @@ impl Summary {
                 refused: None,
             })
             .collect();
-        // what cannot be made of plain tensors only (texts, records) is not a matter of weights
+        // without quantised weights, refusals are of texts and structured arrays, which are not weights
         if !self.weights.is_empty() || plan.quantised {
             self.weights
                 .extend(plan.refused.iter().map(|refusal| WeightSummary {
@@ -84,7 +84,7 @@ impl Summary {
         });
     }
 
-    /// Keeps the weights that have a part among the tensors that are left.
+    /// Retains the weights whose name or part is among the remaining tensors.
     pub(super) fn retain_weights(&mut self) {
         let left: std::collections::HashSet<&str> = self.tensors.iter().map(|t| &*t.name).collect();
         let named = |w: &WeightSummary| {

@@ -73,7 +73,7 @@ impl<'c> Load<'c> {
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
         self.choice = Some(LoaderChoice {
             loader: Arc::new(loader),
-            reason: "as asked".into(),
+            reason: "set by the caller".into(),
         });
         self
     }
@@ -297,7 +297,7 @@ impl<'c> Load<'c> {
             .choice
             .clone()
             .unwrap_or_else(|| choose_for(self.checkpoint, self.borrow_mapped));
-        // of a slice no pages are read besides those that it lies in
+        // no page is read that contains no byte of the slice
         let max_gap = if self.slice.is_some() {
             4095
         } else {

@@ -13,7 +13,7 @@ pub struct Extent {
     pub reads: u32,
 }
 
-/// The part of an extent that a read asked for.
+/// The part of an extent that belongs to one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentSlice {
     /// Index of the extent; unspecified for a read of no bytes.

@@ -168,7 +168,7 @@ impl RecordingFeed<'_, '_> {
         log.accesses.len() - 1
     }
 
-    /// Records a read before it blocks, which is when the consumer asked for it. A read that fails gets length 0.
+    /// Records a read before it blocks, which is when the consumer requested it. A read that fails gets length 0.
     fn recorded<'c>(
         &self,
         read: usize,

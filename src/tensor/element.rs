@@ -1,8 +1,8 @@
-//! Rust types that elements can be shown as.
+//! Rust types that elements can be viewed as.
 
 use crate::Dtype;
 
-/// A Rust type that [`Tensor::view`](super::Tensor::view) can show elements as.
+/// A Rust type that [`Tensor::view`](super::Tensor::view) can view elements as.
 pub trait Element: bytemuck::AnyBitPattern {
     /// The dtype whose elements have this type's bits.
     const DTYPE: Dtype;

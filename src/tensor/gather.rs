@@ -4,7 +4,7 @@ use crate::Dtype;
 use crate::catalog::{Encoding, Layout, TensorInfo, ViewFlags, quote, span_of};
 use crate::error::{Error, Result};
 
-/// Strides in elements; `None` for layouts without.
+/// Strides in elements; `None` for layouts without strides.
 fn strides(info: &TensorInfo) -> Option<Vec<u64>> {
     match &info.layout {
         Layout::Strided(strides) => Some(strides.to_vec()),
@@ -25,14 +25,14 @@ fn strides(info: &TensorInfo) -> Option<Vec<u64>> {
     }
 }
 
-/// Bytes from a tensor's first element to behind its last, by its strides.
+/// Bytes from the first element to the end of the last, by the strides.
 pub(super) fn span(info: &TensorInfo) -> Option<u64> {
     let strides = strides(info)?;
     let item = info.encoding.item_bytes()?;
     span_of(&info.shape, &strides)?.checked_mul(item)
 }
 
-/// Hands out the elements of `stored` in C order, in pieces of about `chunk` bytes.
+/// Calls `emit` with the elements of `stored` in C order, in pieces of about `chunk` bytes.
 pub(super) fn in_order(
     info: &TensorInfo,
     stored: &[u8],
@@ -48,27 +48,28 @@ pub(super) fn in_order(
         .and_then(|n| usize::try_from(n).ok());
     let item = item
         .filter(|&n| n > 0)
-        .ok_or_else(|| wrong("elements without bytes of their own cannot be strided"))?;
+        .ok_or_else(|| wrong("elements that share bytes cannot be strided"))?;
     let strides = strides(info).ok_or_else(|| wrong("no strides"))?;
     let fits = span(info).is_some_and(|n| n <= stored.len() as u64);
     if strides.len() != info.shape.len() || !fits {
-        return Err(wrong("the strides lead outside the stored bytes"));
+        return Err(wrong("the strides reach beyond the stored bytes"));
     }
     if info.elements() == 0 {
         return Ok(());
     }
     match item {
-        1 => walk::<1>(info, &strides, stored, item, chunk, emit),
-        2 => walk::<2>(info, &strides, stored, item, chunk, emit),
-        4 => walk::<4>(info, &strides, stored, item, chunk, emit),
-        8 => walk::<8>(info, &strides, stored, item, chunk, emit),
-        16 => walk::<16>(info, &strides, stored, item, chunk, emit),
-        _ => walk::<0>(info, &strides, stored, item, chunk, emit),
+        1 => gather::<1>(info, &strides, stored, item, chunk, emit),
+        2 => gather::<2>(info, &strides, stored, item, chunk, emit),
+        4 => gather::<4>(info, &strides, stored, item, chunk, emit),
+        8 => gather::<8>(info, &strides, stored, item, chunk, emit),
+        16 => gather::<16>(info, &strides, stored, item, chunk, emit),
+        _ => gather::<0>(info, &strides, stored, item, chunk, emit),
     }
 }
 
-/// The walk, with the item size known to the compiler where `N` is not 0.
-fn walk<const N: usize>(
+/// Gathers the elements. `N` is the size of an element if it is known at compile time, so that each copy is a load and
+/// a store; 0 otherwise.
+fn gather<const N: usize>(
     info: &TensorInfo,
     strides: &[u64],
     stored: &[u8],
@@ -76,7 +77,7 @@ fn walk<const N: usize>(
     chunk: usize,
     mut emit: impl FnMut(&mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    // all offsets are below stored.len(), so they fit
+    // `in_order` checked the span: every offset is below `stored.len()`, so the casts and sums below cannot wrap
     let as_len = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let step: Vec<usize> = strides
         .iter()
@@ -96,6 +97,7 @@ fn walk<const N: usize>(
             let room = ((chunk.saturating_sub(piece.len())) / item).max(1) as u64;
             let n = as_len(room.min(inner - done));
             let from = base + as_len(done).wrapping_mul(inner_step);
+            // rows without gaps are copied at once
             if inner_step == item {
                 piece.extend_from_slice(&stored[from..from + n * item]);
             } else {
@@ -114,7 +116,7 @@ fn walk<const N: usize>(
                 piece.clear();
             }
         }
-        // the next row: count up from the last outer dimension
+        // the next row: the last outer index is incremented, and at its end the one before it
         let mut dim = outer.len();
         loop {
             if dim == 0 {
@@ -130,6 +132,7 @@ fn walk<const N: usize>(
                 base += step[dim];
                 break;
             }
+            // back to index 0 of this dimension: `base` never leaves the span, so the subtraction cannot wrap
             base -= step[dim] * as_len(outer[dim] - 1);
             index[dim] = 0;
         }
@@ -150,6 +153,7 @@ pub(super) fn flip_signs(piece: &mut [u8], info: &TensorInfo) {
     for (i, number) in piece.chunks_exact_mut(unit).enumerate() {
         let imaginary = complex && i % 2 == 1;
         if neg != (conj && imaginary) {
+            // the sign is the top bit of the last byte in little endian; -0 and NaN flip as in PyTorch's `neg`
             number[unit - 1] ^= 0x80;
         }
     }
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_as_the_definition_says() {
+    fn gathers_by_the_definition_of_strides() {
         let stored: Vec<u8> = (0..=255).collect();
         let cases: &[(&[u64], &[u64])] = &[
             (&[], &[]),

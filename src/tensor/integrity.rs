@@ -54,7 +54,7 @@ pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
             let start = local_payload(&mut cursor, *at, name)?;
             if start != member.bytes.start {
                 return Err(Error::malformed(format!(
-                    "the bytes of member {} begin at {start}, and the directory places them at {}",
+                    "the bytes of member {} begin at {start}, but the directory places them at {}",
                     quote(name),
                     member.bytes.start
                 ))
@@ -67,7 +67,7 @@ pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
             let found = u64::from_le_bytes(cursor.array("a storage's element count")?);
             if found != *elements {
                 return Err(Error::malformed(format!(
-                    "a storage says it has {found} elements, and its tensors say {elements}"
+                    "the header of a storage counts {found} elements, but its persistent id {elements}"
                 ))
                 .at(at));
             }

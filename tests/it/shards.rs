@@ -127,7 +127,7 @@ fn an_index_that_lies_is_refused() {
         (
             text.replace(name, "model-00002-of-00002.safetensors"),
             "malformed",
-            "and it does not",
+            "which does not contain it",
         ),
         (
             text.replace(name, "other.safetensors"),

@@ -1,0 +1,197 @@
+//! Streamed reading of one tensor: inflating, gathering, byte swapping and checksums, in bounded memory where the
+//! elements are stored in C order.
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use crate::catalog::{Layout, Packing, quote};
+use crate::error::{Error, Result};
+use crate::limits::{over, zeroed};
+use crate::progress::CHECK_INTERVAL;
+use crate::source::range_reader::{Content, RangeReader};
+
+use super::integrity::Checksum;
+use super::{Tensor, byte_order, gather, integrity};
+
+/// Bytes of a piece of a streamed read: small enough for the second-level cache.
+const CHUNK: usize = 256 << 10;
+
+/// An event of a streamed read. The callback that receives it cancels the read by returning an error.
+pub(super) enum StreamEvent<'b> {
+    /// This many stored bytes were read or verified; their values follow later.
+    Stored(usize),
+    /// The next values.
+    Values(&'b [u8]),
+}
+
+impl<'c> Tensor<'c> {
+    pub(super) fn allocate(&self, len: u64) -> Result<Vec<u8>> {
+        let allowed = self.checkpoint.limits().tensor_bytes;
+        self.within(len, allowed)?;
+        let refused = || self.over(len, allowed);
+        let len = usize::try_from(len).map_err(|_| refused())?;
+        zeroed(len).ok_or_else(refused)
+    }
+
+    fn within(&self, needed: u64, allowed: u64) -> Result<()> {
+        if needed > allowed {
+            Err(self.over(needed, allowed))
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn over(&self, needed: u64, allowed: u64) -> Error {
+        let what = format!("tensor {}", quote(&self.info.name));
+        over(needed, allowed, what, "tensor_bytes")
+    }
+
+    /// Bytes that the stored elements take once inflated.
+    fn span_len(&self) -> u64 {
+        match self.info.packing {
+            Packing::Raw => self.info.bytes.len,
+            Packing::Deflate { .. } => {
+                gather::span(self.info).unwrap_or_else(|| self.info.nbytes())
+            }
+        }
+    }
+
+    pub(super) fn stored_span(
+        &self,
+        each: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Cow<'c, [u8]>> {
+        self.readable()?;
+        if self.info.packing == Packing::Raw
+            && let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped()
+        {
+            integrity::verify(self.checkpoint, self.info)?;
+            return self.slice(map).map(Cow::Borrowed);
+        }
+        let mut out = self.allocate(self.span_len())?;
+        let (mut content, mut checksum) = self.content()?;
+        for piece in out.chunks_mut(CHECK_INTERVAL) {
+            self.fill(&mut content, piece)?;
+            checksum.update(piece);
+            each(piece.len())?;
+        }
+        // after the last byte, because the checksum covers the whole member; a mismatch discards what was read
+        checksum.finish()?;
+        Ok(Cow::Owned(out))
+    }
+
+    pub(super) fn readable(&self) -> Result<()> {
+        let name = || quote(&self.info.name);
+        match &self.info.layout {
+            Layout::Absent => Err(Error::unsupported(format!(
+                "tensor {} was saved without data (PyTorch's meta device)",
+                name()
+            ))),
+            Layout::Sparse(_) => Err(Error::unsupported(format!(
+                "tensor {} is sparse: read its parts, or make it dense before saving",
+                name()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// A reader of the stored bytes from the tensor's first byte on, and the checksum of the bytes before it.
+    fn content(&self) -> Result<(Content<'c>, Checksum<'c>)> {
+        integrity::verify(self.checkpoint, self.info)?;
+        let bytes = self.info.bytes;
+        let source = self.checkpoint.source(bytes.file);
+        let mut checksum = Checksum::new(self.checkpoint, self.info, self.span_len())?;
+        let deflated = self.info.packing != Packing::Raw;
+        let mut content = Content::new(RangeReader::new(source, bytes.start, bytes.len), deflated);
+        if let Packing::Deflate { mut skip, .. } = self.info.packing {
+            // deflate cannot seek: the header of the array in front of the tensor is inflated and dropped
+            let mut piece = [0; 4 << 10];
+            while skip > 0 {
+                let n = piece.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
+                self.fill(&mut content, &mut piece[..n])?;
+                checksum.update(&piece[..n]);
+                skip -= n as u64;
+            }
+        }
+        Ok((content, checksum))
+    }
+
+    fn fill(&self, content: &mut Content<'_>, out: &mut [u8]) -> Result<()> {
+        content
+            .read_exact(out)
+            .map_err(|e| match (content, e.kind()) {
+                (
+                    Content::Deflated(_),
+                    std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidInput,
+                ) => {
+                    let what = format!(
+                        "tensor {} does not inflate to its size: {e}",
+                        quote(&self.info.name)
+                    );
+                    Error::malformed(what).at(self.info.bytes.start)
+                }
+                _ => Error::from(e).at(self.info.bytes.start),
+            })
+    }
+
+    pub(super) fn stream(&self, mut each: impl FnMut(StreamEvent<'_>) -> Result<()>) -> Result<()> {
+        self.readable()?;
+        self.bounded()?;
+        let swap = byte_order::swap(self.info);
+        let emit = |each: &mut dyn FnMut(StreamEvent<'_>) -> Result<()>, piece: &mut [u8]| {
+            if let Some(units) = &swap {
+                byte_order::reverse_numbers(piece, units);
+            }
+            gather::flip_signs(piece, self.info);
+            each(StreamEvent::Values(piece))
+        };
+        if !matches!(self.info.layout, Layout::RowMajor) {
+            let span = self.stored_span(&mut |bytes| each(StreamEvent::Stored(bytes)))?;
+            // borrowed bytes passed no reader, so their checksum is computed here; every byte is about to be read
+            // anyway
+            if let Cow::Borrowed(span) = span {
+                let checksum = Checksum::new(self.checkpoint, self.info, span.len() as u64)?;
+                checksum.of(span, &mut |bytes| each(StreamEvent::Stored(bytes)))?;
+            }
+            return gather::in_order(self.info, &span, CHUNK, |piece| emit(&mut each, piece));
+        }
+        let (mut content, mut checksum) = self.content()?;
+        let mut left = self.info.nbytes();
+        // pieces end at whole elements, because numbers are reversed piece by piece. 16 bytes, the longest plain
+        // element, suits all others
+        let item = swap
+            .as_ref()
+            .map_or(16, |units| byte_order::item_bytes(units).max(1));
+        let whole = (CHUNK / item).max(1) * item;
+        let mut piece = vec![0; whole.min(usize::try_from(left).unwrap_or(usize::MAX))];
+        while left > 0 {
+            let n = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.fill(&mut content, &mut piece[..n])?;
+            checksum.update(&piece[..n]);
+            emit(&mut each, &mut piece[..n])?;
+            left -= n as u64;
+        }
+        checksum.finish()
+    }
+
+    /// A view that repeats its storage, or a deflate stream, can describe far more than the file
+    /// holds; going through it costs time even where it costs no memory.
+    pub(super) fn bounded(&self) -> Result<()> {
+        let limits = self.checkpoint.limits();
+        // 1032 is the most that deflate can expand
+        let most = self
+            .info
+            .bytes
+            .len
+            .saturating_mul(1032)
+            .max(1 << 30)
+            // at least 1 GiB, because a small file may contain a view that repeats its storage
+            .min(limits.tensor_bytes);
+        let most = if limits.tensor_bytes == u64::MAX {
+            u64::MAX
+        } else {
+            most
+        };
+        self.within(self.info.nbytes(), most)
+    }
+}
