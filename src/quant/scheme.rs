@@ -74,6 +74,7 @@ pub struct Scheme {
 /// All schemes, in the order in which tensors are offered to them.
 pub static SCHEMES: &[Scheme] = &[
     Scheme {
+        // the type of a GGUF tensor alone decides
         name: "ggml",
         claim: ggml::claim,
     },
@@ -135,6 +136,7 @@ pub static SCHEMES: &[Scheme] = &[
         claim: pth_quantizer::claim,
     },
     Scheme {
+        // before `gptq` and `awq`, whose tensors it has: only its configuration says how zero points are stored
         name: "auto-round",
         claim: autoround::claim,
     },

@@ -133,6 +133,7 @@ fn rows_of(grid: Grid, span: &PartRange) -> Range<u64> {
     } = grid;
     let row = |byte: u64| byte / cols.max(1);
     let end = row((span.bytes.start + span.bytes.len).saturating_sub(1)) + 1;
+    // a view computes whole steps, whose rows share stored bytes; what is in front of the range is skipped afterwards
     row(span.bytes.start) / step * step
         ..end.checked_next_multiple_of(step).unwrap_or(rows).min(rows)
 }
@@ -197,6 +198,7 @@ impl Decoder for Composite {
                 }
                 PartSource::Computed(view) => {
                     let grid = view.grid();
+                    // the same computation as in `inputs`, so that ranges and bytes correspond
                     let rows = rows_of(grid, span);
                     let count = view.inputs(rows.clone()).len();
                     let mut bytes = super::tile_rows::scratch(

@@ -72,6 +72,7 @@ impl Decoder for NibbleRows {
             let geometry = RowGeometry {
                 cols,
                 stride: cols,
+                // a plane of one-byte words: bits 0 to 3 for even rows, 4 to 7 for odd ones
                 packing: CodePacking::Plane(1, 4 * (row % 2) as u32, 4),
                 value: inner.codes.value.clone(),
                 formula: inner.formula,

@@ -91,6 +91,7 @@ impl Decoder for Smoothed {
             let b = to_f32(low.b.1, b[0].bytes)?;
             let mut sum = vec![0.0f32; cols];
             for (row, b) in values.chunks_mut(cols * 4).zip(b.chunks(low.rank as usize)) {
+                // summed over the ranks before it is added to the row, in the order that `smooth.rs` documents
                 sum.fill(0.0);
                 for (b, a) in b.iter().zip(a.chunks(cols)) {
                     sum.iter_mut().zip(a).for_each(|(sum, a)| *sum += b * a);

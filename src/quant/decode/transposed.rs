@@ -59,6 +59,7 @@ pub(crate) enum TransposedZeros {
 impl Transposed {
     /// Tiles begin at multiples of this many rows: whole groups, and whole bytes or words of codes.
     fn step(&self) -> u64 {
+        // eight codes of 4 bits fill a word, the widest unit that a stored row is divided into
         self.group_cols.max(8)
     }
 
@@ -279,6 +280,7 @@ impl Transposed {
 
 /// Transposes `width` rows of `count` items of `N` bytes into `count` rows of `width` items, 32 source rows at a time.
 fn transpose<const N: usize>(lines: &[u8], count: usize, width: usize, out: &mut [u8]) {
+    // a square of 32 x 32 elements of 4 bytes is 4 KiB
     const SIDE: usize = 32;
     let (lines, out) = (lines.as_chunks::<N>().0, out.as_chunks_mut::<N>().0);
     for first in (0..width).step_by(SIDE) {

@@ -81,6 +81,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         .config
         .text("packing_format")
         .or_else(|| cx.config.text("backend"))
+        // early files name a backend instead of a packing format
         .unwrap_or("auto");
     let layout = packed.layout(cx)?;
     if layout == QweightLayout::AwqGemm {

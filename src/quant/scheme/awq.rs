@@ -67,6 +67,8 @@ pub(super) fn gemm(
     let [groups, out] = packed.scale_shape;
     let bits = words.checked_mul(32).map_or(0, |bits| bits / out);
     let (codes, order) = match (u32::try_from(bits).unwrap_or(0), awq_order) {
+        // even codes in the lower half of a word and odd ones in the upper half: the GPU kernels of AWQ extract a
+        // pair with one mask and one shift
         (4, _) => (ColumnCodes::Awq4, ZeroPointOrder::Awq(CodeWidth::Stream(4))),
         (bits @ 2..=8, false) => (
             ColumnCodes::Across(CodeWidth::Stream(bits)),
@@ -99,6 +101,7 @@ pub(super) fn gemm(
     let zeros = packed
         .zeros
         .ok_or_else(|| missing(packed.codes, "qzeros"))?;
+    // zero points are packed along the outputs like the codes, hence the same number of words
     if cx.info(zeros).shape[..] != [groups, words] {
         let what = format!(
             "{:?} zero points for {groups} groups of {words} words",
@@ -173,6 +176,7 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         .sibling(stem, ".scales")
         .ok_or_else(|| missing(info, "scales"))?;
     let shape = match info.shape[..] {
+        // the interleaving covers 4 rows and 64 columns
         [fours, cols] if fours > 0 && cols > 0 && cols.is_multiple_of(64) => {
             fours.checked_mul(4).map(|rows| [rows, cols])
         }

@@ -36,6 +36,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             found.shape.as_slice(),
             info.shape.as_slice()
         );
+        // without a configuration nothing but this shape speaks for BitNet, and another scheme may claim the tensor
         return if cx.config.is_empty() {
             Ok(None)
         } else {
@@ -50,11 +51,13 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         .checked_mul(4)
         .ok_or_else(|| malformed(info, "number of rows overflows"))?;
     let mut ternary = [0.0; 16];
+    // code 3 never occurs in what transformers writes; `unpack_weights` subtracts 1 from it like from the others
     ternary[..4].copy_from_slice(&[-1.0, 0.0, 1.0, 2.0]);
     let planes = Planes {
         stored: *stored,
         word: 1,
         bits: 2,
+        // plane `p` of `unpack_weights` is bits `2p` and `2p + 1`
         shifts: vec![0, 2, 4, 6],
     };
     let codes = Codes {

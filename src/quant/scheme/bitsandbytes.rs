@@ -40,6 +40,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if let Some((state, _)) = cx.first_sibling(&info.name, STATES) {
         return four_bit(cx, tensor, state).map(Some);
     }
+    // the state without its codes: copying it as a plain tensor would hide that the weight is missing
     if let Some(weight) = STATES.iter().find_map(|suffix| stem(info, suffix)) {
         let there = cx.catalog.position(weight).is_some();
         return if there {
@@ -80,6 +81,7 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
     } = serde_json::from_slice(&cx.peek(state)?)
         .map_err(|e| malformed(cx.info(state), format!("invalid quant_state: {e}")))?;
     let wrong = |what: String| malformed(info, what);
+    // the name and the text both give the type; NF4 read as FP4 would be wrong numbers, so a contradiction is refused
     if !cx.info(state).name.ends_with(&*quant_type) {
         return Err(malformed(
             cx.info(state),
@@ -100,6 +102,7 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
             "block size {blocksize} is not a power of two from 2 to {MAX_BLOCK}"
         )));
     }
+    // codes that are stored under a wider dtype (`bnb_4bit_quant_storage`) are padded to whole items
     let item = info.encoding.item_bytes().unwrap_or(1);
     let count = elements(&shape)
         .filter(|n| n.div_ceil(2).checked_next_multiple_of(item) == Some(info.nbytes()));
@@ -203,6 +206,7 @@ fn int8(cx: &Context<'_>, tensor: usize, scales: usize) -> Result<Weight> {
         cols,
         matrix_rows: rows.max(1),
         codes: Codes::new(CodePacking::Bytes, CodeValue::Signed, cols),
+        // bitsandbytes multiplies by the F32 constant 1/127 instead of dividing, which rounds differently
         formula: Formula::Scale127,
         scales: Scales::Stored(Factors::per_group(1, Dtype::F32, cols.max(1))),
         zeros: Zeros::None,

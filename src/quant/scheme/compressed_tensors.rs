@@ -59,6 +59,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if rows == 1 && cx.info(scale).elements() == 1 {
         (scales.rows, scales.cols) = (1, cols);
     }
+    // codes are signed numbers plus half of the range, so that they are packed as unsigned ones
     let offset = f32::from(1u16 << (bits - 1));
     let zeros = match zero {
         None => Zeros::All(offset),
@@ -174,10 +175,12 @@ fn packing(
     words: u64,
 ) -> Result<(u32, CodePacking)> {
     let mut fit = Vec::new();
+    // the order decides if several widths fit and none is configured: the frequent ones come first
     for bits in [4, 8, 2, 3, 5, 6, 1, 7] {
         for packing in [CodePacking::Stream(bits), CodePacking::Words(bits)] {
             let whole = 32 % bits == 0;
             let bytes = packing.row_bytes(cols).map(|b| b.div_ceil(4));
+            // widths that divide 32 are the same in both packings, so that only one of them is a candidate
             if bytes == Some(words) && !(whole && packing == CodePacking::Words(bits)) {
                 fit.push((bits, packing));
             }

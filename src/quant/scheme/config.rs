@@ -20,6 +20,7 @@ static LOCATIONS: &[(&str, &[&str])] = &[
             "quantization_config",
             "text_config.quantization_config",
             "quantization",
+            // the older key of compressed-tensors
             "compression_config",
         ],
     ),
@@ -80,11 +81,13 @@ impl QuantConfig {
         };
         for (file, keys) in LOCATIONS {
             let at = folder.join(file);
+            // a file that cannot be opened counts as absent: weights are recognised without a configuration too
             let Ok(opened) = File::open(&at) else {
                 continue;
             };
             let mut text = Vec::new();
             opened
+                // one byte more than allowed, to find out that there is more without trusting the reported length
                 .take(MAX_CONFIG_BYTES + 1)
                 .read_to_end(&mut text)
                 .map_err(|e| Error::from(e).in_file(&at))?;
@@ -177,6 +180,7 @@ impl QuantConfig {
 /// The unsigned numbers of a model's configuration; those of its `text_config` take precedence.
 fn numbers(whole: &Map<String, Value>) -> Map<String, Value> {
     let text = whole.get("text_config").and_then(Value::as_object);
+    // multimodal models keep the sizes of the language model, which the weights have, in `text_config`
     let all = whole.iter().chain(text.into_iter().flatten());
     all.filter(|(_, value)| value.is_u64())
         .map(|(key, value)| (key.clone(), value.clone()))
@@ -184,6 +188,7 @@ fn numbers(whole: &Map<String, Value>) -> Map<String, Value> {
 }
 
 fn parse(text: &[u8]) -> Result<Map<String, Value>> {
+    // files that were edited on Windows begin with a byte order mark, which serde_json refuses
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     match serde_json::from_slice(text) {
         Ok(Value::Object(map)) => Ok(map),

@@ -65,6 +65,8 @@ impl<'c> Context<'c> {
     /// The bytes of a small tensor, such as a shape or a JSON text.
     pub(crate) fn peek(&self, tensor: usize) -> Result<Vec<u8>> {
         let info = self.info(tensor);
+        // planning must not become reading: shapes, states and JSON texts are far below this, and a file decides the
+        // size
         if info.nbytes() > MAX_DESCRIPTOR_BYTES {
             return Err(malformed(
                 info,
@@ -161,6 +163,7 @@ impl<'c> Context<'c> {
             "exclude_modules",
             "llm_int8_skip_modules",
         ];
+        // each writer has its own name for the list
         let lists = LISTS
             .iter()
             .filter_map(|key| self.config.get(key)?.as_array());
@@ -218,6 +221,7 @@ fn covers(pattern: &str, name: &str) -> bool {
         return rest.is_some_and(|rest| behind.split('*').all(|piece| rest.contains(piece)));
     }
     name.match_indices(pattern).any(|(at, _)| {
+        // whole components, so that `layers.1` does not cover `layers.10`
         let starts = at == 0 || name.as_bytes()[at - 1] == b'.';
         let ends =
             name[at + pattern.len()..].is_empty() || name.as_bytes()[at + pattern.len()] == b'.';

@@ -154,6 +154,7 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Fp4Parts<'c>> {
         });
     }
     // U8 and I8 tensors of other names may have scales as well
+    // stacked experts have three dimensions and are named after the parameter
     if !info.name.ends_with("weight") && info.shape.len() != 3 {
         return None;
     }
@@ -208,6 +209,7 @@ fn kind(info: &TensorInfo, scale: &TensorInfo) -> Result<(Fp4Layout, u64)> {
         return Err(mismatch());
     }
     let per_byte = if plain(info) == Some(Dtype::F4) { 1 } else { 2 };
+    // 128 bits, because products of sizes from a file may exceed 64
     let (codes, groups) = (u128::from(info.shape[last]), u128::from(scale.shape[last]));
     let (cols4, cols6) = (codes * per_byte, codes * 4 / 3);
     let found = match plain(scale) {

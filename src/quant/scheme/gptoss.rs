@@ -54,6 +54,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         order: CodeOrder::Natural,
         // twice the code's value times half of the scale, because the scale 2^128 overflows F32
         value: CodeValue::Table(Box::new(E2M1_VALUES.map(|v| v * 2.0))),
+        // a scale for each stored row and 32 codes of it; the output is transposed, so that groups run down its
+        // columns
         group_rows: 1,
         group_cols: 32,
         scales: TransposedScales::HalfExponents(1),

@@ -60,6 +60,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             ));
         }
         None => {
+            // files of AutoGPTQ from before `checkpoint_format` existed are version 1
             if !cx.config.is(&["gptq"]) {
                 cx.note("GPTQ tensors without a configured format: read as version 1, zero points stored less one");
             }
@@ -103,6 +104,8 @@ pub(super) fn weight(
                 return Err(malformed(cx.info(zeros), what));
             }
             let bias = match version {
+                // codes of 2, 4 and 8 bits fill words, so GPTQModel adds 1 to each as one word and lets a carry run
+                // on (`convert_gptq_v1_to_v2_format_module`); other widths are added to code by code
                 GptqVersion::One if planar || !matches!(bits, 2 | 4 | 8) => ZeroPointBias::PerCode,
                 GptqVersion::One => ZeroPointBias::PerWord,
                 GptqVersion::Two | GptqVersion::Planar => ZeroPointBias::None,
@@ -128,6 +131,7 @@ pub(super) fn weight(
             cx.note(
                 "GPTQ without zero points: symmetric codes are assumed, zero point 2^(bits - 1)",
             );
+            // GPTQ's own choice for symmetric codes: the middle of the range
             ColumnZeros::All(f32::from(1u8 << (bits - 1)))
         }
     };
@@ -185,6 +189,7 @@ fn bits(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<(u32, u64)> {
     let zeros = packed.zeros.map(|zeros| cx.info(zeros).shape[1]);
     // `codes` codes fit `words` words: either whole units of 32 codes, or the fewest words
     let fits = |codes: u64, words: u64, bits: u64| {
+        // the last unit of 32 codes may be padded to whole words or not, depending on the packer
         let needed = codes.checked_mul(bits).map(|n| n.div_ceil(32));
         needed == Some(words) || codes.div_ceil(32).checked_mul(bits) == Some(words)
     };

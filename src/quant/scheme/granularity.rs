@@ -56,6 +56,7 @@ pub(super) fn factors(
         );
         malformed(info, what)
     };
+    // before the shapes are compared: writers store one scale as `[]`, `[1]` or `[1, 1]`
     if info.elements() == 1 {
         return Ok(Factors::one(part, dtype));
     }
@@ -68,6 +69,7 @@ pub(super) fn factors(
     }
     // ModelOpt: one per row of each matrix of a stack, or, if that does not fit, one per column
     if shape.len() == 2 && weight.len() == 3 && shape[0] == weight[0] && shape[1] > 1 {
+        // both readings have the same shape, and the wrong one would scale every element wrongly
         if matrix == cols {
             let what = "scales of square matrices may be per row or per column; ModelOpt refuses to write this case";
             return Err(malformed(info, what));
@@ -174,6 +176,7 @@ fn side(len: u64, count: u64, configured: Option<u64>) -> Option<BlockSide> {
     if least > most {
         return None;
     }
+    // one block, or one element per block, whatever was configured
     if count == 1 || count == len {
         return Some(BlockSide {
             len: len.div_ceil(count),
@@ -183,6 +186,7 @@ fn side(len: u64, count: u64, configured: Option<u64>) -> Option<BlockSide> {
     if let Some(b) = configured.filter(|b| (least..=most).contains(b)) {
         return Some(BlockSide { len: b, sure: true });
     }
+    // block sizes of all known writers are powers of two; DeepSeek's `kv_a_proj` has 576 rows in 5 blocks of 128
     let power = least.next_power_of_two();
     let sure = least == most || (len.is_multiple_of(count) && least.is_power_of_two());
     Some(BlockSide {
@@ -194,6 +198,7 @@ fn side(len: u64, count: u64, configured: Option<u64>) -> Option<BlockSide> {
 /// The dtype of scales; U8 is read as E8M0.
 pub(super) fn scale_dtype(info: &TensorInfo) -> Result<Dtype> {
     match plain(info) {
+        // older versions of safetensors had no E8M0, so that MX exponents are often stored as bytes
         Some(Dtype::U8) => Ok(Dtype::F8_E8M0),
         Some(
             d @ (Dtype::F32

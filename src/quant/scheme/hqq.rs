@@ -287,6 +287,7 @@ impl HqqMatrix {
             stored,
             ..
         } = self;
+        // only the packing of 3 bits has padding rows
         let fits = layout.bits == 3 || rows.is_multiple_of(layout.planes.into());
         if !fits
             || stored
@@ -328,6 +329,7 @@ impl HqqMatrix {
             bits: layout.bits,
             shifts: (0..layout.planes)
                 .rev()
+                // from the highest bits down: the first rows are in the highest bits
                 .map(|plane| plane * layout.bits)
                 .collect(),
         });
@@ -388,6 +390,7 @@ impl HqqMatrix {
 /// The packing, by its name or by `nbits`.
 fn layout(info: &TensorInfo, attributes: &Attributes<'_, '_>) -> Result<&'static HqqPacking> {
     let size = attributes.number("nbits")?;
+    // `nbits` is a float in hqq, and 1.58 has no exact representation
     let suits = |layout: &&HqqPacking| {
         size.is_none_or(|size| layout.sizes.iter().any(|s| (s - size).abs() < 1e-3))
     };
@@ -433,6 +436,7 @@ fn native_rounding(attributes: &Attributes<'_, '_>, scale: Dtype, zero: Dtype) -
     let compute = attributes.text("compute_dtype")?;
     let compute = match compute
         .as_deref()
+        // F16 is hqq's default of `compute_dtype`
         .map_or("float16", |name| name.trim_start_matches("torch."))
     {
         "float16" | "half" => Dtype::F16,

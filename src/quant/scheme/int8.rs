@@ -32,6 +32,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let Some((scale, suffix)) = cx.first_sibling(&info.name, &["_scale", "_weight_scale"]) else {
         return Ok(None);
     };
+    // DeepSeek-V4's FP4 is stored under I8. If its shapes do not fit FP4, decoding bytes as INT8 would give plausible
+    // and wrong numbers
     if matches!(cx.dtype(scale), Some(Dtype::U8 | Dtype::F8_E8M0)) {
         return Err(unsupported(
             info,

@@ -54,6 +54,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let same =
         leading.map(|(_, leading)| leading) == info.shape.split_last().map(|(_, leading)| leading);
     // bits of all codes of a group
+    // the shapes give bits per group, the product of the width and the group size; the modes without biases have one
+    // pair each
     let group_bits = words
         .checked_mul(32)
         .filter(|_| same && rows > 0)
@@ -206,6 +208,7 @@ fn affine_granularity(
             .into_iter()
             .flat_map(|group| pairs().filter(move |pair| pair.1 == group))
     };
+    // a configured size that fits one pair decides even if the other setting is absent or wrong
     let by_group = pairs().find(|pair| Some(pair.1) == group);
     let by_bits = usual().find(|pair| Some(pair.0) == bits);
     let found = by_group.or(by_bits).or_else(|| usual().next());

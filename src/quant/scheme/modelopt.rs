@@ -40,6 +40,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let last = shape.len().saturating_sub(1);
     if last == 0
         || scales.shape.len() != shape.len()
+        // twice the rows of the codes: what distinguishes this packing along the outputs from FP4 along the inputs
         || Some(scales.shape[last - 1]) != shape[last - 1].checked_mul(2)
     {
         return Ok(None);

@@ -113,6 +113,8 @@ impl<'c> Qweight<'c> {
             && self.index.is_none()
             && scale_cols.is_multiple_of(8)
             && zeros == Some(&[rows, scale_cols / 8]);
+        // GPTQ has a word per output in a row, AWQ's `gemm` eight outputs in a word: the words in a row distinguish
+        // them
         if words == scale_cols && !(by_rows && cx.config.is(&["awq"])) {
             return Ok(QweightLayout::Gptq);
         }

@@ -89,6 +89,7 @@ pub(super) fn weight(
             })
         }
         (None, None) => None,
+        // without the low-rank part the weight is only the remainder that was quantised
         (Some(_), None) => return Err(missing(codes, "svdquant_lora_b")),
         (None, Some(_)) => return Err(missing(codes, "svdquant_lora_a")),
     };

@@ -208,6 +208,7 @@ fn weight(
     let (rows, cols, matrix_rows) = stack(&shape);
     let stored = match block {
         Some(dtype) => grouped(cx, scale, &shape, dtype, data("block_size"), swizzled)?,
+        // the block layout of cuBLAS exists for scales of one byte only
         None if swizzled => {
             return Err(unsupported(info, format!("{class} with swizzled scales")));
         }
@@ -318,6 +319,7 @@ fn finish(
         mut parts,
         decoder,
     } = made;
+    // a transposed or padded tensor has codes of another shape than the one that the class was pickled with
     let same = |sizes: &Json| {
         sizes.as_array().is_some_and(|sizes| {
             sizes

@@ -39,6 +39,7 @@ static ACTIVATION: &[&str] = &[
 pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<UnclaimedTensor> {
     let info = cx.info(tensor);
     if ACTIVATION.iter().any(|s| info.name.ends_with(*s))
+        // scales of activations have an element per tensor or channel; a larger tensor of such a name is kept
         && info.elements() <= 1 << 20
         && cx.quantised()
     {
@@ -85,6 +86,7 @@ fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
         plain(info),
         Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
     );
+    // integers of other names (position ids, token counts) are data of the model and are copied
     let weight = info.name.ends_with("weight") || cx.packed_name(&info.name);
     // stacked experts are named after the parameter, without `weight`
     let experts = info.shape.len() > 2 && info.name.contains("experts.");

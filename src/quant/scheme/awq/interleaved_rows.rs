@@ -47,6 +47,7 @@ impl PartView for InterleavedRows {
         {
             for (k, block) in four.as_chunks::<128>().0.iter().enumerate() {
                 for (i, half) in block.as_chunks::<16>().0.iter().enumerate() {
+                    // two halves of 16 bytes for each of the four rows
                     let to = i / 2 * row + k * 32 + i % 2 * 16;
                     deinterleave(half, out[to..][..16].as_mut_array().expect("sixteen bytes"));
                 }

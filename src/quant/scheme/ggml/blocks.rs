@@ -101,6 +101,7 @@ impl GgmlBlocks {
             return Ok(kernel::dequantize(self.format, blocks, parts.dtype, out)?);
         };
         let share = self.count / self.factors;
+        // the factor is applied in F32, before the only rounding
         let mut values = vec![0; self.block_output_bytes(Dtype::F32)];
         let blocks = blocks.chunks(self.format.block_bytes as usize);
         for ((block, out), row) in blocks

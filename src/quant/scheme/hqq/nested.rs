@@ -119,6 +119,7 @@ pub(super) fn numbers(
     } else {
         (found.nbytes() / 2, role.half)
     };
+    // scales and zero points may be halves of one tensor, which is then one part of the weight
     let part = parts
         .iter()
         .position(|(_, t)| *t == tensor)

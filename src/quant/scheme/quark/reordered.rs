@@ -91,6 +91,7 @@ impl PartView for PackedZeroPoints {
             let code = kernel::row_code(CodePacking::Stream(bits), bits, &codes, row);
             let negative = self.signed && code >> (bits - 1) == 1;
             *out = if negative {
+                // the sign is extended to the byte, which is then read as I8
                 code | u8::MAX << bits
             } else {
                 code

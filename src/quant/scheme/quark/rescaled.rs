@@ -69,6 +69,7 @@ impl Decoder for Rescaled {
             },
             &mut values,
         )?;
+        // a single factor is repeated for every row
         for (cells, factor) in values.chunks_exact_mut(row).zip(factors.iter().cycle()) {
             for cell in cells.as_chunks_mut::<4>().0 {
                 *cell = (f32::from_le_bytes(*cell) * factor).to_le_bytes();

@@ -75,6 +75,7 @@ impl TorchaoTensor<'_> {
             .data("block_size")
             .and_then(Json::as_array)
             .and_then(|sides| sides.split_last());
+        // groups within a row have blocks of one row
         let group = sides.filter(|(_, high)| high.iter().all(|n| n.as_u64() == Some(1)));
         let group = group
             .and_then(|(last, _)| last.as_u64())
@@ -240,6 +241,7 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
     }
     let sizes = stored.data("shape").and_then(Json::as_array);
     let shape: Option<Shape> = sizes.and_then(|sizes| sizes.iter().map(Json::as_u64).collect());
+    // a step covers `16 * inner_k_tiles` columns, and a line of it has `inner_k_tiles / 2` words
     let (high, wide) = (tiles.checked_mul(8), steps.checked_mul(32 * words));
     let fits = |shape: &Shape| {
         let (rows, cols, matrix_rows) = stack(shape);

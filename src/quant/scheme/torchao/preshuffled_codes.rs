@@ -154,6 +154,7 @@ impl PartView for PreshuffledCodes {
 fn product(code: u8, products: &[u8; 8]) -> u8 {
     match code {
         0 => 0,
+        // stored products are negative: without the sign bit, the value is the product with the sign of E4M3 flipped
         1..8 => products[usize::from(code)] ^ 0x80,
         _ => products[usize::from(code & 7)],
     }

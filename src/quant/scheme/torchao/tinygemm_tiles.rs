@@ -54,6 +54,7 @@ impl PartView for TinygemmTiles {
         );
         for (row, out) in rows.zip(out.chunks_exact_mut(self.padded_cols as usize / 2)) {
             let tile = &inputs[0].bytes[(self.tile(row) - first) as usize * tile..][..tile];
+            // the 32 lines are the threads of a warp, four for each of the eight rows
             let line = (row % self.matrix_rows % 8) as usize * 4;
             for (lines, out) in tile
                 .chunks_exact(32 * words * 4)
