@@ -121,6 +121,7 @@ fn decode_columns<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
     out: &mut [O::Stored],
 ) {
     let depth = columns.depth;
+    // one panel for all columns: it stays in the first-level cache, and its padding is zeroed once
     let mut panel = Panel::new();
     let mut runs_of_chunk = Vec::new();
     // scales and zero points of one column, by group

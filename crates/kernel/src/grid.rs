@@ -114,6 +114,7 @@ pub(crate) fn store_signed<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
     signs: u32,
     out: &mut [O::Stored; 32],
 ) {
+    // signs are applied to the bytes, before they are widened: 32 bytes are one register, 32 floats two or four
     let codes = simd.negate_where(signs, simd.load_u64x4(entries));
     store_scaled::<S, O, ASSUME_NORMAL>(simd, scales, codes, out);
 }

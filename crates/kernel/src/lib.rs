@@ -214,6 +214,7 @@ fn check_lengths(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &[u8]) 
     let whole = blocks.len().is_multiple_of(format.block_bytes as usize);
     let elements = blocks.len() / format.block_bytes as usize * format.block_len as usize;
     let bytes = dtype.item_bytes().unwrap_or_default();
+    // checked here, so that kernels work on whole blocks: their chunks leave an incomplete rest unread
     if !whole || (elements as u64).checked_mul(bytes) != Some(out.len() as u64) {
         return Err(Error::Mismatch(format!(
             "{} bytes of {} (blocks of {} bytes and {} elements) do not decode to {} bytes of {dtype}",

@@ -78,6 +78,8 @@ impl RowGeometry {
 /// and the zero points may be empty.
 #[inline(always)]
 fn decode<S: Simd, O: Element>(simd: S, rows: &RowGeometry, parts: &[&[u8]], out: &mut [u8]) {
+    // checked once for all rows: FP8 and the formulas that subtract a zero point are checked per chunk, or take the
+    // exact path
     if O::IS_ROUNDED && rows.gives_normal(parts[1].as_chunks().0) {
         decode_rows::<S, O, true>(simd, rows, parts, out);
     } else {
@@ -275,6 +277,7 @@ fn decode_ungrouped<O: Element>(
 fn factor(factors: &[[u8; 4]], g: usize) -> f32 {
     factors
         .get(g)
+        // the caller has computed the factors, so they are in this machine's byte order
         .map_or(0.0, |factor| f32::from_ne_bytes(*factor))
 }
 

@@ -55,6 +55,7 @@ pub(super) fn unpack<'r, S: Simd>(
         CodePacking::Stream(4) => nibbles(simd, &row[start / 2..], 0, count, unpacked),
         CodePacking::Stream(8) => return &row[start..start + count],
         CodePacking::Stream(bits) => {
+            // `start` is a multiple of `CHUNK`, hence of 8, and eight codes fill whole bytes
             stream(&row[start / 8 * bits as usize..], bits, count, unpacked)
         }
         CodePacking::Words(bits) => words(row, bits, start, &mut unpacked[..count]),
@@ -84,6 +85,8 @@ pub fn row_code(packing: CodePacking, bits: u32, bytes: &[u8], i: usize) -> u8 {
     word.iter_mut()
         .zip(&bytes[at / 8..])
         .for_each(|(w, b)| *w = *b);
+    // two bytes hold any code of up to 8 bits, wherever in the first one it begins; the mask is made in 16 bits, as `1
+    // << 8` does not fit into 8
     (u16::from_le_bytes(word) >> (at % 8)) as u8 & ((1u16 << bits) - 1) as u8
 }
 
@@ -97,6 +100,7 @@ fn nibbles<S: Simd>(simd: S, bytes: &[u8], first: u32, count: usize, unpacked: &
         let mut bytes = simd.load_u8(bytes);
         if first == 4 {
             // swap the nibbles
+            // so that one way of unpacking serves both orders: two codes are swapped at once
             bytes = simd.or(
                 simd.and(simd.shr_u16(bytes, 4), low),
                 simd.and(simd.shl_u16(bytes, 4), high),

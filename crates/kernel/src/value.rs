@@ -91,6 +91,7 @@ pub(crate) fn value<const N: usize>(value: &CodeValue, codes: &[u8; N], out: &mu
 #[inline(always)]
 pub(crate) fn e4m3(code: u8) -> f32 {
     let (sign, magnitude) = (u32::from(code & 0x80) << 24, u32::from(code & 0x7f));
+    // exact: a power of two times a number with four significant bits
     let finite = f32::from_bits(magnitude << 20) * f32::from_bits((127 + 120) << 23);
     let bits = if magnitude == 0x7f {
         0x7fc0_0000

@@ -55,6 +55,7 @@ fn decode_16<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
         let fifth = simd.select_or_zero(u32::from_le_bytes(*field(block, 4)), simd.splat_u8(16));
         let codes = simd.or(simd.unpack_nibbles(field(block, 8)), fifth);
         let [low, high] = simd.u8_to_f32(codes);
+        // as the reference: `d * q` is exact, and the addition of the minimum rounds
         let low = simd.add(
             simd.mul(low, simd.splat(first.0[i])),
             simd.splat(first.1[i]),

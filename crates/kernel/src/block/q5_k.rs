@@ -64,6 +64,7 @@ fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
             high = simd.shr_u16(high, 1);
             let g = 2 * i + j;
             let values = simd.u8_to_f32(codes);
+            // as Q4_K: the product is exact, the subtraction rounds
             let values = [
                 simd.sub(
                     simd.mul(simd.splat(first[0][g]), values[0]),

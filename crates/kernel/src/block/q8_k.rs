@@ -49,6 +49,7 @@ fn codes<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
         .zip(out.as_chunks_mut::<32>().0)
     {
         let [low, high] = simd.i8_to_f32(simd.load_u8(codes));
+        // the one block type whose product rounds: a scale of 24 bits times a code of 7
         O::store::<S, ASSUME_NORMAL>(simd, [simd.mul(d, low), simd.mul(d, high)], out);
     }
 }

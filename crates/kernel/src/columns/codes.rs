@@ -11,6 +11,7 @@ pub(super) fn stream<const B: usize>(words: &[[u8; 4]; B], out: &mut [u8; 32]) {
         word[..B].copy_from_slice(bytes);
         let word = u64::from_le_bytes(word);
         for (j, code) in out.iter_mut().enumerate() {
+            // the mask is made in 16 bits, as `1 << 8` does not fit into 8
             *code = (word >> (j * B)) as u8 & ((1u16 << B) - 1) as u8;
         }
     }
@@ -43,6 +44,7 @@ const fn planes(bits: u32) -> [u32; 3] {
 fn planar_code(word: impl Fn(usize) -> u32, bits: u32, i: usize) -> u8 {
     let (mut code, mut offset) = (0, 0);
     for width in planes(bits) {
+        // a width of zero is padding, which makes all lists of planes equally long
         if let Some(per_word) = 32u32.checked_div(width) {
             let per_word = per_word as usize;
             let part = word(offset as usize + i / per_word) >> ((i % per_word) as u32 * width)
@@ -89,6 +91,7 @@ pub fn column_code(words: &[[u8; 4]], width: CodeWidth, i: usize) -> u8 {
         CodeWidth::Planar(bits) => planar_code(word, bits, i % 32),
         CodeWidth::Stream(_) => {
             let at = i % 32 * bits;
+            // a code may begin in one word and end in the next
             let two = u64::from(word(at / 32)) | u64::from(word(at / 32 + 1)) << 32;
             (two >> (at % 32)) as u8 & ((1u16 << bits) - 1) as u8
         }

@@ -45,6 +45,7 @@ pub(super) fn transpose<S: Simd>(
             let stored = rows.start / 32 * width.bits() as usize;
             let bytes = &bytes[(stored * stride).min(bytes.len())..];
             match width {
+                // 4 and 8 bits are a single plane, so both layouts are the same
                 CodeWidth::Stream(4) | CodeWidth::Planar(4) => {
                     transpose_words::<S, 4>(simd, bytes, stride, which, rows.len(), panel)
                 }
@@ -243,6 +244,7 @@ fn transpose_bytes<S: Simd>(
     for start in (0..count).step_by(16) {
         let at = start * stride + which.start;
         let transposed = if let (32, Some(stack)) = (len, stack::<32>(bytes, at, stride, 16)) {
+            // adding 0x80 flips the sign bit, as an exclusive or would, for which there is no operation
             transpose_fours!(simd, k => simd.add_u8(sign, simd.load_u8(part(stack, stride, k))))
         } else {
             transpose_fours!(simd, k => simd.add_u8(sign, simd.load_u8(&row_part(bytes, at + k * stride, len))))

@@ -127,6 +127,7 @@ impl Simd for Neon {
         fn tables_bf16_normal(tables: [Floats; 2]) -> Tables16 { tables.map(|x| split_bytes(round_bf16_normal(x))) }
         fn lookup_f32(tables: [Floats; 2], codes: Bytes, out: &mut [[u8; 4]; 32]) {
             let entries: [[uint16x8_t; 4]; 2] = from_fn(|i| {
+                // `tbl` gives zero for an index above 15, so the upper bits of a code are cleared first
                 let codes = vandq_u8(codes[i], vdupq_n_u8(15));
                 let [a, b, c, d] = byte_planes(tables[i]).map(|plane| vqtbl1q_u8(plane, codes));
                 let [low, high] = [[vzip1q_u8(a, b), vzip2q_u8(a, b)], [vzip1q_u8(c, d), vzip2q_u8(c, d)]]
@@ -218,6 +219,7 @@ fn round_f16(x: Floats) -> [uint16x8_t; 2] {
     // `fcvtn` makes a NaN quiet and copies upper payload bits: clear them
     round_f16_normal(x).map(|x| {
         let nan = vcgtq_u16(vandq_u16(x, vdupq_n_u16(0x7fff)), vdupq_n_u16(0x7c00));
+        // 0x01ff is the payload below the quiet bit
         vbicq_u16(x, vandq_u16(nan, vdupq_n_u16(0x01ff)))
     })
 }
