@@ -119,7 +119,7 @@ impl<G> Build<G> {
 
 /// All builds of a kernel, fastest first; the last one is the baseline.
 ///
-/// `G` is the geometry, what a kernel needs to know besides its input bytes: `()` for block types, whose layout is fixed.
+/// `G` is the geometry, what a kernel needs besides its input bytes: `()` for block types, whose layout is fixed.
 pub(crate) struct Kernel<G: 'static = ()> {
     pub(crate) builds: &'static [Build<G>],
 }

@@ -47,7 +47,7 @@ pub fn fill_non_temporal<E>(
 }
 
 /// Orders the non-temporal stores before later stores when dropped, also on an early return or a panic of `make`. Without
-/// it a thread that learns of the completion through a plain store could still read old bytes.
+/// it a thread that observes the completion through a plain store could still read old bytes.
 struct FenceOnDrop;
 
 impl Drop for FenceOnDrop {

@@ -3,9 +3,9 @@
 //! Page Cache* (FAST '26).
 //!
 //! A service reads its model files in the same order each time. A
-//! [`Template`](anamnesis_template::Template) records that order per worker. With it, [`Maio`] knows
-//! at every page-cache miss what the worker reads next and what no worker will read again, and
-//! returns both to the runtime of [`anamnesis_ppc`], which prefetches and evicts. A [`MaioConfig`]
+//! [`Template`](anamnesis_template::Template) records that order per worker. From it follows at every
+//! page-cache miss what the worker reads next and what no worker will read again. [`Maio`] returns
+//! both to the runtime of [`anamnesis_ppc`], which prefetches and evicts. A [`MaioConfig`]
 //! configures the policy; a [`MaioState`] describes what it is doing.
 //!
 //! ```

@@ -40,6 +40,7 @@ impl Policy for EagerPolicy {
             .namespace
             .entries()
             .iter()
+            // an empty range would be an invalid answer
             .filter(|entry| entry.len > 0 && !unchanged(entry))
             .map(|entry| entry.whole())
             .collect::<Vec<_>>()

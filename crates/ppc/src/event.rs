@@ -54,7 +54,7 @@ pub struct Event {
     pub inode: Inode,
     /// Offset of the first accessed byte, aligned to the page size.
     pub start: u64,
-    /// Length in bytes, a multiple of the page size; 0 if the source does not know it.
+    /// Length in bytes, a multiple of the page size; 0 if the source does not report it.
     pub len: u64,
     /// The accessing process.
     pub pid: u32,
@@ -133,6 +133,7 @@ impl Waker {
     /// The process has no descriptor left.
     pub fn new() -> io::Result<(Self, Arc<OwnedFd>)> {
         use rustix::event::{EventfdFlags, eventfd};
+        // non-blocking, so that `drain` returns at once where the waker was not used
         let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         Ok((Self(Arc::clone(&fd)), fd))
     }

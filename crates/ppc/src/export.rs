@@ -116,6 +116,7 @@ struct PolicyState {
 impl PolicyState {
     /// Reports a failure, which ends the registration when the callback returns.
     fn fail(&self, reason: &str) {
+        // a C string ends at its first zero byte
         let reason = CString::new(reason.replace('\0', " ")).unwrap_or_default();
         if let Some(fail) = self.fail {
             // SAFETY: a function of the host process with the type that ppc.h declares.
@@ -141,6 +142,7 @@ impl ExportedPolicy {
         if let Some(callback) = context.log {
             log::install(callback);
         }
+        // a panic must not unwind into C, which is undefined
         let result = catch_unwind(|| {
             let mut policy = (self.make)();
             // SAFETY: the context's strings are zero-terminated.
@@ -245,6 +247,7 @@ impl ExportedPolicy {
 
     /// Calls the policy. Returns `default` if there is none, or if it panics or fails.
     fn call<T>(&self, default: T, with: impl FnOnce(&mut PolicyState) -> T) -> T {
+        // never contended: the host calls on one thread. The lock makes the static sound
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = &mut *state else {
             return default;

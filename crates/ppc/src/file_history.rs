@@ -11,7 +11,7 @@ const MAX_FORMER: usize = 1 << 20;
 
 /// The files of a directory, and those that were removed or truncated since the policy was registered.
 ///
-/// A policy learns of changes later than the runtime does. Until then it may return ranges of former files, which must
+/// A policy is notified of changes later than the runtime. Until then it may return ranges of former files, which must
 /// not cost it its registration.
 #[derive(Debug)]
 pub(crate) struct FileHistory {

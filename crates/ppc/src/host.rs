@@ -113,6 +113,7 @@ impl LibraryPolicy {
                 )),
                 Reply::Ready { .. } => Err(HostFailure::Malformed),
             });
+        // a process that failed once is not called again: its state and the lists on both sides are unknown
         lists.unwrap_or_else(|failure| {
             self.failed = Some(self.end(call, failure));
             Vec::new()

@@ -83,6 +83,7 @@ impl ListCursor {
                 continue;
             }
             let start = from / page * page;
+            // at a multiple of the alignment first: pieces after it begin where folios do, wherever the range began
             let max_end = (start / alignment + 1)
                 .saturating_mul(alignment)
                 .min(start.saturating_add(max_len));
@@ -97,6 +98,7 @@ impl ListCursor {
                 if !is_close
                     || next.device != range.device
                     || !same_path(&next.path, &range.path)
+                    // an empty or invalid range is counted by the next call and not merged away
                     || next.start >= end(next)
                 {
                     break;
@@ -109,6 +111,7 @@ impl ListCursor {
                 end: stop.min(max_end),
                 device: range.device,
             };
+            // the last range is cut: it continues at the next call, and the ones before it are done
             (self.index, self.offset) = if stop > max_end {
                 (last, max_end)
             } else {

@@ -121,6 +121,7 @@ impl PrefetchQueues {
 
     /// Claims the next piece of the first queue that has one and is read by fewer than `width` threads.
     pub(super) fn claim(&mut self, limits: PieceLimits) -> Option<PieceClaim> {
+        // each queue once: a queue at its maximum of threads is passed over and goes to the end
         for _ in 0..self.queues.len() {
             let mut queue = self.queues.pop_front()?;
             let piece = if queue.claims < queue.width {

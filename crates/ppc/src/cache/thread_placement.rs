@@ -29,6 +29,7 @@ impl ThreadPlacement {
         let Some(initial) = &self.initial_cores else {
             return;
         };
+        // within the cores that the process may use: an affinity set by an administrator is kept
         let cores = node.and_then(|node| intersection(initial, &node.cores));
         // a failure costs speed, not correctness
         let moved = sched_setaffinity(None, cores.as_ref().unwrap_or(initial)).is_ok();

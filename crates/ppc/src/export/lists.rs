@@ -72,6 +72,7 @@ impl ReturnedLists {
     /// Links the lists of several queues. Of several lists for one queue, the last is used.
     pub(super) fn chain(&mut self, all: &[PrefetchRequest]) -> *mut PrefetchIos {
         let mut next = std::ptr::null_mut();
+        // from the last to the first, as each head points to the next one
         for (index, prefetch) in all.iter().enumerate().rev() {
             if all[index + 1..]
                 .iter()

@@ -102,6 +102,7 @@ impl ForeignPolicy {
             if lists.len() == max_lists {
                 return Err(format!("ppc_start returned more than {max_lists} lists"));
             }
+            // before the list is released
             let next = read::<PrefetchIos>(at, self.library.abi.prefetch_list).next;
             lists.push(self.prefetch_list(at)?);
             at = next;
@@ -273,6 +274,7 @@ impl ForeignPolicy {
             end: number(end)?,
         };
         let (count, stride) = (number(count)?, number(stride.into())?);
+        // before the array is read, whose length would otherwise be the cost of every answer
         if self.sent.has(&part, count) {
             return Ok(SentLists::part(&part));
         }
@@ -331,7 +333,7 @@ fn read<T: Copy>(at: *const T, size: u32) -> T {
     unsafe { library::read(at, size) }
 }
 
-/// A `struct miss_io` of the size with which the policy was compiled. Fields that this build does not know are zero.
+/// A `struct miss_io` of the size with which the policy was compiled. Fields that this build lacks are zero.
 struct MissBuffer {
     _path: CString,
     bytes: Vec<u64>,
@@ -352,6 +354,8 @@ impl MissBuffer {
             reserved: 0,
             time_ns: access.time,
         };
+        // at least as large as this build's structure, which is written whole; a policy of an older header reads its
+        // beginning
         let size = usize::try_from(size).unwrap_or(0).max(size_of::<MissIo>());
         let mut bytes = vec![0u64; size.div_ceil(8)];
         // SAFETY: the buffer has at least the size of a `MissIo`, and its elements are aligned to eight bytes.

@@ -261,6 +261,7 @@ impl WireList {
 
 impl NewList {
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        // 4 bytes are the length of a path, which may be empty
         let paths = from.count(4, MAX_PATHS)?;
         let paths = (0..paths)
             .map(|_| from.bytes().map(<[u8]>::to_vec))

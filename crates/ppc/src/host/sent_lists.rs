@@ -90,6 +90,8 @@ impl SentLists {
     pub(super) fn read(&mut self, part: &ListPart, mut new: NewList) -> WireList {
         if let Some(held) = self.slots.get_mut(&part.slot)
             && new.paths.is_empty()
+            // a policy without generations usually advances in one array: a comparison in memory is cheaper than
+            // sending the rest of it at every miss
             && held.entries.ends_with(&new.entries)
         {
             let offset = held.entries.len() - new.entries.len();

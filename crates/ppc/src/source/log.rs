@@ -146,6 +146,7 @@ impl<W: Write> EventLog<W> {
 /// Reads the next line of a log; `None` at the end. [`read_version`] must be called first.
 pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<Option<LogLine>> {
     let mut text = Vec::new();
+    // limited before it is read: a log without line ends would otherwise be read into memory whole
     if io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', &mut text)? == 0 {
         return Ok(None);
     }
@@ -197,6 +198,7 @@ fn parse(line: &str) -> Option<LogLine> {
         ino: number()?,
     };
     let (start, len) = (number()?, number()?);
+    // as every source guarantees, the end of an event fits into 64 bits
     start.checked_add(len)?;
     let (pid, tid) = (
         u32::try_from(number()?).ok()?,
@@ -238,6 +240,7 @@ impl<W: Write> LoggedSource<W> {
         let Some(log) = &mut self.log else {
             return Ok(());
         };
+        // before the events: they were lost before these were read
         let lost = self.source.lost();
         if lost > self.logged_lost {
             log.lost(lost - self.logged_lost)?;

@@ -223,6 +223,7 @@ impl PerfSource {
         // every sample from before this moment is in one of the rings by now
         let settled = monotonic_ns();
         self.read_rings();
+        // rings are per CPU, and a thread moves between CPUs: only by time are a fault and its read-ahead in order
         self.held.sort_by_key(|sample| sample.time);
         let ready = self.held.partition_point(|sample| sample.time <= settled);
         into.extend(

@@ -132,6 +132,7 @@ impl ReplaySource {
 
     /// When an event is due, in nanoseconds of `CLOCK_MONOTONIC`.
     fn due(&mut self, event: &Event, times: f64) -> u64 {
+        // the clock starts with the first event that is replayed, and not when the log is opened
         let (first, began) = *self
             .epoch
             .get_or_insert_with(|| (event.time, monotonic_ns()));
@@ -159,6 +160,7 @@ impl EventSource for ReplaySource {
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
         self.watched = files.iter().copied().collect();
+        // the event that was read ahead is subject to the new set of files, too
         self.next = self.next.filter(|next| self.watched.contains(&next.inode));
         Ok(())
     }
@@ -188,6 +190,7 @@ impl EventSource for ReplaySource {
                 }
                 continue;
             }
+            // what is due is returned before the next event is waited for
             if into.len() > before || left.is_zero() {
                 return Ok(true);
             }

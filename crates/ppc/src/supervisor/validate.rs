@@ -39,6 +39,7 @@ impl RangeValidator {
 
     /// Checks the whole backing list of `ranges`. An error names the first invalid entry.
     pub(super) fn check(&mut self, ranges: &RangeList) -> Result<(), String> {
+        // the whole list and not the slice: policies return many slices of one list, which is then checked once
         let list = ranges.backing();
         if list.is_empty() || self.valid.iter().any(|valid| Arc::ptr_eq(valid, list)) {
             return Ok(());

@@ -92,6 +92,7 @@ impl PendingFaults {
     fn take_by_major_fault(&mut self, tid: u32, time: u64) -> Option<PageFault> {
         self.by_thread
             .remove(&tid)
+            // a later major fault of the thread belongs to memory or a file that is not watched
             .filter(|fault| time.saturating_sub(fault.time) <= MAJOR_FAULT_WINDOW)
     }
 
@@ -196,6 +197,7 @@ impl SampleDecoder {
             )
         };
         let duplicate = self.last.is_some_and(|last| {
+            // two equal samples of one generation are two accesses
             last.generation != sample.generation
                 && key(&last) == key(sample)
                 && sample.time.saturating_sub(last.time) < DUPLICATE_WINDOW

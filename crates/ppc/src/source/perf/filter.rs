@@ -60,6 +60,7 @@ fn expression(devices: &mut BTreeMap<u64, Vec<u64>>, terms: usize) -> String {
 /// Covers the sorted numbers by at most `max` ranges, which are separated at the widest gaps.
 fn ranges(sorted: &[u64], max: usize) -> Vec<(u64, u64)> {
     let mut gaps: Vec<_> = (1..sorted.len()).collect();
+    // the widest gaps exclude the most inodes that are not watched
     gaps.sort_by_key(|&at| std::cmp::Reverse(sorted[at] - sorted[at - 1]));
     gaps.truncate(max - 1);
     gaps.retain(|&at| sorted[at] - sorted[at - 1] > 1);

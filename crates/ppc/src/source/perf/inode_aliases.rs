@@ -40,6 +40,7 @@ pub(crate) fn resolve(
         return Ok(aliases);
     }
     let namespace = root.map(Namespace::scan).transpose()?;
+    // only where some device has no hardware: an open perf event costs every read of this thread
     let mut prober = read_probe.map(InodeProber::new).transpose()?;
     let (mut skipped, mut ambiguous) = (Vec::new(), Vec::new());
     for file in unsure {
@@ -100,6 +101,7 @@ impl<'a> InodeProber<'a> {
     fn new(tracepoint: &'a Tracepoint) -> Result<Self> {
         let attr = PerfEventAttr::tracepoint(tracepoint.id, false);
         let event = perf_event_open(&attr, SampleTarget::CurrentThread).map_err(unavailable)?;
+        // one page: a probe causes a few samples, and the ring is emptied before each
         let ring = Ring::map(event, 1).map_err(unavailable)?;
         perf_ioctl(ring.fd(), PerfIoctl::Enable)?;
         Ok(Self {

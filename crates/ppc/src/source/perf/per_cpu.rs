@@ -91,6 +91,7 @@ impl CpuRing {
         for (tracepoint, attr) in tracepoints.chain(major_faults) {
             let event = match perf_event_open(&attr, SampleTarget::Cpu(cpu)) {
                 Ok(event) => event,
+                // the CPU went offline after its ring was opened; `update_cpus` closes the ring
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
                 Err(e) => return Err(unavailable(e)),
             };

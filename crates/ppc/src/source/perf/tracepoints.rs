@@ -223,6 +223,7 @@ pub(crate) fn plan(
         CaptureMode::Accesses => (ACCESSES, ACCESSES_CAPABILITIES, ACCESSES_BY_INSERTION),
         CaptureMode::Recording => (ACCESSES, RECORDING_CAPABILITIES, ACCESSES_BY_INSERTION),
     };
+    // all or none: only together do these trace points distinguish misses from hits
     if let Some(mut tracepoints) = specs.iter().map(&mut load).collect::<Option<Vec<_>>>() {
         if mode == CaptureMode::Recording {
             tracepoints.extend(load(&INSERTED));
