@@ -4,7 +4,7 @@
 //! cargo run --example predict -- [PATH] [WORKERS]
 //! ```
 
-use anamnesis::predict::Order;
+use anamnesis::predict::ReadOrder;
 use anamnesis::{Checkpoint, predict};
 
 fn main() -> anamnesis::Result<()> {
@@ -19,7 +19,7 @@ fn main() -> anamnesis::Result<()> {
     // Tensor parallelism: each matrix is divided among the workers, layer after layer.
     let template = predict(&checkpoint)
         .tp(workers)
-        .order(Order::Layer)
+        .order(ReadOrder::Layer)
         .template()?;
     for rank in 0..workers {
         let Some(group) = template.group(rank) else {

@@ -18,9 +18,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(matches!(err.kind(), ErrorKind::UnknownFormat { .. }));
 /// assert!(err.to_string().contains("HTML"));
 /// ```
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorContext>);
 
-struct Inner {
+struct ErrorContext {
     kind: ErrorKind,
     path: Option<PathBuf>,
     format: Option<&'static str>,
@@ -109,7 +109,7 @@ impl ErrorKind {
 impl Error {
     /// An error of this kind, without file, format or offset.
     pub fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorContext {
             kind,
             path: None,
             format: None,
@@ -173,7 +173,7 @@ impl Error {
             },
             ErrorKind::Cancelled => ErrorKind::Cancelled,
         };
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorContext {
             kind,
             path: self.0.path.clone(),
             format: self.0.format,

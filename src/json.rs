@@ -36,17 +36,17 @@ impl<'de> Deserialize<'de> for Text<'de> {
 
 /// An object of strings, in file order. A repeated name is an error.
 #[derive(Default)]
-pub(crate) struct Pairs(pub(crate) Vec<(Box<str>, Box<str>)>);
+pub(crate) struct StringPairs(pub(crate) Vec<(Box<str>, Box<str>)>);
 
-impl<'de> Deserialize<'de> for Pairs {
+impl<'de> Deserialize<'de> for StringPairs {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Collect;
         impl<'de> Visitor<'de> for Collect {
-            type Value = Pairs;
+            type Value = StringPairs;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of strings")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StringPairs, A::Error> {
                 let mut pairs: Vec<(Box<str>, Box<str>)> = Vec::new();
                 while let Some((Text(key), Text(value))) = map.next_entry()? {
                     pairs.push((key.into(), value.into()));
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Pairs {
                         quote(twice)
                     )));
                 }
-                Ok(Pairs(pairs))
+                Ok(StringPairs(pairs))
             }
         }
         d.deserialize_map(Collect)

@@ -18,4 +18,4 @@
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
 
-pub use zeropool::{Buffer, BufferPart, BufferPool, Builder, GetError, SharedBuffer, Stats};
+pub use zeropool::{Buffer, BufferPart, BufferPool, GetError, PoolBuilder, SharedBuffer, Stats};

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use anamnesis_template::parallel::{Experts, Rules};
-use anamnesis_template::{Builder, ByteRange, StridedFileRange, Template, service_id};
+use anamnesis_template::{ByteRange, StridedFileRange, Template, TemplateBuilder, service_id};
 
 use crate::catalog::TensorInfo;
 use crate::checkpoint::{Checkpoint, TemplateFiles};
@@ -22,8 +22,8 @@ use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::selection::Selection;
 pub use complete::complete;
 use config::ModelConfig;
-pub use order::Order;
-use share::{Degrees, Sizes, Worker, share};
+pub use order::ReadOrder;
+use share::{Degrees, Sizes, WorkerCoordinates, share};
 use stack::{ModelPosition, Stages, position};
 
 /// Predicts what a service reads of a checkpoint. Made by [`predict`].
@@ -35,7 +35,7 @@ pub struct Predict<'c> {
     heads: Option<u64>,
     kv_heads: Option<u64>,
     experts: Option<u64>,
-    order: Order,
+    order: ReadOrder,
     whole: bool,
     max_gap: u64,
     selection: Selection<'c>,
@@ -75,7 +75,7 @@ pub fn predict(checkpoint: &Checkpoint) -> Predict<'_> {
         heads: None,
         kv_heads: None,
         experts: None,
-        order: Order::default(),
+        order: ReadOrder::default(),
         whole: false,
         max_gap: 0,
         selection: Selection::default(),
@@ -145,9 +145,9 @@ impl<'c> Predict<'c> {
         self
     }
 
-    /// The order in which tensors are read. Default [`Order::File`].
+    /// The order in which tensors are read. Default [`ReadOrder::File`].
     #[must_use]
-    pub fn order(mut self, order: Order) -> Self {
+    pub fn order(mut self, order: ReadOrder) -> Self {
         self.order = order;
         self
     }
@@ -205,8 +205,8 @@ impl<'c> Predict<'c> {
     pub fn template(&self) -> Result<Template> {
         let catalog = self.checkpoint.catalog();
         let files = TemplateFiles::of(self.checkpoint)?;
-        let workers: Vec<Worker> = self.degrees.workers()?.collect();
-        let mut builder = Builder::new().gap(self.max_gap);
+        let workers: Vec<WorkerCoordinates> = self.degrees.workers()?.collect();
+        let mut builder = TemplateBuilder::new().gap(self.max_gap);
         let known = files.add_to(&mut builder)?;
         let budget = Budget::new(*self.checkpoint.limits());
         let charge = |accesses: usize| {

@@ -3,7 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use anamnesis_template::{Builder, File};
+use anamnesis_template::{File, TemplateBuilder};
 
 use crate::catalog::{ByteRange, FileInfo, quote};
 use crate::checkpoint::Checkpoint;
@@ -61,7 +61,7 @@ impl TemplateFiles {
 
     /// Adds the files to a template under their numbers in the catalog, with their lengths, times and a hash of their
     /// first bytes, which are read.
-    pub(crate) fn add_to(&self, builder: &mut Builder) -> Result<Vec<File>> {
+    pub(crate) fn add_to(&self, builder: &mut TemplateBuilder) -> Result<Vec<File>> {
         let mut known = Vec::with_capacity(self.files.len());
         for (number, (path, nbytes)) in (0u32..).zip(&self.files) {
             let file = File::probe(&self.root, path)?;

@@ -10,7 +10,7 @@ use crate::catalog::metadata::Value;
 use crate::catalog::quote;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::gguf;
-use crate::json::Pairs;
+use crate::json::StringPairs;
 use crate::limits::Budget;
 
 use super::merge::{ParsedFile, merge};
@@ -82,7 +82,7 @@ fn parse_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Resul
 struct Index {
     #[serde(default)]
     metadata: serde_json::Map<String, serde_json::Value>,
-    weight_map: Pairs,
+    weight_map: StringPairs,
 }
 
 fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {

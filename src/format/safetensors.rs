@@ -21,7 +21,7 @@ use crate::Dtype;
 use crate::catalog::metadata::Value;
 use crate::catalog::{ByteRange, Catalog, Encoding, Shape, TensorInfo, elements, quote};
 use crate::error::{Error, Result};
-use crate::json::{Pairs, Text};
+use crate::json::{StringPairs, Text};
 use crate::limits::Budget;
 use crate::source::cursor::Cursor;
 
@@ -198,7 +198,7 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(Text(name)) = map.next_key()? {
             if name == "__metadata__" {
-                let text: Pairs = map.next_value()?;
+                let text: StringPairs = map.next_value()?;
                 // two objects could show one description to one reader and another to the next
                 if self.metadata.replace(text.0).is_some() {
                     return Err(A::Error::custom("`__metadata__` occurs twice"));

@@ -80,7 +80,7 @@ impl Loader for MmapLoader {
 
 /// How far the list of reads was advised.
 #[derive(Default)]
-struct Advice {
+struct AdvisedReads {
     /// Reads in front of this one were prefetched.
     prefetched: usize,
     /// Bytes of the reads that were prefetched.
@@ -99,7 +99,7 @@ struct MappedFeed<'r, 'c> {
     drop_behind: bool,
     /// Bytes that were consumed. Only steers the advice, so relaxed accesses suffice.
     consumed: AtomicU64,
-    advice: Mutex<Advice>,
+    advice: Mutex<AdvisedReads>,
     /// Whether a read could not be borrowed.
     has_copied: AtomicBool,
 }

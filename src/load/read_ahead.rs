@@ -58,7 +58,7 @@ pub(super) struct ReadAhead<'c> {
     layout: RequestLayout,
     list: Coalesced,
     report: Arc<ReportBuilder>,
-    state: Mutex<State>,
+    state: Mutex<ReadAheadState>,
     /// Signalled when a request may be available, or the queue has stopped.
     request_available: Condvar,
     /// Signalled when an extent is complete or has made progress, or the queue has stopped.
@@ -66,7 +66,7 @@ pub(super) struct ReadAhead<'c> {
 }
 
 #[derive(Default)]
-struct State {
+struct ReadAheadState {
     requests: VecDeque<(ReadRequest, BufferPart)>,
     extents: Vec<ExtentState>,
     /// Extents that were started.
@@ -127,9 +127,9 @@ impl<'c> ReadAhead<'c> {
             .iter()
             .map(|_| ExtentState::NotStarted)
             .collect();
-        let state = State {
+        let state = ReadAheadState {
             extents,
-            ..State::default()
+            ..ReadAheadState::default()
         };
         Self {
             checkpoint: context.checkpoint,
@@ -242,8 +242,8 @@ impl<'c> ReadAhead<'c> {
 
     /// A value that stops the queue when it is dropped. The thread of the consumer holds it, so that the readers end
     /// whether the consumer returns or panics.
-    pub(super) fn stop_on_drop(&self) -> StopOnDrop<'_, 'c> {
-        StopOnDrop(self)
+    pub(super) fn stop_on_drop(&self) -> StopReadAhead<'_, 'c> {
+        StopReadAhead(self)
     }
 
     /// A value that stops the queue if it is dropped by a panic. Every reader holds one, so that consumers do not wait
@@ -321,9 +321,9 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
 }
 
 /// See [`ReadAhead::stop_on_drop`].
-pub(super) struct StopOnDrop<'b, 'c>(&'b ReadAhead<'c>);
+pub(super) struct StopReadAhead<'b, 'c>(&'b ReadAhead<'c>);
 
-impl Drop for StopOnDrop<'_, '_> {
+impl Drop for StopReadAhead<'_, '_> {
     fn drop(&mut self) {
         self.0.stop(StopReason::Finished);
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use anamnesis_template::{Builder, Template};
+use anamnesis_template::{Template, TemplateBuilder};
 
 use super::{Chunk, Consumer, Feed, IoReport, LoadContext, Loader, OnBytes};
 use crate::catalog::ByteRange;
@@ -89,7 +89,7 @@ impl<L: Loader> RecordingLoader<L> {
             RecordedFiles::Unnamed(why) => return Err(Error::invalid_argument(why.clone())),
             RecordedFiles::Files(files) => files,
         };
-        let mut builder = Builder::new();
+        let mut builder = TemplateBuilder::new();
         files.add_to(&mut builder)?;
         let headers = files.headers().iter().map(|header| (*header, 0));
         for (bytes, at) in headers.chain(log.accesses.iter().copied()) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use anamnesis_template::{Access, Builder, ByteRange, StridedFileRange, Template};
+use anamnesis_template::{Access, ByteRange, StridedFileRange, Template, TemplateBuilder};
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::TemplateFiles;
@@ -22,14 +22,14 @@ const MAX_TOUCH_GAP: u64 = 32 << 20;
 /// access to each tensor.
 ///
 /// ```
-/// use anamnesis::template::{Builder, ByteRange, File, coverage};
+/// use anamnesis::template::{TemplateBuilder, ByteRange, File, coverage};
 /// use anamnesis::predict::complete;
 /// use anamnesis::{Checkpoint, predict};
 ///
 /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
 /// let predicted = predict(&checkpoint).template()?;
 /// // of the first file, every other KiB was recorded
-/// let mut builder = Builder::new();
+/// let mut builder = TemplateBuilder::new();
 /// let file = builder.file(predicted.files()[0].clone())?;
 /// for start in (0..predicted.files()[0].nbytes - 512).step_by(1024) {
 ///     builder.access(0, ByteRange { file, start, len: 512 }, None)?;
@@ -53,7 +53,7 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
         .collect();
     tensors.sort_unstable_by_key(|bytes| (bytes.file, bytes.start));
     tensors.dedup(); // tied weights
-    let mut builder = Builder::new().gap(PAGE - 1).lookback(8).once(true);
+    let mut builder = TemplateBuilder::new().gap(PAGE - 1).lookback(8).once(true);
     recorded.parameters().for_each(|(key, value)| {
         builder.parameter(key, value);
     });

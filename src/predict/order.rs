@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// The order in which a service reads tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum ReadOrder {
     /// File after file, in file order.
     #[default]
     File,
@@ -20,13 +20,13 @@ pub enum Order {
     Name,
 }
 
-const NAMES: [(&str, Order); 3] = [
-    ("file", Order::File),
-    ("layer", Order::Layer),
-    ("name", Order::Name),
+const NAMES: [(&str, ReadOrder); 3] = [
+    ("file", ReadOrder::File),
+    ("layer", ReadOrder::Layer),
+    ("name", ReadOrder::Name),
 ];
 
-impl Order {
+impl ReadOrder {
     /// Sorts tensors. Stable.
     pub(super) fn sort(self, list: &mut [(&TensorInfo, ModelPosition<'_>)]) {
         match self {
@@ -53,7 +53,7 @@ fn layers(a: &ModelPosition<'_>, b: &ModelPosition<'_>) -> Ordering {
     }
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for ReadOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(
             NAMES
@@ -64,7 +64,7 @@ impl fmt::Display for Order {
     }
 }
 
-impl FromStr for Order {
+impl FromStr for ReadOrder {
     type Err = Error;
 
     /// `file`, `layer` or `name`.

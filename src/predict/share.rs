@@ -26,7 +26,7 @@ const MAX_WORKERS: u32 = 65_536;
 
 /// The coordinates of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Worker {
+pub(super) struct WorkerCoordinates {
     pub(super) rank: u32,
     tp: u32,
     pub(super) pp: u32,
@@ -35,7 +35,7 @@ pub(super) struct Worker {
 
 impl Degrees {
     /// All workers by rank, in vLLM's order: replicas of stages of tensor-parallel workers.
-    pub(super) fn workers(self) -> Result<impl Iterator<Item = Worker>> {
+    pub(super) fn workers(self) -> Result<impl Iterator<Item = WorkerCoordinates>> {
         let Self { tp, pp, dp, ep } = self;
         let named = [("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep)];
         if let Some((name, _)) = named.iter().find(|(_, degree)| *degree == 0) {
@@ -57,7 +57,7 @@ impl Degrees {
                 tp * dp
             )));
         }
-        Ok((0..count).map(move |rank| Worker {
+        Ok((0..count).map(move |rank| WorkerCoordinates {
             rank,
             tp: rank % tp,
             pp: rank / tp % pp,
@@ -66,7 +66,7 @@ impl Degrees {
     }
 
     /// The name of a worker.
-    pub(super) fn name(self, worker: Worker) -> String {
+    pub(super) fn name(self, worker: WorkerCoordinates) -> String {
         let parts = [
             ("dp", worker.dp, self.dp),
             ("pp", worker.pp, self.pp),
@@ -98,7 +98,7 @@ pub(super) fn share(
     rules: &Rules,
     info: &TensorInfo,
     rule: Rule,
-    worker: Worker,
+    worker: WorkerCoordinates,
     degrees: Degrees,
     sizes: Sizes,
 ) -> Result<Option<Vec<StridedRange>>> {

@@ -57,7 +57,7 @@ impl FileSource {
         // The cursor reads headers in windows of its own. Without this advice, the kernel would read another 128 KiB
         // around each of them. A file that is shorter than that is read with one request either way.
         if len > KERNEL_READ_AHEAD {
-            source.advise(0, 0, Advice::Random);
+            source.advise(0, 0, FileAdvice::Random);
         }
         source
     }
@@ -71,7 +71,7 @@ pub(crate) const SMALL: u64 = 16 << 10;
 const KERNEL_READ_AHEAD: u64 = 128 << 10;
 
 #[derive(Clone, Copy)]
-enum Advice {
+enum FileAdvice {
     Random,
     WillNeed,
     DontNeed,
@@ -79,13 +79,13 @@ enum Advice {
 
 impl FileSource {
     /// `posix_fadvise`; a `len` of 0 means to the end. The result is ignored because advice is only a hint.
-    fn advise(&self, start: u64, len: u64, advice: Advice) {
+    fn advise(&self, start: u64, len: u64, advice: FileAdvice) {
         #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
         {
             let advice = match advice {
-                Advice::Random => rustix::fs::Advice::Random,
-                Advice::WillNeed => rustix::fs::Advice::WillNeed,
-                Advice::DontNeed => rustix::fs::Advice::DontNeed,
+                FileAdvice::Random => rustix::fs::Advice::Random,
+                FileAdvice::WillNeed => rustix::fs::Advice::WillNeed,
+                FileAdvice::DontNeed => rustix::fs::Advice::DontNeed,
             };
             let _ = rustix::fs::fadvise(&self.file, start, std::num::NonZeroU64::new(len), advice);
         }
@@ -137,11 +137,11 @@ impl Source for FileSource {
             return;
         }
         // a length of 0 would mean the whole rest of the file
-        self.advise(start, len.max(1), Advice::WillNeed);
+        self.advise(start, len.max(1), FileAdvice::WillNeed);
     }
 
     fn dont_need(&self, start: u64, len: u64) {
-        self.advise(start, len.max(1), Advice::DontNeed);
+        self.advise(start, len.max(1), FileAdvice::DontNeed);
     }
 
     #[cfg(unix)]

@@ -10,11 +10,11 @@ use super::{Source, fill};
 /// A reader has one position, so concurrent reads wait for each other. The position is remembered: a read that continues
 /// where the last one ended does not seek.
 pub struct ReaderSource<R> {
-    inner: Mutex<State<R>>,
+    inner: Mutex<SeekingReader<R>>,
     len: u64,
 }
 
-struct State<R> {
+struct SeekingReader<R> {
     reader: R,
     /// The reader's position; `None` after a failed call, which may have left it anywhere.
     pos: Option<u64>,
@@ -28,7 +28,7 @@ impl<R: Read + Seek + Send> ReaderSource<R> {
     pub fn new(mut reader: R) -> io::Result<Self> {
         let len = reader.seek(SeekFrom::End(0))?;
         Ok(Self {
-            inner: Mutex::new(State {
+            inner: Mutex::new(SeekingReader {
                 reader,
                 pos: Some(len),
             }),

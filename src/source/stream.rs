@@ -14,9 +14,9 @@ const RETAINED: usize = 512 << 10;
 /// The header is read in file order. The bytes behind it are read once and discarded, to learn the length and to verify
 /// that the file is complete. Tensor bytes that have been discarded cannot be read: such a checkpoint can be listed, not
 /// loaded.
-pub struct StreamSource<R>(Mutex<State<R>>);
+pub struct StreamSource<R>(Mutex<StreamState<R>>);
 
-struct State<R> {
+struct StreamState<R> {
     reader: R,
     /// The bytes read last, at most `2 * RETAINED` of them. `tail_at` is the offset of the first.
     tail: Vec<u8>,
@@ -27,7 +27,7 @@ struct State<R> {
 impl<R: Read + Send> StreamSource<R> {
     /// A source of the bytes from the reader's present position to its end.
     pub fn new(reader: R) -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(StreamState {
             reader,
             tail: Vec::new(),
             tail_at: 0,
@@ -36,7 +36,7 @@ impl<R: Read + Send> StreamSource<R> {
     }
 }
 
-impl<R: Read> State<R> {
+impl<R: Read> StreamState<R> {
     fn end(&self) -> u64 {
         self.tail_at + self.tail.len() as u64
     }

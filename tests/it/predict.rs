@@ -11,9 +11,9 @@ use crate::support::scratch_dir::ScratchDir;
 use crate::support::writers::{StoredTensor, safetensors};
 use crate::support::{fixture, fixtures};
 use anamnesis::load::{PreadLoader, RecordingLoader};
-use anamnesis::predict::Order;
+use anamnesis::predict::ReadOrder;
 use anamnesis::template::parallel::{Rule, Rules};
-use anamnesis::template::{Limits, StridedRange, Template, coverage};
+use anamnesis::template::{StridedRange, Template, TemplateLimits, coverage};
 use anamnesis::{Checkpoint, ErrorKind, OpenOptions, Predict, load, predict};
 
 /// Writes the files of a model with their headers; the rest are holes.
@@ -50,7 +50,7 @@ fn holds_all(what: &str, checkpoint: &Checkpoint, template: &Template, most: usi
         "{what}"
     );
     assert_eq!(
-        Template::from_bytes(&bytes, &Limits::default()).unwrap(),
+        Template::from_bytes(&bytes, &TemplateLimits::default()).unwrap(),
         *template
     );
 }
@@ -67,7 +67,7 @@ fn qwen_72b_for_four_workers() {
         ),
         (37, 963)
     );
-    for order in [Order::File, Order::Layer, Order::Name] {
+    for order in [ReadOrder::File, ReadOrder::Layer, ReadOrder::Name] {
         let template = predict(&checkpoint).tp(4).order(order).template().unwrap();
         holds_all(
             &format!("Qwen2.5-72B, tp 4, by {order}"),
@@ -108,7 +108,7 @@ fn deepseek_671b_for_sixteen_workers() {
         ),
         (163, 91_991)
     );
-    for order in [Order::File, Order::Layer] {
+    for order in [ReadOrder::File, ReadOrder::Layer] {
         let by_expert = predict(&checkpoint)
             .tp(16)
             .ep(16)
@@ -151,12 +151,12 @@ fn deepseek_671b_for_sixteen_workers() {
 }
 
 /// Loads with a recorder and says how much of it was predicted, and how alike the two are in order.
-fn predicted(checkpoint: &Checkpoint, order: Order) -> (f64, Option<f64>, f64) {
+fn predicted(checkpoint: &Checkpoint, order: ReadOrder) -> (f64, Option<f64>, f64) {
     let predict = predict(checkpoint).order(order);
     let recording = RecordingLoader::new(PreadLoader::new().threads(2));
     let load = load(checkpoint).loader(recording.clone()).threads(1);
     let load = match order {
-        Order::Name => load.order(|a, b| a.name.cmp(&b.name)),
+        ReadOrder::Name => load.order(|a, b| a.name.cmp(&b.name)),
         _ => load,
     };
     load.run().unwrap();
@@ -179,12 +179,12 @@ fn what_is_predicted_is_what_loaders_read() {
     ] {
         let checkpoint = Checkpoint::open(fixture(path)).unwrap();
         assert_eq!(
-            predicted(&checkpoint, Order::File),
+            predicted(&checkpoint, ReadOrder::File),
             (1.0, Some(1.0), 1.0),
             "{path}"
         );
         assert_eq!(
-            predicted(&checkpoint, Order::Name),
+            predicted(&checkpoint, ReadOrder::Name),
             (1.0, Some(1.0), 1.0),
             "{path}"
         );
@@ -308,7 +308,7 @@ fn stages_have_layers_and_ends() {
     ];
     let three = r#"{"num_hidden_layers":3}"#;
     let template = small("predict-stages", three, tensors, |predict| {
-        predict.pp(2).tp(2).order(Order::Layer)
+        predict.pp(2).tp(2).order(ReadOrder::Layer)
     });
     let names: Vec<_> = template
         .groups()

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anamnesis::Checkpoint;
 use anamnesis::predict::complete;
-use anamnesis::template::{Limits, Template};
+use anamnesis::template::{Template, TemplateLimits};
 use anamnesis_maio::Maio;
 use anamnesis_ppc::cache::{Evictor, MappingProcesses};
 use anamnesis_ppc::runtime::RuntimeOptions;
@@ -227,7 +227,7 @@ impl RecordingDir {
             )
             .in_file(dir));
         }
-        Ok(Template::load(&path, &Limits::none())?)
+        Ok(Template::load(&path, &TemplateLimits::none())?)
     }
 }
 

@@ -8,7 +8,7 @@ mod show;
 
 use std::path::Path;
 
-use anamnesis::template::{Limits, Template, merge};
+use anamnesis::template::{Template, TemplateLimits, merge};
 use serde_json::json;
 
 use crate::args::{Color, MergeArgs, TemplateArgs, TemplateReadArgs, TemplateVerb};
@@ -45,9 +45,9 @@ pub(crate) fn run(
 /// Reads a template in binary or JSON form.
 fn read(path: &Path, reading: &TemplateReadArgs) -> Result<Template, Failure> {
     let limits = if reading.no_limits {
-        Limits::none()
+        TemplateLimits::none()
     } else {
-        Limits::default()
+        TemplateLimits::default()
     };
     Ok(Template::load(path, &limits)?)
 }

@@ -140,12 +140,12 @@ fn with_plan(bytes: &[u8], go: impl Fn(Remember<'_>, Plan)) {
 /// Reads the input as a binary template, as JSON, and as a binary template whose magic, version and checksum are replaced by
 /// valid ones. A template that is read must survive both forms, cover itself and not differ from itself.
 pub fn template(bytes: &[u8]) {
-    use anamnesis_template::{Limits, Template, coverage, diff, merge};
-    let limits = Limits {
+    use anamnesis_template::{Template, TemplateLimits, coverage, diff, merge};
+    let limits = TemplateLimits {
         memory: 16 << 20,
         accesses: 100_000,
         runs: 1 << 20,
-        ..Limits::default()
+        ..TemplateLimits::default()
     };
     const HEAD: &[u8] = b"\x89IOT\r\n\x1a\n\x01";
     let body = bytes
@@ -160,7 +160,7 @@ pub fn template(bytes: &[u8]) {
         Template::from_json(bytes, &limits),
     ];
     for template in read.into_iter().flatten() {
-        let none = Limits::none();
+        let none = TemplateLimits::none();
         assert_eq!(
             Template::from_bytes(&template.to_bytes(), &none).expect("just written"),
             template

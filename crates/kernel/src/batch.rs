@@ -9,7 +9,7 @@ use std::iter::Zip;
 use std::slice::{Chunks, ChunksMut};
 
 use super::field::field;
-use super::{Element, Simd};
+use super::{OutputElement, Simd};
 use crate::unroll::unroll;
 
 /// The values of 4-bit codes that stand for themselves.
@@ -24,7 +24,7 @@ pub(crate) const BATCH: usize = 4;
 ///
 /// An iterator by hand, since a batch borrows from `self`, and instead of a function with a closure, since a closure must
 /// not hold SIMD operations (see [`crate::isa::kernel`]).
-pub(crate) struct Batches<'b, O: Element, const N: usize, const M: usize> {
+pub(crate) struct Batches<'b, O: OutputElement, const N: usize, const M: usize> {
     blocks: &'b [[[u8; N]; 16]],
     out: &'b mut [[[O::Stored; M]; 16]],
     rest: (&'b [[u8; N]], &'b mut [[O::Stored; M]]),
@@ -38,7 +38,7 @@ struct PaddedTail<C, const N: usize, const M: usize> {
     out: [[[C; M]; 16]; 1],
 }
 
-impl<'b, O: Element, const N: usize, const M: usize> Batches<'b, O, N, M> {
+impl<'b, O: OutputElement, const N: usize, const M: usize> Batches<'b, O, N, M> {
     #[inline(always)]
     pub(crate) fn new(blocks: &'b [u8], out: &'b mut [u8]) -> Self {
         let (blocks, rest) = blocks.as_chunks::<N>().0.as_chunks();
@@ -85,7 +85,7 @@ impl<'b, O: Element, const N: usize, const M: usize> Batches<'b, O, N, M> {
 /// latency as for small blocks, for 8 or 16 scales per block.
 #[inline(always)]
 #[allow(clippy::type_complexity)]
-pub(crate) fn batches_of_8<'b, O: Element, const N: usize>(
+pub(crate) fn batches_of_8<'b, O: OutputElement, const N: usize>(
     blocks: &'b [u8],
     out: &'b mut [u8],
 ) -> Zip<Chunks<'b, [u8; N]>, ChunksMut<'b, [O::Stored; 256]>> {
@@ -157,7 +157,7 @@ pub(crate) fn reload_operand<S: Simd, T>(_: S, numbers: &[T]) -> &[T] {
 /// Whether no scale is infinite or NaN. Without an early exit, so that the compiler vectorises the loop.
 ///
 /// A product of a finite F16 and integers is a multiple of 2^-27, hence zero or far above F32's subnormals (experiment 13).
-/// So for finite scales kernels may assume normal values (see [`Element::IS_ROUNDED`]).
+/// So for finite scales kernels may assume normal values (see [`OutputElement::IS_ROUNDED`]).
 #[inline(always)]
 pub(crate) fn all_finite(scales: &[f32]) -> bool {
     let mut all = true;
@@ -175,7 +175,7 @@ pub(crate) fn all_finite(scales: &[f32]) -> bool {
 #[inline(always)]
 pub(crate) fn lookup_nibble_blocks<
     S: Simd,
-    O: Element,
+    O: OutputElement,
     const ASSUME_NORMAL: bool,
     const N: usize,
 >(

@@ -3,7 +3,7 @@
 //! F64 to a 16-bit type is thus rounded twice, as in PyTorch.
 
 use super::half::{from_bf16, from_f16};
-use super::{Element, Kernel, Simd, kernel};
+use super::{Kernel, OutputElement, Simd, kernel};
 use crate::dtype::Dtype;
 
 /// The kernel that reads elements of this dtype, if there is one.
@@ -27,7 +27,7 @@ macro_rules! cast_from {
             kernel!(cast);
 
             #[inline(always)]
-            fn cast<S: Simd, O: Element>(_: S, bytes: &[u8], out: &mut [u8]) {
+            fn cast<S: Simd, O: OutputElement>(_: S, bytes: &[u8], out: &mut [u8]) {
                 for (item, out) in bytes.as_chunks::<$bytes>().0.iter().zip(O::as_stored(out)) {
                     *out = O::round($read(*item));
                 }

@@ -13,7 +13,7 @@ mod tests;
 mod transpose;
 
 use super::batch::CODE_VALUES;
-use super::{Element, Simd, kernel};
+use super::{OutputElement, Simd, kernel};
 use transpose::{CHUNK, PANEL_ROW, Panel, WIDTH, transpose};
 
 pub use codes::{column_code, unpack_8_nibbles};
@@ -92,8 +92,13 @@ struct GroupRun {
 }
 
 #[inline(always)]
-fn decode<S: Simd, O: Element>(simd: S, columns: &ColumnGeometry, parts: &[&[u8]], out: &mut [u8]) {
-    // an integer times a normal scale is zero, normal or infinite: see `Element::IS_ROUNDED`
+fn decode<S: Simd, O: OutputElement>(
+    simd: S,
+    columns: &ColumnGeometry,
+    parts: &[&[u8]],
+    out: &mut [u8],
+) {
+    // an integer times a normal scale is zero, normal or infinite: see `OutputElement::IS_ROUNDED`
     if O::IS_ROUNDED && !all_normal_or_zero(&columns.scales) {
         decode_columns::<S, O, false>(simd, columns, parts[0], O::as_stored(out));
     } else {
@@ -114,7 +119,7 @@ fn all_normal_or_zero(scales: &[f32]) -> bool {
 }
 
 #[inline(always)]
-fn decode_columns<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn decode_columns<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     columns: &ColumnGeometry,
     codes: &[u8],
@@ -209,7 +214,7 @@ fn split_runs(
 /// Decodes a chunk of two columns. Their lookup tables are rounded together, since 32 values are one conversion.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // inlined into its one caller
-fn decode_pair<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn decode_pair<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     columns: &ColumnGeometry,
     runs_of_chunk: &[GroupRun],
@@ -276,7 +281,7 @@ fn decode_pair<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
 
 /// Decodes 32 codes of more than four bits, which have too many values for a table.
 #[inline(always)]
-fn convert<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn convert<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     codes: &[u8; 32],
     scale: S::Floats,
@@ -296,7 +301,7 @@ fn convert<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
 
 /// Decodes a chunk of a column with a group index per element. The factors of each vector are gathered by scalar loads.
 #[inline(always)]
-fn decode_scattered<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn decode_scattered<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     index: &[u32],
     [scales, zeros]: [&[f32]; 2],

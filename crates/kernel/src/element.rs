@@ -3,12 +3,12 @@
 use super::{Simd, half};
 
 /// An output element type. Elements are stored as byte arrays, so a kernel's output needs neither alignment nor a byte order.
-pub(crate) trait Element: 'static {
+pub(crate) trait OutputElement: 'static {
     /// One stored element.
     type Stored: Copy;
     /// Two lookup tables of 16 elements, in the form that the instruction set looks up fastest.
     type Tables<S: Simd>: Copy;
-    /// Whether storing rounds. If so, `ASSUME_NORMAL` of [`Element::store`] and [`Element::tables`] makes a difference.
+    /// Whether storing rounds. If so, `ASSUME_NORMAL` of [`OutputElement::store`] and [`OutputElement::tables`] makes a difference.
     ///
     /// `ASSUME_NORMAL = true` promises that no value is subnormal or NaN (zero and infinity are allowed). Rounding then
     /// needs no handling of NaN, and for BF16 can be one instruction (experiment 13). Kernels establish the promise once
@@ -29,7 +29,7 @@ pub(crate) trait Element: 'static {
         out: &mut [Self::Stored; 32],
     );
 
-    /// Makes two lookup tables of 16 values, rounded as by [`Element::store`].
+    /// Makes two lookup tables of 16 values, rounded as by [`OutputElement::store`].
     fn tables<S: Simd, const ASSUME_NORMAL: bool>(
         simd: S,
         values: [S::Floats; 2],
@@ -45,7 +45,7 @@ pub(crate) trait Element: 'static {
         out: &mut [Self::Stored; 32],
     );
 
-    /// Like [`Element::lookup`] in one table of F32, times a factor for the first and another for the last 16 codes.
+    /// Like [`OutputElement::lookup`] in one table of F32, times a factor for the first and another for the last 16 codes.
     fn lookup_scaled<S: Simd, const ASSUME_NORMAL: bool>(
         simd: S,
         table: S::Floats,
@@ -54,7 +54,7 @@ pub(crate) trait Element: 'static {
         out: &mut [Self::Stored; 32],
     );
 
-    /// Like [`Element::lookup`] in one table, with the codes of [`Simd::unpack_nibbles`].
+    /// Like [`OutputElement::lookup`] in one table, with the codes of [`Simd::unpack_nibbles`].
     fn lookup_nibbles<S: Simd>(
         simd: S,
         tables: Self::Tables<S>,
@@ -68,7 +68,7 @@ pub(crate) struct F32;
 pub(crate) struct F16;
 pub(crate) struct Bf16;
 
-impl Element for F32 {
+impl OutputElement for F32 {
     type Stored = [u8; 4];
     type Tables<S: Simd> = [S::Floats; 2];
     const IS_ROUNDED: bool = false;
@@ -131,10 +131,10 @@ impl Element for F32 {
     }
 }
 
-/// Implements [`Element`] for a 16-bit type; the two differ in how they round.
+/// Implements [`OutputElement`] for a 16-bit type; the two differ in how they round.
 macro_rules! element_16 {
     ($element:ident, $round:path, $store:ident, $store_normal:ident, $tables:ident, $tables_normal:ident) => {
-        impl Element for $element {
+        impl OutputElement for $element {
             type Stored = [u8; 2];
             type Tables<S: Simd> = S::Tables16;
             const IS_ROUNDED: bool = true;

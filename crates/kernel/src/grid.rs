@@ -7,7 +7,7 @@
 //! Scalar and vector work alternate here, and LLVM is eager to merge scalar table lookups into gather instructions, which
 //! are half as fast (experiment 16), or scalar scales into shuffles. [`opaque`] prevents both.
 
-use super::{Element, Simd, tables};
+use super::{OutputElement, Simd, tables};
 
 /// Defines a kernel for blocks of `$bytes` bytes and 256 elements that begin with their scale `d`, an F16. `$groups` decodes
 /// one block: `fn groups<S, O, const ASSUME_NORMAL: bool>(simd: S, d: f32, block: &[u8; $bytes], out: &mut [O::Stored; 256])`.
@@ -16,7 +16,11 @@ macro_rules! grid_kernel {
         $crate::isa::kernel!(decode);
 
         #[inline(always)]
-        fn decode<S: $crate::Simd, O: $crate::Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+        fn decode<S: $crate::Simd, O: $crate::OutputElement>(
+            simd: S,
+            blocks: &[u8],
+            out: &mut [u8],
+        ) {
             let (blocks, _) = blocks.as_chunks::<$bytes>();
             let (out, _) = O::as_stored(out).as_chunks_mut::<256>();
             for (block, out) in blocks.iter().zip(out) {
@@ -107,7 +111,7 @@ pub(crate) fn opaque<T>(value: T) -> T {
 
 /// Stores the magnitudes `entries`, negated where their bit in `signs` is set, times the scale of each half of 16.
 #[inline(always)]
-pub(crate) fn store_signed<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+pub(crate) fn store_signed<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     scales: [f32; 2],
     entries: [u64; 4],
@@ -121,7 +125,7 @@ pub(crate) fn store_signed<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
 
 /// Stores signed bytes times the scale of each half of 16.
 #[inline(always)]
-pub(crate) fn store_scaled<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+pub(crate) fn store_scaled<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     scales: [f32; 2],
     codes: S::Bytes,

@@ -140,7 +140,7 @@ impl<G> Kernel<G> {
 
 /// Compiles a body for every instruction set and output type, as `static KERNEL`.
 ///
-/// `kernel!(body)` takes an `#[inline(always)] fn body<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8])`.
+/// `kernel!(body)` takes an `#[inline(always)] fn body<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8])`.
 /// `kernel!(body, Geometry)` takes one with `(simd: S, geometry: &Geometry, parts: &[&[u8]], out: &mut [u8])`.
 ///
 /// # Everything that a body calls is `#[inline(always)]`, and nothing in it is a closure
@@ -164,7 +164,7 @@ macro_rules! kernel {
     };
     (@builds $geometry:ty, |$simd:ident, $g:ident, $parts:ident, $out:ident| $call:expr) => {
         pub(crate) static KERNEL: $crate::Kernel<$geometry> = {
-            use $crate::element::{Bf16, Element, F16, F32};
+            use $crate::element::{Bf16, OutputElement, F16, F32};
             use $crate::isa::{Build, Isa};
             use $crate::simd::Baseline;
             #[cfg(target_arch = "x86_64")]
@@ -172,35 +172,35 @@ macro_rules! kernel {
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             use $crate::simd::Neon;
 
-            fn baseline<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+            fn baseline<O: OutputElement>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
                 let $simd = Baseline;
                 $call;
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,bmi2,f16c")]
-            fn avx2<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+            fn avx2<O: OutputElement>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
                 let $simd = Avx2::new();
                 $call;
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-            fn avx512<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+            fn avx512<O: OutputElement>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
                 let $simd = Avx512::new();
                 $call;
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-            fn avx512bf16<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+            fn avx512bf16<O: OutputElement>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
                 let $simd = Avx512Bf16::new();
                 $call;
             }
 
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             #[target_feature(enable = "neon")]
-            fn neon<O: Element>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
+            fn neon<O: OutputElement>($g: &$geometry, $parts: &[&[u8]], $out: &mut [u8]) {
                 let $simd = Neon::new();
                 $call;
             }

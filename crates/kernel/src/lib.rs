@@ -58,7 +58,7 @@ pub use rows::{Formula, RowGeometry};
 pub use unpack::{CodePacking, row_code};
 pub use value::{CodeValue, E2M1_VALUES, code_values, e8m0};
 
-use element::Element;
+use element::OutputElement;
 use isa::{Kernel, kernel};
 use simd::Simd;
 

@@ -11,7 +11,7 @@ mod vectors;
 use super::half::{bf16, f16, from_bf16, from_f16};
 use super::unpack::{CHUNK, CodePacking, unpack};
 use super::value::{CodeValue, value};
-use super::{Element, Simd, kernel};
+use super::{OutputElement, Simd, kernel};
 use vectors::{convert_codes, lookup_codes, scales_are_moderate};
 
 kernel!(decode, RowGeometry);
@@ -77,7 +77,7 @@ impl RowGeometry {
 /// Decodes rows. `parts` are the codes, the scales and the zero points; the last two hold F32 in this machine's byte order,
 /// and the zero points may be empty.
 #[inline(always)]
-fn decode<S: Simd, O: Element>(simd: S, rows: &RowGeometry, parts: &[&[u8]], out: &mut [u8]) {
+fn decode<S: Simd, O: OutputElement>(simd: S, rows: &RowGeometry, parts: &[&[u8]], out: &mut [u8]) {
     // checked once for all rows: FP8 and the formulas that subtract a zero point are checked per chunk, or take the
     // exact path
     if O::IS_ROUNDED && rows.gives_normal(parts[1].as_chunks().0) {
@@ -88,7 +88,7 @@ fn decode<S: Simd, O: Element>(simd: S, rows: &RowGeometry, parts: &[&[u8]], out
 }
 
 #[inline(always)]
-fn decode_rows<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn decode_rows<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     rows: &RowGeometry,
     parts: &[&[u8]],
@@ -120,7 +120,7 @@ fn decode_rows<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
 }
 
 impl RowGeometry {
-    /// Whether no element can be subnormal or NaN (see [`Element::IS_ROUNDED`]): codes are integers or table entries of
+    /// Whether no element can be subnormal or NaN (see [`OutputElement::IS_ROUNDED`]): codes are integers or table entries of
     /// 1e-25 to 1e25, scales are moderate ([`scales_are_moderate`]), and there is no zero point to subtract. A product may
     /// then overflow to infinity, which is allowed, but not fall below the smallest normal F32, 1.2e-38.
     #[inline(always)]
@@ -185,7 +185,7 @@ const BY_127: f32 = 7.874_016e-3;
 /// Decodes one row. Groups of a multiple of 16 elements are decoded in vectors of 32 elements, of which each half lies in
 /// one group; other groups and the end of the row are decoded element by element.
 #[inline(always)]
-fn decode_row<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn decode_row<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     rows: &RowGeometry,
     codes: &[u8],
@@ -237,7 +237,7 @@ fn decode_row<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
 
 /// Decodes codes of which each has factors of its own: groups of one element, for scales per column.
 #[inline(always)]
-fn decode_ungrouped<O: Element>(
+fn decode_ungrouped<O: OutputElement>(
     rows: &RowGeometry,
     codes: &[u8],
     scales: &[[u8; 4]],

@@ -14,12 +14,12 @@
 //!
 //! use anamnesis_maio::{Maio, MaioPhase};
 //! use anamnesis_ppc::{FileAccess, PolicyContext, EventKind, Namespace, Policy};
-//! use anamnesis_template::{Builder, ByteRange, File};
+//! use anamnesis_template::{TemplateBuilder, ByteRange, File};
 //!
 //! // a model of 8 MiB, and the template of a service that reads its second half
 //! let model = tempfile::tempdir()?;
 //! std::fs::File::create(model.path().join("model.gguf"))?.set_len(8 << 20)?;
-//! let mut builder = Builder::new();
+//! let mut builder = TemplateBuilder::new();
 //! let file = builder.file(File::probe(model.path(), "model.gguf")?)?;
 //! builder.access(0, ByteRange { file, start: 4 << 20, len: 4 << 20 }, None)?;
 //! let templates = tempfile::tempdir()?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anamnesis_ppc::{
     FileAccess, Interests, Namespace, Policy, PolicyContext, PrefetchRequest, RangeList,
 };
-use anamnesis_template::{Limits, Template};
+use anamnesis_template::{Template, TemplateLimits};
 
 use crate::config::MaioConfig;
 use crate::follower::TemplateFollower;
@@ -322,7 +322,7 @@ impl Policy for Maio {
 }
 
 fn load(path: &Path) -> Result<Template, String> {
-    Template::load(path, &Limits::default()).map_err(|error| match error.remedy() {
+    Template::load(path, &TemplateLimits::default()).map_err(|error| match error.remedy() {
         Some(remedy) => format!("{error}; {remedy}"),
         None => error.to_string(),
     })

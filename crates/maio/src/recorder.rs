@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anamnesis_ppc::FileAccess;
-use anamnesis_template::{Builder, ByteRange, ServiceId};
+use anamnesis_template::{ByteRange, ServiceId, TemplateBuilder};
 
 use crate::config::MaioConfig;
 use crate::model_files::ModelFiles;
@@ -25,7 +25,7 @@ const LOAD_FRACTION: u64 = 16;
 pub(crate) struct TemplateRecorder {
     model: ModelFiles,
     workers: WorkerIdentifier,
-    builder: Option<Builder>,
+    builder: Option<TemplateBuilder>,
     files: HashMap<Arc<Path>, Option<(u32, u64)>>,
     path: PathBuf,
     first: Option<u64>,
@@ -46,7 +46,10 @@ impl TemplateRecorder {
     ) -> Self {
         // Reads of mappings are reported in part: one event for up to a folio of 2 MiB. Filling the
         // gaps restores them.
-        let mut builder = Builder::new().gap(config.gap).lookback(LOOKBACK).once(true);
+        let mut builder = TemplateBuilder::new()
+            .gap(config.gap)
+            .lookback(LOOKBACK)
+            .once(true);
         for (key, value) in &config.parameters {
             builder.parameter(key, value);
         }
@@ -84,7 +87,7 @@ impl TemplateRecorder {
             return;
         };
         let model = &self.model;
-        let add = |builder: &mut Builder| {
+        let add = |builder: &mut TemplateBuilder| {
             let file = model.probe(model.name(&access.path)?)?;
             let nbytes = file.nbytes;
             Some((builder.file(file).ok()?, nbytes))

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use anamnesis_maio::Maio;
 use anamnesis_ppc::{EventKind, FileAccess, FileRange, Namespace, Policy, PolicyContext};
-use anamnesis_template::{Builder, ByteRange, File, StridedFileRange, StridedRange, Template};
+use anamnesis_template::{
+    ByteRange, File, StridedFileRange, StridedRange, Template, TemplateBuilder,
+};
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
@@ -52,7 +54,7 @@ struct Case {
 
 fn case(workers: &[Vec<Piece>]) -> Case {
     let dir = tempfile::tempdir().unwrap();
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     for (i, len) in LENS.iter().enumerate() {
         let name = format!("{i}.gguf");
         std::fs::File::create(dir.path().join(&name))

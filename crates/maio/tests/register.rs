@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anamnesis_maio::{Maio, MaioPhase, model_service_id};
 use anamnesis_ppc::{EventKind, FileAccess, Interests, Namespace, Policy, PolicyContext};
-use anamnesis_template::{Limits, Template, coverage};
+use anamnesis_template::{Template, TemplateLimits, coverage};
 use world::{M, SimulatedReader, World, files_of, model, name, template};
 
 const LENS: [u64; 2] = [24 * M, 9 * M + 1000];
@@ -68,7 +68,7 @@ fn a_missing_template_is_recorded_then_followed() {
     let id = model_service_id(&namespace, Path::new(""), [("tp", "2")]);
     let recorded = Template::load(
         &templates.path().join(format!("{id}.iot")),
-        &Limits::default(),
+        &TemplateLimits::default(),
     )
     .unwrap();
     assert_eq!((recorded.service(), recorded.groups().len()), (Some(id), 2));
@@ -133,7 +133,11 @@ fn a_recording_ends_after_idle_time() {
         threads: 1,
         begins: 0,
     }]);
-    let kept = Template::load(&templates.path().join("mine.iot"), &Limits::default()).unwrap();
+    let kept = Template::load(
+        &templates.path().join("mine.iot"),
+        &TemplateLimits::default(),
+    )
+    .unwrap();
     assert_eq!(
         kept.to_string(),
         "1 worker reads 4.2 MB of 1 file in 1 access"

@@ -34,5 +34,5 @@ pub use options::{
     ErrorCallback, MEMORY_THRESHOLD, MemoryHeadroom, PrefetchMethod, PrefetchOptions,
 };
 pub use prefetcher::Prefetcher;
-pub use progress::{Progress, QueueProgress};
+pub use progress::{PrefetchProgress, QueueProgress};
 pub use read_uncached::read_uncached;

@@ -28,7 +28,7 @@ use crate::{
 };
 use event_loop::EventLoopCounters;
 use eviction_thread::EvictionThread;
-use memory_pressure::MemoryPressure;
+use memory_pressure::PressureMeter;
 use status_socket::StatusSocket;
 
 /// Options of a [`Runtime`].
@@ -86,7 +86,7 @@ pub struct Runtime {
     policies: PolicyRegistry,
     prefetcher: Arc<Prefetcher>,
     evictions: Arc<EvictionThread>,
-    pressure: Option<Arc<MemoryPressure>>,
+    pressure: Option<Arc<PressureMeter>>,
     memory: MemoryMeter,
     poll_interval: Duration,
     counters: EventLoopCounters,
@@ -115,7 +115,7 @@ impl Runtime {
         } = options;
         let memory = MemoryMeter::of(&scope)?;
         let pressure =
-            threshold.map(|threshold| Arc::new(MemoryPressure::new(memory.clone(), threshold)));
+            threshold.map(|threshold| Arc::new(PressureMeter::new(memory.clone(), threshold)));
         let headroom = pressure
             .clone()
             .map(|pressure| -> cache::MemoryHeadroom { Arc::new(move || pressure.room()) });

@@ -13,9 +13,9 @@ use crate::{Access, AccessGroup, File, ServiceId, StridedFileRange, StridedRange
 /// not merged is kept. A merged access has the time of its first bytes.
 ///
 /// ```
-/// use anamnesis_template::{Builder, ByteRange, File};
+/// use anamnesis_template::{TemplateBuilder, ByteRange, File};
 ///
-/// let mut builder = Builder::new();
+/// let mut builder = TemplateBuilder::new();
 /// let file = builder.file(File::new("model.safetensors", 4096)?)?;
 /// for start in [0, 1024, 2048] {
 ///     builder.access(0, ByteRange { file, start, len: 1024 }, None)?;
@@ -25,7 +25,7 @@ use crate::{Access, AccessGroup, File, ServiceId, StridedFileRange, StridedRange
 /// # Ok::<(), anamnesis_template::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Builder {
+pub struct TemplateBuilder {
     service: Option<ServiceId>,
     parameters: BTreeMap<Box<str>, Box<str>>,
     files: Vec<File>,
@@ -45,13 +45,13 @@ struct OpenGroup {
     seen: HashMap<u32, ByteSet>,
 }
 
-impl Default for Builder {
+impl Default for TemplateBuilder {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Builder {
+impl TemplateBuilder {
     /// Creates a builder that merges an access with the previous one if they touch.
     pub fn new() -> Self {
         Self {

@@ -56,10 +56,10 @@ fn share(part: u64, whole: u64) -> f64 {
 /// must be the [same](crate::File::same). O(n log n) for n runs; memory for the accesses only.
 ///
 /// ```
-/// use anamnesis_template::{Builder, ByteRange, File, coverage};
+/// use anamnesis_template::{TemplateBuilder, ByteRange, File, coverage};
 ///
 /// let template = |len| {
-///     let mut builder = Builder::new();
+///     let mut builder = TemplateBuilder::new();
 ///     let file = builder.file(File::new("m.gguf", 1000)?)?;
 ///     builder.access(0, ByteRange { file, start: 0, len }, None)?;
 ///     Ok::<_, anamnesis_template::Error>(builder.finish())

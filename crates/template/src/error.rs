@@ -10,9 +10,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong ([`ErrorKind`]) and where: file and byte offset, if known.
 ///
 /// ```
-/// use anamnesis_template::{ErrorKind, Limits, Template};
+/// use anamnesis_template::{ErrorKind, TemplateLimits, Template};
 ///
-/// let error = Template::from_bytes(b"GIF89a", &Limits::default()).unwrap_err();
+/// let error = Template::from_bytes(b"GIF89a", &TemplateLimits::default()).unwrap_err();
 /// assert!(matches!(error.kind(), ErrorKind::Malformed(_)));
 /// assert!(error.remedy().unwrap().contains("record"));
 /// ```
@@ -37,7 +37,7 @@ pub enum ErrorKind {
     /// The template has a version that this crate does not read.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// Continuing would exceed the caller's [`Limits`](crate::Limits).
+    /// Continuing would exceed the caller's [`TemplateLimits`](crate::TemplateLimits).
     #[error("limit: {what} needs {needed}, which exceeds the limit `{limit}` of {allowed}")]
     Limit {
         /// What would exceed the limit.
@@ -46,7 +46,7 @@ pub enum ErrorKind {
         needed: u64,
         /// How much the limit allows.
         allowed: u64,
-        /// The field of [`Limits`](crate::Limits).
+        /// The field of [`TemplateLimits`](crate::TemplateLimits).
         limit: &'static str,
     },
     /// An argument that no template can contain: a path outside of the model's root, a range that
@@ -135,7 +135,7 @@ impl Error {
                 "read it with the version that wrote it, or predict or record the template again",
             ),
             ErrorKind::Limit { .. } => {
-                Some("raise the limit in `Limits` if the template is trusted")
+                Some("raise the limit in `TemplateLimits` if the template is trusted")
             }
             ErrorKind::Conflict(_) => {
                 Some("merge templates of one model only: predict or record the stale one again")

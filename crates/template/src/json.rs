@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result, quote};
 use crate::limits::TemplateBudget;
-use crate::{Access, AccessGroup, Builder, File, Limits, StridedFileRange, StridedRange, Template};
+use crate::{
+    Access, AccessGroup, File, StridedFileRange, StridedRange, Template, TemplateBuilder,
+    TemplateLimits,
+};
 
 /// Bytes of memory that one byte of input may become, with reserve: the shortest file entry has 22
 /// bytes and occupies 96.
@@ -120,7 +123,7 @@ impl Template {
     /// # Errors
     /// As [`from_bytes`](Self::from_bytes). Eight times the length of the document is charged as
     /// memory before it is parsed.
-    pub fn from_json(json: &[u8], limits: &Limits) -> Result<Self> {
+    pub fn from_json(json: &[u8], limits: &TemplateLimits) -> Result<Self> {
         let mut budget = TemplateBudget::new(limits);
         budget.bytes(json.len() as u64)?;
         // before parsing: serde allocates while it parses, and has no budget
@@ -137,13 +140,13 @@ impl Template {
             );
             return Err(Error::new(ErrorKind::Unsupported(reason)));
         }
-        let mut counts = TemplateBudget::new(&Limits {
+        let mut counts = TemplateBudget::new(&TemplateLimits {
             memory: u64::MAX,
             ..*limits
         }); // the memory is charged already
         counts.files(document.files.len() as u64)?;
         counts.groups(document.groups.len() as u64)?;
-        let mut builder = Builder::new();
+        let mut builder = TemplateBuilder::new();
         if let Some(id) = document.service {
             builder.service(id.parse().map_err(Error::or_malformed)?);
         }

@@ -6,10 +6,10 @@
 //!
 //! ```
 //! use anamnesis_template::parallel::{Rules, Split};
-//! use anamnesis_template::{Builder, File, StridedFileRange, Limits, Template, service_id};
+//! use anamnesis_template::{TemplateBuilder, File, StridedFileRange, TemplateLimits, Template, service_id};
 //!
 //! // a checkpoint with one row-parallel matrix of 4096 × 4096 BF16 elements that begins at byte 2048
-//! let mut builder = Builder::new();
+//! let mut builder = TemplateBuilder::new();
 //! let file = builder.file(File::new("model.safetensors", 2048 + 4096 * 4096 * 2)?)?;
 //! let rules = Rules::default();
 //! for rank in 0..4 {
@@ -24,7 +24,7 @@
 //!
 //! let bytes = template.to_bytes();
 //! assert!(bytes.len() < 150);
-//! assert_eq!(Template::from_bytes(&bytes, &Limits::default())?, template);
+//! assert_eq!(Template::from_bytes(&bytes, &TemplateLimits::default())?, template);
 //!
 //! // the file name under which it is stored
 //! let id = service_id(template.files(), [("tp", "4")]);
@@ -34,13 +34,13 @@
 //!
 //! | task | items |
 //! |---|---|
-//! | creating | [`Builder`], [`merge`] |
-//! | storing | [`Template::save`], [`Template::load`], `to_bytes`, `to_json`; [`Limits`] for untrusted files |
+//! | creating | [`TemplateBuilder`], [`merge`] |
+//! | storing | [`Template::save`], [`Template::load`], `to_bytes`, `to_json`; [`TemplateLimits`] for untrusted files |
 //! | comparing | [`coverage`], [`diff`], [`order`] |
 //! | identifying | [`service_id`], [`ContentKey`] |
 //! | splitting tensors among workers | [`parallel`] |
 //!
-//! [`Error`] and [`Limits`] resemble those of the `anamnesis` crate, but are types of their own: this crate
+//! [`Error`] and [`TemplateLimits`] resemble those of the `anamnesis` crate, but are types of their own: this crate
 //! depends on no other crate of the workspace, so that a page cache can use templates without the tensor
 //! library.
 
@@ -64,7 +64,7 @@ mod service_id;
 mod strided_range;
 mod template;
 
-pub use builder::Builder;
+pub use builder::TemplateBuilder;
 pub use byte_range::ByteRange;
 pub use content_key::ContentKey;
 pub use coverage::{Coverage, FileCoverage, coverage};
@@ -72,7 +72,7 @@ pub use diff::{Diff, GroupDiff, diff};
 pub use error::{Error, ErrorKind, Result};
 pub use file::File;
 
-pub use limits::Limits;
+pub use limits::TemplateLimits;
 pub use merge::merge;
 pub use order::order;
 pub use service_id::{ServiceId, service_id};

@@ -6,13 +6,13 @@ use crate::error::{Error, ErrorKind, Result};
 /// templates and exceed the needs of the largest published models many times.
 ///
 /// ```
-/// use anamnesis_template::Limits;
+/// use anamnesis_template::TemplateLimits;
 ///
-/// let small = Limits { accesses: 1_000, ..Limits::default() };
+/// let small = TemplateLimits { accesses: 1_000, ..TemplateLimits::default() };
 /// # let _ = small;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TemplateLimits {
     /// Bytes of the template's file, or of its JSON. Default 64 MiB.
     pub bytes: u64,
     /// Bytes of memory that its content may occupy. Default 256 MiB.
@@ -27,7 +27,7 @@ pub struct Limits {
     pub runs: u64,
 }
 
-impl Default for Limits {
+impl Default for TemplateLimits {
     fn default() -> Self {
         Self {
             bytes: 64 << 20,
@@ -40,7 +40,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl TemplateLimits {
     /// No limits, for trusted templates. Malformed templates are still refused.
     pub const fn none() -> Self {
         let most = u64::MAX;
@@ -58,12 +58,12 @@ impl Limits {
 /// The limits of one read and what is left of them.
 #[derive(Debug)]
 pub(crate) struct TemplateBudget {
-    limits: Limits,
-    left: Limits,
+    limits: TemplateLimits,
+    left: TemplateLimits,
 }
 
 impl TemplateBudget {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &TemplateLimits) -> Self {
         Self {
             limits: *limits,
             left: *limits,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use crate::{Access, AccessGroup, Builder, Template};
+use crate::{Access, AccessGroup, Template, TemplateBuilder};
 
 /// Merges several templates of one model: recordings of single workers, of single nodes, or of
 /// several runs.
@@ -16,10 +16,10 @@ use crate::{Access, AccessGroup, Builder, Template};
 /// [`Conflict`](crate::ErrorKind::Conflict) if two templates have different files of the same path.
 ///
 /// ```
-/// use anamnesis_template::{Builder, ByteRange, File, merge};
+/// use anamnesis_template::{TemplateBuilder, ByteRange, File, merge};
 ///
 /// let worker = |rank| {
-///     let mut builder = Builder::new();
+///     let mut builder = TemplateBuilder::new();
 ///     let file = builder.file(File::new("m.gguf", 100)?)?;
 ///     builder.access(rank, ByteRange { file, start: u64::from(rank) * 50, len: 50 }, None)?;
 ///     Ok::<_, anamnesis_template::Error>(builder.finish())
@@ -30,7 +30,7 @@ use crate::{Access, AccessGroup, Builder, Template};
 /// ```
 pub fn merge(templates: &[Template]) -> Result<Template> {
     // each byte once per worker: the order of the first template stands, later ones add what it lacks
-    let mut builder = Builder::new().once(true);
+    let mut builder = TemplateBuilder::new().once(true);
     let mut groups: BTreeMap<u32, Vec<(&AccessGroup, usize)>> = BTreeMap::new();
     let mut numbers = Vec::new();
     for (i, template) in templates.iter().enumerate() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Result};
-use crate::{Limits, Template};
+use crate::{Template, TemplateLimits};
 
 impl Template {
     /// Saves the binary form to `path`, or the JSON form if the path ends in `.json`. The template
@@ -57,7 +57,7 @@ impl Template {
     /// # Errors
     /// As [`from_bytes`](Self::from_bytes), and [`Io`](crate::ErrorKind::Io). The error contains
     /// the path.
-    pub fn load(path: &Path, limits: &Limits) -> Result<Self> {
+    pub fn load(path: &Path, limits: &TemplateLimits) -> Result<Self> {
         let read = || -> std::io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
             // One byte more than the limit, so that a longer file exceeds it.

@@ -28,7 +28,7 @@ pub struct AccessGroup {
 
 /// Which worker of an inference service reads which bytes of a model, in which order.
 ///
-/// Created by a [`Builder`](crate::Builder), or read by [`from_bytes`](Self::from_bytes),
+/// Created by a [`TemplateBuilder`](crate::TemplateBuilder), or read by [`from_bytes`](Self::from_bytes),
 /// [`from_json`](Self::from_json) or [`load`](Self::load). It is plain data, `Send`, and immutable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Template {

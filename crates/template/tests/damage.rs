@@ -2,7 +2,7 @@
 
 mod common;
 
-use anamnesis_template::{Error, ErrorKind, File, Limits, Template};
+use anamnesis_template::{Error, ErrorKind, File, Template, TemplateLimits};
 use proptest::prelude::*;
 
 /// Appends a valid checksum.
@@ -14,7 +14,7 @@ fn sealed(body: &[u8]) -> Vec<u8> {
 }
 
 fn refused(body: &[u8]) -> Error {
-    let error = Template::from_bytes(&sealed(body), &Limits::default()).unwrap_err();
+    let error = Template::from_bytes(&sealed(body), &TemplateLimits::default()).unwrap_err();
     assert!(error.remedy().is_some(), "{error}");
     error
 }
@@ -26,11 +26,11 @@ proptest! {
     fn cut_at_every_byte(template in common::template()) {
         let bytes = template.to_bytes();
         for end in 0..bytes.len() {
-            let error = Template::from_bytes(&bytes[..end], &Limits::none()).unwrap_err();
+            let error = Template::from_bytes(&bytes[..end], &TemplateLimits::none()).unwrap_err();
             prop_assert!(error.offset().is_some(), "{}", error);
             // Truncated, with a valid checksum.
             if let Some(body) = bytes[..end].get(9..) {
-                prop_assert!(Template::from_bytes(&sealed(body), &Limits::none()).is_err() || end + 4 == bytes.len());
+                prop_assert!(Template::from_bytes(&sealed(body), &TemplateLimits::none()).is_err() || end + 4 == bytes.len());
             }
         }
     }
@@ -40,7 +40,7 @@ proptest! {
         let mut bytes = template.to_bytes();
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(Template::from_bytes(&bytes, &Limits::none()).is_err());
+            prop_assert!(Template::from_bytes(&bytes, &TemplateLimits::none()).is_err());
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -54,15 +54,15 @@ proptest! {
             body[bit / 8] ^= 1 << (bit % 8);
         }
         // What is accepted satisfies the rules of a template and has exactly one encoding.
-        if let Ok(read) = Template::from_bytes(&sealed(&body), &Limits::default()) {
+        if let Ok(read) = Template::from_bytes(&sealed(&body), &TemplateLimits::default()) {
             check(&read);
-            prop_assert_eq!(Template::from_bytes(&read.to_bytes(), &Limits::default()).unwrap(), read);
+            prop_assert_eq!(Template::from_bytes(&read.to_bytes(), &TemplateLimits::default()).unwrap(), read);
         }
     }
 
     #[test]
     fn noise(body in prop::collection::vec(prop_oneof![0..8u8, any::<u8>()], 0..80)) {
-        if let Ok(read) = Template::from_bytes(&sealed(&body), &Limits::default()) {
+        if let Ok(read) = Template::from_bytes(&sealed(&body), &TemplateLimits::default()) {
             check(&read);
         }
     }
@@ -71,7 +71,7 @@ proptest! {
     fn cut_json(template in common::template()) {
         let json = template.to_json();
         for end in 0..json.len() {
-            prop_assert!(Template::from_json(&json.as_bytes()[..end], &Limits::none()).is_err());
+            prop_assert!(Template::from_json(&json.as_bytes()[..end], &TemplateLimits::none()).is_err());
         }
     }
 }
@@ -114,7 +114,7 @@ fn false_counts_are_refused() {
     }
     // A count of accesses, one literal, then a repeat for the rest: 2⁶⁴ − 2 accesses, or one more
     // than the limit.
-    let most = Limits::default().accesses + 1;
+    let most = TemplateLimits::default().accesses + 1;
     for n in [u64::MAX >> 2, most] {
         let mut body = number(n);
         body.extend([0, 0, 1]); // byte 0
@@ -144,7 +144,7 @@ fn false_counts_are_refused() {
             ]
             .concat(),
         ),
-        &Limits::default(),
+        &TemplateLimits::default(),
     );
     assert!(matches!(
         error.unwrap_err().kind(),
@@ -164,8 +164,11 @@ fn number(mut n: u64) -> Vec<u8> {
 
 #[test]
 fn violations_of_each_rule_are_refused() {
-    let good =
-        Template::from_bytes(&sealed(&one_file(&[1, 0, 0, 100, 0])), &Limits::default()).unwrap();
+    let good = Template::from_bytes(
+        &sealed(&one_file(&[1, 0, 0, 100, 0])),
+        &TemplateLimits::default(),
+    )
+    .unwrap();
     assert_eq!(good.nbytes(), 100);
     let cases: [(&[u8], &str); 13] = [
         (&[1, 0, 0, 101, 0], "end after the file"),
@@ -189,7 +192,8 @@ fn violations_of_each_rule_are_refused() {
             "{body:?}: {error}"
         );
     }
-    let error = Template::from_bytes(b"\x89IOT\r\n\x1a\n\x02....", &Limits::default()).unwrap_err();
+    let error =
+        Template::from_bytes(b"\x89IOT\r\n\x1a\n\x02....", &TemplateLimits::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert!(
         refused(&[0, 0, 2, 0, 0, 1, b'f', 1, 0, 1, 0, 1, 0])
@@ -220,7 +224,7 @@ fn paths_stay_below_the_root() {
         let json =
             format!("{{\"iot\":1,\"files\":[{{\"path\":{path:?},\"nbytes\":1}}],\"groups\":[]}}")
                 .replace("\\0", "\\u0000");
-        let error = Template::from_json(json.as_bytes(), &Limits::default()).unwrap_err();
+        let error = Template::from_json(json.as_bytes(), &TemplateLimits::default()).unwrap_err();
         assert!(error.to_string().contains("path"), "{error}");
     }
     assert!(File::new("a/b.c/..d/é", 1).is_ok());
@@ -260,12 +264,12 @@ fn invalid_json_is_refused() {
         ),
     ];
     for (json, says) in cases {
-        let error = Template::from_json(json.as_bytes(), &Limits::default()).unwrap_err();
+        let error = Template::from_json(json.as_bytes(), &TemplateLimits::default()).unwrap_err();
         assert!(error.to_string().contains(says), "{json}: {error}");
     }
-    let little = Limits {
+    let little = TemplateLimits {
         memory: 100,
-        ..Limits::default()
+        ..TemplateLimits::default()
     };
     assert!(
         Template::from_json(cases[2].0.as_bytes(), &little)
@@ -278,18 +282,18 @@ fn invalid_json_is_refused() {
 #[test]
 fn limits_are_enforced() {
     let bytes = sealed(&one_file(&[2, 0, 0, 1, 0, 8, 1, 0]));
-    Template::from_bytes(&bytes, &Limits::default()).unwrap();
-    let none = Limits::none();
+    Template::from_bytes(&bytes, &TemplateLimits::default()).unwrap();
+    let none = TemplateLimits::none();
     for limits in [
-        Limits { bytes: 10, ..none },
-        Limits { memory: 90, ..none },
-        Limits { files: 0, ..none },
-        Limits { groups: 0, ..none },
-        Limits {
+        TemplateLimits { bytes: 10, ..none },
+        TemplateLimits { memory: 90, ..none },
+        TemplateLimits { files: 0, ..none },
+        TemplateLimits { groups: 0, ..none },
+        TemplateLimits {
             accesses: 1,
             ..none
         },
-        Limits { runs: 1, ..none },
+        TemplateLimits { runs: 1, ..none },
     ] {
         let error = Template::from_bytes(&bytes, &limits).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");

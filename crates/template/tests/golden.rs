@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anamnesis_template::parallel::{Rules, Split};
 use anamnesis_template::{
-    Builder, ByteRange, ContentKey, File, Limits, StridedFileRange, StridedRange, Template,
-    service_id,
+    ByteRange, ContentKey, File, StridedFileRange, StridedRange, Template, TemplateBuilder,
+    TemplateLimits, service_id,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -17,7 +17,7 @@ fn fixture(name: &str) -> PathBuf {
 /// The content of `layers.iot` and `layers.json`: two workers, three layers, a file read in
 /// alternation, times.
 fn layers() -> Template {
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     let mut first = File::new("model-00001-of-00002.safetensors", 1 << 20).unwrap();
     first.mtime = Some(-1);
     first.key = Some(ContentKey::of(b"header"));
@@ -75,7 +75,7 @@ fn layers() -> Template {
 fn earlier_files_are_read() {
     for name in ["layers.iot", "layers.json"] {
         assert_eq!(
-            Template::load(&fixture(name), &Limits::default()).unwrap(),
+            Template::load(&fixture(name), &TemplateLimits::default()).unwrap(),
             layers(),
             "{name}"
         );
@@ -85,7 +85,7 @@ fn earlier_files_are_read() {
 /// The bytes, written by hand from `docs/template-format.md`.
 #[test]
 fn bytes_follow_the_specification() {
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     builder.parameter("tp", "2");
     builder.file(File::new("ab", 300).unwrap()).unwrap();
     let mut second = File::new("ac", 7).unwrap();

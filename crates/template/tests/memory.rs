@@ -1,7 +1,7 @@
 //! Refused files whose counts demand much memory allocate none. In a process of its own, because
 //! the test reads the peak of the process.
 
-use anamnesis_template::{Limits, Template};
+use anamnesis_template::{Template, TemplateLimits};
 
 /// The peak resident memory of this process in KiB.
 fn peak() -> Option<u64> {
@@ -42,7 +42,7 @@ fn hostile_counts_cost_no_memory() {
         let mut bytes = b"\x89IOT\r\n\x1a\n\x01".to_vec();
         bytes.extend(body);
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-        let error = Template::from_bytes(&bytes, &Limits::default()).unwrap_err();
+        let error = Template::from_bytes(&bytes, &TemplateLimits::default()).unwrap_err();
         assert!(error.offset().is_some(), "{error}");
     }
     let grown = peak().expect("it was there") - before;

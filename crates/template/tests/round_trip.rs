@@ -2,13 +2,13 @@
 
 mod common;
 
-use anamnesis_template::{Builder, ByteRange, File, Limits, Template};
+use anamnesis_template::{ByteRange, File, Template, TemplateBuilder, TemplateLimits};
 use proptest::prelude::*;
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> TemplateLimits {
+    TemplateLimits {
         runs: u64::MAX,
-        ..Limits::default()
+        ..TemplateLimits::default()
     }
 }
 
@@ -58,7 +58,7 @@ fn random_templates_are_not_empty() {
 #[test]
 fn templates_are_saved_and_loaded() {
     let directory = tempfile::tempdir().unwrap();
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     let file = builder.file(File::new("m.gguf", 10).unwrap()).unwrap();
     builder
         .access(
@@ -75,7 +75,10 @@ fn templates_are_saved_and_loaded() {
     for (name, sync) in [("t.iot", false), ("t.iot", true), ("t.json", true)] {
         let path = directory.path().join(name);
         template.save(&path, sync).unwrap();
-        assert_eq!(Template::load(&path, &Limits::default()).unwrap(), template);
+        assert_eq!(
+            Template::load(&path, &TemplateLimits::default()).unwrap(),
+            template
+        );
     }
     assert_eq!(
         std::fs::read_dir(&directory).unwrap().count(),
@@ -95,9 +98,9 @@ fn templates_are_saved_and_loaded() {
         .save(&directory.path().join("d.iot"), false)
         .unwrap_err();
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 3);
-    let long = Limits {
+    let long = TemplateLimits {
         bytes: 20,
-        ..Limits::default()
+        ..TemplateLimits::default()
     };
     assert!(
         Template::load(&directory.path().join("t.iot"), &long)
@@ -119,7 +122,7 @@ fn probing_reads_length_time_and_key() {
         file.key,
         Some(anamnesis_template::ContentKey::of(&[7; 1 << 16]))
     );
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     builder.file(file.clone()).unwrap();
     let template = builder.finish();
     assert!(

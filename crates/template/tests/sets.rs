@@ -5,8 +5,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use anamnesis_template::{
-    Builder, ByteRange, ErrorKind, File, StridedFileRange, StridedRange, Template, coverage, diff,
-    merge, order,
+    ByteRange, ErrorKind, File, StridedFileRange, StridedRange, Template, TemplateBuilder,
+    coverage, diff, merge, order,
 };
 use common::{bytes, firsts, set, small};
 use proptest::collection::vec;
@@ -37,7 +37,7 @@ fn close(a: Option<f64>, b: Option<f64>) -> bool {
 
 /// Returns a template of one file of 4096 bytes with one worker, and the bytes in the order of the
 /// accesses.
-fn built(builder: Builder, runs: &[(u64, u64, u32, u64)]) -> (Template, Vec<u64>) {
+fn built(builder: TemplateBuilder, runs: &[(u64, u64, u32, u64)]) -> (Template, Vec<u64>) {
     let mut builder = builder;
     let file = builder.file(File::new("f", 4096).unwrap()).unwrap();
     let mut given = Vec::new();
@@ -81,7 +81,7 @@ proptest! {
 
     #[test]
     fn building_keeps_every_byte(runs in runs(), lookback in 1..4usize) {
-        let (template, given) = built(Builder::new().lookback(lookback), &runs);
+        let (template, given) = built(TemplateBuilder::new().lookback(lookback), &runs);
         let made: BTreeSet<u64> = plain(&template).into_iter().collect();
         prop_assert_eq!(made, given.into_iter().collect::<BTreeSet<_>>());
         prop_assert!(template.groups()[0].accesses().len() <= runs.len());
@@ -91,13 +91,13 @@ proptest! {
     #[test]
     fn building_keeps_the_order(order in Just((0..60u64).collect::<Vec<_>>()).prop_shuffle(), len in 1..20u64, keep in 1..60usize) {
         let runs: Vec<_> = order[..keep].iter().map(|i| (i * 20, len, 1, 0)).collect();
-        let (template, given) = built(Builder::new(), &runs);
+        let (template, given) = built(TemplateBuilder::new(), &runs);
         prop_assert_eq!(plain(&template), given);
     }
 
     #[test]
     fn a_gap_joins(runs in runs(), gap in 0..12u64) {
-        let (template, given) = built(Builder::new().gap(gap), &runs);
+        let (template, given) = built(TemplateBuilder::new().gap(gap), &runs);
         let made: BTreeSet<u64> = plain(&template).into_iter().collect();
         let given: BTreeSet<u64> = given.into_iter().collect();
         prop_assert!(made.is_superset(&given));
@@ -111,7 +111,7 @@ proptest! {
 
     #[test]
     fn once_reads_once(runs in runs()) {
-        let (template, given) = built(Builder::new().once(true), &runs);
+        let (template, given) = built(TemplateBuilder::new().once(true), &runs);
         let mut seen = BTreeSet::new();
         let expected: Vec<u64> = given.into_iter().filter(|byte| seen.insert(*byte)).collect();
         prop_assert_eq!(plain(&template), expected);
@@ -196,18 +196,18 @@ proptest! {
 #[test]
 fn regular_runs_become_one_access() {
     let rows: Vec<_> = (0..100).map(|i| (i * 40, 8, 1, 0)).collect();
-    let (template, given) = built(Builder::new(), &rows);
+    let (template, given) = built(TemplateBuilder::new(), &rows);
     assert_eq!(template.groups()[0].accesses().len(), 1);
     assert_eq!(plain(&template), given);
     // Tiles of rows, as the plan of a matrix has them.
     let (template, _) = built(
-        Builder::new(),
+        TemplateBuilder::new(),
         &[(0, 8, 10, 32), (400, 8, 10, 32), (800, 8, 1, 0)],
     );
     assert_eq!(template.groups()[0].accesses()[0].bytes.count, 21);
     // The order of a reader that goes backwards is kept.
     let (template, given) = built(
-        Builder::new(),
+        TemplateBuilder::new(),
         &[(80, 8, 1, 0), (72, 8, 1, 0), (64, 8, 1, 0)],
     );
     assert_eq!(plain(&template), given);
@@ -215,7 +215,7 @@ fn regular_runs_become_one_access() {
 
 #[test]
 fn invalid_accesses_are_refused() {
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     let file = builder.file(File::new("f", 100).unwrap()).unwrap();
     assert_eq!(builder.file(File::new("f", 100).unwrap()).unwrap(), file);
     let error = builder.file(File::new("f", 101).unwrap()).unwrap_err();
@@ -273,7 +273,7 @@ fn invalid_accesses_are_refused() {
 #[test]
 fn templates_of_other_models_are_not_merged() {
     let of = |nbytes| {
-        let mut builder = Builder::new();
+        let mut builder = TemplateBuilder::new();
         builder.file(File::new("f", nbytes).unwrap()).unwrap();
         builder
             .parameter("tp", "4")
@@ -285,7 +285,7 @@ fn templates_of_other_models_are_not_merged() {
         ErrorKind::Conflict(_)
     ));
     assert_eq!(merge(&[of(1), of(1)]).unwrap().parameters().count(), 2);
-    let mut other = Builder::new();
+    let mut other = TemplateBuilder::new();
     other.parameter("tp", "4").parameter("nodes", "7");
     let merged = merge(&[of(1), other.finish()]).unwrap();
     assert_eq!(merged.parameters().collect::<Vec<_>>(), [("tp", "4")]);
@@ -296,7 +296,7 @@ fn templates_of_other_models_are_not_merged() {
 /// Few accesses of very many bytes: the cost of a comparison is bounded by the accesses.
 #[test]
 fn files_of_maximal_length_are_compared() {
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     for i in 0..4 {
         let file = builder
             .file(File::new(format!("f{i}"), u64::MAX).unwrap())

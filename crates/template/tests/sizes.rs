@@ -8,7 +8,7 @@
 mod shapes;
 
 use anamnesis_template::parallel::{Rules, Split};
-use anamnesis_template::{Builder, Limits, Template, coverage};
+use anamnesis_template::{Template, TemplateBuilder, TemplateLimits, coverage};
 use shapes::Model;
 
 /// A gap of this size contains no whole page.
@@ -30,9 +30,9 @@ fn size(what: &str, model: &Model, template: &Template, most: usize) {
     assert_eq!(
         &Template::from_bytes(
             &bytes,
-            &Limits {
+            &TemplateLimits {
                 runs: u64::MAX,
-                ..Limits::default()
+                ..TemplateLimits::default()
             }
         )
         .unwrap(),
@@ -43,7 +43,7 @@ fn size(what: &str, model: &Model, template: &Template, most: usize) {
 /// Shortens each access by a random number of pages and gives it a random time, so that nothing
 /// repeats.
 fn rough(template: &Template) -> Template {
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     for file in template.files() {
         builder.file(file.clone()).unwrap();
     }
@@ -107,7 +107,7 @@ fn qwen_72b() {
         covered.nbytes
     );
     assert_eq!(
-        Template::from_json(exact.to_json().as_bytes(), &Limits::default()).unwrap(),
+        Template::from_json(exact.to_json().as_bytes(), &TemplateLimits::default()).unwrap(),
         exact
     );
 }
@@ -168,7 +168,7 @@ fn deepseek_671b_exact() {
     );
     assert!(bytes.len() <= 545_000, "{} bytes", bytes.len());
     assert!(
-        Template::from_bytes(&bytes, &Limits::default())
+        Template::from_bytes(&bytes, &TemplateLimits::default())
             .unwrap_err()
             .to_string()
             .contains("`runs`")
@@ -176,9 +176,9 @@ fn deepseek_671b_exact() {
     assert_eq!(
         Template::from_bytes(
             &bytes,
-            &Limits {
+            &TemplateLimits {
                 runs: u64::MAX,
-                ..Limits::default()
+                ..TemplateLimits::default()
             }
         )
         .unwrap(),

@@ -11,7 +11,7 @@ use crate::slab::Object;
 ///
 /// All of the capacity is initialised memory. The content of a new buffer is unspecified: zeros, or what an earlier
 /// buffer *of the same pool* contained, never bytes of another pool or process; see
-/// [`get_zeroed`](crate::BufferPool::get_zeroed) and [`zero_on_return`](crate::Builder::zero_on_return).
+/// [`get_zeroed`](crate::BufferPool::get_zeroed) and [`zero_on_return`](crate::PoolBuilder::zero_on_return).
 ///
 /// For lengths of 4096 bytes and more, the address and the capacity are multiples of 4096, as direct I/O requires; for
 /// shorter ones, of 64. A buffer passed to `mem::forget` leaks its memory and its charge on the budget, and keeps its

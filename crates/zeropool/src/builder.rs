@@ -26,7 +26,7 @@ use crate::settings::{ClassSettings, Pinning, Settings};
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Builder {
+pub struct PoolBuilder {
     budget: Option<usize>,
     shards: usize,
     thread_cache: usize,
@@ -42,7 +42,7 @@ pub struct Builder {
     watch: Option<(f32, Duration)>,
 }
 
-impl Default for Builder {
+impl Default for PoolBuilder {
     fn default() -> Self {
         Self {
             budget: None,
@@ -73,12 +73,12 @@ impl Default for Builder {
 
 impl BufferPool {
     /// A builder with this machine's defaults.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
     }
 }
 
-impl Builder {
+impl PoolBuilder {
     /// The maximum number of bytes that the pool holds, in use and free, counted in capacities of buffers. When the
     /// budget is exhausted, free buffers of other sizes are released, and then requests wait.
     ///

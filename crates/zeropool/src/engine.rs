@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use crate::budget::Ledger;
 use crate::class::{Class, PAGE};
 use crate::error::GetError;
-use crate::evict::EvictionState;
+use crate::evict::VictimSelection;
 use crate::flags::PoolFlags;
 use crate::magazine::MagazineSettings;
 use crate::magazine::threads::ThreadCaches;
@@ -34,7 +34,7 @@ use crate::region::{HUGE, RegionError};
 use crate::settings::Settings;
 use crate::slab::{Charge, Object, Slab};
 use crate::stack::Stacks;
-use crate::stats::Counters;
+use crate::stats::PoolCounters;
 use crate::sync::Mutex;
 use crate::wait::{self, Queue, Waiter};
 
@@ -50,12 +50,12 @@ pub(crate) struct Engine {
     /// Number of classes that fit into the budget.
     classes: usize,
     pub(crate) ledger: Ledger,
-    counters: Counters,
+    counters: PoolCounters,
     flags: Arc<PoolFlags>,
     caches: ThreadCaches,
     stacks: Arc<Stacks>,
     queue: Queue<Grant>,
-    eviction: EvictionState,
+    eviction: VictimSelection,
     /// Slabs with room for several objects, by class. Their objects keep them alive.
     slabs: Box<[Mutex<Vec<Weak<Slab>>>]>,
 }
@@ -66,7 +66,7 @@ impl RefUnwindSafe for Engine {}
 
 impl Engine {
     pub(crate) fn new(id: u64, settings: Settings) -> Arc<Self> {
-        let eviction = EvictionState::new(settings.eviction);
+        let eviction = VictimSelection::new(settings.eviction);
         let classes = Class::up_to(settings.budget);
         let flags = Arc::new(PoolFlags::new());
         let stacks = Arc::new(Stacks::new(settings.shards));
@@ -81,7 +81,7 @@ impl Engine {
             id,
             classes,
             ledger: Ledger::new(settings.budget),
-            counters: Counters::default(),
+            counters: PoolCounters::default(),
             flags,
             caches: ThreadCaches::new(id, magazines, Arc::clone(&stacks)),
             stacks,

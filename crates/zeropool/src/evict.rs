@@ -24,7 +24,7 @@ pub enum EvictionPolicy {
 }
 
 #[derive(Debug)]
-pub(crate) enum EvictionState {
+pub(crate) enum VictimSelection {
     Lifo,
     ClockPro(Mutex<ClockPro>, TouchedClasses),
 }
@@ -35,7 +35,7 @@ pub(crate) trait Evictable: FreeBuffers {
     fn take_coldest(&self, class: Class) -> Option<Object>;
 }
 
-impl EvictionState {
+impl VictimSelection {
     pub(crate) fn new(policy: EvictionPolicy) -> Self {
         match policy {
             EvictionPolicy::Lifo => Self::Lifo,

@@ -28,7 +28,7 @@ mod uring;
 mod wait;
 
 pub use buffer::Buffer;
-pub use builder::Builder;
+pub use builder::PoolBuilder;
 pub use error::{BuildError, GetError};
 pub use evict::EvictionPolicy;
 pub use future::Get;

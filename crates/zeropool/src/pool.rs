@@ -52,7 +52,7 @@ impl Drop for PoolHandle {
 }
 
 impl BufferPool {
-    /// A pool with this machine's defaults; see [`Builder`](crate::Builder).
+    /// A pool with this machine's defaults; see [`BufferPool::builder`](Self::builder).
     #[must_use]
     pub fn new() -> Self {
         Self::builder()

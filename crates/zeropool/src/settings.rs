@@ -6,7 +6,7 @@ use crate::class::Class;
 use crate::evict::EvictionPolicy;
 use crate::region::{RegionError, RegionOptions};
 use crate::slab::Slab;
-use crate::stats::Counters;
+use crate::stats::PoolCounters;
 
 /// Buffers from this capacity are advised to use huge pages (experiment 7 in EXPERIMENTS.md).
 const HUGE_FROM: usize = 64 << 10;
@@ -84,7 +84,7 @@ impl Settings {
     pub(crate) fn map_slab(
         &self,
         class: Class,
-        counters: &Counters,
+        counters: &PoolCounters,
     ) -> Result<Arc<Slab>, RegionError> {
         let options = self.region_options(class);
         match Slab::new(class, &options, &counters.slab_bytes) {

@@ -37,7 +37,7 @@ pub struct Stats {
 
 /// Counted outside the thread-local magazines, which have counters of their own so that hits share no cache line.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct PoolCounters {
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) waits: AtomicU64,

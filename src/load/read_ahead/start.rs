@@ -7,16 +7,16 @@ use zeropool::{Buffer, GetError};
 
 use super::super::POOL_TIMEOUT;
 use super::stop_reason::StopReason;
-use super::{ExtentState, ReadAhead, ReadRequest, State};
+use super::{ExtentState, ReadAhead, ReadAheadState, ReadRequest};
 
 impl ReadAhead<'_> {
     /// Gets the buffer of the next extent and splits it into requests. Releases the mutex while it waits for the
     /// buffer. Changes nothing if the pool is exhausted and `wait` is not set.
     pub(super) fn start<'b>(
         &'b self,
-        mut state: MutexGuard<'b, State>,
+        mut state: MutexGuard<'b, ReadAheadState>,
         wait: bool,
-    ) -> MutexGuard<'b, State> {
+    ) -> MutexGuard<'b, ReadAheadState> {
         let extent = state.started;
         let bytes = self.list.extents[extent].bytes;
         state.is_starting = true;

@@ -83,9 +83,9 @@ fn storable(dtype: Dtype) -> bool {
 }
 
 /// Serialises pairs as a map, in this order.
-struct Pairs<'m>(&'m [(String, String)]);
+struct SerializedPairs<'m>(&'m [(String, String)]);
 
-impl Serialize for Pairs<'_> {
+impl Serialize for SerializedPairs<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
@@ -110,7 +110,7 @@ pub(super) fn header(
     let mut json = serde_json::Serializer::new(&mut text);
     let written = json.serialize_map(None).and_then(|mut map| {
         if !metadata.is_empty() {
-            map.serialize_entry("__metadata__", &Pairs(metadata))?;
+            map.serialize_entry("__metadata__", &SerializedPairs(metadata))?;
         }
         for &(number, start) in &file.outputs {
             let output = &outputs[number];

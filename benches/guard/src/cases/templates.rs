@@ -1,6 +1,6 @@
 //! I/O templates: building, writing and reading 20 000 accesses of four workers.
 
-use anamnesis_template::{Builder, ByteRange, File, Limits, Template};
+use anamnesis_template::{ByteRange, File, Template, TemplateBuilder, TemplateLimits};
 
 use crate::case::{Case, Metric};
 
@@ -20,8 +20,9 @@ pub(super) fn cases() -> Vec<Case> {
     });
     let read = Case::new("template read", METRICS, || {
         let bytes = template().to_bytes();
-        let read =
-            move || Template::from_bytes(&bytes, &Limits::default()).expect("what was written");
+        let read = move || {
+            Template::from_bytes(&bytes, &TemplateLimits::default()).expect("what was written")
+        };
         assert!(read() == template());
         Box::new(move || drop(read()))
     });
@@ -30,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Accesses that repeat like layers, in an order that is not quite regular.
 fn template() -> Template {
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     let files: Vec<u32> = (0..8)
         .map(|i| {
             builder

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anamnesis::predict::Order;
+use anamnesis::predict::ReadOrder;
 use anamnesis::template::parallel::Rule;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
@@ -90,7 +90,7 @@ pub(crate) struct PredictArgs {
     pub(crate) whole: bool,
     /// Order of the accesses: by file offset, by layer, or by tensor name.
     #[arg(long, value_name = "BY", value_parser = order(), default_value = "file", help_heading = "Reading")]
-    pub(crate) order: Order,
+    pub(crate) order: ReadOrder,
     /// Include only tensors whose full name matches; may be repeated. Syntax as in `inspect --filter`.
     #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Reading")]
     pub(crate) filter: Vec<GlobMatcher>,
@@ -171,7 +171,7 @@ pub(crate) struct MergeArgs {
     pub(crate) reading: TemplateReadArgs,
 }
 
-fn order() -> impl TypedValueParser<Value = Order> {
+fn order() -> impl TypedValueParser<Value = ReadOrder> {
     PossibleValuesParser::new(["file", "layer", "name"])
         .map(|name| name.parse().expect("a possible value of --order"))
 }

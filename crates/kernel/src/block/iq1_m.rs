@@ -11,12 +11,12 @@
 use crate::field::field;
 use crate::half::from_f16;
 use crate::unroll::unroll;
-use crate::{Element, Simd, grid, kernel};
+use crate::{OutputElement, Simd, grid, kernel};
 
 kernel!(iq1_m);
 
 #[inline(always)]
-fn iq1_m<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn iq1_m<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<56>();
     let (out, _) = O::as_stored(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
@@ -32,7 +32,7 @@ fn iq1_m<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn groups<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     d: f32,
     block: &[u8; 56],

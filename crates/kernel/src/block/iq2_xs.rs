@@ -11,12 +11,12 @@
 use crate::field::field;
 use crate::grid::{self, grid_kernel};
 use crate::unroll::unroll;
-use crate::{Element, Simd, tables};
+use crate::{OutputElement, Simd, tables};
 
 grid_kernel!(74, groups);
 
 #[inline(always)]
-fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn groups<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     d: f32,
     block: &[u8; 74],

@@ -9,11 +9,11 @@
 
 use super::q4_0::decode_table;
 use crate::codebook::IQ4;
-use crate::{Element, Simd, kernel};
+use crate::{OutputElement, Simd, kernel};
 
 kernel!(iq4_nl);
 
 #[inline(always)]
-fn iq4_nl<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn iq4_nl<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     decode_table::<S, O>(simd, &IQ4, blocks, out);
 }

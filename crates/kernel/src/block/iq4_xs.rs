@@ -12,12 +12,12 @@
 use crate::codebook::IQ4;
 use crate::field::field;
 use crate::half::from_f16;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(iq4_xs);
 
 #[inline(always)]
-fn iq4_xs<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn iq4_xs<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     for (blocks, out) in batch::batches_of_8::<O, 136>(blocks, out) {
         let mut factors = [[0.0; 8]; 8];
         // checked on `d`: the scales are `d` times integers
@@ -44,7 +44,7 @@ fn iq4_xs<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn groups<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     qs: &[u8; 128],
     scales: &[f32],

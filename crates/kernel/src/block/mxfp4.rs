@@ -8,12 +8,12 @@
 //! `x = 2^(e - 128) * kvalues_mxfp4[q]`, where the table holds twice the values of E2M1, as ggml has it.
 
 use crate::codebook::{FP4_DOUBLED, e8m0_half};
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(mxfp4);
 
 #[inline(always)]
-fn mxfp4<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn mxfp4<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let values = simd.load_f32(&FP4_DOUBLED);
     let mut batches = batch::Batches::<O, 17, 32>::new(blocks, out);
     while let Some((blocks, out)) = batches.next_batch() {

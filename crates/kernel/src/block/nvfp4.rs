@@ -11,12 +11,12 @@
 use crate::codebook::{FP4_DOUBLED, ue4m3_halves};
 use crate::field::field;
 use crate::unroll::unroll;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(nvfp4);
 
 #[inline(always)]
-fn nvfp4<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn nvfp4<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let values = simd.load_f32(&FP4_DOUBLED);
     let mut batches = batch::Batches::<O, 36, 64>::new(blocks, out);
     while let Some((blocks, out)) = batches.next_batch() {

@@ -8,7 +8,7 @@
 //! `x = d` for a set bit, else `-d`.
 
 use crate::field::field;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q1_0);
 
@@ -18,7 +18,7 @@ static VALUES: [f32; 16] = [
 ];
 
 #[inline(always)]
-fn q1_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q1_0<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let values = simd.load_f32(&VALUES);
     let mut batches = batch::Batches::<O, 18, 128>::new(blocks, out);
     while let Some((blocks, out)) = batches.next_batch() {

@@ -13,7 +13,7 @@
 //! or-ed into the codes as bits 2 and 3, and one permutation looks up 32 elements (experiment 12).
 
 use crate::field::field;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q2_k);
 
@@ -23,7 +23,7 @@ static CODES: [f32; 16] = [
 ];
 
 #[inline(always)]
-fn q2_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q2_k<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<84>();
     let (out, _) = O::as_stored(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
@@ -45,7 +45,7 @@ fn q2_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn groups<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     qs: &[u8; 64],
     [scales, minima]: [S::Floats; 2],

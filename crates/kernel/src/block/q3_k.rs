@@ -14,7 +14,7 @@
 use crate::field::field;
 use crate::half::from_f16;
 use crate::unroll::unroll;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q3_k);
 
@@ -40,7 +40,7 @@ fn unpack_scales(packed: &[u8; 12]) -> [u8; 16] {
 }
 
 #[inline(always)]
-fn q3_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q3_k<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<110>();
     let (out, _) = O::as_stored(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
@@ -62,7 +62,7 @@ fn q3_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn groups<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     block: &[u8; 110],
     scales: &[f32],

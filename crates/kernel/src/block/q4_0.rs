@@ -10,7 +10,7 @@
 //! Each block's 16 possible results are computed and rounded once, and 32 codes select among them; scales of 64 blocks are
 //! widened first (see [`batch`]).
 
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q4_0);
 
@@ -20,13 +20,13 @@ static VALUES: [f32; 16] = [
 ];
 
 #[inline(always)]
-fn q4_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q4_0<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     decode_table::<S, O>(simd, &VALUES, blocks, out);
 }
 
 /// Decodes blocks of Q4_0's layout whose codes select one of 16 `values`: also IQ4_NL.
 #[inline(always)]
-pub(super) fn decode_table<S: Simd, O: Element>(
+pub(super) fn decode_table<S: Simd, O: OutputElement>(
     simd: S,
     values: &[f32; 16],
     blocks: &[u8],
@@ -42,7 +42,7 @@ pub(super) fn decode_table<S: Simd, O: Element>(
             batch::force_memory_operand(&d),
         );
         for ((blocks, d), out) in blocks.iter().zip(d).zip(out) {
-            // for finite scales no result is subnormal or NaN: see `Element::IS_ROUNDED`
+            // for finite scales no result is subnormal or NaN: see `OutputElement::IS_ROUNDED`
             if O::IS_ROUNDED && !finite {
                 batch::lookup_nibble_blocks::<S, O, false, 18>(
                     simd, blocks, 2, values, d, None, out,

@@ -8,12 +8,12 @@
 //!
 //! `x = d * q + m`. Decoded like Q4_0.
 
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q4_1);
 
 #[inline(always)]
-fn q4_1<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q4_1<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let codes = simd.load_f32(&batch::CODE_VALUES);
     let mut batches = batch::Batches::<O, 20, 32>::new(blocks, out);
     while let Some((blocks, out)) = batches.next_batch() {

@@ -14,7 +14,7 @@
 
 use crate::field::field;
 use crate::unroll::unroll;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q4_k);
 
@@ -53,7 +53,7 @@ pub(super) fn unpack_scales<S: Simd>(simd: S, header: &[u8; 16]) -> [[f32; 8]; 2
 }
 
 #[inline(always)]
-fn q4_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q4_k<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     for (blocks, out) in batch::batches_of_8::<O, 144>(blocks, out) {
         // scales and minima of up to eight blocks, before any of these is decoded: see `batches_of_8`
         let mut factors = [[[0.0; 8]; 2]; 8];
@@ -73,7 +73,7 @@ fn q4_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn groups<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     qs: &[u8; 128],
     scales: &[f32],

@@ -11,12 +11,12 @@
 //! Five bits are too many for a lookup table, so codes are made signed bytes, converted and multiplied.
 
 use crate::field::field;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q5_0);
 
 #[inline(always)]
-fn q5_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q5_0<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let mut batches = batch::Batches::<O, 22, 32>::new(blocks, out);
     while let Some((blocks, out)) = batches.next_batch() {
         let d = batch::widen_scales(simd, blocks, 0);
@@ -41,7 +41,7 @@ fn q5_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn decode_16<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn decode_16<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     blocks: &[[u8; 22]; 16],
     d: [&[f32; 16]; 2],

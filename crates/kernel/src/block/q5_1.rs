@@ -10,12 +10,12 @@
 //! `x = d * q + m`.
 
 use crate::field::field;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q5_1);
 
 #[inline(always)]
-fn q5_1<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q5_1<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let mut batches = batch::Batches::<O, 24, 32>::new(blocks, out);
     while let Some((blocks, out)) = batches.next_batch() {
         let (d, m) = (
@@ -43,7 +43,7 @@ fn q5_1<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn decode_16<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn decode_16<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     blocks: &[[u8; 24]; 16],
     first: (&[f32; 16], &[f32; 16]),

@@ -12,12 +12,12 @@
 
 use super::q4_k::unpack_scales;
 use crate::field::field;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q5_k);
 
 #[inline(always)]
-fn q5_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q5_k<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     for (blocks, out) in batch::batches_of_8::<O, 176>(blocks, out) {
         let mut factors = [[[0.0; 8]; 2]; 8];
         for (factors, block) in factors.iter_mut().zip(blocks) {
@@ -43,7 +43,7 @@ fn q5_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 /// `first` and `second` hold the same scales and minima, for the two halves of 16 elements of each group: see
 /// [`batch::reload_operand`].
 #[inline(always)]
-fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn groups<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     block: &[u8; 176],
     first: &[[f32; 8]; 2],

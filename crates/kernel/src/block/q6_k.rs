@@ -13,12 +13,12 @@
 
 use crate::field::field;
 use crate::half::from_f16;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q6_k);
 
 #[inline(always)]
-fn q6_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q6_k<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<210>();
     let (out, _) = O::as_stored(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
@@ -41,7 +41,7 @@ fn q6_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn groups<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn groups<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     block: &[u8; 210],
     scales: &[f32],

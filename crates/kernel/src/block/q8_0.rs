@@ -8,18 +8,18 @@
 //! `x = q * d`.
 
 use crate::field::field;
-use crate::{Element, Simd, batch, kernel};
+use crate::{OutputElement, Simd, batch, kernel};
 
 kernel!(q8_0);
 
 #[inline(always)]
-fn q8_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q8_0<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     decode_i8::<S, O, 34, 2>(simd, blocks, out);
 }
 
 /// Decodes blocks of `BYTES` bytes that begin with their scale and have 32 signed codes from `CODES` on: also Q8_1.
 #[inline(always)]
-pub(super) fn decode_i8<S: Simd, O: Element, const BYTES: usize, const CODES: usize>(
+pub(super) fn decode_i8<S: Simd, O: OutputElement, const BYTES: usize, const CODES: usize>(
     simd: S,
     blocks: &[u8],
     out: &mut [u8],
@@ -49,7 +49,7 @@ pub(super) fn decode_i8<S: Simd, O: Element, const BYTES: usize, const CODES: us
 #[inline(always)]
 fn decode_16<
     S: Simd,
-    O: Element,
+    O: OutputElement,
     const ASSUME_NORMAL: bool,
     const BYTES: usize,
     const CODES: usize,

@@ -10,11 +10,11 @@
 //! the struct.
 
 use super::q8_0::decode_i8;
-use crate::{Element, Simd, kernel};
+use crate::{OutputElement, Simd, kernel};
 
 kernel!(q8_1);
 
 #[inline(always)]
-fn q8_1<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q8_1<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     decode_i8::<S, O, 36, 4>(simd, blocks, out);
 }

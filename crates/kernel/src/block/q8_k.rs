@@ -9,12 +9,12 @@
 //! `x = d * q`. The scale is an F32, which may itself be subnormal: the check is [`f32::is_normal`].
 
 use crate::field::field;
-use crate::{Element, Simd, half, kernel};
+use crate::{OutputElement, Simd, half, kernel};
 
 kernel!(q8_k);
 
 #[inline(always)]
-fn q8_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn q8_k<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<292>();
     let (out, _) = O::as_stored(out).as_chunks_mut::<256>();
     for (block, out) in blocks.iter().zip(out) {
@@ -35,7 +35,7 @@ fn q8_k<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
 }
 
 #[inline(always)]
-fn codes<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     codes: &[u8; 256],
     d: f32,

@@ -9,7 +9,7 @@
 
 use crate::field::field;
 use crate::half::from_f16;
-use crate::{Element, Simd, kernel};
+use crate::{OutputElement, Simd, kernel};
 
 kernel!(tq2_0);
 
@@ -20,7 +20,7 @@ static VALUES: [f32; 16] = [
 ];
 
 #[inline(always)]
-fn tq2_0<S: Simd, O: Element>(simd: S, blocks: &[u8], out: &mut [u8]) {
+fn tq2_0<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
     let (blocks, _) = blocks.as_chunks::<66>();
     let (out, _) = O::as_stored(out).as_chunks_mut::<256>();
     let values = simd.load_f32(&VALUES);

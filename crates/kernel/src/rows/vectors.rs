@@ -5,13 +5,13 @@
 
 use super::super::batch::CODE_VALUES;
 use super::super::value::{CodeValue, value};
-use super::super::{Element, Simd};
+use super::super::{OutputElement, Simd};
 use super::{BY_127, Formula, RowGeometry, factor};
 
 /// Decodes codes of at most 16 values: the formula is applied to all 16 and rounded once per group, and each code selects
 /// one result (experiment 12). `start` is the index of the first code in its row.
 #[inline(always)]
-pub(super) fn lookup_codes<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+pub(super) fn lookup_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     rows: &RowGeometry,
     start: usize,
@@ -83,7 +83,7 @@ fn advance_group(group: usize, g: usize, left: usize) -> (usize, usize) {
 /// Decodes codes by converting each to F32 and applying the formula. The common pairs of value and formula have loops of
 /// their own, in which the splatted factors stay in registers for a whole group.
 #[inline(always)]
-pub(super) fn convert_codes<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+pub(super) fn convert_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     rows: &RowGeometry,
     start: usize,
@@ -196,7 +196,7 @@ fn to_values<S: Simd>(simd: S, rows: &RowGeometry, codes: &[u8; 32]) -> [S::Floa
 /// moved by one bit it is an F16 of 1/256 the value, subnormals included, and the scale makes up for it. Multiplying the
 /// scale by 256 is exact unless it overflows, which the caller excludes (`scale.abs() < 1e30`).
 #[inline(always)]
-fn convert_fp8<S: Simd, O: Element, const ASSUME_NORMAL: bool>(
+fn convert_fp8<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     value: &CodeValue,
     codes: &[[u8; 32]],

@@ -4,7 +4,7 @@ use bytemuck::must_cast;
 
 use super::*;
 use crate::dtype::Dtype;
-use crate::{Element, kernel};
+use crate::{OutputElement, kernel};
 
 kernel!(operations);
 
@@ -32,7 +32,7 @@ impl Results<'_> {
     }
 
     /// Appends 32 elements that `write` stores, padded to the widest element type.
-    fn elements<O: Element>(&mut self, write: impl FnOnce(&mut [O::Stored; 32])) {
+    fn elements<O: OutputElement>(&mut self, write: impl FnOnce(&mut [O::Stored; 32])) {
         let mut room = [0; 128];
         write(
             O::as_stored(&mut room)
@@ -45,7 +45,7 @@ impl Results<'_> {
 
 /// Applies every operation to the input and concatenates the results.
 #[inline(always)]
-fn operations<S: Simd, O: Element>(simd: S, input: &[u8], out: &mut [u8]) {
+fn operations<S: Simd, O: OutputElement>(simd: S, input: &[u8], out: &mut [u8]) {
     let mut out = Results(out);
     let part = |at: usize| -> &[u8; 32] { input[at..].first_chunk().expect("a whole input") };
     let raw: [[f32; 16]; 2] = must_cast([0, 32, 64, 96].map(|at| *part(at)));

@@ -11,7 +11,7 @@ use anamnesis_maio::{Maio, MaioState};
 use anamnesis_ppc::{
     EventKind, FileAccess, Interests, Namespace, Policy, PolicyContext, PrefetchRequest,
 };
-use anamnesis_template::{Builder, ByteRange, File, Template};
+use anamnesis_template::{ByteRange, File, Template, TemplateBuilder};
 
 pub(crate) const M: u64 = 1 << 20;
 pub(crate) const BLOCK: u64 = 64 << 10;
@@ -45,7 +45,7 @@ pub(crate) fn files_of(lens: &[u64], of: impl Fn(usize) -> bool) -> Vec<Read> {
 
 /// The template of workers that read these bytes.
 pub(crate) fn template(dir: &Path, lens: &[u64], workers: &[Vec<Read>]) -> Template {
-    let mut builder = Builder::new();
+    let mut builder = TemplateBuilder::new();
     for file in 0..lens.len() {
         builder
             .file(File::probe(dir, &name(file)).unwrap())

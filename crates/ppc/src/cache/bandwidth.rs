@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 /// Books reads on a time line at a fixed rate. A thread that was scheduled late may use up to [`BURST`] of the past
 /// time, so that the rate is reached and not only not exceeded.
 #[derive(Debug)]
-pub(super) struct BandwidthLimit(Mutex<Inner>);
+pub(super) struct BandwidthLimit(Mutex<Timeline>);
 
 #[derive(Debug)]
-struct Inner {
+struct Timeline {
     /// Bytes per second; `None`: unlimited.
     rate: Option<u64>,
     /// When the next read may begin.
@@ -21,7 +21,7 @@ const BURST: Duration = Duration::from_millis(20);
 
 impl BandwidthLimit {
     pub(super) fn new(rate: Option<u64>) -> Self {
-        Self(Mutex::new(Inner {
+        Self(Mutex::new(Timeline {
             rate,
             next: Instant::now(),
         }))
@@ -30,7 +30,7 @@ impl BandwidthLimit {
     /// Sets the limit in bytes per second; `None`: unlimited.
     pub(super) fn set(&self, rate: Option<u64>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *inner = Inner {
+        *inner = Timeline {
             rate,
             next: Instant::now(),
         };
@@ -60,7 +60,7 @@ impl BandwidthLimit {
     }
 }
 
-impl Inner {
+impl Timeline {
     fn time_of(&self, bytes: u64) -> Option<Duration> {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate?.max(1));
         // a limit on the duration keeps the addition to an `Instant` from overflowing

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::cache::bandwidth::BandwidthLimit;
 use crate::cache::descriptor_cache::read_ahead;
 use crate::cache::options::PrefetchOptions;
-use crate::cache::progress::{Counters, Progress, count};
+use crate::cache::progress::{PrefetchCounters, PrefetchProgress, count};
 use crate::cache::queues::PrefetchQueues;
 use crate::cache::worker;
 use crate::error::{Error, ErrorKind, Result};
@@ -65,7 +65,7 @@ pub(super) struct PrefetcherShared {
     pub(super) quiet: Condvar,
     /// Paused or stopped: threads stop after their current read. A copy of the state that is read without the lock.
     pub(super) halt: AtomicBool,
-    pub(super) counters: Counters,
+    pub(super) counters: PrefetchCounters,
     pub(super) bandwidth: BandwidthLimit,
 }
 
@@ -103,7 +103,7 @@ impl Prefetcher {
             changed: Condvar::new(),
             quiet: Condvar::new(),
             halt: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters: PrefetchCounters::default(),
         });
         let mut prefetcher = Self {
             shared,
@@ -225,7 +225,7 @@ impl Prefetcher {
     }
 
     /// Counters, and the progress of unfinished lists.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> PrefetchProgress {
         let state = self.shared.lock();
         let (paused, past_end, queues) = (
             state.paused,

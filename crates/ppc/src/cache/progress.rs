@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// Counters of a [`Prefetcher`](super::Prefetcher) since its start, and its unfinished lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Progress {
+pub struct PrefetchProgress {
     /// Bytes that were read. They were not cached when they were looked up, or were covered by the read-ahead that
     /// reading them continues.
     pub bytes_read: u64,
@@ -52,9 +52,9 @@ pub struct QueueProgress {
     pub offset: u64,
 }
 
-/// [`Progress`], counted by many threads.
+/// [`PrefetchProgress`], counted by many threads.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct PrefetchCounters {
     pub(super) bytes_read: AtomicU64,
     pub(super) bytes_skipped: AtomicU64,
     pub(super) reads: AtomicU64,
@@ -67,9 +67,9 @@ pub(super) struct Counters {
     pub(super) memory_waits: AtomicU64,
 }
 
-impl Counters {
-    pub(super) fn snapshot(&self, paused: bool, queues: Vec<QueueProgress>) -> Progress {
-        Progress {
+impl PrefetchCounters {
+    pub(super) fn snapshot(&self, paused: bool, queues: Vec<QueueProgress>) -> PrefetchProgress {
+        PrefetchProgress {
             bytes_read: self.bytes_read.load(Relaxed),
             bytes_skipped: self.bytes_skipped.load(Relaxed),
             reads: self.reads.load(Relaxed),

@@ -26,7 +26,7 @@ const HEADROOM_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Reads pieces until the prefetcher is dropped.
 pub(super) fn run(shared: &PrefetcherShared) {
-    let mut worker = Worker {
+    let mut worker = PrefetchWorker {
         shared,
         scratch: Vec::new(),
         placement: ThreadPlacement::default(),
@@ -46,14 +46,14 @@ pub(super) fn run(shared: &PrefetcherShared) {
     }
 }
 
-struct Worker<'a> {
+struct PrefetchWorker<'a> {
     shared: &'a PrefetcherShared,
     /// Target of `pread`. Its content is never used: the purpose of a read is the page cache.
     scratch: Vec<u8>,
     placement: ThreadPlacement,
 }
 
-impl Worker<'_> {
+impl PrefetchWorker<'_> {
     /// Waits for a piece; `None`: the prefetcher is being dropped.
     fn claim(&self) -> Option<PieceClaim> {
         let (shared, options) = (self.shared, &self.shared.options);

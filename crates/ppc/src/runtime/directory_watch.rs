@@ -37,7 +37,7 @@ pub(super) fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
     policies: &'scope PolicyRegistry,
     on_change: impl Fn() + Send + 'scope,
-) -> io::Result<StopOnDrop> {
+) -> io::Result<StopWatching> {
     let (stop, stopped) = Waker::new()?;
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
         .map_err(|error| {
@@ -48,13 +48,13 @@ pub(super) fn spawn<'scope>(
         .ok();
     let thread = std::thread::Builder::new().name("ppc-files".into());
     thread.spawn_scoped(scope, move || run(policies, inotify, &stopped, on_change))?;
-    Ok(StopOnDrop(stop))
+    Ok(StopWatching(stop))
 }
 
 /// Ends the thread when it is dropped.
-pub(super) struct StopOnDrop(Waker);
+pub(super) struct StopWatching(Waker);
 
-impl Drop for StopOnDrop {
+impl Drop for StopWatching {
     fn drop(&mut self) {
         self.0.wake();
     }

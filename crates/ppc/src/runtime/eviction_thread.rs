@@ -24,12 +24,12 @@ pub(super) struct EvictionThread {
 
 #[derive(Debug, Default)]
 struct EvictionShared {
-    state: Mutex<EvictionState>,
+    state: Mutex<EvictionQueue>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct EvictionState {
+struct EvictionQueue {
     queued: VecDeque<(Arc<Namespace>, RangeList)>,
     evicted: Evicted,
     lists: u64,
@@ -37,7 +37,7 @@ struct EvictionState {
 }
 
 impl EvictionShared {
-    fn lock(&self) -> MutexGuard<'_, EvictionState> {
+    fn lock(&self) -> MutexGuard<'_, EvictionQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,13 +14,13 @@ const EVICTION_MARGIN: f64 = 0.05;
 
 /// The memory usage of a scope and the threshold for it.
 #[derive(Debug)]
-pub(super) struct MemoryPressure {
+pub(super) struct PressureMeter {
     memory: MemoryMeter,
     threshold: f64,
     last: Mutex<Option<(Instant, MemoryUsage)>>,
 }
 
-impl MemoryPressure {
+impl PressureMeter {
     pub(super) fn new(memory: MemoryMeter, threshold: f64) -> Self {
         Self {
             memory,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::Registration;
-use crate::cache::{Evicted, Progress};
+use crate::cache::{Evicted, PrefetchProgress};
 
 /// What a [`Runtime`](crate::Runtime) has done since it was created.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +24,7 @@ pub struct RuntimeStatus {
     /// The registered policies, by directory.
     pub policies: Vec<PolicyStatus>,
     /// What was prefetched.
-    pub prefetch: Progress,
+    pub prefetch: PrefetchProgress,
     /// What was evicted.
     pub evict: EvictionTotals,
     /// Memory usage.

@@ -10,7 +10,9 @@ use super::varint::{TemplateCursor, unzigzag};
 use super::{HAS_KEY, HAS_MTIME, MAGIC, VERSION};
 use crate::error::{Error, ErrorKind, Result, quote};
 use crate::limits::TemplateBudget;
-use crate::{Access, AccessGroup, ContentKey, File, Limits, ServiceId, StridedFileRange, Template};
+use crate::{
+    Access, AccessGroup, ContentKey, File, ServiceId, StridedFileRange, Template, TemplateLimits,
+};
 
 /// The tokens read so far, to which repeats refer.
 #[derive(Default)]
@@ -27,7 +29,7 @@ impl Template {
     /// [`Malformed`](ErrorKind::Malformed) for bytes that are truncated, damaged, not a template,
     /// or followed by others; [`Unsupported`](ErrorKind::Unsupported) for a newer version;
     /// [`Limit`](ErrorKind::Limit).
-    pub fn from_bytes(bytes: &[u8], limits: &Limits) -> Result<Self> {
+    pub fn from_bytes(bytes: &[u8], limits: &TemplateLimits) -> Result<Self> {
         let mut budget = TemplateBudget::new(limits);
         budget.bytes(bytes.len() as u64)?;
         let wrong = |reason: &str| Error::malformed(reason).at(0);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anamnesis_template::{
-    Builder, ContentKey, File, ServiceId, StridedFileRange, StridedRange, Template,
+    ContentKey, File, ServiceId, StridedFileRange, StridedRange, Template, TemplateBuilder,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -57,7 +57,7 @@ pub(crate) fn template() -> impl Strategy<Value = Template> {
     );
     (about, vec(file(length), 0..4), accesses, 0..3u64, 1..3usize).prop_map(
         |((service, parameters, names), files, accesses, gap, lookback)| {
-            let mut builder = Builder::new().gap(gap).lookback(lookback);
+            let mut builder = TemplateBuilder::new().gap(gap).lookback(lookback);
             service.map(|id| builder.service(ServiceId(id)));
             for (key, value) in &parameters {
                 builder.parameter(key, value);
@@ -127,7 +127,7 @@ fn repeated() -> impl Strategy<Value = Vec<Given>> {
     })
 }
 
-pub(crate) fn give(builder: &mut Builder, given: Given) -> anamnesis_template::Result<()> {
+pub(crate) fn give(builder: &mut TemplateBuilder, given: Given) -> anamnesis_template::Result<()> {
     let (rank, file, start, len, count, between, at) = given;
     let bytes = StridedRange {
         start,
@@ -152,7 +152,7 @@ pub(crate) fn small() -> impl Strategy<Value = Template> {
         (rank, file, start, len, count, between, None)
     });
     (vec(access, 0..20), 0..3usize).prop_map(|(accesses, first)| {
-        let mut builder = Builder::new();
+        let mut builder = TemplateBuilder::new();
         for i in 0..3 {
             builder
                 .file(File::new(format!("f{}", (i + first) % 4), 100).unwrap())

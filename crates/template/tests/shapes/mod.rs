@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use anamnesis_template::parallel::{Rules, Split, slice};
-use anamnesis_template::{Builder, ContentKey, File, StridedFileRange, Template};
+use anamnesis_template::{ContentKey, File, StridedFileRange, Template, TemplateBuilder};
 
 /// Element types, in the order in which safetensors files sort them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -258,7 +258,7 @@ impl Model {
     /// Returns the template of all workers, which read file by file and tensor by tensor in file
     /// order.
     pub(crate) fn template(&self, rules: &Rules, split: &Split, gap: u64) -> Template {
-        let mut builder = Builder::new().gap(gap);
+        let mut builder = TemplateBuilder::new().gap(gap);
         for (file, tensors) in &self.files {
             let file = builder.file(file.clone()).unwrap();
             for (tensor, offset) in tensors {

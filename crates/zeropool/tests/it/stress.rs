@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use zeropool::{Buffer, BufferPool, Builder, EvictionPolicy};
+use zeropool::{Buffer, BufferPool, EvictionPolicy, PoolBuilder};
 
 const ROUNDS: usize = if cfg!(miri) { 12 } else { 20_000 };
 const THREADS: usize = if cfg!(miri) { 2 } else { 4 };
@@ -40,7 +40,7 @@ fn check(buffer: &Buffer, canary: u8) {
 }
 
 /// Every thread marks buffers and sends some of them to the next thread, which checks and drops them.
-fn stress(builder: Builder, largest: usize) {
+fn stress(builder: PoolBuilder, largest: usize) {
     let pool = builder.build().unwrap();
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS)
         .map(|_| mpsc::sync_channel::<(Buffer, u8)>(4))
