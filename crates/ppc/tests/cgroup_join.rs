@@ -1,16 +1,18 @@
-//! Joining the control groups of a service. A test binary of its own, because it moves the whole process.
+//! `join_cgroups` moves a process into the control groups of a service, and pages that it prefetches are charged to them.
+//! A binary of its own, because joining moves the whole process, with all tests that run in it.
 
-mod disk;
+#[path = "it/support/files.rs"]
+mod files;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use anamnesis_ppc::PrefetchRequest;
+use anamnesis_ppc::Namespace;
 use anamnesis_ppc::cache::{
     LimitSource, MemoryMeter, MemoryScope, PrefetchOptions, Prefetcher, join_cgroups,
 };
-use disk::{LONG, MIB, all, disk};
+use files::{HANG_TIMEOUT, MIB, drop_cached_pages, uncached_files, whole_file_request};
 
 /// A process in a control group of its own. Both are removed when this is dropped.
 struct Service {
@@ -44,12 +46,12 @@ impl Drop for Service {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         // the kernel may keep a group busy for a moment after its last process has ended
-        let gone = (0..1000).any(|_| {
+        let removed = (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             fs::remove_dir(&self.group).is_ok()
         });
         assert!(
-            gone || std::thread::panicking(),
+            removed || std::thread::panicking(),
             "cannot remove {}",
             self.group.display()
         );
@@ -60,16 +62,26 @@ fn own_cgroups() -> String {
     fs::read_to_string("/proc/self/cgroup").unwrap()
 }
 
+/// Prefetches the file `0` and waits until it is read. Returns the prefetcher, whose threads still run.
+fn prefetch_file(namespace: &std::sync::Arc<Namespace>) -> Prefetcher {
+    let prefetcher = Prefetcher::new(PrefetchOptions::default()).unwrap();
+    prefetcher
+        .submit(namespace, &whole_file_request(namespace, 0, "0"))
+        .unwrap();
+    assert!(prefetcher.wait(HANG_TIMEOUT));
+    prefetcher
+}
+
 #[test]
 fn prefetched_pages_are_charged_to_the_joined_group() {
-    let hierarchy = Path::new("/sys/fs/cgroup/memory");
-    let Some((dir, namespace)) = disk("join", &[64]) else {
+    let v1_hierarchy = Path::new("/sys/fs/cgroup/memory");
+    let Some((dir, namespace)) = uncached_files("cgroup_join", &[64]) else {
         return;
     };
-    let service = match Service::start(hierarchy, &[("memory.limit_in_bytes", "268435456")]) {
+    let service = match Service::start(v1_hierarchy, &[("memory.limit_in_bytes", "268435456")]) {
         Ok(service) => service,
         Err(error) => {
-            return eprintln!("SKIPPED: join: cannot create a control group (v1): {error}");
+            return eprintln!("SKIPPED: cgroup_join: cannot create a control group (v1): {error}");
         }
     };
     let before = own_cgroups();
@@ -87,17 +99,7 @@ fn prefetched_pages_are_charged_to_the_joined_group() {
         [service.group.as_path()]
     );
     assert_ne!(own_cgroups(), before);
-    let prefetcher = Prefetcher::new(PrefetchOptions::default()).unwrap();
-    prefetcher
-        .submit(
-            &namespace,
-            &PrefetchRequest {
-                ranges: all(&namespace, "0"),
-                queue: 0,
-            },
-        )
-        .unwrap();
-    assert!(prefetcher.wait(LONG));
+    let prefetcher = prefetch_file(&namespace);
     let charged = MemoryMeter::of(&MemoryScope::Group(service.group.clone()))
         .unwrap()
         .usage()
@@ -115,33 +117,24 @@ fn prefetched_pages_are_charged_to_the_joined_group() {
     assert_eq!(own_cgroups(), before);
 
     // after leaving the group, pages are charged to this process
-    disk::drop_cache(fs::File::open(dir.path().join("0")).unwrap());
+    drop_cached_pages(fs::File::open(dir.path().join("0")).unwrap());
     assert!(memory.usage().unwrap().file < 4 * MIB);
-    let prefetcher = Prefetcher::new(PrefetchOptions::default()).unwrap();
-    prefetcher
-        .submit(
-            &namespace,
-            &PrefetchRequest {
-                ranges: all(&namespace, "0"),
-                queue: 0,
-            },
-        )
-        .unwrap();
-    assert!(prefetcher.wait(LONG));
+    prefetch_file(&namespace);
     assert!(memory.usage().unwrap().file < 4 * MIB);
 
     // also with a group of cgroup v2, where that is mounted
-    let unified = Path::new("/sys/fs/cgroup/unified");
-    if unified.join("cgroup.procs").exists() {
-        let other = Service::start(unified, &[]).unwrap();
-        let joined = join_cgroups(other.child.id()).unwrap();
+    let v2_hierarchy = Path::new("/sys/fs/cgroup/unified");
+    if v2_hierarchy.join("cgroup.procs").exists() {
+        let v2_service = Service::start(v2_hierarchy, &[]).unwrap();
+        let joined = join_cgroups(v2_service.child.id()).unwrap();
         assert!(
-            joined.groups().any(|group| group == other.group) && own_cgroups().contains("ppc-test")
+            joined.groups().any(|group| group == v2_service.group)
+                && own_cgroups().contains("ppc-test")
         );
         drop(joined);
         assert_eq!(own_cgroups(), before);
     } else {
-        eprintln!("SKIPPED: join: no cgroup v2 is mounted");
+        eprintln!("SKIPPED: cgroup_join: no cgroup v2 is mounted");
     }
     // a process that does not exist
     join_cgroups(u32::MAX).unwrap_err();

@@ -1,0 +1,7 @@
+//! Policies in shared libraries, compiled here and run in host processes.
+
+mod callbacks;
+mod faults;
+mod host_process;
+mod registered_policy;
+mod rust_policies;
