@@ -1,5 +1,5 @@
-//! Random templates and readers: requests contain only bytes of files; a reader in template order never
-//! misses after its first read; evicted bytes are not read again.
+//! Properties for random templates and readers: requests contain only bytes of files, a reader in template order never
+//! misses after its first read, and evicted bytes are not read again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,10 +15,10 @@ use proptest::prelude::*;
 const PAGE: u64 = 4096;
 const LENS: [u64; 3] = [9 << 20, (5 << 20) + 77, 40_000];
 
-/// File, first byte, length, runs, bytes between them; reduced modulo what the file has.
-type Piece = (usize, u64, u64, u32, u64);
+/// A random access: file, first byte, length and number of runs, and bytes between them; clipped to the file.
+type RandomAccess = (usize, u64, u64, u32, u64);
 
-fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+fn random_accesses() -> impl Strategy<Value = Vec<RandomAccess>> {
     prop::collection::vec(
         (
             0..3usize,
@@ -32,27 +32,28 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
 }
 
 /// The accesses of one worker, clipped to the files.
-fn accesses(pieces: &[Piece]) -> Vec<StridedFileRange> {
-    let access = |&(file, start, len, count, gap): &Piece| {
+fn clipped(accesses: &[RandomAccess]) -> Vec<StridedFileRange> {
+    let clip = |&(file, start, len, count, gap): &RandomAccess| {
         let start = start % LENS[file];
-        let room = LENS[file] - start;
-        let len = len.min(room);
-        let count = ((room - len) / (len + gap)).min(u64::from(count) - 1) + 1;
+        let available = LENS[file] - start;
+        let len = len.min(available);
+        let count = ((available - len) / (len + gap)).min(u64::from(count) - 1) + 1;
         StridedFileRange {
             file: u32::try_from(file).unwrap(),
             bytes: StridedRange::strided(start, len, count, len + gap).unwrap(),
         }
     };
-    pieces.iter().map(access).collect()
+    accesses.iter().map(clip).collect()
 }
 
-struct Case {
+/// A model of three sparse files, and a template for it.
+struct ModelWithTemplate {
     dir: tempfile::TempDir,
     namespace: Arc<Namespace>,
     template: Template,
 }
 
-fn case(workers: &[Vec<Piece>]) -> Case {
+fn model_with_template(workers: &[Vec<RandomAccess>]) -> ModelWithTemplate {
     let dir = tempfile::tempdir().unwrap();
     let mut builder = TemplateBuilder::new();
     for (i, len) in LENS.iter().enumerate() {
@@ -63,21 +64,21 @@ fn case(workers: &[Vec<Piece>]) -> Case {
             .unwrap();
         builder.file(File::new(name, *len).unwrap()).unwrap();
     }
-    for (rank, pieces) in (0..).zip(workers) {
-        accesses(pieces)
+    for (rank, accesses) in (0..).zip(workers) {
+        clipped(accesses)
             .into_iter()
             .for_each(|range| builder.access(rank, range, None).unwrap());
     }
     let template = builder.finish();
     template.save(&dir.path().join("t.iot"), false).unwrap();
-    Case {
+    ModelWithTemplate {
         namespace: Arc::new(Namespace::scan(dir.path()).unwrap()),
         dir,
         template,
     }
 }
 
-impl Case {
+impl ModelWithTemplate {
     fn policy(&self, options: &str, memory: u64) -> Maio {
         let mut policy = Maio::new().root(self.dir.path());
         let config = format!("{},{options}", self.dir.path().join("t.iot").display());
@@ -109,18 +110,20 @@ impl Case {
         pages
     }
 
-    /// Checks that requested ranges are bytes of files; returns their pages.
-    fn check<'i>(&self, ranges: impl IntoIterator<Item = &'i FileRange>) -> Vec<(usize, u64)> {
+    /// Checks that ranges start at a page and are bytes of files; returns their pages.
+    fn checked_pages<'i>(
+        &self,
+        ranges: impl IntoIterator<Item = &'i FileRange>,
+    ) -> Vec<(usize, u64)> {
         let mut pages = Vec::new();
-        for io in ranges {
+        for range in ranges {
             let file = (0..3)
-                .find(|i| io.path.to_str() == Some(&format!("{i}.gguf")))
-                .expect("a file");
-            assert!(io.len > 0 && io.start + io.len <= LENS[file], "{io:?}");
-            assert!(io.start % PAGE == 0, "{io:?}");
-            pages.extend(
-                (io.start / PAGE..(io.start + io.len).div_ceil(PAGE)).map(|page| (file, page)),
-            );
+                .find(|i| range.path.to_str() == Some(&format!("{i}.gguf")))
+                .expect("a file of the model");
+            let end = range.start + range.len;
+            assert!(range.len > 0 && end <= LENS[file], "{range:?}");
+            assert!(range.start % PAGE == 0, "{range:?}");
+            pages.extend((range.start / PAGE..end.div_ceil(PAGE)).map(|page| (file, page)));
         }
         pages
     }
@@ -152,20 +155,21 @@ fn options() -> impl Strategy<Value = &'static str> {
     ])
 }
 
+/// A call of the policy by the runtime.
 #[derive(Clone, Debug)]
-enum Call {
+enum PolicyCall {
     Miss,
     Touch,
     Evict,
     EvictAtMiss,
 }
 
-fn calls() -> impl Strategy<Value = Vec<(Call, usize, u64, u64, u32)>> {
+fn calls() -> impl Strategy<Value = Vec<(PolicyCall, usize, u64, u64, u32)>> {
     let call = prop_oneof![
-        4 => Just(Call::Miss),
-        4 => Just(Call::Touch),
-        1 => Just(Call::Evict),
-        1 => Just(Call::EvictAtMiss)
+        4 => Just(PolicyCall::Miss),
+        4 => Just(PolicyCall::Touch),
+        1 => Just(PolicyCall::Evict),
+        1 => Just(PolicyCall::EvictAtMiss)
     ];
     let len = prop_oneof![Just(0), 1..300_000u64, Just(u64::MAX)];
     prop::collection::vec(
@@ -184,34 +188,34 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn requests_are_bytes_of_files(
-        workers in prop::collection::vec(pieces(), 1..4),
+    fn requests_contain_only_bytes_of_files(
+        workers in prop::collection::vec(random_accesses(), 1..4),
         options in options(),
         memory in prop::sample::select(vec![0, 1 << 20, 8 << 20, 1 << 40]),
         calls in calls(),
     ) {
-        let case = case(&workers);
-        let mut policy = case.policy(options, memory);
+        let model = model_with_template(&workers);
+        let mut policy = model.policy(options, memory);
         for prefetch in policy.start() {
-            case.check(prefetch.ranges.iter());
+            model.checked_pages(prefetch.ranges.iter());
         }
         for (time, (call, file, start, len, pid)) in (0..).zip(calls) {
-            let kind = if matches!(call, Call::Touch) { EventKind::Touch } else { EventKind::Miss };
+            let kind = if matches!(call, PolicyCall::Touch) { EventKind::Touch } else { EventKind::Miss };
             let access = access(kind, file, start, len, pid, time * 100_000_000);
             let prefetch = match call {
-                Call::Miss => policy.prefetch(&access),
-                Call::Touch => policy.touch(&access),
-                Call::Evict | Call::EvictAtMiss => {
-                    let miss = matches!(call, Call::EvictAtMiss).then_some(&access);
-                    case.check(policy.evict(miss).iter().flat_map(|ranges| ranges.iter()));
+                PolicyCall::Miss => policy.prefetch(&access),
+                PolicyCall::Touch => policy.touch(&access),
+                PolicyCall::Evict | PolicyCall::EvictAtMiss => {
+                    let miss = matches!(call, PolicyCall::EvictAtMiss).then_some(&access);
+                    model.checked_pages(policy.evict(miss).iter().flat_map(|ranges| ranges.iter()));
                     None
                 }
             };
             if let Some(prefetch) = prefetch {
                 prop_assert!(!prefetch.ranges.is_empty());
-                let together = workers.len() > 1 && prefetch.queue == u32::MAX;
-                prop_assert!(together || case.template.group(prefetch.queue).is_some());
-                case.check(prefetch.ranges.iter());
+                let is_merged = workers.len() > 1 && prefetch.queue == u32::MAX;
+                prop_assert!(is_merged || model.template.group(prefetch.queue).is_some());
+                model.checked_pages(prefetch.ranges.iter());
             }
         }
         let state = policy.state();
@@ -220,62 +224,62 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_in_order_never_misses(
-        pieces in pieces(),
+    fn a_reader_in_template_order_misses_at_most_its_first_page(
+        accesses in random_accesses(),
         options in prop::sample::select(vec!["", "touch=yes,window=4M,distance=1M", "window=all", "touch=yes"]),
         memory in prop::sample::select(vec![0, 6 << 20, 1 << 40]),
         start in any::<bool>(),
     ) {
-        let case = case(&[pieces]);
+        let model = model_with_template(&[accesses]);
         let options = format!("{options},start={}", if start { "yes" } else { "no" });
-        let mut policy = case.policy(&options, memory);
-        let wants = policy.interests();
-        let mut there = BTreeSet::new();
+        let mut policy = model.policy(&options, memory);
+        let interests = policy.interests();
+        let mut resident = BTreeSet::new();
         for prefetch in policy.start() {
-            there.extend(case.check(prefetch.ranges.iter()));
+            resident.extend(model.checked_pages(prefetch.ranges.iter()));
         }
-        prop_assert_eq!(there.is_empty(), !start);
-        for (i, (file, page)) in (0u64..).zip(case.pages(0)) {
+        prop_assert_eq!(resident.is_empty(), !start);
+        for (i, (file, page)) in (0u64..).zip(model.pages(0)) {
             let mut request = None;
-            if there.insert((file, page)) {
+            if resident.insert((file, page)) {
                 prop_assert!(i == 0 && !start, "page {page} of file {file} is not resident at read {i}");
                 request = policy.prefetch(&access(EventKind::Miss, file, page * PAGE, PAGE, 1, i * 1000));
             }
-            if wants.touch {
+            if interests.touch {
                 request = policy.touch(&access(EventKind::Touch, file, page * PAGE, PAGE, 1, i * 1000)).or(request);
             }
             if let Some(prefetch) = request {
-                there.extend(case.check(prefetch.ranges.iter()));
+                resident.extend(model.checked_pages(prefetch.ranges.iter()));
             }
         }
     }
 
     #[test]
     fn evicted_bytes_are_not_read_again(
-        workers in prop::collection::vec(pieces(), 1..4),
+        workers in prop::collection::vec(random_accesses(), 1..4),
         turns in prop::collection::vec((0..4usize, 1..400usize), 1..40),
         distance in prop::sample::select(vec!["0", "64K", "1M", "3M"]),
     ) {
-        let case = case(&workers);
-        let mut policy = case.policy(&format!("touch=yes,workers=order,distance={distance}"), 6 << 20);
-        let pages: Vec<_> = (0..).zip(&workers).map(|(worker, _)| case.pages(worker)).collect();
-        let mut at = vec![0usize; pages.len()];
-        let mut gone = BTreeSet::new();
+        let model = model_with_template(&workers);
+        let mut policy = model.policy(&format!("touch=yes,workers=order,distance={distance}"), 6 << 20);
+        let pages: Vec<_> = (0..).zip(&workers).map(|(worker, _)| model.pages(worker)).collect();
+        let mut positions = vec![0usize; pages.len()];
+        let mut evicted = BTreeSet::new();
         let first = (0..pages.len()).map(|worker| (worker, 1));
         let rest = (0..pages.len()).map(|worker| (worker, usize::MAX));
         for (worker, count) in first.chain(turns).chain(rest) {
             let worker = worker % pages.len();
-            let until = at[worker].saturating_add(count).min(pages[worker].len());
-            for &(file, page) in &pages[worker][at[worker]..until] {
-                prop_assert!(!gone.contains(&(file, page)), "page {page} of file {file} for worker {worker}");
+            let end = positions[worker].saturating_add(count).min(pages[worker].len());
+            for &(file, page) in &pages[worker][positions[worker]..end] {
+                prop_assert!(!evicted.contains(&(file, page)), "page {page} of file {file} for worker {worker}");
                 let pid = u32::try_from(worker).unwrap();
                 policy.touch(&access(EventKind::Touch, file, page * PAGE, PAGE, pid, 0));
             }
-            at[worker] = until;
-            if at.contains(&0) {
-                continue; // a worker that has not begun may be taken for absent
+            positions[worker] = end;
+            if positions.contains(&0) {
+                continue; // a worker that has not read yet may count as one that runs on another machine
             }
-            gone.extend(case.check(policy.evict(None).iter().flat_map(|ranges| ranges.iter())));
+            evicted.extend(model.checked_pages(policy.evict(None).iter().flat_map(|ranges| ranges.iter())));
         }
     }
 }

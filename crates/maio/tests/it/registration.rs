@@ -1,23 +1,25 @@
-//! Registrations: templates that exist, are missing, are recorded, describe another model or are damaged.
-
-mod world;
+//! What a registration does with its template: one that exists is followed, one that is missing recorded, and one that is
+//! damaged or describes other files refused or ignored.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use super::simulation::{
+    FileRead, MIB, SimulatedReader, Simulation, create_model, create_template, file_name,
+    whole_files,
+};
 use anamnesis_maio::{Maio, MaioPhase, model_service_id};
 use anamnesis_ppc::{EventKind, FileAccess, Interests, Namespace, Policy, PolicyContext};
 use anamnesis_template::{Template, TemplateLimits, coverage};
-use world::{M, SimulatedReader, World, files_of, model, name, template};
 
-const LENS: [u64; 2] = [24 * M, 9 * M + 1000];
+const LENS: [u64; 2] = [24 * MIB, 9 * MIB + 1000];
 
 fn init(dir: &Path, config: &str) -> Result<Maio, String> {
-    init_below(&dir.join("nowhere"), dir, config)
+    init_with_root(&dir.join("nowhere"), dir, config)
 }
 
-/// Initialises a policy that sees the machine below `root`.
-fn init_below(root: &Path, dir: &Path, config: &str) -> Result<Maio, String> {
+/// Initialises a policy that reads `/sys` and `/proc` below `root`.
+fn init_with_root(root: &Path, dir: &Path, config: &str) -> Result<Maio, String> {
     let namespace = Arc::new(Namespace::scan(dir).unwrap());
     let mut policy = Maio::new().root(root);
     policy.init(&PolicyContext {
@@ -28,41 +30,53 @@ fn init_below(root: &Path, dir: &Path, config: &str) -> Result<Maio, String> {
     Ok(policy)
 }
 
-fn readers() -> Vec<SimulatedReader> {
-    let part = |worker: u64| vec![(0, worker * 12 * M, 12 * M), (1, 0, LENS[1])];
+/// One thread of one process that reads these bytes at once.
+fn reader(pid: u32, reads: &[FileRead]) -> SimulatedReader {
+    SimulatedReader {
+        pid,
+        reads: reads.into(),
+        blocks_per_step: 4,
+        threads: 1,
+        start_step: 0,
+    }
+}
+
+/// Two workers that read half of the first file each and all of the second.
+fn two_readers() -> Vec<SimulatedReader> {
+    let reads_of = |worker: u64| vec![(0, worker * 12 * MIB, 12 * MIB), (1, 0, LENS[1])];
     (0..2)
-        .map(|w| SimulatedReader {
-            pid: 30 + w,
-            reads: part(w.into()),
-            pace: 4,
+        .map(|worker| SimulatedReader {
+            pid: 30 + worker,
+            reads: reads_of(worker.into()),
+            blocks_per_step: 4,
             threads: 3,
-            begins: u64::from(w),
+            start_step: u64::from(worker),
         })
         .collect()
 }
 
 #[test]
-fn a_missing_template_is_recorded_then_followed() {
-    let dir = model(&LENS);
+fn a_missing_template_is_recorded_and_the_next_registration_follows_it() {
+    let dir = create_model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let config = format!("{},param.tp=2", templates.path().display());
-    let mut first = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    assert_eq!(first.state().phase, MaioPhase::Recording);
+    let mut recording = Simulation::new(dir.path(), &LENS, &config, 1 << 40, 16);
+    assert_eq!(recording.state().phase, MaioPhase::Recording);
     assert_eq!(
-        first.wants,
+        recording.interests,
         Interests {
             touch: true,
             recording: true,
             ..Interests::default()
         }
     );
-    first.start();
-    first.run(readers());
+    recording.start();
+    recording.run(two_readers());
     assert_eq!(
-        (first.requests, first.state().recorded),
-        (0, 24 * M + 2 * LENS[1])
+        (recording.requests, recording.state().recorded),
+        (0, 24 * MIB + 2 * LENS[1])
     );
-    first.policy.exit();
+    recording.policy.exit();
 
     let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
     let id = model_service_id(&namespace, Path::new(""), [("tp", "2")]);
@@ -72,82 +86,64 @@ fn a_missing_template_is_recorded_then_followed() {
     )
     .unwrap();
     assert_eq!((recorded.service(), recorded.groups().len()), (Some(id), 2));
-    let workers = readers()
+    let workers = two_readers()
         .into_iter()
         .map(|reader| reader.reads)
         .collect::<Vec<_>>();
-    let exact = template(dir.path(), &LENS, &workers);
+    let expected = create_template(dir.path(), &LENS, &workers);
     assert_eq!(
         (
-            coverage(&exact, &recorded).share(),
-            coverage(&recorded, &exact).share()
+            coverage(&expected, &recorded).share(),
+            coverage(&recorded, &expected).share()
         ),
         (1.0, 1.0)
     );
 
-    let mut second = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    assert_eq!(second.state().phase, MaioPhase::Following);
-    assert_eq!(second.state().service, Some(id.to_string()));
-    second.start();
-    second.idle(10);
-    second.run(readers());
-    assert_eq!((second.misses, second.most_loads()), (0, 1));
-    // other parameters make another service
-    let other = format!("{},param.tp=4", templates.path().display());
+    let mut following = Simulation::new(dir.path(), &LENS, &config, 1 << 40, 16);
+    assert_eq!(following.state().phase, MaioPhase::Following);
+    assert_eq!(following.state().service, Some(id.to_string()));
+    following.start();
+    following.idle(10);
+    following.run(two_readers());
+    assert_eq!((following.misses, following.max_loads_of_a_block()), (0, 1));
+    // other parameters are another service
+    let other_config = format!("{},param.tp=4", templates.path().display());
     assert_eq!(
-        init(dir.path(), &other).unwrap().state().phase,
+        init(dir.path(), &other_config).unwrap().state().phase,
         MaioPhase::Recording
     );
 }
 
 #[test]
-fn a_recording_ends_after_idle_time() {
-    let dir = model(&LENS);
+fn a_recording_ends_when_the_model_is_idle_after_a_load() {
+    let dir = create_model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let config = format!(
         "{},service=mine,idle=2s,workers=order",
         templates.path().display()
     );
-    let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
+    let mut simulation = Simulation::new(dir.path(), &LENS, &config, 1 << 40, 16);
     // one read of the model, long before it is loaded
-    world.run(vec![SimulatedReader {
-        pid: 1,
-        reads: vec![(0, 0, M)],
-        pace: 4,
-        threads: 1,
-        begins: 0,
-    }]);
-    world.idle(3000);
-    world.run(vec![SimulatedReader {
-        pid: 1,
-        reads: vec![(0, M, 3 * M)],
-        pace: 4,
-        threads: 1,
-        begins: 0,
-    }]);
-    world.idle(3000);
-    world.run(vec![SimulatedReader {
-        pid: 2,
-        reads: vec![(1, 0, M)],
-        pace: 4,
-        threads: 1,
-        begins: 0,
-    }]);
-    let kept = Template::load(
+    simulation.run(vec![reader(1, &[(0, 0, MIB)])]);
+    simulation.idle(3000);
+    simulation.run(vec![reader(1, &[(0, MIB, 3 * MIB)])]);
+    simulation.idle(3000);
+    simulation.run(vec![reader(2, &[(1, 0, MIB)])]);
+    let recorded = Template::load(
         &templates.path().join("mine.iot"),
         &TemplateLimits::default(),
     )
     .unwrap();
     assert_eq!(
-        kept.to_string(),
+        recorded.to_string(),
         "1 worker reads 4.2 MB of 1 file in 1 access"
     );
-    world.policy.exit();
+    simulation.policy.exit();
 }
 
 #[test]
 fn an_empty_recording_is_not_saved() {
-    let dir = model(&LENS);
+    let dir = create_model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let mut policy = init(dir.path(), &format!("{}", templates.path().display())).unwrap();
     policy.exit();
@@ -155,14 +151,14 @@ fn an_empty_recording_is_not_saved() {
 }
 
 #[test]
-fn a_template_of_another_model_is_refused_or_ignored() {
-    let (dir, other) = (model(&LENS), model(&[LENS[0], LENS[1] + 1]));
+fn a_template_of_another_model_is_refused_if_named_and_ignored_if_found_by_service() {
+    let (dir, other_model) = (create_model(&LENS), create_model(&[LENS[0], LENS[1] + 1]));
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("mine.iot");
-    template(
-        other.path(),
+    create_template(
+        other_model.path(),
         &[LENS[0], LENS[1] + 1],
-        &[files_of(&LENS, |_| true)],
+        &[whole_files(&LENS, |_| true)],
     )
     .save(&path, false)
     .unwrap();
@@ -173,7 +169,7 @@ fn a_template_of_another_model_is_refused_or_ignored() {
             && error.contains("bytes"),
         "{error}"
     );
-    // found by the service's id: it is ignored or recorded again
+    // found by the id of the service, it is ignored or recorded again
     let config = format!("{},service=mine", templates.path().display());
     let policy = init(dir.path(), &format!("{config},generate=no")).unwrap();
     assert_eq!(
@@ -192,14 +188,14 @@ fn a_template_of_another_model_is_refused_or_ignored() {
         MaioPhase::Recording
     );
     // same lengths, different content
-    let same = model(&LENS);
-    template(same.path(), &LENS, &[files_of(&LENS, |_| true)])
+    let same = create_model(&LENS);
+    create_template(same.path(), &LENS, &[whole_files(&LENS, |_| true)])
         .save(&path, false)
         .unwrap();
     init(dir.path(), path.to_str().unwrap()).unwrap();
     let file = std::fs::OpenOptions::new()
         .write(true)
-        .open(dir.path().join(name(0)))
+        .open(dir.path().join(file_name(0)))
         .unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"other", 100).unwrap();
     let error = init(dir.path(), path.to_str().unwrap()).unwrap_err();
@@ -207,14 +203,18 @@ fn a_template_of_another_model_is_refused_or_ignored() {
 }
 
 #[test]
-fn a_new_model_is_searched_again_and_an_unchanged_one_stays_followed() {
-    let dir = model(&LENS);
+fn changed_files_are_compared_with_the_template_again() {
+    let dir = create_model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("mine.iot");
-    template(dir.path(), &LENS, &[files_of(&LENS, |_| true)])
+    create_template(dir.path(), &LENS, &[whole_files(&LENS, |_| true)])
         .save(&path, false)
         .unwrap();
-    std::fs::rename(dir.path().join(name(1)), templates.path().join("later")).unwrap();
+    std::fs::rename(
+        dir.path().join(file_name(1)),
+        templates.path().join("later"),
+    )
+    .unwrap();
     let config = format!("{},service=mine,generate=no", templates.path().display());
     let context = || {
         let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
@@ -230,7 +230,11 @@ fn a_new_model_is_searched_again_and_an_unchanged_one_stays_followed() {
         (MaioPhase::Stale, Interests::default())
     );
     // the missing file exists now
-    std::fs::rename(templates.path().join("later"), dir.path().join(name(1))).unwrap();
+    std::fs::rename(
+        templates.path().join("later"),
+        dir.path().join(file_name(1)),
+    )
+    .unwrap();
     policy.files_changed(&context()).unwrap();
     assert_eq!(
         (policy.state().phase, policy.interests().prefetch),
@@ -240,7 +244,7 @@ fn a_new_model_is_searched_again_and_an_unchanged_one_stays_followed() {
     let miss = FileAccess {
         kind: EventKind::Miss,
         path,
-        start: 8 * M,
+        start: 8 * MIB,
         len: 4096,
         pid: 7,
         tid: 7,
@@ -249,13 +253,13 @@ fn a_new_model_is_searched_again_and_an_unchanged_one_stays_followed() {
     policy.prefetch(&miss).unwrap();
     let state = policy.state();
     assert_eq!(state.groups[0].pid, Some(7));
-    // a new file does not disturb the files that are followed
+    // a new file that the template lacks changes nothing
     std::fs::write(dir.path().join("README"), b"about").unwrap();
     policy.files_changed(&context()).unwrap();
     assert_eq!(policy.state(), state);
-    // one of the followed files was replaced
-    std::fs::remove_file(dir.path().join(name(0))).unwrap();
-    std::fs::write(dir.path().join(name(0)), b"another").unwrap();
+    // one of the followed files is replaced
+    std::fs::remove_file(dir.path().join(file_name(0))).unwrap();
+    std::fs::write(dir.path().join(file_name(0)), b"another").unwrap();
     policy.files_changed(&context()).unwrap();
     assert_eq!(
         (policy.state().phase, policy.interests()),
@@ -268,7 +272,7 @@ fn a_new_model_is_searched_again_and_an_unchanged_one_stays_followed() {
             .unwrap()
             .contains("1 of 2 files differ")
     );
-    // the same for a template named explicitly, which a registration would refuse
+    // the same with a template that is named, for which a registration would fail
     let config = templates.path().join("mine.iot").display().to_string();
     policy
         .files_changed(&PolicyContext {
@@ -281,21 +285,15 @@ fn a_new_model_is_searched_again_and_an_unchanged_one_stays_followed() {
 }
 
 #[test]
-fn a_recording_continues_while_the_recorded_files_are_unchanged() {
-    let dir = model(&LENS);
+fn a_recording_continues_if_a_file_is_added_and_restarts_if_one_is_replaced() {
+    let dir = create_model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let config = format!("{},service=mine", templates.path().display());
-    let mut world = World::new(dir.path(), &LENS, &config, 1 << 40, 16);
-    world.run(vec![SimulatedReader {
-        pid: 1,
-        reads: vec![(0, 0, M)],
-        pace: 4,
-        threads: 1,
-        begins: 0,
-    }]);
-    let renew = |world: &mut World| {
+    let mut simulation = Simulation::new(dir.path(), &LENS, &config, 1 << 40, 16);
+    simulation.run(vec![reader(1, &[(0, 0, MIB)])]);
+    let rescan = |simulation: &mut Simulation| {
         let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
-        world
+        simulation
             .policy
             .files_changed(&PolicyContext {
                 namespace,
@@ -303,24 +301,24 @@ fn a_recording_continues_while_the_recorded_files_are_unchanged() {
                 memory: 1 << 40,
             })
             .unwrap();
-        (world.state().phase, world.state().recorded)
+        (simulation.state().phase, simulation.state().recorded)
     };
     std::fs::write(dir.path().join("tokenizer.json"), b"{}").unwrap();
-    assert_eq!(renew(&mut world), (MaioPhase::Recording, M));
-    std::fs::File::create(dir.path().join(name(0)))
+    assert_eq!(rescan(&mut simulation), (MaioPhase::Recording, MIB));
+    std::fs::File::create(dir.path().join(file_name(0)))
         .unwrap()
-        .set_len(9 * M)
+        .set_len(9 * MIB)
         .unwrap();
-    assert_eq!(renew(&mut world), (MaioPhase::Recording, 0));
+    assert_eq!(rescan(&mut simulation), (MaioPhase::Recording, 0));
 }
 
 #[test]
-fn an_invalid_configuration_is_refused() {
-    let dir = model(&LENS);
+fn an_invalid_configuration_is_refused_with_its_option() {
+    let dir = create_model(&LENS);
     std::fs::write(dir.path().join("bad.iot"), b"GIF89a").unwrap();
     let bad = dir.path().join("bad.iot");
     let absent = dir.path().join("none.iot");
-    for (config, part) in [
+    for (config, reason) in [
         ("", "template=FILE"),
         ("distance=1X,T.iot", "distance=1X: not a size"),
         ("colour=red", "colour=red: unknown option"),
@@ -339,7 +337,7 @@ fn an_invalid_configuration_is_refused() {
         (absent.to_str().unwrap(), "none.iot"),
     ] {
         let error = init(dir.path(), config).unwrap_err();
-        assert!(error.contains(part), "{config}: {error}");
+        assert!(error.contains(reason), "{config}: {error}");
     }
     let missing = format!("{},generate=no", dir.path().join("templates").display());
     assert_eq!(
@@ -349,22 +347,22 @@ fn an_invalid_configuration_is_refused() {
 }
 
 #[test]
-fn a_model_may_be_a_directory_of_links_within_the_namespace() {
-    let dir = model(&LENS);
+fn a_model_may_be_a_directory_of_symbolic_links_within_the_namespace() {
+    let dir = create_model(&LENS);
     let root = dir.path();
     std::fs::create_dir_all(root.join("blobs")).unwrap();
     std::fs::create_dir_all(root.join("snapshots/main")).unwrap();
     for i in 0..2 {
-        std::fs::rename(root.join(name(i)), root.join(format!("blobs/{i}"))).unwrap();
-        let link = root.join("snapshots/main").join(name(i));
+        std::fs::rename(root.join(file_name(i)), root.join(format!("blobs/{i}"))).unwrap();
+        let link = root.join("snapshots/main").join(file_name(i));
         std::os::unix::fs::symlink(format!("../../blobs/{i}"), link).unwrap();
     }
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("t.iot");
-    template(
+    create_template(
         &root.join("snapshots/main"),
         &LENS,
-        &[files_of(&LENS, |_| true)],
+        &[whole_files(&LENS, |_| true)],
     )
     .save(&path, false)
     .unwrap();
@@ -387,8 +385,8 @@ fn a_model_may_be_a_directory_of_links_within_the_namespace() {
     assert!(init(root, path.to_str().unwrap()).is_err());
     // a recording uses names relative to the model
     let namespace = Arc::new(Namespace::scan(root).unwrap());
-    let other = model(&LENS);
-    let plain = Arc::new(Namespace::scan(other.path()).unwrap());
+    let without_links = create_model(&LENS);
+    let plain = Arc::new(Namespace::scan(without_links.path()).unwrap());
     assert_eq!(
         model_service_id(&namespace, Path::new("snapshots/main"), []),
         model_service_id(&plain, Path::new(""), [])
@@ -396,21 +394,21 @@ fn a_model_may_be_a_directory_of_links_within_the_namespace() {
 }
 
 #[test]
-fn accelerators_are_assigned_in_turn_or_as_they_are_held() {
-    let dir = model(&LENS);
+fn accelerators_are_assigned_to_workers_in_turn() {
+    let dir = create_model(&LENS);
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("t.iot");
     let halves = [
-        vec![(0, 0, 12 * M)],
-        vec![(0, 12 * M, 12 * M)],
+        vec![(0, 0, 12 * MIB)],
+        vec![(0, 12 * MIB, 12 * MIB)],
         vec![(1, 0, LENS[1])],
     ];
-    template(dir.path(), &LENS, &halves)
+    create_template(dir.path(), &LENS, &halves)
         .save(&path, false)
         .unwrap();
     let devices = |root: &Path, config: &str| -> Vec<_> {
         let mut policy =
-            init_below(root, dir.path(), &format!("{},{config}", path.display())).unwrap();
+            init_with_root(root, dir.path(), &format!("{},{config}", path.display())).unwrap();
         policy
             .start()
             .iter()
@@ -418,13 +416,14 @@ fn accelerators_are_assigned_in_turn_or_as_they_are_held() {
             .collect()
     };
     // two NUMA nodes with an accelerator each
-    let two = tempfile::tempdir().unwrap();
+    let two_nodes = tempfile::tempdir().unwrap();
     for node in 0..2 {
-        let accelerator = two
+        let accelerator = two_nodes
             .path()
             .join(format!("sys/bus/pci/devices/0000:{node}7:00.0"));
         std::fs::create_dir_all(
-            two.path()
+            two_nodes
+                .path()
                 .join(format!("sys/devices/system/node/node{node}")),
         )
         .unwrap();
@@ -437,23 +436,26 @@ fn accelerators_are_assigned_in_turn_or_as_they_are_held() {
             std::fs::write(accelerator.join(file), text).unwrap();
         }
     }
-    let two = two.path();
+    let two_nodes = two_nodes.path();
     assert_eq!(
-        devices(two, "devices=0-1"),
+        devices(two_nodes, "devices=0-1"),
         [(0, Some(0)), (1, Some(1)), (2, Some(0))]
     );
     assert_eq!(
-        devices(two, "devices=0-1,affinity=no"),
+        devices(two_nodes, "devices=0-1,affinity=no"),
         [(u32::MAX, None)],
-        "one list for all workers"
+        "all workers share a schedule"
     );
     assert_eq!(
-        devices(two, "devices=0-1,affinity=no,window=64M"),
+        devices(two_nodes, "devices=0-1,affinity=no,window=64M"),
         [(0, None), (1, None), (2, None)]
     );
-    assert_eq!(devices(two, "ranks=1-2,window=64M"), [(1, None), (2, None)]);
-    assert_eq!(devices(two, "start=no"), []);
-    // memory without NUMA nodes
+    assert_eq!(
+        devices(two_nodes, "ranks=1-2,window=64M"),
+        [(1, None), (2, None)]
+    );
+    assert_eq!(devices(two_nodes, "start=no"), []);
+    // a machine without NUMA nodes
     assert_eq!(
         devices(&dir.path().join("nowhere"), "devices=4-5"),
         [(u32::MAX, Some(4))]

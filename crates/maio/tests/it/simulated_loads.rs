@@ -1,62 +1,60 @@
-//! Simulated loads of a model: when blocks are read from the device, and how often.
-
-mod world;
+//! Simulated loads of a model: how often a reader misses, and how often the device reads a block.
 
 use anamnesis_maio::MaioPhase;
 use anamnesis_ppc::Policy;
-use world::{BLOCK, M, Read, SimulatedReader, World, files_of, model, template};
 
-const LENS: [u64; 4] = [128 * M, 100 * M + 4096, 156 * M, 128 * M];
+use super::simulation::{
+    BLOCK, FileRead, MIB, SimulatedReader, Simulation, create_model, create_template, whole_files,
+};
 
-fn total(lens: &[u64]) -> u64 {
+const LENS: [u64; 4] = [128 * MIB, 100 * MIB + 4096, 156 * MIB, 128 * MIB];
+
+/// Number of blocks of all files.
+fn block_count(lens: &[u64]) -> u64 {
     lens.iter().map(|len| len.div_ceil(BLOCK)).sum()
 }
 
-fn reader(pid: u32, reads: &[Read], pace: u64) -> SimulatedReader {
+fn reader(pid: u32, reads: &[FileRead], blocks_per_step: u64) -> SimulatedReader {
     SimulatedReader {
         pid,
         reads: reads.into(),
-        pace,
+        blocks_per_step,
         threads: 1,
-        begins: 0,
+        start_step: 0,
     }
 }
 
-/// A simulation whose policy follows the template of these workers.
-fn world(
+/// A simulation whose policy follows the template of these workers, and the directory of the model.
+fn following(
     lens: &[u64],
-    workers: &[Vec<Read>],
+    workers: &[Vec<FileRead>],
     options: &str,
     memory: u64,
-    device: u64,
-) -> (tempfile::TempDir, World) {
-    let dir = model(lens);
+    device_rate: u64,
+) -> (tempfile::TempDir, Simulation) {
+    let dir = create_model(lens);
     let templates = tempfile::tempdir().unwrap();
     let path = templates.path().join("t.iot");
-    template(dir.path(), lens, workers)
+    create_template(dir.path(), lens, workers)
         .save(&path, false)
         .unwrap();
-    let world = World::new(
-        dir.path(),
-        lens,
-        &format!("{},{options}", path.display()),
-        memory,
-        device,
-    );
-    (dir, world)
+    let config = format!("{},{options}", path.display());
+    let simulation = Simulation::new(dir.path(), lens, &config, memory, device_rate);
+    (dir, simulation)
 }
 
-fn whole() -> Vec<Read> {
-    files_of(&LENS, |_| true)
+fn whole_model() -> Vec<FileRead> {
+    whole_files(&LENS, |_| true)
 }
 
 /// The blocks of a read, by file.
-fn blocks(&(file, start, len): &Read) -> impl Iterator<Item = (usize, u64)> {
+fn blocks(&(file, start, len): &FileRead) -> impl Iterator<Item = (usize, u64)> {
     (start / BLOCK..(start + len).div_ceil(BLOCK)).map(move |block| (file, block))
 }
 
-/// A header, a contiguous quarter of every file, then a part that all workers read.
-fn quarters() -> Vec<Vec<Read>> {
+/// What each of four workers reads: two headers, a contiguous quarter of three files, a part of the fourth file that all
+/// read, and a strided quarter of the rest.
+fn four_workers() -> Vec<Vec<FileRead>> {
     (0..4u64)
         .map(|worker| {
             let mut reads = vec![(0, 0, 4096), (1, 0, 4096)];
@@ -64,106 +62,117 @@ fn quarters() -> Vec<Vec<Read>> {
                 let part = len / 4 / BLOCK * BLOCK;
                 reads.push((file, worker * part, part));
             }
-            reads.push((3, 0, 64 * M));
-            // strided: every fourth piece of 128 KiB
-            reads.extend((0..128).map(|i| (3, 64 * M + (i * 4 + worker) * 2 * BLOCK, 2 * BLOCK)));
+            reads.push((3, 0, 64 * MIB));
+            // every fourth piece of 128 KiB
+            reads.extend((0..128).map(|i| (3, 64 * MIB + (i * 4 + worker) * 2 * BLOCK, 2 * BLOCK)));
             reads
         })
         .collect()
 }
 
 #[test]
-fn with_memory_every_block_is_loaded_once_and_in_time() {
+fn with_sufficient_memory_no_read_misses_and_each_block_is_loaded_once() {
     for (threads, options) in [
         (1, ""),
         (8, ""),
         (1, "touch=yes"),
         (8, "touch=yes,window=64M"),
     ] {
-        let (_dir, mut world) = world(&LENS, &[whole()], options, 1 << 40, 16);
-        world.start();
-        world.idle(20);
-        world.run(vec![SimulatedReader {
+        let (_dir, mut simulation) = following(&LENS, &[whole_model()], options, 1 << 40, 16);
+        simulation.start();
+        simulation.idle(20);
+        simulation.run(vec![SimulatedReader {
             threads,
-            ..reader(1, &whole(), 8)
+            ..reader(1, &whole_model(), 8)
         }]);
         assert_eq!(
-            (world.misses, world.most_loads(), world.loads()),
-            (0, 1, total(&LENS)),
+            (
+                simulation.misses,
+                simulation.max_loads_of_a_block(),
+                simulation.loads()
+            ),
+            (0, 1, block_count(&LENS)),
             "{options}"
         );
-        assert_eq!(world.state().phase, MaioPhase::Following);
+        assert_eq!(simulation.state().phase, MaioPhase::Following);
     }
 }
 
 #[test]
-fn without_a_start_the_first_miss_begins_prefetching() {
+fn without_a_prefetch_at_start_the_first_miss_starts_it() {
     for threads in [1, 8] {
-        let (_dir, mut world) = world(&LENS, &[whole()], "start=no", 1 << 40, 16);
-        world.start();
-        world.run(vec![SimulatedReader {
+        let (_dir, mut simulation) = following(&LENS, &[whole_model()], "start=no", 1 << 40, 16);
+        simulation.start();
+        simulation.run(vec![SimulatedReader {
             threads,
-            ..reader(1, &whole(), 8)
+            ..reader(1, &whole_model(), 8)
         }]);
-        // the prefetch begins at the first miss; the other threads miss within their first megabyte
+        // the other threads miss only within their first megabyte
         assert!(
-            world.misses <= 16 * threads as u64,
+            simulation.misses <= 16 * threads as u64,
             "{} misses",
-            world.misses
+            simulation.misses
         );
-        assert_eq!((world.most_loads(), world.loads()), (1, total(&LENS)));
+        assert_eq!(
+            (simulation.max_loads_of_a_block(), simulation.loads()),
+            (1, block_count(&LENS))
+        );
     }
 }
 
 #[test]
-fn a_miss_at_the_prefetch_does_not_interrupt_it() {
-    let (_dir, mut world) = world(&LENS, &[whole()], "", 1 << 40, 16);
-    world.start();
-    let requests = world.requests;
-    (world.now, world.device) = (3_600_000, 1);
-    world.idle(1);
-    assert!(world.read(1, 0, 15));
-    assert_eq!((world.misses, world.requests), (1, requests));
+fn a_miss_of_the_chunk_that_is_being_prefetched_does_not_restart_the_prefetch() {
+    let (_dir, mut simulation) = following(&LENS, &[whole_model()], "", 1 << 40, 16);
+    simulation.start();
+    let requests = simulation.requests;
+    (simulation.now, simulation.device_rate) = (3_600_000, 1);
+    simulation.idle(1);
+    assert!(simulation.read(1, 0, 15));
+    assert_eq!((simulation.misses, simulation.requests), (1, requests));
 }
 
 #[test]
-fn a_reader_that_is_faster_than_the_device_loses_nothing() {
-    let (_dir, mut world) = world(&LENS, &[whole()], "start=no", 1 << 40, 8);
-    let steps = world.run(vec![reader(1, &whole(), 32)]);
-    assert_eq!(world.loads(), total(&LENS));
+fn a_reader_faster_than_the_device_keeps_the_device_busy() {
+    let (_dir, mut simulation) = following(&LENS, &[whole_model()], "start=no", 1 << 40, 8);
+    let steps = simulation.run(vec![reader(1, &whole_model(), 32)]);
+    assert_eq!(simulation.loads(), block_count(&LENS));
     assert!(
-        steps <= total(&LENS) / 8 + 20,
-        "{steps} steps for {} of the device",
-        total(&LENS) / 8
+        steps <= block_count(&LENS) / 8 + 20,
+        "{steps} steps; the device needs {}",
+        block_count(&LENS) / 8
     );
-    assert!(world.state().groups[0].restarts <= total(&LENS) / 16 + 1);
+    assert!(simulation.state().groups[0].restarts <= block_count(&LENS) / 16 + 1);
 }
 
 #[test]
-fn with_half_the_memory_no_block_is_loaded_twice() {
+fn with_memory_for_half_of_the_model_no_block_is_loaded_twice() {
     for threads in [1, 8] {
-        let memory = total(&LENS) / 2 * BLOCK;
-        let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
-        assert!(world.wants.touch && world.wants.evict);
-        let window = world.state().window;
-        world.start();
-        world.idle(500);
-        world.run(vec![SimulatedReader {
+        let memory = block_count(&LENS) / 2 * BLOCK;
+        let (_dir, mut simulation) = following(&LENS, &[whole_model()], "", memory, 16);
+        assert!(simulation.interests.touch && simulation.interests.evict);
+        let window = simulation.state().window;
+        simulation.start();
+        simulation.idle(500);
+        simulation.run(vec![SimulatedReader {
             threads,
-            ..reader(1, &whole(), 8)
+            ..reader(1, &whole_model(), 8)
         }]);
         assert_eq!(
-            (world.most_loads(), world.reread, world.reclaimed),
+            (
+                simulation.max_loads_of_a_block(),
+                simulation.misses_after_eviction,
+                simulation.reclaimed
+            ),
             (1, 0, 0),
             "{threads} threads"
         );
-        assert!(world.misses <= 16, "{} misses", world.misses);
-        let watch = world.policy.watch();
+        assert!(simulation.misses <= 16, "{} misses", simulation.misses);
+        let watch = simulation.policy.watch();
         assert!(watch.state().groups[0].position > 0);
-        world.policy.exit();
-        assert_eq!(watch.state(), world.state());
-        let group = &world.state().groups[0];
-        assert_eq!(world.state().window, window, "there was room");
+        simulation.policy.exit();
+        assert_eq!(watch.state(), simulation.state());
+        let group = &simulation.state().groups[0];
+        assert_eq!(simulation.state().window, window, "the window has shrunk");
         assert!(
             group.position == group.nbytes && group.evicted > group.nbytes / 2,
             "{group:?}"
@@ -172,277 +181,306 @@ fn with_half_the_memory_no_block_is_loaded_twice() {
 }
 
 #[test]
-fn without_eviction_or_window_half_the_memory_thrashes() {
-    // the control: without eviction or window the test above fails
-    let memory = total(&LENS) / 2 * BLOCK;
-    let (_dir, mut world) = world(
+fn without_eviction_and_window_the_kernel_reclaims_blocks_before_they_are_read() {
+    // the control of the test above
+    let memory = block_count(&LENS) / 2 * BLOCK;
+    let (_dir, mut simulation) = following(
         &LENS,
-        &[whole()],
+        &[whole_model()],
         "evict=no,window=all,touch=no",
         memory,
         16,
     );
-    world.start();
-    world.idle(500);
-    world.run(vec![reader(1, &whole(), 8)]);
+    simulation.start();
+    simulation.idle(500);
+    simulation.run(vec![reader(1, &whole_model(), 8)]);
     assert!(
-        world.reclaimed > 0 && world.misses > 500,
+        simulation.reclaimed > 0 && simulation.misses > 500,
         "{} misses",
-        world.misses
+        simulation.misses
     );
 }
 
 #[test]
-fn memory_used_by_others_shrinks_the_window() {
-    let memory = total(&LENS) / 2 * BLOCK;
-    let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
-    let window = world.state().window;
-    // the service uses three tenths of memory and the prefetcher does not pause: with the first window
-    // the model would be read one and a half times
-    (world.memory, world.waits) = (world.memory / 10 * 7, false);
-    world.run(vec![reader(1, &whole(), 8)]);
-    assert!(world.state().window < window);
+fn memory_that_the_service_uses_shrinks_the_window() {
+    let memory = block_count(&LENS) / 2 * BLOCK;
+    let (_dir, mut simulation) = following(&LENS, &[whole_model()], "", memory, 16);
+    let window = simulation.state().window;
+    // the service uses three tenths of memory and the prefetcher does not pause: with the initial window the device would
+    // read the model one and a half times
+    (simulation.memory, simulation.pauses_at_limit) = (simulation.memory / 10 * 7, false);
+    simulation.run(vec![reader(1, &whole_model(), 8)]);
+    assert!(simulation.state().window < window);
     assert!(
-        world.loads() < total(&LENS) * 11 / 10,
+        simulation.loads() < block_count(&LENS) * 11 / 10,
         "{} of {}",
-        world.loads(),
-        total(&LENS)
+        simulation.loads(),
+        block_count(&LENS)
     );
-    assert_eq!(world.reread, 0);
+    assert_eq!(simulation.misses_after_eviction, 0);
 }
 
 #[test]
-fn four_workers_share_memory() {
-    let workers = quarters();
+fn four_workers_with_limited_memory_load_each_block_once() {
+    let workers = four_workers();
     for options in ["workers=bytes", "workers=auto", "workers=order"] {
-        let memory = total(&LENS) / 2 * BLOCK;
-        let (_dir, mut world) = world(&LENS, &workers, options, memory, 32);
-        world.start();
+        let memory = block_count(&LENS) / 2 * BLOCK;
+        let (_dir, mut simulation) = following(&LENS, &workers, options, memory, 32);
+        simulation.start();
         let readers = (0..).zip(&workers).map(|(worker, reads)| SimulatedReader {
-            begins: u64::from(worker) * 3,
+            start_step: u64::from(worker) * 3,
             ..reader(10 + worker, reads, 4)
         });
-        world.run(readers.collect());
-        assert_eq!(world.reread, 0, "{options}: read again after eviction");
-        assert_eq!(world.most_loads(), 1, "{options}");
-        let state = world.state();
+        simulation.run(readers.collect());
+        assert_eq!(simulation.misses_after_eviction, 0, "{options}");
+        assert_eq!(simulation.max_loads_of_a_block(), 1, "{options}");
+        let state = simulation.state();
         assert_eq!(state.off_template, 0);
         for (worker, group) in (0..).zip(&state.groups) {
             assert_eq!(group.pid, Some(10 + worker), "{options}");
-            assert!(group.position + M >= group.nbytes, "{options}: {group:?}");
+            assert!(group.position + MIB >= group.nbytes, "{options}: {group:?}");
         }
     }
 }
 
 #[test]
-fn with_memory_the_first_miss_of_one_worker_loads_everything() {
-    let workers = quarters();
-    let wanted: std::collections::BTreeSet<_> = workers.iter().flatten().flat_map(blocks).collect();
+fn with_sufficient_memory_the_first_miss_of_one_worker_prefetches_for_all() {
+    let workers = four_workers();
+    let distinct_blocks: std::collections::BTreeSet<_> =
+        workers.iter().flatten().flat_map(blocks).collect();
     for options in ["start=no", "start=no,touch=yes"] {
-        let (_dir, mut world) = world(&LENS, &workers, options, 1 << 40, 64);
-        // the other three workers find the header in memory
-        assert!(
-            !world.read(10, 1, 0) && world.misses == 0,
-            "no time has passed"
-        );
-        world.idle(1);
-        assert!(world.read(10, 1, 0));
-        world.idle(500);
-        world.run(
+        let (_dir, mut simulation) = following(&LENS, &workers, options, 1 << 40, 64);
+        // the device reads nothing before the first step
+        assert!(!simulation.read(10, 1, 0) && simulation.misses == 0);
+        simulation.idle(1);
+        assert!(simulation.read(10, 1, 0));
+        simulation.idle(500);
+        simulation.run(
             (0..)
                 .zip(&workers)
                 .map(|(worker, reads)| reader(10 + worker, reads, 4))
                 .collect(),
         );
         assert_eq!(
-            (world.misses, world.most_loads(), world.requests),
+            (
+                simulation.misses,
+                simulation.max_loads_of_a_block(),
+                simulation.requests
+            ),
             (1, 1, 1),
             "{options}"
         );
-        assert_eq!(world.loads(), wanted.len() as u64, "{options}");
+        assert_eq!(
+            simulation.loads(),
+            distinct_blocks.len() as u64,
+            "{options}"
+        );
     }
 }
 
 #[test]
-fn workers_that_are_faster_than_the_device_stay_together() {
-    let workers = quarters();
-    let wanted: std::collections::BTreeSet<_> = workers.iter().flatten().flat_map(blocks).collect();
-    let (_dir, mut world) = world(&LENS, &workers, "start=no", 1 << 40, 16);
-    let steps = world.run(
+fn workers_faster_than_the_device_share_one_merged_schedule() {
+    let workers = four_workers();
+    let distinct_blocks: std::collections::BTreeSet<_> =
+        workers.iter().flatten().flat_map(blocks).collect();
+    let (_dir, mut simulation) = following(&LENS, &workers, "start=no", 1 << 40, 16);
+    let steps = simulation.run(
         (0..)
             .zip(&workers)
             .map(|(worker, reads)| reader(10 + worker, reads, 16))
             .collect(),
     );
     assert_eq!(
-        (world.most_loads(), world.loads()),
-        (1, wanted.len() as u64)
+        (simulation.max_loads_of_a_block(), simulation.loads()),
+        (1, distinct_blocks.len() as u64)
     );
-    let least = wanted.len() as u64 / 16;
+    let device_steps = distinct_blocks.len() as u64 / 16;
     assert!(
-        steps <= least + least / 8,
-        "{steps} steps for {least} of the device"
+        steps <= device_steps + device_steps / 8,
+        "{steps} steps; the device needs {device_steps}"
     );
 }
 
 #[test]
-fn processes_of_one_worker_are_followed_as_one() {
-    let memory = total(&LENS) / 2 * BLOCK;
-    let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
-    world.start();
-    world.idle(100);
+fn two_processes_that_read_for_one_worker_are_followed_as_one() {
+    let memory = block_count(&LENS) / 2 * BLOCK;
+    let (_dir, mut simulation) = following(&LENS, &[whole_model()], "", memory, 16);
+    simulation.start();
+    simulation.idle(100);
     // even and odd megabytes, by two processes
     let half = |odd: u64| {
-        (0..LENS[0] / M / 2)
-            .map(|i| (0, (2 * i + odd) * M, M))
+        (0..LENS[0] / MIB / 2)
+            .map(|i| (0, (2 * i + odd) * MIB, MIB))
             .collect::<Vec<_>>()
     };
-    world.run(vec![reader(1, &half(0), 4), reader(2, &half(1), 4)]);
-    world.run(vec![reader(3, &whole()[1..], 8)]);
+    simulation.run(vec![reader(1, &half(0), 4), reader(2, &half(1), 4)]);
+    simulation.run(vec![reader(3, &whole_model()[1..], 8)]);
     assert_eq!(
-        (world.most_loads(), world.reread, world.reclaimed),
+        (
+            simulation.max_loads_of_a_block(),
+            simulation.misses_after_eviction,
+            simulation.reclaimed
+        ),
         (1, 0, 0)
     );
-    assert_eq!(world.state().groups[0].jumps, 0);
+    assert_eq!(simulation.state().groups[0].jumps, 0);
 }
 
 #[test]
-fn workers_are_identified_by_their_bytes_in_any_order() {
-    let workers = quarters();
-    let (_dir, mut world) = world(&LENS, &workers, "touch=yes", 1 << 40, 32);
-    world.start();
+fn workers_are_identified_by_the_bytes_that_they_read_in_any_order_of_start() {
+    let workers = four_workers();
+    let (_dir, mut simulation) = following(&LENS, &workers, "touch=yes", 1 << 40, 32);
+    simulation.start();
     let readers = [2, 0, 3, 1].map(|worker: u32| SimulatedReader {
-        begins: u64::from(worker ^ 2) * 4,
+        start_step: u64::from(worker ^ 2) * 4,
         ..reader(worker, &workers[worker as usize], 4)
     });
-    world.run(readers.into());
-    assert_eq!(world.most_loads(), 1);
-    let pids: Vec<_> = world.state().groups.iter().map(|group| group.pid).collect();
+    simulation.run(readers.into());
+    assert_eq!(simulation.max_loads_of_a_block(), 1);
+    let pids: Vec<_> = simulation
+        .state()
+        .groups
+        .iter()
+        .map(|group| group.pid)
+        .collect();
     assert_eq!(pids, [Some(0), Some(1), Some(2), Some(3)]);
 }
 
 #[test]
-fn a_position_that_jumps_is_followed() {
+fn the_prefetch_restarts_where_the_reader_jumps() {
     for options in [
         "start=no",
         "start=no,touch=yes",
         "start=no,touch=yes,window=32M",
     ] {
-        let (_dir, mut world) = world(&LENS, &[whole()], options, 1 << 40, 16);
-        world.run(vec![reader(1, &[(0, 0, 16 * M)], 8)]);
-        let before = world.misses;
-        world.run(vec![reader(1, &[(2, 16 * M, 140 * M), (3, 0, 128 * M)], 8)]);
+        let (_dir, mut simulation) = following(&LENS, &[whole_model()], options, 1 << 40, 16);
+        simulation.run(vec![reader(1, &[(0, 0, 16 * MIB)], 8)]);
+        let before = simulation.misses;
+        simulation.run(vec![reader(
+            1,
+            &[(2, 16 * MIB, 140 * MIB), (3, 0, 128 * MIB)],
+            8,
+        )]);
         assert!(
-            world.misses - before <= 8,
+            simulation.misses - before <= 8,
             "{options}: {} misses",
-            world.misses - before
+            simulation.misses - before
         );
-        // and back again
-        let before = world.misses;
-        world.run(vec![reader(1, &[(1, 0, LENS[1])], 8)]);
+        // back to a file that was skipped
+        let before = simulation.misses;
+        simulation.run(vec![reader(1, &[(1, 0, LENS[1])], 8)]);
         assert!(
-            world.misses - before <= 64,
+            simulation.misses - before <= 64,
             "{options}: {} misses",
-            world.misses - before
+            simulation.misses - before
         );
-        assert_eq!(world.most_loads(), 1, "{options}");
+        assert_eq!(simulation.max_loads_of_a_block(), 1, "{options}");
     }
 }
 
 #[test]
-fn a_position_that_goes_back_among_resident_pages_is_followed() {
-    let (_dir, mut world) = world(&LENS, &[whole()], "touch=yes,window=64M", 1 << 40, 16);
-    world.start();
-    world.idle(500);
-    world.run(vec![reader(1, &[(0, 0, LENS[0]), (1, 0, LENS[1])], 8)]);
-    world.run(vec![reader(1, &[(0, 64 * M, 64 * M)], 8)]);
-    let state = world.state();
+fn a_jump_back_to_resident_pages_moves_the_position_without_misses() {
+    let (_dir, mut simulation) =
+        following(&LENS, &[whole_model()], "touch=yes,window=64M", 1 << 40, 16);
+    simulation.start();
+    simulation.idle(500);
+    simulation.run(vec![reader(1, &[(0, 0, LENS[0]), (1, 0, LENS[1])], 8)]);
+    simulation.run(vec![reader(1, &[(0, 64 * MIB, 64 * MIB)], 8)]);
+    let state = simulation.state();
     assert_eq!(
         (
             state.groups[0].position,
             state.groups[0].jumps,
-            world.misses
+            simulation.misses
         ),
         (LENS[0], 1, 0)
     );
 }
 
 #[test]
-fn a_second_load_is_followed_from_the_beginning() {
-    let memory = total(&LENS) / 2 * BLOCK;
-    let (_dir, mut world) = world(&LENS, &[whole()], "", memory, 16);
-    world.run(vec![reader(1, &whole(), 8)]);
-    let misses = world.misses;
-    world.run(vec![reader(2, &whole(), 8)]);
+fn a_second_process_that_loads_the_model_again_is_followed_from_the_start() {
+    let memory = block_count(&LENS) / 2 * BLOCK;
+    let (_dir, mut simulation) = following(&LENS, &[whole_model()], "", memory, 16);
+    simulation.run(vec![reader(1, &whole_model(), 8)]);
+    let misses = simulation.misses;
+    simulation.run(vec![reader(2, &whole_model(), 8)]);
     assert!(
-        world.misses - misses <= 40,
+        simulation.misses - misses <= 40,
         "{} misses",
-        world.misses - misses
+        simulation.misses - misses
     );
-    assert_eq!(world.most_loads(), 2);
+    assert_eq!(simulation.max_loads_of_a_block(), 2);
 }
 
 #[test]
 fn reads_of_headers_do_not_move_the_position() {
-    let memory = total(&LENS) / 2 * BLOCK;
-    let (_dir, mut world) = world(&LENS, &[whole()], "start=no", memory, 16);
-    // every header is read first, as some loaders do
-    world.run(vec![reader(
+    let memory = block_count(&LENS) / 2 * BLOCK;
+    let (_dir, mut simulation) = following(&LENS, &[whole_model()], "start=no", memory, 16);
+    // as some loaders do: all headers are read first
+    simulation.run(vec![reader(
         1,
         &[(0, 0, 8), (1, 0, 8), (2, 0, 8), (3, 0, 8)],
         8,
     )]);
-    assert_eq!(world.state().groups[0].position, BLOCK);
-    world.run(vec![reader(1, &whole(), 8)]);
-    assert_eq!((world.most_loads(), world.reread), (1, 0));
-    // and again at the end
-    world.run(vec![reader(1, &[(0, 0, 8), (1, 0, 8)], 8)]);
+    assert_eq!(simulation.state().groups[0].position, BLOCK);
+    simulation.run(vec![reader(1, &whole_model(), 8)]);
     assert_eq!(
-        world.state().groups[0].position,
-        world.state().groups[0].nbytes
+        (
+            simulation.max_loads_of_a_block(),
+            simulation.misses_after_eviction
+        ),
+        (1, 0)
+    );
+    // headers that are read at the end
+    simulation.run(vec![reader(1, &[(0, 0, 8), (1, 0, 8)], 8)]);
+    assert_eq!(
+        simulation.state().groups[0].position,
+        simulation.state().groups[0].nbytes
     );
 }
 
 #[test]
-fn a_service_that_deviates_from_its_template_is_reported() {
-    let (_dir, mut world) = world(
+fn reads_that_the_template_lacks_are_reported_and_its_other_bytes_still_prefetched() {
+    let (_dir, mut simulation) = following(
         &LENS,
-        &[files_of(&LENS, |file| file < 2)],
+        &[whole_files(&LENS, |file| file < 2)],
         "start=no",
         1 << 40,
         16,
     );
-    world.run(vec![reader(1, &[(0, 0, 16 * M)], 8)]);
-    assert_eq!(world.state().phase, MaioPhase::Following);
-    let requests = world.requests;
-    world.run(vec![reader(1, &[(2, 0, LENS[2])], 8)]);
-    let state = world.state();
+    simulation.run(vec![reader(1, &[(0, 0, 16 * MIB)], 8)]);
+    assert_eq!(simulation.state().phase, MaioPhase::Following);
+    let requests = simulation.requests;
+    simulation.run(vec![reader(1, &[(2, 0, LENS[2])], 8)]);
+    let state = simulation.state();
     assert_eq!(
-        (state.phase, world.requests),
+        (state.phase, simulation.requests),
         (MaioPhase::OffTemplate, requests)
     );
     assert!(
         state.off_template_share > 0.5 && state.off_template > 64,
         "{state:?}"
     );
-    // what the template has is still prefetched
-    let misses = world.misses;
-    world.run(vec![reader(1, &[(1, 0, LENS[1])], 8)]);
-    assert!(world.misses - misses <= 4);
+    // bytes of the template are still prefetched
+    let misses = simulation.misses;
+    simulation.run(vec![reader(1, &[(1, 0, LENS[1])], 8)]);
+    assert!(simulation.misses - misses <= 4);
 }
 
 #[test]
-fn misses_suffice_to_follow() {
-    let memory = total(&LENS) / 2 * BLOCK;
-    let (_dir, mut world) = world(&LENS, &[whole()], "touch=no", memory, 16);
-    assert!(!world.wants.touch && world.wants.prefetch && world.wants.evict);
-    world.start();
-    world.run(vec![reader(1, &whole(), 8)]);
-    assert_eq!(world.reread, 0);
+fn a_reader_is_followed_by_its_misses_alone() {
+    let memory = block_count(&LENS) / 2 * BLOCK;
+    let (_dir, mut simulation) = following(&LENS, &[whole_model()], "touch=no", memory, 16);
     assert!(
-        world.loads() <= total(&LENS) * 5 / 4,
+        !simulation.interests.touch && simulation.interests.prefetch && simulation.interests.evict
+    );
+    simulation.start();
+    simulation.run(vec![reader(1, &whole_model(), 8)]);
+    assert_eq!(simulation.misses_after_eviction, 0);
+    assert!(
+        simulation.loads() <= block_count(&LENS) * 5 / 4,
         "{} of {}",
-        world.loads(),
-        total(&LENS)
+        simulation.loads(),
+        block_count(&LENS)
     );
 }
