@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::quote::quote;
 
+mod remedy;
+
+pub use remedy::Remedy;
+
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -258,77 +262,6 @@ impl Error {
                 None
             }
         }
-    }
-}
-
-/// What can be done about an [`Error`].
-///
-/// `Display` words it for users of this library. A program matches on the variants to name its own
-/// options instead.
-///
-/// ```
-/// use anamnesis::{Checkpoint, Limits, OpenOptions, Remedy};
-///
-/// let limits = Limits { tensors: 1, ..Limits::default() };
-/// let error = OpenOptions::new().limits(limits).open("fixtures/gguf/plain_v3.gguf").unwrap_err();
-/// assert_eq!(error.remedy(), Some(Remedy::RaiseLimit { limit: "tensors" }));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Remedy {
-    /// The path does not exist.
-    CheckPath,
-    /// The file or directory may not be read or written by this user.
-    CheckPermissions,
-    /// The checkpoint holds nothing of this name.
-    CheckName,
-    /// The output exists already and is replaced only on request.
-    AllowOverwrite,
-    /// The file system of the output is full.
-    FreeSpace,
-    /// The file is in no format that this library reads.
-    UseSupportedFormat,
-    /// The file is damaged, or was written wrongly.
-    ReplaceFile,
-    /// The buffer pool's budget is smaller than what the call holds at once.
-    EnlargePoolBudget,
-    /// A limit of [`Limits`](crate::Limits) is exceeded.
-    RaiseLimit {
-        /// The field of [`Limits`](crate::Limits), or of a template's limits.
-        limit: &'static str,
-    },
-    /// The file would run code if an unrestricted unpickler loaded it.
-    UseSafeFormat,
-    /// A file of a sharded or split checkpoint is absent.
-    AddMissingFile,
-}
-
-impl fmt::Display for Remedy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Self::CheckPath => "check the path",
-            Self::CheckPermissions => "check the file's permissions",
-            Self::CheckName => "check the name; names are case-sensitive",
-            Self::AllowOverwrite => "choose another file, or call `Remember::overwrite`",
-            Self::FreeSpace => "free space, or write to another file system",
-            Self::UseSupportedFormat => {
-                "supported formats are safetensors, GGUF, NPY, NPZ and PyTorch"
-            }
-            Self::ReplaceFile => {
-                "the file is damaged or was written wrongly: fetch it again or export it again"
-            }
-            Self::EnlargePoolBudget => {
-                "give the pool a larger budget, load fewer tensors, or borrow mapped bytes (`Load::borrow_mapped`)"
-            }
-            Self::RaiseLimit { limit } => {
-                return write!(f, "raise `Limits::{limit}` if the file is trusted");
-            }
-            Self::UseSafeFormat => {
-                "load this file elsewhere only if you trust its author; prefer a safetensors file"
-            }
-            Self::AddMissingFile => "put the missing file into the same directory",
-        };
-        f.write_str(text)
     }
 }
 

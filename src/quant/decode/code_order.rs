@@ -14,27 +14,35 @@ pub(crate) enum CodeOrder {
 }
 
 impl CodeOrder {
-    /// The same codes in the natural order.
-    pub(crate) fn to_natural(self, codes: &[u8]) -> Vec<u8> {
+    /// Writes the same codes in the natural order to `out`, which has as many bytes.
+    pub(crate) fn write_natural(self, codes: &[u8], out: &mut [u8]) {
         match self {
-            Self::Natural => codes.to_vec(),
-            Self::Awq => awq_to_natural(codes).collect(),
+            Self::Natural => out.copy_from_slice(codes),
+            Self::Awq => {
+                let words = codes.as_chunks().0.iter().zip(out.as_chunks_mut().0);
+                words.for_each(|(word, out)| *out = awq_to_natural(*word));
+            }
             Self::HighFirst => {
                 let reordered =
-                    |byte: &u8| (0..4).fold(0, |all, i| all | (byte >> (2 * i) & 3) << (6 - 2 * i));
-                codes.iter().map(reordered).collect()
+                    |byte: u8| (0..4).fold(0, |all, i| all | (byte >> (2 * i) & 3) << (6 - 2 * i));
+                let bytes = codes.iter().zip(out);
+                bytes.for_each(|(byte, out)| *out = reordered(*byte));
             }
         }
     }
+
+    /// The same codes in the natural order.
+    pub(crate) fn to_natural(self, codes: &[u8]) -> Vec<u8> {
+        let mut natural = vec![0; codes.len()];
+        self.write_natural(codes, &mut natural);
+        natural
+    }
 }
 
-/// Words in AWQ's order, in the natural order.
-fn awq_to_natural(words: &[u8]) -> impl Iterator<Item = u8> + '_ {
-    let reordered = |word: &[u8; 4]| {
-        let codes = kernel::unpack_8_nibbles(*word, true);
-        [0, 2, 4, 6].map(|i| codes[i] | codes[i + 1] << 4)
-    };
-    words.as_chunks().0.iter().flat_map(reordered)
+/// A word in AWQ's order, in the natural order.
+fn awq_to_natural(word: [u8; 4]) -> [u8; 4] {
+    let codes = kernel::unpack_8_nibbles(word, true);
+    [0, 2, 4, 6].map(|i| codes[i] | codes[i + 1] << 4)
 }
 
 #[cfg(test)]
@@ -45,7 +53,6 @@ mod tests {
     fn awq_order_is_undone() {
         // code i lies in nibble [0, 4, 1, 5, 2, 6, 3, 7][i]
         let stored = 0x7531_6420u32.to_le_bytes();
-        let codes: Vec<u8> = awq_to_natural(&stored).collect();
-        assert_eq!(codes, 0x7654_3210u32.to_le_bytes());
+        assert_eq!(awq_to_natural(stored), 0x7654_3210u32.to_le_bytes());
     }
 }

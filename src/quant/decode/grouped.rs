@@ -8,14 +8,16 @@ use std::ops::Range;
 
 use crate::Dtype;
 use crate::error::Result;
-use crate::kernel::{self, CodePacking, CodeValue, Formula, RowGeometry};
+use crate::kernel::{self, CodePacking, Formula, RowGeometry};
 use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
 
 use super::factors::{Factors, to_f32};
 use super::streaming;
 
+mod codes;
 mod packed_zeros;
 
+pub(crate) use codes::{Codes, Planes};
 use packed_zeros::PackedZeros;
 
 /// Index of the part that holds the codes.
@@ -34,30 +36,6 @@ pub(crate) struct Grouped {
     pub(crate) formula: Formula,
     pub(crate) scales: Scales,
     pub(crate) zeros: Zeros,
-}
-
-/// How codes are stored, and which value each stands for.
-#[derive(Debug)]
-pub(crate) struct Codes {
-    pub(crate) packing: CodePacking,
-    pub(crate) value: CodeValue,
-    /// Bytes of a stored row.
-    pub(crate) row_bytes: u64,
-    /// Several rows share the bytes of one stored row. `None`: each row has its own bytes.
-    pub(crate) planes: Option<Planes>,
-}
-
-/// Codes in planes: row `p * stored + r` is in stored row `r`, in the bits of plane `p` of each word.
-#[derive(Debug)]
-pub(crate) struct Planes {
-    /// Stored rows.
-    pub(crate) stored: u64,
-    /// Bytes of a stored word; it holds one code of each plane.
-    pub(crate) word: usize,
-    /// Bits of a code.
-    pub(crate) bits: u32,
-    /// The lowest bit of each plane's codes.
-    pub(crate) shifts: Vec<u32>,
 }
 
 /// Where the scales of a [`Grouped`] come from.
@@ -360,45 +338,5 @@ impl Scales {
             | Self::Over(factors, _)
             | Self::TimesShare(factors, ..) => Some(factors),
         }
-    }
-}
-
-/// Rows whose codes are contiguous and in the same plane.
-pub(crate) struct CodeRun {
-    pub(crate) stored: Range<u64>,
-    pub(crate) packing: CodePacking,
-}
-
-impl Codes {
-    /// Codes of which each row has its own bytes.
-    pub(crate) fn new(packing: CodePacking, value: CodeValue, row_bytes: u64) -> Self {
-        Self {
-            packing,
-            value,
-            row_bytes,
-            planes: None,
-        }
-    }
-
-    /// The stored rows of these rows, plane by plane.
-    pub(crate) fn runs(&self, rows: Range<u64>) -> impl Iterator<Item = CodeRun> + '_ {
-        let stored = self
-            .planes
-            .as_ref()
-            .map_or(u64::MAX, |planes| planes.stored);
-        let planes = rows.start / stored..rows.end.div_ceil(stored);
-        planes.map(move |plane| {
-            let base = plane * stored;
-            let packing = match &self.planes {
-                Some(planes) => {
-                    CodePacking::Plane(planes.word, planes.shifts[plane as usize], planes.bits)
-                }
-                None => self.packing,
-            };
-            CodeRun {
-                stored: rows.start.max(base) - base..(rows.end - base).min(stored),
-                packing,
-            }
-        })
     }
 }

@@ -17,7 +17,8 @@ use crate::quant::scheme::attributes::Attributes;
 use crate::quant::scheme::context::{Context, malformed};
 use crate::quant::scheme::unquantised::missing;
 
-use super::{HqqMatrix, formula};
+use super::formula;
+use super::matrix::HqqMatrix;
 
 /// The names of scales or of zero points: of the values, of their codes, of the dict with their settings, and their half of
 /// `zero_scale`.

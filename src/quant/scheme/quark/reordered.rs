@@ -1,6 +1,7 @@
 //! Quark's `[out, in]` weights whose codes are not in the natural order within a word or byte.
 //!
-//! The bytes of a tile are put into the natural order, and then decoded as rows: one extra pass over the codes of a tile.
+//! The views put the bytes of a tile into the natural order, in which they are decoded as rows: one more pass over the codes
+//! of a tile.
 
 // Planning has verified that the bytes of a tile can be counted in a `usize`.
 #![allow(clippy::cast_possible_truncation)]
@@ -9,52 +10,32 @@ use std::ops::Range;
 
 use crate::error::Result;
 use crate::kernel::{self, CodePacking};
-use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
-use crate::quant::decode::{CodeOrder, Grouped, PartOffset, PartView};
+use crate::plan::{Grid, PartBytes, PartRange, PartRanges};
+use crate::quant::decode::{CodeOrder, PartOffset, PartView};
 
-/// As [`Grouped`], with the codes of each word or byte in another order.
+/// Rows of codes in another order within each word or byte, read in the natural order.
 #[derive(Debug)]
 pub(crate) struct ReorderedCodes {
-    pub(crate) inner: Grouped,
+    pub(crate) place: PartOffset,
+    pub(crate) rows: u64,
+    /// Bytes of a row: whole words.
+    pub(crate) row_bytes: u64,
     pub(crate) order: CodeOrder,
 }
 
-impl Decoder for ReorderedCodes {
+impl PartView for ReorderedCodes {
     fn grid(&self) -> Grid {
-        self.inner.grid()
-    }
-
-    fn shared(&self) -> PartRanges {
-        self.inner.shared()
+        Grid::new(self.rows, self.row_bytes)
     }
 
     fn inputs(&self, rows: Range<u64>) -> PartRanges {
-        self.inner.inputs(rows)
+        let bytes = rows.start * self.row_bytes..rows.end * self.row_bytes;
+        PartRanges::from_iter([self.place.of(PartRange::run(0, bytes))])
     }
 
-    fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
-        let DecodeInput {
-            shared,
-            inputs,
-            rows,
-            dtype,
-        } = parts;
-        let (codes, factors) = inputs.split_last().expect("`inputs` names the codes last");
-        let codes = self.order.to_natural(codes.bytes);
-        let inputs: Vec<_> = factors
-            .iter()
-            .copied()
-            .chain([PartBytes::whole(&codes)])
-            .collect();
-        self.inner.decode(
-            DecodeInput {
-                shared,
-                inputs: &inputs,
-                rows,
-                dtype,
-            },
-            out,
-        )
+    fn make(&self, _: Range<u64>, inputs: &[PartBytes<'_>], out: &mut [u8]) -> Result<()> {
+        self.order.write_natural(inputs[0].bytes, out);
+        Ok(())
     }
 }
 
