@@ -110,6 +110,7 @@ impl TensorInfo {
                 .iter()
                 .map(Self::nbytes)
                 .fold(0, u64::saturating_add),
+            // formats refuse sizes that do not fit, so the fallback is for catalogs of other origin
             _ => self.encoding.nbytes(self.elements()).unwrap_or(u64::MAX),
         }
     }
@@ -130,6 +131,7 @@ pub(crate) fn span_of(shape: &[u64], strides: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
     }
+    // the last index of a dimension is `d - 1`; sizes are at least 1 here
     let reach = |n: u64, (&d, &s): (&u64, &u64)| n.checked_add((d - 1).checked_mul(s)?);
     shape.iter().zip(strides).try_fold(0, reach)?.checked_add(1)
 }

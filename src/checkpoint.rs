@@ -100,6 +100,7 @@ impl OpenOptions {
     /// As [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
         let path = path.as_ref();
+        // an error names the innermost file; this path is added to errors without one
         let mut checkpoint = shards::open(path, self).map_err(|e| e.in_file(path))?;
         checkpoint.path = Some(path.to_owned());
         Ok(checkpoint)
@@ -236,6 +237,7 @@ impl Checkpoint {
         let Value::Array(array) = value else {
             return Ok(Some(value.clone()));
         };
+        // reading an array on demand has a budget of its own: opening has spent its own already
         let budget = Budget::new(self.limits);
         let mut cursor = Cursor::new(self.source(array.bytes.file), &budget);
         let list = format::gguf::read_array(&mut cursor, array);

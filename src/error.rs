@@ -113,6 +113,7 @@ impl ErrorKind {
 impl Error {
     /// An error of this kind, without file, format or offset.
     pub fn new(kind: ErrorKind) -> Self {
+        // boxed: a `Result` of every parser step carries this type, and one pointer keeps it small
         Self(Box::new(ErrorContext {
             kind,
             path: None,
@@ -145,6 +146,8 @@ impl Error {
     /// kind and text.
     pub(crate) fn duplicate(&self) -> Self {
         let kind = match &self.0.kind {
+            // the code makes the kind and text again; an error that was made by a library has neither code nor
+            // `Clone`
             ErrorKind::Io(e) => ErrorKind::Io(match e.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),
                 None => io::Error::new(e.kind(), e.to_string()),
@@ -199,6 +202,7 @@ impl Error {
     /// Names the file, unless a deeper layer already did.
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
+        // the first caller is the innermost: it knows the file, outer layers know the directory or index
         self.0.path.get_or_insert_with(|| path.to_owned());
         self
     }
@@ -213,6 +217,7 @@ impl Error {
     /// Names the byte offset, unless a deeper layer already did.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
+        // a parser of a value gives the offset of the value, its caller that of the entry
         self.0.offset.get_or_insert(offset);
         self
     }
@@ -253,11 +258,14 @@ impl Error {
             ErrorKind::UnknownFormat { .. } => Some(Remedy::UseSupportedFormat),
             ErrorKind::Malformed(_) => Some(Remedy::ReplaceFile),
             ErrorKind::Limit {
-                limit: "budget", ..
+                // the pool's budget is no field of `Limits`, so raising a limit would not help
+                limit: "budget",
+                ..
             } => Some(Remedy::EnlargePoolBudget),
             ErrorKind::Limit { limit, .. } => Some(Remedy::RaiseLimit { limit }),
             ErrorKind::RefusedGlobal { .. } => Some(Remedy::UseSafeFormat),
             ErrorKind::MissingPart(_) => Some(Remedy::AddMissingFile),
+            // their messages say what to do, or the caller knows
             ErrorKind::Unsupported(_) | ErrorKind::InvalidArgument(_) | ErrorKind::Cancelled => {
                 None
             }
@@ -331,6 +339,7 @@ impl From<anamnesis_template::Error> for Error {
             Kind::Invalid(what) => Self::invalid_argument(what.clone()),
             other => Self::invalid_argument(other.to_string()),
         };
+        // kinds are converted before the place is added, since the constructors have none
         let own = error.offset().into_iter().fold(own, Self::at);
         error
             .path()

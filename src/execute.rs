@@ -112,6 +112,7 @@ impl<'c> Executor<'c> {
             .iter()
             .map(|job| job.output.clone())
             .collect();
+        // before any byte is read: a sink that cannot store the outputs should fail first
         sink.begin(&outputs)?;
         let progress = RunProgress::new(self.plan.nbytes(), control);
         self.run_jobs(sink, &progress)?;
@@ -124,6 +125,7 @@ impl<'c> Executor<'c> {
         let Self {
             checkpoint, plan, ..
         } = *self;
+        // by the bytes of the outputs, since decoding takes more time than reading
         let threads = thread_count_for(self.threads, plan.nbytes());
         let workers = |queue, sink| Workers {
             checkpoint,
@@ -134,6 +136,7 @@ impl<'c> Executor<'c> {
             progress,
         };
         let loader = self.loader.as_deref();
+        // the outputs' memory borrows the sink until the queue is dropped, so that `put` cannot be called with it
         if sink.output_memory().is_some() {
             return workers(WorkQueue::new(plan, sink.output_memory()), None).run(loader, threads);
         }
@@ -178,6 +181,7 @@ impl<'r> Workers<'r, '_> {
         };
         let mut start = 0;
         while start < self.plan.jobs.len() {
+            // a list of bounded length at a time: the reads of 400 GB in tiles of 512 KiB would be a million entries
             let reads = ReadList::new(self.plan, self.checkpoint.catalog(), start);
             start = reads.jobs().end;
             self.queue
@@ -198,11 +202,13 @@ impl<'r> Workers<'r, '_> {
     }
 
     fn run_threads(&self, threads: usize, routing: Option<Routing<'_, 'r>>) -> Result<()> {
+        // no pool for one thread: starting one costs more than a small checkpoint takes
         if threads == 1 {
             self.run_worker(routing);
         } else {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let pool = pool.map_err(|e| Error::from(std::io::Error::other(e)))?;
+            // the calling thread waits in the scope; workers borrow the plan, the sink and the feed, which outlive it
             pool.in_place_scope(|scope| {
                 (0..threads).for_each(|_| scope.spawn(|_| self.run_worker(routing)))
             });
@@ -213,7 +219,9 @@ impl<'r> Workers<'r, '_> {
     /// Takes items from the queue until it is empty, or a worker has failed.
     fn run_worker(&self, routing: Option<Routing<'_, 'r>>) {
         let mut buffers = Buffers::default();
+        // a worker ends after the tile that it works on
         while !self.progress.failure.is_set() {
+            // a poisoned queue means that a worker has panicked: the others end, and the scope propagates the panic
             let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else {
                 break;
             };
@@ -269,6 +277,7 @@ impl<'r> Workers<'r, '_> {
                     Some(OutputMemory {
                         bytes,
                         non_temporal: false,
+                        // into the sink's memory, without a copy
                     }) => decoder.decode(parts, bytes).map_err(about)?,
                     Some(OutputMemory {
                         bytes,
@@ -277,6 +286,7 @@ impl<'r> Workers<'r, '_> {
                         .decode_streaming(parts, output, bytes)
                         .map_err(about)?,
                 }
+                // after the sink has the bytes: the last tile releases the inputs that this one has borrowed
                 self.jobs.tile_done(item.job);
                 self.progress.add(nbytes as u64)
             }
@@ -311,6 +321,7 @@ impl<'r> Workers<'r, '_> {
             };
             match &mut out {
                 Some(out) => {
+                    // a stream writes its output from front to end, so the rest of the slice is what is left to write
                     let out = out.split_off_mut(..nbytes).expect("as long as the output");
                     cast::cast(from, chunk, to, out)?;
                 }

@@ -142,6 +142,7 @@ impl Checkpoint {
     /// descriptors of quantised weights, and no other bytes.
     pub fn inspect(&self) -> Summary {
         let mut summary = Summary::new(self.path(), self.catalog());
+        // a checkpoint whose weights cannot be planned is still listed: the reason becomes a warning
         match crate::remember(self).plan() {
             Ok(plan) => summary.add_weights(&plan, self.catalog()),
             Err(error) => summary

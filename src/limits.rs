@@ -97,6 +97,7 @@ impl Budget {
             "the list of tensors",
             "tensors",
         )?;
+        // a tensor without bytes still has a description
         let row = size_of::<crate::catalog::TensorInfo>() as u64;
         self.memory(n.saturating_mul(row), "the list of tensors")
     }

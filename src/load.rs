@@ -229,6 +229,7 @@ pub(crate) fn get_buffer(
 fn pool_error(error: zeropool::GetError, pool: &BufferPool) -> Error {
     use zeropool::GetError::{BudgetExhausted, OutOfMemory, Pin, TimedOut, TooLarge};
     match error {
+        // all three mean that the budget is too small for what is held at once, so they have one remedy
         BudgetExhausted { len, .. } | TooLarge { len, .. } | TimedOut { len } => {
             let what = format!("a buffer of the pool ({error})");
             let allowed = pool.budget() as u64;

@@ -153,6 +153,7 @@ impl Job {
         let JobWork::Tiles { decoder, .. } = &self.work else {
             return Box::new((0..self.parts.len()).map(stored));
         };
+        // parts that are inflated, gathered or swapped are read before the first tile
         let whole = (0..self.parts.len())
             .filter(move |&p| !addressable(&catalog.tensors()[self.parts[p].tensor]));
         let spans = decoder
@@ -183,6 +184,7 @@ impl Job {
 /// Whether a tensor's logical bytes are stored unchanged, so that any range of them can be read on its own. Members of
 /// archives are not: they are read from their first byte on, because their checksum covers all of it.
 pub(crate) fn addressable(info: &TensorInfo) -> bool {
+    // single bytes have no order, and kernels take blocks in either
     let little = match info.endian {
         Endian::Little => true,
         Endian::Big => {

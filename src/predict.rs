@@ -207,6 +207,7 @@ impl<'c> Predict<'c> {
         let files = TemplateFiles::of(self.checkpoint)?;
         let workers: Vec<WorkerCoordinates> = self.degrees.workers()?.collect();
         let mut builder = TemplateBuilder::new().gap(self.max_gap);
+        // reads the first bytes of each file, for the key by which a template recognises the file later
         let known = files.add_to(&mut builder)?;
         let budget = Budget::new(*self.checkpoint.limits());
         let charge = |accesses: usize| {
@@ -236,6 +237,7 @@ impl<'c> Predict<'c> {
         self.order.sort(&mut tensors);
         let stages = Stages::new(self.degrees.pp, config.layers, &tensors);
         let mut seen: HashSet<(u32, u32)> = HashSet::new();
+        // progress in bytes of tensors, although nothing is read: it is proportional to the accesses
         let total = tensors.iter().map(|(info, _)| info.bytes.len);
         let progress = RunProgress::new(total.fold(0, u64::saturating_add), &self.control);
         for (info, position) in &tensors {
@@ -270,6 +272,7 @@ impl<'c> Predict<'c> {
                         );
                     }),
                 }
+                // before they are kept: a tensor that is split by rows of inputs has an access per row and worker
                 charge(reads.len())?;
                 reads
                     .into_iter()
@@ -282,6 +285,7 @@ impl<'c> Predict<'c> {
         for (key, value) in &parameters {
             builder.parameter(key, value);
         }
+        // derived from files and parameters, so that the same service finds its template again
         builder.service(service_id(
             &known,
             parameters.iter().map(|(key, value)| (&**key, &**value)),
@@ -295,6 +299,7 @@ impl<'c> Predict<'c> {
         let named = [("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep)];
         let named = named
             .into_iter()
+            // `tp` is always part of the identity, the others only if they differ from 1
             .filter(|(key, degree)| *key == "tp" || *degree > 1);
         let own = named.map(|(key, degree)| (key.to_owned(), degree.to_string()));
         own.chain(self.parameters.clone()).collect()

@@ -280,6 +280,7 @@ impl TaskProgress<'_, '_> {
     /// # Errors
     /// `Cancelled`.
     pub(crate) fn copy(&mut self, start: u64, from: &[u8], out: &mut [u8]) -> Result<()> {
+        // in pieces, so that copying a tensor of gigabytes can be cancelled and reports progress
         let mut copied = 0;
         for (from, out) in from
             .chunks(CHECK_INTERVAL)

@@ -169,6 +169,8 @@ impl<'c> Remember<'c> {
     /// # Errors
     /// As [`Plan::check`] and [`Executor::run`].
     pub fn run(&self, plan: &Plan, sink: &mut dyn Sink) -> Result<()> {
+        // a refused weight ends the run before anything is written: an output without one of its weights looks
+        // complete
         plan.check()?;
         let mut executor = Executor::new(self.checkpoint, plan).threads(self.threads);
         if let Some(loader) = &self.loader {
@@ -183,6 +185,7 @@ impl<'c> Remember<'c> {
     /// As [`run`](Self::run), and if there is no output of this name.
     pub fn tensor(&self, name: &str) -> Result<Remembered> {
         let wanted = name.to_owned();
+        // the filter replaces the caller's: a name that was given explicitly is made even if a filter excludes it
         let mut all = self.clone().filter(move |found| *found == *wanted).all()?;
         all.pop().ok_or_else(|| Error::not_found("weight", name))
     }
@@ -241,6 +244,7 @@ impl<'c> Remember<'c> {
     ) -> Result<Vec<Remembered<B>>> {
         let plan = self.plan()?;
         plan.check()?;
+        // only for cancellation while buffers are waited for; the run below has its own progress
         let waiting = RunProgress::new(plan.nbytes(), &self.control);
         let output = |spec: TensorSpec| {
             Ok(Remembered {

@@ -120,6 +120,7 @@ impl<'c> Tensor<'c> {
 
     /// As [`read_into`](Self::read_into), with a callback that can cancel.
     pub(crate) fn read_watched(&self, out: &mut [u8], watch: Watcher<'_>) -> Result<()> {
+        // checked before the first byte is read; a longer buffer would keep old bytes at its end
         if out.len() as u64 != self.info.nbytes() {
             return Err(Error::invalid_argument(format!(
                 "tensor {} has {} bytes, but the buffer has {}",

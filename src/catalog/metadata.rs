@@ -15,6 +15,7 @@ pub struct Metadata(Vec<(Box<str>, Value)>);
 impl Metadata {
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
+        // a search: headers have tens of keys, and their order is kept for display
         self.0.iter().find(|(k, _)| &**k == key).map(|(_, v)| v)
     }
 

@@ -29,6 +29,8 @@ impl NameIndex {
         for (row, tensor) in tensors.iter().enumerate() {
             let row = u32::try_from(row).expect("limited in number");
             let hash = index.hasher.hash_one(&*tensor.name);
+            // names are hashed with a random seed (hashbrown's default), so that a file cannot contain names that
+            // were chosen to collide
             let entry = index.rows.entry(
                 hash,
                 |&other| tensors[other as usize].name == tensor.name,
@@ -132,6 +134,7 @@ fn check_tensor(tensor: &TensorInfo, len: u64) -> Result<()> {
 fn renumber(tensor: &mut TensorInfo, file: u32, first_member: u32) {
     tensor.bytes.file = file;
     if let Some(member) = &mut tensor.member {
+        // the members of all files are in one list
         *member += first_member;
     }
     if let Layout::Sparse(sparse) = &mut tensor.layout {
@@ -172,6 +175,7 @@ fn parts(tensor: &TensorInfo) -> impl Iterator<Item = &TensorInfo> {
 /// A name that occurs more than once.
 pub(crate) fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let mut names: Vec<&str> = names.collect();
+    // sorting needs no table of hashes and no copy of the names
     names.sort_unstable();
     names
         .windows(2)

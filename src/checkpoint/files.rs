@@ -65,6 +65,7 @@ impl TemplateFiles {
         let mut known = Vec::with_capacity(self.files.len());
         for (number, (path, nbytes)) in (0u32..).zip(&self.files) {
             let file = File::probe(&self.root, path)?;
+            // a file that was replaced since it was opened would get a template with the ranges of its predecessor
             if file.nbytes != *nbytes {
                 let what = format!(
                     "the file has {} bytes; it had {nbytes} when the checkpoint was opened",
@@ -101,6 +102,7 @@ fn relative_path(root: &Path, file: &FileInfo) -> Result<String> {
         Component::Normal(name) => name
             .to_str()
             .ok_or_else(|| wrong("a template's paths are UTF-8, below")),
+        // `..` or a prefix: a template must not refer to a file outside of the model
         _ => Err(wrong(
             "a template names files below the model's root, which is",
         )),
@@ -112,6 +114,7 @@ fn relative_path(root: &Path, file: &FileInfo) -> Result<String> {
 /// comes first, as it is read first.
 fn headers(checkpoint: &Checkpoint) -> Vec<ByteRange> {
     let catalog = checkpoint.catalog();
+    // empty bounds, so that a file without tensors is a header from its first byte to its last
     let mut bounds: Vec<(u64, u64)> = catalog.files.iter().map(|file| (file.nbytes, 0)).collect();
     let mut archive = vec![false; bounds.len()];
     let index = |file: u32| usize::try_from(file).expect("an index");

@@ -31,6 +31,7 @@ pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Che
     {
         sources.push(source);
         let Some(whole) = &mut whole else {
+            // one file needs no set of keys: its own keys were checked by its format
             if several {
                 keys.extend(catalog.metadata.iter().map(|(key, _)| key.into()));
             }
@@ -44,6 +45,7 @@ pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Che
         whole.tensors.append(&mut catalog.tensors);
         whole.members.append(&mut catalog.members);
         whole.refused.append(&mut catalog.refused);
+        // split GGUF files repeat `general.*` in each file
         for (key, value) in catalog.metadata.iter() {
             if keys.insert(key.into()) {
                 whole.metadata.push(key, value.clone());
@@ -84,6 +86,7 @@ fn reinterpret_voids(catalog: &mut Catalog, options: &OpenOptions) {
             .void_as
             .iter()
             .rev()
+            // by width alone, as the array states nothing else; the last call of `void_as` for a width decides
             .find(|d| d.item_bytes() == Some(opaque.item_bytes))
         {
             Some(&dtype) => tensor.encoding = Encoding::Plain(dtype),

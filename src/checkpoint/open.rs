@@ -30,9 +30,11 @@ pub(super) fn open_path(path: &Path, options: &OpenOptions, budget: &Budget) -> 
         return Ok(OpenedPath::Directory);
     }
     if !meta.is_file() {
+        // pipes and terminals have no length and cannot be read at offsets
         return Ok(OpenedPath::File(Box::new(StreamSource::new(file))));
     }
     let len = meta.len();
+    // charged like every other allocation; a file that exceeds the budget is read in windows instead
     let keep = len <= SMALL && budget.memory(len, "a small file").is_ok();
     #[cfg(feature = "mmap")]
     if options.mmap {

@@ -21,6 +21,7 @@ const INDEX: &str = ".index.json";
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     let budget = Budget::new(options.limits);
+    // before the file is opened: an index is text, which no format recognises
     if is_index(path) && !path.is_dir() {
         return open_index(path, options, &budget);
     }
@@ -59,6 +60,7 @@ fn merge_single_or_split(
     if count <= 1 || file.catalog.format != gguf::FORMAT.name {
         return merge(vec![file], options);
     }
+    // one file of a split has its own header and tensors, so that it can be read without the others
     if options.single {
         let mut checkpoint = merge(vec![file], options)?;
         let text = format!(
@@ -98,9 +100,11 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut names = BTreeSet::new();
     for (_, file) in &index.weight_map.0 {
+        // a set: the index names its file for each tensor, a thousand times per file
         names.insert(plain_name(file)?);
     }
     let files: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
+    // all missing files are reported at once, before any is parsed
     require(&files)?;
     if files.is_empty() {
         return Err(Error::malformed("the index lists no files"));
@@ -111,6 +115,8 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
         let held = catalog
             .get(tensor)
             .map(|t| files[t.bytes.file as usize].as_path());
+        // a tensor elsewhere than the index says: readers that follow the index and readers that search all files
+        // would differ
         if held != Some(directory.join(&**file).as_path()) {
             return Err(Error::malformed(format!(
                 "the index places {} in {}, which does not contain it",
@@ -126,6 +132,7 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
         ));
     }
     for (key, value) in index.metadata {
+        // the files' own metadata take precedence over `total_size` and its like
         if catalog.metadata.get(&key).is_none() {
             catalog.metadata.push(key, from_json(value));
         }
@@ -195,6 +202,8 @@ fn open_split(
     let name = file_name(path);
     let no = first.catalog.metadata.integer("split.no").unwrap_or(0);
     let prefix = match split_name(&name) {
+        // names count from 1, `split.no` from 0. Without this check a renamed file would be combined with files of
+        // another model
         Some((prefix, n, of)) if of == count && n == no + 1 => prefix,
         _ => {
             return Err(Error::new(ErrorKind::MissingPart(format!(
@@ -219,6 +228,7 @@ fn open_split(
             None => parse_path(file, options, budget)?,
         };
         let meta = &part.catalog.metadata;
+        // the names only find the files; their metadata must confirm that they belong together
         if (meta.integer("split.no"), meta.integer("split.count")) != (Some(n), Some(count)) {
             return Err(Error::malformed(format!(
                 "the name of this file is that of file {} of {count}, but its metadata differ",
@@ -249,6 +259,7 @@ fn split_name(name: &str) -> Option<(&str, u64, u64)> {
     let (rest, of) = stem.rsplit_once("-of-")?;
     let (prefix, n) = rest.rsplit_once('-')?;
     let number = |s: &str| {
+        // five digits are what all writers use; a longer number has more
         (s.len() >= 5 && s.bytes().all(|b| b.is_ascii_digit()))
             .then(|| s.parse().ok())
             .flatten()
@@ -272,6 +283,7 @@ fn select_files(directory: &Path) -> Result<FileSelection> {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
+    // the order of `read_dir` is unspecified, and the choice must not depend on it
     names.sort();
     let all = |with: &str| {
         names
@@ -289,6 +301,7 @@ fn select_files(directory: &Path) -> Result<FileSelection> {
         .into_iter()
         .filter(|n| n.contains(".safetensors") || n.contains(".bin"))
         .collect();
+    // the names that transformers writes
     for preferred in [
         "model.safetensors.index.json",
         "pytorch_model.bin.index.json",
@@ -321,6 +334,7 @@ fn select_files(directory: &Path) -> Result<FileSelection> {
         "npy",
     ] {
         let found = all(&format!(".{extension}"));
+        // the names that transformers reads, where several files have the extension
         let main = found
             .iter()
             .find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
@@ -365,6 +379,7 @@ fn shard_set(directory: &Path, names: &[&String]) -> Result<FileSelection> {
             warning: None,
         });
     }
+    // a file name must not make this build a list of 2⁶⁴ paths
     if of > 1_000_000 {
         return Err(ambiguous(names));
     }

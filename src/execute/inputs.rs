@@ -129,6 +129,7 @@ impl<'c> JobInputs<'c> {
         let JobWork::Tiles { decoder, .. } = &job.work else {
             unreachable!("streams share nothing")
         };
+        // the shared entries of the list come first (`ReadList`), and entries must be consumed in about their order
         let mut parts = Vec::with_capacity(job.parts.len());
         let mut shared = Vec::new();
         for (i, span) in decoder.shared().into_iter().enumerate() {
@@ -151,6 +152,8 @@ impl<'c> JobInputs<'c> {
                     routing
                         .iter()
                         .for_each(|routing| routing.report_tensor(checkpoint.catalog(), info));
+                    // read whole, once per job: such a part has no address for a range of rows. No progress of its
+                    // own, but cancellable
                     let mut task = progress.task(0);
                     let bytes = checkpoint
                         .tensor_at(part.tensor)
@@ -170,6 +173,7 @@ impl<'c> JobInputs<'c> {
                 (Some(chunk), _) => InputBytes::Prefetched(chunk),
                 (None, Some(borrowed)) => InputBytes::Read(Cow::Borrowed(borrowed)),
                 (None, None) => InputBytes::Read(Cow::Owned(
+                    // a copy of its own, since the buffers of a worker are reused for its next tile
                     inputs.read(checkpoint, &span, &mut Vec::new())?.to_vec(),
                 )),
             };
@@ -222,6 +226,7 @@ impl<'c> JobInputs<'c> {
         buffers: &'b mut Vec<Vec<u8>>,
     ) -> Result<SmallVec<[PartBytes<'b>; 4]>> {
         if buffers.len() < tile.inputs.len() {
+            // one buffer per input, because the inputs of a tile are borrowed together
             buffers.resize_with(tile.inputs.len(), Vec::new);
         }
         let mut strips = SmallVec::new();
@@ -291,6 +296,7 @@ impl<'c> JobInputs<'c> {
         let source = checkpoint.source(info.bytes.file);
         let out = aligned_scratch(buffer, total)?;
         let mut at = start;
+        // one read per run: the gaps belong to other rows, and reading them would multiply the bytes
         for run in out.chunks_mut(len.max(1)) {
             read_exact_at(source, at, run)
                 .map_err(|e| checkpoint.place(Error::from(e).at(at), info.bytes.file))?;
@@ -303,6 +309,7 @@ impl<'c> JobInputs<'c> {
 fn strip<'b>(bytes: &'b [u8], span: &PartRange) -> PartBytes<'b> {
     let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     // runs that were read have no gaps; borrowed ones have those of the file
+    // a range of one run is packed in both cases, and stride and length are then the same
     let packed = bytes.len() as u64 == span.bytes.nbytes();
     PartBytes {
         bytes,

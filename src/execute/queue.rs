@@ -58,6 +58,7 @@ pub(super) struct WorkQueue<'r> {
 
 impl<'r> WorkQueue<'r> {
     pub(super) fn new(plan: &'r Plan, memory: Option<Vec<&'r mut [u8]>>) -> Self {
+        // all outputs together, as they compete for the same caches
         let large = plan.nbytes() >= LARGE_OUTPUTS;
         let memory = memory.map(|memory| {
             let output = |bytes: &'r mut [u8]| OutputMemory {
@@ -69,6 +70,7 @@ impl<'r> WorkQueue<'r> {
                 .map(output)
                 .collect::<Vec<_>>()
                 .into_iter();
+            // the memory of each job in plan order, as `next_job` advances through it
             let first = memory.next();
             (memory, first)
         });

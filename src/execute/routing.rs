@@ -71,8 +71,11 @@ impl ReadList {
         };
         let shared = decoder.shared();
         let (mut inputs, mut strided) = (0, vec![false; job.parts.len()]);
+        // both passes over the tiles use the same condition, or indices would not correspond
         let listed = decoder.grid().tiles(*rows) <= MAX_TILES;
         for tile in job.tiles().take_while(|_| listed) {
+            // a tile across the end of a matrix has more inputs than others; all get the same number of entries, so
+            // that an index is a product
             inputs = inputs.max(tile.inputs.len());
             tile.inputs
                 .iter()
@@ -176,6 +179,7 @@ impl<'c> Routing<'_, 'c> {
         number: usize,
     ) -> crate::Result<Option<Chunk<'c>>> {
         let layout = self.reads.layout(job);
+        // a job that is not listed has no entries for its tiles
         if number >= layout.inputs {
             return Ok(None);
         }

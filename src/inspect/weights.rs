@@ -76,6 +76,7 @@ impl Summary {
         }
         let elements = quantised().map(|job| elements(&job.output.shape).unwrap_or(u64::MAX));
         let elements = elements.fold(0, u64::saturating_add);
+        // F32 has two bytes more per element of the dequantised weights; other outputs keep their dtype
         let wider = plan.nbytes().saturating_add(elements.saturating_mul(2));
         self.remembered = (!self.weights.is_empty()).then(|| DequantisedSizes {
             bf16_nbytes: plan.nbytes(),

@@ -169,6 +169,7 @@ impl<'c> Load<'c> {
     /// [`Limits::tensor_bytes`], or more in sum than the pool's budget; cancellation.
     pub fn run(&self) -> Result<Loaded<'c>> {
         let pool = self.pool_or_new();
+        // shared buffers: all tensors are kept, so one read can serve tied weights
         let (reads, tasks) = self.tasks(true)?;
         self.check_budget(&tasks, &pool)?;
         let run = LoadRun::new(&pool, self.borrow_mapped, &tasks, &self.control);
@@ -206,9 +207,11 @@ impl<'c> Load<'c> {
         let (reads, tasks) = self.tasks(false)?;
         let run = LoadRun::new(&pool, self.borrow_mapped, &tasks, &self.control);
         self.feed(&reads, &pool, self.read_ahead, &mut |feed| {
+            // one tensor at a time, on the thread of the consumer: what it does not request is not loaded
             let mut next = || run.load_next(feed);
             consumer(&mut TensorStream::new(&mut next))
         })?;
+        // a consumer may stop early; then no callback reports an end that was not reached
         if run.progress.is_complete() {
             run.progress.finish();
         }
@@ -252,6 +255,7 @@ impl<'c> Load<'c> {
     fn tasks(&self, share: bool) -> Result<(Vec<ByteRange>, Vec<LoadTask<'c>>)> {
         let selected = |tensor: &Tensor<'_>| self.selection.contains(&tensor.info().name);
         let mut tensors: Vec<_> = self.checkpoint.tensors().filter(selected).collect();
+        // before tasks are planned, because reads are issued in their order
         self.selection.sort(&mut tensors, |tensor| tensor.info());
         let slice = |tensor: &Tensor<'_>| {
             self.slice

@@ -143,6 +143,7 @@ impl<'c> LoadedTensor<'c> {
         let Encoding::Plain(dtype) = self.info.encoding else {
             return None;
         };
+        // loaded bytes are little endian on every machine
         let native = cfg!(target_endian = "little") || dtype == Dtype::U8 || dtype == Dtype::I8;
         if dtype != T::DTYPE || !native {
             None

@@ -178,6 +178,7 @@ impl<'c> MappedFeed<'_, 'c> {
             while advice.prefetched_bytes.saturating_sub(consumed) < self.window
                 && let Some(next) = self.reads.get(advice.prefetched)
             {
+                // counted even if it is not advised, so that the position follows the list
                 advice.prefetched += 1;
                 advice.prefetched_bytes = advice.prefetched_bytes.saturating_add(next.len);
                 // the read that is being consumed will be touched before advice could help
@@ -186,6 +187,7 @@ impl<'c> MappedFeed<'_, 'c> {
                 }
             }
         }
+        // two windows behind: a consumer may still use the last tensors that it got
         let behind = 2 * self.window.max(1 << 20);
         while self.drop_behind
             && advice.released < read

@@ -112,6 +112,7 @@ impl<L: Loader> RecordingLoader<L> {
         let mut log = self.log();
         log.files = match (std::mem::take(&mut log.files), now) {
             (RecordedFiles::Nothing, now) => now,
+            // several loads of one checkpoint are one recording, in the order of their reads
             (RecordedFiles::Files(before), RecordedFiles::Files(now)) if before == now => {
                 RecordedFiles::Files(now)
             }
@@ -163,6 +164,7 @@ impl RecordingFeed<'_, '_> {
     /// Appends an access. Returns its index in the log.
     fn record(&self, bytes: ByteRange) -> usize {
         let mut log = self.log();
+        // times are relative to the first load, so that templates of two runs can be compared
         let at = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX >> 2);
         log.accesses.push((bytes, at));
         log.accesses.len() - 1

@@ -86,6 +86,7 @@ impl TensorSlice {
         }
         let mut shape = info.shape.clone();
         shape[axis] = part.end - part.start;
+        // an empty slice has no first byte to compute
         if total == 0 || part.is_empty() {
             return Ok(SliceLayout {
                 shape,

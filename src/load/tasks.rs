@@ -211,6 +211,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
         } = task;
         let runs = &slice.bytes;
         match *origin {
+            // reported before the reads, in the order in which the loader's own reads are recorded
             ByteOrigin::Transformed => tensor.reads(&mut |bytes, _| feed.on_direct_read(bytes)),
             ByteOrigin::Read(_) => tensor
                 .check_bytes()
@@ -253,6 +254,8 @@ impl<'r, 'c> LoadRun<'r, 'c> {
                 Some(self.gather(runs, runs.start, &covering, &mut progress)?)
             }
             ByteOrigin::Transformed => {
+                // the whole tensor even for a slice: a checksum covers all of it, and a deflate stream has no other
+                // entrance
                 let mut whole = self.buffer(tensor.info().nbytes(), &mut progress)?;
                 tensor.read_watched(&mut whole, &mut |done, worked| {
                     progress.advance_to(done);

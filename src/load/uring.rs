@@ -137,6 +137,7 @@ impl Loader for UringLoader {
         }
         let report = Arc::new(ReportBuilder::new(Backend::IoUring, None));
         let sources = context.checkpoint.sources();
+        // opened again before the ring's thread starts: a source without a descriptor falls back without a thread
         let files = match RingFiles::open(sources, self.fallback.is_direct(), &report) {
             Ok(files) => files,
             Err(error) => {
@@ -217,6 +218,7 @@ async fn read_requests(
 ) {
     let RingFiles { direct, files, .. } = files;
     let open = |file: File| -> io::Result<Rc<RingFile>> {
+        // a second descriptor, since tokio-uring's file cannot read without the ring
         let plain = file.try_clone()?;
         Ok(Rc::new(RingFile {
             plain,
@@ -299,6 +301,8 @@ async fn read(
             .ring
             .read_at(part.slice(done..end), request.start + done as u64)
             .await;
+        // the buffer belongs to the ring while the read is in flight and comes back with the result, even after an
+        // error
         part = slice.into_inner();
         let outcome = match read {
             // the ranges were checked against the length at opening, so the end of the file means that it was
@@ -319,6 +323,8 @@ async fn read(
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(e) => match direct_file {
                 Some(direct) if !buffered => direct.failed(buffered, e),
+                // some sandboxes allow the setup of a ring and refuse its operations; the thread then reads one by
+                // one
                 _ if is_unknown_operation(&e) => {
                     file.report
                         .fall_back(format!("one by one: io_uring does not read here: {e}"));

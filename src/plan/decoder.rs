@@ -121,6 +121,7 @@ impl Grid {
 
     /// Rows of a tile for outputs of this dtype: about 512 KiB, at least `least`, a multiple of `step`.
     pub fn rows_per_tile(&self, dtype: Dtype) -> u64 {
+        // saturating: shapes come from a file, and planning refuses a row that exceeds 64 bits
         let row = self.cols.saturating_mul(dtype.bits()).div_ceil(8).max(1);
         let rows = (TILE_BYTES / row).max(self.least).max(1);
         rows.div_ceil(self.step.max(1))
@@ -192,6 +193,7 @@ pub(crate) fn aligned_scratch(buffer: &mut Vec<u8>, nbytes: usize) -> Result<&mu
         // the lengths of tiles differ, and a buffer that only grows is zeroed once
         buffer.resize(needed, 0);
     }
+    // `align_offset` may return `usize::MAX` where alignment is unknown (in const evaluation, under Miri)
     let from = buffer.as_ptr().align_offset(LINE).min(LINE - 1);
     Ok(&mut buffer[from..][..nbytes])
 }

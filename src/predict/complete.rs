@@ -155,6 +155,8 @@ impl Touches<'_> {
                 next += 1; // a tensor within another
                 continue;
             }
+            // an access that begins before the tensor and ends within its first page was made for the tensor before
+            // it
             let came_along =
                 begin == tensor.start && stop - begin < PAGE && at > range.start && stop == end;
             if !came_along || tensor.len < PAGE {
@@ -183,6 +185,7 @@ fn ranges_read(tensor: ByteRange, mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (start, end) in ranges {
         match all.last_mut() {
+            // further apart, the worker read two parts of the tensor and not what is between
             Some(last) if start <= last.1.saturating_add(MAX_TOUCH_GAP) => last.1 = last.1.max(end),
             _ => all.push((start, end)),
         }

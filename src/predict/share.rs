@@ -46,6 +46,7 @@ impl Degrees {
         let count = [pp, dp]
             .iter()
             .try_fold(tp, |count, degree| count.checked_mul(*degree));
+        // the degrees multiply, and each worker is a group of the template
         let Some(count) = count.filter(|count| *count <= MAX_WORKERS) else {
             return Err(Error::invalid_argument(format!(
                 "tp {tp}, pp {pp} and dp {dp} are more than {MAX_WORKERS} workers"
@@ -203,6 +204,7 @@ fn items(info: &TensorInfo) -> Option<(Vec<u64>, u64)> {
     let mut inner = |per: u64, bytes: u64| {
         // a row that ends inside an item cannot be split
         let last = shape.last_mut()?;
+        // the items of a row are blocks, so that a split never divides one
         *last = last.is_multiple_of(per).then_some(*last / per)?;
         Some(bytes)
     };
@@ -221,5 +223,6 @@ fn items(info: &TensorInfo) -> Option<(Vec<u64>, u64)> {
     let nbytes = shape
         .iter()
         .try_fold(item, |n, size| n.checked_mul(*size))?;
+    // false for a shape that was derived wrongly: the tensor is then read whole, which is never too little
     (nbytes == info.bytes.len).then_some((shape, item))
 }

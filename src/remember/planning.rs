@@ -51,6 +51,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
     let wanted = |name: &str| what.selection.contains(name);
     let mut slots = claims(&cx, &mut plan, &wanted);
     for (tensor, slot) in slots.iter_mut().enumerate() {
+        // in file order, so that outputs are read in the order in which they are stored
         match std::mem::replace(slot, TensorClaim::Taken) {
             TensorClaim::Weight(weight) if wanted(&weight.name) => match weigh(&weight, what.dtype)
             {
@@ -118,6 +119,7 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
     let count = cx.catalog.tensors().len();
     let mut slots: Vec<TensorClaim> = (0..count).map(|_| TensorClaim::Free).collect();
     for tensor in 0..count {
+        // a part of an earlier weight
         if matches!(slots[tensor], TensorClaim::Taken) {
             continue;
         }
@@ -147,6 +149,7 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
                     slots[tensor] = TensorClaim::Taken;
                 }
             }
+            // the first scheme that claims or refuses a tensor decides about it
             break;
         }
     }
@@ -186,6 +189,7 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
         return Ok(());
     };
     let grid = decoder.grid();
+    // a small weight is one tile of fewer rows
     let rows = (*rows).min(grid.rows);
     if rows == 0 {
         return Ok(());

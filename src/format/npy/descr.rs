@@ -184,6 +184,7 @@ impl StructuredDtype {
         {
             return Err(self.error("the item size exceeds 2 GiB"));
         }
+        // one run of equal units stays one run however often it is repeated, so that a large subarray costs nothing
         if let [(width, count)] = once.units[..] {
             let count = u64::from(count) * times;
             return self.push((

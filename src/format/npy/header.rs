@@ -140,6 +140,7 @@ impl ArrayHeader {
         let descr = descr.ok_or_else(|| missing("descr"))?;
         let order = order.ok_or_else(|| missing("fortran_order"))?;
         let sizes = shape.ok_or_else(|| missing("shape"))?;
+        // numpy refuses other types here too
         let Literal::Bool(fortran) = order.value else {
             return Err(HeaderError::malformed(
                 order.span.start,

@@ -62,6 +62,7 @@ pub(super) fn dict(text: &str) -> Result<Vec<DictEntry>> {
             span: start..parser.pos,
         });
         parser.blanks();
+        // a trailing comma is allowed: numpy writes one
         if !parser.eat(b',') && parser.peek() != Some(b'}') {
             return Err(parser.error("expected `,` or `}`"));
         }
@@ -133,6 +134,7 @@ impl<'t> Parser<'t> {
             Some(b'A'..=b'Z' | b'a'..=b'z' | b'_') => {
                 let at = self.pos;
                 match self.run(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+                    // the three names that `ast.literal_eval` accepts, which numpy reads headers with
                     "True" => Ok(Literal::Bool(true)),
                     "False" => Ok(Literal::Bool(false)),
                     "None" => Ok(Literal::None),
@@ -204,6 +206,7 @@ impl<'t> Parser<'t> {
             };
             self.pos += c.len_utf8();
             match c {
+                // a raw newline ends a string in Python too
                 '\n' | '\r' | '\0' => {
                     return Err(HeaderError::malformed(start, "unterminated string"));
                 }

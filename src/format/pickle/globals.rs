@@ -105,6 +105,7 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
             }
             _ => None,
         },
+        // files of early versions name the device in the storage class
         "torch.cuda" => storage(name).or_else(|| tensor_class(name)),
         "torch.sparse" | "torch.cuda.sparse" => tensor_class(name),
         "torch.serialization" => (name == "_get_layout").then_some(Global::GetLayout),
@@ -118,6 +119,7 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
             _ => None,
         },
         "_codecs" => (name == "encode").then_some(Global::Builtin(Builtin::Encode)),
+        // Python 3 writes the older name in protocols up to 2 (`fix_imports`)
         "builtins" | "__builtin__" => builtin(name),
         "numpy.core.multiarray" | "numpy._core.multiarray" => match name {
             "scalar" => Some(Global::Numpy(NumpyGlobal::Scalar)),
@@ -217,6 +219,7 @@ fn torch(name: &str) -> Option<Global> {
         "per_channel_affine" | "per_channel_symmetric" | "per_channel_affine_float_qparams" => {
             Some(Global::Scheme(QuantScheme::PerChannel))
         }
+        // dtypes such as `torch.float32` are pickled as globals
         _ => storage(name)
             .or_else(|| TorchDtype::named(name).map(Global::Dtype))
             .or_else(|| tensor_class(name)),

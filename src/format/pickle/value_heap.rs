@@ -94,6 +94,7 @@ impl<'b> ValueHeap<'b> {
             .unwrap_or(usize::MAX)
             .min(64 << 10);
         Self {
+            // not charged, because the hint is at most 64 KiB
             values: Vec::with_capacity(pickle_len / 8),
             items: Vec::with_capacity(pickle_len / 8),
             text: String::with_capacity(pickle_len / 2),
@@ -201,6 +202,7 @@ impl<'b> ValueHeap<'b> {
 
     #[inline]
     pub(super) fn add_items(&mut self, items: &[ValueId]) -> Result<PoolRange> {
+        // charged for the items and not for the tuple: a tuple is a range and takes no memory of its own
         reserve(&mut self.items, items.len(), self.budget)?;
         let span = PoolRange {
             start: pool_index(self.items.len()),
@@ -213,6 +215,7 @@ impl<'b> ValueHeap<'b> {
     /// Adds a container with these items; more can be added by [`extend`](Self::extend).
     pub(super) fn add_container(&mut self, items: &[ValueId]) -> Result<u32> {
         self.budget.memory(
+            // containers can grow later, so that each has a vector of its own, unlike tuples
             (size_of::<Vec<ValueId>>() + size_of_val(items)) as u64,
             WHAT,
         )?;

@@ -55,6 +55,7 @@ pub(super) fn to_metadata(
 
 /// An array, by its state `(version, shape, dtype, fortran_order, bytes)`.
 fn array(heap: &ValueHeap<'_>, state: ValueId) -> Result<metadata::Value> {
+    // what `ndarray.__setstate__` receives
     let Some(&[_version, shape, dtype, fortran, data]) = heap.sequence(state) else {
         return Err(unexpected_arguments("a numpy array"));
     };
@@ -64,6 +65,7 @@ fn array(heap: &ValueHeap<'_>, state: ValueId) -> Result<metadata::Value> {
         crate::catalog::elements(&shape).ok_or_else(|| unexpected_arguments("a numpy array"))?;
     if let (PickleValue::Bytes(bytes), Some(size)) = (heap.get(data), item.size()) {
         let bytes = heap.bytes(bytes);
+        // the state is data of the pickle like any other, and need not be consistent
         if u64::try_from(size)
             .ok()
             .and_then(|size| size.checked_mul(count))
@@ -73,6 +75,7 @@ fn array(heap: &ValueHeap<'_>, state: ValueId) -> Result<metadata::Value> {
                 "the number of bytes of a numpy array does not match its shape and dtype",
             ));
         }
+        // column-major matrices are described, not listed, because a list has no order of its own
         let flat = shape.len() <= 1 || heap.get(fortran) == PickleValue::Bool(false);
         if count <= LISTED_MAX && flat {
             heap.budget()

@@ -35,6 +35,7 @@ impl<'h> PersistentId<'h> {
         if heap.text_of(kind) != Some("storage") {
             return Err(invalid("does not begin with `storage`"));
         }
+        // the view is a sixth item, which only legacy streams have
         let (&[class, key, _location, numel], view) = (match rest {
             [first @ .., view] if first.len() == 4 => (first, Some(*view)),
             _ => (rest, None),
@@ -140,6 +141,7 @@ impl<'h, 'a> Storages<'h, 'a> {
             None => {
                 let row = u32::try_from(self.members.len())
                     .map_err(|_| Error::unsupported("the file has more than 2³² storages"))?;
+                // at the first use only: locating reads a header where the directory does not determine the offset
                 let (member, deflated) = (self.locate)(id.key)?;
                 self.members.push(member);
                 self.by_key.insert(id.key, (row, deflated));

@@ -182,6 +182,7 @@ impl Grouped {
             rows: rows_per_factor,
             cols: group,
         };
+        // factors were loaded for the tile only, so that indices of the whole weight are reduced by those in front
         let in_front = factors.factor_rows(&rows, self.matrix_rows).start;
         let (mut out, mut first) = (out, rows.start);
         for (run, codes) in self.codes.runs(rows.clone()).zip(inputs) {

@@ -56,6 +56,7 @@ pub(crate) enum GroupFactors {
 impl Decoder for Linear {
     fn grid(&self) -> Grid {
         Grid {
+            // a tile begins at a group, so that its first factor is that of its first element
             step: self.group,
             ..Grid::new(self.elements, 1)
         }
@@ -97,6 +98,7 @@ impl Decoder for Linear {
             }
         }
         spans.extend(self.codes.runs(rows).map(|run| {
+            // groups have an even number of codes, so that a run begins at a byte
             let at = |element| run.packing.row_bytes(element).unwrap_or(u64::MAX);
             PartRange::run(CODES, at(run.stored.start)..at(run.stored.end))
         }));
@@ -187,6 +189,7 @@ impl GroupFactors {
         let mut next = || inputs.next().map_or(&[][..], |strip| strip.bytes);
         match *self {
             Self::Stored { dtype, .. } => to_f32(dtype, next()),
+            // quanto subtracts its shift, and the kernel's formula adds an offset; negating is exact
             Self::Negated { dtype, .. } => {
                 Ok(to_f32(dtype, next())?.into_iter().map(|z| -z).collect())
             }
@@ -217,6 +220,7 @@ impl GroupFactors {
 
 /// Adds `other` to each number; operands and sums are rounded to `dtype`, as PyTorch's in-place addition rounds.
 fn added(numbers: Vec<f32>, other: f32, dtype: Dtype) -> Result<Vec<f32>> {
+    // no kernel rounds to F64, in which the sum is computed directly
     if dtype == Dtype::F64 {
         return Ok(numbers
             .into_iter()

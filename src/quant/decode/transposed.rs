@@ -83,6 +83,7 @@ impl Transposed {
             codes.start / self.group_cols * bytes,
             codes.end / self.group_cols * bytes,
         );
+        // the factors of earlier matrices of the stack
         let before = matrix * lines * stride;
         PartRange::strided(part, before + start..before + end, lines, stride)
     }
@@ -164,6 +165,7 @@ impl Decoder for Transposed {
                     self.numbers(next(), |line| to_f32(dtype, line))?
                 }
             };
+            // the decoded rows of the tile before they are transposed, in the dtype of the output
             let mut made = scratch(lines, count * item)?;
             let formula = if zeros.is_empty() {
                 Formula::Scale
@@ -181,6 +183,7 @@ impl Decoder for Transposed {
                 &mut made,
             )?;
             match item {
+                // by the width alone: moving bits needs no arithmetic
                 2 => transpose::<2>(&made, count, lines, now),
                 _ => transpose::<4>(&made, count, lines, now),
             }
@@ -211,6 +214,7 @@ impl Transposed {
             strip,
             count,
             Formula::Scale,
+            // one factor of 1 for everything: the packed codes themselves are the zero points
             (u64::MAX, u64::MAX),
             &[1.0],
             &[],
@@ -283,6 +287,7 @@ fn transpose<const N: usize>(lines: &[u8], count: usize, width: usize, out: &mut
     // a square of 32 x 32 elements of 4 bytes is 4 KiB
     const SIDE: usize = 32;
     let (lines, out) = (lines.as_chunks::<N>().0, out.as_chunks_mut::<N>().0);
+    // the source is read down its columns: 32 lines of it stay in the cache while all of their columns are written
     for first in (0..width).step_by(SIDE) {
         let last = width.min(first + SIDE);
         for (i, row) in out.chunks_exact_mut(width).enumerate() {

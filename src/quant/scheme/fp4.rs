@@ -73,11 +73,13 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let mut parts = vec![("codes", tensor), ("scale", found.scale)];
     if info.shape.len() == 3
         && plain(scale) == Some(Dtype::F8_E4M3)
+        // ModelOpt packs stacked experts along their second dimension; the shape of the scales shows it
         && !packed_along_rows(info, scale)
     {
         return transposed(cx, &found, parts).map(Some);
     }
     let four = autoround::configured_codes(cx, &found.name);
+    // UE5M3 and E8M0 are both bytes of U8 in the same shape: nothing but the configuration distinguishes them
     let e5m3 = four == Some(autoround::FourBitCodes::Ue5m3Scales)
         || quark::scale_format(cx, &found.name) == Some("e5m3");
     if plain(scale) == Some(Dtype::U8) && e5m3 {
@@ -111,6 +113,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let scales = match kind {
         Fp4Layout::Nv4 => global(cx, &found, rows / matrix_rows, factors, &mut parts)?,
         Fp4Layout::Mx4 | Fp4Layout::Mx6 => {
+            // a configured format that is neither would be read as exponents of 2
             quark::plain_exponents(cx, &found.name, info)?;
             Scales::Stored(factors)
         }
@@ -184,6 +187,7 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Fp4Parts<'c>> {
             let of_module = || Some((cx.sibling(stem(info, ".weight")?, ".scale")?, None));
             let (scale, global) = of_codes
                 .or_else(of_module)
+                // I8 with float scales is INT8 and belongs to `int8.rs`
                 .filter(|(scale, _)| exponent(scale))?;
             Some(found(scale, global))
         }
@@ -212,6 +216,8 @@ fn kind(info: &TensorInfo, scale: &TensorInfo) -> Result<(Fp4Layout, u64)> {
     // 128 bits, because products of sizes from a file may exceed 64
     let (codes, groups) = (u128::from(info.shape[last]), u128::from(scale.shape[last]));
     let (cols4, cols6) = (codes * per_byte, codes * 4 / 3);
+    // E4M3 scales are NVFP4's alone; exponents of 2 belong to MX, whose width follows from the bytes of a group: 16
+    // or 24
     let found = match plain(scale) {
         Some(Dtype::F8_E4M3) if cols4 == groups * 16 => Some((Fp4Layout::Nv4, cols4)),
         Some(Dtype::F8_E8M0 | Dtype::U8) if cols4 == groups * 32 => Some((Fp4Layout::Mx4, cols4)),
@@ -248,6 +254,7 @@ fn global(
     let info = cx.info(tensor);
     let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
     let count = info.elements();
+    // stacked experts have a global scale each
     let (Some(dtype), true) = (dtype, count == 1 || count == matrices) else {
         let what = format!(
             "{} {:?} is not one scale, nor one for each of {matrices} matrices",
@@ -279,6 +286,7 @@ fn amdfp4(
     let group = sides.filter(|((_, outer), (_, same))| outer == same && !outer.is_empty());
     let group = group.and_then(|((bytes, _), (groups, _))| {
         let cols = bytes.checked_mul(2)?;
+        // both sizes occur, and the shapes decide between them
         let group = [16, 32]
             .into_iter()
             .find(|group| groups.checked_mul(*group) == Some(cols))?;
@@ -328,6 +336,7 @@ fn transposed(
         return Err(mismatch(info, scale));
     }
     let matrix_rows = half * 2;
+    // groups of 16 run along the packed dimension, which is the rows of each matrix here
     let factors = Factors::per_block(1, Dtype::F8_E4M3, 16, 1);
     let scales = global(cx, found, experts, factors, &mut parts)?;
     let codes = Codes::new(CodePacking::LowNibbles, nvfp4_codes(cx, found), cols);

@@ -65,6 +65,7 @@ static KERNELS: &[(&str, &str)] = &[(
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
+    // the names are those of the attributes of the tensor class, by which torchao flattens it
     let Some(flat) = CODES.iter().find_map(|codes| stem(info, codes)) else {
         return Ok(None);
     };
@@ -81,6 +82,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         format!("{module}.{own}")
     };
     let Some(metadata::Value::Text(text)) = cx.metadata_value(&name) else {
+        // other libraries may use such a suffix; only a configured method makes the description mandatory
         return if cx.config.is(&["torchao"]) {
             Err(missing(info, &format!("description {name}")))
         } else {
@@ -147,6 +149,7 @@ fn weight(
             format!("{class} with codes of dtype {}", info.encoding),
         )
     };
+    // U8 counts bytes of two codes, F4 counts codes
     let halves = dtype == Some(Dtype::U8);
     let nibbles = || {
         (
@@ -260,6 +263,7 @@ fn weight(
         "act_quant_zero_point",
         "act_per_tensor_scale",
     ] {
+        // claimed although no decoder reads them, or they would be copied as plain tensors
         parts.extend(sibling(key).map(|part| ("activation", part)));
     }
     let row_bytes = packing.row_bytes(cols).ok_or_else(not)?;
@@ -277,6 +281,7 @@ fn weight(
         zeros,
     };
     let decoder: Box<dyn Decoder> = if swizzled {
+        // a view puts the scales into rows, so that the decoder for plain scales serves both
         let view: Arc<dyn PartView> = Arc::new(SwizzledScales {
             place: PartOffset::whole(1),
             rows,

@@ -54,6 +54,7 @@ impl Decoder for ActOrder {
             .iter()
             .map(|b| i32::from_le_bytes(*b))
             .collect();
+        // compressed-tensors fills `weight_g_idx` with -1 if act-order is off
         if index.contains(&-1) {
             return self.inner.decode(
                 DecodeInput {
@@ -83,6 +84,7 @@ impl Decoder for ActOrder {
             stride: inner.codes.row_bytes as usize,
             packing: inner.codes.packing,
             value: inner.codes.value.clone(),
+            // a scale of 1 converts codes to F32 exactly; the real factors differ from column to column
             formula: Formula::Scale,
             group: cols,
             rows_per_factor: usize::MAX,
@@ -99,6 +101,7 @@ impl Decoder for ActOrder {
                 Some(&zeros[r * groups..][..groups])
             };
             for (cell, &g) in row.as_chunks_mut::<4>().0.iter_mut().zip(&index) {
+                // in the order of the reference: the zero point is subtracted, then the scale multiplied
                 let value = f32::from_le_bytes(*cell) - zeros.map_or(0.0, |zeros| zeros[g]);
                 *cell = (value * scales[g]).to_le_bytes();
             }

@@ -73,6 +73,7 @@ pub(super) fn numbers(
     let quantised = attributes.integer(role.flag)?.map(|on| on != 0);
     if let Some(tensor) = attributes
         .tensor(role.numbers)
+        // a flag that says quantised takes precedence over a leftover tensor of values
         .filter(|_| quantised != Some(true))
     {
         let found = cx.info(tensor);
@@ -96,6 +97,7 @@ pub(super) fn numbers(
         });
     }
     let own = attributes.tensor(role.codes);
+    // hqq joins scales and zero points only if it moves them to another device
     let both = || {
         attributes
             .tensor("zero_scale")
@@ -223,6 +225,7 @@ fn computed(
     }
     let [scale, zero] = dtypes;
     let formula = formula(cx, &own, scale, zero)?;
+    // the outer formula is rounded in the dtype that the nested one produces in hqq
     let native = match formula {
         Formula::ZeroScaleF16 => Dtype::F16,
         Formula::ZeroScaleBf16 => Dtype::BF16,

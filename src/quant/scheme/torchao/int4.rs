@@ -130,6 +130,7 @@ pub(super) fn transposed_factors(
         && info.shape[..last] == shape[..last]
         && info.shape[last..] == [groups, matrix_rows];
     let Some(dtype) = plain(info).filter(|dtype| fits && dtypes.contains(dtype)) else {
+        // the dtype of the zero points distinguishes the devices: XPU stores integers, NPU floats
         let what = format!(
             "{} {:?} does not scale {shape:?} by groups of {group}",
             info.encoding,
@@ -137,6 +138,7 @@ pub(super) fn transposed_factors(
         );
         return Err(malformed(info, what));
     };
+    // stored group-major, since the kernels read the factors of neighbouring outputs together; a view turns the order
     let entry = dtype.bits() / 8;
     let view = TransposedFactors {
         place: PartOffset::whole(part),
@@ -264,6 +266,7 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
     let (rows, cols, matrix_rows) = stack(&shape);
     let (group, factors) = (stored.group()?, stored.part(cx, "scale_and_zero")?);
     let (there, lines) = (cx.info(factors), wide.div_ceil(group));
+    // one entry for each padded row and group, scale and zero point side by side
     let expected: Vec<u64> = outer.iter().copied().chain([lines, high, 2]).collect();
     let Some(dtype) =
         plain(there).filter(|d| FLOATS.contains(d) && there.shape[..] == expected[..])
@@ -275,6 +278,7 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
         );
         return Err(malformed(there, what));
     };
+    // both have the same shape; a note is all that can be given, since the file does not record the device
     cx.note("torchao's 4-bit tiles are read in CUDA's layout; ROCm's has the same shape");
     // scale and zero point of an entry are two parts of the decoder, and one stored part of the plan
     let parts = vec![("codes", stored.tensor), ("scale_and_zero", factors)];
@@ -301,6 +305,7 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
     let mut table = [0.0; 16];
     table
         .iter_mut()
+        // tinygemm centres the codes: `(q - 8) * scale + zero`, so the table holds `q - 8`
         .zip(-8i8..)
         .for_each(|(value, code)| *value = code.into());
     let inner = Grouped {
