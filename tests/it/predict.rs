@@ -1,12 +1,12 @@
 //! Templates before the first run: from the headers of large checkpoints, and beside what loaders really read.
 
-#[path = "../../crates/template/tests/shapes/mod.rs"]
-mod shapes;
+#[path = "../../crates/template/tests/it/checkpoint_shapes.rs"]
+mod checkpoint_shapes;
 
 use std::fs::File;
 use std::io::Write;
 
-use self::shapes::Model;
+use self::checkpoint_shapes::Model;
 use crate::support::scratch_dir::ScratchDir;
 use crate::support::writers::{StoredTensor, safetensors};
 use crate::support::{fixture, fixtures};
@@ -57,7 +57,7 @@ fn holds_all(what: &str, checkpoint: &Checkpoint, template: &Template, most: usi
 
 #[test]
 fn qwen_72b_for_four_workers() {
-    let (scratch, model) = (ScratchDir::new("predict-qwen"), shapes::qwen_72b());
+    let (scratch, model) = (ScratchDir::new("predict-qwen"), checkpoint_shapes::qwen_72b());
     let config = r#"{"num_attention_heads":64,"num_key_value_heads":8,"num_hidden_layers":80}"#;
     let checkpoint = sparse(&scratch, &model, config);
     assert_eq!(
@@ -98,7 +98,7 @@ fn qwen_72b_for_four_workers() {
 
 #[test]
 fn deepseek_671b_for_sixteen_workers() {
-    let (scratch, model) = (ScratchDir::new("predict-deepseek"), shapes::deepseek_671b());
+    let (scratch, model) = (ScratchDir::new("predict-deepseek"), checkpoint_shapes::deepseek_671b());
     let config = r#"{"num_attention_heads":128,"num_key_value_heads":128,"num_hidden_layers":61,"n_routed_experts":256}"#;
     let checkpoint = sparse(&scratch, &model, config);
     assert_eq!(

@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matches_agrees_with_the_definition(pattern in "[ab*?]{0,8}", name in "[ab]{0,10}") {
+        fn matches_equals_the_recursive_definition(pattern in "[ab*?]{0,8}", name in "[ab]{0,10}") {
             prop_assert_eq!(matches(&pattern, &name), naive(pattern.as_bytes(), name.as_bytes()));
         }
     }

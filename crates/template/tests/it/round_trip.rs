@@ -1,11 +1,11 @@
-//! Every template survives both forms.
-
-mod common;
+//! Random templates are the same after both forms, binary and JSON; saving, loading and probing files.
 
 use anamnesis_template::{ByteRange, File, Template, TemplateBuilder, TemplateLimits};
 use proptest::prelude::*;
 
-fn limits() -> TemplateLimits {
+use crate::random_templates::any_template;
+
+fn unlimited_runs() -> TemplateLimits {
     TemplateLimits {
         runs: u64::MAX,
         ..TemplateLimits::default()
@@ -16,47 +16,47 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn binary(template in common::template()) {
+    fn the_binary_form_keeps_the_template(template in any_template()) {
         let bytes = template.to_bytes();
-        let read = Template::from_bytes(&bytes, &limits()).unwrap();
+        let read = Template::from_bytes(&bytes, &unlimited_runs()).unwrap();
         prop_assert_eq!(&read, &template);
         prop_assert_eq!(read.to_bytes(), bytes);
     }
 
     #[test]
-    fn json(template in common::template()) {
+    fn the_json_form_keeps_the_template(template in any_template()) {
         let json = template.to_json();
-        let read = Template::from_json(json.as_bytes(), &limits()).unwrap();
+        let read = Template::from_json(json.as_bytes(), &unlimited_runs()).unwrap();
         prop_assert_eq!(&read, &template);
         prop_assert_eq!(read.to_json(), json);
     }
 
     #[test]
-    fn printed_short(template in common::template()) {
+    fn the_debug_output_is_short(template in any_template()) {
         let printed = format!("{template:?}");
         prop_assert!(printed.len() < 400);
     }
 }
 
-/// The premise of the tests above: random templates contain accesses.
+/// The premise of the tests above.
 #[test]
-fn random_templates_are_not_empty() {
+fn random_templates_have_accesses_groups_and_times() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let made: Vec<_> = (0..300)
-        .map(|_| common::template().new_tree(&mut runner).unwrap().current())
+    let templates: Vec<_> = (0..300)
+        .map(|_| any_template().new_tree(&mut runner).unwrap().current())
         .collect();
-    let having =
-        |what: fn(&Template) -> bool| made.iter().filter(|template| what(template)).count();
-    assert!(having(|t| t.accesses().count() > 3) > 80);
-    assert!(having(|t| t.groups().len() > 1) > 60);
-    assert!(having(|t| t.accesses().any(|(_, access)| access.bytes.count > 2)) > 60);
-    assert!(having(|t| t.accesses().any(|(_, access)| access.at.is_some())) > 60);
-    assert!(having(|t| t.accesses().any(|(_, access)| access.file > 0)) > 40);
+    let count_with =
+        |property: fn(&Template) -> bool| templates.iter().filter(|t| property(t)).count();
+    assert!(count_with(|t| t.accesses().count() > 3) > 80);
+    assert!(count_with(|t| t.groups().len() > 1) > 60);
+    assert!(count_with(|t| t.accesses().any(|(_, access)| access.bytes.count > 2)) > 60);
+    assert!(count_with(|t| t.accesses().any(|(_, access)| access.at.is_some())) > 60);
+    assert!(count_with(|t| t.accesses().any(|(_, access)| access.file > 0)) > 40);
 }
 
 #[test]
-fn templates_are_saved_and_loaded() {
+fn a_saved_template_loads_the_same_and_leaves_no_other_file() {
     let directory = tempfile::tempdir().unwrap();
     let mut builder = TemplateBuilder::new();
     let file = builder.file(File::new("m.gguf", 10).unwrap()).unwrap();
@@ -83,7 +83,7 @@ fn templates_are_saved_and_loaded() {
     assert_eq!(
         std::fs::read_dir(&directory).unwrap().count(),
         2,
-        "nothing is left beside"
+        "a temporary file was left"
     );
     let error = template
         .save(&directory.path().join("no/t.iot"), false)
@@ -98,12 +98,12 @@ fn templates_are_saved_and_loaded() {
         .save(&directory.path().join("d.iot"), false)
         .unwrap_err();
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 3);
-    let long = TemplateLimits {
+    let small_limit = TemplateLimits {
         bytes: 20,
         ..TemplateLimits::default()
     };
     assert!(
-        Template::load(&directory.path().join("t.iot"), &long)
+        Template::load(&directory.path().join("t.iot"), &small_limit)
             .unwrap_err()
             .to_string()
             .contains("`bytes`")
@@ -111,7 +111,7 @@ fn templates_are_saved_and_loaded() {
 }
 
 #[test]
-fn probing_reads_length_time_and_key() {
+fn a_probed_file_has_length_time_and_key_and_detects_changes() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("a")).unwrap();
     std::fs::write(directory.path().join("a/m"), vec![7; 70_000]).unwrap();

@@ -1,4 +1,5 @@
-//! Files that were written once and must remain readable.
+//! The format does not change: the stored files of `fixtures/template` must remain readable, and the bytes of a small
+//! template are those of the specification.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +15,8 @@ fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The content of `layers.iot` and `layers.json`: two workers, three layers, a file read in
-/// alternation, times.
-fn layers() -> Template {
+/// The content of `layers.iot` and `layers.json`: two workers, three layers, two files that are read alternately, times.
+fn stored_template() -> Template {
     let mut builder = TemplateBuilder::new();
     let mut first = File::new("model-00001-of-00002.safetensors", 1 << 20).unwrap();
     first.mtime = Some(-1);
@@ -39,13 +39,13 @@ fn layers() -> Template {
                 };
                 let name = format!("model.layers.{layer}.{name}.weight");
                 for runs in rules.slices(&name, &[64, 64], 2, &split).unwrap() {
-                    let place = 1000 + (layer * 3 + i as u64) * 8192;
+                    let offset = 1000 + (layer * 3 + i as u64) * 8192;
                     builder
                         .access(
                             rank,
                             StridedFileRange {
                                 file: first,
-                                bytes: runs.shifted(place).unwrap(),
+                                bytes: runs.shifted(offset).unwrap(),
                             },
                             None,
                         )
@@ -72,19 +72,19 @@ fn layers() -> Template {
 }
 
 #[test]
-fn earlier_files_are_read() {
+fn stored_files_give_the_same_template() {
     for name in ["layers.iot", "layers.json"] {
         assert_eq!(
             Template::load(&fixture(name), &TemplateLimits::default()).unwrap(),
-            layers(),
+            stored_template(),
             "{name}"
         );
     }
 }
 
-/// The bytes, written by hand from `docs/template-format.md`.
+/// The bytes are written by hand from `docs/template-format.md`.
 #[test]
-fn bytes_follow_the_specification() {
+fn the_binary_form_is_that_of_the_specification() {
     let mut builder = TemplateBuilder::new();
     builder.parameter("tp", "2");
     builder.file(File::new("ab", 300).unwrap()).unwrap();
@@ -139,6 +139,6 @@ fn bytes_follow_the_specification() {
 fn write_fixtures() {
     std::fs::create_dir_all(fixture("")).unwrap();
     for name in ["layers.iot", "layers.json"] {
-        layers().save(&fixture(name), false).unwrap();
+        stored_template().save(&fixture(name), false).unwrap();
     }
 }

@@ -1,20 +1,20 @@
-//! The sizes in the paper's Table 3, for models of the same shapes and the same number of workers.
-//! `--nocapture` prints the figures.
+//! Template files are no larger than in the paper's Table 3, for models of the same shapes and the same number of workers.
+//! `--nocapture` prints the figures, which `docs/template-format.md` lists.
 //!
 //! Table 3 counts the file of a whole service: tuples of path, offset and size for all workers,
 //! consecutive ones merged. The paper does not state whether a worker reads exact slices or whole
 //! tensors, so both are measured.
 
-mod shapes;
-
 use anamnesis_template::parallel::{Rules, Split};
 use anamnesis_template::{Template, TemplateBuilder, TemplateLimits, coverage};
-use shapes::Model;
+
+use crate::checkpoint_shapes::{self, Model};
 
 /// A gap of this size contains no whole page.
 const PAGE: u64 = 4095;
 
-fn size(what: &str, model: &Model, template: &Template, most: usize) {
+/// Prints the size, and checks the limit, the coverage and the round trip.
+fn check_size(what: &str, model: &Model, template: &Template, max_bytes: usize) {
     let bytes = template.to_bytes();
     let tuples = template.accesses().count() * 20;
     println!(
@@ -22,8 +22,8 @@ fn size(what: &str, model: &Model, template: &Template, most: usize) {
         bytes.len()
     );
     assert!(
-        bytes.len() <= most,
-        "{what}: {} bytes, more than {most}",
+        bytes.len() <= max_bytes,
+        "{what}: {} bytes, more than {max_bytes}",
         bytes.len()
     );
     assert!(coverage(template, template).nbytes <= model.nbytes());
@@ -40,9 +40,9 @@ fn size(what: &str, model: &Model, template: &Template, most: usize) {
     );
 }
 
-/// Shortens each access by a random number of pages and gives it a random time, so that nothing
-/// repeats.
-fn rough(template: &Template) -> Template {
+/// Shortens each access by a random number of pages and gives it a random time, so that no
+/// sequence of accesses repeats.
+fn irregular(template: &Template) -> Template {
     let mut builder = TemplateBuilder::new();
     for file in template.files() {
         builder.file(file.clone()).unwrap();
@@ -63,24 +63,24 @@ fn rough(template: &Template) -> Template {
 }
 
 #[test]
-fn qwen_72b() {
-    let model = shapes::qwen_72b();
+fn templates_of_qwen_72b_are_no_larger_than_in_the_paper() {
+    let model = checkpoint_shapes::qwen_72b();
     assert_eq!(
         (model.tensors(), model.nbytes() / 1_000_000),
         (963, 145_412)
     );
     let rules = Rules::default();
     let exact = model.template(&rules, &model.split, 0);
-    size(
+    check_size(
         "Qwen2.5-72B, 4 workers, exact slices",
         &model,
         &exact,
         95_000,
     );
     let paged = model.template(&rules, &model.split, PAGE);
-    size("Qwen2.5-72B, 4 workers, pages", &model, &paged, 95_000);
+    check_size("Qwen2.5-72B, 4 workers, pages", &model, &paged, 95_000);
     let whole = model.template(&Rules::none(), &model.split, 0);
-    size(
+    check_size(
         "Qwen2.5-72B, 4 workers, every tensor whole",
         &model,
         &whole,
@@ -88,15 +88,15 @@ fn qwen_72b() {
     );
 
     // Like a recording: irregular, with times.
-    let rough = rough(&exact);
-    size(
+    let irregular = irregular(&exact);
+    check_size(
         "Qwen2.5-72B, 4 workers, irregular, with times",
         &model,
-        &rough,
+        &irregular,
         95_000,
     );
 
-    // The model without its headers is read, most of it once.
+    // Everything but the headers is read, most of it by one worker.
     let covered = coverage(&whole, &exact);
     assert_eq!(covered.share(), 1.0);
     let norms = 161 * 8192 * 2 * 3; // also read by the three other workers, as are 80 biases
@@ -113,8 +113,8 @@ fn qwen_72b() {
 }
 
 #[test]
-fn deepseek_671b() {
-    let model = shapes::deepseek_671b();
+fn templates_of_deepseek_671b_are_no_larger_than_in_the_paper() {
+    let model = checkpoint_shapes::deepseek_671b();
     assert_eq!(
         (model.tensors(), model.nbytes() / 1_000_000_000),
         (91_991, 688)
@@ -125,21 +125,21 @@ fn deepseek_671b() {
         ..model.split
     };
     let by_expert = model.template(&rules, &experts, 0);
-    size(
+    check_size(
         "DeepSeek-V3, 16 workers, whole experts each",
         &model,
         &by_expert,
         545_000,
     );
-    let rough = rough(&by_expert);
-    size(
+    let irregular = irregular(&by_expert);
+    check_size(
         "DeepSeek-V3, 16 workers, whole experts each, irregular, with times",
         &model,
-        &rough,
+        &irregular,
         545_000,
     );
     let paged = model.template(&rules, &model.split, PAGE);
-    size(
+    check_size(
         "DeepSeek-V3, 16 workers, a part of every expert, pages",
         &model,
         &paged,
@@ -147,7 +147,7 @@ fn deepseek_671b() {
     );
     drop(paged);
     let whole = model.template(&Rules::none(), &model.split, 0);
-    size(
+    check_size(
         "DeepSeek-V3, 16 workers, every tensor whole",
         &model,
         &whole,
@@ -155,11 +155,10 @@ fn deepseek_671b() {
     );
 }
 
-/// Exact slices have rows of 128 bytes: 1.7 thousand million runs, more than the default limit
-/// permits to iterate.
+/// Exact slices of DeepSeek-V3 have rows of 128 bytes: 1.7 thousand million runs, more than the default limit of runs.
 #[test]
-fn deepseek_671b_exact() {
-    let model = shapes::deepseek_671b();
+fn a_template_with_more_runs_than_the_default_limit_is_small_but_refused() {
+    let model = checkpoint_shapes::deepseek_671b();
     let exact = model.template(&Rules::default(), &model.split, 0);
     let bytes = exact.to_bytes();
     println!(

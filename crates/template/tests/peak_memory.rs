@@ -1,10 +1,10 @@
-//! Refused files whose counts demand much memory allocate none. In a process of its own, because
-//! the test reads the peak of the process.
+//! A refused file whose counts stand for much memory does not raise the peak of resident memory. In a process of its own,
+//! as the peak is that of the process.
 
 use anamnesis_template::{Template, TemplateLimits};
 
 /// The peak resident memory of this process in KiB.
-fn peak() -> Option<u64> {
+fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
         .lines()
@@ -13,13 +13,13 @@ fn peak() -> Option<u64> {
 }
 
 #[test]
-fn hostile_counts_cost_no_memory() {
+fn counts_without_content_allocate_no_memory() {
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let large = [0xff, 0xff, 0xff, 0xff, 7]; // 2³¹ − 1
     let file = [0, 0, 1, 0, 0, 1, b'f', 100, 1, 0];
     let mut bodies = Vec::new();
     for count in [&huge[..], &large] {
-        for before in [
+        for prefix in [
             &[0][..],
             &[0, 0],
             &[0, 0, 0],
@@ -28,14 +28,14 @@ fn hostile_counts_cost_no_memory() {
             &file,
             &[&file[..], &[0]].concat(),
         ] {
-            bodies.push([before, count].concat());
-            bodies.push([before, count, &[0; 40]].concat());
+            bodies.push([prefix, count].concat());
+            bodies.push([prefix, count, &[0; 40]].concat());
         }
         // One literal, and a repeat of it.
         bodies.push([&file[..], &[0], count, &[0, 0, 1], count, &[1, 0]].concat());
     }
-    let Some(before) = peak() else {
-        eprintln!("SKIPPED: this system does not say how much memory a process had");
+    let Some(before) = peak_kib() else {
+        eprintln!("SKIPPED: this system does not report the peak memory of a process");
         return;
     };
     for body in bodies {
@@ -45,6 +45,6 @@ fn hostile_counts_cost_no_memory() {
         let error = Template::from_bytes(&bytes, &TemplateLimits::default()).unwrap_err();
         assert!(error.offset().is_some(), "{error}");
     }
-    let grown = peak().expect("it was there") - before;
-    assert!(grown < 4096, "{grown} KiB");
+    let grown = peak_kib().expect("reported before") - before;
+    assert!(grown < 4096, "the peak rose by {grown} KiB");
 }

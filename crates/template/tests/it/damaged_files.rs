@@ -1,20 +1,22 @@
-//! Truncated, damaged and malicious templates are refused.
-
-mod common;
+//! Truncated, damaged and malicious templates are refused with an error that has an offset and a remedy; what is accepted
+//! satisfies the rules of the format.
 
 use anamnesis_template::{Error, ErrorKind, File, Template, TemplateLimits};
 use proptest::prelude::*;
 
-/// Appends a valid checksum.
-fn sealed(body: &[u8]) -> Vec<u8> {
+use crate::random_templates::any_template;
+
+/// The body of a binary template with a valid header and checksum.
+fn with_checksum(body: &[u8]) -> Vec<u8> {
     let mut bytes = b"\x89IOT\r\n\x1a\n\x01".to_vec();
     bytes.extend(body);
     bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
     bytes
 }
 
-fn refused(body: &[u8]) -> Error {
-    let error = Template::from_bytes(&sealed(body), &TemplateLimits::default()).unwrap_err();
+/// The error of a body with a valid checksum.
+fn error_of(body: &[u8]) -> Error {
+    let error = Template::from_bytes(&with_checksum(body), &TemplateLimits::default()).unwrap_err();
     assert!(error.remedy().is_some(), "{error}");
     error
 }
@@ -23,20 +25,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn cut_at_every_byte(template in common::template()) {
+    fn a_file_cut_at_any_byte_is_refused(template in any_template()) {
         let bytes = template.to_bytes();
         for end in 0..bytes.len() {
             let error = Template::from_bytes(&bytes[..end], &TemplateLimits::none()).unwrap_err();
             prop_assert!(error.offset().is_some(), "{}", error);
             // Truncated, with a valid checksum.
             if let Some(body) = bytes[..end].get(9..) {
-                prop_assert!(Template::from_bytes(&sealed(body), &TemplateLimits::none()).is_err() || end + 4 == bytes.len());
+                prop_assert!(Template::from_bytes(&with_checksum(body), &TemplateLimits::none()).is_err() || end + 4 == bytes.len());
             }
         }
     }
 
     #[test]
-    fn every_bit_flipped(template in common::template()) {
+    fn a_file_with_any_bit_flipped_is_refused(template in any_template()) {
         let mut bytes = template.to_bytes();
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -46,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn flipped_and_sealed(template in common::template(), bits in prop::collection::vec(any::<prop::sample::Index>(), 1..4)) {
+    fn flipped_bits_under_a_valid_checksum_are_refused_or_valid(template in any_template(), bits in prop::collection::vec(any::<prop::sample::Index>(), 1..4)) {
         let bytes = template.to_bytes();
         let mut body = bytes[9..bytes.len() - 4].to_vec();
         for bit in bits {
@@ -54,21 +56,21 @@ proptest! {
             body[bit / 8] ^= 1 << (bit % 8);
         }
         // What is accepted satisfies the rules of a template and has exactly one encoding.
-        if let Ok(read) = Template::from_bytes(&sealed(&body), &TemplateLimits::default()) {
-            check(&read);
+        if let Ok(read) = Template::from_bytes(&with_checksum(&body), &TemplateLimits::default()) {
+            assert_valid(&read);
             prop_assert_eq!(Template::from_bytes(&read.to_bytes(), &TemplateLimits::default()).unwrap(), read);
         }
     }
 
     #[test]
-    fn noise(body in prop::collection::vec(prop_oneof![0..8u8, any::<u8>()], 0..80)) {
-        if let Ok(read) = Template::from_bytes(&sealed(&body), &TemplateLimits::default()) {
-            check(&read);
+    fn random_bodies_are_refused_or_valid(body in prop::collection::vec(prop_oneof![0..8u8, any::<u8>()], 0..80)) {
+        if let Ok(read) = Template::from_bytes(&with_checksum(&body), &TemplateLimits::default()) {
+            assert_valid(&read);
         }
     }
 
     #[test]
-    fn cut_json(template in common::template()) {
+    fn json_cut_at_any_byte_is_refused(template in any_template()) {
         let json = template.to_json();
         for end in 0..json.len() {
             prop_assert!(Template::from_json(&json.as_bytes()[..end], &TemplateLimits::none()).is_err());
@@ -76,7 +78,8 @@ proptest! {
     }
 }
 
-fn check(template: &Template) {
+/// The rules that every template satisfies: non-empty ranges inside their files, ascending ranks, valid paths.
+fn assert_valid(template: &Template) {
     for (_, access) in template.accesses() {
         let file = &template.files()[access.file as usize];
         assert!(access.bytes.end() <= file.nbytes && access.bytes.nbytes() > 0);
@@ -93,14 +96,14 @@ fn check(template: &Template) {
         .for_each(|file| drop(File::new(file.path.clone(), 0).unwrap()));
 }
 
-/// No service, no parameters, one file; `rest` is the content of its group.
-fn one_file(rest: &[u8]) -> Vec<u8> {
+/// The body of a template without service and parameters, with one file; `group` is the content of its only group.
+fn body_of_one_file(group: &[u8]) -> Vec<u8> {
     // Flags, shared prefix, path length, path, 100 bytes; one group of rank 0 without a name.
-    [&[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0, 0][..], rest].concat()
+    [&[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0, 0][..], group].concat()
 }
 
 #[test]
-fn false_counts_are_refused() {
+fn counts_beyond_the_content_or_a_limit_are_refused() {
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     for before in [
         &[0][..],
@@ -110,17 +113,17 @@ fn false_counts_are_refused() {
         &[0, 0, 1, 0, 0],
         &[0, 0, 1, 0, 0, 1, b'f', 100, 1, 0],
     ] {
-        refused(&[before, &huge].concat());
+        error_of(&[before, &huge].concat());
     }
     // A count of accesses, one literal, then a repeat for the rest: 2⁶⁴ − 2 accesses, or one more
     // than the limit.
-    let most = TemplateLimits::default().accesses + 1;
-    for n in [u64::MAX >> 2, most] {
-        let mut body = number(n);
+    let too_many = TemplateLimits::default().accesses + 1;
+    for n in [u64::MAX >> 2, too_many] {
+        let mut body = varint(n);
         body.extend([0, 0, 1]); // byte 0
-        body.extend(number((n - 1) << 1 | 1));
+        body.extend(varint((n - 1) << 1 | 1));
         body.extend([1, 0]);
-        let error = refused(&one_file(&body));
+        let error = error_of(&body_of_one_file(&body));
         assert!(
             matches!(
                 error.kind(),
@@ -134,12 +137,12 @@ fn false_counts_are_refused() {
     }
     // The number of runs.
     let error = Template::from_bytes(
-        &sealed(
+        &with_checksum(
             &[
                 &[0, 0, 1, 0, 0, 1, b'f'][..],
                 &huge,
                 &[1, 0, 0, 1, 4, 0, 1],
-                &number(1 << 30),
+                &varint(1 << 30),
                 &[0, 0],
             ]
             .concat(),
@@ -152,7 +155,8 @@ fn false_counts_are_refused() {
     ));
 }
 
-fn number(mut n: u64) -> Vec<u8> {
+/// `n` as a varint.
+fn varint(mut n: u64) -> Vec<u8> {
     let mut out = Vec::new();
     while n >= 0x80 {
         out.push(n.to_le_bytes()[0] | 0x80);
@@ -163,13 +167,13 @@ fn number(mut n: u64) -> Vec<u8> {
 }
 
 #[test]
-fn violations_of_each_rule_are_refused() {
-    let good = Template::from_bytes(
-        &sealed(&one_file(&[1, 0, 0, 100, 0])),
+fn each_violated_rule_is_refused_with_its_message() {
+    let valid = Template::from_bytes(
+        &with_checksum(&body_of_one_file(&[1, 0, 0, 100, 0])),
         &TemplateLimits::default(),
     )
     .unwrap();
-    assert_eq!(good.nbytes(), 100);
+    assert_eq!(valid.nbytes(), 100);
     let cases: [(&[u8], &str); 13] = [
         (&[1, 0, 0, 101, 0], "end after the file"),
         (&[1, 0, 1, 100, 0], "64 bits"),
@@ -185,10 +189,10 @@ fn violations_of_each_rule_are_refused() {
         (&[1, 0, 0, 0x81, 0, 0], "shortest form"),
         (&[1, 4, 0, 50, 0, 1, 0], "end after the file"),
     ];
-    for (body, says) in cases {
-        let error = refused(&one_file(body));
+    for (body, message) in cases {
+        let error = error_of(&body_of_one_file(body));
         assert!(
-            error.to_string().contains(says) && error.offset().is_some(),
+            error.to_string().contains(message) && error.offset().is_some(),
             "{body:?}: {error}"
         );
     }
@@ -196,14 +200,14 @@ fn violations_of_each_rule_are_refused() {
         Template::from_bytes(b"\x89IOT\r\n\x1a\n\x02....", &TemplateLimits::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert!(
-        refused(&[0, 0, 2, 0, 0, 1, b'f', 1, 0, 1, 0, 1, 0])
+        error_of(&[0, 0, 2, 0, 0, 1, b'f', 1, 0, 1, 0, 1, 0])
             .to_string()
             .contains("twice")
     );
 }
 
 #[test]
-fn paths_stay_below_the_root() {
+fn paths_that_leave_the_root_are_refused() {
     let long = "x".repeat(4097);
     for path in [
         "", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\0b", "a\\b", "C:a", &long,
@@ -219,7 +223,7 @@ fn paths_stay_below_the_root() {
             let mut body = vec![0, 0, 1, 0, 0, u8::try_from(path.len()).unwrap()];
             body.extend(path.bytes());
             body.extend([100, 0]);
-            refused(&body);
+            error_of(&body);
         }
         let json =
             format!("{{\"iot\":1,\"files\":[{{\"path\":{path:?},\"nbytes\":1}}],\"groups\":[]}}")
@@ -263,16 +267,16 @@ fn invalid_json_is_refused() {
             "32 hexadecimal",
         ),
     ];
-    for (json, says) in cases {
+    for (json, message) in cases {
         let error = Template::from_json(json.as_bytes(), &TemplateLimits::default()).unwrap_err();
-        assert!(error.to_string().contains(says), "{json}: {error}");
+        assert!(error.to_string().contains(message), "{json}: {error}");
     }
-    let little = TemplateLimits {
+    let small_limit = TemplateLimits {
         memory: 100,
         ..TemplateLimits::default()
     };
     assert!(
-        Template::from_json(cases[2].0.as_bytes(), &little)
+        Template::from_json(cases[2].0.as_bytes(), &small_limit)
             .unwrap_err()
             .to_string()
             .contains("`memory`")
@@ -280,20 +284,35 @@ fn invalid_json_is_refused() {
 }
 
 #[test]
-fn limits_are_enforced() {
-    let bytes = sealed(&one_file(&[2, 0, 0, 1, 0, 8, 1, 0]));
+fn each_limit_is_enforced() {
+    let bytes = with_checksum(&body_of_one_file(&[2, 0, 0, 1, 0, 8, 1, 0]));
     Template::from_bytes(&bytes, &TemplateLimits::default()).unwrap();
-    let none = TemplateLimits::none();
+    let unlimited = TemplateLimits::none();
     for limits in [
-        TemplateLimits { bytes: 10, ..none },
-        TemplateLimits { memory: 90, ..none },
-        TemplateLimits { files: 0, ..none },
-        TemplateLimits { groups: 0, ..none },
+        TemplateLimits {
+            bytes: 10,
+            ..unlimited
+        },
+        TemplateLimits {
+            memory: 90,
+            ..unlimited
+        },
+        TemplateLimits {
+            files: 0,
+            ..unlimited
+        },
+        TemplateLimits {
+            groups: 0,
+            ..unlimited
+        },
         TemplateLimits {
             accesses: 1,
-            ..none
+            ..unlimited
         },
-        TemplateLimits { runs: 1, ..none },
+        TemplateLimits {
+            runs: 1,
+            ..unlimited
+        },
     ] {
         let error = Template::from_bytes(&bytes, &limits).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");

@@ -1,22 +1,51 @@
-//! Builds, compares and merges templates, and checks the results against plain lists of bytes.
+//! Building, comparing (`coverage`, `order`, `diff`) and merging templates. The oracle is the list of all bytes that each
+//! worker reads, in order, on which the operations are naive.
 
-mod common;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anamnesis_template::{
     ByteRange, ErrorKind, File, StridedFileRange, StridedRange, Template, TemplateBuilder,
     coverage, diff, merge, order,
 };
-use common::{bytes, firsts, set, small};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Kendall's τ from all pairs.
+use crate::random_templates::small_template;
+
+/// The bytes in the order in which a worker reads them.
+fn bytes_read(template: &Template, rank: u32) -> Vec<(String, u64)> {
+    let accesses = template
+        .group(rank)
+        .map_or(&[][..], |group| group.accesses());
+    let runs = accesses.iter().flat_map(|access| access.range().runs());
+    let path = |file: u32| template.files()[file as usize].path.to_string();
+    runs.flat_map(|run| (run.start..run.end()).map(move |byte| (path(run.file), byte)))
+        .collect()
+}
+
+/// The bytes that any worker reads.
+fn bytes_of_all_workers(template: &Template) -> BTreeSet<(String, u64)> {
+    template
+        .groups()
+        .iter()
+        .flat_map(|group| bytes_read(template, group.rank()))
+        .collect()
+}
+
+/// The position of each byte's first read among the worker's reads.
+fn first_reads(template: &Template, rank: u32) -> BTreeMap<(String, u64), usize> {
+    let mut first_reads = BTreeMap::new();
+    for (i, byte) in bytes_read(template, rank).into_iter().enumerate() {
+        first_reads.entry(byte).or_insert(i);
+    }
+    first_reads
+}
+
+/// Kendall's τ of the first reads of common bytes, from all pairs.
 fn naive_order(a: &Template, b: &Template) -> Option<f64> {
     let (mut pairs, mut sum) = (0i64, 0i64);
     for group in a.groups() {
-        let (in_a, in_b) = (firsts(a, group.rank()), firsts(b, group.rank()));
+        let (in_a, in_b) = (first_reads(a, group.rank()), first_reads(b, group.rank()));
         let common: Vec<_> = in_a
             .iter()
             .filter_map(|(byte, at)| Some((*at, *in_b.get(byte)?)))
@@ -31,16 +60,16 @@ fn naive_order(a: &Template, b: &Template) -> Option<f64> {
     (pairs > 0).then(|| sum as f64 / pairs as f64)
 }
 
-fn close(a: Option<f64>, b: Option<f64>) -> bool {
+fn nearly_equal(a: Option<f64>, b: Option<f64>) -> bool {
     a.is_some() == b.is_some() && a.zip(b).is_none_or(|(a, b)| (a - b).abs() < 1e-9)
 }
 
-/// Returns a template of one file of 4096 bytes with one worker, and the bytes in the order of the
-/// accesses.
-fn built(builder: TemplateBuilder, runs: &[(u64, u64, u32, u64)]) -> (Template, Vec<u64>) {
+/// Builds a template of one file of 4096 bytes with one worker from accesses (start, length, count, stride minus length).
+/// Returns it, and the bytes in the order of the accesses.
+fn build(builder: TemplateBuilder, runs: &[(u64, u64, u32, u64)]) -> (Template, Vec<u64>) {
     let mut builder = builder;
     let file = builder.file(File::new("f", 4096).unwrap()).unwrap();
-    let mut given = Vec::new();
+    let mut requested = Vec::new();
     for &(start, len, count, between) in runs {
         let bytes = StridedRange {
             start,
@@ -50,21 +79,21 @@ fn built(builder: TemplateBuilder, runs: &[(u64, u64, u32, u64)]) -> (Template, 
         };
         let range = StridedFileRange { file, bytes };
         if builder.access(0, range, None).is_ok() && len > 0 {
-            given.extend(range.runs().flat_map(|run| run.start..run.end()));
+            requested.extend(range.runs().flat_map(|run| run.start..run.end()));
         }
     }
     builder.group(0, "");
-    (builder.finish(), given)
+    (builder.finish(), requested)
 }
 
-fn plain(template: &Template) -> Vec<u64> {
-    bytes(template, 0)
+fn bytes_of_worker_0(template: &Template) -> Vec<u64> {
+    bytes_read(template, 0)
         .into_iter()
         .map(|(_, byte)| byte)
         .collect()
 }
 
-fn runs() -> impl Strategy<Value = Vec<(u64, u64, u32, u64)>> {
+fn random_runs() -> impl Strategy<Value = Vec<(u64, u64, u32, u64)>> {
     vec(
         (
             0..300u64,
@@ -80,46 +109,46 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(800))]
 
     #[test]
-    fn building_keeps_every_byte(runs in runs(), lookback in 1..4usize) {
-        let (template, given) = built(TemplateBuilder::new().lookback(lookback), &runs);
-        let made: BTreeSet<u64> = plain(&template).into_iter().collect();
-        prop_assert_eq!(made, given.into_iter().collect::<BTreeSet<_>>());
+    fn the_builder_keeps_every_byte(runs in random_runs(), lookback in 1..4usize) {
+        let (template, requested) = build(TemplateBuilder::new().lookback(lookback), &runs);
+        let found: BTreeSet<u64> = bytes_of_worker_0(&template).into_iter().collect();
+        prop_assert_eq!(found, requested.into_iter().collect::<BTreeSet<_>>());
         prop_assert!(template.groups()[0].accesses().len() <= runs.len());
     }
 
     /// Ranges of a permutation: every byte is read once, so the order must be kept to the byte.
     #[test]
-    fn building_keeps_the_order(order in Just((0..60u64).collect::<Vec<_>>()).prop_shuffle(), len in 1..20u64, keep in 1..60usize) {
+    fn the_builder_keeps_the_order_of_distinct_bytes(order in Just((0..60u64).collect::<Vec<_>>()).prop_shuffle(), len in 1..20u64, keep in 1..60usize) {
         let runs: Vec<_> = order[..keep].iter().map(|i| (i * 20, len, 1, 0)).collect();
-        let (template, given) = built(TemplateBuilder::new(), &runs);
-        prop_assert_eq!(plain(&template), given);
+        let (template, requested) = build(TemplateBuilder::new(), &runs);
+        prop_assert_eq!(bytes_of_worker_0(&template), requested);
     }
 
     #[test]
-    fn a_gap_joins(runs in runs(), gap in 0..12u64) {
-        let (template, given) = built(TemplateBuilder::new().gap(gap), &runs);
-        let made: BTreeSet<u64> = plain(&template).into_iter().collect();
-        let given: BTreeSet<u64> = given.into_iter().collect();
-        prop_assert!(made.is_superset(&given));
-        for byte in made.difference(&given) {
-            let (below, above) = (given.range(..byte).next_back(), given.range(byte..).next());
+    fn a_gap_joins_ranges_at_most_that_far_apart(runs in random_runs(), gap in 0..12u64) {
+        let (template, requested) = build(TemplateBuilder::new().gap(gap), &runs);
+        let found: BTreeSet<u64> = bytes_of_worker_0(&template).into_iter().collect();
+        let requested: BTreeSet<u64> = requested.into_iter().collect();
+        prop_assert!(found.is_superset(&requested));
+        for byte in found.difference(&requested) {
+            let (below, above) = (requested.range(..byte).next_back(), requested.range(byte..).next());
             prop_assert!(below.is_some() && above.is_some());
-            prop_assert!(given.contains(byte) || byte - below.unwrap() <= gap, "{byte} is further than {gap} in");
+            prop_assert!(requested.contains(byte) || byte - below.unwrap() <= gap, "byte {byte} is more than {gap} bytes into a gap");
         }
         prop_assert!(template.accesses().all(|(_, a)| a.bytes.count == 1 || a.bytes.gap() > gap));
     }
 
     #[test]
-    fn once_reads_once(runs in runs()) {
-        let (template, given) = built(TemplateBuilder::new().once(true), &runs);
+    fn once_keeps_the_first_read_of_each_byte(runs in random_runs()) {
+        let (template, requested) = build(TemplateBuilder::new().once(true), &runs);
         let mut seen = BTreeSet::new();
-        let expected: Vec<u64> = given.into_iter().filter(|byte| seen.insert(*byte)).collect();
-        prop_assert_eq!(plain(&template), expected);
+        let expected: Vec<u64> = requested.into_iter().filter(|byte| seen.insert(*byte)).collect();
+        prop_assert_eq!(bytes_of_worker_0(&template), expected);
     }
 
     #[test]
-    fn coverage_is_the_intersection(a in small(), b in small()) {
-        let (in_a, in_b) = (set(&a), set(&b));
+    fn coverage_is_the_intersection_of_the_bytes(a in small_template(), b in small_template()) {
+        let (in_a, in_b) = (bytes_of_all_workers(&a), bytes_of_all_workers(&b));
         let covered = coverage(&a, &b);
         prop_assert_eq!(covered.nbytes, in_a.len() as u64);
         prop_assert_eq!(covered.covered, in_a.intersection(&in_b).count() as u64);
@@ -132,22 +161,22 @@ proptest! {
     }
 
     #[test]
-    fn order_is_kendalls(a in small(), b in small()) {
+    fn order_is_kendalls_tau_of_the_first_reads(a in small_template(), b in small_template()) {
         let (fast, naive) = (order(&a, &b), naive_order(&a, &b));
-        prop_assert!(close(fast, naive), "{:?} {:?}", fast, naive);
-        prop_assert!(close(order(&a, &b), order(&b, &a)));
+        prop_assert!(nearly_equal(fast, naive), "{:?} {:?}", fast, naive);
+        prop_assert!(nearly_equal(order(&a, &b), order(&b, &a)));
         prop_assert!(order(&a, &a).is_none_or(|tau| tau == 1.0));
     }
 
     #[test]
-    fn diff_is_the_difference(a in small(), b in small()) {
+    fn diff_counts_the_bytes_of_one_side_and_of_both(a in small_template(), b in small_template()) {
         let found = diff(&a, &b);
         let paths = |t: &Template| t.files().iter().map(|file| file.path.to_string()).collect::<BTreeSet<_>>();
         let strings = |paths: &[Box<str>]| paths.iter().map(|path| path.to_string()).collect::<BTreeSet<_>>();
         prop_assert_eq!(strings(&found.only_a), &paths(&a) - &paths(&b));
         prop_assert_eq!(strings(&found.only_b), &paths(&b) - &paths(&a));
         for group in &found.groups {
-            let of = |t: &Template| bytes(t, group.rank).into_iter().collect::<BTreeSet<_>>();
+            let of = |t: &Template| bytes_read(t, group.rank).into_iter().collect::<BTreeSet<_>>();
             let (in_a, in_b) = (of(&a), of(&b));
             prop_assert_eq!(group.only_a, in_a.difference(&in_b).count() as u64);
             prop_assert_eq!(group.only_b, in_b.difference(&in_a).count() as u64);
@@ -159,23 +188,23 @@ proptest! {
     }
 
     #[test]
-    fn merging_adds_what_was_not_there(a in small(), b in small(), c in small()) {
+    fn merge_appends_the_bytes_that_the_first_template_lacks(a in small_template(), b in small_template(), c in small_template()) {
         let merged = merge(&[a.clone(), b.clone(), c.clone()]).unwrap();
         for group in merged.groups() {
-            let mut expected = bytes(&a, group.rank());
+            let mut expected = bytes_read(&a, group.rank());
             if a.group(group.rank()).is_none() {
-                expected = bytes(&b, group.rank());
+                expected = bytes_read(&b, group.rank());
             }
             let mut seen: BTreeSet<_> = expected.iter().cloned().collect();
-            for byte in bytes(&b, group.rank()).into_iter().chain(bytes(&c, group.rank())) {
+            for byte in bytes_read(&b, group.rank()).into_iter().chain(bytes_read(&c, group.rank())) {
                 if seen.insert(byte.clone()) {
                     expected.push(byte);
                 }
             }
-            let made: BTreeSet<_> = bytes(&merged, group.rank()).into_iter().collect();
-            prop_assert_eq!(&made, &seen);
+            let found: BTreeSet<_> = bytes_read(&merged, group.rank()).into_iter().collect();
+            prop_assert_eq!(&found, &seen);
             if b.group(group.rank()).is_some() {
-                prop_assert_eq!(firsts(&merged, group.rank()).len(), seen.len());
+                prop_assert_eq!(first_reads(&merged, group.rank()).len(), seen.len());
             }
         }
         prop_assert_eq!(merge(std::slice::from_ref(&a)).unwrap(), a.clone());
@@ -183,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_is_found_in_its_runs(start in 0..50u64, len in 1..9u64, count in 1..6u64, between in 1..9u64) {
+    fn run_at_gives_the_first_run_that_ends_after_the_offset(start in 0..50u64, len in 1..9u64, count in 1..6u64, between in 1..9u64) {
         let range = StridedRange::strided(start, len, count, len + between).unwrap();
         for offset in 0..150 {
             let naive = (0u64..).zip(range.starts()).find(|(_, start)| start + len > offset);
@@ -196,25 +225,25 @@ proptest! {
 #[test]
 fn regular_runs_become_one_access() {
     let rows: Vec<_> = (0..100).map(|i| (i * 40, 8, 1, 0)).collect();
-    let (template, given) = built(TemplateBuilder::new(), &rows);
+    let (template, requested) = build(TemplateBuilder::new(), &rows);
     assert_eq!(template.groups()[0].accesses().len(), 1);
-    assert_eq!(plain(&template), given);
-    // Tiles of rows, as the plan of a matrix has them.
-    let (template, _) = built(
+    assert_eq!(bytes_of_worker_0(&template), requested);
+    // Tiles of rows, as in the plan of a matrix.
+    let (template, _) = build(
         TemplateBuilder::new(),
         &[(0, 8, 10, 32), (400, 8, 10, 32), (800, 8, 1, 0)],
     );
     assert_eq!(template.groups()[0].accesses()[0].bytes.count, 21);
-    // The order of a reader that goes backwards is kept.
-    let (template, given) = built(
+    // The order of descending offsets is kept.
+    let (template, requested) = build(
         TemplateBuilder::new(),
         &[(80, 8, 1, 0), (72, 8, 1, 0), (64, 8, 1, 0)],
     );
-    assert_eq!(plain(&template), given);
+    assert_eq!(bytes_of_worker_0(&template), requested);
 }
 
 #[test]
-fn invalid_accesses_are_refused() {
+fn the_builder_refuses_invalid_files_and_accesses() {
     let mut builder = TemplateBuilder::new();
     let file = builder.file(File::new("f", 100).unwrap()).unwrap();
     assert_eq!(builder.file(File::new("f", 100).unwrap()).unwrap(), file);
@@ -226,11 +255,11 @@ fn invalid_accesses_are_refused() {
         count: 3,
         stride: 9,
     };
-    let apart = |stride| StridedFileRange {
+    let three_runs = |stride| StridedFileRange {
         file,
         bytes: StridedRange { stride, ..bytes },
     };
-    let one = |start| StridedFileRange {
+    let one_run = |start| StridedFileRange {
         file,
         bytes: StridedRange {
             start,
@@ -239,15 +268,15 @@ fn invalid_accesses_are_refused() {
         },
     };
     for range in [
-        apart(9),
-        apart(46),
-        apart(u64::MAX),
+        three_runs(9),
+        three_runs(46),
+        three_runs(u64::MAX),
         StridedFileRange {
             file: 1,
-            ..apart(10)
+            ..three_runs(10)
         },
-        one(91),
-        one(u64::MAX),
+        one_run(91),
+        one_run(u64::MAX),
         StridedFileRange {
             file,
             bytes: StridedRange {
@@ -264,14 +293,14 @@ fn invalid_accesses_are_refused() {
             "{range}: {error}"
         );
     }
-    assert!(builder.access(0, apart(45), Some(1 << 62)).is_err());
-    builder.access(0, apart(45), None).unwrap();
-    builder.access(0, apart(10), None).unwrap();
+    assert!(builder.access(0, three_runs(45), Some(1 << 62)).is_err());
+    builder.access(0, three_runs(45), None).unwrap();
+    builder.access(0, three_runs(10), None).unwrap();
     assert_eq!(builder.finish().nbytes(), 60);
 }
 
 #[test]
-fn templates_of_other_models_are_not_merged() {
+fn merge_refuses_files_of_different_length() {
     let of = |nbytes| {
         let mut builder = TemplateBuilder::new();
         builder.file(File::new("f", nbytes).unwrap()).unwrap();
@@ -289,13 +318,13 @@ fn templates_of_other_models_are_not_merged() {
     other.parameter("tp", "4").parameter("nodes", "7");
     let merged = merge(&[of(1), other.finish()]).unwrap();
     assert_eq!(merged.parameters().collect::<Vec<_>>(), [("tp", "4")]);
-    // A different file of the same name covers nothing.
+    // A file of the same name and another length is reported as changed.
     assert_eq!(diff(&of(1), &of(2)).changed.len(), 1);
 }
 
 /// Few accesses of very many bytes: the cost of a comparison is bounded by the accesses.
 #[test]
-fn files_of_maximal_length_are_compared() {
+fn files_of_maximal_length_can_be_compared() {
     let mut builder = TemplateBuilder::new();
     for i in 0..4 {
         let file = builder

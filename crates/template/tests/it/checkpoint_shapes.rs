@@ -1,5 +1,6 @@
-//! Published checkpoints, rebuilt from their configurations: names, shapes, shards and offsets.
-#![allow(dead_code)] // each test binary uses a part of it
+//! Published checkpoints without their weights, rebuilt from their configurations: names, shapes, shards and offsets. Also
+//! compiled into the tests of the library (`tests/it/predict.rs`).
+#![allow(dead_code)] // each of the two uses a part of it
 
 use std::fmt::Write as _;
 
@@ -56,9 +57,9 @@ pub(crate) struct Model {
 
 /// The tensors, in the order of the model.
 #[derive(Default)]
-struct List(Vec<Tensor>);
+struct TensorList(Vec<Tensor>);
 
-impl List {
+impl TensorList {
     fn bf16(&mut self, name: impl Into<String>, shape: &[u64]) {
         self.0.push(Tensor {
             name: name.into(),
@@ -82,15 +83,15 @@ impl List {
         });
     }
 
-    /// Fills shards of at most `most` bytes in order; in each, wide dtypes come first, then names
+    /// Fills shards of at most `max_bytes` in order; in each, wide dtypes come first, then names
     /// ascending.
-    fn shard(self, most: u64, split: Split) -> Model {
+    fn shard(self, max_bytes: u64, split: Split) -> Model {
         let mut shards: Vec<(u64, Vec<Tensor>)> = vec![(0, Vec::new())];
         for tensor in self.0 {
             let nbytes = tensor.nbytes();
             if shards
                 .last()
-                .is_some_and(|(full, list)| full + nbytes > most && !list.is_empty())
+                .is_some_and(|(full, list)| full + nbytes > max_bytes && !list.is_empty())
             {
                 shards.push((0, Vec::new()));
             }
@@ -132,12 +133,12 @@ impl List {
                 .checked_add_signed(1_730_000_000_000_000_000)
                 .map(u64::cast_signed);
             headers.push(header);
-            let place = |tensor: Tensor| {
+            let with_offset = |tensor: Tensor| {
                 let offset = start;
                 start += tensor.nbytes();
                 (tensor, offset)
             };
-            (file, tensors.into_iter().map(place).collect())
+            (file, tensors.into_iter().map(with_offset).collect())
         };
         let files = shards.into_iter().enumerate().map(file).collect();
         Model {
@@ -152,20 +153,23 @@ impl List {
 /// vocabulary of 152064, BF16.
 pub(crate) fn qwen_72b() -> Model {
     let (hidden, inner, words, kv) = (8192, 29568, 152_064, 8 * 128);
-    let mut list = List::default();
+    let mut list = TensorList::default();
     list.bf16("model.embed_tokens.weight", &[words, hidden]);
     for layer in 0..80 {
-        let of = |name: &str| format!("model.layers.{layer}.{name}");
+        let in_layer = |name: &str| format!("model.layers.{layer}.{name}");
         for (name, n) in [("q", hidden), ("k", kv), ("v", kv)] {
-            list.bf16(of(&format!("self_attn.{name}_proj.weight")), &[n, hidden]);
-            list.bf16(of(&format!("self_attn.{name}_proj.bias")), &[n]);
+            list.bf16(
+                in_layer(&format!("self_attn.{name}_proj.weight")),
+                &[n, hidden],
+            );
+            list.bf16(in_layer(&format!("self_attn.{name}_proj.bias")), &[n]);
         }
-        list.bf16(of("self_attn.o_proj.weight"), &[hidden, hidden]);
-        list.bf16(of("mlp.gate_proj.weight"), &[inner, hidden]);
-        list.bf16(of("mlp.up_proj.weight"), &[inner, hidden]);
-        list.bf16(of("mlp.down_proj.weight"), &[hidden, inner]);
-        list.bf16(of("input_layernorm.weight"), &[hidden]);
-        list.bf16(of("post_attention_layernorm.weight"), &[hidden]);
+        list.bf16(in_layer("self_attn.o_proj.weight"), &[hidden, hidden]);
+        list.bf16(in_layer("mlp.gate_proj.weight"), &[inner, hidden]);
+        list.bf16(in_layer("mlp.up_proj.weight"), &[inner, hidden]);
+        list.bf16(in_layer("mlp.down_proj.weight"), &[hidden, inner]);
+        list.bf16(in_layer("input_layernorm.weight"), &[hidden]);
+        list.bf16(in_layer("post_attention_layernorm.weight"), &[hidden]);
     }
     list.bf16("model.norm.weight", &[hidden]);
     list.bf16("lm_head.weight", &[words, hidden]);
@@ -184,45 +188,45 @@ pub(crate) fn qwen_72b() -> Model {
 /// dense, the others have 256 experts and a shared one; FP8.
 pub(crate) fn deepseek_671b() -> Model {
     let (hidden, words) = (7168, 129_280);
-    let mut list = List::default();
+    let mut list = TensorList::default();
     list.bf16("model.embed_tokens.weight", &[words, hidden]);
     for layer in 0..62 {
-        let of = |name: &str| format!("model.layers.{layer}.{name}");
+        let in_layer = |name: &str| format!("model.layers.{layer}.{name}");
         if layer == 61 {
-            list.bf16(of("embed_tokens.weight"), &[words, hidden]);
-            list.bf16(of("enorm.weight"), &[hidden]);
-            list.bf16(of("hnorm.weight"), &[hidden]);
-            list.bf16(of("eh_proj.weight"), &[hidden, 2 * hidden]);
+            list.bf16(in_layer("embed_tokens.weight"), &[words, hidden]);
+            list.bf16(in_layer("enorm.weight"), &[hidden]);
+            list.bf16(in_layer("hnorm.weight"), &[hidden]);
+            list.bf16(in_layer("eh_proj.weight"), &[hidden, 2 * hidden]);
         }
-        list.fp8(&of("self_attn.q_a_proj"), [1536, hidden]);
-        list.bf16(of("self_attn.q_a_layernorm.weight"), &[1536]);
-        list.fp8(&of("self_attn.q_b_proj"), [128 * 192, 1536]);
-        list.fp8(&of("self_attn.kv_a_proj_with_mqa"), [576, hidden]);
-        list.bf16(of("self_attn.kv_a_layernorm.weight"), &[512]);
-        list.fp8(&of("self_attn.kv_b_proj"), [128 * 256, 512]);
-        list.fp8(&of("self_attn.o_proj"), [hidden, 128 * 128]);
+        list.fp8(&in_layer("self_attn.q_a_proj"), [1536, hidden]);
+        list.bf16(in_layer("self_attn.q_a_layernorm.weight"), &[1536]);
+        list.fp8(&in_layer("self_attn.q_b_proj"), [128 * 192, 1536]);
+        list.fp8(&in_layer("self_attn.kv_a_proj_with_mqa"), [576, hidden]);
+        list.bf16(in_layer("self_attn.kv_a_layernorm.weight"), &[512]);
+        list.fp8(&in_layer("self_attn.kv_b_proj"), [128 * 256, 512]);
+        list.fp8(&in_layer("self_attn.o_proj"), [hidden, 128 * 128]);
         let mut mlp = |name: &str, inner: u64| {
-            list.fp8(&of(&format!("{name}.gate_proj")), [inner, hidden]);
-            list.fp8(&of(&format!("{name}.up_proj")), [inner, hidden]);
-            list.fp8(&of(&format!("{name}.down_proj")), [hidden, inner]);
+            list.fp8(&in_layer(&format!("{name}.gate_proj")), [inner, hidden]);
+            list.fp8(&in_layer(&format!("{name}.up_proj")), [inner, hidden]);
+            list.fp8(&in_layer(&format!("{name}.down_proj")), [hidden, inner]);
         };
         if layer < 3 {
             mlp("mlp", 18432);
         } else {
             (0..256).for_each(|expert| mlp(&format!("mlp.experts.{expert}"), 2048));
             mlp("mlp.shared_experts", 2048);
-            list.bf16(of("mlp.gate.weight"), &[256, hidden]);
+            list.bf16(in_layer("mlp.gate.weight"), &[256, hidden]);
             list.0.push(Tensor {
-                name: of("mlp.gate.e_score_correction_bias"),
+                name: in_layer("mlp.gate.e_score_correction_bias"),
                 shape: vec![256],
                 dtype: Dtype::F32,
             });
         }
-        list.bf16(of("input_layernorm.weight"), &[hidden]);
-        list.bf16(of("post_attention_layernorm.weight"), &[hidden]);
+        list.bf16(in_layer("input_layernorm.weight"), &[hidden]);
+        list.bf16(in_layer("post_attention_layernorm.weight"), &[hidden]);
         if layer == 61 {
-            list.bf16(of("shared_head.norm.weight"), &[hidden]);
-            list.bf16(of("shared_head.head.weight"), &[words, hidden]);
+            list.bf16(in_layer("shared_head.norm.weight"), &[hidden]);
+            list.bf16(in_layer("shared_head.head.weight"), &[words, hidden]);
         }
     }
     list.bf16("model.norm.weight", &[hidden]);
