@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_and_names_are_unique() {
+    fn ggml_type_numbers_ascend_and_names_are_unique() {
         for (i, a) in BLOCKS.iter().enumerate() {
             for b in &BLOCKS[i + 1..] {
                 assert!(a.ggml_type < b.ggml_type && a.name != b.name);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_in_enum_order() {
+    fn the_table_is_in_enum_order_and_finds_every_name() {
         for (i, row) in DTYPES.iter().enumerate() {
             assert_eq!(row.dtype as usize, i, "{}", row.name);
             assert_eq!(Dtype::from_name(row.name), Some(row.dtype));

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_f16_widens_as_in_the_half_crate() {
+    fn widening_of_every_f16_equals_the_half_crate() {
         for bits in 0..=u16::MAX {
             let expected = ::half::f16::from_bits(bits).to_f32();
             let found = from_f16(bits.to_le_bytes());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_as_the_half_crate() {
+    fn rounding_equals_the_half_crate() {
         let mut state = 1u32;
         for i in 0..4_000_000u32 {
             state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);

@@ -150,7 +150,7 @@ impl<G> Kernel<G> {
 /// the baseline, and each SIMD operation in it becomes a call. A closure cannot be marked `#[inline(always)]`, so bodies
 /// use loops and [`unroll!`](crate::unroll) instead. A lapse does not show in results but in speed: 2.5 to 10 times
 /// slower, and only in some programs, since inlining depends on the rest of the code unit (experiments 32 and 41).
-/// `tests/closures.rs` rejects closures in the sources, and `benches/guard` counts instructions of every build.
+/// `tests/it/simd_closures.rs` rejects closures in the sources, and `benches/guard` counts instructions of every build.
 macro_rules! kernel {
     ($body:ident) => {
         $crate::kernel!(@builds (), |simd, _geometry, parts, out| {

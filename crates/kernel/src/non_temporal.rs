@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_piece_is_made_once_in_order() {
+    fn fill_non_temporal_calls_back_once_per_piece_in_order() {
         for (size, len) in [
             (1, 70),
             (48, 24_000),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_any_length_to_any_alignment() {
+    fn copy_non_temporal_writes_exactly_the_destination() {
         let from: Vec<u8> = (0..1000u32).map(|i| (i * 7) as u8).collect();
         for start in 0..33 {
             for len in [0, 1, 15, 16, 17, 63, 64, 500] {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn e8m0_is_a_power_of_two() {
+    fn e8m0_decodes_to_a_power_of_two_or_nan() {
         for code in 0..255 {
             assert_eq!(f64::from(e8m0(code)), 2f64.powi(i32::from(code) - 127));
         }

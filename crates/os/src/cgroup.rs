@@ -197,7 +197,7 @@ mod tests {
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate\nbad\n";
 
     #[test]
-    fn groups_are_resolved_against_mounts() {
+    fn group_paths_are_resolved_against_the_mounts() {
         let mounts = CgroupMounts::parse(MOUNTS);
         assert_eq!(
             mounts.blkio.as_ref().map(|mount| &*mount.directory),

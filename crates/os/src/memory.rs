@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_with_the_largest_share_counts() {
+    fn usage_is_that_of_the_group_closest_to_its_limit() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("outer/inner");
         fs::create_dir_all(&inner).unwrap();
@@ -315,13 +315,13 @@ mod tests {
                 ("memory.current", "800\n"),
             ],
         );
-        let groups = |of: fn(PathBuf) -> LimitSource| {
+        let meter = |source: fn(PathBuf) -> LimitSource| {
             let lineage = CgroupMount::at(dir.path()).lineage(&inner);
             MemoryMeter {
-                groups: lineage.into_iter().map(of).collect(),
+                groups: lineage.into_iter().map(source).collect(),
             }
         };
-        let usage = groups(LimitSource::V2).usage().unwrap();
+        let usage = meter(LimitSource::V2).usage().unwrap();
         assert_eq!(
             usage,
             MemoryUsage {
@@ -348,13 +348,13 @@ mod tests {
             ],
         );
         write(&inner, &[("memory.stat", "cache 1\ntotal_cache 2500\n")]);
-        let usage = groups(LimitSource::V1).usage().unwrap();
+        let usage = meter(LimitSource::V1).usage().unwrap();
         assert_eq!((usage.limit, usage.used, usage.file), (4000, 3000, 2500));
         assert!((usage.file_share() - 0.625).abs() < 1e-9);
     }
 
     #[test]
-    fn scopes_are_looked_up() {
+    fn usage_of_missing_scopes_is_an_error() {
         MemoryMeter::of(&MemoryScope::Own).unwrap().usage().unwrap();
         MemoryMeter::of(&MemoryScope::Process(std::process::id()))
             .unwrap()

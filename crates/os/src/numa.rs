@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_parsed() {
+    fn node_lists_are_parsed() {
         assert_eq!(parse_list("0\n"), [0]);
         assert_eq!(parse_list("0-2,5\n"), [0, 1, 2, 5]);
         assert!(parse_list("\n").is_empty());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_nodes_are_bounded() {
+    fn node_numbers_beyond_the_mask_are_refused() {
         let kind = |result: io::Result<()>| result.unwrap_err().kind();
         assert_eq!(
             kind(prefer_node_for_thread(Some(1 << 20))),

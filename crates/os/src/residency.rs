@@ -415,12 +415,12 @@ mod tests {
         )
         .unwrap();
         // the kernel may evict pages between the two calls: repeat
-        let agree = || {
+        let counts_agree = || {
             let left = by_mincore(file.as_fd(), 0, 8 << 20).unwrap().cached;
             let counted = FileResidency::of(&file, 0, 8 << 20).unwrap().cached;
             left > 0 && counted == left
         };
-        assert!((0..5).any(|_| agree()));
+        assert!((0..5).any(|_| counts_agree()));
     }
 
     #[test]

@@ -186,7 +186,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    fn pci(root: &Path, address: &str, class: &str, vendor: &str, node: &str) {
+    fn write_pci_device(root: &Path, address: &str, class: &str, vendor: &str, node: &str) {
         for (file, text) in [("class", class), ("vendor", vendor), ("numa_node", node)] {
             write(
                 root,
@@ -197,20 +197,20 @@ mod tests {
     }
 
     #[test]
-    fn machine_with_two_nodes_and_seven_accelerators() {
+    fn topology_lists_nodes_and_the_accelerators_of_this_container() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         write(root, "sys/devices/system/node/node1/cpulist", "2-3,6\n");
         write(root, "sys/devices/system/node/node0/cpulist", "0-1\n");
         write(root, "sys/devices/system/node/possible", "0-1\n");
-        pci(root, "0000:17:00.0", "0x030200", NVIDIA, "0");
-        pci(root, "0000:65:00.0", "0x030200", NVIDIA, "1");
-        pci(root, "0000:b1:00.0", "0x030000", NVIDIA, "1");
-        pci(root, "0000:03:00.0", "0x030000", "0x1a03", "0"); // VGA of the board
-        pci(root, "0000:c1:00.0", "0x120000", HUAWEI, "1");
-        pci(root, "0000:c2:00.0", "0x120000", HUAWEI, "-1");
-        pci(root, "0000:d1:00.0", "0x038000", "0x8086", "0"); // has a render node
-        pci(root, "0000:e1:00.0", "0x020000", "0x8086", "0"); // a network card
+        write_pci_device(root, "0000:17:00.0", "0x030200", NVIDIA, "0");
+        write_pci_device(root, "0000:65:00.0", "0x030200", NVIDIA, "1");
+        write_pci_device(root, "0000:b1:00.0", "0x030000", NVIDIA, "1");
+        write_pci_device(root, "0000:03:00.0", "0x030000", "0x1a03", "0"); // VGA of the board
+        write_pci_device(root, "0000:c1:00.0", "0x120000", HUAWEI, "1");
+        write_pci_device(root, "0000:c2:00.0", "0x120000", HUAWEI, "-1");
+        write_pci_device(root, "0000:d1:00.0", "0x038000", "0x8086", "0"); // has a render node
+        write_pci_device(root, "0000:e1:00.0", "0x020000", "0x8086", "0"); // a network card
         fs::create_dir_all(root.join("sys/class/drm/renderD128")).unwrap();
         symlink(
             "../../../bus/pci/devices/0000:d1:00.0",
@@ -254,15 +254,15 @@ mod tests {
                 cores: vec![2, 3, 6]
             }
         );
-        let of = |address: &str, node| Accelerator {
+        let accelerator = |address: &str, node| Accelerator {
             address: address.into(),
             node,
         };
         let expected = [
-            of("0000:17:00.0", Some(0)),
-            of("0000:b1:00.0", Some(1)),
-            of("0000:c2:00.0", None),
-            of("0000:d1:00.0", Some(0)),
+            accelerator("0000:17:00.0", Some(0)),
+            accelerator("0000:b1:00.0", Some(1)),
+            accelerator("0000:c2:00.0", None),
+            accelerator("0000:d1:00.0", Some(0)),
         ];
         assert_eq!(topology.accelerators, expected);
         assert_eq!(topology.node_of(1), Some(&topology.nodes[1]));

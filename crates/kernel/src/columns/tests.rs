@@ -1,11 +1,11 @@
-//! Columns: every build against the baseline.
+//! Column decoding: every build gives the baseline's bits; the unpacking of nibbles gives those of `column_code`.
 
 use super::*;
 use crate::dtype::Dtype;
 
 /// Covers every packing, both kinds of groups, and scales that are normal or of any bits.
 #[test]
-fn all_builds_agree() {
+fn every_build_equals_the_baseline() {
     let mut state = 1u64;
     let mut random = || {
         state = state
@@ -14,23 +14,23 @@ fn all_builds_agree() {
         (state >> 33) as u32
     };
     let widths = (2..=8).flat_map(|bits| [CodeWidth::Stream(bits), CodeWidth::Planar(bits)]);
-    let mut all = vec![
+    let mut layouts = vec![
         ColumnCodes::Awq4,
         ColumnCodes::Bytes,
         ColumnCodes::Across(CodeWidth::Stream(3)),
         ColumnCodes::AwqStream(CodeWidth::Stream(5)),
     ];
-    all.extend(widths.map(ColumnCodes::Down));
-    for codes in all {
+    layouts.extend(widths.map(ColumnCodes::Down));
+    for codes in layouts {
         for (count, depth) in [(8usize, 40usize), (72, 1100)] {
             let (groups, size) = (5, depth / 5);
             let bytes: Vec<u8> = (0..count * 4 * depth.next_multiple_of(32))
                 .map(|_| random() as u8)
                 .collect();
-            let each = (0..depth).map(|_| random() % 5).collect();
-            for which in [
+            let group_of_each = (0..depth).map(|_| random() % 5).collect();
+            for column_groups in [
                 ColumnGroups::Runs((1..=groups).map(|g| (g * size, g - 1)).collect()),
-                ColumnGroups::Each(each),
+                ColumnGroups::Each(group_of_each),
             ] {
                 for normal in [true, false] {
                     let mut scale = || match normal {
@@ -42,19 +42,22 @@ fn all_builds_agree() {
                         depth,
                         stride: count * 4,
                         codes,
-                        groups: which.clone(),
+                        groups: column_groups.clone(),
                         scales: (0..count * groups).map(|_| scale()).collect(),
                         zeros: vec![7.0; count * groups],
                     };
                     for (dtype, item) in [(Dtype::F32, 4), (Dtype::F16, 2), (Dtype::BF16, 2)] {
-                        let made = KERNEL.supported().map(|build| {
+                        let outputs = KERNEL.supported().map(|build| {
                             let mut out = vec![0; count * depth * item];
                             build.run(dtype, &geometry, &[&bytes], &mut out).unwrap();
                             (build.isa.name(), with_canonical_nan(&out, dtype))
                         });
-                        let made: Vec<_> = made.collect();
-                        for (name, out) in &made {
-                            assert!(*out == made[made.len() - 1].1, "{codes:?} {dtype} {name}");
+                        let outputs: Vec<_> = outputs.collect();
+                        for (name, out) in &outputs {
+                            assert!(
+                                *out == outputs[outputs.len() - 1].1,
+                                "{codes:?} {dtype} {name}"
+                            );
                         }
                     }
                 }
@@ -75,13 +78,13 @@ fn unpack_8_nibbles_equals_column_code() {
     }
 }
 
-/// Makes every F32 NaN the same, since their payloads are unspecified.
+/// Replaces every F32 NaN by the same one, since their payloads are unspecified.
 fn with_canonical_nan(out: &[u8], dtype: Dtype) -> Vec<u8> {
     let mut out = out.to_vec();
     if dtype == Dtype::F32 {
-        for cell in out.as_chunks_mut::<4>().0 {
-            if f32::from_le_bytes(*cell).is_nan() {
-                *cell = f32::NAN.to_le_bytes();
+        for element in out.as_chunks_mut::<4>().0 {
+            if f32::from_le_bytes(*element).is_nan() {
+                *element = f32::NAN.to_le_bytes();
             }
         }
     }

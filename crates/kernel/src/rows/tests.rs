@@ -1,11 +1,12 @@
-//! Rows of codes: every build against the definition, code by code.
+//! Row decoding: every build against the formula, applied code by code with bits read one at a time.
 
 use super::*;
 use crate::dtype::Dtype;
 
-/// Covers the packings, values, formulas and group sizes that take different paths, with scales of any bits (`wild`).
+/// Covers the packings, values, formulas and group sizes that take different paths, with moderate scales and with scales of
+/// any bits.
 #[test]
-fn every_build_equals_the_definition() {
+fn every_build_equals_the_formula_per_code() {
     let mut state = 1u64;
     let mut random = || {
         state = state
@@ -39,7 +40,7 @@ fn every_build_equals_the_definition() {
             .into_iter()
             .flat_map(|f| [1, 7, 16, 32, 48, 64, 600].map(|g| (f, g)))
         {
-            for wild in [false, true] {
+            for any_scale_bits in [false, true] {
                 let (cols, count) = (600usize, 3);
                 let stride = packing.row_bytes(cols as u64).unwrap() as usize;
                 let bytes: Vec<u8> = (0..stride * count).map(|_| random() as u8).collect();
@@ -55,7 +56,13 @@ fn every_build_equals_the_definition() {
                     first: 0,
                 };
                 let mut factors = || -> Vec<f32> {
-                    let bits = |x: u32| if wild { x << 1 } else { 0x3c00_0000 | x >> 9 };
+                    let bits = |x: u32| {
+                        if any_scale_bits {
+                            x << 1
+                        } else {
+                            0x3c00_0000 | x >> 9
+                        }
+                    };
                     (0..rows.groups() * count)
                         .map(|_| f32::from_bits(bits(random())))
                         .collect()
@@ -75,7 +82,7 @@ fn every_build_equals_the_definition() {
                             CodePacking::Stream(bits) => {
                                 at(bits as usize).map(|(i, b)| bit(i) << b).sum()
                             }
-                            _ => unreachable!("not among those above"),
+                            _ => unreachable!("no such packing among the cases"),
                         };
                         let mut v = [0.0];
                         value(&value_, &[code], &mut v);
@@ -89,8 +96,8 @@ fn every_build_equals_the_definition() {
                     bytemuck::cast_slice(&zeros),
                 ];
                 for build in KERNEL.supported() {
-                    let what = format!(
-                        "{packing:?} {value_:?} {formula_:?} {group} {wild} {}",
+                    let case = format!(
+                        "{packing:?} {value_:?} {formula_:?} {group} {any_scale_bits} {}",
                         build.isa.name()
                     );
                     let mut out = vec![0; cols * count * 4];
@@ -99,7 +106,7 @@ fn every_build_equals_the_definition() {
                         let found = f32::from_le_bytes(*found);
                         assert!(
                             found.to_bits() == x.to_bits() || found.is_nan() && x.is_nan(),
-                            "{what}: {found} {x}"
+                            "{case}: {found} {x}"
                         );
                     }
                     for (dtype, round) in [
@@ -115,7 +122,7 @@ fn every_build_equals_the_definition() {
                                 true
                             };
                             let same = u16::from_le_bytes(*found) == round(*x) || x.is_nan() && nan;
-                            assert!(same, "{what} {dtype}: {found:02x?} {x}");
+                            assert!(same, "{case} {dtype}: {found:02x?} {x}");
                         }
                     }
                 }

@@ -1,4 +1,4 @@
-//! Every operation of every token against the baseline, on random and special values.
+//! Every operation of every token gives the baseline's bits, on random and special values.
 
 use bytemuck::must_cast;
 
@@ -33,13 +33,13 @@ impl Results<'_> {
 
     /// Appends 32 elements that `write` stores, padded to the widest element type.
     fn elements<O: OutputElement>(&mut self, write: impl FnOnce(&mut [O::Stored; 32])) {
-        let mut room = [0; 128];
+        let mut padded = [0; 128];
         write(
-            O::as_stored(&mut room)
+            O::as_stored(&mut padded)
                 .first_chunk_mut()
-                .expect("room for the widest"),
+                .expect("as long as 32 of the widest elements"),
         );
-        self.push(&room);
+        self.push(&padded);
     }
 }
 
@@ -119,20 +119,20 @@ fn operations<S: Simd, O: OutputElement>(simd: S, input: &[u8], out: &mut [u8]) 
         .chain(simd.i8_to_f32(x))
         .for_each(|x| out.floats(simd, x));
 
-    out.elements::<O>(|cells| O::store::<S, false>(simd, any, cells));
-    out.elements::<O>(|cells| O::store::<S, true>(simd, normal, cells));
+    out.elements::<O>(|stored| O::store::<S, false>(simd, any, stored));
+    out.elements::<O>(|stored| O::store::<S, true>(simd, normal, stored));
     for tables in [
         O::tables::<S, false>(simd, any),
         O::tables::<S, true>(simd, normal),
     ] {
         for which in [[0, 1], [1, 0], [1, 1]] {
-            out.elements::<O>(|cells| O::lookup(simd, tables, which, x, cells));
+            out.elements::<O>(|stored| O::lookup(simd, tables, which, x, stored));
         }
-        out.elements::<O>(|cells| O::lookup_nibbles(simd, tables, 0, high, cells));
-        out.elements::<O>(|cells| O::lookup_nibbles(simd, tables, 1, low, cells));
+        out.elements::<O>(|stored| O::lookup_nibbles(simd, tables, 0, high, stored));
+        out.elements::<O>(|stored| O::lookup_nibbles(simd, tables, 1, low, stored));
     }
-    out.elements::<O>(|cells| {
-        O::lookup_scaled::<S, false>(simd, a, [raw[1][0], raw[1][1]], x, cells)
+    out.elements::<O>(|stored| {
+        O::lookup_scaled::<S, false>(simd, a, [raw[1][0], raw[1][1]], x, stored)
     });
 }
 
@@ -158,7 +158,7 @@ fn every_token_equals_the_baseline() {
     ];
     for round in 0..4000 {
         let mut input: Vec<u8> = (0..INPUT).map(|_| random() as u8).collect();
-        for cell in input[..128].as_chunks_mut::<4>().0 {
+        for element in input[..128].as_chunks_mut::<4>().0 {
             let number = match random() % 8 {
                 0 => special[random() as usize % special.len()] | random() & 1 << 31,
                 // values in F16's range, and some that round to zero or to infinity
@@ -177,7 +177,7 @@ fn every_token_equals_the_baseline() {
             } else {
                 number
             };
-            *cell = quiet.to_le_bytes();
+            *element = quiet.to_le_bytes();
         }
         for dtype in [Dtype::F32, Dtype::F16, Dtype::BF16] {
             let mut results = KERNEL.supported().map(|build| {

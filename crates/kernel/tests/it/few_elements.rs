@@ -1,5 +1,5 @@
-//! A few elements through every entry point and build: small enough for Miri, which checks every memory access
-//! (`.ci/prove`).
+//! A few elements through every entry point and build, compared with the formula per code and with roundings of the crate
+//! `half`. Small enough for Miri, which checks every memory access (`.ci/prove`).
 
 use anamnesis_kernel::{
     BlockFormat, CodePacking, CodeValue, ColumnCodes, ColumnGeometry, ColumnGroups, Dtype, Formula,
@@ -53,8 +53,8 @@ fn equal_outputs(a: &[u8], b: &[u8], dtype: Dtype) -> bool {
 }
 
 #[test]
-fn one_block_equals_the_same_block_among_others() {
-    let mut seen = 0;
+fn a_block_decodes_the_same_alone_and_among_others_in_every_build() {
+    let mut checked = 0;
     for format in BlockFormat::all() {
         let Ok(isas) = builds(format) else { continue };
         let (len, size) = (format.block_len as usize, format.block_bytes as usize);
@@ -79,14 +79,14 @@ fn one_block_equals_the_same_block_among_others() {
                     );
                 }
             }
-            seen += 1;
+            checked += 1;
         }
     }
-    assert!(seen >= 60, "{seen} types and dtypes");
+    assert!(checked >= 60, "{checked} types and dtypes");
 }
 
 #[test]
-fn plain_elements_are_rounded_once() {
+fn cast_elements_are_rounded_as_by_half() {
     let mut random = random(1);
     let floats: Vec<f32> = (0..67).map(|_| f32::from_bits(random() << 1)).collect();
     let stored: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -98,7 +98,7 @@ fn plain_elements_are_rounded_once() {
 }
 
 #[test]
-fn rows_equal_the_formula_per_code() {
+fn dequantised_rows_equal_the_formula_per_code() {
     // longer than a vector of any width, and no multiple of one
     let (cols, count, group) = (67, 3, 16);
     let (codes, mut random) = (bytes(2, cols * count), random(3));
@@ -131,7 +131,7 @@ fn rows_equal_the_formula_per_code() {
 }
 
 #[test]
-fn columns_equal_the_formula_per_code() {
+fn dequantised_columns_equal_the_formula_per_code() {
     let (count, depth, groups) = (19, 40, 5);
     let (codes, mut random) = (bytes(4, count * depth), random(5));
     let scales: Vec<f32> = (0..count * groups)
@@ -151,9 +151,9 @@ fn columns_equal_the_formula_per_code() {
         let code = f32::from(codes[row * count + column].cast_signed());
         (code - 7.0) * scales[row * groups / depth * count + column]
     };
-    let of = |column: usize| (0..depth).map(move |row| (column, row));
+    let indices_of = |column: usize| (0..depth).map(move |row| (column, row));
     let expected: Vec<f32> = (0..count)
-        .flat_map(of)
+        .flat_map(indices_of)
         .map(|(column, row)| element(column, row))
         .collect();
     for (dtype, item) in DTYPES {

@@ -1,4 +1,5 @@
-//! Rejects closures that hold SIMD operations in the kernels' sources.
+//! Searches the kernels' sources for closures with SIMD operations, which the compiler may build for the wrong instruction
+//! set.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,7 @@ const KERNELS_ONLY: &[&str] = &[
 /// Which of them happens depends on the rest of the program: AVX2 to BF16 was ten times slower in the command and as fast
 /// as expected in the benchmarks (experiment 41). Functions can be `#[inline(always)]`, closures cannot.
 #[test]
-fn no_closure_has_simd_operations() {
+fn the_kernels_have_no_closure_with_simd_operations() {
     let mut found = Vec::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let folders = ["", "block", "columns", "simd", "rows"]
@@ -81,7 +82,7 @@ fn has_simd_closure(line: &str) -> bool {
 }
 
 #[test]
-fn closures_with_simd_operations_are_found() {
+fn the_search_finds_closures_with_simd_operations_only() {
     assert!(has_simd_closure(
         "    O::put(simd, codes.map(|codes| simd.mul(codes, d)), out);"
     ));

@@ -1,0 +1,4 @@
+//! The tests of the crate from outside: one binary, as each binary links the crate again.
+
+mod few_elements;
+mod simd_closures;
