@@ -33,7 +33,7 @@ pub fn read(format: &'static Format, bytes: &[u8]) {
         (Err(_), Err(_)) => {}
         // a reader copies what a memory source borrows, so it may reach a limit earlier
         (a, b) => assert!(
-            limited(a) || limited(b),
+            is_limit_error(a) || is_limit_error(b),
             "only one source is refused, and not by a limit: {a:?} {b:?}"
         ),
     }
@@ -51,7 +51,7 @@ pub fn read(format: &'static Format, bytes: &[u8]) {
     }
 }
 
-fn limited(opened: &Result<Checkpoint, Error>) -> bool {
+fn is_limit_error(opened: &Result<Checkpoint, Error>) -> bool {
     matches!(
         opened.as_ref().err().map(Error::kind),
         Some(anamnesis::ErrorKind::Limit { .. })
@@ -69,7 +69,7 @@ pub fn plan(bytes: &[u8]) {
 }
 
 /// Plans the weights of a checkpoint and dequantises them, to a null sink and to memory.
-pub fn remembered(bytes: &[u8]) {
+pub fn dequantise(bytes: &[u8]) {
     with_plan(bytes, |remember, mut plan| {
         if plan.nbytes() > MAX_OUTPUT {
             return;
@@ -80,24 +80,24 @@ pub fn remembered(bytes: &[u8]) {
             .iter()
             .map(|job| job.output.nbytes().expect("counted"))
             .collect();
-        let made = remember.run(&plan, &mut NullSink);
+        let to_null = remember.run(&plan, &mut NullSink);
         let mut buffers: Vec<_> = outputs
             .iter()
             .map(|&n| vec![0; usize::try_from(n).expect("small")])
             .collect();
         let mut memory = MemorySink::new(buffers.iter_mut().map(|buffer| &mut **buffer).collect());
-        let in_memory = remember.run(&plan, &mut memory);
+        let to_memory = remember.run(&plan, &mut memory);
         assert_eq!(
-            made.is_ok(),
-            in_memory.is_ok(),
-            "two sinks disagree: {made:?} {in_memory:?}"
+            to_null.is_ok(),
+            to_memory.is_ok(),
+            "one sink fails and the other does not: {to_null:?} {to_memory:?}"
         );
     });
 }
 
 /// Splits the input into a byte of options, a length (u16), a quantisation configuration of that length and a file, and calls
-/// `go` with the plan of the file's weights.
-fn with_plan(bytes: &[u8], go: impl Fn(Remember<'_>, Plan)) {
+/// `check` with the plan of the file's weights.
+fn with_plan(bytes: &[u8], check: impl Fn(Remember<'_>, Plan)) {
     let Some((&[options_byte, low, high], rest)) = bytes.split_first_chunk() else {
         return;
     };
@@ -134,11 +134,11 @@ fn with_plan(bytes: &[u8], go: impl Fn(Remember<'_>, Plan)) {
             file.len()
         );
     }
-    go(remember, plan);
+    check(remember, plan);
 }
 
 /// Reads the input as a binary template, as JSON, and as a binary template whose magic, version and checksum are replaced by
-/// valid ones. A template that is read must survive both forms, cover itself and not differ from itself.
+/// valid ones. A template that is read must be the same after both forms, cover itself and not differ from itself.
 pub fn template(bytes: &[u8]) {
     use anamnesis_template::{Template, TemplateLimits, coverage, diff, merge};
     let limits = TemplateLimits {
@@ -147,26 +147,26 @@ pub fn template(bytes: &[u8]) {
         runs: 1 << 20,
         ..TemplateLimits::default()
     };
-    const HEAD: &[u8] = b"\x89IOT\r\n\x1a\n\x01";
+    const MAGIC_AND_VERSION: &[u8] = b"\x89IOT\r\n\x1a\n\x01";
     let body = bytes
-        .strip_prefix(HEAD)
+        .strip_prefix(MAGIC_AND_VERSION)
         .and_then(|rest| rest.split_last_chunk::<4>())
         .map_or(bytes, |(body, _)| body);
-    let mut sealed = [HEAD, body].concat();
-    sealed.extend(crc32fast::hash(&sealed).to_le_bytes());
+    let mut with_checksum = [MAGIC_AND_VERSION, body].concat();
+    with_checksum.extend(crc32fast::hash(&with_checksum).to_le_bytes());
     let read = [
         Template::from_bytes(bytes, &limits),
-        Template::from_bytes(&sealed, &limits),
+        Template::from_bytes(&with_checksum, &limits),
         Template::from_json(bytes, &limits),
     ];
     for template in read.into_iter().flatten() {
-        let none = TemplateLimits::none();
+        let unlimited = TemplateLimits::none();
         assert_eq!(
-            Template::from_bytes(&template.to_bytes(), &none).expect("just written"),
+            Template::from_bytes(&template.to_bytes(), &unlimited).expect("just written"),
             template
         );
         assert_eq!(
-            Template::from_json(template.to_json().as_bytes(), &none).expect("just written"),
+            Template::from_json(template.to_json().as_bytes(), &unlimited).expect("just written"),
             template
         );
         assert_eq!(coverage(&template, &template).share(), 1.0);
