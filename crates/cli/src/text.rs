@@ -207,14 +207,14 @@ pub(crate) fn plural(n: u64, what: &str) -> String {
 mod tests {
     use super::*;
 
-    fn middle(text: &str, max: usize) -> String {
+    fn with_middle_cut(text: &str, max: usize) -> String {
         let mut out = String::new();
         cut_middle(&mut out, text, max, 0);
         out
     }
 
     #[test]
-    fn counts_and_sizes_have_units_and_separators() {
+    fn sizes_and_counts_are_printed_with_units_or_separators() {
         for (n, bytes, count) in [
             (0, "0 B", "0"),
             (999, "999 B", "999"),
@@ -234,22 +234,22 @@ mod tests {
     }
 
     #[test]
-    fn long_names_lose_their_middle() {
-        assert_eq!(middle("short", 10), "short");
+    fn cut_middle_keeps_both_ends_within_the_width() {
+        assert_eq!(with_middle_cut("short", 10), "short");
         let name = "model.vision_tower.encoder.layers.31.self_attn.q_proj.weight";
         assert_eq!(
-            middle(name, 50),
+            with_middle_cut(name, 50),
             "model.vision_tow…layers.31.self_attn.q_proj.weight"
         );
-        assert_eq!(middle(name, 40), "model.…layers.31.self_attn.q_proj.weight");
-        assert_eq!(middle(name, 25), "…layers.31….q_proj.weight");
+        assert_eq!(with_middle_cut(name, 40), "model.…layers.31.self_attn.q_proj.weight");
+        assert_eq!(with_middle_cut(name, 25), "…layers.31….q_proj.weight");
         assert_eq!(
-            middle("embedding_of_the_tokens.weight", 20),
+            with_middle_cut("embedding_of_the_tokens.weight", 20),
             "embeddi…okens.weight"
         );
         for max in 1..70 {
-            assert!(width(&middle(name, max)) <= max);
-            assert!(width(&middle("数値数値数値数値数値", max)) <= max);
+            assert!(width(&with_middle_cut(name, max)) <= max);
+            assert!(width(&with_middle_cut("数値数値数値数値数値", max)) <= max);
         }
     }
 

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_numbers_become_ranges() {
+    fn number_ranges_joins_consecutive_numbers_and_elides_many() {
         assert_eq!(number_ranges((0..32).collect()), "{0..31}");
         assert_eq!(number_ranges(vec![3, 0, 1, 11, 8, 2]), "{0..3,8,11}");
         assert_eq!(number_ranges(vec![0, 1]), "{0,1}");

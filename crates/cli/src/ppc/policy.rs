@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_has_directory_name_and_configuration() {
+    fn an_argument_is_parsed_into_directory_name_and_configuration() {
         let parsed = |text| {
             let PolicyArgument { dir, name, config } =
                 PolicyArgument::parse(text, Path::new("/models"));

@@ -1,11 +1,10 @@
-//! Runs the console examples of the documents and compares their output. `UPDATE=1 cargo test -p anamnesis-cli --test docs`
-//! rewrites it.
-
-mod common;
+//! The documents agree with the command: the console examples of `docs/` are run and must print the documented output, and
+//! every flag of `--help` must be in `docs/command.md`. `UPDATE=1 cargo test -p anamnesis-cli --test it documents` rewrites
+//! the output.
 
 use std::fmt::Write;
 
-use common::{command, finish, workspace};
+use crate::process::{command, finish, workspace};
 
 /// Splits a line at spaces, except between single quotes.
 fn words(line: &str) -> Vec<String> {
@@ -21,7 +20,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// The document with the current output of its examples, and their number.
-fn replay(text: &str) -> (String, usize) {
+fn with_current_output(text: &str) -> (String, usize) {
     let mut out = String::new();
     let mut examples = 0;
     let mut lines = text.lines().peekable();
@@ -49,17 +48,17 @@ fn replay(text: &str) -> (String, usize) {
 }
 
 #[test]
-fn examples_print_the_documented_output() {
+fn console_examples_print_the_documented_output() {
     for name in ["docs/command.md", "docs/json.md"] {
         let path = workspace().join(name);
         let text = std::fs::read_to_string(&path).unwrap();
-        let (now, examples) = replay(&text);
+        let (updated, examples) = with_current_output(&text);
         assert!(examples > 0, "{name} has no examples");
         if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(path, now).unwrap();
+            std::fs::write(path, updated).unwrap();
         } else {
             assert_eq!(
-                text, now,
+                text, updated,
                 "{name}: run with UPDATE=1 and review the difference"
             );
         }
@@ -67,7 +66,7 @@ fn examples_print_the_documented_output() {
 }
 
 #[test]
-fn every_flag_is_documented() {
+fn every_flag_of_the_help_is_in_the_command_page() {
     let text = std::fs::read_to_string(workspace().join("docs/command.md")).unwrap();
     let mut subcommands = vec![
         "inspect",

@@ -1,17 +1,15 @@
-//! Exit statuses, error messages, standard input, completions and manual pages.
-
-mod common;
+//! Exit statuses and error messages; standard input and closed pipes; completions and manual pages.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use common::{command, finish, ok, run};
+use crate::process::{command, finish, run, stdout_of};
 
 const GGUF: &str = "fixtures/gguf/plain_v3.gguf";
 
 #[test]
 fn success_prints_nothing_to_standard_error() {
-    assert!(ok(&["inspect", GGUF]).contains("gguf version 3"));
+    assert!(stdout_of(&["inspect", GGUF]).contains("gguf version 3"));
 }
 
 #[test]
@@ -37,7 +35,7 @@ fn invalid_arguments_exit_with_status_2() {
 }
 
 #[test]
-fn a_failure_names_file_reason_and_remedy() {
+fn a_failure_prints_file_reason_and_remedy() {
     let run = run(&["inspect", "no/such/file.gguf"]);
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));
     assert!(
@@ -53,7 +51,7 @@ fn a_failure_names_file_reason_and_remedy() {
 }
 
 #[test]
-fn inputs_after_a_failed_one_are_shown() {
+fn inputs_after_a_failed_one_are_still_shown() {
     let run = run(&["inspect", "missing.npy", GGUF, "nothing*here"]);
     assert_eq!(run.code, 1);
     assert!(run.stdout.starts_with(GGUF), "{}", run.stdout);
@@ -64,7 +62,7 @@ fn inputs_after_a_failed_one_are_shown() {
 }
 
 #[test]
-fn unsupported_files_are_identified() {
+fn files_of_another_kind_are_named_in_the_error() {
     let directory = tempfile::tempdir().unwrap();
     for (name, bytes, expected) in [
         ("page.gguf", &b"<!DOCTYPE html><html>"[..], "HTML"),
@@ -138,14 +136,14 @@ fn a_full_disk_exits_with_status_1() {
 }
 
 #[test]
-fn standard_input_may_be_a_file_or_a_pipe() {
+fn standard_input_from_a_file_and_from_a_pipe_print_the_same() {
     let mut from_file = command(&["inspect", "-"]);
-    from_file.stdin(std::fs::File::open(common::workspace().join(GGUF)).unwrap());
+    from_file.stdin(std::fs::File::open(crate::process::workspace().join(GGUF)).unwrap());
     let from_file = finish(from_file);
     assert_eq!(from_file.code, 0, "{}", from_file.stderr);
     assert!(from_file.stdout.starts_with("standard input\n"));
 
-    let bytes = std::fs::read(common::workspace().join(GGUF)).unwrap();
+    let bytes = std::fs::read(crate::process::workspace().join(GGUF)).unwrap();
     let mut child = command(&["inspect", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -168,8 +166,8 @@ fn standard_input_may_be_a_file_or_a_pipe() {
 }
 
 #[test]
-fn version_names_the_instruction_set() {
-    let text = ok(&["--version"]);
+fn version_prints_the_package_version_and_the_instruction_set() {
+    let text = stdout_of(&["--version"]);
     assert!(
         text.starts_with(concat!("anamnesis ", env!("CARGO_PKG_VERSION"), " (")),
         "{text}"
@@ -177,14 +175,17 @@ fn version_names_the_instruction_set() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_generated() {
+fn completions_and_manual_pages_cover_every_subcommand() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        assert!(ok(&["completions", shell]).contains("no-limits"), "{shell}");
+        assert!(
+            stdout_of(&["completions", shell]).contains("no-limits"),
+            "{shell}"
+        );
     }
-    assert!(ok(&["man"]).contains(".TH anamnesis-inspect 1"));
+    assert!(stdout_of(&["man"]).contains(".TH anamnesis-inspect 1"));
     let directory = tempfile::tempdir().unwrap();
     let pages = directory.path().join("man1");
-    assert_eq!(ok(&["man", "--out", pages.to_str().unwrap()]), "");
+    assert_eq!(stdout_of(&["man", "--out", pages.to_str().unwrap()]), "");
     let mut names: Vec<_> = std::fs::read_dir(pages)
         .unwrap()
         .map(|e| e.unwrap().file_name())

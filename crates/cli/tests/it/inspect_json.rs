@@ -1,17 +1,17 @@
-//! The documents of `inspect --json`, validated against `docs/inspect.schema.json`.
+//! The documents of `inspect --json`, validated against `docs/inspect.schema.json` for every fixture, and what options and
+//! errors change in them.
 
-mod common;
-
-use common::{ok, run, workspace};
 use serde_json::Value;
 
+use crate::process::{run, stdout_of, workspace};
+
 /// Validates a value against the subset of JSON Schema that `inspect.schema.json` uses. `at` is the path of the value.
-fn check(value: &Value, schema: &Value, root: &Value, at: &str) {
+fn validate(value: &Value, schema: &Value, root: &Value, at: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let target = root
             .pointer(name.trim_start_matches('#'))
             .unwrap_or_else(|| panic!("{name} is not defined in the schema"));
-        return check(value, target, root, at);
+        return validate(value, target, root, at);
     }
     if let Some(constant) = schema.get("const") {
         assert_eq!(value, constant, "{at}");
@@ -46,7 +46,7 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str) {
         }
         for (key, member) in object {
             match schema["properties"].get(key) {
-                Some(schema) => check(member, schema, root, &format!("{at}.{key}")),
+                Some(schema) => validate(member, schema, root, &format!("{at}.{key}")),
                 None => assert_ne!(
                     schema["additionalProperties"], false,
                     "{at}.{key} is not documented"
@@ -56,21 +56,22 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str) {
     }
     if let (Some(items), Some(schema)) = (value.as_array(), schema.get("items")) {
         for (i, item) in items.iter().enumerate() {
-            check(item, schema, root, &format!("{at}[{i}]"));
+            validate(item, schema, root, &format!("{at}[{i}]"));
         }
     }
 }
 
+/// Parses and validates a document.
 fn document(text: &str) -> Value {
     let document: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
     let schema = std::fs::read_to_string(workspace().join("docs/inspect.schema.json")).unwrap();
     let schema: Value = serde_json::from_str(&schema).unwrap();
-    check(&document, &schema, &schema, "document");
+    validate(&document, &schema, &schema, "document");
     document
 }
 
 #[test]
-fn the_document_of_every_fixture_matches_the_schema() {
+fn the_document_of_every_fixture_is_valid() {
     let pattern = workspace().join("fixtures/**/*.*");
     let paths: Vec<String> = glob::glob(pattern.to_str().unwrap())
         .unwrap()
@@ -79,22 +80,22 @@ fn the_document_of_every_fixture_matches_the_schema() {
         .map(|path| path.to_str().unwrap().to_owned())
         .collect();
     assert!(paths.len() > 100);
-    for several in paths.chunks(50) {
+    for batch in paths.chunks(50) {
         let args: Vec<&str> = ["inspect", "--json", "--hash"]
             .into_iter()
-            .chain(several.iter().map(String::as_str))
+            .chain(batch.iter().map(String::as_str))
             .collect();
         let run = run(&args);
         let document = document(&run.stdout);
         let opened = document["checkpoints"].as_array().unwrap().len();
         let failed = document["errors"].as_array().map_or(0, Vec::len);
-        assert!(opened <= several.len() && opened + failed >= several.len());
+        assert!(opened <= batch.len() && opened + failed >= batch.len());
         assert_eq!(run.code, i32::from(failed > 0));
     }
 }
 
 #[test]
-fn errors_are_part_of_the_document() {
+fn errors_are_listed_in_the_document() {
     let one = run(&["inspect", "--json", "missing.gguf"]);
     assert_eq!(one.code, 1);
     let one = document(&one.stdout);
@@ -119,18 +120,22 @@ fn errors_are_part_of_the_document() {
 }
 
 #[test]
-fn options_change_the_document_as_documented() {
+fn filter_sort_and_summary_select_tensors_of_the_document() {
     let path = "fixtures/gguf/plain_v3.gguf";
-    let filtered = document(&ok(&[
+    let filtered = document(&stdout_of(&[
         "inspect", "--json", "--filter", "*16", "--sort", "size", path,
     ]));
     assert_eq!(filtered["filter"], Value::from(vec!["*16"]));
     assert_eq!(filtered["checkpoints"][0]["totals"]["tensors"], 3);
     assert_eq!(filtered["checkpoints"][0]["tensors"][0]["name"], "t.bf16");
-    let short = document(&ok(&["inspect", "--json", "--summary", path]));
+    let short = document(&stdout_of(&["inspect", "--json", "--summary", path]));
     assert_eq!(short["checkpoints"][0]["tensors"], Value::Array(vec![]));
     assert_eq!(short["checkpoints"][0]["totals"]["tensors"], 8);
-    let directory = document(&ok(&["inspect", "--json", "fixtures/safetensors/sharded"]));
+    let directory = document(&stdout_of(&[
+        "inspect",
+        "--json",
+        "fixtures/safetensors/sharded",
+    ]));
     assert_eq!(
         directory["checkpoints"][0]["path"],
         "fixtures/safetensors/sharded"

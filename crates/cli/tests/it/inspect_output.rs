@@ -1,14 +1,14 @@
-//! The output of `inspect` at 80 and 200 columns and without a terminal.
+//! The text output of `inspect`: snapshots at 80 and 200 columns, output without a terminal, colours, escaping, `--hash`,
+//! `--filter`, `--sort`, `--metadata` and `--tree`.
 
-mod common;
-
-use common::{command, finish, ok, run, safetensors};
 use sha2::{Digest, Sha256};
+
+use crate::process::{command, finish, run, safetensors, stdout_of};
 
 const GGUF: &str = "fixtures/gguf/plain_v3.gguf";
 const SHARDED: &str = "fixtures/safetensors/sharded";
 
-fn at(width: &str, args: &[&str]) -> String {
+fn stdout_at(width: &str, args: &[&str]) -> String {
     let mut command = command(args);
     command.env("COLUMNS", width);
     let run = finish(command);
@@ -17,7 +17,7 @@ fn at(width: &str, args: &[&str]) -> String {
 }
 
 /// A safetensors file with names like those of a model, some of them long; returns its path.
-fn model(directory: &std::path::Path) -> String {
+fn model_with_long_names(directory: &std::path::Path) -> String {
     let names: Vec<String> = (0..12)
         .flat_map(|layer| {
             [
@@ -54,8 +54,9 @@ fn model(directory: &std::path::Path) -> String {
 #[test]
 fn tables_and_trees_match_their_snapshots() {
     let directory = tempfile::tempdir().unwrap();
-    let model = model(directory.path());
-    let show = |width: &str, args: &[&str]| at(width, args).replace(&model, "model.safetensors");
+    let model = model_with_long_names(directory.path());
+    let show =
+        |width: &str, args: &[&str]| stdout_at(width, args).replace(&model, "model.safetensors");
     for width in ["80", "200"] {
         insta::assert_snapshot!(format!("gguf_{width}"), show(width, &["inspect", GGUF]));
         insta::assert_snapshot!(
@@ -75,16 +76,16 @@ fn tables_and_trees_match_their_snapshots() {
 }
 
 #[test]
-fn lines_fit_the_width() {
+fn lines_are_no_wider_than_the_terminal() {
     let directory = tempfile::tempdir().unwrap();
-    let model = model(directory.path());
+    let model = model_with_long_names(directory.path());
     for width in [60, 80, 100, 200] {
         for args in [
             &["inspect", &model][..],
             &["inspect", "--tree", &model],
             &["inspect", "--metadata", GGUF],
         ] {
-            let text = at(&width.to_string(), args);
+            let text = stdout_at(&width.to_string(), args);
             for line in text.lines().skip(1).filter(|line| !line.starts_with("  ")) {
                 assert!(line.chars().count() <= width, "{width}: {line}");
             }
@@ -95,8 +96,8 @@ fn lines_fit_the_width() {
 #[test]
 fn without_a_terminal_names_are_complete_and_unstyled() {
     let directory = tempfile::tempdir().unwrap();
-    let model = model(directory.path());
-    let text = ok(&["inspect", &model]);
+    let model = model_with_long_names(directory.path());
+    let text = stdout_of(&["inspect", &model]);
     assert!(text.contains(&("norm".to_owned() + &".x".repeat(100))));
     assert!(!text.contains('…') && !text.contains('\u{1b}'));
 }
@@ -126,7 +127,7 @@ fn colours_follow_the_option_and_the_environment() {
 #[test]
 fn control_characters_of_a_file_are_escaped() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("evil.safetensors");
+    let path = directory.path().join("control_characters.safetensors");
     safetensors(
         &path,
         r#"{"key\u001b[2J":"value\u001b]0;title\u0007\u202e"}"#,
@@ -137,12 +138,14 @@ fn control_characters_of_a_file_are_escaped() {
     );
     let path = path.to_str().unwrap();
     for view in ["--summary", "--tree", "--metadata", "--sort=name"] {
-        let text = ok(&["inspect", view, path]);
-        let seen =
+        let text = stdout_of(&["inspect", view, path]);
+        let is_harmless =
             |c: char| c == '\n' || !(c.is_control() || ('\u{200b}'..'\u{2070}').contains(&c));
-        assert!(text.chars().all(seen), "{text:?}");
+        assert!(text.chars().all(is_harmless), "{text:?}");
     }
-    assert!(ok(&["inspect", path]).contains("w\\u{1b}[31m\\u{202e}\\u{9b}1A\\r\\n.\\u{200b}"));
+    assert!(
+        stdout_of(&["inspect", path]).contains("w\\u{1b}[31m\\u{202e}\\u{9b}1A\\r\\n.\\u{200b}")
+    );
     let refused = run(&["inspect", "no\u{1b}[31m"]);
     assert!(
         refused.stderr.contains("no\\u{1b}[31m: "),
@@ -153,15 +156,15 @@ fn control_characters_of_a_file_are_escaped() {
 
 #[test]
 fn hash_is_the_sha256_of_the_values() {
-    let text = ok(&["inspect", "--hash", "--filter", "t.f32", GGUF]);
-    let bytes = std::fs::read(common::workspace().join(GGUF)).unwrap();
+    let text = stdout_of(&["inspect", "--hash", "--filter", "t.f32", GGUF]);
+    let bytes = std::fs::read(crate::process::workspace().join(GGUF)).unwrap();
     let expected: String = Sha256::digest(&bytes[1440..1440 + 28])
         .iter()
         .map(|b| format!("{b:02x}"))
         .collect();
     assert!(text.contains(&expected), "{text}");
     assert_eq!(
-        at(
+        stdout_at(
             "80",
             &["inspect", "--hash", "--no-map", "--filter", "t.f32", GGUF]
         )
@@ -176,7 +179,7 @@ fn hash_is_the_sha256_of_the_values() {
 #[test]
 fn filter_and_sort_select_and_order_rows() {
     let rows = |args: &[&str]| -> Vec<String> {
-        let text = ok(&[&["inspect", GGUF][..], args].concat());
+        let text = stdout_of(&[&["inspect", GGUF][..], args].concat());
         let table = text
             .lines()
             .skip_while(|line| !line.starts_with("name"))
@@ -203,11 +206,11 @@ fn filter_and_sort_select_and_order_rows() {
     );
     assert_eq!(rows(&["--sort", "offset"]), rows(&[]));
     assert!(
-        ok(&["inspect", "--filter", "*f16", GGUF])
+        stdout_of(&["inspect", "--filter", "*f16", GGUF])
             .contains("tensors       2 of 8 pass the filter, 33 elements")
     );
     assert!(
-        ok(&["inspect", "--filter", "nothing", GGUF])
+        stdout_of(&["inspect", "--filter", "nothing", GGUF])
             .contains("tensors       0 of 8 pass the filter")
     );
 }
@@ -220,7 +223,11 @@ fn metadata_key_prints_only_its_value() {
         &["--metadata", "general.architecture", GGUF],
         &[GGUF, "--metadata", "general.architecture"],
     ] {
-        assert_eq!(ok(&[&["inspect"], args].concat()), "llama\n", "{args:?}");
+        assert_eq!(
+            stdout_of(&[&["inspect"], args].concat()),
+            "llama\n",
+            "{args:?}"
+        );
     }
     assert_eq!(run(&["inspect", "--metadata=general.architecture"]).code, 2);
     let missing = run(&["inspect", "--metadata=nope", GGUF]);
@@ -231,17 +238,17 @@ fn metadata_key_prints_only_its_value() {
         missing.stderr
     );
     // the only word after --metadata is a PATH
-    assert!(ok(&["inspect", "--metadata", GGUF]).contains("general.architecture"));
+    assert!(stdout_of(&["inspect", "--metadata", GGUF]).contains("general.architecture"));
 }
 
 #[test]
-fn paths_may_be_patterns_or_directories() {
-    let text = ok(&["inspect", "--summary", "fixtures/gguf/plain_v[23].gguf"]);
+fn patterns_and_directories_are_accepted_and_literal_names_come_first() {
+    let text = stdout_of(&["inspect", "--summary", "fixtures/gguf/plain_v[23].gguf"]);
     assert!(
         text.contains("plain_v2.gguf\n") && text.contains("\nfixtures/gguf/plain_v3.gguf\n"),
         "{text}"
     );
-    assert!(ok(&["inspect", SHARDED]).starts_with("fixtures/safetensors/sharded\n"));
+    assert!(stdout_of(&["inspect", SHARDED]).starts_with("fixtures/safetensors/sharded\n"));
     let directory = tempfile::tempdir().unwrap();
     let literal = directory.path().join("w[1].safetensors");
     safetensors(&literal, "", &[("here", &[1])]);
@@ -250,7 +257,7 @@ fn paths_may_be_patterns_or_directories() {
         "",
         &[("not.here", &[1])],
     );
-    let text = ok(&["inspect", literal.to_str().unwrap()]);
+    let text = stdout_of(&["inspect", literal.to_str().unwrap()]);
     assert!(
         text.contains("\nhere ") && !text.contains("not.here"),
         "{text}"
@@ -258,16 +265,16 @@ fn paths_may_be_patterns_or_directories() {
 }
 
 #[test]
-fn equal_layers_share_a_line_unless_all_is_set() {
+fn the_tree_joins_equal_layers_unless_all_is_set() {
     let directory = tempfile::tempdir().unwrap();
-    let model = model(directory.path());
-    let tree = ok(&["inspect", "--tree", &model]);
+    let model = model_with_long_names(directory.path());
+    let tree = stdout_of(&["inspect", "--tree", &model]);
     assert!(
         tree.contains("model.vision_tower.transformer.encoder.layers\n")
             || tree.contains("{0..10} ×11"),
         "{tree}"
     );
     assert!(!tree.contains("─ 3 "), "{tree}");
-    let all = ok(&["inspect", "--tree", "--all", &model]);
+    let all = stdout_of(&["inspect", "--tree", "--all", &model]);
     assert!(all.contains("─ 3 ") && !all.contains('×'), "{all}");
 }

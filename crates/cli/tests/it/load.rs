@@ -1,15 +1,10 @@
-//! `anamnesis load`, run as a process.
-
-mod common;
+//! `anamnesis load`: every loader, its report as a table and as JSON, cold loads, interrupts.
 
 use std::fs;
 
-use common::{ok, run, safetensors};
 use serde_json::Value;
 
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&ok(args)).unwrap()
-}
+use crate::process::{json_of, run, safetensors, stdout_of};
 
 #[test]
 fn every_loader_loads_all_tensors() {
@@ -23,7 +18,7 @@ fn every_loader_loads_all_tensors() {
             "--repeat",
             "2",
         ];
-        let document = json(&args);
+        let document = json_of(&args);
         assert_eq!(
             (&document["version"], &document["tensors"]),
             (&1.into(), &20.into()),
@@ -47,7 +42,7 @@ fn every_loader_loads_all_tensors() {
 
 #[test]
 fn the_table_shows_loader_time_and_page_faults() {
-    let shown = ok(&["load", "fixtures/npz/all_le_compressed.npz"]);
+    let shown = stdout_of(&["load", "fixtures/npz/all_le_compressed.npz"]);
     assert!(
         shown.contains("loader  ") && shown.contains("seconds") && shown.contains("minor faults"),
         "{shown}"
@@ -56,13 +51,13 @@ fn the_table_shows_loader_time_and_page_faults() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn cold_reads_from_the_device() {
-    let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
+fn a_cold_load_reads_from_the_device() {
+    let dir = tempfile::tempdir_in(crate::process::workspace().join("target")).unwrap();
     let path = dir.path().join("in.safetensors");
     safetensors(&path, "", &[("a", &[4 << 20]), ("b", &[3, 1000])]);
     fs::File::open(&path).unwrap().sync_all().unwrap();
     let path = path.to_str().unwrap();
-    let document = json(&["load", path, "--json", "--cold", "--loader", "pread"]);
+    let document = json_of(&["load", path, "--json", "--cold", "--loader", "pread"]);
     let round = &document["rounds"][0];
     let Some(share) = round["resident_share_before"].as_f64() else {
         return;
@@ -74,7 +69,7 @@ fn cold_reads_from_the_device() {
             "{document}"
         );
     }
-    let filtered = json(&["load", path, "--json", "--filter", "b"]);
+    let filtered = json_of(&["load", path, "--json", "--filter", "b"]);
     assert_eq!(
         (&filtered["tensors"], &filtered["nbytes"]),
         (&1.into(), &12_000.into())
@@ -82,7 +77,7 @@ fn cold_reads_from_the_device() {
 }
 
 #[test]
-fn failures_have_a_message_and_a_kind() {
+fn failures_have_a_remedy_and_a_kind() {
     let missing = run(&["load", "missing.gguf"]);
     assert!(
         missing.code == 1 && missing.stderr.contains("check the path"),
@@ -114,12 +109,12 @@ fn an_interrupt_stops_a_load_within_a_tensor() {
     use std::process::Stdio;
     use std::time::{Duration, Instant};
 
-    let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
+    let dir = tempfile::tempdir_in(crate::process::workspace().join("target")).unwrap();
     // interrupts a running load and returns the cached share of the file at the interrupt and at the end; `None` if the
-    // interrupt came too late to tell, which happens on a busy machine
-    let interrupted = |loader: &str, path: &Path, cached: &dyn Fn() -> f64| {
+    // interrupt came too late to measure, which happens on a busy machine
+    let interrupt_running_load = |loader: &str, path: &Path, cached: &dyn Fn() -> f64| {
         let args = ["load", path.to_str().unwrap(), "--loader", loader];
-        let child = common::command(&args)
+        let child = crate::process::command(&args)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -160,15 +155,15 @@ fn an_interrupt_stops_a_load_within_a_tensor() {
                 .set_len(bytes.len() as u64 + nbytes)
                 .unwrap();
             let checkpoint = Checkpoint::open(&path).unwrap();
-            let facts = StorageInfo::of(&checkpoint);
-            if facts.resident.is_none() || matches!(facts.kind, StorageKind::Memory(_)) {
+            let storage = StorageInfo::of(&checkpoint);
+            if storage.resident.is_none() || matches!(storage.kind, StorageKind::Memory(_)) {
                 eprintln!(
                     "SKIPPED: the interrupted load: the cached share of a file in memory does not change"
                 );
                 return Some((0.0, 0.0));
             }
             let cached = || StorageInfo::of(&checkpoint).resident.unwrap();
-            let shares = interrupted(loader, &path, &cached);
+            let shares = interrupt_running_load(loader, &path, &cached);
             fs::remove_file(path).unwrap();
             shares
         });
@@ -192,33 +187,33 @@ fn a_fallback_is_reported_with_its_reason() {
     let path = dir.path().join("in.safetensors");
     safetensors(&path, "", &[("a", &[1 << 20])]);
     let path = path.to_str().unwrap();
-    let io = &json(&["load", path, "--json", "--loader", "direct"])["rounds"][0]["io"];
+    let io = &json_of(&["load", path, "--json", "--loader", "direct"])["rounds"][0]["io"];
     assert!(
         io["direct"] == "no" && io["fallback"].as_str().unwrap().contains("tmpfs"),
         "{io}"
     );
-    let shown = ok(&["load", path, "--loader", "direct"]);
+    let shown = stdout_of(&["load", path, "--loader", "direct"]);
     assert!(
         shown.contains("\n  fallback  ") && shown.contains("through the page cache"),
         "{shown}"
     );
-    let plain = json(&["load", path, "--json", "--loader", "pread"]);
+    let plain = json_of(&["load", path, "--json", "--loader", "pread"]);
     let io = &plain["rounds"][0]["io"];
     assert!(
         io["backend"] == "threads" && io["direct"] == "no" && io["fallback"].is_null(),
         "{io}"
     );
-    assert!(!ok(&["load", path, "--loader", "pread"]).contains("fallback"));
+    assert!(!stdout_of(&["load", path, "--loader", "pread"]).contains("fallback"));
 }
 
 /// The device's rate is measured with direct I/O, or the report says why not.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_device_rate_reports_its_io() {
-    let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
+fn the_device_rate_is_reported_with_its_io() {
+    let dir = tempfile::tempdir_in(crate::process::workspace().join("target")).unwrap();
     let path = dir.path().join("in.safetensors");
     safetensors(&path, "", &[("a", &[1 << 20])]);
-    let document = json(&["load", path.to_str().unwrap(), "--json"]);
+    let document = json_of(&["load", path.to_str().unwrap(), "--json"]);
     if document["device"].is_null() {
         return eprintln!(
             "SKIPPED: the device rate: the target directory is not on a local device"
@@ -231,7 +226,7 @@ fn the_device_rate_reports_its_io() {
         io["fallback"].is_null(),
         "{document}"
     );
-    let shown = ok(&["load", path.to_str().unwrap()]);
+    let shown = stdout_of(&["load", path.to_str().unwrap()]);
     assert_eq!(
         shown.contains("/s for these files, direct I/O\n"),
         io["direct"] == "all",

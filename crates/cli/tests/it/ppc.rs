@@ -1,15 +1,14 @@
-//! `anamnesis ppc` and `anamnesis record`, run as processes. Most tests need CAP_PERFMON and a file system on a device.
-#![cfg(target_os = "linux")]
-
-mod common;
+//! `anamnesis ppc` and `anamnesis record`: policies prefetch, logs replay, recordings cover what was read. Most tests need
+//! CAP_PERFMON and a file system on a device, and are skipped with a message elsewhere.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{command, finish, ok, run, safetensors, workspace};
 use serde_json::Value;
+
+use crate::process::{command, finish, path_str, run, safetensors, stdout_of, workspace};
 
 /// Longer than any step takes, also on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,23 +40,19 @@ fn evict(dir: &Path) {
     }
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
+/// A `ppc run` process, killed when dropped.
+struct RuntimeProcess(Child);
 
-/// A `ppc run` process that is killed at the end of the test.
-struct Daemon(Child);
-
-impl Daemon {
+impl RuntimeProcess {
     fn start(args: &[&str]) -> Self {
         let mut command = command(&[&["ppc", "run"], args].concat());
-        let daemon = Self(command.stderr(Stdio::piped()).spawn().unwrap());
+        let runtime = Self(command.stderr(Stdio::piped()).spawn().unwrap());
         let begun = Instant::now();
-        while daemon.status().is_none() {
+        while runtime.status().is_none() {
             assert!(begun.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(10));
         }
-        daemon
+        runtime
     }
 
     fn status(&self) -> Option<Value> {
@@ -68,15 +63,18 @@ impl Daemon {
         Some(document["runtimes"][0].clone())
     }
 
-    /// Waits for a status with the property `holds`.
-    fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for a status for which `holds` returns true.
+    fn wait_for(&self, condition: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let status = self.status().unwrap();
             if holds(&status) {
                 return status;
             }
-            assert!(begun.elapsed() < TIMEOUT, "{what}: {status}");
+            assert!(
+                begun.elapsed() < TIMEOUT,
+                "no status with {condition} within the timeout: {status}"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -86,7 +84,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for RuntimeProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -94,9 +92,9 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn the_exit_status_is_that_of_the_command() {
+fn run_exits_with_the_status_of_the_command() {
     let Some(dir) = uncached_model() else { return };
-    let dir = text(dir.path());
+    let dir = path_str(dir.path());
     let done = run(&[
         "ppc",
         "run",
@@ -142,7 +140,7 @@ fn the_exit_status_is_that_of_the_command() {
 }
 
 #[test]
-fn invalid_arguments_are_named() {
+fn invalid_arguments_are_named_in_the_error() {
     for (args, what) in [
         (&["--dir", "/no/such"][..], "/no/such"),
         (
@@ -176,38 +174,38 @@ fn invalid_arguments_are_named() {
 }
 
 #[test]
-fn a_template_is_followed_from_the_first_miss() {
-    check_policy_follows_template("maio");
+fn maio_prefetches_the_template_after_the_first_miss() {
+    check_policy_prefetches_template("maio");
 }
 
 #[test]
-fn a_policy_in_a_shared_library_follows_a_template() {
+fn a_policy_in_a_shared_library_prefetches_the_template() {
     let built = Path::new(env!("CARGO_BIN_EXE_anamnesis")).parent().unwrap();
     let name = "libanamnesis_maio.so";
     match [built.join(name), built.join("deps").join(name)]
         .into_iter()
         .find(|path| path.exists())
     {
-        Some(library) => check_policy_follows_template(text(&library)),
+        Some(library) => check_policy_prefetches_template(path_str(&library)),
         None => eprintln!("SKIPPED: {name} is not built"),
     }
 }
 
 /// Checks that the policy of this name prefetches a template's bytes after the first miss.
-fn check_policy_follows_template(name: &str) {
+fn check_policy_prefetches_template(name: &str) {
     let Some(dir) = uncached_model() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let template = scratch.path().join("t.iot");
-    ok(&[
+    stdout_of(&[
         "template",
         "predict",
-        text(dir.path()),
+        path_str(dir.path()),
         "-o",
-        text(&template),
+        path_str(&template),
     ]);
     evict(dir.path());
     let policy = format!("{name}:{},start=no", template.display());
-    let daemon = Daemon::start(&["--dir", text(dir.path()), "--policy", &policy]);
+    let runtime = RuntimeProcess::start(&["--dir", path_str(dir.path()), "--policy", &policy]);
     let mut read = std::process::Command::new("dd");
     read.arg(format!(
         "if={}",
@@ -221,14 +219,14 @@ fn check_policy_follows_template(name: &str) {
         status["prefetch"]["bytes_read"].as_u64().unwrap()
             + status["prefetch"]["bytes_skipped"].as_u64().unwrap()
     };
-    let status = daemon.wait_for("prefetch", |status| prefetched(status) >= 8 << 20);
+    let status = runtime.wait_for("8 MiB prefetched", |status| prefetched(status) >= 8 << 20);
     assert_eq!(status["policies"][0]["name"], name);
-    let shown = ok(&["ppc", "status", &daemon.0.id().to_string()]);
+    let shown = stdout_of(&["ppc", "status", &runtime.0.id().to_string()]);
     assert!(
         shown.contains("misses") && shown.contains("registered"),
         "{shown}"
     );
-    let scraped = ok(&["ppc", "status", "--prometheus", &daemon.0.id().to_string()]);
+    let scraped = stdout_of(&["ppc", "status", "--prometheus", &runtime.0.id().to_string()]);
     assert!(scraped.contains("anamnesis_ppc_policies 1\n"), "{scraped}");
 }
 
@@ -237,7 +235,7 @@ fn exit_status(command: &mut std::process::Command) -> i32 {
 }
 
 #[test]
-fn a_logged_run_can_be_replayed() {
+fn a_logged_run_replays_with_the_same_misses() {
     let Some(dir) = uncached_model() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let log = scratch.path().join("events.log");
@@ -250,9 +248,9 @@ fn a_logged_run_can_be_replayed() {
         "ppc",
         "run",
         "--dir",
-        text(dir.path()),
+        path_str(dir.path()),
         "--log",
-        text(&log),
+        path_str(&log),
         "--",
         "sh",
         "-c",
@@ -264,7 +262,14 @@ fn a_logged_run_can_be_replayed() {
         logged.stderr
     );
     let source = format!("replay:{}", log.display());
-    let again = run(&["ppc", "run", "--dir", text(dir.path()), "--source", &source]);
+    let again = run(&[
+        "ppc",
+        "run",
+        "--dir",
+        path_str(dir.path()),
+        "--source",
+        &source,
+    ]);
     assert!(
         again.code == 0 && again.stderr.contains("1 miss of"),
         "{}",
@@ -275,13 +280,14 @@ fn a_logged_run_can_be_replayed() {
 #[test]
 fn sigterm_ends_a_runtime_and_sigkill_leaves_no_socket() {
     let Some(dir) = uncached_model() else { return };
-    let mut terminated = Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]);
+    let mut terminated =
+        RuntimeProcess::start(&["--dir", path_str(dir.path()), "--policy", "eager"]);
     terminated.signal(rustix::process::Signal::TERM);
     assert_eq!(terminated.0.wait().unwrap().code(), Some(0));
-    let mut killed = Daemon::start(&["--dir", text(dir.path()), "--policy", "eager"]);
+    let mut killed = RuntimeProcess::start(&["--dir", path_str(dir.path()), "--policy", "eager"]);
     killed.signal(rustix::process::Signal::KILL);
     killed.0.wait().unwrap();
-    let document: Value = serde_json::from_str(&ok(&["ppc", "status", "--json"])).unwrap();
+    let document: Value = serde_json::from_str(&stdout_of(&["ppc", "status", "--json"])).unwrap();
     let pids: Vec<_> = document["runtimes"]
         .as_array()
         .unwrap()
@@ -290,16 +296,16 @@ fn sigterm_ends_a_runtime_and_sigkill_leaves_no_socket() {
         .collect();
     assert!(!pids.contains(&Some(killed.0.id().into())), "{document}");
     // the status socket of the killed runtime does not prevent another one
-    drop(Daemon::start(&[
+    drop(RuntimeProcess::start(&[
         "--dir",
-        text(dir.path()),
+        path_str(dir.path()),
         "--policy",
         "eager",
     ]));
 }
 
 #[test]
-fn record_covers_the_reads_of_a_command() {
+fn a_recording_covers_the_prediction_and_no_other_processes() {
     let Some(dir) = uncached_model() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let (recorded, predicted) = (
@@ -314,15 +320,15 @@ fn record_covers_the_reads_of_a_command() {
             "--json",
             "--overwrite",
             "-o",
-            text(&recorded),
+            path_str(&recorded),
             "--dir",
-            text(dir.path()),
+            path_str(dir.path()),
         ]);
         record.args([
             "--",
             env!("CARGO_BIN_EXE_anamnesis"),
             "load",
-            text(&model),
+            path_str(&model),
             "--loader",
             loader,
             "--json",
@@ -331,19 +337,19 @@ fn record_covers_the_reads_of_a_command() {
         assert_eq!(done.code, 0, "{}", done.stderr);
         let document: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
         assert_eq!(document["template"]["files"], 1, "{document}");
-        ok(&[
+        stdout_of(&[
             "template",
             "predict",
-            text(dir.path()),
+            path_str(dir.path()),
             "-o",
-            text(&predicted),
+            path_str(&predicted),
             "--overwrite",
         ]);
-        let covered = ok(&[
+        let covered = stdout_of(&[
             "template",
             "coverage",
-            text(&recorded),
-            text(&predicted),
+            path_str(&recorded),
+            path_str(&predicted),
             "--json",
         ]);
         let covered: Value = serde_json::from_str(&covered).unwrap();
@@ -357,9 +363,9 @@ fn record_covers_the_reads_of_a_command() {
         "record",
         "--overwrite",
         "-o",
-        text(&recorded),
+        path_str(&recorded),
         "--dir",
-        text(dir.path()),
+        path_str(dir.path()),
         "--",
         "true",
     ]);
@@ -374,7 +380,7 @@ fn record_covers_the_reads_of_a_command() {
 }
 
 #[test]
-fn files_without_events_are_reported() {
+fn files_on_tmpfs_are_reported_as_without_events() {
     const TMPFS: i64 = 0x0102_1994;
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
         return eprintln!("SKIPPED: files without events: /dev/shm does not exist");
@@ -389,7 +395,7 @@ fn files_without_events_are_reported() {
         "--source",
         "misses",
         "--dir",
-        text(dir.path()),
+        path_str(dir.path()),
         "--",
         "true",
     ]);

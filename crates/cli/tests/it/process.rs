@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 /// The exit status and output of a process.
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -27,6 +29,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
+/// Runs the command to its end.
 pub(crate) fn finish(mut command: Command) -> Run {
     let output = command.output().expect("the binary runs");
     Run {
@@ -41,15 +44,23 @@ pub(crate) fn run(args: &[&str]) -> Run {
 }
 
 /// Standard output of a run that must succeed and print nothing to standard error.
-#[allow(dead_code)] // each test file compiles this module and not all of them use it
-pub(crate) fn ok(args: &[&str]) -> String {
+pub(crate) fn stdout_of(args: &[&str]) -> String {
     let run = run(args);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{args:?}");
     run.stdout
 }
 
+/// Standard output of a run that must succeed, as JSON.
+pub(crate) fn json_of(args: &[&str]) -> Value {
+    serde_json::from_str(&stdout_of(args)).expect("one JSON document")
+}
+
+/// A path as an argument.
+pub(crate) fn path_str(path: &Path) -> &str {
+    path.to_str().expect("a path of a test is UTF-8")
+}
+
 /// Writes a safetensors file of F32 zeros with these names and shapes. `metadata` is a JSON object or empty.
-#[allow(dead_code)] // each test file compiles this module and not all of them use it
 pub(crate) fn safetensors(path: &Path, metadata: &str, tensors: &[(&str, &[usize])]) {
     let mut header = String::from("{");
     if !metadata.is_empty() {

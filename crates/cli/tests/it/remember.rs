@@ -1,18 +1,13 @@
-//! `anamnesis remember` and `anamnesis plan`, run as processes.
-
-mod common;
+//! `anamnesis remember` and `anamnesis plan`: the files that are written or left unchanged, refused weights, interrupts.
 
 use std::fs;
 use std::path::Path;
 
-use common::{finish, ok, run};
 use serde_json::Value;
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of this test")
-}
+use crate::process::{finish, path_str, run, stdout_of};
 
-fn names(directory: &Path) -> Vec<String> {
+fn sorted_names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory)
         .unwrap()
         .map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
@@ -29,10 +24,10 @@ fn an_existing_file_is_replaced_only_with_overwrite() {
         "remember",
         "fixtures/gguf/types/q4_k.gguf",
         "-o",
-        text(&out),
+        path_str(&out),
     ];
     assert_eq!(
-        ok(&remember),
+        stdout_of(&remember),
         format!("{}: 2 weights as BF16, 6.00 KiB\n", out.display())
     );
     let first = fs::read(&out).unwrap();
@@ -52,7 +47,7 @@ fn an_existing_file_is_replaced_only_with_overwrite() {
     assert_eq!(replaced.code, 0, "{}", replaced.stderr);
     assert_eq!(fs::read(&out).unwrap().len(), (first.len() - 6144) + 12288);
     assert_eq!(
-        names(dir.path()),
+        sorted_names(dir.path()),
         ["out.safetensors"],
         "no temporary file is left"
     );
@@ -66,19 +61,20 @@ fn shard_size_writes_shards_and_an_index() {
         "remember",
         "fixtures/model/scribe-Q8_0.gguf",
         "-o",
-        text(&out),
+        path_str(&out),
         "--shard-size",
         "60KiB",
         "--json",
     ];
-    let document: Value = serde_json::from_str(&ok(&args)).unwrap();
+    let document: Value = serde_json::from_str(&stdout_of(&args)).unwrap();
     let count = document["files"].as_array().unwrap().len();
     assert!(
         count > 2 && document["weights"] == 15 && document["plain"] == 5,
         "{document}"
     );
-    assert!(names(&out).contains(&"model.safetensors.index.json".to_owned()));
-    let inspected: Value = serde_json::from_str(&ok(&["inspect", "--json", text(&out)])).unwrap();
+    assert!(sorted_names(&out).contains(&"model.safetensors.index.json".to_owned()));
+    let inspected: Value =
+        serde_json::from_str(&stdout_of(&["inspect", "--json", path_str(&out)])).unwrap();
     assert_eq!(
         inspected["checkpoints"][0]["tensors"]
             .as_array()
@@ -105,11 +101,11 @@ fn a_refused_weight_is_named_and_nothing_is_written() {
     bytes.extend([0; 8]);
     fs::write(&source, bytes).unwrap();
     let out = dir.path().join("out.safetensors");
-    let refused = run(&["remember", text(&source), "-o", text(&out)]);
+    let refused = run(&["remember", path_str(&source), "-o", path_str(&out)]);
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("`a.weight`"), "{}", refused.stderr);
-    assert_eq!(names(dir.path()), ["in.safetensors"]);
-    let plan = run(&["plan", text(&source)]);
+    assert_eq!(sorted_names(dir.path()), ["in.safetensors"]);
+    let plan = run(&["plan", path_str(&source)]);
     assert!(
         plan.code == 1 && plan.stdout.contains("refused:"),
         "{}",
@@ -117,9 +113,9 @@ fn a_refused_weight_is_named_and_nothing_is_written() {
     );
     let excluded = run(&[
         "remember",
-        text(&source),
+        path_str(&source),
         "-o",
-        text(&out),
+        path_str(&out),
         "--exclude",
         "a.*",
     ]);
@@ -127,9 +123,9 @@ fn a_refused_weight_is_named_and_nothing_is_written() {
     assert_eq!(
         run(&[
             "remember",
-            text(&source),
+            path_str(&source),
             "-o",
-            text(&out),
+            path_str(&out),
             "--overwrite",
             "-f",
             "nothing"
@@ -140,7 +136,7 @@ fn a_refused_weight_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn sizes_accept_units() {
+fn shard_size_accepts_units_and_refuses_zero() {
     for (size, code) in [
         ("5GB", 0),
         ("1.5 MiB", 0),
@@ -155,7 +151,7 @@ fn sizes_accept_units() {
             "remember",
             "fixtures/gguf/types/q4_k.gguf",
             "-o",
-            text(&out),
+            path_str(&out),
             "--shard-size",
             size,
         ];
@@ -164,9 +160,13 @@ fn sizes_accept_units() {
 }
 
 #[test]
-fn plan_lists_every_byte_range() {
-    let document: Value =
-        serde_json::from_str(&ok(&["plan", "--json", "fixtures/gguf/types/q4_k.gguf"])).unwrap();
+fn plan_lists_the_byte_ranges_of_every_job() {
+    let document: Value = serde_json::from_str(&stdout_of(&[
+        "plan",
+        "--json",
+        "fixtures/gguf/types/q4_k.gguf",
+    ]))
+    .unwrap();
     let jobs = document["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 2);
     for job in jobs {
@@ -202,11 +202,11 @@ fn an_interrupt_leaves_no_output_file() {
         .set_len(bytes.len() as u64 + nbytes)
         .unwrap();
     let out = dir.path().join("out.safetensors");
-    let mut child = common::command(&[
+    let mut child = crate::process::command(&[
         "remember",
-        text(&source),
+        path_str(&source),
         "-o",
-        text(&out),
+        path_str(&out),
         "--threads",
         "1",
     ]);
@@ -215,7 +215,7 @@ fn an_interrupt_leaves_no_output_file() {
         .stderr(std::process::Stdio::piped());
     let child = child.spawn().unwrap();
     let begun = Instant::now();
-    while names(dir.path()).len() < 2 && begun.elapsed() < Duration::from_secs(60) {
+    while sorted_names(dir.path()).len() < 2 && begun.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut kill = std::process::Command::new("kill");
@@ -234,12 +234,12 @@ fn an_interrupt_leaves_no_output_file() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert_eq!(names(dir.path()), ["in.safetensors"]);
+    assert_eq!(sorted_names(dir.path()), ["in.safetensors"]);
 }
 
 #[cfg(unix)]
 #[test]
-fn the_file_mode_follows_the_umask() {
+fn the_output_file_has_the_mode_of_the_umask() {
     use std::os::unix::fs::PermissionsExt;
 
     let dir = tempfile::tempdir().unwrap();
@@ -248,9 +248,11 @@ fn the_file_mode_follows_the_umask() {
     let line = format!(
         "umask 027; {} remember fixtures/gguf/types/q4_k.gguf -o {}",
         env!("CARGO_BIN_EXE_anamnesis"),
-        text(&out)
+        path_str(&out)
     );
-    shell.args(["-c", &line]).current_dir(common::workspace());
+    shell
+        .args(["-c", &line])
+        .current_dir(crate::process::workspace());
     assert_eq!(finish(shell).code, 0);
     assert_eq!(
         fs::metadata(&out).unwrap().permissions().mode() & 0o777,

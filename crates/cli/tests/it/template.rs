@@ -1,33 +1,23 @@
-//! `anamnesis template` and the option `--record`, run as processes.
+//! `anamnesis template` and the option `--record`: tables and JSON, comparison and merging, rules of parallelism, recordings
+//! against predictions.
 
-mod common;
-
-use std::path::Path;
-
-use common::{command, finish, ok, run, safetensors};
 use serde_json::Value;
+
+use crate::process::{command, finish, json_of, path_str, run, safetensors, stdout_of};
 
 const MODEL: &str = "fixtures/model/scribe.safetensors";
 const SHARDED: &str = "fixtures/safetensors/sharded";
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of this test")
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&ok(args)).unwrap()
-}
-
 #[test]
-fn predict_and_show_print_their_tables() {
-    let dir = tempfile::tempdir_in(common::workspace().join("target")).unwrap();
+fn predict_and_show_match_their_snapshots() {
+    let dir = tempfile::tempdir_in(crate::process::workspace().join("target")).unwrap();
     let path = dir.path().join("t.iot");
     let at = |width: &str, args: &[&str]| {
         let mut command = command(args);
         command.env("COLUMNS", width);
         let run = finish(command);
         assert_eq!(run.code, 0, "{}", run.stderr);
-        run.stdout.replace(text(&path), "t.iot")
+        run.stdout.replace(path_str(&path), "t.iot")
     };
     let predicted = at(
         "80",
@@ -36,7 +26,7 @@ fn predict_and_show_print_their_tables() {
             "predict",
             MODEL,
             "-o",
-            text(&path),
+            path_str(&path),
             "--tp",
             "2",
             "--order",
@@ -47,11 +37,11 @@ fn predict_and_show_print_their_tables() {
     for width in ["60", "200"] {
         insta::assert_snapshot!(
             format!("shown_{width}"),
-            at(width, &["template", "show", text(&path)])
+            at(width, &["template", "show", path_str(&path)])
         );
         insta::assert_snapshot!(
             format!("group_{width}"),
-            at(width, &["t", "show", text(&path), "--group", "1"])
+            at(width, &["t", "show", path_str(&path), "--group", "1"])
         );
     }
 }
@@ -59,29 +49,49 @@ fn predict_and_show_print_their_tables() {
 #[test]
 fn the_binary_and_the_json_form_are_equivalent() {
     let dir = tempfile::tempdir().unwrap();
-    let [binary, shown, other] = ["t.iot", "t.json", "u.json"].map(|name| dir.path().join(name));
+    let [binary, shown, predicted_json] =
+        ["t.iot", "t.json", "u.json"].map(|name| dir.path().join(name));
     let parameters = ["--tp", "2", "--parameter", "loader=vllm"];
-    ok(&[
-        &["template", "predict", SHARDED, "-o", text(&binary)],
-        &parameters[..],
-    ]
-    .concat());
-    ok(&[
-        &["template", "predict", SHARDED, "-o", text(&other)],
-        &parameters[..],
-    ]
-    .concat());
-    let document = ok(&["template", "show", "--json", text(&binary)]);
-    assert_eq!(document, std::fs::read_to_string(&other).unwrap() + "\n");
+    stdout_of(
+        &[
+            &["template", "predict", SHARDED, "-o", path_str(&binary)],
+            &parameters[..],
+        ]
+        .concat(),
+    );
+    stdout_of(
+        &[
+            &[
+                "template",
+                "predict",
+                SHARDED,
+                "-o",
+                path_str(&predicted_json),
+            ],
+            &parameters[..],
+        ]
+        .concat(),
+    );
+    let document = stdout_of(&["template", "show", "--json", path_str(&binary)]);
+    assert_eq!(
+        document,
+        std::fs::read_to_string(&predicted_json).unwrap() + "\n"
+    );
     std::fs::write(&shown, &document).unwrap();
-    for other in [&shown, &other] {
+    for json_form in [&shown, &predicted_json] {
         assert_eq!(
-            ok(&["template", "diff", text(&binary), text(other)]),
+            stdout_of(&["template", "diff", path_str(&binary), path_str(json_form)]),
             "no differences\n"
         );
     }
     let again = dir.path().join("again.iot");
-    ok(&["template", "merge", text(&shown), "-o", text(&again)]);
+    stdout_of(&[
+        "template",
+        "merge",
+        path_str(&shown),
+        "-o",
+        path_str(&again),
+    ]);
     assert_eq!(
         std::fs::read(&binary).unwrap(),
         std::fs::read(again).unwrap()
@@ -94,7 +104,7 @@ fn the_binary_and_the_json_form_are_equivalent() {
 }
 
 #[test]
-fn diff_coverage_and_merge_agree() {
+fn diff_coverage_and_merge_of_predicted_templates_are_consistent() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let (one, two, layers, rest) = (
@@ -103,13 +113,13 @@ fn diff_coverage_and_merge_agree() {
         at("layers.iot"),
         at("rest.iot"),
     );
-    ok(&["template", "predict", MODEL, "-o", text(&one)]);
-    let predicted = json(&[
+    stdout_of(&["template", "predict", MODEL, "-o", path_str(&one)]);
+    let predicted = json_of(&[
         "template",
         "predict",
         MODEL,
         "-o",
-        text(&two),
+        path_str(&two),
         "--tp",
         "2",
         "--json",
@@ -128,61 +138,81 @@ fn diff_coverage_and_merge_agree() {
         std::fs::metadata(&two).unwrap().len()
     );
 
-    let differ = run(&["template", "diff", text(&one), text(&two)]);
+    let compared = run(&["template", "diff", path_str(&one), path_str(&two)]);
     assert!(
-        differ.code == 1 && differ.stderr.is_empty() && differ.stdout.contains("only in A"),
+        compared.code == 1 && compared.stderr.is_empty() && compared.stdout.contains("only in A"),
         "{}",
-        differ.stdout
+        compared.stdout
     );
-    let differ = run(&["template", "diff", "--json", text(&one), text(&two)]);
-    let document: Value = serde_json::from_str(&differ.stdout).unwrap();
+    let compared = run(&["template", "diff", "--json", path_str(&one), path_str(&two)]);
+    let document: Value = serde_json::from_str(&compared.stdout).unwrap();
     assert!(
         document["differ"] == true && document["groups"].as_array().unwrap().len() == 2,
         "{document}"
     );
 
     // two tensor-parallel workers together read all bytes
-    let covered = json(&["template", "coverage", "--json", text(&two), text(&one)]);
+    let covered = json_of(&[
+        "template",
+        "coverage",
+        "--json",
+        path_str(&two),
+        path_str(&one),
+    ]);
     assert_eq!(
         (covered["share"].as_f64(), &covered["covered"]),
         (Some(1.0), &covered["nbytes"])
     );
-    ok(&[
+    stdout_of(&[
         "template",
         "predict",
         MODEL,
         "-o",
-        text(&layers),
+        path_str(&layers),
         "--filter",
         "*.layers.*",
     ]);
-    let some = json(&["template", "coverage", "--json", text(&layers), text(&one)]);
+    let partial = json_of(&[
+        "template",
+        "coverage",
+        "--json",
+        path_str(&layers),
+        path_str(&one),
+    ]);
     assert!(
-        some["share"].as_f64() < Some(0.95) && some["share"].as_f64() > Some(0.9),
-        "{some}"
+        partial["share"].as_f64() < Some(0.95) && partial["share"].as_f64() > Some(0.9),
+        "{partial}"
     );
-    assert!(ok(&["template", "coverage", text(&layers), text(&one)]).starts_with("93."));
-    ok(&[
+    assert!(
+        stdout_of(&["template", "coverage", path_str(&layers), path_str(&one)]).starts_with("93.")
+    );
+    stdout_of(&[
         "template",
         "predict",
         MODEL,
         "-o",
-        text(&rest),
+        path_str(&rest),
         "-f",
         "model.embed_tokens.weight",
         "-f",
         "model.norm.weight",
     ]);
     let both = at("both.iot");
-    ok(&[
+    stdout_of(&[
         "template",
         "merge",
-        text(&layers),
-        text(&rest),
+        path_str(&layers),
+        path_str(&rest),
         "-o",
-        text(&both),
+        path_str(&both),
     ]);
-    let all = json(&["template", "coverage", "--json", text(&both), text(&one)]);
+    let all = json_of(&[
+        "template",
+        "coverage",
+        "--json",
+        path_str(&both),
+        path_str(&one),
+    ]);
     assert_eq!(all["share"].as_f64(), Some(1.0));
 }
 
@@ -196,13 +226,13 @@ fn rules_of_the_command_line_precede_the_built_in_ones() {
             "predict",
             MODEL,
             "-o",
-            text(&path),
+            path_str(&path),
             "--tp",
             "2",
             "--overwrite",
             "--json",
         ];
-        json(&[&args[..], more].concat())["template"]["nbytes"]
+        json_of(&[&args[..], more].concat())["template"]["nbytes"]
             .as_u64()
             .unwrap()
     };
@@ -240,12 +270,12 @@ fn recorded_templates_cover_the_predicted_ones() {
         (MODEL, "mmap"),
         ("fixtures/npz/all_le_compressed.npz", "auto"),
     ] {
-        ok(&[
+        stdout_of(&[
             "template",
             "predict",
             source,
             "-o",
-            text(&predicted),
+            path_str(&predicted),
             "--overwrite",
         ]);
         let recorded = at("recorded.iot");
@@ -257,9 +287,9 @@ fn recorded_templates_cover_the_predicted_ones() {
             "--json",
             "--overwrite",
             "--record",
-            text(&recorded),
+            path_str(&recorded),
         ];
-        let document = json(&[&load[..], &["--repeat", "2"]].concat());
+        let document = json_of(&[&load[..], &["--repeat", "2"]].concat());
         assert_eq!(
             (
                 &document["recorded"]["workers"],
@@ -267,12 +297,12 @@ fn recorded_templates_cover_the_predicted_ones() {
             ),
             (&1.into(), 2)
         );
-        let covered = json(&[
+        let covered = json_of(&[
             "template",
             "coverage",
             "--json",
-            text(&predicted),
-            text(&recorded),
+            path_str(&predicted),
+            path_str(&recorded),
         ]);
         assert_eq!(covered["share"].as_f64(), Some(1.0), "{source}: {covered}");
         assert!(
@@ -287,35 +317,35 @@ fn recorded_templates_cover_the_predicted_ones() {
         "remember",
         source,
         "-o",
-        text(&made),
+        path_str(&made),
         "--record",
-        text(&recorded),
+        path_str(&recorded),
     ];
-    ok(&[
+    stdout_of(&[
         "template",
         "predict",
         source,
         "-o",
-        text(&predicted),
+        path_str(&predicted),
         "--overwrite",
     ]);
-    assert!(ok(&remember).contains("1 worker reads"));
+    assert!(stdout_of(&remember).contains("1 worker reads"));
     // with several threads the order of the reads varies, so only the bytes are compared
-    let covered = json(&[
+    let covered = json_of(&[
         "template",
         "coverage",
         "--json",
-        text(&predicted),
-        text(&recorded),
+        path_str(&predicted),
+        path_str(&recorded),
     ]);
     assert_eq!(covered["share"].as_f64(), Some(1.0), "{covered}");
-    ok(&[&remember[..], &["--threads", "1", "--overwrite"]].concat());
+    stdout_of(&[&remember[..], &["--threads", "1", "--overwrite"]].concat());
     assert_eq!(
-        json(&[
+        json_of(&[
             "template",
             "diff",
-            text(&predicted),
-            text(&recorded),
+            path_str(&predicted),
+            path_str(&recorded),
             "--json"
         ])["differ"],
         false
@@ -326,20 +356,24 @@ fn recorded_templates_cover_the_predicted_ones() {
         "{}",
         again.stderr
     );
-    assert!(!common::workspace().join("other.safetensors").exists());
+    assert!(
+        !crate::process::workspace()
+            .join("other.safetensors")
+            .exists()
+    );
 }
 
 #[test]
 fn an_existing_template_is_replaced_only_with_overwrite() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.iot");
-    let predict = ["template", "predict", SHARDED, "-o", text(&path)];
-    ok(&predict);
+    let predict = ["template", "predict", SHARDED, "-o", path_str(&path)];
+    stdout_of(&predict);
     let first = std::fs::read(&path).unwrap();
     for args in [
         &predict[..],
-        &["template", "merge", text(&path), "-o", text(&path)],
-        &["load", SHARDED, "--record", text(&path)],
+        &["template", "merge", path_str(&path), "-o", path_str(&path)],
+        &["load", SHARDED, "--record", path_str(&path)],
     ] {
         let again = run(args);
         assert!(
@@ -349,7 +383,7 @@ fn an_existing_template_is_replaced_only_with_overwrite() {
         );
         assert_eq!(std::fs::read(&path).unwrap(), first);
     }
-    ok(&[&predict[..], &["--overwrite", "--tp", "2"]].concat());
+    stdout_of(&[&predict[..], &["--overwrite", "--tp", "2"]].concat());
     assert_ne!(std::fs::read(&path).unwrap(), first);
     let names: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()
@@ -361,7 +395,7 @@ fn an_existing_template_is_replaced_only_with_overwrite() {
         "predict",
         SHARDED,
         "-o",
-        text(dir.path()),
+        path_str(dir.path()),
         "--overwrite",
     ]);
     assert!(
@@ -385,7 +419,7 @@ fn failures_name_the_file_and_a_remedy() {
     };
     let predict = |more: &[&str], code, parts: &[&str]| {
         fails(
-            &[&["template", "predict", MODEL, "-o", text(&path)], more].concat(),
+            &[&["template", "predict", MODEL, "-o", path_str(&path)], more].concat(),
             code,
             parts,
         );
@@ -412,27 +446,39 @@ fn failures_name_the_file_and_a_remedy() {
     let source = dir.path().join("m.safetensors");
     safetensors(&source, "", &[("a", &[4, 4])]);
     let (good, other) = (dir.path().join("good.iot"), dir.path().join("other.iot"));
-    ok(&["template", "predict", text(&source), "-o", text(&good)]);
+    stdout_of(&[
+        "template",
+        "predict",
+        path_str(&source),
+        "-o",
+        path_str(&good),
+    ]);
     fails(
-        &["template", "show", text(&good), "--group", "7"],
+        &["template", "show", path_str(&good), "--group", "7"],
         1,
         &["no worker 7"],
     );
     safetensors(&source, "", &[("b", &[4, 4])]);
-    ok(&["template", "predict", text(&source), "-o", text(&other)]);
+    stdout_of(&[
+        "template",
+        "predict",
+        path_str(&source),
+        "-o",
+        path_str(&other),
+    ]);
     fails(
         &[
             "template",
             "merge",
-            text(&good),
-            text(&other),
+            path_str(&good),
+            path_str(&other),
             "-o",
-            text(&path),
+            path_str(&path),
         ],
         1,
         &["conflict", "m.safetensors"],
     );
-    let differ = run(&["template", "diff", text(&good), text(&other)]);
+    let differ = run(&["template", "diff", path_str(&good), path_str(&other)]);
     assert!(
         differ.code == 1
             && differ

@@ -1,0 +1,12 @@
+//! The tests of the command: one binary that runs `anamnesis` as a process and compares status, output and files.
+
+mod documents;
+mod exit_status;
+mod inspect_json;
+mod inspect_output;
+mod load;
+#[cfg(target_os = "linux")]
+mod ppc;
+mod process;
+mod remember;
+mod template;
