@@ -57,7 +57,10 @@ fn holds_all(what: &str, checkpoint: &Checkpoint, template: &Template, most: usi
 
 #[test]
 fn qwen_72b_for_four_workers() {
-    let (scratch, model) = (ScratchDir::new("predict-qwen"), checkpoint_shapes::qwen_72b());
+    let (scratch, model) = (
+        ScratchDir::new("predict-qwen"),
+        checkpoint_shapes::qwen_72b(),
+    );
     let config = r#"{"num_attention_heads":64,"num_key_value_heads":8,"num_hidden_layers":80}"#;
     let checkpoint = sparse(&scratch, &model, config);
     assert_eq!(
@@ -98,7 +101,10 @@ fn qwen_72b_for_four_workers() {
 
 #[test]
 fn deepseek_671b_for_sixteen_workers() {
-    let (scratch, model) = (ScratchDir::new("predict-deepseek"), checkpoint_shapes::deepseek_671b());
+    let (scratch, model) = (
+        ScratchDir::new("predict-deepseek"),
+        checkpoint_shapes::deepseek_671b(),
+    );
     let config = r#"{"num_attention_heads":128,"num_key_value_heads":128,"num_hidden_layers":61,"n_routed_experts":256}"#;
     let checkpoint = sparse(&scratch, &model, config);
     assert_eq!(

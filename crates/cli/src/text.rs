@@ -241,7 +241,10 @@ mod tests {
             with_middle_cut(name, 50),
             "model.vision_tow…layers.31.self_attn.q_proj.weight"
         );
-        assert_eq!(with_middle_cut(name, 40), "model.…layers.31.self_attn.q_proj.weight");
+        assert_eq!(
+            with_middle_cut(name, 40),
+            "model.…layers.31.self_attn.q_proj.weight"
+        );
         assert_eq!(with_middle_cut(name, 25), "…layers.31….q_proj.weight");
         assert_eq!(
             with_middle_cut("embedding_of_the_tokens.weight", 20),

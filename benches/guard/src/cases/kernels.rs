@@ -39,16 +39,16 @@ pub(super) fn cases() -> Vec<Case> {
                             .cycle()
                             .take(count)
                             .collect();
-                        let made = |build: &str| {
+                        let dequantised_by = |build: &str| {
                             let mut out =
                                 vec![0; ELEMENTS * if dtype == Dtype::F32 { 4 } else { 2 }];
                             kernel::dequantize_with(build, format, &blocks, dtype, &mut out)
                                 .expect(name);
                             out
                         };
-                        let mut out = made(build);
+                        let mut out = dequantised_by(build);
                         assert!(
-                            out == made("baseline") && out.iter().any(|&byte| byte != 0),
+                            out == dequantised_by("baseline") && out.iter().any(|&byte| byte != 0),
                             "{name}"
                         );
                         Box::new(move || {

@@ -23,32 +23,32 @@ const REMEMBER: &[Metric] = &[
 ];
 
 pub(super) fn cases() -> Vec<Case> {
-    let pread = loading("load by pread into a pool", |load| {
+    let pread = load_case("load by pread into a pool", |load| {
         load.loader(PreadLoader::new().threads(1))
     });
-    let copied = loading("load from the map into a pool", |load| {
+    let copied = load_case("load from the map into a pool", |load| {
         load.loader(MmapLoader::new())
     });
-    let borrowed = loading("load from the map, borrowed", |load| {
+    let borrowed = load_case("load from the map, borrowed", |load| {
         load.loader(MmapLoader::new()).borrow_mapped()
     });
     vec![
         pread,
         copied,
         borrowed,
-        remembering("remember Q4_0, mapped", true),
-        remembering("remember Q4_0, read", false),
+        remember_case("remember Q4_0, mapped", true),
+        remember_case("remember Q4_0, read", false),
     ]
 }
 
-fn loading(name: &str, how: fn(Load<'_>) -> Load<'_>) -> Case {
+fn load_case(name: &str, configure: fn(Load<'_>) -> Load<'_>) -> Case {
     Case::new(name, LOAD, move || {
-        let checkpoint = Checkpoint::open("large/load.safetensors").expect("made");
+        let checkpoint = Checkpoint::open("large/load.safetensors").expect("a generated file");
         let pool = BufferPool::new();
         let run = move |check: bool| {
-            let loaded = how(load(&checkpoint).pool(&pool).threads(1))
+            let loaded = configure(load(&checkpoint).pool(&pool).threads(1))
                 .run()
-                .expect("loads");
+                .expect("the load succeeds");
             if check {
                 let sum: usize = loaded
                     .tensors()
@@ -59,9 +59,9 @@ fn loading(name: &str, how: fn(Load<'_>) -> Load<'_>) -> Case {
                 for tensor in loaded.tensors() {
                     let stored = checkpoint
                         .tensor(tensor.name())
-                        .expect("it is there")
+                        .expect("a tensor of the checkpoint")
                         .bytes()
-                        .expect("reads");
+                        .expect("its bytes can be read");
                     assert!(*tensor.bytes() == *stored, "{}", tensor.name());
                 }
             }
@@ -72,25 +72,27 @@ fn loading(name: &str, how: fn(Load<'_>) -> Load<'_>) -> Case {
 }
 
 /// Dequantises 64 MB of Q4_0 to a safetensors file of BF16.
-fn remembering(name: &str, map: bool) -> Case {
+fn remember_case(name: &str, map: bool) -> Case {
     Case::new(name, REMEMBER, move || {
         let checkpoint = OpenOptions::new()
             .mmap(map)
             .open("large/q4_0.gguf")
-            .expect("made");
+            .expect("a generated file");
         let out = format!("remembered.{map}.safetensors");
         let run = move || {
-            let ours = remember(&checkpoint)
+            let conversion = remember(&checkpoint)
                 .dtype(Dtype::BF16)
                 .threads(1)
                 .overwrite(true);
-            let ours = ours.progress(|_| self_counts::sample_anonymous_memory());
-            let plan = ours.plan().expect("plans");
-            let mut sink = ours
+            let conversion = conversion.progress(|_| self_counts::sample_anonymous_memory());
+            let plan = conversion.plan().expect("Q4_0 can be planned");
+            let mut sink = conversion
                 .safetensors(&out, anamnesis::sink::Sharding::SingleFile)
-                .expect("no metadata");
-            ours.run(&plan, &mut sink).expect("decodes");
-            let written = std::fs::metadata(&out).expect("written").len();
+                .expect("the output can be created");
+            conversion
+                .run(&plan, &mut sink)
+                .expect("Q4_0 is dequantised");
+            let written = std::fs::metadata(&out).expect("the output exists").len();
             assert!(written > WEIGHT.iter().product::<usize>() as u64 * 2);
         };
         Box::new(run)

@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
             assert_eq!(
                 pool.get(len).as_ptr(),
                 address,
-                "the pool returns the same memory"
+                "the pool returned other memory"
             );
             Box::new(move || {
                 for _ in 0..PAIRS {
