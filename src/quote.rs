@@ -10,6 +10,7 @@ const MAX_CHARS: usize = 120;
 pub(crate) fn quote(name: &str) -> String {
     let mut out = String::from("`");
     for (i, c) in name.chars().enumerate() {
+        // counted in characters, so that the cut is never inside one
         if i == MAX_CHARS {
             out.push('…');
             break;

@@ -40,6 +40,7 @@ pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Che
         };
         let first_member =
             u32::try_from(whole.members.len()).map_err(|_| Error::unsupported("2³² storages"))?;
+        // each catalog describes its file as number 0
         catalog.move_to_file(u32::try_from(file).expect("files are few"), first_member);
         whole.files.append(&mut catalog.files);
         whole.tensors.append(&mut catalog.tensors);

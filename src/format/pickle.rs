@@ -110,6 +110,8 @@ impl Machine<'_, '_> {
         match opcode {
             // the stack
             op::MARK => self.mark(),
+            // POP directly above a MARK removes the MARK, as in CPython: protocol 0 writes this for tuples that
+            // contain themselves
             op::POP if self.marks.last() == Some(&self.stack.len()) => {
                 self.marks.pop();
                 Ok(())
@@ -138,6 +140,7 @@ impl Machine<'_, '_> {
             op::BININT2 => self
                 .array()
                 .and_then(|b| self.push_value(PickleValue::Int(i64::from(u16::from_le_bytes(b))))),
+            // the only big-endian number of the format
             op::BINFLOAT => self
                 .array()
                 .and_then(|b| self.push_value(PickleValue::Float(f64::from_be_bytes(b)))),

@@ -19,6 +19,7 @@ pub(super) fn tiles(decoder: &dyn Decoder, per_tile: u64) -> impl Iterator<Item 
 
 /// Tile number `i` of those with `per_tile` rows each.
 pub(crate) fn tile(decoder: &dyn Decoder, per_tile: u64, i: u64) -> Tile {
+    // does not overflow: `i` is below the number of tiles
     let start = i * per_tile.max(1);
     let rows = start
         ..decoder

@@ -51,6 +51,7 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
         .map(|tensor| tensor.bytes)
         .filter(|t| t.len > 0)
         .collect();
+    // in file order for the binary search of `Touches::add`
     tensors.sort_unstable_by_key(|bytes| (bytes.file, bytes.start));
     tensors.dedup(); // tied weights
     let mut builder = TemplateBuilder::new().gap(PAGE - 1).lookback(8).once(true);

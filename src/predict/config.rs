@@ -35,6 +35,7 @@ impl ModelConfig {
             return Ok(Self::default());
         };
         let config = QuantConfig::load_sidecar(path)?;
+        // the first names are those of most models, the others of GPT-2, Falcon, ChatGLM and their kin
         let heads = config.size(&["num_attention_heads", "n_head", "n_heads"]);
         let kv_heads = config.size(&[
             "num_key_value_heads",

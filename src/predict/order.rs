@@ -49,6 +49,7 @@ fn layers(a: &ModelPosition<'_>, b: &ModelPosition<'_>) -> Ordering {
                 number: another,
             },
         ) => natural_order(stack, other).then_with(|| number.cmp(another)),
+        // tensors of different positions, or two outside of the layers
         _ => a.rank().cmp(&b.rank()),
     }
 }

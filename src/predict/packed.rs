@@ -30,6 +30,7 @@ pub(super) fn slice(
     split: &Split,
 ) -> Result<Vec<StridedRange>> {
     match (rule, shape) {
+        // inputs are the first dimension here, so that splitting by inputs takes whole stored rows
         (Rule::Replicated, _) | (Rule::Row, [_, _]) => {
             let rule = if rule == Rule::Row {
                 Rule::Column

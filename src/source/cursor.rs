@@ -189,6 +189,8 @@ impl<'s> Cursor<'s> {
                 .memory(n as u64, what)
                 .map_err(|e| e.at(self.pos))?;
         }
+        // the bytes that are not consumed move to the front, so that `take` can return them with the next ones as one
+        // slice
         self.window.copy_within(self.filled - have..self.filled, 0);
         self.window_at = self.pos;
         self.filled = have;
@@ -203,6 +205,7 @@ impl<'s> Cursor<'s> {
         self.filled = got;
         if got < want {
             // the end of a stream, or of a file that became shorter after its length was read
+            // from here on, every count is compared with the real end
             self.end = self.window_at + got as u64;
         }
         if got < n {

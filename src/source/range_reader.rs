@@ -41,6 +41,7 @@ impl<'s> RangeReader<'s> {
     /// distance at a time, so that there are few of them.
     fn read_source(&mut self, out: &mut [u8]) -> io::Result<()> {
         let len = out.len() as u64;
+        // half a distance of hysteresis: one hint per 2 MiB instead of one per buffer
         if self.next.saturating_add(READ_AHEAD / 2) >= self.prefetched && self.prefetched < self.end
         {
             let to = self.next.saturating_add(len.max(READ_AHEAD)).min(self.end);

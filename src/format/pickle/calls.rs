@@ -132,6 +132,7 @@ impl Machine<'_, '_> {
                 self.dict(&items)
             }
             (Builtin::Set, []) => self.heap.add_container(&[]).map(PickleValue::Set),
+            // protocols before 4 have no opcode for sets and call `set` with a list
             (Builtin::Set, &[from]) => {
                 let items = self.heap.sequence(from).ok_or_else(wrong)?.to_vec();
                 self.heap.add_container(&items).map(PickleValue::Set)

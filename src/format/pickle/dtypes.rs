@@ -78,6 +78,7 @@ impl TorchDtype {
     /// elements.
     pub(crate) fn item_bytes(self) -> Option<u64> {
         match self.dtype()? {
+            // storages count such items, while the library's own sizes count elements
             Dtype::F4 | Dtype::QUINT4X2 | Dtype::QUINT2X4 => Some(1),
             dtype => dtype.item_bytes(),
         }

@@ -49,6 +49,7 @@ pub(super) fn flatten(
 ) -> Result<()> {
     let named = walk(heap, root, &rebuilt, catalog)?;
     // a tensor with several names is cloned for each name but the last, which takes it
+    // a tensor of a state dict usually has one name, so that most are moved and few are cloned
     let mut last = vec![usize::MAX; rebuilt.tensors.len()];
     named
         .iter()
@@ -105,6 +106,7 @@ fn walk(
             }
         };
         container.next += step;
+        // one buffer for all names: the path of a container is a prefix of those of its children
         walk.path.truncate(container.name_len);
         if walk.containers.len() > 1 {
             walk.path.push('.');
@@ -201,6 +203,7 @@ impl<'h> TreeWalk<'h, '_, '_> {
 
     /// A list of scalars and text only, as one metadata value; `None` if an item is a container, tensor or call.
     fn plain_list(&self, children: &[ValueId]) -> Result<Option<metadata::Value>> {
+        // bytes, dtypes and other globals are not listed in a row: each becomes an entry of its own
         let plain = |id: &ValueId| {
             matches!(
                 self.heap.get(*id),

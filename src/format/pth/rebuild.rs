@@ -158,7 +158,9 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             (RebuildFunction::Plain, &[storage, offset, size, stride]) => {
                 self.strided(storage, [offset, size, stride], None)?
             }
+            // `requires_grad` and `backward_hooks` say nothing about the bytes
             (RebuildFunction::Strided, &[storage, offset, size, stride, _, _, ref bits @ ..])
+                // more arguments are of a newer PyTorch, whose meaning is unknown here: refused below
                 if bits.len() <= 1 =>
             {
                 let info = self.strided(storage, [offset, size, stride], None)?;
@@ -173,6 +175,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
                 view_flags::apply(self.heap, info, bits.first())?
             }
             (RebuildFunction::Parameter, &[data, _, _] | &[data, _, _, _]) => {
+                // a parameter is its data; state and hooks are not bytes
                 return self.pass_through(data);
             }
             // tensors of devices without host storage (XLA, MAIA, MTIA) are pickled as a CPU tensor and a dtype

@@ -80,9 +80,11 @@ impl TensorSubclass {
     /// Adds the parts and attributes of a tensor that is an attribute of this one. A wrapper, which only adds how inputs
     /// are quantised, takes the class of the tensor inside.
     fn merge_inner(&mut self, inner: &Self) {
+        // the wrapper's own class says how inputs are quantised, which the stored weight does not depend on
         if self.class.is_wrapper() {
             self.class = inner.class;
         }
+        // parts keep the names that they have in the inner tensor, as torchao's own flattening does
         self.parts.extend_from_slice(&inner.parts);
         self.data.extend(inner.data.clone());
     }

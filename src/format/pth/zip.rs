@@ -26,6 +26,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
     let root = find_root(archive)?;
     let rows = index(cursor, archive, root)?;
     let row = |name: &str| rows.get(name).copied();
+    // TorchScript adds these members; its pickle may name classes of the model's own code
     let script =
         rows.contains_key("constants.pkl") || rows.keys().any(|name| name.starts_with("code/"));
     let endian = match row("byteorder") {
@@ -48,6 +49,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
 
     let mut name = String::from("data/");
     let mut locate = |key: &str| {
+        // one buffer for the names of all storages
         name.truncate("data/".len());
         name.push_str(key);
         let missing = || {

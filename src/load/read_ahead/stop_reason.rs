@@ -32,6 +32,7 @@ pub(super) enum StopReason {
 impl StopReason {
     pub(super) fn into_error(self, checkpoint: &Checkpoint) -> Error {
         let io = |os: Option<i32>, kind, text| match os {
+            // the code restores kind and text
             Some(code) => io::Error::from_raw_os_error(code),
             None => io::Error::new(kind, text),
         };

@@ -82,6 +82,7 @@ impl Decoder for NibbleRows {
                 first: 0,
             };
             let codes = &codes[(row / 2 - rows.start / 2) as usize * cols..][..cols];
+            // factors were loaded from the tile's first row on
             let skipped = (factor(row) - factor(rows.start)) as usize * geometry.groups();
             kernel::dequantize_rows(&geometry, codes, &scales[skipped..], &[], dtype, out)?;
         }

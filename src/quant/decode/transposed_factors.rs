@@ -58,6 +58,7 @@ impl PartView for TransposedFactors {
                     .chunks_exact(entry)
                     .zip(now.chunks_exact_mut(row_bytes))
                 {
+                    // an entry may hold scale and zero point, of which a view copies one
                     row[g * factor.len()..][..factor.len()].copy_from_slice(&entry[factor.clone()]);
                 }
             }

@@ -26,6 +26,7 @@ impl<'c> Attributes<'_, 'c> {
     /// The tensors of this attribute, under this prefix and under `other`.
     pub(super) fn tensors(&self, key: &str, other: &str) -> impl Iterator<Item = usize> + use<> {
         let here = self.tensor(key);
+        // settings occur under the module and under its `meta`
         let there = self
             .cx
             .position(&[other, ".", key].concat())
@@ -83,6 +84,7 @@ impl<'c> Attributes<'_, 'c> {
     pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<u64>>> {
         let sizes: Vec<i64> = match (self.tensor(key), self.value(key)) {
             (Some(tensor), _) => self.cx.peek_integers(tensor)?,
+            // pickled settings arrive as values of the catalog, not as tensors
             (None, Some(Value::List(list))) => list.iter().filter_map(integer).collect(),
             (None, _) => return Ok(None),
         };

@@ -45,6 +45,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         QweightLayout::Gptq => Ok(None),
         QweightLayout::AwqGemv => gemv(cx, &packed).map(Some),
         QweightLayout::AwqGemm => {
+            // a permutation that is ignored would exchange columns silently
             if packed.index.is_some() {
                 return Err(malformed(
                     packed.codes,

@@ -97,6 +97,7 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
             info.encoding
         )));
     }
+    // tiles are multiples of a block; a block of odd length would end inside a byte
     if !blocksize.is_power_of_two() || !(2..=MAX_BLOCK).contains(&blocksize) {
         return Err(wrong(format!(
             "block size {blocksize} is not a power of two from 2 to {MAX_BLOCK}"

@@ -99,6 +99,7 @@ impl<'c> Context<'c> {
 
     /// A value of the catalog's metadata.
     pub(crate) fn metadata_value(&self, name: &str) -> Option<&'c Value> {
+        // a map only here: schemes look up a name per tensor, and PyTorch files list thousands of values
         let metadata = self
             .metadata
             .get_or_init(|| self.catalog.metadata.iter().collect());
@@ -149,6 +150,7 @@ impl<'c> Context<'c> {
     pub(crate) fn note(&self, text: impl Into<String>) {
         let text = text.into();
         let mut notes = self.notes.borrow_mut();
+        // a note concerns the checkpoint; a model has hundreds of weights of one kind
         if !notes.contains(&text) {
             notes.push(text);
         }

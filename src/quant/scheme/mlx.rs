@@ -96,6 +96,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     } else {
         let (mode, dtype);
         (mode, group, dtype) = match group_bits {
+            // 32 codes of 4 bits, 32 of 8 bits, 16 of 4 bits
             128 => ("mxfp4", 32, Dtype::F8_E8M0),
             256 => ("mxfp8", 32, Dtype::F8_E8M0),
             64 => ("nvfp4", 16, Dtype::F8_E4M3),
@@ -163,6 +164,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         };
         zeros = Zeros::None;
     }
+    // MLX stores no shape: the columns follow from the groups
     let cols = groups * group;
     let mut shape = info.shape.clone();
     *shape.last_mut().expect("two dimensions and more") = cols;

@@ -41,6 +41,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             let zero = i32::try_from(*zero_point);
             let zero_point = zero
                 .map_err(|_| malformed(info, format!("zero point {zero_point} is out of range")))?;
+            // PyTorch keeps both in F64 and I64 and casts them here to what its kernels compute in
             AffineParameters::PerTensor {
                 scale: *scale as f32,
                 zero_point,
@@ -65,6 +66,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             })?;
             let channels = info.shape[axis];
             // next to a dimension of 0, the product of the others may overflow
+            // the distance between two channels of the flattened tensor
             let inner = elements(&info.shape[axis + 1..]).unwrap_or(0).max(1);
             let scales = numbers(cx, info, scales, channels)?;
             let zero_points = numbers(cx, info, zero_points, channels)?
@@ -105,6 +107,7 @@ fn numbers(
     }
     let dtype = plain(stored);
     let bytes = match dtype {
+        // `per_channel_affine` has F64 scales and I64 zero points, `per_channel_affine_float_qparams` floats for both
         Some(Dtype::F64 | Dtype::F32 | Dtype::I64 | Dtype::I32) => cx.peek_inside(info, stored)?,
         _ => {
             return Err(malformed(

@@ -69,6 +69,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let spec = twice.unwrap_or(first);
     let (dtype, grouped) = (text(spec, "dtype"), text(spec, "qscheme") == "per_group");
     let signed = || CodeValue::Table(Box::new(SIGNED_NIBBLES));
+    // `reorder` is Quark's default
     let awq = if cx
         .config
         .text("export.pack_method")
@@ -124,6 +125,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         )?),
         _ => None,
     };
+    // the second step's parts have the suffix, the first step's are those of the FP8
     let of_step = if twice.is_some() { "_2" } else { "" };
     let part = |name: &str| cx.sibling(stem, &[".", name, of_step].concat());
     let scale =

@@ -61,6 +61,7 @@ pub(super) fn layouts(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec
 
 /// Lays out one file: widest elements first, so that every tensor is aligned to its elements; otherwise in order.
 fn lay_out(mut numbers: Vec<usize>, nbytes: u64, outputs: &[TensorSpec]) -> FileLayout {
+    // stable, so that tensors of one width stay in plan order
     numbers.sort_by_key(|&n| std::cmp::Reverse(outputs[n].dtype.bits()));
     let mut start = 0;
     let offset = |n: usize| {
@@ -78,6 +79,7 @@ fn storable(dtype: Dtype) -> bool {
     use Dtype::{C32, C128, QINT8, QINT32, QUINT2X4, QUINT4X2, QUINT8};
     !matches!(
         dtype,
+        // dtypes that the format does not name; readers refuse a header that contains one
         C32 | C128 | QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4
     )
 }
@@ -110,6 +112,7 @@ pub(super) fn header(
     let mut json = serde_json::Serializer::new(&mut text);
     let written = json.serialize_map(None).and_then(|mut map| {
         if !metadata.is_empty() {
+            // first, as the reference writes it; its keys keep their order, so that two runs write the same bytes
             map.serialize_entry("__metadata__", &SerializedPairs(metadata))?;
         }
         for &(number, start) in &file.outputs {

@@ -65,8 +65,10 @@ impl ZeroPointOrder {
         let width = self.width();
         let (bits, most) = (width.bits(), (1u16 << width.bits()) - 1);
         // 1 in the lowest bit of each code
+        // `most` divides `u32::MAX` for widths of 2, 4 and 8 bits, the only ones with a bias per word
         let ones = u32::MAX / u32::from(most);
         let word = |word: &[u8; 4]| match bias {
+            // wrapping: the carry out of the highest code is lost, as in torch's int32
             ZeroPointBias::PerWord => u32::from_le_bytes(*word).wrapping_add(ones).to_le_bytes(),
             ZeroPointBias::None | ZeroPointBias::PerCode => *word,
         };
@@ -84,6 +86,7 @@ impl ZeroPointOrder {
                 .iter_mut()
                 .zip(words)
                 .for_each(|(zeros, packed)| *zeros = eight(packed));
+            // the last word of a tile may be used in part
             if let Some(packed) = words.get(eights.len()) {
                 rest.copy_from_slice(&eight(packed)[..rest.len()]);
             }
@@ -93,6 +96,7 @@ impl ZeroPointOrder {
         for (column, to) in zeros.iter_mut().enumerate() {
             let at = match self {
                 Self::Natural(_) => column,
+                // each eight columns are permuted as within a word of 4-bit codes, whatever the width
                 Self::Awq(_) => column / 8 * 8 + kernel::AWQ_ORDER[column % 8],
             };
             *to = zero(kernel::column_code(&words, width, at));

@@ -46,6 +46,7 @@ impl PackedZeros {
         let mut codes = Vec::new();
         for row in rows.clone() {
             let unit = self.start(row);
+            // rows of a tile are in order, so that each unit is transposed once
             if std::mem::replace(&mut at, unit) != unit {
                 let words = words[(unit - first) as usize * groups..]
                     .chunks(groups)

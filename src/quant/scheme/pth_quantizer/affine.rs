@@ -65,6 +65,7 @@ impl Decoder for PthAffine {
                 let (bits, count) = (self.dtype.bits(), (rows.end - rows.start) as usize);
                 let split = move |b: &u8| {
                     let byte = *b;
+                    // the first code is in the lowest bits
                     (0..8 / bits).map(move |i| i32::from(byte >> (i * bits) & ((1 << bits) - 1)))
                 };
                 Box::new(bytes.iter().flat_map(split).take(count))

@@ -23,6 +23,7 @@ pub(super) fn of(
 ) -> Result<[u64; 2]> {
     if let Some(bias) = cx.sibling(module, ".bias") {
         let rows = cx.info(bias).elements();
+        // groups never cross rows, so that each row has the same number of them
         if rows > 0 && groups.is_multiple_of(rows) {
             return Ok([rows, groups / rows * group]);
         }
@@ -35,11 +36,14 @@ pub(super) fn of(
     let by_groups = found.len() == 1;
     if found.len() > 1 {
         let sizes = sizes(cx);
+        // the smaller the model's list of sizes, the fewer of the many divisors remain
         found.retain(|shape| shape.iter().all(|side| sizes.contains(side)));
         if found.len() > 1
             && let Some(hidden) = cx.config.size(&["hidden_size", "d_model", "n_embd"])
         {
             let own = module.rsplit('.').next().unwrap_or(module);
+            // by the name of the module: projections into the heads or the MLP read the hidden size, those out of
+            // them write it
             match own {
                 "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj" | "fc1" | "lm_head" => {
                     found.retain(|shape| shape[1] == hidden);

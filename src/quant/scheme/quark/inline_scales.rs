@@ -45,6 +45,7 @@ impl PartView for InlineScales {
     }
 
     fn inputs(&self, rows: Range<u64>) -> PartRanges {
+        // a scale byte in front of each group
         let row = self.groups * (self.codes + 1);
         PartRanges::from_iter([self
             .place

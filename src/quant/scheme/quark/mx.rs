@@ -37,6 +37,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, elements: &str) -> Result<
         }
     };
     filled(info, &info.shape)?;
+    // bytes of the 32 codes of a group
     let (codes, mut shape) = (u64::from(bits) * 4, Shape::from_slice(&info.shape));
     let groups = match shape.last() {
         Some(bytes) if shape.len() >= 2 && bytes.is_multiple_of(codes + 1) => bytes / (codes + 1),

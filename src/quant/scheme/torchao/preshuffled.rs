@@ -42,6 +42,7 @@ pub(super) fn claim(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<Torc
         },
         None => PreshuffledOutput::Codes,
     };
+    // the instruction for FP8 reads twice the columns of the one for BF16
     let wide = PreshuffledCodes::wide(&output);
     let tiled = rows > 0 && matrix_rows.is_multiple_of(16) && cols > 0 && cols.is_multiple_of(wide);
     if !matches!(plain(stored.info), Some(Dtype::I8 | Dtype::U8)) || !tiled {

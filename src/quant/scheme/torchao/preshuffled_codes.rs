@@ -121,6 +121,7 @@ impl PartView for PreshuffledCodes {
                     .chunks_exact_mut(row * wide / self.cols as usize)
                     .enumerate()
                 {
+                    // a run holds the tiles of one column of tiles, one after the other
                     let tile = &strips[0].run(t)[i / high * high * wide / 2..];
                     let code = |c: usize| {
                         let at = self.at(i % high, c);

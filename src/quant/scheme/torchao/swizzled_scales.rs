@@ -51,6 +51,7 @@ impl PartView for SwizzledScales {
         let (groups, first) = (self.groups as usize, rows.start / 128);
         for (row, out) in rows.zip(out.chunks_exact_mut(groups)) {
             let block = (row / 128 - first) * self.groups.div_ceil(4);
+            // line `row % 32`, and in it the four scales of the quarter of 32 rows
             let at = (block * BLOCK + row % 32 * 16 + row % 128 / 32 * 4) as usize;
             for (four, out) in inputs[0].bytes[at..]
                 .chunks(BLOCK as usize)
