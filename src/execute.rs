@@ -127,6 +127,7 @@ impl<'c> Executor<'c> {
         } = *self;
         // by the bytes of the outputs, since decoding takes more time than reading
         let threads = thread_count_for(self.threads, plan.nbytes());
+        // one construction for both kinds of sink, which differ in who owns the output's memory
         let workers = |queue, sink| Workers {
             checkpoint,
             plan,

@@ -205,6 +205,7 @@ impl<'c> Predict<'c> {
     pub fn template(&self) -> Result<Template> {
         let catalog = self.checkpoint.catalog();
         let files = TemplateFiles::of(self.checkpoint)?;
+        // by rank: groups of a template are in this order
         let workers: Vec<WorkerCoordinates> = self.degrees.workers()?.collect();
         let mut builder = TemplateBuilder::new().gap(self.max_gap);
         // reads the first bytes of each file, for the key by which a template recognises the file later
@@ -234,8 +235,10 @@ impl<'c> Predict<'c> {
         let mut tensors: Vec<(&TensorInfo, ModelPosition<'_>)> = wanted
             .map(|info| (info, position(&self.rules, info).1))
             .collect();
+        // once for all workers: each reads a part of the same sequence
         self.order.sort(&mut tensors);
         let stages = Stages::new(self.degrees.pp, config.layers, &tensors);
+        // per worker: each process reads a shared storage itself, but only once
         let mut seen: HashSet<(u32, u32)> = HashSet::new();
         // progress in bytes of tensors, although nothing is read: it is proportional to the accesses
         let total = tensors.iter().map(|(info, _)| info.bytes.len);
@@ -256,6 +259,7 @@ impl<'c> Predict<'c> {
                     self.degrees,
                     sizes,
                 )? {
+                    // an expert of another worker, or a part without elements
                     Some(runs) if runs.is_empty() => {}
                     Some(_) if self.whole => reads.push(info.bytes.into()),
                     Some(runs) => {
@@ -281,6 +285,7 @@ impl<'c> Predict<'c> {
             progress.add(info.bytes.len)?;
         }
         progress.finish();
+        // sorted by key, so that the service's id does not depend on the order of the caller's calls
         let parameters = self.parameters();
         for (key, value) in &parameters {
             builder.parameter(key, value);

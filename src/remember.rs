@@ -198,6 +198,7 @@ impl<'c> Remember<'c> {
         let wanted = name.to_owned();
         let one = self.clone().filter(move |found| *found == *wanted);
         let plan = one.plan()?;
+        // a refused weight exists, and its refusal is the better error
         if plan.jobs.is_empty() && plan.refused.is_empty() {
             return Err(Error::not_found("weight", name));
         }
@@ -257,6 +258,7 @@ impl<'c> Remember<'c> {
             .iter()
             .map(|job| output(job.output.clone()))
             .collect::<Result<Vec<_>>>()?;
+        // all outputs exist before the run: workers decode into them in any order
         let buffers = all.iter_mut().map(|one| one.bytes.as_mut()).collect();
         self.run(&plan, &mut MemorySink::new(buffers))?;
         Ok(all)

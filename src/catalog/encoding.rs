@@ -55,6 +55,7 @@ impl Encoding {
     pub fn item_bytes(&self) -> Option<u64> {
         match self {
             Self::Plain(dtype) => dtype.item_bytes(),
+            // a block has no address per element
             Self::Block(_) => None,
             Self::Opaque(opaque) => Some(opaque.item_bytes),
         }

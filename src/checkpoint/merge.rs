@@ -54,6 +54,7 @@ pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Che
         }
         for warning in catalog.warnings {
             if !whole.warnings.contains(&warning) {
+                // shards of one checkpoint usually have the same warnings
                 whole.warnings.push(warning);
             }
         }
@@ -91,6 +92,7 @@ fn reinterpret_voids(catalog: &mut Catalog, options: &OpenOptions) {
             .find(|d| d.item_bytes() == Some(opaque.item_bytes))
         {
             Some(&dtype) => tensor.encoding = Encoding::Plain(dtype),
+            // wider void items are structured data; those of one and two bytes are what ml_dtypes writes
             None if opaque.item_bytes <= 2 => raw.push((quote(&tensor.name), opaque.item_bytes)),
             None => {}
         }

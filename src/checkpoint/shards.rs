@@ -221,6 +221,7 @@ fn open_split(
         .collect();
     require(&files)?;
     let mut parsed = Vec::with_capacity(files.len());
+    // the file that was opened first is not parsed again
     let mut first = Some(first);
     for (n, file) in (0u64..).zip(&files) {
         let part = match first.take_if(|_| n == no) {
@@ -241,6 +242,7 @@ fn open_split(
     }
     let checkpoint = merge(parsed, options)?;
     let catalog = &checkpoint.catalog;
+    // the only check that no tensor is missing: a split has no index
     let announced = catalog.metadata.integer("split.tensors.count");
     if announced.is_some_and(|n| n != catalog.tensors.len() as u64) {
         return Err(Error::malformed(format!(
@@ -279,6 +281,7 @@ fn select_files(directory: &Path) -> Result<FileSelection> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
+        // `is_dir` follows links: hubs' caches consist of links to blobs
         if !entry.path().is_dir() {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
@@ -340,6 +343,7 @@ fn select_files(directory: &Path) -> Result<FileSelection> {
             .find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
         match (found.as_slice(), main) {
             ([], _) => {}
+            // one shard of several is not a checkpoint
             ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => {
                 return one(only, None);
             }
@@ -354,6 +358,8 @@ fn select_files(directory: &Path) -> Result<FileSelection> {
                     Some(format!("{main} was read; not read: {}", others.join(", "))),
                 );
             }
+            // the first extension with files decides; files of other extensions are usually the same model in another
+            // format
             (several, None) => return shard_set(directory, several),
         }
     }
@@ -368,6 +374,7 @@ fn shard_set(directory: &Path, names: &[&String]) -> Result<FileSelection> {
     let [(prefix, _, of), ..] = splits[..] else {
         return Err(ambiguous(names));
     };
+    // two numbered sets, or a set and another file: which of them is meant is open
     if splits.len() != names.len() || splits.iter().any(|s| (s.0, s.2) != (prefix, of)) {
         return Err(ambiguous(names));
     }

@@ -223,6 +223,7 @@ fn stored<'s>(cursor: &Cursor<'s>, member: &Member, what: &str) -> Result<Cow<'s
     let (at, end) = (member.bytes.start, member.bytes.end());
     let beyond = || Error::malformed(format!("{what} does not fit in the address space")).at(at);
     let [from, to] = [at, end].map(usize::try_from);
+    // borrowed: the pickle of a mapped file is parsed in place
     if let Some(bytes) = cursor.in_memory() {
         let borrowed = from
             .ok()
@@ -235,6 +236,7 @@ fn stored<'s>(cursor: &Cursor<'s>, member: &Member, what: &str) -> Result<Cow<'s
         .memory(member.bytes.len, what)
         .map_err(|e| e.at(at))?;
     let mut out = vec![0; usize::try_from(member.bytes.len).map_err(|_| beyond())?];
+    // past the cursor's window, which would grow to the size of the member
     read_exact_at(cursor.source(), at, &mut out).map_err(|e| Error::from(e).at(at))?;
     Ok(Cow::Owned(out))
 }
@@ -309,6 +311,7 @@ fn payload_limits(entries: &[DirectoryEntry], directory_at: u64) -> Result<Vec<u
         let end = order
             .get(k + 1)
             .map_or(directory_at, |&next| entries[next].header_at);
+        // the local header has at least the length of its name, so that this is the least that the member occupies
         let need = entry.earliest_payload().checked_add(entry.packed);
         if need.is_none_or(|need| need > end) {
             return Err(Error::malformed(format!(

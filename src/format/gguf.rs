@@ -97,6 +97,7 @@ struct HeaderReader<'c, 's> {
 impl<'c, 's> HeaderReader<'c, 's> {
     fn open(cursor: &'c mut Cursor<'s>) -> Result<Self> {
         let magic: [u8; 4] = cursor.array("the magic number")?;
+        // only if the caller forced the format: the probe has compared it otherwise
         if magic != *MAGIC {
             let found = super::sniff::preview(&magic);
             return Err(
@@ -212,6 +213,7 @@ impl<'c, 's> HeaderReader<'c, 's> {
             Error::unsupported(format!(
                 "tensor {}: {}",
                 quote(&name),
+                // names the fork or the version of ggml that uses the id
                 describe_foreign(kind)
             ))
             .at(at)
@@ -242,6 +244,7 @@ impl<'c, 's> HeaderReader<'c, 's> {
 /// The encoding of a ggml type id: the plain types are listed here, the block types in [`BlockFormat`].
 fn encoding(kind: u32) -> Option<Encoding> {
     let plain = match kind {
+        // ids of `enum ggml_type`
         0 => Dtype::F32,
         1 => Dtype::F16,
         24 => Dtype::I8,

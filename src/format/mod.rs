@@ -90,6 +90,7 @@ pub(crate) fn read_file(
     let mut first = [0; Head::LEN];
     let n = cursor.peek_into(&mut first)?;
     let bytes = &first[..n];
+    // the extension is a fallback only: `.bin` and `.pt` files are renamed often
     let claimed = path.and_then(|path| FORMATS.iter().find(|f| f.claims_extension(path)).copied());
     // NPZ and PyTorch archives are distinguished by their members, so the directory is read before the probes. An archive
     // with a prefix does not begin with `PK`: it is tried only if the extension or the caller says NPZ.
@@ -100,6 +101,7 @@ pub(crate) fn read_file(
                 .or(claimed)
                 .is_some_and(|f| f.name == npz::FORMAT.name));
     let archive = if maybe_archive {
+        // the name of the container, since it is not known yet whether the archive is NPZ or PyTorch
         Some(Archive::read(cursor).map_err(|e| e.in_format("zip")))
     } else {
         None

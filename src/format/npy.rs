@@ -48,6 +48,7 @@ fn probe(head: &Head<'_>) -> bool {
 
 fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let start = cursor.pos();
+    // a file can be shorter than the prelude of version 2; `Prelude::read` says where it ends
     let at_hand = usize::try_from(cursor.remaining())
         .unwrap_or(PRELUDE)
         .min(PRELUDE);
@@ -58,6 +59,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
             .budget()
             .memory(prelude.text_len as u64, "an NPY header")?;
     }
+    // version 1 has a shorter length field, so that the text begins two bytes before the end of the prelude
     cursor.seek(start.saturating_add(prelude.text_at as u64));
     let text = cursor.take_long(prelude.text_len as u64, "an NPY header")?;
     let array = prelude

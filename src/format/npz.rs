@@ -64,6 +64,7 @@ struct NpzReader {
 impl NpzReader {
     fn member(&mut self, cursor: &mut Cursor<'_>, archive: &Archive, row: usize) -> Result<()> {
         let entry = &archive.entries[row];
+        // archives that were made with other tools contain entries for directories
         if entry.name.ends_with('/') {
             return Ok(()); // a directory
         }
@@ -81,7 +82,9 @@ impl NpzReader {
         };
         let start = place.bytes.start;
         let mut prefix = MemberPrefix::new(&place, entry.deflated(), &mut self.inflate);
+        // first, because the header of a damaged member may parse and describe another array
         prefix.check_small(cursor, &entry.name, entry.crc32)?;
+        // in two steps: the first twelve bytes give the length of the header
         let first = prefix.first_bytes(cursor, &entry.name, PRELUDE)?;
         if !first.starts_with(MAGIC) {
             match named {
@@ -111,6 +114,7 @@ impl NpzReader {
         let array = match prelude.array(&header[prelude.text_at..]) {
             Ok(array) => array,
             Err(e) => match e.object_array() {
+                // object arrays are pickles: listed as refused, so that the others can be read
                 Some(reason) => return self.refuse(cursor, name, reason),
                 None => return Err(error(e)),
             },
@@ -141,6 +145,8 @@ impl NpzReader {
         {
             self.catalog.warnings.push(npy::FLOAT8_GUESSED.into());
         }
+        // the header is a part of the deflate stream, so that a tensor of a deflated member begins at an offset
+        // inside of it
         let (bytes, packing) = if entry.deflated() {
             (
                 place.bytes,

@@ -87,6 +87,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     cursor.expect(len);
     let at = cursor.pos();
     let data_at = at + len;
+    // borrowed from a mapped file; otherwise charged, because the length is the file's
     let text = cursor.take_long(len, "the header")?;
     let text = std::str::from_utf8(text)
         .map_err(|e| Error::malformed("the header is not UTF-8").at(at + e.valid_up_to() as u64))?;
@@ -232,6 +233,7 @@ impl Header<'_> {
         let Some(elements) = elements(&entry.shape) else {
             return bad("the shape's product does not fit in 64 bits".into());
         };
+        // F4 and F6 share bytes, so that an odd number of elements has no length
         let Some(nbytes) = entry.dtype.nbytes(elements) else {
             return bad(format!(
                 "{elements} elements of {} do not end at a byte boundary",

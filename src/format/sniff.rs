@@ -48,6 +48,7 @@ static MAGICS: &[(&[u8], &str)] = &[
 
 /// Describes the file if its first bytes are certainly not those of a tensor file.
 pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
+    // before every other test: an empty file begins with nothing
     if bytes.is_empty() {
         return Some("the file is empty; was the download interrupted?".into());
     }
@@ -97,6 +98,7 @@ pub(crate) fn resembles(head: &Head<'_>) -> String {
     }
     if bytes
         .iter()
+        // UTF-8 beyond ASCII counts as text
         .all(|&b| b >= 0x20 || matches!(b, b'\n' | b'\r' | b'\t'))
     {
         return format!("text, {}", preview(bytes));

@@ -30,6 +30,7 @@ const SMALL_FILE: u64 = 256 << 10;
 /// than it is mapped. A file of a few pages is in memory since it was opened.
 pub(super) fn choose_for(checkpoint: &Checkpoint, borrow_mapped: bool) -> LoaderChoice {
     match checkpoint.sources() {
+        // bytes in memory are borrowed or copied, whatever loader is chosen; the map loader does it without a thread
         [only] if only.in_memory().is_some() => LoaderChoice {
             loader: Arc::new(MmapLoader::new()),
             reason: "the bytes are in memory".to_owned(),
@@ -59,6 +60,7 @@ pub fn choose(info: &StorageInfo, borrow_mapped: bool) -> LoaderChoice {
         .map(|share| format!("{:.0} % in the page cache", share * 100.0));
     let residency = percent.unwrap_or_else(|| "residency unknown".to_owned());
     let pick = |loader: Arc<dyn Loader>, reason: String| LoaderChoice { loader, reason };
+    // a file in memory is warm even where residency is not reported
     let warm = info.resident.is_some_and(|share| share >= WARM)
         || matches!(info.kind, StorageKind::Memory(_));
     match info.kind {

@@ -57,6 +57,7 @@ impl DirectFiles {
             // through /proc: `O_DIRECT` belongs to the open file, so setting it on the caller's descriptor would
             // change the caller's reads
             let file = reopen(fd, OFlags::DIRECT)?;
+            // one alignment for all files, because requests are laid out before the file is known
             align = align.max(
                 alignment(fd)
                     .ok_or_else(|| unsupported("the file system reports no direct I/O"))?,
@@ -93,6 +94,7 @@ impl DirectFiles {
         while done < needed {
             let buffered = file.is_buffered();
             match file.file.read_at(&mut out[done..], start + done as u64) {
+                // the end of the file inside the last, aligned request
                 Ok(0) => break,
                 Ok(n) => {
                     file.succeeded(buffered);

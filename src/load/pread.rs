@@ -166,6 +166,7 @@ impl PreadLoader {
         let report = Arc::new(ReportBuilder::new(Backend::Threads, fallback));
         let sources = context.checkpoint.sources();
         let files = RequestSource::open(sources, self.direct, &report);
+        // fewer requests: neighbouring tensors become one extent
         let list = coalesce(reads, context.max_gap, MAX_SHARED_EXTENT);
         let queue = ReadAhead::new(context, list, self.layout(files.align()), report);
         // a single request is read by this thread: starting another one costs more than a small file (experiment 43).
@@ -209,6 +210,7 @@ fn read_requests(queue: &ReadAhead<'_>, files: &RequestSource<'_>, wait: bool) -
         };
         match files.read(request, &mut part) {
             Ok(n) if n >= request.needed => queue.complete(request, part),
+            // `read_at` repeats short reads, so this is the end of the file
             Ok(n) => queue.fail(request.file, request.start + n as u64, &truncated()),
             Err(e) => queue.fail(request.file, request.start, &e),
         }

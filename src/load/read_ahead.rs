@@ -278,6 +278,7 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
                 let from = usize::try_from(lead + slice.start).expect("within a buffer");
                 let chunk =
                     bytes.slice(from..from + usize::try_from(slice.len).expect("within a buffer"));
+                // extents are shared by reads, and each read is consumed once
                 *reads -= 1;
                 if *reads == 0 {
                     state.extents[slice.extent] = ExtentState::Consumed;
@@ -302,6 +303,7 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
             }
             let arrived = state.extents[slice.extent].arrived(&self.layout);
             if timed_out || arrived >= reported + CHECK_INTERVAL {
+                // the callback is the caller's and may take long, so that it is called without the mutex
                 drop(state);
                 check_cancelled(on_bytes(slice.len.min(arrived as u64)))?;
                 (reported, timed_out) = (arrived, false);

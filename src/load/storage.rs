@@ -97,6 +97,7 @@ impl StorageInfo {
             let Some(fd) = source.as_fd() else { continue };
             let kind = storage_kind(fd);
             // the load waits for the slowest file
+            // network before local before memory
             let slower = match (info.kind, kind) {
                 (StorageKind::NotAFile, _) | (_, StorageKind::Network(_)) => true,
                 (StorageKind::Memory(_), other) => !matches!(other, StorageKind::Memory(_)),
@@ -123,6 +124,7 @@ impl StorageInfo {
                 .map(|s| len(&**s))
                 .sum();
             #[expect(clippy::cast_precision_loss, reason = "a share")]
+            // more pages than the file has bytes are counted for its last page
             let share = |bytes: u64| (bytes as f64 / files.max(1) as f64).min(1.0);
             info.resident = total_resident.filter(|_| files > 0).map(share);
         }

@@ -152,6 +152,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
             let waits = matches!(task.origin, ByteOrigin::Read(_) | ByteOrigin::SameAs(_));
             task.tensor.has_integrity_check() || !waits
         };
+        // threads are worth starting only for work on the bytes; waiting for reads needs none
         let (count, bytes) =
             self.tasks
                 .iter()
@@ -185,6 +186,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
                 return;
             };
             match self.load_task(task, feed) {
+                // the cell is empty: each number is taken by one worker
                 Ok(Some(chunk)) => drop(self.loaded[number].set(chunk)),
                 Ok(None) => {}
                 Err(error) => self.progress.failure.set(error),

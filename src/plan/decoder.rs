@@ -123,6 +123,7 @@ impl Grid {
     pub fn rows_per_tile(&self, dtype: Dtype) -> u64 {
         // saturating: shapes come from a file, and planning refuses a row that exceeds 64 bits
         let row = self.cols.saturating_mul(dtype.bits()).div_ceil(8).max(1);
+        // 512 KiB: with its input a tile stays in the second-level cache
         let rows = (TILE_BYTES / row).max(self.least).max(1);
         rows.div_ceil(self.step.max(1))
             .saturating_mul(self.step.max(1))

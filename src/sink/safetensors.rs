@@ -145,6 +145,7 @@ impl Sink for SafetensorsSink {
         if matches!(self.sharding, Sharding::Shards(_)) {
             // readers prefer either the index or the single file: only one of them may remain
             let single = self.target.join(NAME);
+            // the number of shards may change between two runs to one directory
             let other = if layouts.len() > 1 {
                 self.check_free(&index).map(|()| single)
             } else {
@@ -239,6 +240,7 @@ impl Sink for SafetensorsSink {
         if let Some(stale) = self.stale.take().filter(|stale| stale.exists()) {
             fs::remove_file(&stale).map_err(|e| Error::from(e).in_file(&stale))?;
         }
+        // published: they are no longer removed when the sink is dropped
         self.created_directories.clear();
         Ok(())
     }
@@ -246,6 +248,7 @@ impl Sink for SafetensorsSink {
 
 impl Drop for SafetensorsSink {
     fn drop(&mut self) {
+        // temporary files are removed first: a directory must be empty
         self.shards.clear();
         self.index = None;
         for directory in self.created_directories.iter().rev() {

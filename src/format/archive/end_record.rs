@@ -41,6 +41,7 @@ pub(super) fn find(cursor: &mut Cursor<'_>) -> Result<DirectoryLocation> {
     let end_at = find_end(cursor, len)?;
     cursor.seek(end_at);
     let end = cursor.array::<END_LEN>("the zip end record")?;
+    // the number of this disk, and of the one with the directory
     if u16_at(&end, 4) != 0 || u16_at(&end, 6) != 0 {
         return Err(several_disks(end_at));
     }
@@ -97,6 +98,7 @@ fn several_disks(at: u64) -> Error {
 fn find_end(cursor: &mut Cursor<'_>, len: u64) -> Result<u64> {
     let mut stray = None;
     // first the last 4 KiB, which hold the directory of a small archive too; then as far as the longest comment
+    // comments are rare, so that the second, longer read is
     for most in [4 << 10, END_LEN as u64 + 0xffff] {
         let from = len.saturating_sub(most);
         cursor.seek(from);

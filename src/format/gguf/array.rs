@@ -40,6 +40,7 @@ pub(super) fn value(cursor: &mut Cursor<'_>, kind: u32, endian: Endian) -> Resul
         Item::Text => text(cursor, endian),
         Item::Array => {
             let (item, len) = array_head(cursor, endian)?;
+            // the array's elements end where skipping them ends, which gives the range for reading them later
             let start = cursor.pos();
             let first = elements(cursor, item, len, endian, StoredArray::FIRST, 1)?;
             let bytes = ByteRange::new(start, cursor.pos() - start);
@@ -69,6 +70,7 @@ fn elements(
     most: u64,
     depth: u64,
 ) -> Result<Box<[Value]>> {
+    // before the elements: values are dropped by recursion, so the depth is limited even with `Limits::none`
     check_nesting(cursor, depth)?;
     let shown = len.min(most);
     let mut list = Vec::new();
@@ -111,6 +113,7 @@ fn plain(cursor: &mut Cursor<'_>, dtype: Dtype, endian: Endian) -> Result<Value>
     // shifting the sign bit to the top and back extends it
     let signed = (unsigned << (64 - dtype.bits())).cast_signed() >> (64 - dtype.bits());
     Ok(match dtype {
+        // one byte; the specification allows 0 and 1 only, and llama.cpp reads others as true as well
         Dtype::BOOL => Value::Bool(unsigned != 0),
         Dtype::F32 => Value::F32(f32::from_le_bytes(*bytes.first_chunk().expect("8 bytes"))),
         Dtype::F64 => Value::F64(f64::from_le_bytes(bytes)),

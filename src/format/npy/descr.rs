@@ -45,6 +45,7 @@ pub(super) fn item(descr: &Literal, source: &str, at: usize) -> Result<ItemType>
         at,
         ..StructuredDtype::default()
     };
+    // recursion is bounded by the literal's depth of 40
     record.add(descr)?;
     let opaque = Opaque {
         name: format!("V{}", record.bytes).into(),
@@ -90,6 +91,7 @@ impl StructuredDtype {
 
     fn number(&mut self, found: &TypeStr<'_>) -> Result<()> {
         self.float8 |= found.kind == ItemKind::Plain(Dtype::F8_E5M2);
+        // a tensor has one byte order in the catalog
         if let Some(endian) = found.endian
             && *self.endian.get_or_insert(endian) != endian
         {
@@ -102,6 +104,7 @@ impl StructuredDtype {
     }
 
     fn push(&mut self, (width, count): (u32, u32)) -> Result<()> {
+        // cannot overflow: both operands are below 2³¹ and 2⁶²
         let bytes = self.bytes + u64::from(width) * u64::from(count);
         if bytes > ITEM_MAX {
             return Err(self.error("the item size exceeds 2 GiB"));
@@ -140,6 +143,7 @@ impl StructuredDtype {
             let name = match name {
                 Literal::Text(name) => name,
                 Literal::Tuple(both) => match &both[..] {
+                    // numpy's `(title, name)` pairs; only the name is a key
                     [Literal::Text(_title), Literal::Text(name)] => name,
                     _ => return Err(self.error("a field's title and name are not text")),
                 },

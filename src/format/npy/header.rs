@@ -74,6 +74,7 @@ impl Prelude {
             .decode(text)
             .map_err(|error| error.shifted_by(self.text_at))?;
         ArrayHeader::read(&decoded).map_err(|mut error| {
+            // versions 1 and 2 are Latin-1, version 3 is UTF-8
             if self.major < 3 {
                 // the text was Latin-1: a character was one byte, so convert the offset in UTF-8 back
                 error.at = decoded
@@ -204,6 +205,7 @@ fn read_shape(value: &Literal, at: usize) -> Result<Shape> {
         ));
     }
     let size = |size: &Literal| match size {
+        // `npy_intp` is signed
         Literal::Number(n) if i64::try_from(*n).is_ok() => Ok(*n),
         Literal::Number(_) => Err(HeaderError::malformed(at, "a dimension exceeds 63 bits")),
         _ => Err(HeaderError::malformed(at, "a dimension is not an integer")),

@@ -211,6 +211,7 @@ impl<'t> Parser<'t> {
                     return Err(HeaderError::malformed(start, "unterminated string"));
                 }
                 '\\' => self.escape(&mut out)?,
+                // the quote that opened the string closes it; the other one is text
                 c if c == char::from(quote) => return Ok(out),
                 c => out.push(c),
             }
@@ -240,6 +241,7 @@ impl<'t> Parser<'t> {
             'b' => out.push('\x08'),
             'f' => out.push('\x0c'),
             'v' => out.push('\x0b'),
+            // a backslash before a newline continues the string
             '\n' => {}
             'x' => return self.code(2, 16, out),
             'u' => return self.code(4, 16, out),
@@ -254,6 +256,7 @@ impl<'t> Parser<'t> {
         let digits = self
             .rest()
             .get(..n)
+            // `from_str_radix` alone would accept a sign
             .filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
         let number = digits.and_then(|d| u32::from_str_radix(d, radix).ok());
         let c = number

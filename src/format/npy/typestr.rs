@@ -65,9 +65,11 @@ pub(super) fn parse_typestr(text: &str, at: usize) -> Result<TypeStr<'_>> {
     } else {
         digits.parse().map_err(|_| unknown())?
     };
+    // a unit elsewhere would be text after the type string, which numpy refuses
     if dates && !is_date_unit(unit) || !dates && !unit.is_empty() {
         return Err(unknown());
     }
+    // complex numbers are swapped part by part
     let plain = |dtype: Dtype| {
         let width = dtype.swap_unit();
         let parts = u32::try_from(dtype.bits() / 8).expect("at most 16") / width;
@@ -93,6 +95,7 @@ pub(super) fn parse_typestr(text: &str, at: usize) -> Result<TypeStr<'_>> {
         ('c', 16) => plain(Dtype::C128),
         // C's long double: 12 or 16 bytes with padding, depending on the platform of the writer
         ('f', 12 | 16) => (ItemKind::Opaque('F', n * 8, ""), (n, 1)),
+        // two long doubles
         ('c', 24 | 32) => (ItemKind::Opaque('C', n * 8, ""), (n / 2, 2)),
         ('M' | 'm', 8) => (ItemKind::Opaque(letter, 8, unit), (8, 1)),
         ('V', n) => (ItemKind::Opaque('V', n, ""), (1, n)),

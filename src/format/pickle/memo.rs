@@ -40,6 +40,7 @@ impl Memo {
             )?;
             self.dense.resize(len, None);
         }
+        // MEMOIZE numbers by the count of distinct entries, so that storing twice at one number must not count twice
         let known = self.dense[index].is_some()
             || (!self.sparse.is_empty() && self.sparse.contains_key(&number));
         self.len += u32::from(!known);

@@ -101,6 +101,7 @@ impl<'c, 's> OpcodeReader<'c, 's> {
         let byte = cursor.u8(what)?;
         let pos = cursor.pos();
         self.end = pos;
+        // only for bytes in memory, whose slice outlives the cursor's window
         let rest = self.cursor.in_memory().zip(usize::try_from(pos).ok());
         if let Some(buffered) = rest.and_then(|(map, from)| map.get(from..from + window - 1)) {
             (self.buffered, self.end) = (buffered, pos + buffered.len() as u64);

@@ -87,6 +87,7 @@ pub(super) fn write_key(heap: &ValueHeap<'_>, key: ValueId, position: usize, pat
             Ok(())
         }
         PickleValue::Global(Global::Dtype(dtype)) => write!(path, "torch.{}", dtype.name()),
+        // keys such as `(0, 'weight')` are spelt out; longer tuples would be names of any length
         PickleValue::Tuple(span) if heap.items(span).len() <= 8 => {
             let parts: Vec<String> = heap
                 .items(span)

@@ -103,6 +103,7 @@ fn check(coo: bool, shape: &Shape, parts: &[TensorInfo]) -> Result<()> {
             _ => false,
         }
     } else {
+        // compressed layouts have two sparse dimensions; values have at least one dimension less than the tensor
         shape.len() >= 2 && values.shape.len() + 1 >= shape.len()
     };
     if fits {

@@ -46,6 +46,7 @@ pub(super) fn apply(
             "a tensor has the flag `conj` but its dtype is not complex",
         ));
     }
+    // flipping a sign bit negates floats only
     let signed = matches!(
         dtype,
         Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 | Dtype::C32 | Dtype::C64 | Dtype::C128

@@ -65,6 +65,7 @@ impl Shard {
             use rustix::io::Errno;
             // other failures come from file systems without fallocate, which allocate while writing
             if let Err(e @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) =
+                // a length of 0 is an error of `fallocate`
                 fallocate(&self.file, FallocateFlags::empty(), 0, nbytes.max(1))
             {
                 return Err(Error::from(io::Error::from(e)).in_file(&self.target));
