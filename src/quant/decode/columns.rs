@@ -125,6 +125,7 @@ impl Decoder for Columns {
         let count = (rows.end - rows.start) as usize;
         let groups = self.groups as usize;
         let mut scales = Vec::with_capacity(count * groups);
+        // stored scales are `[groups, out]`, so that a tile has a run per group
         for g in 0..groups {
             append(&mut scales, self.scales.1, inputs[1].run(g))?;
         }

@@ -173,6 +173,7 @@ impl Decoder for Composite {
         for span in self.inner.inputs(rows) {
             match &self.parts[span.part] {
                 PartSource::Stored(place) => spans.push(place.of(span)),
+                // the ranges of the view, in place of the range that the inner decoder named
                 PartSource::Computed(view) => {
                     spans.extend(view.inputs(rows_of(view.grid(), &span)))
                 }
@@ -189,6 +190,7 @@ impl Decoder for Composite {
             dtype,
         } = parts;
         let spans = self.inner.inputs(rows.clone());
+        // ranges are consumed in the order in which `inputs` listed them
         let (mut ready, mut left) = (Vec::with_capacity(spans.len()), inputs);
         for span in &spans {
             let count = match &self.parts[span.part] {

@@ -62,6 +62,7 @@ impl Factors {
 
     /// The rows of the factor matrix that these rows of the weight need. `rows` is not empty.
     pub(crate) fn factor_rows(&self, rows: &Range<u64>, matrix_rows: u64) -> Range<u64> {
+        // rounded up: the last block of a matrix may be partial, and the next matrix begins with a block of its own
         let per_matrix = matrix_rows.div_ceil(self.rows);
         let row = |r: u64| r / matrix_rows * per_matrix + r % matrix_rows / self.rows;
         // a factor that the whole stack shares, or one per column of all rows: a single row of factors

@@ -184,10 +184,13 @@ impl Grouped {
         };
         // factors were loaded for the tile only, so that indices of the whole weight are reduced by those in front
         let in_front = factors.factor_rows(&rows, self.matrix_rows).start;
+        // planes divide the rows of a tile into runs, which are decoded one after the other into the output
         let (mut out, mut first) = (out, rows.start);
         for (run, codes) in self.codes.runs(rows.clone()).zip(inputs) {
             let count = run.stored.end - run.stored.start;
             let (now, behind) = out.split_at_mut(count as usize * row_bytes);
+            // the kernel's view of the run; only the position of its first row within a matrix changes from chunk to
+            // chunk
             let mut geometry = RowGeometry {
                 cols: self.cols as usize,
                 stride: self.codes.row_bytes as usize,
@@ -262,6 +265,7 @@ impl Grouped {
                 rows: rows_per_factor,
                 cols: group,
             };
+            // scales of 1 in the granularity of the zero points, since the kernel takes one array of each
             let count = zeros.factor_rows(rows, self.matrix_rows).count() as u64
                 * self.cols.div_ceil(group);
             return Ok(vec![1.0; count as usize]);
@@ -274,8 +278,11 @@ impl Grouped {
             Scales::TimesShare(_, global, share) => (global, false, *share),
             Scales::None | Scales::Stored(_) => return Ok(scales),
         };
+        // multiplied into the scales before the kernel runs: once per group instead of once per element, in the order
+        // of the references, which form `scale * global` first
         let globals = to_f32(global.dtype, shared[0].bytes)?;
         let per_row = self.cols.div_ceil(factors.cols) as usize;
+        // rows of factors of one matrix of the stack
         let per_matrix = self.matrix_rows.div_ceil(factors.rows).max(1);
         let first = factors.factor_rows(rows, self.matrix_rows).start;
         for (row, scales) in (first..).zip(scales.chunks_mut(per_row.max(1))) {
@@ -286,6 +293,7 @@ impl Grouped {
             }] / share;
             scales
                 .iter_mut()
+                // a true division: multiplying by the reciprocal would round differently from compressed-tensors
                 .for_each(|s| *s = if divide { *s / global } else { *s * global });
         }
         Ok(scales)
@@ -320,6 +328,7 @@ impl Grouped {
     }
 
     fn packed_zeros(&self, packing: CodePacking, bits: u32, words: u64) -> PackedZeros {
+        // every matrix begins at a word of its own
         let matrices = (self.rows / self.matrix_rows).max(1);
         PackedZeros {
             packing,

@@ -115,6 +115,7 @@ impl Decoder for Linear {
         } = parts;
         let (mut shared, mut inputs) = (shared.iter(), inputs.iter());
         let value = match (self.table, shared.as_slice()) {
+            // the table is the first shared range, maps of nested factors follow
             (Some(_), [table, ..]) => {
                 shared.next();
                 table16(table.bytes)?
@@ -204,6 +205,7 @@ impl GroupFactors {
                     shared.next().map_or(&[][..], |strip| strip.bytes),
                 )?;
                 let (codes, scales) = (next(), to_f32(Dtype::F32, next())?);
+                // scales were loaded from the block of the first group on
                 let before = groups.start / block;
                 let product = |(group, code): (u64, &u8)| {
                     map[usize::from(*code)] * scales[(group / block - before) as usize]

@@ -38,6 +38,7 @@ use gemv::GemvRows;
 use interleaved_rows::InterleavedRows;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    // I16 codes are not `Qweight`'s: they have another layout and other zero points
     let Some(packed) = Qweight::find(cx, tensor)? else {
         return interleaved(cx, tensor);
     };
@@ -66,6 +67,7 @@ pub(super) fn gemm(
 ) -> Result<Weight> {
     let [depth, words] = packed.words();
     let [groups, out] = packed.scale_shape;
+    // the scales give the number of outputs, so that the words of a row give the width
     let bits = words.checked_mul(32).map_or(0, |bits| bits / out);
     let (codes, order) = match (u32::try_from(bits).unwrap_or(0), awq_order) {
         // even codes in the lower half of a word and odd ones in the upper half: the GPU kernels of AWQ extract a
@@ -233,6 +235,7 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         cols,
         matrix_rows: rows,
         codes: Codes::new(CodePacking::LowNibbles, CodeValue::Unsigned, cols / 2),
+        // `scaled_zeros` is `-zero * scale`, which the kernel adds
         formula: Formula::ScaleOffset,
         scales: Scales::Stored(factors(1, scales)?),
         zeros: Zeros::Stored(factors(2, zeros)?),

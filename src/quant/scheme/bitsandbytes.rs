@@ -105,6 +105,7 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
     }
     // codes that are stored under a wider dtype (`bnb_4bit_quant_storage`) are padded to whole items
     let item = info.encoding.item_bytes().unwrap_or(1);
+    // two codes share a byte, and an odd number leaves the last nibble unused
     let count = elements(&shape)
         .filter(|n| n.div_ceil(2).checked_next_multiple_of(item) == Some(info.nbytes()));
     let Some(count) = count else {
@@ -130,6 +131,7 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
     };
     let table = Some(part("quant_map", ".quant_map", 16, Dtype::F32)?);
     let blocks = count.div_ceil(blocksize);
+    // either shows that `absmax` is quantised: a damaged file may lack one, which is then reported by name
     let nested = cx.sibling(&info.name, ".nested_absmax").is_some() || nested_blocksize.is_some();
     let scales = if nested {
         let block = nested_blocksize.filter(|&n| n > 0);
@@ -194,6 +196,7 @@ fn int8(cx: &Context<'_>, tensor: usize, scales: usize) -> Result<Weight> {
     let mut parts = vec![("codes", tensor), ("scale", scales)];
     if let Some(format) = stem(info, ".weight").and_then(|stem| cx.sibling(stem, ".weight_format"))
     {
+        // 0 is `row` in `LINEAR_8BIT_WEIGHTS_FORMAT_MAPPING`; the others are tiles of a GPU
         if cx.peek_integers(format)? != [0] {
             return Err(unsupported(
                 cx.info(format),

@@ -42,6 +42,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         cx.sibling(stem, suffix)
             .ok_or_else(|| missing(info, &suffix[1..]))
     };
+    // the shape is mandatory: padding of the last word hides the number of columns
     let (scale, sizes) = (part(".weight_scale")?, part(".weight_shape")?);
     let shape = logical_shape(cx, info, sizes)?;
     let (rows, cols, matrix_rows) = stack(&shape);
@@ -56,6 +57,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         parts.len() - 1
     };
     let mut scales = group_scales(cx, scale, &shape)?;
+    // one row and one scale fit per tensor and per channel alike; packed zero points exist for the latter only
     if rows == 1 && cx.info(scale).elements() == 1 {
         (scales.rows, scales.cols) = (1, cols);
     }
@@ -120,6 +122,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             grouped(Scales::Stored(scales)),
         )));
     };
+    // act-order exists for columns, hence one index for each
     let found = cx.info(index);
     if cx.dtype(index) != Some(Dtype::I32) || found.shape[..] != [cols] {
         let what = format!(
@@ -130,6 +133,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         return Err(malformed(found, what));
     }
     let part = role("group_index", index);
+    // without groups there is nothing to look up
     if scales.rows != 1 || scales.cols >= cols {
         return Ok(Some(cx.weight(
             NAME,
@@ -192,6 +196,7 @@ fn packing(
         .copied()
         .filter(|(bits, _)| configured.contains(bits))
         .collect();
+    // a configuration that fits no candidate is ignored: it may be that of the model before it was converted
     let candidates = if agree.is_empty() { fit } else { agree };
     match candidates[..] {
         [] => Err(malformed(
@@ -204,6 +209,7 @@ fn packing(
             Ok((bits, dense))
         }
         [(bits, dense), (other, whole)] if bits == other => {
+            // 0.18 changed the packing of widths that do not divide 32
             let old = version(cx).is_some_and(|v| v < (0, 18));
             let (chosen, how) = if old {
                 (whole, "whole codes per word")
@@ -235,6 +241,7 @@ fn configured_bits(cx: &Context<'_>) -> Vec<u32> {
 /// The granularity of the scales, which are part 1. The last group of a row may be partial only if the configured group
 /// size says so.
 pub(super) fn group_scales(cx: &Context<'_>, scale: usize, shape: &[u64]) -> Result<Factors> {
+    // the shapes decide; a configured size serves where the last group is partial
     let configured = group_size(cx);
     let scales = factors(cx, 1, scale, shape, configured.map(|g| (1, g)))?;
     let cols = shape[shape.len() - 1];

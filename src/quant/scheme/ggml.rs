@@ -46,6 +46,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let weight =
         stem(info, ".weight").and_then(|stem| cx.first_sibling(stem, &[".scale", ".weight.scale"]));
     if let Some((scale, _)) = weight {
+        // one factor per expert: stacked experts are one tensor in GGUF
         let (found, experts) = (
             cx.info(scale),
             if info.shape.len() > 2 {
@@ -71,6 +72,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         decoder.factors = n;
         parts.push(("scale", scale));
     }
+    // whether the kernels decode this type; types without a kernel can be listed, not dequantised
     crate::kernel::builds(format)
         .map_err(|e| crate::Error::from(e).context(&crate::catalog::quote(&info.name)))?;
     Ok(Some(cx.weight(

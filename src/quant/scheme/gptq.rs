@@ -86,6 +86,7 @@ pub(super) fn weight(
     } else {
         CodeWidth::Stream(bits)
     };
+    // a group has at least one input; more groups would make a group size of 0
     if groups > depth {
         return Err(malformed(
             cx.info(packed.scales),

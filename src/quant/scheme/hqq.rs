@@ -79,6 +79,7 @@ fn weight(
     attributes: &Attributes<'_, '_>,
 ) -> Result<Weight> {
     let info = cx.info(tensor);
+    // transformers stores the axis in the configuration and not with the weight
     let configured = || cx.config.integer("quant_config.weight_quant_params.axis");
     let matrix = HqqMatrix::read(
         info,
@@ -99,6 +100,7 @@ fn weight(
             format!("dtype {} instead of packed codes", info.encoding),
         ));
     }
+    // in bytes, since codes may be viewed as floats
     matrix.hold(info, info.nbytes())?;
     let mut parts = vec![("codes", tensor)];
     let scale = nested::numbers(
@@ -126,6 +128,7 @@ fn weight(
         .iter()
         .flat_map(|&key| attributes.tensors(key, module).map(move |t| (key, t)));
     parts.extend(descriptors);
+    // the settings of nested matrices are claimed too, or they would be copied as tensors
     for role in [nested::SCALE, nested::ZERO] {
         let prefix = role.prefix(attributes);
         let own = Attributes {
@@ -141,6 +144,7 @@ fn weight(
     let name = [module, ".weight"].concat();
     let decoder = match (&scale.source, &zero.source) {
         (
+            // stored factors in their places need no view
             PartSource::Stored(PartOffset { part: 1, start: 0 }),
             PartSource::Stored(PartOffset { part: 2, start: 0 }),
         ) => inner,

@@ -61,6 +61,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             .map(|step| ("activation_step", step)),
     );
     let mut logical = info.shape.clone();
+    // does not overflow: it is the number of rows of the scales
     logical[last - 1] *= 2;
     let inner = Grouped {
         rows: logical[..last].iter().product(),

@@ -39,6 +39,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 fn bytes(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
     let value = plain(info)
+        // U8 under this name is packed codes of fewer bits, whose name ends in `._data._data`
         .filter(|dtype| *dtype != Dtype::U8)
         .and_then(CodeValue::of);
     let (Some(value), Some(scale)) = (value, cx.sibling(name, "._scale")) else {
@@ -129,6 +130,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
         )),
     };
     let (formula, zeros) = match cx.dtype(shift) {
+        // integer shifts are zero points, float shifts are products
         Some(dtype @ (Dtype::I8 | Dtype::U8)) => {
             (Formula::ZeroScale, GroupFactors::Stored { part: 2, dtype })
         }
@@ -142,6 +144,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     };
     let bits = 8 / planes;
     let planes = Planes {
+        // planes count elements in a `Linear`
         stored: stored * group,
         word: 1,
         bits,

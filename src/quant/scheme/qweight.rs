@@ -42,6 +42,7 @@ impl<'c> Qweight<'c> {
         }
         // QuIP# and FP-Quant store codes under this name too (`unsupported.rs`)
         if cx
+            // claimed here, their codes would be refused for missing scales instead of by name
             .first_sibling(stem, &[".SU", ".forward_hadamard_matrix"])
             .is_some()
         {

@@ -33,6 +33,7 @@ pub(super) fn weight(
     };
     let columns = sibling(".pre_quant_scale");
     let (a, b) = (sibling(".svdquant_lora_a"), sibling(".svdquant_lora_b"));
+    // most weights: no wrapper
     if columns.is_none() && a.is_none() && b.is_none() {
         return Ok(cx.weight(scheme, name, shape, parts, decoder));
     }
@@ -47,6 +48,7 @@ pub(super) fn weight(
     let columns = match columns {
         Some(columns) => {
             let info = cx.info(columns);
+            // one factor per input, as it was divided out of the columns
             if info.elements() != cols || !matches!(info.shape[..], [_] | [1, _]) {
                 return Err(malformed(
                     info,

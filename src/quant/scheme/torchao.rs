@@ -70,6 +70,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         return Ok(None);
     };
     // `m._weight` is flattened from `m.weight`
+    // `m.weight` becomes `m._weight_qdata`: the prefix of the attribute's name is an underscore and the parameter's
+    // own name
     let Some((module, own)) = flat
         .rsplit_once("._")
         .or_else(|| Some(("", flat.strip_prefix('_')?)))
@@ -90,6 +92,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         };
     };
     let description: Json =
+        // the text was charged when the header was parsed
         serde_json::from_str(text).map_err(|e| malformed(info, format!("its description: {e}")))?;
     weight(cx, tensor, &name, flat, &description).map(Some)
 }
@@ -126,6 +129,7 @@ fn weight(
             format!("{class}: the zero point domain does not fit the codes"),
         ));
     }
+    // layouts of one kernel each, in files of their own
     if let Some(claim) = int4::class(class, &info.name) {
         let made = claim(
             cx,
@@ -217,6 +221,7 @@ fn weight(
         }
         None => factors(cx, 1, scale, &shape, sides(data("block_size")))?,
     };
+    // symmetric quantisation stores no zero points
     let (mut formula, mut zeros) = (Formula::Scale, Zeros::None);
     if let Some(zero) = sibling("zero_point").filter(|_| block.is_none()) {
         let there = cx.info(zero);

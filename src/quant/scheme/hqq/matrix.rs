@@ -121,6 +121,7 @@ impl HqqMatrix {
                 .is_some_and(|scale| attributes.cx.info(scale).shape.is_empty());
         let (rows, cols, factors) = match (one, axis) {
             (true, _) => (shape[0], count / shape[0], FactorAxis::One),
+            // axis 1 groups along the rows of the flattened weight, axis 0 down its columns
             (false, 1) => (groups, group, FactorAxis::Row),
             (false, _) => (group, groups, FactorAxis::Column),
         };
@@ -130,6 +131,7 @@ impl HqqMatrix {
             count,
             rows,
             cols,
+            // planes divide the rows: the codes of the first plane's rows come first
             stored: rows.div_ceil(layout.planes.into()),
             factors,
         })
@@ -226,6 +228,7 @@ impl HqqMatrix {
         }
         let factors = |part, dtype| match self.factors {
             FactorAxis::One => Factors::one(part, dtype),
+            // one factor per column, shared by all rows
             _ => Factors::per_block(part, dtype, u64::MAX, 1),
         };
         let (scales, zeros) = (

@@ -221,6 +221,7 @@ fn computed(
             },
             tensor,
         ));
+        // in the order in which `HqqMatrix::decoder` numbers its parts: codes, scales, zero points
         places.push(PartOffset::whole(parts.len() - 1));
     }
     let [scale, zero] = dtypes;
@@ -235,6 +236,7 @@ fn computed(
     let source = PartSource::Computed(Arc::new(decode::DecodedPart { decoder, places }));
     Ok(HqqFactors {
         source,
+        // `DecodedPart` makes F32
         dtype: Dtype::F32,
         native,
     })

@@ -45,8 +45,10 @@ impl QuarkCodes<'_, '_> {
     /// One scale per group: stored `[in, out]`.
     pub(super) fn input_major(self, lines: u64, along: u64) -> Result<QuarkWeight> {
         let (cx, info, scales) = (self.cx, self.cx.info(self.tensor), self.cx.info(self.scale));
+        // the number of groups is in the shape of the scales only
         let groups = scales.shape.first().copied().unwrap_or_default();
         let dtype = plain(scales).filter(|dtype| match &self.over {
+            // quantised scales have the dtype that the configuration names for them
             Some(over) => *dtype == over.dtype,
             None => matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16),
         });
@@ -138,6 +140,7 @@ impl QuarkCodes<'_, '_> {
         } else {
             Formula::ZeroScale
         };
+        // codes of a row fill whole words, because `in` is a multiple of the codes in a word here
         let row_bytes = self
             .packing
             .row_bytes(cols)
@@ -194,6 +197,7 @@ impl QuarkCodes<'_, '_> {
         if plain(info) == Some(Dtype::I32) && info.shape.is_empty() && scales.is_one() {
             // only the lowest 4 bits are used
             let number = (cx.peek_integers(zero)?.first().copied().unwrap_or_default() & 15) as i8;
+            // four bits in two's complement
             let number = if signed && number > 7 {
                 number - 16
             } else {
@@ -203,6 +207,7 @@ impl QuarkCodes<'_, '_> {
         }
         if plain(info) != Some(item)
             || info.elements() != items
+            // packed zero points are one per row
             || scales.rows != 1
             || scales.cols != self.cols()
         {

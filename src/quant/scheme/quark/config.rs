@@ -18,10 +18,12 @@ pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
         .flatten()
         .find(|(pattern, _)| fits(pattern, layer));
     let weight = match of_layer {
+        // a layer's configuration replaces the global one, even if it does not quantise the weight
         Some((_, config)) => config.get("weight"),
         None => cx.config.get("global_quant_config.weight"),
     };
     match weight {
+        // several steps are a list, a single one is an object
         Some(Json::Array(steps)) => steps.iter().collect(),
         one => one.into_iter().collect(),
     }
@@ -38,6 +40,7 @@ pub(super) fn of_scales(step: &Json) -> bool {
 
 /// Whether a name matches a pattern with `*`.
 fn fits(pattern: &str, name: &str) -> bool {
+    // linear in pattern and name: each piece is searched behind the one before, which suffices for `*` alone
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else {

@@ -28,6 +28,7 @@ use crate::quant::scheme::unquantised::missing;
 pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -> Result<Weight> {
     let info = cx.info(tensor);
     filled(info, &info.shape)?;
+    // eight codes are three bytes, so that rows are whole groups of three
     let shape = match info.shape[..] {
         [rows, bytes] if bytes.is_multiple_of(3) => {
             bytes.checked_mul(8).map(|bits| [rows, bits / 3])
@@ -85,6 +86,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
                 ),
             ));
         }
+        // a view turns `[groups, out]` into rows of groups
         let (entry, place) = (dtype.bits() / 8, PartOffset::whole(1));
         let view = TransposedFactors {
             place,
@@ -126,6 +128,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
     let mut table = [0.0; 16];
     table
         .iter_mut()
+        // three bits in two's complement
         .zip([0i8, 1, 2, 3, -4, -3, -2, -1])
         .for_each(|(value, code)| *value = code.into());
     let inner = Grouped {
@@ -159,6 +162,7 @@ fn zero_points(
         None
     };
     let count = count.filter(|count| {
+        // the stream of zero points ends at a byte only if eight divide them
         count.is_multiple_of(8) && info.elements().checked_mul(8) == count.checked_mul(3)
     });
     let Some(rows) = count.filter(|_| plain(info) == Some(Dtype::U8)) else {

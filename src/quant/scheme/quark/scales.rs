@@ -38,6 +38,7 @@ impl QuantisedScales {
                 "nested scales are not described in the quantization config",
             ));
         };
+        // what `SequentialRealQuantizer` reads
         let dtype = match (text(step, "dtype"), text(step, "qscheme")) {
             ("fp8_e4m3", "per_tensor") => Dtype::F8_E4M3,
             ("fp8_e5m2", "per_tensor") => Dtype::F8_E5M2,
@@ -50,6 +51,7 @@ impl QuantisedScales {
                 return Err(unsupported(info, what));
             }
         };
+        // per tensor, as the configuration says
         if info.elements() != 1 {
             return Err(malformed(
                 info,
@@ -113,6 +115,7 @@ impl QuantisedScales {
     ) -> Result<Factors> {
         let info = cx.info(scale);
         match info.shape[..] {
+            // scales of another dtype than configured would be decoded as other numbers
             _ if plain(info) != Some(self.dtype) => {}
             [] | [1] => return Ok(Factors::one(1, self.dtype)),
             [count] if count == rows => return Ok(Factors::per_group(1, self.dtype, cols)),

@@ -50,6 +50,7 @@ type ClassReader = fn(&Context<'_>, &TorchaoTensor<'_>) -> Result<TorchaoWeight>
 /// The reader of this class, whose codes have this name.
 pub(super) fn class(name: &str, codes: &str) -> Option<ClassReader> {
     Some(match name {
+        // the class before 0.14 wrapped tiles as one of its layouts
         "AffineQuantizedTensor" if codes.ends_with("_packed_weight") => tile_packed,
         "Int4Tensor" => int4_tensor,
         "Int4PlainInt32Tensor" => plain_int32,
@@ -252,6 +253,7 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
             && rows > 0
             && cols > 0
             && matrix_rows.div_ceil(8) == tiles
+            // padding beyond the weight's columns is read and not used
             && wide.is_some_and(|wide| cols <= wide)
     };
     let (Some(shape), Some(high), Some(wide)) = (shape.filter(fits), high, wide) else {
@@ -283,6 +285,7 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
     // scale and zero point of an entry are two parts of the decoder, and one stored part of the plan
     let parts = vec![("codes", stored.tensor), ("scale_and_zero", factors)];
     let bytes = dtype.bits() / 8;
+    // each view takes one of the two numbers of an entry
     let half = |from: u64| -> Arc<dyn PartView> {
         Arc::new(TransposedFactors {
             place: PartOffset::whole(1),

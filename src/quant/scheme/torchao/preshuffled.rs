@@ -33,6 +33,7 @@ use super::preshuffled_codes::{PreshuffledCodes, PreshuffledOutput};
 pub(super) fn claim(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWeight> {
     let (shape, group) = (stored.sizes(2)?, stored.group()?);
     let (rows, cols, matrix_rows) = stack(&shape);
+    // only the variant for FP8 inputs has it
     let by_rows = cx.sibling(stored.flat, "_row_scale");
     let scale = stored.part(cx, "group_scale")?;
     let output = match by_rows {
@@ -48,6 +49,7 @@ pub(super) fn claim(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<Torc
     if !matches!(plain(stored.info), Some(Dtype::I8 | Dtype::U8)) || !tiled {
         return Err(stored.wrong());
     }
+    // a partial group would need factors that are not stored
     if !cols.is_multiple_of(group) {
         return Err(malformed(
             stored.info,
@@ -145,6 +147,7 @@ fn product_rows(
         );
         return Err(malformed(info, what));
     };
+    // the view returns products, which are E4M3 numbers, one per byte
     let codes = Codes::new(CodePacking::Bytes, CodeValue::E4m3, cols);
     let scales = Scales::Stored(Factors::per_group(2, dtype, cols));
     let inner = Grouped {

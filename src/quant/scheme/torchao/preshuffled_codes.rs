@@ -95,6 +95,7 @@ impl PartView for PreshuffledCodes {
             )));
             if let PreshuffledOutput::Products { products, group } = self.output {
                 let groups = self.cols / group;
+                // eight products per row and group
                 let start = (matrix * groups * self.matrix_rows + rows.start) * 8;
                 let (len, stride) = (count * 8, self.matrix_rows * 8);
                 spans.push(products.of(PartRange::strided(0, start..start + len, groups, stride)));
