@@ -41,6 +41,8 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
+            // the default: borrowing the tensors of a warm file needs no copy; `Checkpoint::open` documents the
+            // danger of SIGBUS
             mmap: true,
             single: false,
             format: None,
@@ -90,6 +92,7 @@ impl OpenOptions {
     /// May be called once per width; the last call for a width counts.
     #[must_use]
     pub fn void_as(mut self, dtype: Dtype) -> Self {
+        // a list and not a map by width: an option may be given before another one of the same width replaces it
         self.void_as.push(dtype);
         self
     }
@@ -132,6 +135,8 @@ impl OpenOptions {
     /// # Errors
     /// As [`from_source`](Self::from_source).
     pub fn from_reader(&self, reader: impl Read + Seek + Send + 'static) -> Result<Checkpoint> {
+        // without a `BufReader` in between: the cursor's window does the same, and a second buffer is a second copy
+        // (experiment 30)
         self.from_source(ReaderSource::new(reader)?)
     }
 
@@ -234,6 +239,7 @@ impl Checkpoint {
         let Some(value) = self.catalog.metadata.get(key) else {
             return Ok(None);
         };
+        // only GGUF leaves arrays in the file
         let Value::Array(array) = value else {
             return Ok(Some(value.clone()));
         };

@@ -256,6 +256,7 @@ impl Error {
             },
             ErrorKind::NotFound { .. } => Some(Remedy::CheckName),
             ErrorKind::UnknownFormat { .. } => Some(Remedy::UseSupportedFormat),
+            // no limit or option makes a damaged file readable
             ErrorKind::Malformed(_) => Some(Remedy::ReplaceFile),
             ErrorKind::Limit {
                 // the pool's budget is no field of `Limits`, so raising a limit would not help

@@ -209,6 +209,7 @@ pub(crate) fn get_buffer(
     nbytes: u64,
     flow: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Buffer> {
+    // a tensor of more than 4 GiB cannot be loaded by a 32-bit program
     let len = usize::try_from(nbytes).map_err(|_| {
         Error::invalid_argument(format!(
             "a buffer of {nbytes} bytes is more than this machine can address"
@@ -218,6 +219,7 @@ pub(crate) fn get_buffer(
     let mut waits = POOL_TIMEOUT.as_millis() / WAIT_INTERVAL.as_millis();
     loop {
         match pool.get_timeout(len, WAIT_INTERVAL) {
+            // another thread may return a buffer meanwhile
             Err(zeropool::GetError::TimedOut { .. }) if waits > 1 => waits -= 1,
             found => return found.map_err(|e| pool_error(e, pool)),
         }

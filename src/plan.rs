@@ -115,6 +115,7 @@ impl Plan {
         let error = first.error.duplicate();
         Err(match self.refused.len() {
             1 => error,
+            // the first error in full; all of them are in `refused`
             count => error.context(&format!("{count} weights cannot be made")),
         })
     }

@@ -128,6 +128,7 @@ fn check_tensor(tensor: &TensorInfo, len: u64) -> Result<()> {
         ))
         .at(tensor.bytes.start));
     }
+    // one level deep: parts have no parts (`part_argument` in `pth/rebuild.rs`)
     parts(tensor).try_for_each(|part| check_tensor(part, len))
 }
 

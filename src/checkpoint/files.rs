@@ -28,6 +28,7 @@ impl TemplateFiles {
                 "an I/O template names files, and this checkpoint was opened from a reader or from bytes: open a path",
             ));
         };
+        // templates name files relative to the model, so that they apply to a copy of it elsewhere
         let root = if opened.is_dir() {
             opened
         } else {
@@ -73,6 +74,7 @@ impl TemplateFiles {
                 );
                 return Err(Error::invalid_argument(what).in_file(&self.root.join(path)));
             }
+            // the builder merges equal paths; the catalog's numbers would then name other files
             if builder.file(file.clone())? != number {
                 return Err(Error::invalid_argument(
                     "the same path occurs twice in the checkpoint",
@@ -119,6 +121,7 @@ fn headers(checkpoint: &Checkpoint) -> Vec<ByteRange> {
     let mut archive = vec![false; bounds.len()];
     let index = |file: u32| usize::try_from(file).expect("an index");
     for info in catalog.tensors() {
+        // members as a whole, so that local headers count as tensors and not as headers of the file
         catalog.stored(info, &mut |bytes, _| {
             let (first, end) = &mut bounds[index(bytes.file)];
             (*first, *end) = ((*first).min(bytes.start), (*end).max(bytes.end()));
@@ -135,6 +138,7 @@ fn headers(checkpoint: &Checkpoint) -> Vec<ByteRange> {
             let len = end.saturating_sub(start);
             headers.extend((len > 0).then_some(ByteRange { file, start, len }));
         };
+        // a reader of an archive reads the directory first, and it lies behind the last member
         if archive && end > 0 {
             add(end, info.nbytes);
         }

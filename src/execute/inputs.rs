@@ -80,6 +80,7 @@ impl<'c> JobCache<'c> {
         };
         let cached = |job| CachedJob {
             inputs: Mutex::new(None),
+            // counted in advance: a worker cannot see whether others still decode tiles of the job
             remaining: AtomicU64::new(tiles(job)),
         };
         Self {

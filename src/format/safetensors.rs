@@ -124,6 +124,7 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     }
     catalog.tensors = header.tensors;
     // the tensors must cover the data section without holes or overlaps
+    // empty tensors sort before a tensor at the same offset
     let by_place = |t: &TensorInfo| (t.bytes.start, t.bytes.len);
     // the reference's writer stores tensors in this order, so the sort is for files of other writers
     if !catalog.tensors.is_sorted_by_key(by_place) {

@@ -61,6 +61,7 @@ pub fn load(checkpoint: &Checkpoint) -> Load<'_> {
         threads: 0,
         selection: Selection::default(),
         slice: None,
+        // the limits of opening hold for loading too, unless the caller sets others
         limits: *checkpoint.limits(),
         read_ahead: 256 << 20,
         control: RunControl::default(),

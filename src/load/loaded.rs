@@ -84,6 +84,7 @@ impl<'c> Loaded<'c> {
     pub fn nbytes(&self) -> u64 {
         self.tensors
             .iter()
+            // tied tensors count each time: it is the sum of what the tensors have, not of the memory
             .map(|tensor| tensor.bytes.len() as u64)
             .fold(0, u64::saturating_add)
     }

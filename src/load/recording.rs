@@ -86,6 +86,8 @@ impl<L: Loader> RecordingLoader<L> {
                     "nothing was recorded: no load used this loader",
                 ));
             }
+            // a checkpoint that was opened from bytes can be loaded and not recorded: the error comes with the
+            // template
             RecordedFiles::Unnamed(why) => return Err(Error::invalid_argument(why.clone())),
             RecordedFiles::Files(files) => files,
         };

@@ -102,6 +102,7 @@ impl ReportBuilder {
 
     /// Records that a direct read succeeded.
     #[cfg(target_os = "linux")]
+    // set once per read and never cleared, so that the order of the two flags does not matter
     pub(super) fn direct_read(&self) {
         self.direct.store(true, Ordering::Relaxed);
     }

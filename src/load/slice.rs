@@ -94,6 +94,7 @@ impl TensorSlice {
             });
         }
         // the tensor has elements, so that no product of its sizes exceeds their number
+        // the runs of the slice, one for each index in front of the axis
         let outer: u64 = info.shape[..axis].iter().product();
         let inner: u64 = info.shape[axis + 1..].iter().product();
         let bytes = |elements: u64| {

@@ -185,6 +185,7 @@ pub trait Source: Send + Sync {
 /// # Errors
 /// Those of [`Source::read_at`], and [`io::ErrorKind::UnexpectedEof`] if the source ends before `buf` is full.
 pub fn read_exact_at(source: &dyn Source, start: u64, buf: &mut [u8]) -> io::Result<()> {
+    // a short result is the end, by the contract of `read_at`
     let n = source.read_at(start, buf)?;
     if n < buf.len() {
         return Err(io::Error::new(

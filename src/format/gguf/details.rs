@@ -74,6 +74,7 @@ pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alig
             .into_iter()
             .for_each(|value| details.push(name, Value::text(value)));
     }
+    // the length of the array is known without reading it
     if let Some(Value::Array(tokens)) = metadata.get("tokenizer.ggml.tokens") {
         details.push("vocabulary", Value::U64(tokens.len));
     }
@@ -94,6 +95,7 @@ pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alig
         let known = FILE_TYPES.iter().find(|f| f.0 == id);
         details.push(
             "file_type",
+            // an id that is newer than this table is shown as a number
             known.map_or(Value::U64(id), |f| Value::text(f.1)),
         );
     }

@@ -66,6 +66,7 @@ impl HeaderError {
         };
         let error = match self.kind {
             HeaderErrorKind::Malformed => Error::malformed(what),
+            // an object array is a valid file whose content is refused
             HeaderErrorKind::Unsupported | HeaderErrorKind::Object => Error::unsupported(what),
         };
         error.at(start.saturating_add(self.at as u64))

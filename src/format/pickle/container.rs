@@ -33,6 +33,7 @@ impl Machine<'_, '_> {
 
     /// The value on the stack below index `from`, which items are added to. It must be above the last MARK.
     fn target(&self, from: usize) -> Result<PickleValue> {
+        // a value below the last MARK belongs to an outer construction
         let floor = self.marks.last().copied().unwrap_or(0);
         match from.checked_sub(1).filter(|&at| at >= floor) {
             Some(at) => Ok(self.heap.get(self.stack[at])),

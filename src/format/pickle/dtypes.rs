@@ -57,6 +57,7 @@ impl TorchDtype {
         DTYPES
             .iter()
             .position(matches)
+            // a dtype is an index of the table, so that a value of the heap stays small
             .and_then(|i| u8::try_from(i).ok())
             .map(Self)
     }

@@ -118,6 +118,7 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
             | "restore_type_tag" => Some(Global::TypeMark),
             _ => None,
         },
+        // by which Python 3 writes bytes in protocols up to 2
         "_codecs" => (name == "encode").then_some(Global::Builtin(Builtin::Encode)),
         // Python 3 writes the older name in protocols up to 2 (`fix_imports`)
         "builtins" | "__builtin__" => builtin(name),

@@ -171,6 +171,7 @@ impl<'b> ValueHeap<'b> {
     #[inline]
     pub(super) fn add(&mut self, value: PickleValue) -> Result<ValueId> {
         reserve(&mut self.values, 1, self.budget)?;
+        // `reserve` has checked that the number fits
         let id = ValueId(pool_index(self.values.len()));
         self.values.push(value);
         Ok(id)

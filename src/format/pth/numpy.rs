@@ -105,6 +105,7 @@ fn item<'h>(heap: &'h ValueHeap<'_>, id: ValueId) -> Option<NumpyItem<'h>> {
     }
     let code = heap.text_of(*heap.items(call.args).first()?)?;
     // (version, byte order, subdtype, names, fields, size, alignment, flags)
+    // the byte order is in the state of the dtype, not in its type code
     let order = call.state.and_then(|state| {
         heap.sequence(state)?
             .get(1)

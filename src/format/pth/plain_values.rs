@@ -21,6 +21,7 @@ pub(super) fn leaf(heap: &ValueHeap<'_>, id: ValueId) -> Result<Option<metadata:
         PickleValue::Text(span) | PickleValue::BigInt(span) => {
             let whole = heap.text(span);
             let shown = cut(whole);
+            // each use is charged: one text can be the value of many keys
             heap.budget().memory(shown.len() as u64, "the metadata")?;
             text(if shown.len() < whole.len() {
                 format!("{shown}…")
@@ -82,6 +83,7 @@ pub(super) fn write_key(heap: &ValueHeap<'_>, key: ValueId, position: usize, pat
             Ok(())
         }
         PickleValue::Int(n) => write!(path, "{n}"),
+        // as Python's `str` spells them
         PickleValue::None | PickleValue::Bool(_) | PickleValue::Float(_) => {
             path.push_str(&plain_text(heap, key));
             Ok(())

@@ -32,6 +32,8 @@ impl<'h> PersistentId<'h> {
             Some([kind, rest @ ..]) => (*kind, rest),
             _ => return Err(invalid("is not a tuple")),
         };
+        // PyTorch also writes `module`, with the source of a class, where a whole module was saved: such a file holds
+        // code
         if heap.text_of(kind) != Some("storage") {
             return Err(invalid("does not begin with `storage`"));
         }

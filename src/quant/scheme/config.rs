@@ -97,6 +97,7 @@ impl QuantConfig {
                 );
             }
             let whole = parse(&text).map_err(|e| e.in_file(&at))?;
+            // only `config.json` has the sizes of the model
             if *file == LOCATIONS[0].0 {
                 sizes = numbers(&whole);
             }
@@ -130,6 +131,7 @@ impl QuantConfig {
     /// The method's name, in lower case: `quant_method`, or ModelOpt's `quant_algo`.
     pub fn method(&self) -> Option<String> {
         let name = self.text("quant_method").map(str::to_owned);
+        // `hf_quant_config.json` names the algorithm, not the method
         let modelopt = || self.text("quant_algo").map(|_| "modelopt".to_owned());
         name.or_else(modelopt).map(|name| name.to_ascii_lowercase())
     }
