@@ -202,7 +202,7 @@ impl Error {
     /// Names the file, unless a deeper layer already did.
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
-        // the first caller is the innermost: it knows the file, outer layers know the directory or index
+        // the innermost caller adds the file; outer layers have only a directory or an index
         self.0.path.get_or_insert_with(|| path.to_owned());
         self
     }

@@ -138,7 +138,7 @@ fn headers(checkpoint: &Checkpoint) -> Vec<ByteRange> {
             let len = end.saturating_sub(start);
             headers.extend((len > 0).then_some(ByteRange { file, start, len }));
         };
-        // a reader of an archive reads the directory first, and it lies behind the last member
+        // a reader of an archive reads the directory first, which is behind the last member
         if archive && end > 0 {
             add(end, info.nbytes);
         }

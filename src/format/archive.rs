@@ -69,7 +69,7 @@ impl Archive {
             return Err(cursor.malformed("the zip directory does not end where its size says"));
         }
         let found = entries.len() as u64;
-        // a count that disagrees with the directory means that a reader which trusts the count sees fewer members
+        // a reader that trusts the count would find another number of members
         if found & directory.count_mask != directory.count & directory.count_mask {
             let what = format!(
                 "the zip end record counts {} members, but the directory has {found}",

@@ -137,7 +137,7 @@ pub(crate) fn read_file(
     // `Archive::read` left the cursor at the end of the file; parsers of the other formats begin at the first byte
     cursor.seek(0);
     let mut catalog = (format.read)(cursor, head).map_err(|e| e.in_format(format.name))?;
-    // a stream knows its length only here, after its header: ranges are checked against it once, for every format
+    // the length of a stream is known only here, after its header: ranges are checked against it once, for every format
     let len = cursor.source().finish().map_err(Error::from)?;
     let checked = catalog
         .check_extent(len)

@@ -43,7 +43,7 @@ impl<F: Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync> Source for FnSource<
     }
 
     fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize> {
-        // the closure must fill its buffer, so it never sees a range that reaches beyond the end
+        // the closure must fill its buffer, so that it is never called for bytes beyond the end
         let rest = self.len.saturating_sub(start);
         let n = usize::try_from(rest).map_or(buf.len(), |rest| rest.min(buf.len()));
         if n > 0 {

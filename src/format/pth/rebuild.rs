@@ -7,6 +7,8 @@
 //! call that uses it, so the tensors inside a call are already interpreted when the call is reached, and no recursion
 //! is needed.
 
+mod arguments;
+
 use std::rc::Rc;
 
 use crate::Dtype;
@@ -17,7 +19,7 @@ use crate::format::pickle::globals::{Global, RebuildFunction, TorchDtype};
 use crate::format::pickle::value_heap::{PickleValue, RecordedCall, ValueHeap, ValueId};
 
 use super::geometry::{StridedView, dims, unplaced_tensor};
-use super::storage::{PersistentId, Storage, Storages};
+use super::storage::{Storage, Storages};
 use super::subclass::{self, TensorSubclass};
 use super::{numpy, quantized, sparse, view_flags};
 
@@ -315,74 +317,6 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             &self.storages.members[storage.member as usize],
             dtype,
         )
-    }
-
-    /// The storage that a persistent id names.
-    fn storage(&mut self, tuple: ValueId) -> Result<Storage> {
-        match self.last_storage {
-            Some((id, storage)) if id == tuple => Ok(storage),
-            _ => {
-                let storage = self
-                    .storages
-                    .find(&PersistentId::parse(self.heap, tuple)?)?;
-                self.last_storage = Some((tuple, storage));
-                Ok(storage)
-            }
-        }
-    }
-
-    fn dtype_argument(&self, id: ValueId) -> Result<TorchDtype> {
-        match self.heap.get(id) {
-            PickleValue::Global(Global::Dtype(dtype)) => Ok(dtype),
-            _ => Err(Error::malformed(
-                "the dtype argument of a tensor is not a torch dtype",
-            )),
-        }
-    }
-
-    /// What the call with this id would have returned; `None` if the value is not a call that was interpreted.
-    pub(super) fn result_of(&self, id: ValueId) -> Option<&CallResult> {
-        match self.heap.get(id) {
-            PickleValue::Call(index) => self.results.get(index as usize),
-            _ => None,
-        }
-    }
-
-    /// An argument that is a tensor.
-    pub(super) fn tensor_argument(&self, id: ValueId) -> Result<&TensorInfo> {
-        match self.result_of(id) {
-            Some(&CallResult::Tensor(index)) => Ok(&self.tensors[index]),
-            _ => Err(Error::malformed(
-                "an argument of a tensor is not itself a tensor",
-            )),
-        }
-    }
-
-    /// An argument that becomes a part of another tensor, such as its scales. It must have bytes of its own and no
-    /// parts: otherwise a pickle could nest parts without bound.
-    pub(super) fn part_argument(&self, id: ValueId, name: &str) -> Result<TensorInfo> {
-        let info = self.tensor_argument(id)?;
-        if matches!(info.layout, Layout::Sparse(_) | Layout::Absent) || info.quantizer().is_some() {
-            return Err(Error::unsupported(
-                "a part of a tensor is sparse, quantised or without data; only plain tensors can be parts",
-            ));
-        }
-        self.heap
-            .budget()
-            .memory(size_of::<TensorInfo>() as u64, "a tensor's parts")?;
-        Ok(TensorInfo {
-            name: name.into(),
-            ..info.clone()
-        })
-    }
-
-    fn pass_through(&self, data: ValueId) -> Result<CallResult> {
-        match self.result_of(data) {
-            Some(
-                made @ (CallResult::Tensor(_) | CallResult::Subclass(_) | CallResult::Refused(_)),
-            ) => Ok(made.clone()),
-            _ => Err(unexpected_arguments("a parameter")),
-        }
     }
 
     pub(super) fn warn(&mut self, warning: String) {

@@ -69,7 +69,7 @@ impl Decoder for Smoothed {
         } = parts;
         let cols = self.inner.grid().cols as usize;
         let own = usize::from(self.columns.is_some()) + usize::from(self.low_rank.is_some());
-        // own ranges come last in both lists, so that the inner decoder sees what it named
+        // own ranges come last in both lists, so that the inner decoder gets the ranges that it named
         let (shared, mine) = shared.split_at(shared.len() - own);
         let (inputs, b) = inputs.split_at(inputs.len() - usize::from(self.low_rank.is_some()));
         let mut mine = mine.iter();

@@ -22,6 +22,7 @@
 //! `prototype/mx_formats/{mx,nvfp4}_tensor.py` and `utils.py` (`to_blocked`), `quantization/quant_primitives.py`.
 
 mod int4;
+mod pre_scale;
 mod preshuffled;
 mod preshuffled_codes;
 mod swizzled_scales;
@@ -38,13 +39,14 @@ use crate::error::Result;
 use crate::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::Decoder;
 use crate::quant::decode::{
-    Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales, Smoothed, Zeros,
+    Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales, Zeros,
 };
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};
 use super::granularity::{factors, stack};
 use super::unquantised::missing;
+use pre_scale::{TorchaoWeight, finish};
 use swizzled_scales::SwizzledScales;
 
 /// Suffixes of the codes: the current one, then those of classes before 0.14.
@@ -307,64 +309,6 @@ fn weight(
         data("shape"),
         sibling("act_pre_scale"),
     )
-}
-
-/// A weight before `act_pre_scale` is applied.
-struct TorchaoWeight {
-    shape: Shape,
-    parts: Vec<(&'static str, usize)>,
-    decoder: Box<dyn Decoder>,
-}
-
-/// Applies `act_pre_scale`, if there is one, after verifying the shape against the stored one, if there is one.
-fn finish(
-    cx: &Context<'_>,
-    name: &str,
-    made: TorchaoWeight,
-    description: Option<&Json>,
-    factors: Option<usize>,
-) -> Result<Weight> {
-    let TorchaoWeight {
-        shape,
-        mut parts,
-        decoder,
-    } = made;
-    // a transposed or padded tensor has codes of another shape than the one that the class was pickled with
-    let same = |sizes: &Json| {
-        sizes.as_array().is_some_and(|sizes| {
-            sizes
-                .iter()
-                .map(Json::as_u64)
-                .eq(shape.iter().map(|n| Some(*n)))
-        })
-    };
-    if description.is_some_and(|sizes| !same(sizes)) {
-        let what = format!(
-            "the codes have shape {shape:?}, but the class names {}; the tensor is transposed or padded; make it contiguous before saving",
-            description.unwrap_or(&Json::Null)
-        );
-        return Err(unsupported(cx.info(parts[0].1), what));
-    }
-    let Some(factors) = factors else {
-        return Ok(cx.weight_by("torchao", name, &shape, &parts, decoder.into()));
-    };
-    let (info, cols) = (cx.info(factors), shape.last().copied().unwrap_or_default());
-    let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
-    let (Some(dtype), true) = (dtype, info.elements() == cols) else {
-        let what = format!(
-            "{} {:?} instead of a factor for each of {cols} columns",
-            info.encoding,
-            info.shape.as_slice()
-        );
-        return Err(malformed(info, what));
-    };
-    parts.push(("act_pre_scale", factors));
-    let decoder = Smoothed {
-        inner: decoder,
-        columns: Some((parts.len() - 1, dtype)),
-        low_rank: None,
-    };
-    Ok(cx.weight("torchao", name, &shape, &parts, decoder))
 }
 
 /// The granularity of scales per group along the rows, stored in `dtype` or as U8.
