@@ -1,4 +1,4 @@
-//! bitsandbytes: 4 bits and INT8, against reference outputs and the formula written down again.
+//! bitsandbytes, 4-bit and INT8: against reference outputs of bitsandbytes and against the formula.
 
 use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
@@ -8,18 +8,18 @@ use crate::support::scheme_checks::{
 
 use anamnesis::Dtype;
 
-const NAME: &str = "a.fc.weight";
+const WEIGHT: &str = "a.fc.weight";
 
-/// What is added to nested scales: a number that neither BF16 nor F16 has.
-const OFFSET: f32 = 0.123_456_79;
+/// The offset of nested scales: a value that is exact in neither BF16 nor F16.
+const NESTED_OFFSET: f32 = 0.123_456_79;
 
 #[test]
-fn reference_outputs_are_met() {
+fn weights_equal_reference_outputs_of_bitsandbytes() {
     assert_eq!(compare_with_oracles("bnb"), 16);
 }
 
-/// A weight of 4 bits, and what may be wrong about it.
-struct FourBit {
+/// A 4-bit weight to be stored. `state` replaces its quantisation state.
+struct FourBitWeight {
     shape: Vec<u64>,
     blocksize: u64,
     nested: Option<u64>,
@@ -28,7 +28,7 @@ struct FourBit {
     state: Option<String>,
 }
 
-impl FourBit {
+impl FourBitWeight {
     fn new(shape: &[u64], blocksize: u64) -> Self {
         Self {
             shape: shape.to_vec(),
@@ -54,15 +54,15 @@ impl FourBit {
             .div_ceil(usize::try_from(self.blocksize).unwrap())
     }
 
-    fn file(&self, leave_out: &str) -> Vec<u8> {
+    fn file(&self, omitted_part: &str) -> Vec<u8> {
         let dtype = self.nested_dtype;
-        let nested = |block: u64| {
+        let nested_fields = |block: u64| {
             format!(
-                r#", "nested_blocksize": {block}, "nested_dtype": "{dtype}", "nested_offset": {OFFSET}"#
+                r#", "nested_blocksize": {block}, "nested_dtype": "{dtype}", "nested_offset": {NESTED_OFFSET}"#
             )
         };
         let state = self.state.clone().unwrap_or_else(|| {
-            let (nested, Self { shape, blocksize, .. }) = (self.nested.map_or_else(String::new, nested), self);
+            let (nested, Self { shape, blocksize, .. }) = (self.nested.map_or_else(String::new, nested_fields), self);
             format!(
                 r#"{{"quant_type": "nf4", "blocksize": {blocksize}, "dtype": "float32", "shape": {shape:?}{nested}}}"#
             )
@@ -117,35 +117,39 @@ impl FourBit {
                 f32_bytes(&random_scales(3, blocks)),
             ));
         }
-        tensors.retain(|(name, ..)| leave_out.is_empty() || !name.ends_with(leave_out));
+        tensors.retain(|(name, ..)| omitted_part.is_empty() || !name.ends_with(omitted_part));
         let tensors: Vec<_> = tensors
             .iter()
-            .map(|(n, d, s, b)| (*n, *d, s.as_slice(), b.clone()))
+            .map(|(name, dtype, shape, bytes)| (*name, *dtype, shape.as_slice(), bytes.clone()))
             .collect();
         safetensors(&tensors)
     }
 
-    /// A scale and the offset, as the dtype of nested scales has them.
-    fn sum(&self, scale: f32) -> f32 {
+    /// A dequantised scale plus the offset, rounded to the dtype of nested scales.
+    fn absmax(&self, scale: f32) -> f32 {
         let bf16 = |x: f32| half::bf16::from_f32(x).to_f32();
         let f16 = |x: f32| half::f16::from_f32(x).to_f32();
         match self.nested_dtype {
-            "bfloat16" => bf16(bf16(scale) + bf16(OFFSET)),
-            "float16" => f16(f16(scale) + f16(OFFSET)),
-            #[allow(clippy::cast_possible_truncation)] // what is meant
-            "float64" => (f64::from(scale) + f64::from(OFFSET)) as f32,
-            _ => scale + OFFSET,
+            "bfloat16" => bf16(bf16(scale) + bf16(NESTED_OFFSET)),
+            "float16" => f16(f16(scale) + f16(NESTED_OFFSET)),
+            #[allow(clippy::cast_possible_truncation)] // rounding is intended
+            "float64" => (f64::from(scale) + f64::from(NESTED_OFFSET)) as f32,
+            _ => scale + NESTED_OFFSET,
         }
     }
 
     fn expected(&self) -> Vec<f32> {
-        let (map, codes) = (random_scales(2, 16), self.codes());
+        let (quant_map, codes) = (random_scales(2, 16), self.codes());
         let absmax: Vec<f32> = match self.nested {
             None => random_scales(3, self.blocks()),
             Some(block) => {
-                let (map, outer) = (random_scales(5, 256), random_scales(4, self.blocks()));
+                let (nested_map, nested_absmax) =
+                    (random_scales(5, 256), random_scales(4, self.blocks()));
                 let value = |(i, code): (usize, &u8)| {
-                    self.sum(map[usize::from(*code)] * outer[i / usize::try_from(block).unwrap()])
+                    self.absmax(
+                        nested_map[usize::from(*code)]
+                            * nested_absmax[i / usize::try_from(block).unwrap()],
+                    )
                 };
                 random_bytes(3, self.blocks())
                     .iter()
@@ -161,15 +165,15 @@ impl FourBit {
             } else {
                 byte & 15
             };
-            map[usize::from(code)] * absmax[i / usize::try_from(self.blocksize).unwrap()]
+            quant_map[usize::from(code)] * absmax[i / usize::try_from(self.blocksize).unwrap()]
         };
         (0..self.elements()).map(value).collect()
     }
 }
 
 #[test]
-fn four_bits_are_those_of_the_formula() {
-    // odd lengths, a last block cut short, blocks across rows and across tiles, one to three dimensions
+fn four_bit_weights_equal_the_formula() {
+    // odd lengths, a shorter last block, blocks across rows and across tiles, one to three dimensions
     let shapes: [(&[u64], u64); 8] = [
         (&[5, 7], 64),
         (&[1], 64),
@@ -183,48 +187,50 @@ fn four_bits_are_those_of_the_formula() {
     for (shape, blocksize) in shapes {
         for nested in [None, Some(256), Some(3)] {
             for storage in [("U8", 1), ("BF16", 2), ("F32", 4)] {
-                let case = FourBit {
+                let weight = FourBitWeight {
                     nested,
                     storage,
-                    ..FourBit::new(shape, blocksize)
+                    ..FourBitWeight::new(shape, blocksize)
                 };
-                let (found, values) = dequantised(case.file(""), "{}", NAME);
+                let (found, values) = dequantised(weight.file(""), "{}", WEIGHT);
                 assert_eq!(found, shape);
-                assert_same_bits(&values, &case.expected());
+                assert_same_bits(&values, &weight.expected());
             }
         }
     }
 }
 
-/// Nested scales, and their sum with the offset, are rounded to a dtype of their own.
 #[test]
-fn nested_scales_are_rounded_as_their_dtype_is() {
+fn nested_scales_and_their_sum_with_the_offset_are_rounded_to_nested_dtype() {
     for nested_dtype in ["float32", "bfloat16", "float16", "float64"] {
         for (shape, nested) in [(&[40, 64][..], 3), (&[513, 33], 256)] {
-            let case = FourBit {
+            let weight = FourBitWeight {
                 nested: Some(nested),
                 nested_dtype,
-                ..FourBit::new(shape, 64)
+                ..FourBitWeight::new(shape, 64)
             };
-            assert_same_bits(&dequantised(case.file(""), "{}", NAME).1, &case.expected());
+            assert_same_bits(
+                &dequantised(weight.file(""), "{}", WEIGHT).1,
+                &weight.expected(),
+            );
         }
     }
 }
 
 #[test]
-fn nothing_but_the_weight_comes_out() {
-    let case = FourBit {
+fn parts_of_a_weight_are_no_outputs() {
+    let weight = FourBitWeight {
         nested: Some(256),
-        ..FourBit::new(&[8, 64], 64)
+        ..FourBitWeight::new(&[8, 64], 64)
     };
-    assert_eq!(output_names(case.file(""), "{}"), [NAME]);
+    assert_eq!(output_names(weight.file(""), "{}"), [WEIGHT]);
 }
 
 #[test]
-fn missing_parts_are_named() {
-    let case = FourBit {
+fn missing_parts_are_refused_by_name() {
+    let weight = FourBitWeight {
         nested: Some(256),
-        ..FourBit::new(&[8, 64], 64)
+        ..FourBitWeight::new(&[8, 64], 64)
     };
     for part in [
         ".absmax",
@@ -234,16 +240,16 @@ fn missing_parts_are_named() {
         "bitsandbytes__nf4",
         "fc.weight",
     ] {
-        let text = refusal(case.file(part), "{}", NAME);
-        assert!(text.contains("missing"), "{text}");
+        let message = refusal(weight.file(part), "{}", WEIGHT);
+        assert!(message.contains("missing"), "{message}");
     }
 }
 
 #[test]
-fn a_state_that_lies_is_refused() {
-    let state = |blocksize: &str, shape: &str, more: &str| {
+fn quant_state_that_contradicts_the_parts_is_refused() {
+    let state = |blocksize: &str, shape: &str, nested: &str| {
         Some(format!(
-            r#"{{"quant_type":"nf4","blocksize":{blocksize},"dtype":"float32","shape":{shape}{more}}}"#
+            r#"{{"quant_type":"nf4","blocksize":{blocksize},"dtype":"float32","shape":{shape}{nested}}}"#
         ))
     };
     for state in [
@@ -286,29 +292,29 @@ fn a_state_that_lies_is_refused() {
         Some("[".repeat(10_000)),
     ] {
         refusal(
-            FourBit {
+            FourBitWeight {
                 state,
-                ..FourBit::new(&[8, 64], 64)
+                ..FourBitWeight::new(&[8, 64], 64)
             }
             .file(""),
             "{}",
-            NAME,
+            WEIGHT,
         );
     }
-    // longer than a descriptor may be
+    // longer than the limit of descriptors
     let long = format!(
         "{}{}",
         " ".repeat(70_000),
-        FourBit::new(&[8, 64], 64).state.unwrap_or_default()
+        FourBitWeight::new(&[8, 64], 64).state.unwrap_or_default()
     );
     refusal(
-        FourBit {
+        FourBitWeight {
             state: Some(long),
-            ..FourBit::new(&[8, 64], 64)
+            ..FourBitWeight::new(&[8, 64], 64)
         }
         .file(""),
         "{}",
-        NAME,
+        WEIGHT,
     );
 }
 
@@ -321,11 +327,11 @@ fn int8(scb: (&str, &[u64], Vec<u8>), format: u8) -> Vec<u8> {
 }
 
 #[test]
-fn int8_is_rounded_twice() {
+fn int8_product_is_rounded_after_each_factor() {
     let scb = random_scales(2, 5);
     let file = int8(("F32", &[5], f32_bytes(&scb)), 0);
-    assert_eq!(output_names(file.clone(), "{}"), [NAME]);
-    let (shape, values) = dequantised(file, "{}", NAME);
+    assert_eq!(output_names(file.clone(), "{}"), [WEIGHT]);
+    let (shape, values) = dequantised(file, "{}", WEIGHT);
     let codes = random_bytes(1, 165);
     let constant: f32 = "7.874015718698502e-3".parse().unwrap();
     let expected: Vec<f32> = (0..165)
@@ -336,25 +342,25 @@ fn int8_is_rounded_twice() {
 }
 
 #[test]
-fn int8_that_does_not_fit_is_refused() {
+fn int8_with_wrong_scales_or_weight_format_is_refused() {
     for scb in [
         ("F32", &[4][..], f32_bytes(&[1.0; 4])),
         ("F16", &[5], vec![0; 10]),
         ("F32", &[0], vec![]),
     ] {
-        let text = refusal(int8(scb, 0), "{}", "a.fc.SCB");
-        assert!(text.contains("5 rows"), "{text}");
+        let message = refusal(int8(scb, 0), "{}", "a.fc.SCB");
+        assert!(message.contains("5 rows"), "{message}");
     }
     refusal(
         int8(("F32", &[5], f32_bytes(&[1.0; 5])), 1),
         "{}",
         "a.fc.weight_format",
     );
-    let none = dequantise(
+    let result = dequantise(
         int8(("F32", &[5], f32_bytes(&[1.0; 5])), 1),
         "{}",
-        NAME,
+        WEIGHT,
         Dtype::F32,
     );
-    assert!(none.is_err());
+    assert!(result.is_err());
 }

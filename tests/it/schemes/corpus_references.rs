@@ -1,4 +1,5 @@
-//! `remember` against the reference outputs of every scheme in the shared corpus.
+//! Dequantised weights of every scheme in the shared corpus against the reference outputs in it, which each scheme's own library
+//! made.
 
 use std::path::Path;
 
@@ -6,22 +7,22 @@ use crate::support;
 use crate::support::corpus;
 use anamnesis::{Checkpoint, Dtype, remember};
 
-/// Where the manifest and this library part, and why.
+/// Files whose reference outputs the library does not reproduce, each with the reason.
 static EXCEPTIONS: &[(&str, &str)] = &[];
 
-/// Reference outputs of square weights as the reference has them, `[in, out]`.
-static TURNED: &[&str] = &["quant_slices/gptq_", "quant_slices/awq_"];
+/// Files whose reference outputs are square matrices stored as `[in, out]`.
+static TRANSPOSED: &[&str] = &["quant_slices/gptq_", "quant_slices/awq_"];
 
-/// Files whose reference outputs are several readings of one weight: the file, the reading that is ours, and the
-/// weight.
-static READINGS: &[(&str, &str, &str)] = &[(
+/// Files with several reference outputs for one weight, as implementations disagree: the file, the output with which the library
+/// agrees, and the weight.
+static AMBIGUOUS: &[(&str, &str, &str)] = &[(
     "gptq/4bit_v1_zero_overflow",
     "gptqmodel_packed_add.weight",
     "ambiguous.proj.weight",
 )];
 
 #[test]
-fn every_reference_output_is_met() {
+fn weights_equal_all_reference_outputs_of_the_corpus() {
     let sets = ["public", "real"].map(|set| corpus::corpus_entries(set, &["gguf", "safetensors"]));
     let entries: Vec<_> = sets
         .into_iter()
@@ -32,7 +33,7 @@ fn every_reference_output_is_met() {
     if entries.is_empty() {
         return;
     }
-    let (mut outputs, mut wrong) = (0, Vec::new());
+    let (mut outputs, mut failures) = (0, Vec::new());
     for entry in &entries {
         if EXCEPTIONS.iter().any(|(name, _)| entry.name.contains(name)) {
             continue;
@@ -42,20 +43,20 @@ fn every_reference_output_is_met() {
             let dtype = match () {
                 () if name.ends_with("oracle.f32.safetensors") => Dtype::F32,
                 () if name.ends_with("oracle.bf16.safetensors") => Dtype::BF16,
-                () => continue, // native: see the arithmetic contract
+                () => continue, // `native` has the rounding of the reference, which is tested on the fixtures
             };
             match compare(&entry.name, &entry.path, &oracle.path, dtype) {
                 Ok(n) => outputs += n,
-                Err(what) => wrong.push(format!("{} {dtype}: {what}", entry.name)),
+                Err(difference) => failures.push(format!("{} {dtype}: {difference}", entry.name)),
             }
         }
     }
     println!(
-        "{} files, {outputs} weights equal, {} wrong",
+        "{} files, {outputs} weights equal, {} failures",
         entries.len(),
-        wrong.len()
+        failures.len()
     );
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(
         entries.len() > 110,
         "only {} files with reference outputs",
@@ -75,9 +76,9 @@ fn compare(entry: &str, path: &Path, oracle: &Path, dtype: Dtype) -> Result<usiz
     }
     for expected in oracle.tensors() {
         let mut name = &*expected.info().name;
-        if let Some((_, reading, weight)) = READINGS.iter().find(|(file, ..)| entry.contains(file))
+        if let Some((_, variant, weight)) = AMBIGUOUS.iter().find(|(file, ..)| entry.contains(file))
         {
-            if name != *reading {
+            if name != *variant {
                 continue;
             }
             name = weight;
@@ -95,24 +96,24 @@ fn compare(entry: &str, path: &Path, oracle: &Path, dtype: Dtype) -> Result<usiz
             ));
         }
         let mut bytes = expected.bytes().map_err(|e| e.to_string())?.into_owned();
-        if TURNED.iter().any(|file| entry.contains(file)) {
-            bytes = turned(&bytes, found.spec.shape[0], dtype);
+        if TRANSPOSED.iter().any(|file| entry.contains(file)) {
+            bytes = transposed(&bytes, found.spec.shape[0], dtype);
         }
         support::compare_bits(&found.bytes, &bytes, dtype)
-            .map_err(|what| format!("{name}: {what}"))?;
+            .map_err(|difference| format!("{name}: {difference}"))?;
     }
     Ok(oracle.tensors().len())
 }
 
 /// The transpose of a square matrix.
-fn turned(bytes: &[u8], side: u64, dtype: Dtype) -> Vec<u8> {
+fn transposed(bytes: &[u8], side: u64, dtype: Dtype) -> Vec<u8> {
     let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
-    let (cells, side): (Vec<&[u8]>, _) = (
+    let (elements, side): (Vec<&[u8]>, _) = (
         bytes.chunks(width).collect(),
         usize::try_from(side).unwrap(),
     );
     (0..side * side)
-        .flat_map(|i| cells[i % side * side + i / side])
+        .flat_map(|i| elements[i % side * side + i / side])
         .copied()
         .collect()
 }

@@ -1,13 +1,14 @@
-//! Every scheme that is promised has fixtures, which come out by it; and combinations that no single fixture has.
+//! Every documented scheme has a fixture whose weights it decodes; and a checkpoint that mixes schemes, against the same weights
+//! in checkpoints of one scheme.
 
 use std::collections::BTreeSet;
 
 use crate::support;
-use crate::support::writers::{StoredTensor, safetensors as written};
+use crate::support::writers::{StoredTensor, safetensors};
 use anamnesis::{Checkpoint, Dtype, remember};
 
-/// Folders of `fixtures/quant` and what their weights are made by.
-static PROMISED: &[(&str, &[&str])] = &[
+/// Folders of `fixtures/quant` and the schemes that decode their weights.
+static FIXTURE_SCHEMES: &[(&str, &[&str])] = &[
     (
         "ct_written",
         &[
@@ -40,10 +41,10 @@ static PROMISED: &[(&str, &[&str])] = &[
     ("torch", &["pth_quantizer"]),
 ];
 
-/// That their bits are right is said by the tests of each scheme; this finds one that nothing is left of.
+/// Finds a scheme that no longer claims its weights. The values are compared in the tests of each scheme.
 #[test]
-fn every_promised_scheme_is_found_in_its_fixtures() {
-    for (folder, schemes) in PROMISED {
+fn every_scheme_decodes_a_weight_of_its_fixtures() {
+    for (folder, schemes) in FIXTURE_SCHEMES {
         let mut found = BTreeSet::new();
         for path in support::files_below(&support::fixture(&format!("quant/{folder}"))) {
             let name = path.file_name().unwrap().to_string_lossy();
@@ -66,16 +67,16 @@ fn every_promised_scheme_is_found_in_its_fixtures() {
         for scheme in *schemes {
             assert!(
                 found.contains(scheme),
-                "{folder} has no {scheme}, but {found:?}"
+                "{folder}: no weight of scheme {scheme}, only {found:?}"
             );
         }
     }
 }
 
-/// FP8, whole numbers, packed ones, FP4 and FP6 of compressed-tensors beside each other come out as each does alone.
+/// FP8, INT8, packed integers, FP4 and FP6 of compressed-tensors.
 #[test]
-fn schemes_mix_in_one_checkpoint() {
-    const MIXED: &[&str] = &[
+fn mixed_checkpoint_gives_the_weights_of_its_separate_checkpoints() {
+    const INTEGER_AND_FP8: &[&str] = &[
         "fp8_block",
         "fp8_channel_bf16",
         "int8_channel_asym",
@@ -91,7 +92,7 @@ fn schemes_mix_in_one_checkpoint() {
         "int8_tensor",
     ];
     let (mut all, mut expected) = (Vec::new(), Vec::new());
-    for &name in MIXED.iter().chain(FLOATS) {
+    for &name in INTEGER_AND_FP8.iter().chain(FLOATS) {
         let path = support::fixture(&format!("quant/ct_written/{name}/model.safetensors"));
         let alone = Checkpoint::open(&path).unwrap();
         for tensor in alone.tensors() {
@@ -105,7 +106,7 @@ fn schemes_mix_in_one_checkpoint() {
             ));
         }
         for job in remember(&alone).plan().unwrap().jobs {
-            let made = remember(&alone)
+            let weight = remember(&alone)
                 .dtype(Dtype::F32)
                 .cast(true)
                 .tensor(&job.output.name)
@@ -113,12 +114,12 @@ fn schemes_mix_in_one_checkpoint() {
             expected.push((
                 format!("{name}.{}", job.output.name),
                 job.scheme,
-                made.bytes,
+                weight.bytes,
             ));
         }
     }
     let config = br#"{"quant_method":"compressed-tensors","format":"mixed-precision"}"#;
-    let mixed = Checkpoint::from_bytes(written(&all, &[])).unwrap();
+    let mixed = Checkpoint::from_bytes(safetensors(&all, &[])).unwrap();
     let remember = remember(&mixed)
         .dtype(Dtype::F32)
         .cast(true)

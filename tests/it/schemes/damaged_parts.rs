@@ -1,5 +1,5 @@
-//! Parts of quantised weights removed or with another shape, dtype or content: planning refuses what cannot be decoded by
-//! the name of a tensor, and nothing panics.
+//! Quantised weights of which a part is removed or has another shape, dtype or content: planning refuses a weight that cannot be
+//! decoded, the error names a tensor, and nothing panics. The intact weights are the fixtures of `reference_hashes`.
 #![allow(clippy::cast_possible_truncation)] // sizes of tensors in memory
 
 use std::path::Path;
@@ -10,14 +10,14 @@ use serde_json::{Map, Value, json};
 use super::reference_hashes::entries;
 use crate::support::fixture;
 
-/// A safetensors file that can be damaged.
+/// The tensors of a safetensors file: name, dtype, shape, bytes.
 #[derive(Clone)]
-struct Parts(Vec<(String, String, Vec<u64>, Vec<u8>)>);
+struct StoredTensors(Vec<(String, String, Vec<u64>, Vec<u8>)>);
 
-impl Parts {
+impl StoredTensors {
     fn open(path: &Path) -> Self {
         let checkpoint = Checkpoint::open(path).unwrap();
-        let part = |t: anamnesis::Tensor<'_>| {
+        let tensor = |t: anamnesis::Tensor<'_>| {
             let info = t.info();
             let bytes = t.bytes().unwrap().into_owned();
             (
@@ -27,7 +27,7 @@ impl Parts {
                 bytes,
             )
         };
-        Self(checkpoint.tensors().map(part).collect())
+        Self(checkpoint.tensors().map(tensor).collect())
     }
 
     fn checkpoint(&self) -> Checkpoint {
@@ -48,16 +48,16 @@ impl Parts {
     }
 }
 
-/// Names of tensors that belong to no quantised weight.
-fn plain(name: &str) -> bool {
+/// Whether a tensor of this name belongs to no quantised weight.
+fn is_unquantised(name: &str) -> bool {
     ["lm_head.weight", "_bias", "input_scale"]
         .iter()
         .any(|end| name.ends_with(end))
 }
 
-/// Everything that planning and decoding say of a checkpoint: refusals name a tensor, and nothing panics.
-fn tried(parts: &Parts, config: &QuantConfig, what: &str) -> usize {
-    let checkpoint = parts.checkpoint();
+/// Plans and decodes all weights and returns the number of refused ones. Checks that each error names a tensor.
+fn refusal_count(stored: &StoredTensors, config: &QuantConfig, case: &str) -> usize {
+    let checkpoint = stored.checkpoint();
     let remember = remember(&checkpoint).config(config.clone()).threads(1);
     let mut plan = remember.plan().unwrap();
     for refused in &plan.refused {
@@ -67,14 +67,14 @@ fn tried(parts: &Parts, config: &QuantConfig, what: &str) -> usize {
                 refused.error.kind(),
                 ErrorKind::Malformed(_) | ErrorKind::Unsupported(_)
             ),
-            "{what}: {text}"
+            "{case}: {text}"
         );
         assert!(
-            parts
+            stored
                 .0
                 .iter()
                 .any(|(name, ..)| text.contains(name.as_str())),
-            "{what}: {text}"
+            "{case}: {text}"
         );
     }
     let refused = std::mem::take(&mut plan.refused).len();
@@ -85,21 +85,21 @@ fn tried(parts: &Parts, config: &QuantConfig, what: &str) -> usize {
 }
 
 #[test]
-fn damaged_weights_are_refused_by_name() {
-    let mut tries = 0;
+fn damaged_parts_are_refused_by_name_without_panics() {
+    let mut shapes = 0;
     for entry in entries() {
         let path = fixture("quant").join(&entry.path);
         let text = std::fs::read(path.with_file_name("config.json")).unwrap();
         let config = QuantConfig::from_json(&text).unwrap();
-        let whole = Parts::open(&path);
-        assert_eq!(tried(&whole, &config, "whole"), 0);
-        for i in 0..whole.0.len() {
-            let name = whole.0[i].0.clone();
-            let says = |what: &str| format!("{} {name} {what}", entry.path.display());
-            // gone: refused, but for what may be absent, and for what is no part of a weight
-            let mut gone = whole.clone();
-            gone.0.remove(i);
-            let free = [
+        let intact = StoredTensors::open(&path);
+        assert_eq!(refusal_count(&intact, &config, "intact"), 0);
+        for i in 0..intact.0.len() {
+            let name = intact.0[i].0.clone();
+            let case = |damage: &str| format!("{} {name} {damage}", entry.path.display());
+            // removed: refused, except for optional parts and tensors that are no part of a weight
+            let mut removed = intact.clone();
+            removed.0.remove(i);
+            let optional = [
                 "zero_point",
                 "g_idx",
                 "input_scale",
@@ -107,17 +107,17 @@ fn damaged_weights_are_refused_by_name() {
                 "_bias",
                 "weight_scale_2",
             ];
-            let heart = entry.outputs.iter().any(|o| o.name == name)
+            let unclaimed = entry.outputs.iter().any(|o| o.name == name)
                 || name.ends_with("_packed")
                 || name == "lm_head.weight";
-            let refused = tried(&gone, &config, &says("gone"));
+            let refused = refusal_count(&removed, &config, &case("removed"));
             assert!(
-                refused > 0 || heart || free.iter().any(|f| name.contains(f)),
+                refused > 0 || unclaimed || optional.iter().any(|f| name.contains(f)),
                 "{}",
-                says("gone")
+                case("removed")
             );
-            // other shapes: a size more or less, 0, huge, one dimension less
-            let (_, _, shape, bytes) = &whole.0[i];
+            // other sizes of each dimension
+            let (_, _, shape, bytes) = &intact.0[i];
             let item = if shape.is_empty() {
                 bytes.len()
             } else {
@@ -125,44 +125,44 @@ fn damaged_weights_are_refused_by_name() {
             };
             for (d, size) in shape.iter().enumerate() {
                 for other in [0, 1, size - 1, size + 1, size * 2, size * 32] {
-                    let mut damaged = whole.clone();
+                    let mut damaged = intact.clone();
                     damaged.0[i].2[d] = other;
                     let n = damaged.0[i].2.iter().product::<u64>() as usize * item;
                     damaged.0[i].3.resize(n, 0x33);
-                    let refused = tried(
+                    let refused = refusal_count(
                         &damaged,
                         &config,
-                        &says(&format!("dimension {d} of {other}")),
+                        &case(&format!("dimension {d} of {other}")),
                     );
-                    // one more group, word or column can be right, and so can one more row under one scale for all
-                    let free = d + 1 == shape.len() && d > 0
+                    // one more group, word or column can be valid, and so can one more row if the scale is per tensor
+                    let may_fit = d + 1 == shape.len() && d > 0
                         || entry.path.to_string_lossy().contains("tensor")
                         || entry.path.ends_with("fp8_stack_one/model.safetensors");
-                    let wrong = other == 0 || other == size + 1 && !free;
+                    let must_refuse = other == 0 || other == size + 1 && !may_fit;
                     assert!(
-                        !wrong || refused > 0 || plain(&name),
+                        !must_refuse || refused > 0 || is_unquantised(&name),
                         "{}",
-                        says(&format!("dimension {d} of {other}"))
+                        case(&format!("dimension {d} of {other}"))
                     );
-                    tried(
+                    refusal_count(
                         &damaged,
                         &QuantConfig::default(),
-                        &says(&format!("dimension {d} of {other}, no config")),
+                        &case(&format!("dimension {d} of {other}, no config")),
                     );
-                    tries += 2;
+                    shapes += 2;
                 }
             }
-            for flat in [
+            for other_shape in [
                 vec![shape.iter().product()],
                 vec![1, shape.iter().product()],
                 [&[1][..], shape].concat(),
             ] {
-                let mut damaged = whole.clone();
-                damaged.0[i].2 = flat;
-                tried(&damaged, &config, &says("another rank"));
+                let mut damaged = intact.clone();
+                damaged.0[i].2 = other_shape;
+                refusal_count(&damaged, &config, &case("another rank"));
             }
-            // other dtypes of the same width
-            let others: &[&str] = match whole.0[i].1.as_str() {
+            // other dtypes of the same item size
+            let dtypes: &[&str] = match intact.0[i].1.as_str() {
                 "U8" | "I8" | "F8_E4M3" | "F8_E8M0" => {
                     &["U8", "I8", "F8_E4M3", "F8_E8M0", "F8_E5M2", "BOOL"]
                 }
@@ -170,18 +170,18 @@ fn damaged_weights_are_refused_by_name() {
                 "F32" | "I32" => &["F32", "I32", "U32"],
                 _ => &["I64", "F64"],
             };
-            for dtype in others {
-                let mut damaged = whole.clone();
+            for dtype in dtypes {
+                let mut damaged = intact.clone();
                 damaged.0[i].1 = (*dtype).to_owned();
-                tried(&damaged, &config, &says(dtype));
+                refusal_count(&damaged, &config, &case(dtype));
             }
-            // numbers that should not be there
+            // invalid codes, scales and zero points
             for byte in [0x00, 0x7f, 0xff] {
-                let mut damaged = whole.clone();
+                let mut damaged = intact.clone();
                 damaged.0[i].3.fill(byte);
-                tried(&damaged, &config, &says(&format!("filled with {byte:#x}")));
+                refusal_count(&damaged, &config, &case(&format!("filled with {byte:#x}")));
             }
         }
     }
-    println!("{tries} damaged shapes");
+    println!("{shapes} damaged shapes");
 }

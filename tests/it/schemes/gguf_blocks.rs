@@ -1,4 +1,5 @@
-//! Block types of GGUF as weights: big-endian files, and scales in tensors of their own.
+//! GGUF weights: big-endian blocks against the little-endian fixtures of gguf-py, and scales in sibling tensors against the
+//! kernels' output times the scale.
 
 use anamnesis::{BlockFormat, Checkpoint, Dtype, Encoding, Remembered, kernel, remember};
 
@@ -10,12 +11,12 @@ fn all(checkpoint: &Checkpoint, dtype: Dtype) -> Vec<Remembered> {
     remember(checkpoint).dtype(dtype).threads(1).all().unwrap()
 }
 
-/// Words of more than a byte in a block: `(offset, bytes of one, how many)`.
-type Words = &'static [(usize, usize, usize)];
+/// The fields of a block that have items of more than one byte: `(offset, bytes of an item, items)`.
+type Fields = &'static [(usize, usize, usize)];
 
-/// As the structs of `ggml-common.h` declare them, and where they are bytes there, as `ggml-quants.c` reads them.
+/// From the structs of `ggml-common.h`; where these declare bytes, from the items that `ggml-quants.c` reads.
 #[rustfmt::skip]
-static WORDS: &[(&str, Words)] = &[
+static MULTI_BYTE_FIELDS: &[(&str, Fields)] = &[
     ("q4_0", &[(0, 2, 1)]), ("q4_1", &[(0, 2, 2)]), ("q5_0", &[(0, 2, 1), (2, 4, 1)]),
     ("q5_1", &[(0, 2, 2), (4, 4, 1)]), ("q8_0", &[(0, 2, 1)]), ("q8_1", &[(0, 2, 2)]),
     ("q8_k", &[(0, 4, 1), (260, 2, 16)]), ("iq2_xxs", &[(0, 2, 33)]), ("q2_k", &[(80, 2, 2)]), ("q3_k", &[(108, 2, 1)]),
@@ -27,13 +28,13 @@ static WORDS: &[(&str, Words)] = &[
 ];
 
 #[test]
-fn big_endian_blocks_are_turned_around() {
+fn big_endian_blocks_give_the_values_of_little_endian_blocks() {
     for format in BlockFormat::all() {
         let name = format.name.to_lowercase();
-        let (_, words) = WORDS
+        let (_, fields) = MULTI_BYTE_FIELDS
             .iter()
             .find(|(of, _)| *of == name)
-            .unwrap_or_else(|| panic!("{name} has no line"));
+            .unwrap_or_else(|| panic!("{name} is missing from MULTI_BYTE_FIELDS"));
         let random_file = || {
             let (bytes, cols) = (
                 random_bytes(5, 6 * format.block_bytes as usize),
@@ -50,7 +51,7 @@ fn big_endian_blocks_are_turned_around() {
                 )],
             )
         };
-        // what is not written to files has no fixture
+        // gguf-py writes no files of some types, so that these have no fixture
         let file = support::fixture(&format!("gguf/types/{name}.gguf"));
         let little = if file.exists() {
             Checkpoint::open(file)
@@ -65,8 +66,8 @@ fn big_endian_blocks_are_turned_around() {
             };
             let mut bytes = tensor.bytes().unwrap().into_owned();
             for block in bytes.chunks_mut(format.block_bytes as usize) {
-                for &(at, width, n) in *words {
-                    block[at..at + width * n]
+                for &(offset, width, n) in *fields {
+                    block[offset..offset + width * n]
                         .chunks_mut(width)
                         .for_each(<[u8]>::reverse);
                 }
@@ -86,12 +87,12 @@ fn big_endian_blocks_are_turned_around() {
 }
 
 #[test]
-fn a_scale_beside_blocks_multiplies_them() {
+fn sibling_scale_tensor_multiplies_the_blocks() {
     let format = BlockFormat::from_name("NVFP4").unwrap();
     let (blocks, factors) = (random_bytes(77, 6 * 36), [0.37f32, -1.5, 1e-3]);
-    let mut plain = vec![0; 6 * 64 * 4];
-    kernel::dequantize(format, &blocks, Dtype::F32, &mut plain).unwrap();
-    let plain: Vec<f32> = plain
+    let mut unscaled = vec![0; 6 * 64 * 4];
+    kernel::dequantize(format, &blocks, Dtype::F32, &mut unscaled).unwrap();
+    let unscaled: Vec<f32> = unscaled
         .as_chunks()
         .0
         .iter()
@@ -118,30 +119,30 @@ fn a_scale_beside_blocks_multiplies_them() {
             input,
         ];
         let checkpoint = Checkpoint::from_bytes(gguf(big, &[], &stored)).unwrap();
-        let made = plain
+        let scaled = unscaled
             .iter()
             .enumerate()
-            .map(|(i, x)| x * factors[i / (plain.len() / n)]);
-        let wide: Vec<f32> = made.collect();
+            .map(|(i, x)| x * factors[i / (unscaled.len() / n)]);
+        let expected_f32: Vec<f32> = scaled.collect();
         for dtype in [Dtype::F32, Dtype::F16, Dtype::BF16] {
             let expected: Vec<u8> = match dtype {
-                Dtype::F32 => wide.iter().flat_map(|x| x.to_le_bytes()).collect(),
-                Dtype::F16 => wide
+                Dtype::F32 => expected_f32.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                Dtype::F16 => expected_f32
                     .iter()
                     .flat_map(|&x| half::f16::from_f32(x).to_le_bytes())
                     .collect(),
-                _ => wide
+                _ => expected_f32
                     .iter()
                     .flat_map(|&x| half::bf16::from_f32(x).to_le_bytes())
                     .collect(),
             };
             let all = all(&checkpoint, dtype);
-            assert_eq!(all.len(), 1, "the scales are used up");
+            assert_eq!(all.len(), 1, "scales are no outputs");
             support::compare_bits(&all[0].bytes, &expected, dtype)
                 .unwrap_or_else(|e| panic!("{shape:?} {n} {dtype}: {e}"));
         }
     }
-    // one that fits neither
+    // two scales for three matrices
     let stored = [
         StoredTensor::new("blk.0.up.weight", "40", &[3, 2, 64], blocks),
         StoredTensor::new("blk.0.up.scale", "0", &[2], vec![0; 8]),

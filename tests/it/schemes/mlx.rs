@@ -1,4 +1,4 @@
-//! MLX against reference outputs, the formula written down again, and shapes that do not fit.
+//! MLX: against reference outputs of mlx, against the affine formula, and inconsistent shapes.
 
 use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
@@ -6,70 +6,73 @@ use crate::support::scheme_checks::{
     plan_notes, random_scales, refusal, safetensors,
 };
 
-const NAME: &str = "a.fc.weight";
+const WEIGHT: &str = "a.fc.weight";
 
 #[test]
-fn reference_outputs_are_met_in_both_roundings() {
+fn weights_equal_reference_outputs_of_mlx_in_both_roundings() {
     assert_eq!(compare_with_oracles("mlx"), 16);
 }
 
 fn affine(rows: u64, words: u64, groups: u64) -> Vec<u8> {
-    let (n, codes) = (
+    let (factors, code_bytes) = (
         usize::try_from(rows * groups).unwrap(),
         usize::try_from(rows * words * 4).unwrap(),
     );
     safetensors(&[
-        (NAME, "U32", &[rows, words], random_bytes(1, codes)),
+        (WEIGHT, "U32", &[rows, words], random_bytes(1, code_bytes)),
         (
             "a.fc.scales",
             "F32",
             &[rows, groups],
-            f32_bytes(&random_scales(2, n)),
+            f32_bytes(&random_scales(2, factors)),
         ),
         (
             "a.fc.biases",
             "BF16",
             &[rows, groups],
-            bf16_bytes(&random_scales(3, n)),
+            bf16_bytes(&random_scales(3, factors)),
         ),
         ("a.fc.bias", "F32", &[1], f32_bytes(&[1.0])),
     ])
 }
 
-fn config(bits: u64, group: u64) -> String {
-    format!(r#"{{"quantization":{{"bits":{bits},"group_size":{group}}}}}"#)
+fn config(bits: u64, group_size: u64) -> String {
+    format!(r#"{{"quantization":{{"bits":{bits},"group_size":{group_size}}}}}"#)
 }
 
 #[test]
-fn every_size_is_that_of_the_formula() {
+fn affine_weights_equal_code_times_scale_plus_bias() {
     for bits in [2, 3, 4, 5, 6, 8] {
-        for group in [32, 64, 128] {
+        for group_size in [32, 64, 128] {
             let (rows, groups) = (700, 5);
-            let cols = groups * group;
+            let cols = groups * group_size;
             let words = cols * bits / 32;
-            let (shape, values) =
-                dequantised(affine(rows, words, groups), &config(bits, group), NAME);
+            let (shape, values) = dequantised(
+                affine(rows, words, groups),
+                &config(bits, group_size),
+                WEIGHT,
+            );
             assert_eq!(shape, [rows, cols]);
-            let [rows, cols, bits, words, groups, group] =
-                [rows, cols, bits, words, groups, group].map(|n| usize::try_from(n).unwrap());
-            let (codes, s) = (
+            let [rows, cols, bits, words, groups, group_size] =
+                [rows, cols, bits, words, groups, group_size].map(|n| usize::try_from(n).unwrap());
+            let (packed, scales) = (
                 random_bytes(1, rows * words * 4),
                 random_scales(2, rows * groups),
             );
-            let b: Vec<f32> = random_scales(3, rows * groups)
+            let biases: Vec<f32> = random_scales(3, rows * groups)
                 .iter()
                 .map(|x| half::bf16::from_f32(*x).to_f32())
                 .collect();
             let code = |row: usize, col: usize| {
-                let bit = |i: usize| codes[row * words * 4 + i / 8] >> (i % 8) & 1;
+                let bit = |i: usize| packed[row * words * 4 + i / 8] >> (i % 8) & 1;
                 (0..bits)
                     .map(|k| u32::from(bit(col * bits + k)) << k)
                     .sum::<u32>()
             };
             let value = |i: usize| {
                 let (row, col) = (i / cols, i % cols);
-                code(row, col) as f32 * s[row * groups + col / group]
-                    + b[row * groups + col / group]
+                let group = row * groups + col / group_size;
+                code(row, col) as f32 * scales[group] + biases[group]
             };
             assert_same_bits(&values, &(0..rows * cols).map(value).collect::<Vec<_>>());
         }
@@ -77,39 +80,40 @@ fn every_size_is_that_of_the_formula() {
 }
 
 #[test]
-fn the_bias_of_the_layer_stays() {
+fn layer_bias_is_an_output() {
     assert_eq!(
         output_names(affine(4, 32, 4), &config(4, 64)),
-        [NAME, "a.fc.bias"]
+        [WEIGHT, "a.fc.bias"]
     );
 }
 
-/// 256 bits in a group: 4 in 64, 8 in 32, 2 in 128.
+/// The parts have 256 bits per group, which fits 64 codes of 4 bits, 32 of 8 and 128 of 2.
 #[test]
-fn the_configuration_decides_between_pairs_that_fit() {
-    let of = |config: &str| {
+fn configuration_decides_between_consistent_bits_and_group_sizes() {
+    let columns_and_notes = |config: &str| {
         (
-            dequantised(affine(4, 32, 4), config, NAME).0[1],
+            dequantised(affine(4, 32, 4), config, WEIGHT).0[1],
             plan_notes(affine(4, 32, 4), config).len(),
         )
     };
-    assert_eq!(of(&config(4, 64)), (256, 0));
-    assert_eq!(of(&config(8, 32)), (128, 0));
-    assert_eq!(of(&config(2, 128)), (512, 0));
-    // a module's own settings come first
-    let own = r#"{"quantization":{"bits":4,"group_size":64,"a.fc":{"bits":8,"group_size":32}}}"#;
-    assert_eq!(of(own), (128, 0));
-    // the group size takes precedence over the bits; without a word the usual group is
-    assert_eq!(of(&config(4, 32)), (128, 1));
-    assert_eq!(of("{}"), (256, 1));
+    assert_eq!(columns_and_notes(&config(4, 64)), (256, 0));
+    assert_eq!(columns_and_notes(&config(8, 32)), (128, 0));
+    assert_eq!(columns_and_notes(&config(2, 128)), (512, 0));
+    // the settings of a module take precedence
+    let module_config =
+        r#"{"quantization":{"bits":4,"group_size":64,"a.fc":{"bits":8,"group_size":32}}}"#;
+    assert_eq!(columns_and_notes(module_config), (128, 0));
+    // the group size takes precedence over the bits; the default is 64 codes
+    assert_eq!(columns_and_notes(&config(4, 32)), (128, 1));
+    assert_eq!(columns_and_notes("{}"), (256, 1));
     assert_eq!(
-        of(r#"{"quantization":{"bits":2,"mode":"affine"}}"#),
+        columns_and_notes(r#"{"quantization":{"bits":2,"mode":"affine"}}"#),
         (512, 1)
     );
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_refused() {
+fn inconsistent_shapes_and_dtypes_are_refused() {
     for (rows, words, groups) in [
         (4, 33, 4),
         (4, 4, 4),
@@ -123,7 +127,7 @@ fn shapes_that_do_not_fit_are_refused() {
     }
     let parts = |scales: (&str, &[u64], Vec<u8>), biases: Option<(&str, &[u64], Vec<u8>)>| {
         let mut tensors = vec![
-            (NAME, "U32", &[4, 16][..], random_bytes(1, 256)),
+            (WEIGHT, "U32", &[4, 16][..], random_bytes(1, 256)),
             ("a.fc.scales", scales.0, scales.1, scales.2),
         ];
         tensors.extend(biases.map(|(dtype, shape, bytes)| ("a.fc.biases", dtype, shape, bytes)));
@@ -138,8 +142,8 @@ fn shapes_that_do_not_fit_are_refused() {
     };
     let bytes = |n: u64| random_bytes(2, usize::try_from(4 * n).unwrap());
     let refused = |file: Vec<u8>, why: &str| {
-        let text = refusal(file, "{}", "a.fc.");
-        assert!(text.contains(why), "{text}");
+        let message = refusal(file, "{}", "a.fc.");
+        assert!(message.contains(why), "{message}");
     };
     refused(
         parts(("F32", &[4, 2], f(2).2), Some(("F32", &[4, 4], f(4).2))),
@@ -159,7 +163,7 @@ fn shapes_that_do_not_fit_are_refused() {
     );
     refused(parts(("F32", &[4, 4], f(4).2), None), "instead of U8");
     refused(parts(("U8", &[4, 1], bytes(1)), None), "512 bits");
-    let four = parts(("U8", &[4, 4], bytes(4)), None);
-    let text = refusal(four, r#"{"quantization":{"mode":"nvfp4"}}"#, NAME);
-    assert!(text.contains("mxfp4"), "{text}");
+    let nvfp4_shaped = parts(("U8", &[4, 4], bytes(4)), None);
+    let message = refusal(nvfp4_shaped, r#"{"quantization":{"mode":"nvfp4"}}"#, WEIGHT);
+    assert!(message.contains("mxfp4"), "{message}");
 }

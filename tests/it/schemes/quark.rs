@@ -1,4 +1,5 @@
-//! Quark's rarer scales and zero points, by their formulas; what does not fit is refused by the tensor's name.
+//! Quark's UE5M3 scales, quantised scales and packed INT3 zero points: against reference outputs of Quark and against the
+//! formulas; inconsistent parts are refused by name.
 
 use crate::support::random::random_bytes;
 use crate::support::scheme_checks::{
@@ -6,30 +7,30 @@ use crate::support::scheme_checks::{
     safetensors,
 };
 
-const NAME: &str = "a.fc.weight";
+const WEIGHT: &str = "a.fc.weight";
 
 /// A configuration whose weights are quantised in these steps.
-fn config(steps: &str) -> String {
+fn config(quantisation_steps: &str) -> String {
     format!(
         r#"{{"quantization_config":{{"quant_method":"quark","export":{{"pack_method":"order"}},
-            "global_quant_config":{{"weight":{steps}}}}}}}"#
+            "global_quant_config":{{"weight":{quantisation_steps}}}}}}}"#
     )
 }
 
-/// FP4 with scales of 5 bits of exponent and 3 of mantissa.
+/// A configuration of FP4 codes with UE5M3 scales (5 bits of exponent, 3 of mantissa).
 fn amdfp4() -> String {
     config(r#"{"dtype":"fp4","qscheme":"per_group","group_size":16,"scale_format":"e5m3"}"#)
 }
 
 #[test]
-fn scales_with_a_mantissa_are_read_by_their_definition() {
+fn ue5m3_scales_have_their_defined_values() {
     let ue5m3 = |byte: u8| match (i32::from(byte >> 3), f32::from(byte & 7) / 8.0) {
         (31, m) if m > 0.8 => f32::NAN,
         (0, m) => m * 2f32.powi(-14),
         (e, m) => (1.0 + m) * 2f32.powi(e - 15),
     };
     let e2m1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
-    // groups of 16, of 32, and in a stack
+    // groups of 16, of 32, and a stack of matrices
     for (shape, groups) in [(&[3u64, 64][..], 8), (&[5, 32], 2), (&[2, 3, 16], 1)] {
         let (codes, rows) = (
             shape.iter().product::<u64>(),
@@ -42,10 +43,10 @@ fn scales_with_a_mantissa_are_read_by_their_definition() {
         );
         let scale_shape = [&shape[..shape.len() - 1], &[groups]].concat();
         let file = safetensors(&[
-            (NAME, "U8", shape, codes.clone()),
+            (WEIGHT, "U8", shape, codes.clone()),
             ("a.fc.weight_scale", "U8", &scale_shape, scale.clone()),
         ]);
-        let (found, values) = dequantised(file, &amdfp4(), NAME);
+        let (found, values) = dequantised(file, &amdfp4(), WEIGHT);
         assert_eq!(found[..shape.len() - 1], shape[..shape.len() - 1]);
         let value = |i: usize| {
             let code = codes[i / 2] >> (i % 2 * 4) & 15;
@@ -60,7 +61,7 @@ fn scales_with_a_mantissa_are_read_by_their_definition() {
 }
 
 #[test]
-fn scales_with_a_mantissa_that_do_not_fit_are_refused() {
+fn ue5m3_scales_of_wrong_shape_are_refused() {
     for (codes, scale) in [
         (("U8", &[4u64, 32][..]), ("U8", &[4u64, 3][..])),
         (("U8", &[4, 32]), ("U8", &[4, 8])),
@@ -71,7 +72,7 @@ fn scales_with_a_mantissa_that_do_not_fit_are_refused() {
     ] {
         let n = |shape: &[u64]| usize::try_from(shape.iter().product::<u64>()).unwrap();
         let tensors = [
-            (NAME, codes.0, codes.1, random_bytes(1, n(codes.1))),
+            (WEIGHT, codes.0, codes.1, random_bytes(1, n(codes.1))),
             (
                 "a.fc.weight_scale",
                 scale.0,
@@ -83,78 +84,92 @@ fn scales_with_a_mantissa_that_do_not_fit_are_refused() {
     }
 }
 
-/// INT8 for each row, with scales that are INT8 themselves.
-fn twice(number: (&str, &[u64], Vec<u8>), scale: (&str, &[u64], Vec<u8>), zero: u8) -> Vec<u8> {
+/// INT8 codes with a scale per row, where the scales are INT8 codes with one scale.
+fn int8_with_int8_scales(
+    scale_of_scales: (&str, &[u64], Vec<u8>),
+    scale: (&str, &[u64], Vec<u8>),
+    zero: u8,
+) -> Vec<u8> {
     safetensors(&[
-        (NAME, "I8", &[5, 8], random_bytes(1, 40)),
+        (WEIGHT, "I8", &[5, 8], random_bytes(1, 40)),
         ("a.fc.weight_scale", scale.0, scale.1, scale.2),
-        ("a.fc.weight_scale_2", number.0, number.1, number.2),
+        (
+            "a.fc.weight_scale_2",
+            scale_of_scales.0,
+            scale_of_scales.1,
+            scale_of_scales.2,
+        ),
         ("a.fc.weight_zero_point_2", "I32", &[], vec![zero, 0, 0, 0]),
     ])
 }
 
-fn two_steps(of_scales: &str) -> String {
+fn two_step_config(scale_step: &str) -> String {
     config(&format!(
-        r#"[{{"dtype":"int8","qscheme":"per_channel","symmetric":true}},{of_scales}]"#
+        r#"[{{"dtype":"int8","qscheme":"per_channel","symmetric":true}},{scale_step}]"#
     ))
 }
 
 const INT8: &str = r#"{"dtype":"int8","qscheme":"per_tensor","is_scale_quant":true}"#;
 
 #[test]
-fn scales_that_are_quantised_are_undone_first() {
+fn quantised_scales_are_dequantised_first() {
     let (codes, scale) = (random_bytes(1, 40), random_bytes(2, 5));
-    for (number, stored) in [
+    for (scale_of_scales, stored) in [
         (0.3f32, ("F32", f32_bytes(&[0.3]))),
         (0.5, ("F16", vec![0, 0x38])),
         (0.5, ("BF16", vec![0, 0x3f])),
     ] {
-        let file = twice((stored.0, &[], stored.1), ("I8", &[5], scale.clone()), 0);
-        let (shape, values) = dequantised(file, &two_steps(INT8), NAME);
+        let file = int8_with_int8_scales((stored.0, &[], stored.1), ("I8", &[5], scale.clone()), 0);
+        let (shape, values) = dequantised(file, &two_step_config(INT8), WEIGHT);
         assert_eq!(shape, [5, 8]);
         let value = |i: usize| {
-            f32::from(codes[i].cast_signed()) * (f32::from(scale[i / 8].cast_signed()) * number)
+            f32::from(codes[i].cast_signed())
+                * (f32::from(scale[i / 8].cast_signed()) * scale_of_scales)
         };
         assert_same_bits(&values, &(0..40).map(value).collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn quantised_scales_that_do_not_fit_are_refused() {
-    let (one, scale) = (
+fn inconsistent_quantised_scales_are_refused() {
+    let (per_tensor_scale, scale) = (
         || ("F32", &[][..], f32_bytes(&[0.3])),
         || ("I8", &[5][..], random_bytes(2, 5)),
     );
     for file in [
-        twice(("F32", &[2], f32_bytes(&[0.3; 2])), scale(), 0),
-        twice(("F32", &[0], vec![]), scale(), 0),
-        twice(("I32", &[], vec![1, 0, 0, 0]), scale(), 0),
-        twice(one(), ("I8", &[4], random_bytes(2, 4)), 0),
-        twice(one(), ("I8", &[5, 1], random_bytes(2, 5)), 0),
-        twice(one(), ("U8", &[5], random_bytes(2, 5)), 0),
-        twice(one(), ("F32", &[5], f32_bytes(&random_scales(2, 5))), 0),
-        twice(one(), scale(), 1),
+        int8_with_int8_scales(("F32", &[2], f32_bytes(&[0.3; 2])), scale(), 0),
+        int8_with_int8_scales(("F32", &[0], vec![]), scale(), 0),
+        int8_with_int8_scales(("I32", &[], vec![1, 0, 0, 0]), scale(), 0),
+        int8_with_int8_scales(per_tensor_scale(), ("I8", &[4], random_bytes(2, 4)), 0),
+        int8_with_int8_scales(per_tensor_scale(), ("I8", &[5, 1], random_bytes(2, 5)), 0),
+        int8_with_int8_scales(per_tensor_scale(), ("U8", &[5], random_bytes(2, 5)), 0),
+        int8_with_int8_scales(
+            per_tensor_scale(),
+            ("F32", &[5], f32_bytes(&random_scales(2, 5))),
+            0,
+        ),
+        int8_with_int8_scales(per_tensor_scale(), scale(), 1),
     ] {
-        refusal(file, &two_steps(INT8), "a.fc.weight_");
+        refusal(file, &two_step_config(INT8), "a.fc.weight_");
     }
-    for of_scales in [
+    for scale_step in [
         r#"{"dtype":"int8","qscheme":"per_channel","is_scale_quant":true}"#,
         r#"{"dtype":"int4","qscheme":"per_tensor","is_scale_quant":true}"#,
         r#"{"dtype":"int8","qscheme":"per_tensor"}"#,
         "7",
     ] {
         refusal(
-            twice(one(), scale(), 0),
-            &two_steps(of_scales),
+            int8_with_int8_scales(per_tensor_scale(), scale(), 0),
+            &two_step_config(scale_step),
             "a.fc.weight_scale_2",
         );
     }
 }
 
-/// INT3 for each of 8 rows, not symmetric.
-fn three(zero: (&str, &[u64], Vec<u8>)) -> Vec<u8> {
+/// INT3 codes with a scale and a zero point for each of 8 rows.
+fn int3(zero: (&str, &[u64], Vec<u8>)) -> Vec<u8> {
     safetensors(&[
-        (NAME, "U8", &[8, 9], random_bytes(1, 72)),
+        (WEIGHT, "U8", &[8, 9], random_bytes(1, 72)),
         (
             "a.fc.weight_scale",
             "F32",
@@ -166,22 +181,23 @@ fn three(zero: (&str, &[u64], Vec<u8>)) -> Vec<u8> {
 }
 
 #[test]
-fn zero_points_of_3_bits_are_a_stream() {
+fn int3_zero_points_are_packed_without_padding() {
     let config = config(r#"{"dtype":"int3","qscheme":"per_channel","symmetric":false}"#);
-    let (codes, s, z) = (random_bytes(1, 72), random_scales(2, 8), random_bytes(3, 3));
+    let (codes, scales, zero_points) =
+        (random_bytes(1, 72), random_scales(2, 8), random_bytes(3, 3));
     let code = |bytes: &[u8], i: usize| {
         let bit = |b: usize| bytes[b / 8] >> (b % 8) & 1;
         let code = bit(3 * i) | bit(3 * i + 1) << 1 | bit(3 * i + 2) << 2;
         f32::from((code << 5).cast_signed() >> 5)
     };
-    let (shape, values) = dequantised(three(("U8", &[3], z.clone())), &config, NAME);
+    let (shape, values) = dequantised(int3(("U8", &[3], zero_points.clone())), &config, WEIGHT);
     assert_eq!(shape, [8, 24]);
-    let value = |i: usize| (code(&codes, i) - code(&z, i / 24)) * s[i / 24];
+    let value = |i: usize| (code(&codes, i) - code(&zero_points, i / 24)) * scales[i / 24];
     assert_same_bits(&values, &(0..192).map(value).collect::<Vec<_>>());
-    // as many as may be are 0, and otherwise one for each scale
-    let plain: Vec<f32> = (0..192).map(|i| code(&codes, i) * s[i / 24]).collect();
+    // one byte for each row is valid if all are 0
+    let plain: Vec<f32> = (0..192).map(|i| code(&codes, i) * scales[i / 24]).collect();
     assert_same_bits(
-        &dequantised(three(("U8", &[8], vec![0; 8])), &config, NAME).1,
+        &dequantised(int3(("U8", &[8], vec![0; 8])), &config, WEIGHT).1,
         &plain,
     );
     for zero in [
@@ -189,11 +205,11 @@ fn zero_points_of_3_bits_are_a_stream() {
         ("U8", &[8], random_bytes(3, 8)),
         ("I8", &[3], random_bytes(3, 3)),
     ] {
-        refusal(three(zero), &config, "a.fc.weight_zero_point");
+        refusal(int3(zero), &config, "a.fc.weight_zero_point");
     }
 }
 
 #[test]
-fn reference_outputs_are_met() {
+fn weights_equal_reference_outputs_of_quark() {
     assert_eq!(compare_with_oracles("quark_more"), 30);
 }

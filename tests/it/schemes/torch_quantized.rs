@@ -1,18 +1,18 @@
-//! PyTorch's own quantised tensors against `Tensor.dequantize`.
+//! PyTorch's own quantised tensors against the output of `torch.Tensor.dequantize`.
 
 use crate::support::fixture;
 use crate::support::scheme_checks::compare_with_oracles;
 use anamnesis::{Checkpoint, remember};
 
-/// Every quantised dtype, per tensor and per channel of each axis, strided, channels-last, with float zero
-/// points, with elements that end inside a byte, zipped and in the legacy container.
+/// Every quantised dtype, per tensor and per channel of each axis, strided, channels-last, with float zero points, with elements
+/// that end inside a byte, in zip archives and in the legacy container.
 #[test]
-fn reference_outputs_are_met() {
+fn weights_equal_torch_dequantize() {
     assert_eq!(compare_with_oracles("torch"), 6);
 }
 
 #[test]
-fn a_zero_point_of_more_than_32_bits_is_refused() {
+fn zero_point_of_more_than_32_bits_is_refused() {
     let bytes = std::fs::read(fixture("quant/torch/legacy/model.pth")).unwrap();
     let scheme = bytes
         .windows(17)
@@ -26,9 +26,9 @@ fn a_zero_point_of_more_than_32_bits_is_refused() {
     let long = [&bytes[..at], b"\x8a\x05\0\0\0\0\x01", &bytes[at + 2..]].concat();
     let checkpoint = Checkpoint::from_bytes(long).unwrap();
     let plan = remember(&checkpoint).plan().unwrap();
-    let text = plan.refused[0].error.to_string();
+    let message = plan.refused[0].error.to_string();
     assert!(
-        text.contains("`w`") && text.contains("4294967296"),
-        "{text}"
+        message.contains("`w`") && message.contains("4294967296"),
+        "{message}"
     );
 }

@@ -1,4 +1,4 @@
-//! A weight as its specification has it, stored as GPTQ and AWQ store it.
+//! A weight with unpacked codes, and its storage in GPTQ and AWQ packing, written from the specifications of the formats.
 
 use anamnesis::source::FnSource;
 use anamnesis::{Checkpoint, Dtype, QuantConfig, remember};
@@ -7,16 +7,16 @@ use crate::support;
 use crate::support::checkpoint_builder::CheckpointBuilder;
 use crate::support::random::Random;
 
-/// A weight, as its scheme sees it: codes `[in, out]`, scales and zero points `[groups, out]`.
+/// Codes `[inputs, outputs]`, scales and zero points `[groups, outputs]`; `g_idx` has the group of each input.
 #[derive(Clone)]
 pub(crate) struct UnpackedWeight {
-    pub(crate) depth: usize,
-    pub(crate) out: usize,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
     pub(crate) groups: usize,
     pub(crate) bits: u32,
-    pub(crate) index: Vec<usize>,
+    pub(crate) g_idx: Vec<usize>,
     pub(crate) codes: Vec<u32>,
-    pub(crate) zeros: Vec<u32>,
+    pub(crate) zero_points: Vec<u32>,
     pub(crate) scales: Vec<f32>,
     pub(crate) dtype: Dtype,
 }
@@ -24,28 +24,30 @@ pub(crate) struct UnpackedWeight {
 impl UnpackedWeight {
     pub(crate) fn new(
         random: &mut Random,
-        depth: usize,
-        out: usize,
-        group: usize,
+        inputs: usize,
+        outputs: usize,
+        group_size: usize,
         bits: u32,
         dtype: Dtype,
     ) -> Self {
-        let groups = depth.div_ceil(group);
-        let scales = (0..groups * out).map(|_| {
-            // exact in all three dtypes
+        let groups = inputs.div_ceil(group_size);
+        let scales = (0..groups * outputs).map(|_| {
+            // exact in F32, F16 and BF16
             let scale = f32::from(u16::try_from(random.below(128) + 128).unwrap()) / 65536.0;
             if random.below(2) == 0 { scale } else { -scale }
         });
         let scales = scales.collect();
         Self {
-            depth,
-            out,
+            inputs,
+            outputs,
             groups,
             bits,
-            index: (0..depth).map(|k| k / group).collect(),
-            codes: (0..depth * out).map(|_| random.below(1 << bits)).collect(),
-            // the highest is another test's
-            zeros: (0..groups * out)
+            g_idx: (0..inputs).map(|k| k / group_size).collect(),
+            codes: (0..inputs * outputs)
+                .map(|_| random.below(1 << bits))
+                .collect(),
+            // version 1 stores the zero point 0 as the highest code, which implementations read differently
+            zero_points: (0..groups * outputs)
                 .map(|_| 1 + random.below((1 << bits) - 1))
                 .collect(),
             scales,
@@ -54,16 +56,16 @@ impl UnpackedWeight {
     }
 
     /// `w[o, i] = (q[i, o] - z[g, o]) * s[g, o]`.
-    pub(crate) fn weight(&self) -> Vec<f32> {
+    pub(crate) fn dequantised(&self) -> Vec<f32> {
         let element = |i: usize, o: usize| {
-            let g = self.index[i] * self.out + o;
+            let g = self.g_idx[i] * self.outputs + o;
             #[allow(clippy::cast_precision_loss)] // eight bits
-            let difference =
-                (i64::from(self.codes[i * self.out + o]) - i64::from(self.zeros[g])) as f32;
+            let difference = (i64::from(self.codes[i * self.outputs + o])
+                - i64::from(self.zero_points[g])) as f32;
             difference * self.scales[g]
         };
-        (0..self.out)
-            .flat_map(|o| (0..self.depth).map(move |i| (i, o)))
+        (0..self.outputs)
+            .flat_map(|o| (0..self.inputs).map(move |i| (i, o)))
             .map(|(i, o)| element(i, o))
             .collect()
     }
@@ -79,14 +81,20 @@ impl UnpackedWeight {
             .collect()
     }
 
-    /// Codes down the columns, zero points along the rows.
-    pub(crate) fn gptq(&self, planar: bool, less: u32, index: bool) -> CheckpointBuilder {
+    /// GPTQ packing: codes packed along columns, zero points along rows. `zero_offset` is subtracted from stored zero points: 1 in
+    /// version 1 of the format, 0 in version 2.
+    pub(crate) fn gptq(
+        &self,
+        planar: bool,
+        zero_offset: u32,
+        with_g_idx: bool,
+    ) -> CheckpointBuilder {
         let column = |o: usize| {
-            (0..self.depth)
-                .map(|i| self.codes[i * self.out + o])
+            (0..self.inputs)
+                .map(|i| self.codes[i * self.outputs + o])
                 .collect::<Vec<_>>()
         };
-        let columns: Vec<Vec<u32>> = (0..self.out)
+        let columns: Vec<Vec<u32>> = (0..self.outputs)
             .map(|o| packed(&column(o), self.bits, planar))
             .collect();
         let rows = columns[0].len();
@@ -94,15 +102,15 @@ impl UnpackedWeight {
             .flat_map(|r| columns.iter().map(move |column| column[r]))
             .collect();
         let mut qzeros = Vec::new();
-        for zeros in self.zeros.chunks(self.out) {
-            let stored: Vec<u32> = zeros
+        for zero_points in self.zero_points.chunks(self.outputs) {
+            let stored: Vec<u32> = zero_points
                 .iter()
-                .map(|z| z.wrapping_sub(less) & ((1 << self.bits) - 1))
+                .map(|z| z.wrapping_sub(zero_offset) & ((1 << self.bits) - 1))
                 .collect();
             qzeros.extend(packed(&stored, self.bits, planar));
         }
-        let made = CheckpointBuilder::default()
-            .words("m.qweight", &[rows, self.out], &qweight)
+        let checkpoint = CheckpointBuilder::default()
+            .words("m.qweight", &[rows, self.outputs], &qweight)
             .words(
                 "m.qzeros",
                 &[self.groups, qzeros.len() / self.groups],
@@ -111,22 +119,22 @@ impl UnpackedWeight {
             .with(
                 "m.scales",
                 self.dtype,
-                &[self.groups, self.out],
+                &[self.groups, self.outputs],
                 self.scale_bytes(&self.scales),
             );
         let groups: Vec<u32> = self
-            .index
+            .g_idx
             .iter()
             .map(|g| u32::try_from(*g).unwrap())
             .collect();
-        if index {
-            made.words("m.g_idx", &[self.depth], &groups)
+        if with_g_idx {
+            checkpoint.words("m.g_idx", &[self.inputs], &groups)
         } else {
-            made
+            checkpoint
         }
     }
 
-    /// Codes and zero points along the rows, each eight of them in this order.
+    /// AWQ packing: codes and zero points packed along rows, each eight in this order.
     pub(crate) fn awq(&self, order: [usize; 8]) -> CheckpointBuilder {
         let row = |codes: &[u32]| {
             let ordered: Vec<u32> = codes
@@ -135,12 +143,16 @@ impl UnpackedWeight {
                 .collect();
             packed(&ordered, self.bits, false)
         };
-        let qweight: Vec<u32> = self.codes.chunks(self.out).flat_map(row).collect();
-        let qzeros: Vec<u32> = self.zeros.chunks(self.out).flat_map(row).collect();
+        let qweight: Vec<u32> = self.codes.chunks(self.outputs).flat_map(row).collect();
+        let qzeros: Vec<u32> = self
+            .zero_points
+            .chunks(self.outputs)
+            .flat_map(row)
+            .collect();
         CheckpointBuilder::default()
             .words(
                 "m.qweight",
-                &[self.depth, qweight.len() / self.depth],
+                &[self.inputs, qweight.len() / self.inputs],
                 &qweight,
             )
             .words(
@@ -151,16 +163,16 @@ impl UnpackedWeight {
             .with(
                 "m.scales",
                 self.dtype,
-                &[self.groups, self.out],
+                &[self.groups, self.outputs],
                 self.scale_bytes(&self.scales),
             )
     }
 }
 
-/// Codes as words: each bit of each code put where the specification has it.
+/// Packs codes into words, bit by bit. `planar`: the bits of each 32 codes are split into planes of 1, 2, 4 or 8 bits.
 pub(crate) fn packed(codes: &[u32], bits: u32, planar: bool) -> Vec<u32> {
     let bits = bits as usize;
-    // whole units of 32 codes, but for widths that divide a word
+    // complete units of 32 codes, except for widths that divide a word
     let count = match bits {
         2 | 4 | 8 => (codes.len() * bits).div_ceil(32),
         _ => codes.len().div_ceil(32) * bits,
@@ -178,38 +190,39 @@ pub(crate) fn packed(codes: &[u32], bits: u32, planar: bool) -> Vec<u32> {
     let mut words = vec![0; count];
     for (i, code) in codes.iter().enumerate() {
         for bit in (0..bits).filter(|bit| code >> bit & 1 == 1) {
-            let mut at = i * bits + bit;
-            let mut below = 0;
+            let mut position = i * bits + bit;
+            let mut plane_start = 0;
             for &plane in planes {
-                if (below..below + plane).contains(&bit) {
+                if (plane_start..plane_start + plane).contains(&bit) {
                     let (unit, j) = (i / 32, i % 32);
-                    at = unit * 32 * bits + below * 32 + j * plane + (bit - below);
+                    position =
+                        unit * 32 * bits + plane_start * 32 + j * plane + (bit - plane_start);
                 }
-                below += plane;
+                plane_start += plane;
             }
-            words[at / 32] |= 1u32 << (at % 32);
+            words[position / 32] |= 1u32 << (position % 32);
         }
     }
     words
 }
 
-pub(crate) const NATURAL: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-pub(crate) const AWQ: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
+pub(crate) const NATURAL_ORDER: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+pub(crate) const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
-pub(crate) fn config(text: &str) -> QuantConfig {
-    QuantConfig::from_json(text.as_bytes()).unwrap()
+pub(crate) fn config(config_json: &str) -> QuantConfig {
+    QuantConfig::from_json(config_json.as_bytes()).unwrap()
 }
 
-/// The weight in all three dtypes, borrowed from memory and read, equals the formula rounded once.
-pub(crate) fn check(
-    made: &CheckpointBuilder,
-    text: &str,
-    plain: &UnpackedWeight,
+/// Checks that the weight in F32, BF16 and F16, from mapped bytes and by reads, equals the formula rounded once.
+pub(crate) fn check_dequantised(
+    checkpoint: &CheckpointBuilder,
+    config_json: &str,
+    weight: &UnpackedWeight,
     scheme: &str,
-    what: &str,
+    case: &str,
 ) {
-    let expected = plain.weight();
-    let bytes = made.bytes();
+    let expected = weight.dequantised();
+    let bytes = checkpoint.bytes();
     let read = {
         let bytes = bytes.clone();
         move |at: u64, buf: &mut [u8]| -> std::io::Result<()> {
@@ -224,17 +237,19 @@ pub(crate) fn check(
         Checkpoint::from_source(FnSource::new(len, read)).unwrap(),
     ] {
         for dtype in [Dtype::F32, Dtype::BF16, Dtype::F16] {
-            let ours = remember(&checkpoint).config(config(text)).dtype(dtype);
-            let plan = ours.plan().unwrap();
-            assert!(plan.refused.is_empty(), "{what}: {:?}", plan.refused);
-            assert_eq!(plan.jobs[0].scheme, scheme, "{what}");
-            let found = ours
+            let options = remember(&checkpoint)
+                .config(config(config_json))
+                .dtype(dtype);
+            let plan = options.plan().unwrap();
+            assert!(plan.refused.is_empty(), "{case}: {:?}", plan.refused);
+            assert_eq!(plan.jobs[0].scheme, scheme, "{case}");
+            let found = options
                 .tensor("m.weight")
-                .unwrap_or_else(|e| panic!("{what}: {e}"));
+                .unwrap_or_else(|e| panic!("{case}: {e}"));
             assert_eq!(
                 found.spec.shape[..],
-                [plain.out as u64, plain.depth as u64],
-                "{what}"
+                [weight.outputs as u64, weight.inputs as u64],
+                "{case}"
             );
             let bytes: Vec<u8> = match dtype {
                 Dtype::F32 => expected.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -248,7 +263,7 @@ pub(crate) fn check(
                     .collect(),
             };
             support::compare_bits(&found.bytes, &bytes, dtype)
-                .unwrap_or_else(|e| panic!("{what} {dtype}: {e}"));
+                .unwrap_or_else(|e| panic!("{case} {dtype}: {e}"));
         }
     }
 }
