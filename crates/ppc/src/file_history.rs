@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removed_and_truncated_files_are_remembered() {
+    fn removed_and_truncated_files_keep_their_greatest_length() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, len| std::fs::write(dir.path().join(name), vec![0; len]).unwrap();
         let scan = || Arc::new(Namespace::scan(dir.path()).unwrap());

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_are_spaced_and_may_catch_up_by_the_burst() {
+    fn reads_are_spaced_by_the_rate_after_a_burst() {
         let bandwidth = BandwidthLimit::new(Some(1_000_000));
         let start = Instant::now() + Duration::from_secs(1);
         let first = bandwidth.book(1000, start); // a millisecond

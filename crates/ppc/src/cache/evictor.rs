@@ -315,36 +315,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_extended_only_into_requested_bytes() {
+    fn a_range_is_extended_back_only_to_bytes_requested_before() {
         let namespace = Arc::new(Namespace::scan(tempfile::tempdir().unwrap().path()).unwrap());
         let mut evictor = Evictor::new(&namespace);
-        let (one, two) = (Inode { dev: 1, ino: 1 }, Inode { dev: 1, ino: 2 });
+        let (first, second) = (Inode { dev: 1, ino: 1 }, Inode { dev: 1, ino: 2 });
         let mib = 1 << 20;
-        assert_eq!(extend_back(&evictor.requested, one, 5 * mib), 5 * mib);
-        evictor.remember(one, mib..5 * mib);
+        assert_eq!(extend_back(&evictor.requested, first, 5 * mib), 5 * mib);
+        evictor.remember(first, mib..5 * mib);
         // to the start of the folio and not further
-        assert_eq!(extend_back(&evictor.requested, one, 5 * mib), 4 * mib);
-        assert_eq!(extend_back(&evictor.requested, one, 4 * mib), 4 * mib);
+        assert_eq!(extend_back(&evictor.requested, first, 5 * mib), 4 * mib);
+        assert_eq!(extend_back(&evictor.requested, first, 4 * mib), 4 * mib);
         // not beyond requested bytes, not across gaps, not in another file
-        assert_eq!(extend_back(&evictor.requested, one, mib + 4096), mib);
+        assert_eq!(extend_back(&evictor.requested, first, mib + 4096), mib);
         assert_eq!(
-            extend_back(&evictor.requested, one, 5 * mib + 4096),
+            extend_back(&evictor.requested, first, 5 * mib + 4096),
             5 * mib + 4096
         );
-        assert_eq!(extend_back(&evictor.requested, two, 5 * mib), 5 * mib);
+        assert_eq!(extend_back(&evictor.requested, second, 5 * mib), 5 * mib);
         // in whole pages
-        evictor.remember(two, 5..2 * mib);
-        assert_eq!(extend_back(&evictor.requested, two, mib), 4096);
+        evictor.remember(second, 5..2 * mib);
+        assert_eq!(extend_back(&evictor.requested, second, mib), 4096);
         // touching ranges are merged, and the oldest are dropped
-        evictor.remember(one, 5 * mib..6 * mib);
-        evictor.remember(one, 0..mib);
+        evictor.remember(first, 5 * mib..6 * mib);
+        evictor.remember(first, 0..mib);
         assert_eq!(evictor.requested.len(), 2);
-        assert_eq!(extend_back(&evictor.requested, one, mib), 0);
+        assert_eq!(extend_back(&evictor.requested, first, mib), 0);
         for range in 0..1000 {
-            evictor.remember(two, (100 + 2 * range) * mib..(101 + 2 * range) * mib);
+            evictor.remember(second, (100 + 2 * range) * mib..(101 + 2 * range) * mib);
         }
         assert_eq!(evictor.requested.len(), REMEMBERED);
         evictor.forget();
-        assert_eq!(extend_back(&evictor.requested, one, 5 * mib), 5 * mib);
+        assert_eq!(extend_back(&evictor.requested, first, 5 * mib), 5 * mib);
     }
 }

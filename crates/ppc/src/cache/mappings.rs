@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_are_parsed() {
+    fn lines_of_proc_maps_are_parsed() {
         let line =
             b"7f0000000000-7f0000200000 r--s 00001000 fe:02 131074                     /a b\n";
         let inode = Inode {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_executable_of_this_process_is_found() {
+    fn processes_that_map_a_file_of_the_namespace_are_found() {
         let path = std::env::current_exe().unwrap();
         let namespace = Namespace::scan(path.parent().unwrap()).unwrap();
         let own = std::process::id();

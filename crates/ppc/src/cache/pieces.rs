@@ -148,12 +148,17 @@ mod tests {
         ranges.iter().map(range).collect::<Vec<_>>().into()
     }
 
-    fn pieces(ranges: &[(&str, u64, u64)], size: u64, most: u64) -> Vec<(String, u64, u64)> {
+    /// Path, start and end of each piece, with gaps of at most a page.
+    fn pieces(
+        ranges: &[(&str, u64, u64)],
+        alignment: u64,
+        max_len: u64,
+    ) -> Vec<(String, u64, u64)> {
         pieces_with(
             ranges,
             PieceLimits {
-                alignment: size,
-                max_len: most,
+                alignment,
+                max_len,
                 gap: page(),
             },
         )
@@ -175,54 +180,54 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_merge_and_long_ranges_are_cut() {
-        let of = |path: &str, start, end| (path.to_owned(), start, end);
+    fn adjacent_ranges_are_merged_and_long_ranges_are_divided() {
+        let piece = |path: &str, start, end| (path.to_owned(), start, end);
         let size = 1 << 20;
         assert_eq!(
             pieces(&[("a", 0, 10), ("a", 10, 5), ("a", 4000, 96)], size, size),
-            [of("a", 0, 4096)]
+            [piece("a", 0, 4096)]
         );
         // a gap of one page is merged, a longer one is not
         assert_eq!(
             pieces(&[("a", 0, 4096), ("a", 8192, 1)], size, size),
-            [of("a", 0, 8193)]
+            [piece("a", 0, 8193)]
         );
         assert_eq!(
             pieces(&[("a", 0, 4095), ("a", 8192, 1)], size, size),
-            [of("a", 0, 4095), of("a", 8192, 8193)]
+            [piece("a", 0, 4095), piece("a", 8192, 8193)]
         );
         assert_eq!(
             pieces(&[("a", 0, 10), ("b", 10, 10)], size, size),
-            [of("a", 0, 10), of("b", 0, 20)]
+            [piece("a", 0, 10), piece("b", 0, 20)]
         );
         // list order is kept: a range before the previous one starts a piece of its own
         assert_eq!(
             pieces(&[("a", 8192, 1), ("a", 0, 1)], size, size),
-            [of("a", 8192, 8193), of("a", 0, 1)]
+            [piece("a", 8192, 8193), piece("a", 0, 1)]
         );
         // pieces start at the page in which the range begins, and end at multiples of the alignment
-        let cut = [
-            of("a", size - 4096, size),
-            of("a", size, 2 * size),
-            of("a", 2 * size, 2 * size + 7),
+        let divided = [
+            piece("a", size - 4096, size),
+            piece("a", size, 2 * size),
+            piece("a", 2 * size, 2 * size + 7),
         ];
-        assert_eq!(pieces(&[("a", size - 1, size + 8)], size, size), cut);
+        assert_eq!(pieces(&[("a", size - 1, size + 8)], size, size), divided);
         assert_eq!(
             pieces(&[("a", 0, 12_288)], size, 8192),
-            [of("a", 0, 8192), of("a", 8192, 12_288)]
+            [piece("a", 0, 8192), piece("a", 8192, 12_288)]
         );
         // a range that contains the next one and extends beyond the piece
-        let within = [("a", 0, 8), ("a", 5, size), ("a", size, 9)];
+        let overlapping = [("a", 0, 8), ("a", 5, size), ("a", size, 9)];
         assert_eq!(
-            pieces(&within, size, size),
-            [of("a", 0, size), of("a", size, size + 9)]
+            pieces(&overlapping, size, size),
+            [piece("a", 0, size), piece("a", size, size + 9)]
         );
     }
 
     #[test]
-    fn gaps_between_close_ranges_are_read() {
-        let of = |start, end| ("a".to_owned(), start, end);
-        let rows = [
+    fn ranges_are_merged_with_gaps_up_to_the_limit() {
+        let piece = |start, end| ("a".to_owned(), start, end);
+        let ranges = [
             ("a", 0, 4096),
             ("a", 16_384, 4096),
             ("a", 65_536, 4096),
@@ -235,33 +240,33 @@ mod tests {
             gap: 12_288,
         };
         assert_eq!(
-            pieces_with(&rows[..3], limits),
-            [of(0, 20_480), of(65_536, 69_632)]
+            pieces_with(&ranges[..3], limits),
+            [piece(0, 20_480), piece(65_536, 69_632)]
         );
         assert_eq!(
             pieces_with(
-                &rows[..3],
+                &ranges[..3],
                 PieceLimits {
                     gap: 1 << 16,
                     ..limits
                 }
             ),
-            [of(0, 69_632)]
+            [piece(0, 69_632)]
         );
         assert_eq!(
             pieces_with(
-                &rows[..3],
+                &ranges[..3],
                 PieceLimits {
                     gap: 1 << 16,
                     max_len: 32_768,
                     ..limits
                 }
             ),
-            [of(0, 20_480), of(65_536, 69_632)]
+            [piece(0, 20_480), piece(65_536, 69_632)]
         );
         assert_eq!(
             pieces_with(
-                &rows[2..],
+                &ranges[2..],
                 PieceLimits {
                     gap: 1 << 16,
                     ..limits
@@ -290,7 +295,7 @@ mod tests {
             .is_empty()
         );
         assert!(pieces(&[("a", max - 5, max)], 1 << 20, 1 << 20).is_empty());
-        let piece = pieces(&[("a", LEN - 5, max), ("a", LEN, 7)], 1 << 20, 1 << 20);
-        assert_eq!(piece, [("a".to_owned(), LEN - 4096, LEN)]);
+        let at_the_end = pieces(&[("a", LEN - 5, max), ("a", LEN, 7)], 1 << 20, 1 << 20);
+        assert_eq!(at_the_end, [("a".to_owned(), LEN - 4096, LEN)]);
     }
 }

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_bound_to_a_node_and_released() {
+    fn a_thread_is_bound_to_the_allowed_cores_of_a_node_and_released() {
         let all = sched_getaffinity(None).unwrap();
         let first = (0..CpuSet::MAX_CPU).find(|&core| all.is_set(core)).unwrap();
         let mut placement = ThreadPlacement::default();

@@ -42,6 +42,21 @@ struct ReturnedList {
     slot: u8,
 }
 
+/// A [`ReturnedList`] of either structure. A macro, because the two are different types.
+macro_rules! returned_list {
+    ($list:ident, queue: $queue:expr, slot: $slot:expr) => {
+        ReturnedList {
+            count: $list.count,
+            ios: $list.ios.cast(),
+            first: $list.first,
+            limit: $list.limit,
+            generation: $list.generation,
+            queue: $queue,
+            slot: $slot,
+        }
+    };
+}
+
 impl ForeignPolicy {
     pub(super) fn init(library: LoadedLibrary, init: &Init) -> Result<Self, String> {
         let string = |bytes: &[u8]| {
@@ -160,22 +175,8 @@ impl ForeignPolicy {
         if list.is_null() {
             return Ok(None);
         }
-        let EvictIos {
-            count,
-            ios,
-            first,
-            limit,
-            generation,
-        } = read(list, self.library.abi.evict_list);
-        let returned = ReturnedList {
-            count,
-            ios: ios.cast(),
-            first,
-            limit,
-            generation,
-            queue: 0,
-            slot: EVICT,
-        };
+        let ios: EvictIos = read(list, self.library.abi.evict_list);
+        let returned = returned_list!(ios, queue: 0, slot: EVICT);
         let stride = self.library.abi.evict_entry;
         let answer = self.list(&returned, stride, |at| {
             Ok((read::<EvictIo>(at.cast(), stride), u32::MAX))
@@ -197,24 +198,8 @@ impl ForeignPolicy {
     }
 
     fn prefetch_list(&mut self, at: *const PrefetchIos) -> Result<WireList, String> {
-        let PrefetchIos {
-            count,
-            ios,
-            first,
-            limit,
-            generation,
-            queue,
-            ..
-        } = read(at, self.library.abi.prefetch_list);
-        let returned = ReturnedList {
-            count,
-            ios: ios.cast(),
-            first,
-            limit,
-            generation,
-            queue,
-            slot: slot(queue),
-        };
+        let ios: PrefetchIos = read(at, self.library.abi.prefetch_list);
+        let returned = returned_list!(ios, queue: ios.queue, slot: slot(ios.queue));
         let stride = self.library.abi.prefetch_entry;
         self.list(&returned, stride, |at| {
             let PrefetchIo {

@@ -74,34 +74,34 @@ fn write(name: &str, level: u8, line: &str) {
 mod tests {
     use super::*;
 
-    fn written(text: &[u8]) -> Vec<(u8, String)> {
+    fn logged(text: &[u8]) -> Vec<(u8, String)> {
         let mut all = Vec::new();
         lines(text, |level, line| all.push((level, line.to_owned())));
         all
     }
 
     #[test]
-    fn a_line_may_start_with_its_level() {
-        let all = written(b"one\n<3>two\n<9>three\n\x1b[31m\xff\nno end");
-        let of = |level, text: &str| (level, text.to_owned());
-        let odd = "\u{fffd}[31m\u{fffd}";
+    fn lines_are_logged_with_the_level_that_they_start_with() {
+        let all = logged(b"one\n<3>two\n<9>three\n\x1b[31m\xff\nno end");
+        let entry = |level, text: &str| (level, text.to_owned());
+        let replaced = "\u{fffd}[31m\u{fffd}";
         assert_eq!(
             all,
             [
-                of(6, "one"),
-                of(3, "two"),
-                of(6, "<9>three"),
-                of(6, odd),
-                of(6, "no end")
+                entry(6, "one"),
+                entry(3, "two"),
+                entry(6, "<9>three"),
+                entry(6, replaced),
+                entry(6, "no end")
             ]
         );
     }
 
     #[test]
     fn long_lines_are_divided_and_many_lines_omitted() {
-        let all = written(&vec![b'x'; 1 << 20]);
+        let all = logged(&vec![b'x'; 1 << 20]);
         assert!(all.iter().all(|(_, line)| line.len() <= 4096));
-        let all = written("y\n".repeat(10_000).as_bytes());
+        let all = logged("y\n".repeat(10_000).as_bytes());
         assert!(all.len() < 1000, "{}", all.len());
         assert!(all.last().unwrap().1.ends_with("lines were omitted"));
     }

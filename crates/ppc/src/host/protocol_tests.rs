@@ -1,4 +1,5 @@
-//! Host processes that violate the protocol: malformed, truncated and inconsistent messages.
+//! The protocol between daemon and host process: messages round-trip, and malformed, truncated and inconsistent ones are
+//! refused.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -103,7 +104,7 @@ fn replies() -> Vec<Reply> {
 }
 
 #[test]
-fn messages_round_trip_and_truncated_ones_are_refused() {
+fn messages_round_trip_and_truncated_or_longer_ones_are_refused() {
     for request in requests() {
         let bytes = request.encode();
         assert_eq!(Request::decode(&bytes), Ok(request));
@@ -119,7 +120,7 @@ fn messages_round_trip_and_truncated_ones_are_refused() {
 }
 
 #[test]
-fn corrupted_messages_cause_no_panic() {
+fn corrupted_messages_are_decoded_without_panics() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("x"), b"x").unwrap();
     let namespace = Arc::new(Namespace::scan(dir.path()).unwrap());
@@ -200,22 +201,25 @@ fn lists_and_paths_that_were_not_sent_are_refused() {
             .resolve(list(0, new(&[], vec![entry(0, 5); (1 << 18) + 1]), 0, 1))
             .is_err()
     );
-    let full = |lists: &mut ReceivedLists, slot| {
+    let resolve_longest = |lists: &mut ReceivedLists, slot| {
         lists
             .resolve(list(slot, new(&[], vec![entry(0, 5); 1 << 18]), 0, 1))
             .is_ok()
     };
     assert_eq!(
         (0..6)
-            .map(|slot| full(&mut lists, slot))
+            .map(|slot| resolve_longest(&mut lists, slot))
             .collect::<Vec<_>>(),
         [true, true, true, true, false, false]
     );
-    assert!(full(&mut lists, 3), "a new list replaces the old one");
+    assert!(
+        resolve_longest(&mut lists, 3),
+        "a new list replaces the old one of its slot"
+    );
 }
 
 #[test]
-fn received_lists_equal_those_of_the_policy() {
+fn received_lists_equal_those_that_the_policy_returned() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["x", "y", "z"] {
         std::fs::write(dir.path().join(name), b"x").unwrap();
@@ -223,8 +227,8 @@ fn received_lists_equal_those_of_the_policy() {
     let mut received = ReceivedLists::new(Arc::new(Namespace::scan(dir.path()).unwrap()), 1000);
     let (mut sent, mut numbers) = (SentLists::default(), PseudoRandom(77));
     let mut arrays: Vec<Vec<(&str, u64)>> = vec![Vec::new(); 3];
-    let (mut whole, mut parts) = (0, 0);
-    for turn in 1..20_000u64 {
+    let (mut sent_whole, mut sent_as_part) = (0, 0);
+    for call in 1..20_000u64 {
         let which = numbers.index(arrays.len());
         if numbers.next(20) == 0 {
             let len = numbers.index(12);
@@ -233,8 +237,8 @@ fn received_lists_equal_those_of_the_policy() {
                 .collect();
             arrays.truncate(3);
         }
-        let all = &arrays[which];
-        let skip = numbers.index(all.len() + 1);
+        let whole = &arrays[which];
+        let skip = numbers.index(whole.len() + 1);
         let queue = u32::try_from(numbers.next(3) * 64 + which as u64).unwrap();
         let slot = if numbers.next(5) == 0 {
             EVICT
@@ -243,13 +247,13 @@ fn received_lists_equal_those_of_the_policy() {
         };
         // the policy advances its pointer into the array, or uses generations
         let (array, generation, first) = match numbers.next(2) {
-            0 => (&all[skip..], 0, 0),
+            0 => (&whole[skip..], 0, 0),
             _ => (
-                &all[..],
+                &whole[..],
                 if numbers.next(2) == 0 {
-                    turn
+                    call
                 } else {
-                    hash(all)
+                    generation_of(whole)
                 },
                 skip,
             ),
@@ -273,76 +277,87 @@ fn received_lists_equal_those_of_the_policy() {
             sent.read(&part, new)
         };
         *(if list.new.is_some() {
-            &mut whole
+            &mut sent_whole
         } else {
-            &mut parts
+            &mut sent_as_part
         }) += 1;
         let Ok(Reply::Lists(mut lists)) = Reply::decode(&Reply::Lists(vec![list]).encode()) else {
-            panic!()
+            panic!("the reply is not a list")
         };
-        let got = received.resolve(lists.pop().unwrap()).unwrap();
-        let io = |&(path, start): &(&str, u64)| FileRange {
+        let resolved = received.resolve(lists.pop().unwrap()).unwrap();
+        let range = |&(path, start): &(&str, u64)| FileRange {
             path: Path::new(path).into(),
             start,
             len: 1,
             device: None,
         };
         assert_eq!(
-            *got.ranges,
-            *array[first..end].iter().map(io).collect::<Vec<_>>(),
-            "{turn}: {part:?}"
+            *resolved.ranges,
+            *array[first..end].iter().map(range).collect::<Vec<_>>(),
+            "{call}: {part:?}"
         );
-        assert_eq!(got.queue, queue);
+        assert_eq!(resolved.queue, queue);
     }
-    assert!(whole > 1000 && parts > 1000, "{whole} {parts}");
+    assert!(
+        sent_whole > 1000 && sent_as_part > 1000,
+        "{sent_whole} {sent_as_part}"
+    );
 }
 
 /// A generation that is equal for equal lists.
-fn hash(all: &[(&str, u64)]) -> u64 {
+fn generation_of(list: &[(&str, u64)]) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();
-    all.hash(&mut hasher);
+    list.hash(&mut hasher);
     hasher.finish() | 1 << 63
 }
 
 #[test]
 fn frames_have_a_limit_and_a_deadline() {
-    let us = rustix::process::pidfd_open(
+    let own_process = rustix::process::pidfd_open(
         rustix::process::getpid(),
         rustix::process::PidfdFlags::empty(),
     )
     .unwrap();
-    let in_time = || Instant::now() + Duration::from_secs(20);
-    let got = |bytes: &[u8], us: &OwnedFd, until: Instant| {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.write_all(bytes).unwrap();
-        let open = (bytes.len() == 4).then_some(theirs); // otherwise the connection is closed
-        let got = receive(&ours, Some((us.as_fd(), until))).map_err(|error| error.kind());
-        drop(open);
-        got
+    let distant = || Instant::now() + Duration::from_secs(20);
+    // receives what `sender` has sent; after a frame without a body the connection stays open
+    let receive_frame = |bytes: &[u8], sender: &OwnedFd, deadline: Instant| {
+        let (local, mut remote) = UnixStream::pair().unwrap();
+        remote.write_all(bytes).unwrap();
+        let kept_open = (bytes.len() == 4).then_some(remote);
+        let received =
+            receive(&local, Some((sender.as_fd(), deadline))).map_err(|error| error.kind());
+        drop(kept_open);
+        received
     };
     use std::io::ErrorKind;
     assert_eq!(
-        got(&[3, 0, 0, 0, 7, 8, 9], &us, in_time()),
+        receive_frame(&[3, 0, 0, 0, 7, 8, 9], &own_process, distant()),
         Ok(vec![7, 8, 9])
     );
     assert_eq!(
-        got(&[3, 0, 0, 0, 7, 8], &us, in_time()),
+        receive_frame(&[3, 0, 0, 0, 7, 8], &own_process, distant()),
         Err(ErrorKind::UnexpectedEof)
     );
-    assert_eq!(got(&[255; 8], &us, in_time()), Err(ErrorKind::InvalidData));
-    let late = Instant::now() + Duration::from_millis(50);
-    assert_eq!(got(&[3, 0, 0, 0], &us, late), Err(ErrorKind::TimedOut));
+    assert_eq!(
+        receive_frame(&[255; 8], &own_process, distant()),
+        Err(ErrorKind::InvalidData)
+    );
+    let short = Instant::now() + Duration::from_millis(50);
+    assert_eq!(
+        receive_frame(&[3, 0, 0, 0], &own_process, short),
+        Err(ErrorKind::TimedOut)
+    );
     // a process that ended while another one holds its connection
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     assert_eq!(
-        got(&[3, 0, 0, 0], &ended, in_time()),
+        receive_frame(&[3, 0, 0, 0], &ended, distant()),
         Err(ErrorKind::UnexpectedEof)
     );
     child.wait().unwrap();
     // a message beyond the limit is not sent
-    let (ours, _theirs) = UnixStream::pair().unwrap();
-    assert!(send(&ours, &vec![0; MAX_MESSAGE + 1]).is_err());
+    let (local, _remote) = UnixStream::pair().unwrap();
+    assert!(send(&local, &vec![0; MAX_MESSAGE + 1]).is_err());
 }

@@ -1,3 +1,5 @@
+//! Scans of a namespace: symbolic links, replaced files, named pipes, and files that are still being written.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::SystemTime;
@@ -45,7 +47,7 @@ fn links_are_followed_only_within_the_root() {
 }
 
 #[test]
-fn a_replaced_file_is_stale() {
+fn a_file_that_was_replaced_since_the_scan_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     fs::write(&path, b"one").unwrap();
@@ -55,14 +57,14 @@ fn a_replaced_file_is_stale() {
     fs::rename(dir.path().join("other"), &path).unwrap();
     let error = namespace.open(entry).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Stale(_)), "{error}");
-    // nor is a file opened that was replaced by a link out of the root
+    // the same for a file that was replaced by a link out of the root
     fs::remove_file(&path).unwrap();
     symlink("/etc/hostname", &path).unwrap();
     assert!(namespace.open(entry).is_err());
 }
 
 #[test]
-fn named_pipes_are_skipped_without_blocking() {
+fn named_pipes_are_skipped_without_waiting_for_a_writer() {
     let dir = tempfile::tempdir().unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -78,7 +80,7 @@ fn named_pipes_are_skipped_without_blocking() {
 }
 
 #[test]
-fn files_being_written_are_skipped() {
+fn a_rescan_skips_new_and_changed_files_that_are_still_being_written() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, len: u64, modified: SystemTime| {
         let file = File::create(dir.path().join(name)).unwrap();
@@ -118,7 +120,7 @@ fn files_being_written_are_skipped() {
         ]
     );
     assert!(!incomplete);
-    // an empty directory is a change, too: files may be created in it, so it has to be watched
+    // an empty directory is a change too: files may be created in it, so it has to be watched
     let before = Namespace::scan(dir.path()).unwrap();
     fs::create_dir(dir.path().join("empty")).unwrap();
     let (rescanned, _) = before.rescan().unwrap();

@@ -252,9 +252,9 @@ mod tests {
     use crate::{NoopPolicy, PolicyLimits};
 
     #[test]
-    fn directories_without_inotify_are_polled() {
+    fn without_inotify_directories_are_polled() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("deep")).unwrap();
+        std::fs::create_dir(dir.path().join("subdirectory")).unwrap();
         let policies = PolicyRegistry::new(1 << 30, PolicyLimits::default(), |_, _| ());
         policies
             .register(dir.path(), Box::new(NoopPolicy), "")
@@ -263,9 +263,9 @@ mod tests {
         let (sender, changes) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| run(&policies, None, &stopped, move || sender.send(()).unwrap()));
-            // let the rescan pass that follows the registration
+            // after the rescan that follows the registration
             std::thread::sleep(3 * QUIET_TIME);
-            std::fs::write(dir.path().join("deep/model"), [0; 10]).unwrap();
+            std::fs::write(dir.path().join("subdirectory/model"), [0; 10]).unwrap();
             let change = changes.recv_timeout(12 * POLL_INTERVAL);
             stop.wake();
             change.unwrap();
@@ -277,6 +277,6 @@ mod tests {
             .iter()
             .map(|entry| entry.path.clone())
             .collect();
-        assert_eq!(files, [Path::new("deep/model").into()]);
+        assert_eq!(files, [Path::new("subdirectory/model").into()]);
     }
 }

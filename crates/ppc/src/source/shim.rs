@@ -218,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_found_between_foreign_bytes() {
+    fn messages_are_found_between_bytes_that_are_none() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         let mut shim = ShimSource::listen(&path).unwrap();
-        assert!(ShimSource::listen(&path).is_err(), "the name is taken");
+        assert!(ShimSource::listen(&path).is_err(), "the path exists");
         let inode = Inode {
             dev: 8 << 20 | 1,
             ino: 3,
@@ -241,8 +241,8 @@ mod tests {
         ];
         let all = all.concat();
         let mut events = Vec::new();
-        for part in [&all[..1100], &all[1100..]] {
-            pipe.write_all(part).unwrap();
+        for bytes in [&all[..1100], &all[1100..]] {
+            pipe.write_all(bytes).unwrap();
             shim.wait(Duration::from_millis(20), &mut events).unwrap();
         }
         let (page, touch) = (
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn corrupt_messages_do_not_panic() {
+    fn corrupt_messages_are_decoded_without_panics() {
         let good = message(2, 3, 1);
         for at in 0..MESSAGE_LEN {
             for value in 0..=255 {

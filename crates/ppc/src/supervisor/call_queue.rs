@@ -145,7 +145,7 @@ mod tests {
                 ..access(1, 0, 409_600)
             }))
         );
-        queue.push(QueuedCall::Touch(access(2, 1100 * 4096, 4096))); // another function
+        queue.push(QueuedCall::Touch(access(2, 1100 * 4096, 4096))); // another callback
         queue.push(QueuedCall::Prefetch(access(2, 0, 4096))); // not adjacent
         assert_eq!(queue.len(), 3);
     }
@@ -162,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_its_oldest_access_but_never_the_start() {
+    fn a_full_queue_drops_its_oldest_access_and_keeps_the_start() {
         let mut queue = CallQueue::new(4);
         queue.push(QueuedCall::Start);
-        for at in 0..10 {
-            queue.push(QueuedCall::Prefetch(access(1, at << 20, 1)));
+        for n in 0..10 {
+            queue.push(QueuedCall::Prefetch(access(1, n << 20, 1)));
         }
         assert_eq!((queue.len(), queue.dropped), (4, 7));
         assert_eq!(queue.pop(), Some(QueuedCall::Start));

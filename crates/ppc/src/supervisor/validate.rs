@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn a_backing_list_is_validated_once() {
+    fn the_list_behind_several_ranges_is_validated_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut validator = validator(&dir, usize::MAX);
         let list: Arc<[FileRange]> = vec![range("a", 0, 4096); 1000].into();
-        for tail in 0..1000 {
+        for start in 0..1000 {
             validator
-                .check(&RangeList::slice(&list, tail..1000))
+                .check(&RangeList::slice(&list, start..1000))
                 .unwrap();
         }
         assert_eq!((validator.valid.len(), validator.remembered), (1, 1000));

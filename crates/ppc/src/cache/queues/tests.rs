@@ -1,3 +1,5 @@
+//! Claims of pieces from several queues: turns, remainders, replaced lists and unreadable files.
+
 use super::*;
 use crate::FileRange;
 
@@ -16,7 +18,8 @@ fn namespace() -> (tempfile::TempDir, Arc<Namespace>) {
     (dir, namespace)
 }
 
-fn whole(name: &str) -> RangeList {
+/// The range that covers the file called `name`.
+fn whole_file(name: &str) -> RangeList {
     vec![FileRange {
         path: Path::new(name).into(),
         start: 0,
@@ -26,17 +29,18 @@ fn whole(name: &str) -> RangeList {
     .into()
 }
 
+/// Claims a piece of at most 8 MiB.
 fn claim(queues: &mut PrefetchQueues) -> Option<PieceClaim> {
     queues.claim(PieceLimits::exact(8 * MIB))
 }
 
 #[test]
-fn queues_are_served_in_turn_and_remainders_first() {
+fn queues_are_served_in_turn_and_remainders_before_the_rest_of_their_list() {
     let (_dir, namespace) = namespace();
     let mut queues = PrefetchQueues::default();
     assert!(
-        !queues.submit(&namespace, 0, 1, whole("a"))
-            && !queues.submit(&namespace, 1, 2, whole("b"))
+        !queues.submit(&namespace, 0, 1, whole_file("a"))
+            && !queues.submit(&namespace, 1, 2, whole_file("b"))
     );
     let (first, second) = (claim(&mut queues).unwrap(), claim(&mut queues).unwrap());
     assert_eq!((first.queue, second.queue), (0, 1));
@@ -46,23 +50,22 @@ fn queues_are_served_in_turn_and_remainders_first() {
     assert_eq!((third.queue, third.piece.start), (1, 8 * MIB));
     assert!(claim(&mut queues).is_none() && !queues.has_work());
     queues.finish(second, ClaimOutcome::Done);
-    // a remainder precedes the rest of its list
     let remainder = PrefetchPiece {
         start: 5 * MIB,
         ..first.piece.clone()
     };
     queues.finish(first, ClaimOutcome::Remainder(remainder));
     let claimed = |claim: PieceClaim| (claim.queue, claim.piece.start, claim.piece.end);
-    let small = PieceLimits {
+    let one_mib = PieceLimits {
         max_len: MIB,
         ..PieceLimits::exact(8 * MIB)
     };
     assert_eq!(
-        queues.claim(small).map(claimed),
+        queues.claim(one_mib).map(claimed),
         Some((0, 5 * MIB, 6 * MIB))
     );
     assert_eq!(
-        queues.claim(small).map(claimed),
+        queues.claim(one_mib).map(claimed),
         Some((1, 16 * MIB, 17 * MIB))
     );
 }
@@ -71,9 +74,9 @@ fn queues_are_served_in_turn_and_remainders_first() {
 fn remainders_of_a_replaced_list_are_dropped() {
     let (_dir, namespace) = namespace();
     let mut queues = PrefetchQueues::default();
-    queues.submit(&namespace, 0, 1, whole("a"));
+    queues.submit(&namespace, 0, 1, whole_file("a"));
     let old = claim(&mut queues).unwrap();
-    assert!(queues.submit(&namespace, 0, 1, whole("b")));
+    assert!(queues.submit(&namespace, 0, 1, whole_file("b")));
     assert!(old.cancelled.load(SeqCst));
     let new = claim(&mut queues).unwrap();
     assert!(*new.piece.path == *Path::new("b") && !new.cancelled.load(SeqCst));
@@ -86,12 +89,12 @@ fn remainders_of_a_replaced_list_are_dropped() {
 }
 
 #[test]
-fn unreadable_files_are_skipped() {
+fn later_pieces_of_an_unreadable_file_are_skipped() {
     let (_dir, namespace) = namespace();
     let mut queues = PrefetchQueues::default();
-    let both = whole("a")
+    let both = whole_file("a")
         .iter()
-        .chain(whole("b").iter())
+        .chain(whole_file("b").iter())
         .cloned()
         .collect::<Vec<_>>()
         .into();
@@ -104,6 +107,6 @@ fn unreadable_files_are_skipped() {
         queues.finish(claim, ClaimOutcome::Done);
         pieces += 1;
     }
-    // a finished list is removed
+    // 64 MiB of the other file; a finished list is removed
     assert_eq!((pieces, queues.len()), (8, 0));
 }

@@ -194,12 +194,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_thread_that_ends_closes_its_group() {
+    fn an_error_of_the_reader_thread_closes_its_group() {
         let (group, other) = rustix::pipe::pipe().unwrap();
         let (waker, wake_fd) = Waker::new().unwrap();
         let reader = ReaderThread::spawn(group, waker).unwrap();
         assert!(reader.group().is_some());
-        drop(other); // the pipe is at its end, which a fanotify group never is: an error for the thread
+        drop(other); // the end of the pipe is an error for the thread, because a fanotify group has no end
         wait_readable(&[&wake_fd], Duration::from_secs(20)).unwrap();
         assert!(reader.group().is_none());
     }

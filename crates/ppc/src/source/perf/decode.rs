@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn read_ahead_over_the_page_makes_a_fault_a_miss_once() {
+    fn a_fault_is_a_miss_once_if_read_ahead_covers_its_page() {
         let mut faults = PendingFaults::default();
         faults.insert(fault(10, 7, 100));
         let [first, last] = CHECK_AGES;
@@ -332,7 +332,7 @@ mod tests {
             (Some(1), None)
         );
         let other = Inode { dev: 1, ino: 3 };
-        let mut take = |ahead: FileSample, inode: Inode| faults.take_by_read_ahead(&ahead, inode);
+        let mut take = |sample: FileSample, inode: Inode| faults.take_by_read_ahead(&sample, inode);
         assert_eq!(
             take(read_ahead(8, 0, 32, 200), FILE),
             None,
@@ -342,12 +342,12 @@ mod tests {
         assert_eq!(
             take(read_ahead(7, 11, 32, 200), FILE),
             None,
-            "read-ahead behind the page"
+            "read-ahead that starts after the page"
         );
         assert_eq!(
             take(read_ahead(7, 0, 10, 200), FILE),
             None,
-            "read-ahead before the page"
+            "read-ahead that ends before the page"
         );
         assert_eq!(
             take(read_ahead(7, 10, 1, 200), FILE),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_major_fault_without_read_ahead_makes_the_last_fault_a_miss() {
+    fn the_last_fault_is_a_miss_if_a_major_fault_follows_without_read_ahead() {
         let mut faults = PendingFaults::default();
         faults.insert(fault(10, 7, 100));
         faults.insert(fault(11, 7, 200));
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(
             faults.take_by_major_fault(7, 101 + MAJOR_FAULT_WINDOW),
             None,
-            "a fault of swapped memory, long after"
+            "a later major fault, of swapped memory"
         );
     }
 

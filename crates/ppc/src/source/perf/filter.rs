@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn few_files_have_a_term_each() {
+    fn each_of_few_files_has_a_term() {
         let two = [files(266, [9, 5, 9]), files(3, [1, 2])].concat();
         let expected = "(s_dev == 3 && ((i_ino >= 1 && i_ino <= 2))) || (s_dev == 266 && (i_ino == 5 || i_ino == 9))";
         assert_eq!(build(&two).to_str().unwrap(), expected);

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_missing_privilege() {
+    fn errors_name_the_missing_privilege_or_limit() {
         let text = unavailable(io::Error::from_raw_os_error(libc::EACCES)).to_string();
         assert!(
             text.contains("CAP_PERFMON") && text.contains("perf_event_paranoid"),

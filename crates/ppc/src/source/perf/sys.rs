@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_attr_has_the_layout_of_the_kernels() {
+    fn perf_event_attr_has_the_kernels_layout() {
         assert_eq!(size_of::<PerfEventAttr>(), 112);
         assert_eq!(std::mem::offset_of!(PerfEventAttr, flags), 40);
         assert_eq!(std::mem::offset_of!(PerfEventAttr, clockid), 92);

@@ -141,17 +141,21 @@ mod tests {
 
     #[test]
     fn the_first_directory_with_trace_points_is_used() {
-        let (empty, full) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        fs::create_dir_all(full.path().join("events/filemap")).unwrap();
+        let (empty, with_trace_points) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(with_trace_points.path().join("events/filemap")).unwrap();
         let paths = [empty.path().join("tracing"), empty.path().to_owned()];
         let error = Tracefs::find(&paths, false).unwrap_err().to_string();
         assert!(error.contains("mount -t tracefs"), "{error}");
-        let paths = [empty.path().to_owned(), full.path().to_owned()];
-        assert_eq!(Tracefs::find(&paths, true).unwrap().path(), full.path());
+        let paths = [empty.path().to_owned(), with_trace_points.path().to_owned()];
+        assert_eq!(
+            Tracefs::find(&paths, true).unwrap().path(),
+            with_trace_points.path()
+        );
     }
 
     #[test]
-    fn a_detached_mount_is_invisible_and_temporary() {
+    fn a_detached_mount_is_in_no_mount_table_and_ends_when_dropped() {
         let Ok(tracefs) = Tracefs::find(&[], true) else {
             return eprintln!("SKIPPED: no tracefs can be mounted here");
         };
