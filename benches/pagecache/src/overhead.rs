@@ -124,7 +124,7 @@ fn compare(
         if let Some(daemon) = daemon {
             let events = daemon.events(&args.paths.anamnesis)?;
             row.cpu_share.push(cpu_seconds / all);
-            row.events += events("told")?;
+            row.events += events("received")?;
             row.lost += events("lost")?;
             row.resident = row.resident.max(daemon.resident());
         }
