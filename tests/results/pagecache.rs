@@ -30,7 +30,7 @@ fn measured(results: &Value, name: &str) -> bool {
         "overhead" => !results.is_null(),
         "targets" => loads.next().is_some(),
         "recorded" => loads.any(|run| run["variant"] == "Recorded"),
-        scene => loads.any(|run| run["scene"] == scene && run["variant"] != "Recorded"),
+        scenario => loads.any(|run| run["scenario"] == scenario && run["variant"] != "Recorded"),
     }
 }
 
@@ -66,8 +66,8 @@ fn compare(results: &Value, block: &Block) -> Vec<String> {
             for (title, cell) in header.iter().zip(&cells) {
                 let value = match header[0] {
                     "reads" => overhead(results, &cells, title),
-                    "scene" if header[1] == "target" => target(results, &cells, title),
-                    "scene" => recorded(results, &cells, title),
+                    "scenario" if header[1] == "target" => target(results, &cells, title),
+                    "scenario" => recorded(results, &cells, title),
                     _ => load(results, &block.name, &cells, title),
                 };
                 let said = match value {
@@ -112,15 +112,15 @@ fn origins(results: &Value) -> Vec<&Value> {
         .collect()
 }
 
-/// A figure of all runs of one scene, loader and variant, sorted.
-fn runs(results: &Value, [scene, loader, variant]: [&str; 3], figure: &str) -> Vec<f64> {
+/// A figure of all runs of one scenario, loader and variant, sorted.
+fn runs(results: &Value, [scenario, loader, variant]: [&str; 3], figure: &str) -> Vec<f64> {
     let loads = results
         .as_array()
         .into_iter()
         .flatten()
         .flat_map(|of| of["loads"].as_array().into_iter().flatten());
     let of = loads.filter(|run| {
-        run["scene"] == scene && run["loader"] == loader && run["variant"] == variant
+        run["scenario"] == scenario && run["loader"] == loader && run["variant"] == variant
     });
     sorted(of.map(|run| run[figure].as_f64().unwrap_or(0.0)).collect())
 }
@@ -134,21 +134,21 @@ fn median(sorted: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-fn gain(results: &Value, [scene, loader, variant]: [&str; 3]) -> Option<f64> {
-    let load = |variant: &str| median(&runs(results, [scene, loader, variant], "load"));
+fn gain(results: &Value, [scenario, loader, variant]: [&str; 3]) -> Option<f64> {
+    let load = |variant: &str| median(&runs(results, [scenario, loader, variant], "load"));
     let (native, least) = (load("Native")?, load("PreCache")?);
     Some(100.0 * (native - load(variant)?) / (native - least))
 }
 
-fn load(results: &Value, scene: &str, cells: &[&str], title: &str) -> Expected {
-    let of = [scene, cells[0], cells[1]];
+fn load(results: &Value, scenario: &str, cells: &[&str], title: &str) -> Expected {
+    let of = [scenario, cells[0], cells[1]];
     let figure = |name: &str, unit: f64| median(&runs(results, of, name)).map(|value| value / unit);
     match title {
         "loader" | "variant" => Expected::Text(cells[usize::from(title == "variant")].to_owned()),
         "load, s" => figure("load", 1.0).into(),
         "fastest" => runs(results, of, "load").first().copied().into(),
         "÷ Native" => {
-            let native = median(&runs(results, [scene, cells[0], "Native"], "load"));
+            let native = median(&runs(results, [scenario, cells[0], "Native"], "load"));
             figure("load", 1.0)
                 .zip(native)
                 .map(|(load, native)| load / native)
@@ -156,7 +156,7 @@ fn load(results: &Value, scene: &str, cells: &[&str], title: &str) -> Expected {
         }
         // with limited memory PreCache is no bound
         "share of possible gain" => gain(results, of)
-            .filter(|_| !scene.contains("limited"))
+            .filter(|_| !scenario.contains("limited"))
             .into(),
         "start to end, s" => figure("start", 1.0).into(),
         "read from device, GB" => figure("device_bytes", 1e9).into(),
@@ -171,7 +171,7 @@ fn recorded(results: &Value, cells: &[&str], title: &str) -> Expected {
     let (alone, beside) = (of("Native", "start"), of("Recorded", "start"));
     let least = |values: &[f64]| values.first().copied();
     match title {
-        "scene" | "loader" => Expected::Text(cells[usize::from(title == "loader")].to_owned()),
+        "scenario" | "loader" => Expected::Text(cells[usize::from(title == "loader")].to_owned()),
         "start to end of Native, s" => median(&alone).into(),
         "recorded, s" => median(&beside).into(),
         "ratio" => median(&beside)
@@ -205,7 +205,7 @@ fn target(results: &Value, cells: &[&str], title: &str) -> Expected {
         None => gain(results, [cells[0], loader, "MAIO"]),
     };
     match title {
-        "scene" | "target" => Expected::Text(cells[usize::from(title == "target")].to_owned()),
+        "scenario" | "target" => Expected::Text(cells[usize::from(title == "target")].to_owned()),
         "" => {
             let met = ["mmap", "pread"].iter().all(|loader| {
                 of(loader).is_some_and(|value| {
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_figure_that_follows_from_no_run_is_found() {
         let run = |variant: &str, load: f64, covered: Option<f64>| {
-            json!({"scene": "s", "loader": "mmap", "variant": variant, "load": load, "start": 2.0 * load,
+            json!({"scenario": "s", "loader": "mmap", "variant": variant, "load": load, "start": 2.0 * load,
                 "device_bytes": 3e9, "peak_memory": 1e9, "covered": covered})
         };
         let native = [2.0, 1.0, 3.0].map(|load| run("Native", load, None));
@@ -333,15 +333,14 @@ mod tests {
             1,
             "another date"
         );
-        let targets = "| scene | target | mmap | |\n|---|---|---|---|\n| s | MAIO ÷ Native ≤ 0.60 | 0.50 | met |\n";
+        let targets = "| scenario | target | mmap | |\n|---|---|---|---|\n| s | MAIO ÷ Native ≤ 0.60 | 0.50 | met |\n";
         assert!(
             compare(&all, &block("targets", targets))
                 .iter()
                 .all(|wrong| wrong.starts_with("met ")),
             "no run by pread"
         );
-        let table =
-            "| scene | loader | recorded, s | ratio | lowest coverage |\n|---|---|---|---|---|\n";
+        let table = "| scenario | loader | recorded, s | ratio | lowest coverage |\n|---|---|---|---|---|\n";
         let line = "| s | mmap | 5.00 | 1.250 | 99.50 % |\n";
         assert!(measured(&all, "s") && measured(&all, "recorded") && !measured(&all, "t"));
         assert_eq!(

@@ -13,7 +13,7 @@ pub struct ControlGroup {
 
 impl ControlGroup {
     pub fn new(memory: Option<u64>, throttle: Option<(&str, u64)>) -> Result<Self, Failure> {
-        let make = |controller: &str| -> Result<PathBuf, Failure> {
+        let create = |controller: &str| -> Result<PathBuf, Failure> {
             let path = Path::new("/sys/fs/cgroup").join(controller);
             if !path.join("cgroup.procs").exists() {
                 return Err(format!(
@@ -27,8 +27,8 @@ impl ControlGroup {
             Ok(path)
         };
         let group = Self {
-            memory: make("memory")?,
-            blkio: make("blkio")?,
+            memory: create("memory")?,
+            blkio: create("blkio")?,
         };
         if let Some(limit) = memory {
             fs::write(
@@ -46,9 +46,9 @@ impl ControlGroup {
     }
 
     /// A shell command that moves the shell into the group.
-    pub fn enter(&self) -> String {
-        let enter = |path: &Path| format!("echo $$ > {}/cgroup.procs", path.display());
-        format!("{} && {}", enter(&self.memory), enter(&self.blkio))
+    pub fn join_command(&self) -> String {
+        let join = |path: &Path| format!("echo $$ > {}/cgroup.procs", path.display());
+        format!("{} && {}", join(&self.memory), join(&self.blkio))
     }
 
     /// Peak memory of the group in bytes, page cache included.

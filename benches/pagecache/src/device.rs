@@ -43,7 +43,8 @@ impl Device {
         Ok(ReadAhead { path, before })
     }
 
-    fn read(sys: &Path) -> u64 {
+    /// Bytes read from the device since the machine started.
+    fn bytes_read(sys: &Path) -> u64 {
         let stat = fs::read_to_string(sys.join("stat")).unwrap_or_default();
         stat.split_whitespace()
             .nth(2)
@@ -57,11 +58,11 @@ impl Device {
         let stop = Arc::new(AtomicBool::new(false));
         let (sys, stopped) = (self.sys.clone(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
-            let first = Self::read(&sys);
+            let first = Self::bytes_read(&sys);
             let mut samples = vec![(clock::now(), 0)];
             while !stopped.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(50));
-                samples.push((clock::now(), Self::read(&sys) - first));
+                samples.push((clock::now(), Self::bytes_read(&sys) - first));
             }
             samples
         });

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::results::{self, Evaluation, Overheads};
-use crate::scene::{RECORDED, SCENES};
+use crate::scenario::{RECORDED, SCENARIOS};
 use crate::{Failure, Report, overhead, plot, report};
 
 const NOT_MEASURED: &str =
@@ -21,9 +21,9 @@ pub fn report(args: &Report) -> Result<(), Failure> {
     plots(args, &all, &old)?;
     let mut unknown = None;
     let new = blocks::fill(&old, "pagecache", &mut |marker| {
-        let scene = SCENES.iter().find(|scene| scene.name == marker);
-        let table = match (marker, scene) {
-            (_, Some(scene)) => report::scene(&all, scene),
+        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == marker);
+        let table = match (marker, scenario) {
+            (_, Some(scenario)) => report::scenario(&all, scenario),
             ("targets", _) => report::targets(&all),
             ("recorded", _) => report::recorded(&all),
             ("overhead", _) => overheads.as_ref().map(overhead::table),
@@ -43,25 +43,28 @@ pub fn report(args: &Report) -> Result<(), Failure> {
     Ok(fs::write(&args.document, new)?)
 }
 
-/// Draws the plots of every scene that `document` links to.
+/// Draws the plots of every scenario that `document` links to.
 fn plots(args: &Report, all: &[Evaluation], document: &str) -> Result<(), Failure> {
     fs::create_dir_all(&args.plots)?;
-    for scene in SCENES {
-        let mut groups = report::groups(all, scene.name);
+    for scenario in SCENARIOS {
+        let mut groups = report::groups(all, scenario.name);
         groups.retain(|cell| cell.variant != RECORDED);
         if groups.is_empty() {
             continue;
         }
-        let name = scene.name.replace([' ', ',', '/'], "-").replace("--", "-");
+        let name = scenario
+            .name
+            .replace([' ', ',', '/'], "-")
+            .replace("--", "-");
         for (kind, draw) in [("load", plot::bars as Plot), ("rate", plot::rates)] {
             let file = format!("{kind}-{name}.svg");
             if document.contains(&file) {
-                draw(&args.plots.join(file), scene.name, &groups)?;
+                draw(&args.plots.join(file), scenario.name, &groups)?;
             }
         }
     }
     Ok(())
 }
 
-/// Draws one plot of a scene's groups of runs into a file.
+/// Draws one plot of a scenario's groups of runs into a file.
 type Plot = fn(&Path, &str, &[report::RunGroup<'_>]) -> Result<(), Failure>;

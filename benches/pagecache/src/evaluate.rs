@@ -1,4 +1,4 @@
-//! `pagecache evaluate`: runs every variant of every loader in every scene, in alternating order.
+//! `pagecache evaluate`: runs every variant of every loader in every scenario, in alternating order.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::load_run::{RunSetup, run};
 use crate::page_cache;
 use crate::results::{self, Evaluation, Provenance};
-use crate::scene::{SCENES, Scene, VARIANTS, Variant};
+use crate::scenario::{SCENARIOS, Scenario, VARIANTS, Variant};
 use crate::subprocess::stdout_of;
 use crate::{Evaluate, Failure};
 
@@ -30,7 +30,7 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
                 .arg(args.gb.to_string()),
         )?;
     }
-    // page cache charged to a run's control group is freed with the group, so the framework is read before, outside of it
+    // pages are freed with the control group that they are charged to, so the framework is read first, outside of a group
     stdout_of(Command::new(&args.python).args(["-c", "import torch, safetensors"]))?;
     let device = Device::under(&model)?;
     let mut all: Vec<Evaluation> = results::read(&args.results)?.unwrap_or_default();
@@ -38,32 +38,32 @@ pub fn evaluate(args: &Evaluate) -> Result<(), Failure> {
         run: Some(Provenance::now(args.rounds, Ok(&args.python))),
         loads: Vec::new(),
     });
-    let chosen =
-        |given: &[String], name: &str| given.is_empty() || given.iter().any(|given| given == name);
-    for scene in SCENES
+    let is_selected =
+        |names: &[String], name: &str| names.is_empty() || names.iter().any(|given| given == name);
+    for scenario in SCENARIOS
         .iter()
-        .filter(|scene| chosen(&args.scene, scene.name))
+        .filter(|scenario| is_selected(&args.scenario, scenario.name))
     {
-        for loader in scene
+        for loader in scenario
             .loaders
             .iter()
-            .filter(|loader| chosen(&args.loader, loader))
+            .filter(|loader| is_selected(&args.loader, loader))
         {
             let variants: Vec<_> = VARIANTS
                 .iter()
-                .filter(|variant| chosen(&args.variant, variant.name))
-                .filter(|variant| !variant.limited_only || scene.memory.is_some())
+                .filter(|variant| is_selected(&args.variant, variant.name))
+                .filter(|variant| !variant.limited_only || scenario.memory.is_some())
                 .collect();
-            run_loader(args, scene, loader, &variants, &model, &device, &mut all)?;
+            run_loader(args, scenario, loader, &variants, &model, &device, &mut all)?;
         }
     }
     Ok(())
 }
 
-/// All rounds of one loader in one scene.
+/// All rounds of one loader in one scenario.
 fn run_loader(
     args: &Evaluate,
-    scene: &Scene,
+    scenario: &Scenario,
     loader: &str,
     variants: &[&Variant],
     model: &Path,
@@ -78,43 +78,43 @@ fn run_loader(
     let template = args
         .paths
         .dir
-        .join(format!("{loader}-{}.iot", scene.workers));
-    predict(args, scene, &model, &template)?;
+        .join(format!("{loader}-{}.iot", scenario.workers));
+    predict(args, scenario, &model, &template)?;
     let files = page_cache::files(&model)?;
     let nbytes = files
         .iter()
         .map(|path| Ok(fs::metadata(path)?.len()))
         .sum::<Result<u64, std::io::Error>>()?;
-    let setting = RunSetup {
+    let setup = RunSetup {
         args,
-        scene,
+        scenario,
         loader,
         model: &model,
         template: &template,
         nbytes,
         device,
     };
-    let mut sums: HashMap<&str, u64> = HashMap::new();
+    let mut checksums: HashMap<&str, u64> = HashMap::new();
     for round in 0..args.rounds {
-        // ABBA order, so that drift of the machine affects all variants alike
+        // forwards and backwards in turn, so that drift of the machine affects all variants alike
         let order: Vec<_> = if round % 2 == 0 {
             variants.to_vec()
         } else {
             variants.iter().rev().copied().collect()
         };
         for variant in order {
-            let mut known = all
+            let mut measured = all
                 .iter()
                 .flat_map(|evaluation| &evaluation.loads)
                 .map(|run| {
-                    (&*run.scene, &*run.loader, &*run.variant, run.round)
-                        == (scene.name, loader, variant.name, round)
+                    (&*run.scenario, &*run.loader, &*run.variant, run.round)
+                        == (scenario.name, loader, variant.name, round)
                 });
-            if known.any(|known| known) {
+            if measured.any(|measured| measured) {
                 continue;
             }
-            let (run, sum) = run(&setting, variant, round)?;
-            if *sums.entry(loader).or_insert(sum) != sum {
+            let (run, checksum) = run(&setup, variant, round)?;
+            if *checksums.entry(loader).or_insert(checksum) != checksum {
                 return Err(format!(
                     "{} of {loader} loaded different bytes than the runs before",
                     variant.name
@@ -123,7 +123,7 @@ fn run_loader(
             }
             eprintln!(
                 "{:<20} {:<6} {:<24} {round}: load {:.3} s, start {:.3} s, {} MB from the device",
-                scene.name,
+                scenario.name,
                 loader,
                 variant.name,
                 run.load,
@@ -141,7 +141,12 @@ fn run_loader(
 }
 
 /// Predicts the template before the first run.
-fn predict(args: &Evaluate, scene: &Scene, model: &Path, template: &Path) -> Result<(), Failure> {
+fn predict(
+    args: &Evaluate,
+    scenario: &Scenario,
+    model: &Path,
+    template: &Path,
+) -> Result<(), Failure> {
     let mut command = Command::new(&args.paths.anamnesis);
     command
         .args(["template", "predict"])
@@ -149,6 +154,6 @@ fn predict(args: &Evaluate, scene: &Scene, model: &Path, template: &Path) -> Res
         .arg("-o")
         .arg(template)
         .arg("--overwrite");
-    command.args(["--tp", &scene.workers.to_string(), "--order", "file"]);
+    command.args(["--tp", &scenario.workers.to_string(), "--order", "file"]);
     stdout_of(&mut command).map(drop)
 }

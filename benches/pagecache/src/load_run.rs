@@ -1,4 +1,4 @@
-//! One load: prepared, run in its group, and told.
+//! One load: prepares the machine, runs the workers in a control group, and collects their times.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::ControlGroup;
 use crate::device::Device;
-use crate::scene::{Policy, Scene, Variant};
+use crate::scenario::{Policy, Scenario, Variant};
 use crate::subprocess::stdout_of;
 use crate::{Evaluate, Failure, clock, page_cache};
 
 /// One run as stored in the results.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct LoadRun {
-    pub scene: String,
+    pub scenario: String,
     pub loader: String,
     pub variant: String,
     pub round: usize,
@@ -43,9 +43,10 @@ struct Worker {
     major_faults: u64,
 }
 
+/// What all runs of one loader in one scenario have in common.
 pub struct RunSetup<'a> {
     pub args: &'a Evaluate,
-    pub scene: &'a Scene,
+    pub scenario: &'a Scenario,
     pub loader: &'a str,
     pub model: &'a Path,
     pub template: &'a Path,
@@ -55,44 +56,50 @@ pub struct RunSetup<'a> {
 
 /// Runs one load; returns the run and the checksum of the loaded bytes.
 pub fn run(
-    setting: &RunSetup<'_>,
+    setup: &RunSetup<'_>,
     variant: &Variant,
     round: usize,
 ) -> Result<(LoadRun, u64), Failure> {
     let RunSetup {
         args,
-        scene,
+        scenario,
         loader,
         model,
         nbytes,
         device,
         ..
-    } = setting;
-    let limit = scene.memory.map(|share| (*nbytes as f64 * share) as u64);
-    let group = ControlGroup::new(limit, scene.throttle.map(|rate| (&*device.number, rate)))?;
-    let _read_ahead = scene
+    } = setup;
+    let limit = scenario.memory.map(|share| (*nbytes as f64 * share) as u64);
+    let group = ControlGroup::new(limit, scenario.throttle.map(|rate| (&*device.number, rate)))?;
+    let _read_ahead = scenario
         .read_ahead
         .map(|kilobytes| device.read_ahead(kilobytes))
         .transpose()?;
     page_cache::evict(model)?;
     page_cache::touch_memory(usize::try_from(nbytes + nbytes / 4)?);
     if matches!(variant.policy, Policy::Cached) {
-        let read = format!("{} && cat {}/* > /dev/null", group.enter(), model.display());
+        let read = format!(
+            "{} && cat {}/* > /dev/null",
+            group.join_command(),
+            model.display()
+        );
         stdout_of(Command::new("sh").arg("-c").arg(&read))?;
     }
-    let meet = args.paths.dir.join("meet");
-    let _ = std::fs::remove_dir_all(&meet); // left by an interrupted run
-    std::fs::create_dir(&meet)?;
-    let loaders = commands(setting, &meet);
+    let barrier = args.paths.dir.join("barrier");
+    let _ = std::fs::remove_dir_all(&barrier); // left by an interrupted run
+    std::fs::create_dir(&barrier)?;
+    let loaders = commands(setup, &barrier);
     let recording = args.paths.dir.join("recorded.iot");
     let (anamnesis, dir) = (args.paths.anamnesis.display(), model.display());
-    let line = match variant.policy {
-        Policy::Native | Policy::Cached => format!("{} && exec sh -c '{loaders}'", group.enter()),
+    let command_line = match variant.policy {
+        Policy::Native | Policy::Cached => {
+            format!("{} && exec sh -c '{loaders}'", group.join_command())
+        }
         Policy::Ppc(policy) => {
-            let policy = policy.replace("{template}", &setting.template.display().to_string());
+            let policy = policy.replace("{template}", &setup.template.display().to_string());
             format!(
                 "{} && exec {anamnesis} ppc run --quiet --dir {dir} --policy {policy} -- sh -c '{loaders}'",
-                group.enter()
+                group.join_command()
             )
         }
         Policy::Recorded => {
@@ -102,7 +109,7 @@ pub fn run(
             );
             format!(
                 "{} && exec {record} -- sh -c '{loaders}' 2>/dev/null",
-                group.enter()
+                group.join_command()
             )
         }
     };
@@ -110,14 +117,14 @@ pub fn run(
     let begun = clock::now();
     let out = Command::new("sh")
         .arg("-c")
-        .arg(&line)
+        .arg(&command_line)
         .stderr(Stdio::inherit())
         .output()?;
     let samples = sampler.end();
-    std::fs::remove_dir_all(&meet)?;
+    std::fs::remove_dir_all(&barrier)?;
     if !out.status.success() {
         return Err(format!(
-            "{} of {loader} ended with {}: {line}",
+            "{} of {loader} ended with {}: {command_line}",
             variant.name, out.status
         )
         .into());
@@ -128,16 +135,16 @@ pub fn run(
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()
         .map_err(|e| format!("{} of {loader}: {e}", variant.name))?;
-    if workers.len() != scene.workers as usize {
+    if workers.len() != scenario.workers as usize {
         return Err(format!(
             "{} of {} workers reported their times",
             workers.len(),
-            scene.workers
+            scenario.workers
         )
         .into());
     }
     let covered = match variant.policy {
-        Policy::Recorded => Some(covered(setting, &recording)?),
+        Policy::Recorded => Some(recorded_share(setup, &recording)?),
         _ => None,
     };
     let ready = workers
@@ -146,7 +153,7 @@ pub fn run(
         .fold(f64::INFINITY, f64::min);
     let done = workers.iter().map(|worker| worker.done).fold(0.0, f64::max);
     let run = LoadRun {
-        scene: scene.name.into(),
+        scenario: scenario.name.into(),
         loader: (*loader).into(),
         variant: variant.name.into(),
         round,
@@ -169,11 +176,11 @@ pub fn run(
 }
 
 /// Share of the predicted template's bytes that a recording contains.
-fn covered(setting: &RunSetup<'_>, recording: &Path) -> Result<f64, Failure> {
-    let mut command = Command::new(&setting.args.paths.anamnesis);
+fn recorded_share(setup: &RunSetup<'_>, recording: &Path) -> Result<f64, Failure> {
+    let mut command = Command::new(&setup.args.paths.anamnesis);
     let out = command
         .args(["template", "coverage", "--json"])
-        .args([recording, setting.template])
+        .args([recording, setup.template])
         .output()?;
     let document: serde_json::Value = serde_json::from_slice(&out.stdout)?;
     document["share"]
@@ -181,31 +188,32 @@ fn covered(setting: &RunSetup<'_>, recording: &Path) -> Result<f64, Failure> {
         .ok_or_else(|| format!("no share in {document}").into())
 }
 
-/// The shell command that runs the loaders of all workers in parallel; they wait for each other in the directory `meet`.
-fn commands(setting: &RunSetup<'_>, meet: &Path) -> String {
+/// The shell command that runs the loaders of all workers in parallel. They wait for each other with files in the directory
+/// `barrier`.
+fn commands(setup: &RunSetup<'_>, barrier: &Path) -> String {
     let RunSetup {
         args,
-        scene,
+        scenario,
         loader,
         model,
         ..
-    } = setting;
+    } = setup;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/loader.py");
-    let one = |rank: u32| {
+    let worker = |rank: u32| {
         format!(
-            "LOCAL_RANK={rank} {} {script} {loader} {} --world {} --meet {} --anamnesis {}",
+            "LOCAL_RANK={rank} {} {script} {loader} {} --world {} --barrier {} --anamnesis {}",
             args.python.display(),
             model.display(),
-            scene.workers,
-            meet.display(),
+            scenario.workers,
+            barrier.display(),
             args.paths.anamnesis.display()
         )
     };
-    match scene.workers {
-        1 => format!("exec env {}", one(0)),
+    match scenario.workers {
+        1 => format!("exec env {}", worker(0)),
         workers => {
             (0..workers)
-                .map(|rank| format!("{} & ", one(rank)))
+                .map(|rank| format!("{} & ", worker(rank)))
                 .collect::<String>()
                 + "wait"
         }

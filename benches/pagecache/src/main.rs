@@ -2,7 +2,7 @@
 //! with each policy, with sufficient and limited memory, with and without a throttled device.
 //!
 //! ```text
-//! cargo run --release -- evaluate --python PYTHON --dir DIR [--scene NAME]… [--rounds N]
+//! cargo run --release -- evaluate --python PYTHON --dir DIR [--scenario NAME]… [--rounds N]
 //! cargo run --release -- overhead --dir DIR     cost of an empty policy for reads and copies from a mapping
 //! cargo run --release -- report                 render the results into docs/page-cache.md and its plots
 //! ```
@@ -22,7 +22,7 @@ mod page_cache;
 mod plot;
 mod report;
 mod results;
-mod scene;
+mod scenario;
 mod subprocess;
 
 use std::path::PathBuf;
@@ -70,9 +70,9 @@ struct Evaluate {
     /// Python interpreter with torch and safetensors.
     #[arg(long)]
     python: PathBuf,
-    /// Only these scenes (default: all).
+    /// Only these scenarios (default: all).
     #[arg(long)]
-    scene: Vec<String>,
+    scenario: Vec<String>,
     /// Only these loaders (default: all).
     #[arg(long)]
     loader: Vec<String>,

@@ -52,7 +52,12 @@ pub struct MountedImage {
 
 impl MountedImage {
     /// Creates an `ext4` or `xfs` below `dir` with room for a file of `bytes`.
-    pub fn new(kind: &str, kept: ImageLocation, dir: &Path, bytes: u64) -> Result<Self, Failure> {
+    pub fn new(
+        kind: &str,
+        location: ImageLocation,
+        dir: &Path,
+        bytes: u64,
+    ) -> Result<Self, Failure> {
         let root = dir.join("mounted");
         // from here on, dropping the value undoes what has been done
         let mut mounted = Self {
@@ -61,7 +66,7 @@ impl MountedImage {
             root,
         };
         fs::create_dir_all(&mounted.root)?;
-        if kept == ImageLocation::InMemory {
+        if location == ImageLocation::InMemory {
             run(
                 "mount",
                 &["-t", "tmpfs", "-o", "size=90%", "none"].map(Path::new),

@@ -1,5 +1,5 @@
-//! `pagecache overhead`: reads of 1 MiB and copies of 1 MiB from a mapping, warm and cold, with and without the runtime running an
-//! empty policy.
+//! `pagecache overhead`: the time of reads and of copies from a mapping, with cached and uncached files, with and without
+//! the runtime running an empty policy.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -32,36 +32,45 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
     all.rows
         .extend(measure(&dir, args, ImageLocation::OnDevice)?);
     std::fs::remove_dir_all(dir)?;
-    for (kind, kept) in [
+    for (kind, location) in [
         ("xfs", ImageLocation::OnDevice),
         ("ext4", ImageLocation::InMemory),
         ("xfs", ImageLocation::InMemory),
     ] {
-        match MountedImage::new(kind, kept, &args.paths.dir, args.gb << 30) {
-            Ok(mounted) => all.rows.extend(measure(&mounted.dir, args, kept)?),
-            Err(error) => eprintln!("not measured on {kind}{}: {error}", kept.suffix()),
+        match MountedImage::new(kind, location, &args.paths.dir, args.gb << 30) {
+            Ok(mounted) => all.rows.extend(measure(&mounted.dir, args, location)?),
+            Err(error) => eprintln!("not measured on {kind}{}: {error}", location.suffix()),
         }
     }
     println!("{}", table(&all));
     results::write(&args.results, &all)
 }
 
-/// Both ways of reading in one directory, cold; also warm on the device, where warm reads do not depend on the image.
-fn measure(dir: &Path, args: &Overhead, kept: ImageLocation) -> Result<Vec<ReadOverhead>, Failure> {
+/// Both ways of reading an uncached file of one directory. Cached reads do not depend on where an image is stored, and are
+/// only measured on the device.
+fn measure(
+    dir: &Path,
+    args: &Overhead,
+    location: ImageLocation,
+) -> Result<Vec<ReadOverhead>, Failure> {
     let path = dir.join("file");
-    make(&path, args.gb << 30)?;
-    let filesystem = format!("{}{}", mounted_image::filesystem_name(dir)?, kept.suffix());
-    let caches = if kept == ImageLocation::OnDevice {
+    write_random(&path, args.gb << 30)?;
+    let filesystem = format!(
+        "{}{}",
+        mounted_image::filesystem_name(dir)?,
+        location.suffix()
+    );
+    let cold_states = if location == ImageLocation::OnDevice {
         &[false, true][..]
     } else {
         &[true][..]
     };
     let mut rows = Vec::new();
     for read in [
-        ("read, 1 MiB", by_read as ReadFile),
-        ("copied from a mapping, 1 MiB", by_map),
+        ("read, 1 MiB", read_whole as ReadFile),
+        ("copied from a mapping, 1 MiB", copy_from_mapping),
     ] {
-        for &cold in caches {
+        for &cold in cold_states {
             rows.push(ReadOverhead {
                 filesystem: filesystem.clone(),
                 ..compare(&path, args, read, cold)?
@@ -89,12 +98,12 @@ fn compare(
         ..ReadOverhead::default()
     };
     if !cold {
-        // filled once for all runs, because the size of the folios differs between fills
+        // populated once for all runs, because the size of the folios differs from time to time
         page_cache::evict(dir)?;
-        page_cache::read_in(dir)?;
+        page_cache::populate(dir)?;
     }
     for round in 0..2 * args.rounds {
-        // ABBA
+        // without, with, with, without: drift of the machine affects both alike
         let with_policy = (round + round / 2) % 2 == 1;
         let daemon = if with_policy {
             Some(Daemon::start(&args.paths.anamnesis, dir)?)
@@ -132,7 +141,7 @@ fn compare(
     Ok(row)
 }
 
-/// Provenance, and a line for each way of reading.
+/// Provenance, and a line for each way of reading in each state of the page cache.
 pub fn table(all: &Overheads) -> String {
     let rounds = all.rows.first().map_or(0, |row| row.baseline.len());
     let mut text = format!(
@@ -144,21 +153,22 @@ pub fn table(all: &Overheads) -> String {
         all.gib
     );
     for row in &all.rows {
-        let (alone, beside) = (
+        let (baseline, with_policy) = (
             || row.baseline.iter().copied(),
             || row.with_policy.iter().copied(),
         );
-        // each run with its neighbour in time: drift of the device affects both
-        let pairs = median(beside().zip(alone()).map(|(beside, alone)| beside / alone));
-        let least = least(beside()) / least(alone());
-        let (alone, beside) = (median(alone()), median(beside()));
+        // each run with the next one: drift of the device affects both
+        let pairs = with_policy().zip(baseline());
+        let pair_ratio = median(pairs.map(|(with_policy, baseline)| with_policy / baseline));
+        let fastest_ratio = least(with_policy()) / least(baseline());
+        let (baseline, with_policy) = (median(baseline()), median(with_policy()));
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {alone:.3} | {beside:.3} | {:.3} | {pairs:.3} | {least:.3} | {:.2} % | {} | {} | {:.1} |",
+            "| {} | {} | {} | {baseline:.3} | {with_policy:.3} | {:.3} | {pair_ratio:.3} | {fastest_ratio:.3} | {:.2} % | {} | {} | {:.1} |",
             row.reads,
             row.filesystem,
             row.cache,
-            beside / alone,
+            with_policy / baseline,
             100.0 * median(row.cpu_share.iter().copied()),
             row.events,
             row.lost,
@@ -168,7 +178,8 @@ pub fn table(all: &Overheads) -> String {
     text
 }
 
-fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
+/// Writes a file of random bytes, unless one of this length exists.
+fn write_random(path: &Path, bytes: u64) -> Result<(), Failure> {
     if path
         .metadata()
         .is_ok_and(|metadata| metadata.len() == bytes)
@@ -181,21 +192,21 @@ fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn by_read(path: &Path) -> Result<(), Failure> {
+fn read_whole(path: &Path) -> Result<(), Failure> {
     let mut file = File::open(path)?;
-    let mut piece = vec![0; CHUNK];
-    while file.read(&mut piece)? > 0 {}
+    let mut buffer = vec![0; CHUNK];
+    while file.read(&mut buffer)? > 0 {}
     Ok(())
 }
 
-fn by_map(path: &Path) -> Result<(), Failure> {
+fn copy_from_mapping(path: &Path) -> Result<(), Failure> {
     let file = File::open(path)?;
     // SAFETY: the evaluation created the file and does not modify it while it is mapped
     let map = unsafe { Mmap::map(&file)? };
-    let mut piece = vec![0; CHUNK];
+    let mut buffer = vec![0; CHUNK];
     for bytes in map.chunks_exact(CHUNK) {
-        piece.copy_from_slice(bytes);
-        std::hint::black_box(&piece);
+        buffer.copy_from_slice(bytes);
+        std::hint::black_box(&buffer);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Brings the machine into the same state before each run: files in or out of the page cache, memory backed by the host.
+//! The same state of the machine before each run: files cached or evicted, and memory backed by the host.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -18,28 +18,32 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
 /// Evicts the files of a directory from the page cache and verifies it. Up to 64 MiB may remain: pages that are mapped or
 /// busy cannot be evicted.
 pub fn evict(dir: &Path) -> Result<(), Failure> {
-    let mut left = 0;
+    let mut remaining = 0;
     for _ in 0..5 {
-        left = 0;
+        remaining = 0;
         for path in files(dir)? {
             let file = File::open(&path)?;
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-            left +=
+            remaining +=
                 anamnesis_ppc::cache::FileResidency::of(&file, 0, file.metadata()?.len())?.cached;
         }
-        if left == 0 {
+        if remaining == 0 {
             return Ok(());
         }
     }
-    if left < 64 << 20 {
+    if remaining < 64 << 20 {
         Ok(())
     } else {
-        Err(format!("{left} bytes of {} remain in the page cache", dir.display()).into())
+        Err(format!(
+            "{remaining} bytes of {} remain in the page cache",
+            dir.display()
+        )
+        .into())
     }
 }
 
 /// Reads the files of a directory into the page cache.
-pub fn read_in(dir: &Path) -> Result<(), Failure> {
+pub fn populate(dir: &Path) -> Result<(), Failure> {
     let mut buffer = vec![0; 1 << 20];
     for path in files(dir)? {
         let mut file = File::open(path)?;

@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use crate::load_run::LoadRun;
 use crate::results::{self, Evaluation};
-use crate::scene::{RECORDED, SCENES, Scene, VARIANTS};
+use crate::scenario::{RECORDED, SCENARIOS, Scenario, VARIANTS};
 
-/// The runs of one scene, loader and variant.
+/// The runs of one scenario, loader and variant.
 pub struct RunGroup<'r> {
     pub loader: &'r str,
     pub variant: &'static str,
@@ -31,22 +31,23 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     all[all.len() / 2]
 }
 
+/// The least value; infinity of none.
 pub fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::INFINITY, f64::min)
 }
 
-/// The groups of a scene, ordered by loader and variant.
-pub fn groups<'r>(all: &'r [Evaluation], scene: &str) -> Vec<RunGroup<'r>> {
-    let mut by: BTreeMap<(usize, usize), RunGroup<'r>> = BTreeMap::new();
-    let loaders: Vec<_> = SCENES
+/// The groups of a scenario, ordered by loader and variant.
+pub fn groups<'r>(all: &'r [Evaluation], scenario: &str) -> Vec<RunGroup<'r>> {
+    let mut grouped: BTreeMap<(usize, usize), RunGroup<'r>> = BTreeMap::new();
+    let loaders: Vec<_> = SCENARIOS
         .iter()
-        .find(|known| known.name == scene)
-        .map_or(&[][..], |scene| scene.loaders)
+        .find(|known| known.name == scenario)
+        .map_or(&[][..], |scenario| scenario.loaders)
         .into();
     for run in all
         .iter()
         .flat_map(|of| &of.loads)
-        .filter(|run| run.scene == scene)
+        .filter(|run| run.scenario == scenario)
     {
         let Some(loader) = loaders.iter().position(|loader| *loader == run.loader) else {
             continue;
@@ -62,9 +63,13 @@ pub fn groups<'r>(all: &'r [Evaluation], scene: &str) -> Vec<RunGroup<'r>> {
             variant: VARIANTS[variant].name,
             runs: Vec::new(),
         };
-        by.entry((loader, variant)).or_insert(group).runs.push(run);
+        grouped
+            .entry((loader, variant))
+            .or_insert(group)
+            .runs
+            .push(run);
     }
-    by.into_values().collect()
+    grouped.into_values().collect()
 }
 
 /// Provenance of a table's runs, one line for each evaluation.
@@ -79,23 +84,23 @@ fn provenance(all: &[Evaluation], is_of: impl Fn(&LoadRun) -> bool) -> String {
     lines.join("\n") + "\n\n"
 }
 
-/// The table of a scene: all loaders and variants.
-pub fn scene(all: &[Evaluation], scene: &Scene) -> Option<String> {
-    let mut groups = groups(all, scene.name);
+/// The table of a scenario: all loaders and variants.
+pub fn scenario(all: &[Evaluation], scenario: &Scenario) -> Option<String> {
+    let mut groups = groups(all, scenario.name);
     groups.retain(|group| group.variant != RECORDED);
     if groups.is_empty() {
         return None;
     }
     let mut text = provenance(all, |run| {
-        run.scene == scene.name && run.variant != RECORDED
+        run.scenario == scenario.name && run.variant != RECORDED
     });
     text += "| loader | variant | load, s | fastest | ÷ Native | share of possible gain | start to end, s | read from device, GB \
              | peak memory, GB | n |\n|---|---|---|---|---|---|---|---|---|---|\n";
     for group in &groups {
         let load = group.median(|run| run.load);
         let ratio =
-            against(&groups, group, "Native").map_or("–".into(), |ratio| format!("{ratio:.2}"));
-        let gain = gain(&groups, group).filter(|_| scene.memory.is_none());
+            ratio_to(&groups, group, "Native").map_or("–".into(), |ratio| format!("{ratio:.2}"));
+        let gain = gain(&groups, group).filter(|_| scenario.memory.is_none());
         let gain = gain.map_or("–".into(), |gain| format!("{gain:.0} %"));
         let _ = writeln!(
             text,
@@ -113,7 +118,7 @@ pub fn scene(all: &[Evaluation], scene: &Scene) -> Option<String> {
 }
 
 /// A group's load time divided by that of another variant of the same loader.
-fn against(groups: &[RunGroup<'_>], group: &RunGroup<'_>, variant: &str) -> Option<f64> {
+fn ratio_to(groups: &[RunGroup<'_>], group: &RunGroup<'_>, variant: &str) -> Option<f64> {
     let other = groups
         .iter()
         .find(|other| other.loader == group.loader && other.variant == variant)?;
@@ -123,14 +128,14 @@ fn against(groups: &[RunGroup<'_>], group: &RunGroup<'_>, variant: &str) -> Opti
 /// The gain over Native as a percentage of PreCache's gain over Native.
 fn gain(groups: &[RunGroup<'_>], group: &RunGroup<'_>) -> Option<f64> {
     let (native, floor) = (
-        against(groups, group, "Native")?.recip(),
-        against(groups, group, "PreCache")?.recip(),
+        ratio_to(groups, group, "Native")?.recip(),
+        ratio_to(groups, group, "PreCache")?.recip(),
     );
     // both in units of this group's load time
     (native > floor).then(|| 100.0 * (native - 1.0) / (native - floor))
 }
 
-/// What MAIO is required to reach.
+/// A required result of the policy MAIO.
 enum Target {
     /// Its load time divided by that of another variant is at most this.
     Load(&'static str, f64),
@@ -159,26 +164,30 @@ static TARGETS: &[(&str, Target)] = &[
 /// MAIO against its targets, by loader.
 pub fn targets(all: &[Evaluation]) -> Option<String> {
     let mut text = provenance(all, |run| {
-        TARGETS.iter().any(|(scene, _)| *scene == run.scene)
+        TARGETS
+            .iter()
+            .any(|(scenario, _)| *scenario == run.scenario)
     });
-    text += "| scene | target | mmap | pread | |\n|---|---|---|---|---|\n";
-    let mut some = false;
+    text += "| scenario | target | mmap | pread | |\n|---|---|---|---|---|\n";
+    let mut has_rows = false;
     for (name, target) in TARGETS {
         let groups = groups(all, name);
-        let of = |loader: &str| {
+        let figure_and_is_met = |loader: &str| {
             let maio = groups
                 .iter()
                 .find(|group| group.loader == loader && group.variant == "MAIO")?;
             match target {
                 Target::Load(variant, most) => {
-                    against(&groups, maio, variant).map(|r| (format!("{r:.2}"), r <= *most))
+                    ratio_to(&groups, maio, variant).map(|r| (format!("{r:.2}"), r <= *most))
                 }
                 Target::Gain(least) => {
                     gain(&groups, maio).map(|gain| (format!("{gain:.0} %"), gain >= *least))
                 }
             }
         };
-        let (Some((mmap, first)), Some((pread, second))) = (of("mmap"), of("pread")) else {
+        let (Some((mmap, first)), Some((pread, second))) =
+            (figure_and_is_met("mmap"), figure_and_is_met("pread"))
+        else {
             continue;
         };
         let target = match target {
@@ -187,38 +196,39 @@ pub fn targets(all: &[Evaluation]) -> Option<String> {
         };
         let met = ["not met", "met"][usize::from(first && second)];
         let _ = writeln!(text, "| {name} | {target} | {mmap} | {pread} | {met} |");
-        some = true;
+        has_rows = true;
     }
-    some.then_some(text)
+    has_rows.then_some(text)
 }
 
 /// The cost and the coverage of recording.
 pub fn recorded(all: &[Evaluation]) -> Option<String> {
     let mut lines = String::new();
-    for scene in SCENES {
-        let groups = groups(all, scene.name);
+    for scenario in SCENARIOS {
+        let groups = groups(all, scenario.name);
         for recorded in groups.iter().filter(|group| group.variant == RECORDED) {
             let native = groups
                 .iter()
                 .find(|group| group.loader == recorded.loader && group.variant == "Native");
             let Some(native) = native else { continue };
-            let of = |group: &RunGroup<'_>| {
+            let median_and_least = |group: &RunGroup<'_>| {
                 (group.median(|run| run.start), group.least(|run| run.start))
             };
-            let ((alone, least_alone), (beside, least)) = (of(native), of(recorded));
+            let (native_start, native_least) = median_and_least(native);
+            let (start, least) = median_and_least(recorded);
             let _ = writeln!(
                 lines,
-                "| {} | {} | {alone:.2} | {beside:.2} | {:.3} | {:.3} | {:.2} % | {} |",
-                scene.name,
+                "| {} | {} | {native_start:.2} | {start:.2} | {:.3} | {:.3} | {:.2} % | {} |",
+                scenario.name,
                 recorded.loader,
-                beside / alone,
-                least / least_alone,
+                start / native_start,
+                least / native_least,
                 100.0 * recorded.least(|run| run.covered.unwrap_or(0.0)),
                 recorded.runs.len()
             );
         }
     }
-    let head = "| scene | loader | start to end of Native, s | recorded, s | ratio | ratio of fastest | lowest coverage | n |\n\
+    let head = "| scenario | loader | start to end of Native, s | recorded, s | ratio | ratio of fastest | lowest coverage | n |\n\
                 |---|---|---|---|---|---|---|---|\n";
     (!lines.is_empty()).then(|| provenance(all, |run| run.variant == RECORDED) + head + &lines)
 }

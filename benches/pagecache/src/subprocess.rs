@@ -25,9 +25,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_has_the_program_and_its_stderr() {
-        let sh = |line: &str| {
-            stdout_of(Command::new("sh").args(["-c", line])).map_err(|e| e.to_string())
+    fn a_failure_names_the_program_and_contains_its_standard_error_or_status() {
+        let sh = |script: &str| {
+            stdout_of(Command::new("sh").args(["-c", script])).map_err(|e| e.to_string())
         };
         assert_eq!(sh("echo yes").unwrap(), "yes");
         assert_eq!(sh("echo no >&2; exit 3").unwrap_err(), "sh: no");

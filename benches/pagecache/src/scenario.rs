@@ -1,7 +1,7 @@
-//! The scenes (state of the machine), loaders and variants (page-cache policies) of the evaluation.
+//! The scenarios (state of the machine), loaders and variants (page-cache policies) of the evaluation.
 
 /// The state of the machine during a load.
-pub struct Scene {
+pub struct Scenario {
     pub name: &'static str,
     /// Memory limit of the service's control group as a share of the model's size; unlimited if `None`.
     pub memory: Option<f64>,
@@ -13,8 +13,8 @@ pub struct Scene {
     pub loaders: &'static [&'static str],
 }
 
-pub const SCENES: &[Scene] = &[
-    Scene {
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
         name: "sufficient",
         memory: None,
         throttle: None,
@@ -22,7 +22,7 @@ pub const SCENES: &[Scene] = &[
         workers: 1,
         loaders: ALL,
     },
-    Scene {
+    Scenario {
         name: "sufficient, 1 GB/s",
         memory: None,
         throttle: GB,
@@ -30,7 +30,7 @@ pub const SCENES: &[Scene] = &[
         workers: 1,
         loaders: ALL,
     },
-    Scene {
+    Scenario {
         name: "limited",
         memory: HALF,
         throttle: None,
@@ -38,7 +38,7 @@ pub const SCENES: &[Scene] = &[
         workers: 1,
         loaders: FILES,
     },
-    Scene {
+    Scenario {
         name: "limited, 1 GB/s",
         memory: HALF,
         throttle: GB,
@@ -47,7 +47,7 @@ pub const SCENES: &[Scene] = &[
         loaders: FILES,
     },
     // the default read-ahead of Linux
-    Scene {
+    Scenario {
         name: "limited, 128 KiB",
         memory: HALF,
         throttle: None,
@@ -55,8 +55,8 @@ pub const SCENES: &[Scene] = &[
         workers: 1,
         loaders: FILES,
     },
-    // what makes native loading slow in the paper: small read-ahead, and several workers that read slices of each tensor
-    Scene {
+    // as in the paper, where native loading is slow: small read-ahead, and several workers that read slices of each tensor
+    Scenario {
         name: "paper",
         memory: None,
         throttle: None,
@@ -64,7 +64,7 @@ pub const SCENES: &[Scene] = &[
         workers: 4,
         loaders: FILES,
     },
-    Scene {
+    Scenario {
         name: "paper, limited",
         memory: HALF,
         throttle: None,
@@ -74,8 +74,8 @@ pub const SCENES: &[Scene] = &[
     },
 ];
 
-const ALL: &[&str] = &["mmap", "pread", "torch", "ours"];
-// torch.load and our loader hold the whole model in memory, so they do not run with memory for half of it
+const ALL: &[&str] = &["mmap", "pread", "torch", "anamnesis"];
+// torch.load and the loader of anamnesis hold the whole model in memory, so they do not run with memory for half of it
 const FILES: &[&str] = &["mmap", "pread"];
 const HALF: Option<f64> = Some(0.5);
 const GB: Option<u64> = Some(1_000_000_000);
@@ -84,7 +84,7 @@ const GB: Option<u64> = Some(1_000_000_000);
 pub struct Variant {
     pub name: &'static str,
     pub policy: Policy,
-    /// Whether it runs only in scenes with limited memory.
+    /// Whether it runs only in scenarios with limited memory.
     pub limited_only: bool,
 }
 
@@ -99,7 +99,7 @@ pub enum Policy {
     Recorded,
 }
 
-/// The variant that records. It is no policy and has a table of its own.
+/// The variant that records. It is not a policy, and has a table of its own.
 pub const RECORDED: &str = "Recorded";
 
 pub const VARIANTS: &[Variant] = &[
