@@ -106,7 +106,7 @@ fn reinterpret_voids(catalog: &mut Catalog, options: &OpenOptions) {
         let example = if *bytes == 2 { "BF16" } else { "F8_E4M3" };
         catalog.warnings.push(format!(
             "{name}{more}: raw {bytes}-byte items; numpy does not store the names of ml_dtypes. \
-             If you know the dtype, pass --void-as {example}, or call `OpenOptions::void_as`"
+             If you know the dtype, give {example} to `OpenOptions::void_as`"
         ));
     }
 }

@@ -208,7 +208,7 @@ fn open_split(
         _ => {
             return Err(Error::new(ErrorKind::MissingPart(format!(
                 "this is file {} of {count} of a split GGUF, but its name has no such number, so that the other files \
-                 cannot be found; rename it to NAME-{:05}-of-{count:05}.gguf, or open it alone (--single, `OpenOptions::single`)",
+                 cannot be found; rename it to NAME-{:05}-of-{count:05}.gguf, or open it alone with `OpenOptions::single`",
                 no + 1,
                 no + 1
             ))));

@@ -69,7 +69,7 @@ fn void_items_become_the_dtype_that_the_caller_knows() {
             .count()
     };
     assert_eq!(
-        (said("void-as"), said("'f1'")),
+        (said("`OpenOptions::void_as`"), said("'f1'")),
         (1, 1),
         "{:?}",
         raw.catalog().warnings()
@@ -102,7 +102,7 @@ fn void_items_become_the_dtype_that_the_caller_knows() {
             .catalog()
             .warnings()
             .iter()
-            .any(|w| w.contains("void-as"))
+            .any(|w| w.contains("`OpenOptions::void_as`"))
     );
     assert_eq!(hash(&raw, "bfloat16"), hash(&known, "bfloat16"));
 }

@@ -114,6 +114,20 @@ impl Failure {
     }
 }
 
+/// The options of the library that its messages name, and the flags that set them here.
+static FLAGS: &[(&str, &str)] = &[
+    ("`OpenOptions::single`", "--single"),
+    ("`OpenOptions::void_as`", "--void-as"),
+];
+
+/// A message of the library, with this command's flags in place of the options that it names.
+pub(crate) fn with_flags(message: &str) -> String {
+    let options = FLAGS.iter();
+    options.fold(message.to_owned(), |text, (option, flag)| {
+        text.replace(option, flag)
+    })
+}
+
 /// Words a remedy with this command's flags where it has one, and as the library does otherwise.
 fn remedy_text(remedy: Remedy) -> String {
     match remedy {
@@ -134,7 +148,7 @@ impl From<anamnesis::Error> for Failure {
     fn from(error: anamnesis::Error) -> Self {
         Self {
             kind: error.kind().name(),
-            message: error.kind().to_string().into(),
+            message: with_flags(&error.kind().to_string()).into(),
             path: error.path().map(|p| p.display().to_string().into()),
             format: error.format(),
             offset: error.offset(),
