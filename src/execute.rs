@@ -17,7 +17,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::load::{LoadContext, Loader, MAX_GAP};
 use crate::plan::{DecodeInput, JobWork, Plan, TensorSpec, aligned_scratch};
-use crate::progress::{CancelToken, RunControl, RunProgress};
+use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::quant::decode::cast;
 use crate::sink::Sink;
 use crate::threads::thread_count_for;
@@ -26,8 +26,6 @@ use inputs::{Buffers, JobCache};
 use queue::{OutputMemory, WorkItem, WorkQueue, WorkUnit};
 use routing::{ReadList, Routing};
 use zeropool::BufferPool;
-
-pub use crate::progress::Progress;
 
 /// Executes a plan: makes every output, and passes it to a sink.
 ///

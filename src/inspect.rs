@@ -8,7 +8,6 @@ mod weights;
 use std::path::Path;
 
 use serde::Serialize;
-use serde_json::{Map, Value as Json, json};
 
 use crate::catalog::Metadata;
 use crate::catalog::{Catalog, Endian, Layout, Packing, Quantizer, TensorInfo, elements};
@@ -32,19 +31,19 @@ pub struct Summary {
     /// `safetensors`, `gguf`, `npy`, `npz` or `pth`.
     pub format: &'static str,
     /// Properties of the container: version, byte order, alignment, ….
-    pub details: Map<String, Json>,
+    pub details: Metadata,
     /// Its files.
     pub files: Vec<FileSummary>,
     /// Its tensors, in file order.
     pub tensors: Vec<TensorSummary>,
     /// Keys and values; long arrays as `{"type","len","first"}`.
-    pub metadata: Map<String, Json>,
+    pub metadata: Metadata,
     /// Entries that are listed and cannot be read.
     pub refused: Vec<RefusedSummary>,
     /// Quantised weights, and the stored tensors that they are made from.
     pub weights: Vec<WeightSummary>,
     /// Bytes of all outputs of [`remember`](crate::remember); `None` if nothing is quantised.
-    pub remembered: Option<DequantisedSizes>,
+    pub dequantised: Option<DequantisedSizes>,
     /// Sums over the tensors.
     pub totals: Totals,
     /// Findings about the files that do not prevent reading them.
@@ -92,10 +91,31 @@ pub struct TensorSummary {
     pub storage: Option<u32>,
     /// Parameters of a PyTorch quantised tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub quantizer: Option<Json>,
+    pub quantizer: Option<QuantizerSummary>,
     /// SHA-256 of the logical bytes, if it was computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+}
+
+/// Parameters of a PyTorch quantised tensor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "scheme", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum QuantizerSummary {
+    /// One scale and zero point for the tensor.
+    PerTensor {
+        /// Its scale.
+        scale: f64,
+        /// Its zero point.
+        zero_point: i64,
+    },
+    /// Scales and zero points per index of one dimension.
+    PerChannel {
+        /// The dimension.
+        axis: u64,
+        /// Size of the dimension.
+        channels: u64,
+    },
 }
 
 /// An entry that cannot be read.
@@ -166,9 +186,9 @@ impl Summary {
         Self {
             path: path.map(|p| p.display().to_string()),
             format: catalog.format,
-            details: object(&catalog.details),
+            details: catalog.details.without_repeats(),
             tensors: catalog.tensors().iter().map(TensorSummary::new).collect(),
-            metadata: object(&catalog.metadata),
+            metadata: catalog.metadata.without_repeats(),
             refused: catalog
                 .refused
                 .iter()
@@ -178,7 +198,7 @@ impl Summary {
                 })
                 .collect(),
             weights: Vec::new(),
-            remembered: None,
+            dequantised: None,
             totals: Totals::new(
                 catalog
                     .tensors()
@@ -225,7 +245,7 @@ impl TensorSummary {
             packing: matches!(info.packing, Packing::Deflate { .. }).then_some("deflate"),
             endian: (info.endian == Endian::Big).then_some("big"),
             storage: info.member,
-            quantizer: info.quantizer().map(quantizer_json),
+            quantizer: info.quantizer().map(QuantizerSummary::new),
             sha256: None,
         }
     }
@@ -236,13 +256,25 @@ impl TensorSummary {
     }
 }
 
-fn quantizer_json(quantizer: &Quantizer) -> Json {
-    match quantizer {
-        Quantizer::PerTensor { scale, zero_point } => {
-            json!({"scheme": "per_tensor", "scale": scale, "zero_point": zero_point})
+impl QuantizerSummary {
+    fn new(quantizer: &Quantizer) -> Self {
+        match quantizer {
+            Quantizer::PerTensor { scale, zero_point } => Self::PerTensor {
+                scale: *scale,
+                zero_point: *zero_point,
+            },
+            Quantizer::PerChannel { scales, axis, .. } => Self::PerChannel {
+                axis: *axis,
+                channels: scales.elements(),
+            },
         }
-        Quantizer::PerChannel { scales, axis, .. } => {
-            json!({"scheme": "per_channel", "axis": axis, "channels": scales.elements()})
+    }
+
+    /// `per_tensor` or `per_channel`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::PerTensor { .. } => "per_tensor",
+            Self::PerChannel { .. } => "per_channel",
         }
     }
 }
@@ -283,11 +315,4 @@ impl Totals {
             by_dtype,
         }
     }
-}
-
-fn object(metadata: &Metadata) -> Map<String, Json> {
-    metadata
-        .iter()
-        .map(|(key, value)| (key.to_owned(), value.to_json()))
-        .collect()
 }

@@ -17,7 +17,9 @@ use crate::catalog::{ByteRange, Catalog, Endian, Layout, Packing, Shape, TensorI
 use crate::error::{Error, Result};
 
 pub(crate) use decoder::aligned_scratch;
-pub use decoder::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
+pub use decoder::{
+    DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges, PartRangesIntoIter,
+};
 pub use tile::Tile;
 
 /// The scheme of tensors that are not quantised.

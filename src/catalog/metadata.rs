@@ -1,12 +1,16 @@
 //! Keys and values that a file holds in addition to its tensors.
 
-use serde_json::{Number, Value as Json, json};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::Display;
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::Dtype;
 use crate::catalog::{ByteRange, Endian};
 
-/// Elements that the JSON form of a long array shows.
-const JSON_ARRAY_ELEMENTS: usize = 8;
+/// Elements that the serialised form of a long array shows.
+const ARRAY_ELEMENTS: usize = 8;
 
 /// Keys and values in file order. Keys are unique, except in formats that allow otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,6 +45,30 @@ impl Metadata {
         self.0.push((key.into(), value));
     }
 
+    /// Sets the value of a key: replaces the first value that it has, or adds the key at the end.
+    pub fn set(&mut self, key: &str, value: Value) {
+        match self.0.iter_mut().find(|(k, _)| &**k == key) {
+            Some((_, old)) => *old = value,
+            None => self.push(key, value),
+        }
+    }
+
+    /// A copy in which each key occurs once, with its last value: objects of JSON have no repeated keys.
+    pub(crate) fn without_repeats(&self) -> Self {
+        let mut rows = HashMap::<&str, usize>::with_capacity(self.len());
+        let mut unique = Self::default();
+        for (key, value) in self.iter() {
+            match rows.entry(key) {
+                Entry::Occupied(row) => unique.0[*row.get()].1 = value.clone(),
+                Entry::Vacant(row) => {
+                    row.insert(unique.len());
+                    unique.push(key, value.clone());
+                }
+            }
+        }
+        unique
+    }
+
     /// Keys and values in file order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.0.iter().map(|(k, v)| (&**k, v))
@@ -58,6 +86,12 @@ impl Metadata {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.0.iter_mut().map(|(_, v)| v)
+    }
+}
+
+impl Serialize for Metadata {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_map(self.iter())
     }
 }
 
@@ -90,40 +124,41 @@ impl Value {
     pub fn text(s: impl Into<Box<str>>) -> Self {
         Self::Text(s.into())
     }
+}
 
-    /// The value as JSON.
-    ///
-    /// Numbers that JSON cannot hold (infinities, NaN) become text. An array with more than
-    /// [`StoredArray::FIRST`] elements becomes an object of its type, length and first elements.
-    pub fn to_json(&self) -> Json {
+/// Numbers that JSON cannot hold (infinities, NaN) become text. An array with more than [`StoredArray::FIRST`] elements
+/// becomes an object of its type, length and first elements.
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Null => Json::Null,
-            Self::Bool(b) => Json::Bool(*b),
-            Self::U64(n) => Json::from(*n),
-            Self::I64(n) => Json::from(*n),
+            Self::Null => s.serialize_unit(),
+            Self::Bool(b) => s.serialize_bool(*b),
+            Self::U64(n) => s.serialize_u64(*n),
+            Self::I64(n) => s.serialize_i64(*n),
             // through decimal text: the shortest decimal that means this F32, not the 17 digits of its F64
-            Self::F32(n) => json_number(n.to_string().parse().unwrap_or(f64::NAN), n),
-            Self::F64(n) => json_number(*n, n),
-            Self::Text(s) => Json::from(&**s),
-            Self::List(list) => list.iter().map(Self::to_json).collect(),
+            Self::F32(n) => number(s, n.to_string().parse().unwrap_or(f64::NAN), n),
+            Self::F64(n) => number(s, *n, n),
+            Self::Text(text) => s.serialize_str(text),
+            Self::List(list) => s.collect_seq(list),
+            Self::Array(array) if array.len <= StoredArray::FIRST => s.collect_seq(&array.first),
             Self::Array(array) => {
-                let first = array.first.iter().map(Self::to_json);
-                if array.len <= StoredArray::FIRST {
-                    return first.collect();
-                }
-                json!({
-                    "type": array.item.name(),
-                    "len": array.len,
-                    "first": first.take(JSON_ARRAY_ELEMENTS).collect::<Json>(),
-                })
+                let shown = array.first.len().min(ARRAY_ELEMENTS);
+                let mut map = s.serialize_map(Some(3))?;
+                map.serialize_entry("type", array.item.name())?;
+                map.serialize_entry("len", &array.len)?;
+                map.serialize_entry("first", &array.first[..shown])?;
+                map.end()
             }
         }
     }
 }
 
-fn json_number(n: f64, text: &dyn std::fmt::Display) -> Json {
-    // JSON has no infinities and no NaN; `null` would hide that there is a value
-    Number::from_f64(n).map_or_else(|| Json::from(text.to_string()), Json::Number)
+fn number<S: Serializer>(s: S, n: f64, text: &dyn Display) -> Result<S::Ok, S::Error> {
+    if n.is_finite() {
+        s.serialize_f64(n)
+    } else {
+        s.collect_str(text)
+    }
 }
 
 /// A metadata array that was left in the file: its byte range and element type.

@@ -78,7 +78,7 @@ impl Summary {
         let elements = elements.fold(0, u64::saturating_add);
         // F32 has two bytes more per element of the dequantised weights; other outputs keep their dtype
         let wider = plan.nbytes().saturating_add(elements.saturating_mul(2));
-        self.remembered = (!self.weights.is_empty()).then(|| DequantisedSizes {
+        self.dequantised = (!self.weights.is_empty()).then(|| DequantisedSizes {
             // the plan was made for BF16, which is as wide as F16
             bf16_nbytes: plan.nbytes(),
             f16_nbytes: plan.nbytes(),

@@ -2,7 +2,7 @@
 //! rows from them.
 
 use std::fmt::Debug;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use anamnesis_template::StridedRange;
 use smallvec::SmallVec;
@@ -24,8 +24,84 @@ pub struct PartRange {
     pub bytes: StridedRange,
 }
 
-/// The ranges that a tile reads; most decoders need at most three.
-pub type PartRanges = SmallVec<[PartRange; 3]>;
+/// A list of ranges. Up to three, which is what most decoders need, are stored without an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartRanges(SmallVec<[PartRange; 3]>);
+
+impl PartRanges {
+    /// An empty list.
+    #[inline]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a range at the end.
+    #[inline]
+    pub fn push(&mut self, range: PartRange) {
+        self.0.push(range);
+    }
+}
+
+impl Deref for PartRanges {
+    type Target = [PartRange];
+
+    #[inline]
+    fn deref(&self) -> &[PartRange] {
+        &self.0
+    }
+}
+
+impl FromIterator<PartRange> for PartRanges {
+    #[inline]
+    fn from_iter<I: IntoIterator<Item = PartRange>>(ranges: I) -> Self {
+        Self(SmallVec::from_iter(ranges))
+    }
+}
+
+impl Extend<PartRange> for PartRanges {
+    #[inline]
+    fn extend<I: IntoIterator<Item = PartRange>>(&mut self, ranges: I) {
+        self.0.extend(ranges);
+    }
+}
+
+impl IntoIterator for PartRanges {
+    type Item = PartRange;
+    type IntoIter = PartRangesIntoIter;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        PartRangesIntoIter(self.0.into_iter())
+    }
+}
+
+/// The ranges of a [`PartRanges`], by value.
+#[derive(Debug)]
+pub struct PartRangesIntoIter(smallvec::IntoIter<[PartRange; 3]>);
+
+impl Iterator for PartRangesIntoIter {
+    type Item = PartRange;
+
+    #[inline]
+    fn next(&mut self) -> Option<PartRange> {
+        self.0.next()
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<'r> IntoIterator for &'r PartRanges {
+    type Item = &'r PartRange;
+    type IntoIter = std::slice::Iter<'r, PartRange>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
 
 impl PartRange {
     /// A range of one contiguous run.

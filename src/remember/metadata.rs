@@ -30,7 +30,10 @@ pub(super) fn safetensors_metadata(checkpoint: &Checkpoint) -> Result<Vec<(Strin
                         .expect("strings and numbers serialise to JSON"),
                 )
             }
-            _ => (key.to_owned(), value.to_json().to_string()),
+            _ => (
+                key.to_owned(),
+                serde_json::to_string(value).expect("strings and numbers serialise to JSON"),
+            ),
         };
         total += pair.0.len() + pair.1.len();
         if total > MAX_METADATA {
@@ -41,7 +44,7 @@ pub(super) fn safetensors_metadata(checkpoint: &Checkpoint) -> Result<Vec<(Strin
     Ok(carried)
 }
 
-/// Serialises a value as [`Value::to_json`] does, without building a tree of its arrays.
+/// Serialises a value with the digits of an F32 as they are, not through an F64.
 struct Direct<'v>(&'v Value);
 
 impl Serialize for Direct<'_> {
@@ -56,7 +59,7 @@ impl Serialize for Direct<'_> {
             Value::F64(n) if n.is_finite() => s.serialize_f64(*n),
             Value::Text(text) => s.serialize_str(text),
             Value::List(list) => s.collect_seq(list.iter().map(Direct)),
-            other => other.to_json().serialize(s),
+            other => other.serialize(s),
         }
     }
 }

@@ -2,8 +2,15 @@
 
 use crate::Dtype;
 
+mod sealed {
+    /// Any bits are a valid value. Sealed, so that the crate that defines this property can be replaced.
+    pub trait Viewable: bytemuck::AnyBitPattern {}
+
+    impl<T: bytemuck::AnyBitPattern> Viewable for T {}
+}
+
 /// A Rust type that [`Tensor::view`](super::Tensor::view) can view elements as.
-pub trait Element: bytemuck::AnyBitPattern {
+pub trait Element: sealed::Viewable {
     /// The dtype whose elements have this type's bits.
     const DTYPE: Dtype;
 }

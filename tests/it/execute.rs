@@ -321,11 +321,7 @@ fn metadata_is_carried_over() {
             .unwrap_or_else(|| panic!("{key} is missing"));
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         let stored = tokens.metadata(key).unwrap().unwrap();
-        assert_eq!(
-            value,
-            serde_json::to_value(stored.to_json()).unwrap(),
-            "{key}"
-        );
+        assert_eq!(value, serde_json::to_value(&stored).unwrap(), "{key}");
     }
     let list = found
         .catalog()

@@ -12,13 +12,12 @@ use crate::support::scratch_dir::ScratchDir;
 use crate::support::skip;
 use crate::support::writers::{StoredTensor, gguf, safetensors};
 use anamnesis::catalog::Shape;
-use anamnesis::execute::Progress;
 use anamnesis::plan::TensorSpec;
 use anamnesis::sink::{SafetensorsSink, Sharding, Sink};
 use anamnesis::source::FnSource;
 use anamnesis::{
-    CancelToken, Checkpoint, Dtype, Error, ErrorKind, Limits, OpenOptions, Remember, Result,
-    remember,
+    CancelToken, Checkpoint, Dtype, Error, ErrorKind, Limits, OpenOptions, Progress, Remember,
+    Result, remember,
 };
 
 /// 20 MB of output in F32: progress is reported several times, and each shard of 8 MiB holds a weight.

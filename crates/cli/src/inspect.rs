@@ -5,7 +5,7 @@ use std::io::Write;
 use anamnesis::{OpenOptions, Summary, Value};
 
 use crate::args::{Color, InspectArgs};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, Failure, RunError, with_flags};
 use crate::output::json::InspectDocument;
 use crate::output::{Screen, Stdout, metadata, overview, tensors, tree};
 use crate::paths::{self, InputPath};
@@ -87,8 +87,11 @@ fn summarise(
         _ => None,
     };
     let mut summary = checkpoint.inspect();
+    for warning in &mut summary.warnings {
+        *warning = with_flags(warning);
+    }
     if let (Some(Some(key)), Some(value), true) = (&args.metadata, &value, args.json) {
-        summary.metadata.insert(key.clone(), value.to_json());
+        summary.metadata.set(key, value.clone());
     }
     let wanted = |name: &str| select::passes(&args.filter, name);
     let failure = if args.hash {

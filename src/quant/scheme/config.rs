@@ -142,7 +142,7 @@ impl QuantConfig {
     }
 
     /// The value at a dotted path.
-    pub fn get(&self, path: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, path: &str) -> Option<&Value> {
         let mut keys = path.split('.');
         let mut value = self.map.get(keys.next()?)?;
         for key in keys {
@@ -174,7 +174,7 @@ impl QuantConfig {
     }
 
     /// The configuration as a JSON object.
-    pub fn map(&self) -> &Map<String, Value> {
+    pub(crate) fn map(&self) -> &Map<String, Value> {
         &self.map
     }
 }

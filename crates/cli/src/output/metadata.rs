@@ -23,9 +23,9 @@ pub(crate) fn list(summary: &Summary, screen: &Screen, out: &mut impl Write) -> 
         Column::left("value").fit(Fit::End),
     ];
     let mut table = Table::new(columns, 0);
-    for (key, value) in &summary.metadata {
-        table.cell(clean(key));
-        table.cell(short(value));
+    for (key, value) in overview::json_object(&summary.metadata) {
+        table.cell(clean(&key));
+        table.cell(short(&value));
     }
     table.print(screen, out)
 }
@@ -82,8 +82,8 @@ pub(crate) fn value(value: &Value, screen: &Screen, out: &mut impl Write) -> io:
         Value::Text(text) => writeln!(out, "{text}"),
         Value::List(items) => items.iter().try_for_each(|item| match item {
             Value::Text(text) => writeln!(out, "{}", clean(text)),
-            other => writeln!(out, "{}", other.to_json()),
+            other => writeln!(out, "{}", overview::json(other)),
         }),
-        other => writeln!(out, "{}", overview::json_text(&other.to_json())),
+        other => writeln!(out, "{}", overview::json_text(&overview::json(other))),
     }
 }

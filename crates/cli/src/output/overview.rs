@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use anamnesis::Summary;
+use anamnesis::catalog::{Metadata, Value};
 use anamnesis::inspect::Totals;
 use serde_json::{Map, Value as Json};
 
@@ -27,7 +28,7 @@ pub(crate) fn show(
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(out, "{}", screen.paint(BOLD, title(summary)))?;
-    let mut details = RemainingDetails(summary.details.clone());
+    let mut details = RemainingDetails(json_object(&summary.details));
     let mut field = |label: &str, value: Option<String>| match value {
         Some(value) => {
             let label = format!("{label:LABEL_WIDTH$}");
@@ -76,7 +77,7 @@ pub(crate) fn show(
 
 /// The quantised weights: their number per scheme, and the size of the whole checkpoint once dequantised.
 fn weights(summary: &Summary) -> Option<String> {
-    let remembered = summary.remembered.as_ref()?;
+    let dequantised = summary.dequantised.as_ref()?;
     let mut schemes: Vec<(&str, u64)> = Vec::new();
     for weight in &summary.weights {
         let scheme = weight.scheme.unwrap_or("refused");
@@ -90,8 +91,8 @@ fn weights(summary: &Summary) -> Option<String> {
         .map(|(name, n)| format!("{} {name}", ExactCount(*n)))
         .collect();
     let (narrow, wide) = (
-        ByteSize(remembered.bf16_nbytes),
-        ByteSize(remembered.f32_nbytes),
+        ByteSize(dequantised.bf16_nbytes),
+        ByteSize(dequantised.f32_nbytes),
     );
     Some(format!(
         "{}; dequantised: {narrow} (BF16, F16), {wide} (F32)",
@@ -244,7 +245,7 @@ fn file_type(summary: &Summary, details: &mut RemainingDetails) -> Option<String
     let version = summary
         .metadata
         .get("general.quantization_version")
-        .map(json_text);
+        .map(|version| json_text(&json(version)));
     match (kind, version) {
         (Some(kind), Some(version)) => Some(format!("{kind}, quantisation version {version}")),
         (kind, _) => kind,
@@ -368,6 +369,19 @@ fn size(n: u64) -> String {
 
 fn label(key: &str) -> String {
     clean(key).replace('_', " ")
+}
+
+/// A metadata value as `--json` prints it.
+pub(crate) fn json(value: &Value) -> Json {
+    serde_json::to_value(value).expect("strings and numbers serialise to JSON")
+}
+
+/// Metadata as `--json` prints it.
+pub(crate) fn json_object(metadata: &Metadata) -> Map<String, Json> {
+    let pairs = metadata.iter();
+    pairs
+        .map(|(key, value)| (key.to_owned(), json(value)))
+        .collect()
 }
 
 /// A JSON value as text on one line: a string without quotes and escaped.

@@ -136,8 +136,8 @@ impl TensorNotes {
         }
         notes.extend(tensor.packing.map(str::to_owned));
         notes.extend(tensor.endian.map(|endian| format!("{endian}-endian")));
-        if let Some(scheme) = tensor.quantizer.as_ref().and_then(|q| q["scheme"].as_str()) {
-            notes.push(format!("quantised {}", scheme.replace('_', " ")));
+        if let Some(quantizer) = &tensor.quantizer {
+            notes.push(format!("quantised {}", quantizer.name().replace('_', " ")));
         }
         if let Some(storage) = tensor.storage {
             if self.tied[&(storage, tensor.offset, tensor.nbytes)] > 1 {
