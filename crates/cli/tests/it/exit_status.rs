@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use crate::process::{command, finish, run, stdout_of};
+use crate::process::{command, finish, run, stdout_of, workspace};
 
 const GGUF: &str = "fixtures/gguf/plain_v3.gguf";
 
@@ -32,6 +32,22 @@ fn invalid_arguments_exit_with_status_2() {
             run.stderr
         );
     }
+}
+
+#[test]
+fn messages_name_flags_instead_of_options_of_the_library() {
+    let raw = stdout_of(&["inspect", "fixtures/npy/bf16.npy"]);
+    let raw: Vec<&str> = raw.split_whitespace().collect();
+    let raw = raw.join(" ");
+    assert!(raw.contains("give BF16 to --void-as"), "{raw}");
+    let directory = tempfile::tempdir().unwrap();
+    let renamed = directory.path().join("renamed.gguf");
+    let split = workspace().join("fixtures/gguf/split/m-00001-of-00003.gguf");
+    std::fs::copy(split, &renamed).unwrap();
+    let run = run(&["inspect", renamed.to_str().unwrap()]);
+    assert_eq!(run.code, 1);
+    let expected = "or open it alone with --single\n";
+    assert!(run.stderr.contains(expected), "{}", run.stderr);
 }
 
 #[test]

@@ -1,0 +1,11 @@
+//! I/O templates: the types of `anamnesis-template` that occur in this crate's signatures, and what compares and combines
+//! templates.
+//!
+//! Templates are made by [`predict()`](crate::predict()), recorded by
+//! [`RecordingLoader`](crate::load::RecordingLoader), or built by a [`TemplateBuilder`].
+
+pub use anamnesis_template::{
+    Access, AccessGroup, ContentKey, Coverage, Diff, Error, ErrorKind, File, FileCoverage,
+    GroupDiff, ServiceId, StridedFileRange, StridedRange, Template, TemplateBuilder,
+    TemplateLimits, coverage, diff, merge, parallel,
+};
