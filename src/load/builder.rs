@@ -230,20 +230,32 @@ impl<'c> Load<'c> {
         loaded.into_iter().next().ok_or_else(none)
     }
 
-    /// Loads one tensor, or its [`slice`](Self::slice), into a buffer of exactly its length in bytes. The bytes are
-    /// loaded into the pool (or borrowed) and then copied; [`tensor`](Self::tensor) does not copy.
+    /// Loads one tensor, or its [`slice`](Self::slice), into a buffer of exactly its length in bytes.
+    ///
+    /// The bytes are loaded as by [`tensor`](Self::tensor) and then copied, which costs one copy in memory and, unless
+    /// bytes are [borrowed](Self::borrow_mapped), a pool buffer of the tensor's length until it is done. Loaders do not
+    /// read into the caller's buffer: direct I/O needs aligned buffers, a read may extend beyond the tensor, and a
+    /// cancelled read of io_uring may still write to its buffer, which the pool keeps until the kernel is done.
     ///
     /// # Errors
-    /// As [`tensor`](Self::tensor), and if the buffer has another length.
+    /// As [`tensor`](Self::tensor), and, before anything is read, if the buffer has another length.
     pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
-        let tensor = self.tensor(name)?;
-        if out.len() != tensor.bytes().len() {
-            let (needed, found) = (tensor.bytes().len(), out.len());
-            let name = quote(name);
+        let wanted = name.to_owned();
+        let only = self.clone().filter(move |found| *found == *wanted);
+        let (_, tasks) = only.tasks(false)?;
+        let needed = tasks
+            .first()
+            .ok_or_else(|| Error::not_found("tensor", name))?
+            .nbytes();
+        if out.len() as u64 != needed {
             return Err(Error::invalid_argument(format!(
-                "tensor {name} has {needed} bytes, and the buffer {found}"
+                "tensor {} has {needed} bytes, and the buffer {}",
+                quote(name),
+                out.len()
             )));
         }
+        let loaded = only.run()?.into_iter().next();
+        let tensor = loaded.ok_or_else(|| Error::not_found("tensor", name))?;
         out.copy_from_slice(tensor.bytes());
         Ok(())
     }
