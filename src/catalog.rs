@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 pub use metadata::{Item, Metadata, StoredArray, Value};
 
-pub use anamnesis_template::ByteRange;
+pub(crate) use anamnesis_template::ByteRange;
 pub use encoding::{Encoding, Layout, Opaque, Packing, Sparse};
 pub use member::{IntegrityCheck, Member};
 pub use natural_sort::natural_order;

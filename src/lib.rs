@@ -142,22 +142,22 @@ pub mod plan;
 pub mod pool;
 pub mod predict;
 mod progress;
-pub mod quant;
+mod quant;
 mod quote;
 mod remember;
 mod selection;
 pub mod sink;
 pub mod source;
+pub mod template;
 mod tensor;
 #[cfg(test)]
 mod testing;
 mod threads;
 
 pub use anamnesis_kernel::{BlockFormat, Dtype};
-/// I/O templates: their files, and the rules by which tensors are split over workers.
-pub use anamnesis_template as template;
+pub use anamnesis_template::ByteRange;
 pub use catalog::{
-    ByteRange, Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
+    Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
 pub use checkpoint::{Checkpoint, OpenOptions};
 pub use error::{Error, ErrorKind, Remedy, Result};

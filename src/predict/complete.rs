@@ -22,9 +22,9 @@ const MAX_TOUCH_GAP: u64 = 32 << 20;
 /// access to each tensor.
 ///
 /// ```
-/// use anamnesis::template::{TemplateBuilder, ByteRange, File, coverage};
 /// use anamnesis::predict::complete;
-/// use anamnesis::{Checkpoint, predict};
+/// use anamnesis::template::{TemplateBuilder, coverage};
+/// use anamnesis::{ByteRange, Checkpoint, predict};
 ///
 /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
 /// let predicted = predict(&checkpoint).template()?;
