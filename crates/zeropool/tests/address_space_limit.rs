@@ -32,7 +32,7 @@ fn free_buffers_are_released_before_a_request_runs_out_of_memory() {
     assert_eq!(pool.stats().free, 512 * MIB);
     let large = pool.try_get(640 * MIB);
     let (free, held) = (pool.stats().free, pool.stats().resident);
-    // nothing is free, so this request fails
+    // no buffer is free, so this request fails
     let refused = pool.try_get(512 * MIB);
     let after = pool.stats().resident;
     setrlimit(Resource::As, before).unwrap();

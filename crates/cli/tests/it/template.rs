@@ -107,19 +107,19 @@ fn the_binary_and_the_json_form_are_equivalent() {
 fn diff_coverage_and_merge_of_predicted_templates_are_consistent() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let (one, two, layers, rest) = (
-        at("one.iot"),
-        at("two.iot"),
+    let (one_worker, two_workers, layers, other_tensors) = (
+        at("one_worker.iot"),
+        at("two_workers.iot"),
         at("layers.iot"),
-        at("rest.iot"),
+        at("other_tensors.iot"),
     );
-    stdout_of(&["template", "predict", MODEL, "-o", path_str(&one)]);
+    stdout_of(&["template", "predict", MODEL, "-o", path_str(&one_worker)]);
     let predicted = json_of(&[
         "template",
         "predict",
         MODEL,
         "-o",
-        path_str(&two),
+        path_str(&two_workers),
         "--tp",
         "2",
         "--json",
@@ -135,16 +135,27 @@ fn diff_coverage_and_merge_of_predicted_templates_are_consistent() {
     );
     assert_eq!(
         template["template_nbytes"],
-        std::fs::metadata(&two).unwrap().len()
+        std::fs::metadata(&two_workers).unwrap().len()
     );
 
-    let compared = run(&["template", "diff", path_str(&one), path_str(&two)]);
+    let compared = run(&[
+        "template",
+        "diff",
+        path_str(&one_worker),
+        path_str(&two_workers),
+    ]);
     assert!(
         compared.code == 1 && compared.stderr.is_empty() && compared.stdout.contains("only in A"),
         "{}",
         compared.stdout
     );
-    let compared = run(&["template", "diff", "--json", path_str(&one), path_str(&two)]);
+    let compared = run(&[
+        "template",
+        "diff",
+        "--json",
+        path_str(&one_worker),
+        path_str(&two_workers),
+    ]);
     let document: Value = serde_json::from_str(&compared.stdout).unwrap();
     assert!(
         document["differ"] == true && document["groups"].as_array().unwrap().len() == 2,
@@ -156,8 +167,8 @@ fn diff_coverage_and_merge_of_predicted_templates_are_consistent() {
         "template",
         "coverage",
         "--json",
-        path_str(&two),
-        path_str(&one),
+        path_str(&two_workers),
+        path_str(&one_worker),
     ]);
     assert_eq!(
         (covered["share"].as_f64(), &covered["covered"]),
@@ -177,21 +188,27 @@ fn diff_coverage_and_merge_of_predicted_templates_are_consistent() {
         "coverage",
         "--json",
         path_str(&layers),
-        path_str(&one),
+        path_str(&one_worker),
     ]);
     assert!(
         partial["share"].as_f64() < Some(0.95) && partial["share"].as_f64() > Some(0.9),
         "{partial}"
     );
     assert!(
-        stdout_of(&["template", "coverage", path_str(&layers), path_str(&one)]).starts_with("93.")
+        stdout_of(&[
+            "template",
+            "coverage",
+            path_str(&layers),
+            path_str(&one_worker)
+        ])
+        .starts_with("93.")
     );
     stdout_of(&[
         "template",
         "predict",
         MODEL,
         "-o",
-        path_str(&rest),
+        path_str(&other_tensors),
         "-f",
         "model.embed_tokens.weight",
         "-f",
@@ -202,7 +219,7 @@ fn diff_coverage_and_merge_of_predicted_templates_are_consistent() {
         "template",
         "merge",
         path_str(&layers),
-        path_str(&rest),
+        path_str(&other_tensors),
         "-o",
         path_str(&both),
     ]);
@@ -211,7 +228,7 @@ fn diff_coverage_and_merge_of_predicted_templates_are_consistent() {
         "coverage",
         "--json",
         path_str(&both),
-        path_str(&one),
+        path_str(&one_worker),
     ]);
     assert_eq!(all["share"].as_f64(), Some(1.0));
 }
@@ -311,13 +328,13 @@ fn recorded_templates_cover_the_predicted_ones() {
         );
     }
     // `remember` reads every stored tensor
-    let (recorded, made) = (at("remembered.iot"), at("out.safetensors"));
+    let (recorded, converted) = (at("remembered.iot"), at("out.safetensors"));
     let source = "fixtures/model/scribe-Q8_0.gguf";
     let remember = [
         "remember",
         source,
         "-o",
-        path_str(&made),
+        path_str(&converted),
         "--record",
         path_str(&recorded),
     ];
@@ -445,16 +462,16 @@ fn failures_name_the_file_and_a_remedy() {
     fails(&["template", "merge"], 2, &["--output"]);
     let source = dir.path().join("m.safetensors");
     safetensors(&source, "", &[("a", &[4, 4])]);
-    let (good, other) = (dir.path().join("good.iot"), dir.path().join("other.iot"));
+    let (first, other) = (dir.path().join("first.iot"), dir.path().join("other.iot"));
     stdout_of(&[
         "template",
         "predict",
         path_str(&source),
         "-o",
-        path_str(&good),
+        path_str(&first),
     ]);
     fails(
-        &["template", "show", path_str(&good), "--group", "7"],
+        &["template", "show", path_str(&first), "--group", "7"],
         1,
         &["no worker 7"],
     );
@@ -470,7 +487,7 @@ fn failures_name_the_file_and_a_remedy() {
         &[
             "template",
             "merge",
-            path_str(&good),
+            path_str(&first),
             path_str(&other),
             "-o",
             path_str(&path),
@@ -478,13 +495,13 @@ fn failures_name_the_file_and_a_remedy() {
         1,
         &["conflict", "m.safetensors"],
     );
-    let differ = run(&["template", "diff", path_str(&good), path_str(&other)]);
+    let compared = run(&["template", "diff", path_str(&first), path_str(&other)]);
     assert!(
-        differ.code == 1
-            && differ
+        compared.code == 1
+            && compared
                 .stdout
                 .contains("! file m.safetensors has different contents"),
         "{}",
-        differ.stdout
+        compared.stdout
     );
 }

@@ -102,7 +102,7 @@ fn after_a_late_refusal_the_owners_next_put_reaches_the_waiter() {
         waiter.join().unwrap().expect("the put was missed"),
         2 * PAGE
     );
-    // nothing is biased any more, so all is available to a thread without `membarrier`
+    // no magazine is biased any more, so a thread without `membarrier` can take both pages
     drop((pool.get(PAGE), pool.get(PAGE)));
     with_membarrier_refused(|| assert_eq!(pool.trim(), 2 * PAGE));
 }

@@ -178,7 +178,7 @@ impl OneSlot {
     }
 }
 
-/// The owner puts and gets while another thread takes: each object goes to one of the two.
+/// The owner puts and gets while another thread takes: each object is taken by one of the two.
 fn each_object_is_taken_once(barrier: Barrier) {
     explore(barrier, || {
         let magazine = OneSlot::new(true);
