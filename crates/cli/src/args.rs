@@ -204,6 +204,7 @@ impl Cli {
         let mut cli = Self::try_parse()?;
         if let Verb::Inspect(inspect) = &mut cli.verb {
             inspect.resolve_metadata_word(
+                // clap does not report which of the two forms was written
                 std::env::args_os().any(|word| word.to_string_lossy().starts_with("--metadata=")),
             );
             if inspect.paths.is_empty() {

@@ -48,6 +48,7 @@ pub(crate) fn run(
             }
         };
         if let Some(failure) = failure {
+            // standard output first, so that a message on a terminal follows what was shown before it
             out.flush()?;
             failure.report();
             document
@@ -94,6 +95,7 @@ fn summarise(
         summary.metadata.set(key, value.clone());
     }
     let wanted = |name: &str| select::passes(&args.filter, name);
+    // before the filter and the order are applied: hashes are stored by the tensor's place in the catalog
     let failure = if args.hash {
         hash::fill(&checkpoint, &mut summary, wanted).err()
     } else {

@@ -10,6 +10,7 @@ use crate::output::Stdout;
 
 pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunError> {
     let mut command = Cli::command().disable_help_subcommand(true);
+    // names the pages of verbs, as in `anamnesis-inspect`
     command.build();
     for page in pages(&command) {
         let mut text = Vec::new();

@@ -40,6 +40,7 @@ macro_rules! cast_from {
 #[allow(clippy::cast_possible_truncation)]
 #[inline(always)]
 fn narrow(x: [u8; 8]) -> core::primitive::f32 {
+    // through F32, as PyTorch casts F64 to a 16-bit type, although rounding twice can differ in the last bit
     core::primitive::f64::from_le_bytes(x) as core::primitive::f32
 }
 

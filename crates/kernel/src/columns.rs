@@ -131,6 +131,7 @@ fn decode_columns<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     let mut runs_of_chunk = Vec::new();
     // scales and zero points of one column, by group
     let mut factors = [Vec::new(), Vec::new()];
+    // chunks of stored rows outermost: the input is read slab by slab
     for start in (0..depth).step_by(CHUNK) {
         let end = depth.min(start + CHUNK);
         // the runs of a chunk are the same for all columns

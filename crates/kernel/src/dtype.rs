@@ -103,6 +103,7 @@ impl Dtype {
     /// Bytes of `elements` elements; `None` if they end inside a byte or the number exceeds 64 bits. PyTorch's QUINT4X2 and
     /// QUINT2X4 may end inside a byte, which counts as whole.
     pub fn nbytes(self, elements: u64) -> Option<u64> {
+        // in 128 bits: the number of elements comes from a file
         let bits = u128::from(elements) * u128::from(self.bits());
         if !bits.is_multiple_of(8) && !matches!(self, Self::QUINT4X2 | Self::QUINT2X4) {
             return None;

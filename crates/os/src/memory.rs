@@ -181,6 +181,7 @@ impl MemoryMeter {
                 "no MemTotal or no MemAvailable",
             )
         })?;
+        // the group that is closest to its limit is the one whose limit is reached first
         let used = self
             .groups
             .iter()

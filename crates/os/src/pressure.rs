@@ -45,6 +45,7 @@ fn pressure_file(scope: &MemoryScope) -> Result<PathBuf> {
     let group = meter
         .unified()
         .map(|dir| dir.join("memory.pressure"))
+        // absent where the kernel measures the pressure of the machine only
         .filter(|file| file.exists());
     Ok(group.unwrap_or_else(|| Path::new("/proc/pressure/memory").to_owned()))
 }

@@ -137,6 +137,7 @@ fn read_accelerators(root: &Path) -> Vec<Accelerator> {
             let minor = information
                 .lines()
                 .find_map(|line| line.strip_prefix("Device Minor:"));
+            // without the driver's file nothing is known about the device file, and the accelerator is kept
             minor.is_none_or(|minor| dev.contains(&format!("nvidia{}", minor.trim())))
         }
         HUAWEI => {

@@ -181,6 +181,7 @@ impl TemplateBuilder {
         }
         let (gap, lookback) = (self.gap, self.lookback);
         let group = self.groups.entry(rank).or_default();
+        // after the checks: an empty range beyond its file is an error, too
         if bytes.len == 0 {
             return Ok(());
         }

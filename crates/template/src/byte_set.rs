@@ -101,6 +101,7 @@ pub(crate) struct RangeUnion {
 
 impl RangeUnion {
     pub(crate) fn new(mut runs: Vec<StridedRange>) -> Self {
+        // descending, so that the next range is taken from the end of the list
         runs.sort_unstable_by_key(|runs| Reverse(runs.start));
         let mut union = Self {
             waiting: runs,
@@ -166,6 +167,7 @@ pub(crate) fn overlap(mut a: RangeUnion, mut b: RangeUnion) -> Overlap {
         if let (Some((s, e)), Some((t, f))) = (left, right) {
             sum.both += e.min(f).saturating_sub(s.max(t));
         }
+        // the range that ends first is done: nothing later in the other set reaches back to it
         let is_left = match (left, right) {
             (Some((_, e)), Some((_, f))) => e <= f,
             (l, _) => l.is_some(),

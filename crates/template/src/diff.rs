@@ -77,6 +77,7 @@ pub fn diff(a: &Template, b: &Template) -> Diff {
         .chain(b.groups())
         .map(AccessGroup::rank)
         .collect();
+    // one unit for all workers, so that their orders are compared at the same resolution
     let unit = unit(a, b);
     let group = |rank| {
         let (of, by) = (a.group(rank), b.group(rank));

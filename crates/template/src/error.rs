@@ -16,6 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(matches!(error.kind(), ErrorKind::Malformed(_)));
 /// assert!(error.remedy().unwrap().contains("record"));
 /// ```
+// boxed, so that a `Result` is not made larger by details that it mostly lacks
 pub struct Error(Box<ErrorDetails>);
 
 struct ErrorDetails {

@@ -73,6 +73,7 @@ impl File {
                 .ok()
                 .and_then(|time| match time.duration_since(UNIX_EPOCH) {
                     Ok(after) => i64::try_from(after.as_nanos()).ok(),
+                    // before 1970
                     Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|n| -n),
                 });
         Ok(Self {
@@ -102,6 +103,7 @@ pub(crate) fn check_path(path: &str) -> Result<()> {
     if path.len() > PATH_MAX {
         return refuse("must not be longer than 4096 bytes");
     }
+    // `C:` is a drive to Windows, and a template may be read there
     if path.starts_with('/') || path.as_bytes().get(1) == Some(&b':') {
         return refuse("must be relative to the model's root");
     }

@@ -17,6 +17,7 @@ pub(crate) fn matched_files(a: &Template, b: &Template) -> Vec<Option<usize>> {
         paths
             .get(&*file.path)
             .copied()
+            // a file that differs is another file, even at the same path: its bytes cannot be compared
             .filter(|&i| a.files()[i].same(file))
     };
     b.files().iter().map(find).collect()

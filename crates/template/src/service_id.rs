@@ -42,6 +42,7 @@ pub fn service_id<'f, 'p>(
         .collect();
     let parameters: BTreeSet<_> = parameters.into_iter().collect();
     let mut hash = Sha256::new();
+    // no other hash of this project begins like this, and a later version of the rule will not either
     hash.update(b"anamnesis service id 1\0");
     hash.update((files.len() as u64).to_le_bytes());
     for (path, nbytes, key) in files {
@@ -59,6 +60,7 @@ pub fn service_id<'f, 'p>(
 }
 
 fn text(hash: &mut Sha256, text: &str) {
+    // the length first, so that no two lists of texts give the same bytes
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text);
 }

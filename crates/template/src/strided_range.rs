@@ -52,6 +52,7 @@ impl StridedRange {
             0 => Self::contiguous(start, 0),
             1 => Self::contiguous(start, len),
             _ if stride < len => return None,
+            // one form for one set of bytes, so that ranges can be compared field by field
             _ if stride == len => Self::contiguous(start, len.checked_mul(count)?),
             _ => Self {
                 start,
@@ -148,6 +149,7 @@ impl StridedRange {
             return None;
         }
         let ahead = offset.saturating_sub(self.start);
+        // a single run has no stride
         let run = ahead.checked_div(self.stride).unwrap_or(0);
         let within = ahead - run * self.stride < self.len;
         Some(if within { run } else { run + 1 })

@@ -198,6 +198,7 @@ impl fmt::Display for ByteCount {
         let mut scaled = self.0 as f64;
         let mut units = ["kB", "MB", "GB", "TB", "PB", "EB"].iter();
         let mut unit = "B";
+        // at three digits, 999.5 is shown as 1000 of the smaller unit
         while scaled >= 999.5 {
             scaled /= 1000.0;
             unit = units.next().expect("64 bits are 18 EB");

@@ -279,6 +279,7 @@ fn files(summary: &Summary, screen: &Screen) -> Vec<String> {
     let room = screen
         .width
         .unwrap_or(usize::MAX)
+        // 10 columns of size and 2 spaces precede a name
         .saturating_sub(INDENT + LABEL_WIDTH + 1 + 12);
     for file in files.iter().take(MAX_LISTED) {
         let mut line = format!("{:>10}  ", ByteSize(file.nbytes).to_string());

@@ -19,6 +19,7 @@ impl<'a> PolicyArgument<'a> {
     /// Parses an argument. `dir` is the directory of `--dir`: the default of DIR, and the base of a relative one.
     pub(super) fn parse(text: &'a str, dir: &Path) -> Self {
         // an `=` after the first colon belongs to CONFIG
+        // an equals sign after the first colon belongs to the configuration
         let before_config = text.split_once(':').map_or(text, |(before, _)| before);
         let (at, rest) = match before_config.find('=') {
             Some(equals) => (dir.join(&text[..equals]), &text[equals + 1..]),
@@ -46,6 +47,7 @@ impl<'a> PolicyArgument<'a> {
                         "start `anamnesis` by its full path",
                     )
                 })?;
+                // this program is its own host: no second executable has to be installed
                 let host = HostCommand::new(own).arg("ppc").arg("host");
                 Box::new(LibraryPolicy::new(host, path, limits))
             }

@@ -183,6 +183,8 @@ fn head(heads: u64, split: &Split) -> Range<u64> {
 /// Scales `part` of `whole` to the corresponding part of `n`.
 fn scale(part: Range<u64>, whole: u64, n: u64) -> Range<u64> {
     let at = |i: u64| {
+        // multiplied first, so that parts differ by one at most and cover everything; in 128 bits, as the product
+        // exceeds 64
         let place = u128::from(i) * u128::from(n) / u128::from(whole.max(1));
         u64::try_from(place).map_or(n, |place| place.min(n))
     };
