@@ -10,9 +10,12 @@ macro_rules! with_isa {
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn version() -> &'static str {
     use std::is_x86_feature_detected as has;
-    if has!("avx512f") && has!("avx512bw") && has!("avx512vl") {
+    // the sets of features that the kernels are compiled for (`isa.rs` of anamnesis-kernel)
+    let avx2 = has!("avx2") && has!("bmi2") && has!("f16c");
+    let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+    if avx2 && avx512 {
         with_isa!("x86-64 AVX-512")
-    } else if has!("avx2") && has!("fma") && has!("f16c") {
+    } else if avx2 {
         with_isa!("x86-64 AVX2")
     } else {
         with_isa!("x86-64")
