@@ -210,6 +210,8 @@ impl FollowedGroup {
     /// the new window are the first to evict if memory is short.
     fn jumped(&mut self, before: u64, sizes: &WindowSizes) {
         let position = self.position.current();
+        // a jump ahead needs nothing: the chunks in between are behind the reader and evicted like
+        // others
         if position < before {
             self.cursor = self.cursor.min(self.schedule.chunk_at(position));
             self.leftover = self.schedule.chunks_up_to(self.window_end(sizes))

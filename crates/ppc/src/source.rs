@@ -88,6 +88,7 @@ const SOURCES: &[SourceRow] = &[
         open: |namespace, _| perf(CaptureMode::Recording, namespace),
     },
     SourceRow {
+        // no mode, since `for_policies` combines sources by itself; the row is for `--source`
         name: "combined",
         about: "misses with low latency, and accesses: for policies that follow their readers",
         modes: &[],

@@ -75,9 +75,11 @@ pub struct PrefetchOptions {
 impl Default for PrefetchOptions {
     fn default() -> Self {
         Self {
+            // EXPERIMENTS.md, "Reading": eight threads were faster than four in one series and slower in the other
             threads: THREADS,
             threads_per_queue: None,
             method: PrefetchMethod::default(),
+            // EXPERIMENTS.md, "Interrupts": the rate of 1 MiB, and interrupts take effect sooner
             read_size: 512 << 10,
             piece_size: 8 << 20,
             gap: 64 << 10,

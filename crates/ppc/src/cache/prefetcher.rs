@@ -131,6 +131,7 @@ impl Prefetcher {
             .iter()
             .next()
             .and_then(|io| namespace.get(&io.path));
+        // before the lock is taken: a file of sysfs is read
         let width = self
             .shared
             .options

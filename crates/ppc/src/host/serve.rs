@@ -19,11 +19,13 @@ use crate::error::{Error, Result};
 ///
 /// If standard input is not connected to a daemon, or the connection fails.
 pub fn serve() -> Result<()> {
+    // before anything is received: none of the daemon's descriptors is open when a policy is loaded
     let stream = confine::enter()?;
     let mut policy = None;
     loop {
         let request = match receive(&stream, None) {
             Ok(request) => request,
+            // the daemon has ended, or dropped the policy without a last request
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -52,6 +54,7 @@ pub fn serve() -> Result<()> {
 }
 
 fn load(init: &Init) -> Result<(ForeignPolicy, Reply), String> {
+    // before the library is loaded, whose constructors run as the policy's code
     confine::set_limits(init.process_memory)
         .map_err(|error| format!("resource limits cannot be set: {error}"))?;
     let library = crate::library::open(Path::new(OsStr::from_bytes(&init.library)))?;

@@ -117,6 +117,7 @@ fn run(shared: &EvictionShared) {
                 evictors.push((Arc::clone(&namespace), Evictor::new(&namespace)));
                 evictors.len() - 1
             });
+        // without the lock: lists are queued meanwhile
         let evicted = evictors[index].1.evict(&ranges);
         let mut state = shared.lock();
         state.lists += 1;

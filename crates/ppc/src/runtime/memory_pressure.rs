@@ -31,6 +31,7 @@ impl PressureMeter {
 
     /// Usage and limit; `None` if they cannot be read.
     fn usage(&self) -> Option<MemoryUsage> {
+        // under the lock for the whole reading, so that threads that find it outdated at once read it once
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, usage)) = last.as_ref().filter(|(at, _)| at.elapsed() < MAX_AGE) {
             return Some(usage.clone());

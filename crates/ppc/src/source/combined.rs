@@ -44,6 +44,7 @@ impl EventSource for CombinedSource {
             map_misses: a.map_misses || b.map_misses,
             reads: a.reads || b.reads,
             first_touches: a.first_touches || b.first_touches,
+            // of the source of all accesses: what it lacks, the misses do not add
             limitations: b.limitations,
         }
     }
@@ -56,7 +57,9 @@ impl EventSource for CombinedSource {
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {
         let from = into.len();
         let more_waking = self.waking.wait(timeout.min(MAX_BATCH_DELAY), into)?;
+        // without waiting: these events have no descriptor that is slept on
         let more_batched = self.batched.wait(Duration::ZERO, into)?;
+        // each source is in order by itself, and policies follow a reader by the order of its accesses
         into[from..].sort_by_key(|event| event.time);
         Ok(more_waking || more_batched)
     }

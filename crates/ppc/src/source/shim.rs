@@ -102,6 +102,7 @@ impl ShimSource {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
+        // a write of up to `PIPE_BUF` bytes is never divided, but a read may end within a message
         self.partial.extend_from_slice(&buffer[..len]);
         let mut left = &self.partial[..];
         while left.len() >= MESSAGE_LEN {
@@ -115,6 +116,7 @@ impl ShimSource {
         }
         let decoded = self.partial.len() - left.len();
         self.partial.drain(..decoded);
+        // threads take their time before they write, so messages may be out of order
         into[before..].sort_by_key(|event| event.time);
         Ok(())
     }

@@ -88,6 +88,7 @@ impl RangeValidator {
     fn remember(&mut self, list: &Arc<[FileRange]>) {
         self.remembered += list.len();
         self.valid.push_back(Arc::clone(list));
+        // the newest list is kept whatever its length, as the next answer is most likely a slice of it
         while self.remembered > MAX_REMEMBERED && self.valid.len() > 1 {
             self.remembered -= self.valid.pop_front().map_or(0, |list| list.len());
         }

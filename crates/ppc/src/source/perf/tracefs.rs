@@ -122,6 +122,7 @@ impl RecordFormat {
     fn parse_field(line: &str) -> Option<(String, RecordField)> {
         let mut parts = line.split(';').map(str::trim);
         let declared = parts.next()?.strip_prefix("field:")?;
+        // the last word of a C declaration, after the `*` of a pointer
         let name = declared.rsplit([' ', '*']).next()?;
         let offset = parts.next()?.strip_prefix("offset:")?.parse().ok()?;
         let size = parts.next()?.strip_prefix("size:")?.parse().ok()?;
@@ -131,6 +132,7 @@ impl RecordFormat {
     /// The integer field of this name. `None` if there is none, or its size is not 1, 2, 4 or 8 bytes.
     pub(crate) fn field(&self, name: &str) -> Option<RecordField> {
         let field = self.fields.iter().find(|(known, _)| known == name)?.1;
+        // arrays are fields, too
         matches!(field.size, 1 | 2 | 4 | 8).then_some(field)
     }
 }
