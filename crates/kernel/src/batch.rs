@@ -132,7 +132,7 @@ fn widen_16_scales<S: Simd, const N: usize>(
 
 /// Hides from the compiler what `numbers` hold, so that a loop over them loads each from memory.
 ///
-/// A load broadcasts a number to all lanes for free. Where the compiler sees that the numbers came from a register, it
+/// A load broadcasts a number to all lanes for free. Where the compiler can tell that the numbers came from a register, it
 /// shuffles them out of it instead, and the shuffle port is what widening and table lookups wait for already: Q4_K, Q6_K
 /// and Q3_K are 1.1 to 1.3 times faster this way (experiment 15).
 #[inline(always)]

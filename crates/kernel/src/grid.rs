@@ -4,7 +4,7 @@
 //! and signs are stored apart. 32 elements are four entries of eight bytes, put into one vector, given their signs, widened
 //! and scaled.
 //!
-//! Scalar and vector work alternate here, and LLVM is eager to merge scalar table lookups into gather instructions, which
+//! Scalar and vector work alternate here, and LLVM merges scalar table lookups into gather instructions where it can, which
 //! are half as fast (experiment 16), or scalar scales into shuffles. [`opaque`] prevents both.
 
 use super::{OutputElement, Simd, tables};

@@ -22,7 +22,7 @@ pub struct CgroupMounts {
 /// A mounted hierarchy of control groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMount {
-    /// Path of the mounted group within the hierarchy; not `/` in a container that sees a subtree.
+    /// Path of the mounted group within the hierarchy; not `/` in a container that has a subtree mounted.
     root: PathBuf,
     /// Directory of the mount point.
     pub directory: PathBuf,
@@ -40,7 +40,7 @@ pub struct Cgroups {
 }
 
 impl CgroupMounts {
-    /// Reads the mounts that this process sees, from `/proc/self/mountinfo`.
+    /// Reads the mounts of this process, from `/proc/self/mountinfo`.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ mod tests {
             groups.unified.as_deref(),
             Some(Path::new("/sys/fs/cgroup/unified/u"))
         );
-        // a container that sees a subtree of the hierarchy
+        // a container with a subtree of the hierarchy
         let subtree = CgroupMounts::parse(
             "35 31 0:32 /docker/a /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
         );

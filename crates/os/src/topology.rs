@@ -35,7 +35,7 @@ pub struct Topology {
     /// Ascending by number.
     pub nodes: Vec<NumaNode>,
     /// Ascending by PCI address, so that an index into this list is a stable device number. Accelerators whose device file
-    /// (`/dev/nvidia0`, `/dev/davinci0`) does not exist are left out: a container sees only those assigned to it.
+    /// (`/dev/nvidia0`, `/dev/davinci0`) does not exist are left out: a container has only the files of those assigned to it.
     pub accelerators: Vec<Accelerator>,
 }
 

@@ -233,7 +233,7 @@ impl Policy for LibraryPolicy {
     }
 
     fn files_changed(&mut self, context: &PolicyContext) -> Result<(), String> {
-        // the C ABI has no call for this: the library sees a new file at its first miss
+        // the C ABI has no call for this: the library receives a new file at its first miss
         if let Some(host) = &mut self.host {
             host.namespace = Arc::clone(&context.namespace);
             host.lists.update_namespace(Arc::clone(&context.namespace));

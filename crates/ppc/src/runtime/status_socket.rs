@@ -1,6 +1,6 @@
 //! Serves the status of a runtime on a Unix socket.
 //!
-//! The socket is in the abstract namespace, which needs no file: nothing is left behind when the process dies, and
+//! The socket is in the abstract namespace, which needs no file: nothing is left behind when the process is killed, and
 //! `/proc/net/unix` lists all runtimes of the machine.
 
 use std::io::{self, Read, Write};
@@ -57,7 +57,7 @@ impl StatusSocket {
 impl Drop for StatusSocket {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
-        // a connection ends the blocking `accept`, after which the thread sees `closed`
+        // a connection ends the blocking `accept`, after which the thread reads `closed`
         let connected = address(self.pid).and_then(|address| UnixStream::connect_addr(&address));
         if let Some(thread) = self.thread.take().filter(|_| connected.is_ok()) {
             let _ = thread.join();

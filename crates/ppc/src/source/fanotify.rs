@@ -6,7 +6,7 @@
 //! [`FanotifySource::reads`] (Linux 6.14, on ext4, xfs and btrfs) reports every `read` with its range, cached or not, and
 //! `mmap`, but no page faults. The reader waits until the event is answered: 7–11 µs per event, which made warm reads 28 %
 //! slower (EXPERIMENTS.md). It is therefore the last resort where trace points are not available. A thread of its own
-//! answers, so that readers never wait for a policy. If this process dies, the kernel closes the group and all waiting
+//! answers, so that readers never wait for a policy. If this process ends, the kernel closes the group and all waiting
 //! reads proceed. If it is *stopped* (`SIGSTOP`, a frozen control group), readers of the watched files wait until it is
 //! continued.
 //!

@@ -48,7 +48,7 @@
 //! The kernel identifies a file by the inode that holds its pages. `stat` reports the same inode on ext4 and xfs; on btrfs
 //! it reports the device of the subvolume, on overlayfs that of the overlay, and sometimes another inode number. To learn
 //! the kernel's identification of such files, this process reads a page of each below [`PerfOptions::root`] while it
-//! listens to its own trace points, and leaves the page cache unchanged. Events carry the inode that `stat` reports. Files
+//! samples its own trace points, and leaves the page cache unchanged. Events carry the inode that `stat` reports. Files
 //! that could not be identified are counted in a warning.
 //!
 //! # Limitations
