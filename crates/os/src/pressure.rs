@@ -96,8 +96,8 @@ mod trigger {
                 .write(true)
                 .open(&path)
                 .map_err(|error| Error::new(&path, error))?;
-            // the kernel overwrites the last byte of what is written with a NUL: without one of its own, the window
-            // would lose its last digit
+            // the last byte that is written to `/proc/pressure/memory` is overwritten with a NUL: without one of its
+            // own, the window would lose its last digit
             let text = format!("some {} {}\0", stall.as_micros(), window.as_micros());
             file.write_all(text.as_bytes())
                 .map_err(|error| Error::new(&path, error))?;

@@ -22,7 +22,11 @@ macro_rules! low_bit_kernel {
         $crate::isa::kernel!(decode);
 
         #[inline(always)]
-        fn decode<S: $crate::Simd, O: $crate::OutputElement>($simd: S, blocks: &[u8], out: &mut [u8]) {
+        fn decode<S: $crate::Simd, O: $crate::OutputElement>(
+            $simd: S,
+            blocks: &[u8],
+            out: &mut [u8],
+        ) {
             let values = $simd.load_f32(&VALUES);
             let mut batches = $crate::batch::Batches::<O, 18, $len>::new(blocks, out);
             while let Some((blocks, out)) = batches.next_batch() {
