@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_the_table() {
+    fn loader_is_chosen_by_storage_residency_and_borrowing() {
         assert_eq!(chosen(StorageKind::NotAFile, None, true), "mmap");
         assert_eq!(chosen(StorageKind::NotAFile, None, false), "pread");
         assert_eq!(chosen(StorageKind::Local("ext4"), Some(1.0), true), "mmap");

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_scales_that_take_turns_are_two_extents() {
+    fn alternating_reads_of_codes_and_scales_give_two_extents() {
         let reads: Vec<_> = (0..10)
             .flat_map(|i| [range(0, i * 100, 100), range(0, 5000 + i * 8, 8)])
             .collect();
@@ -129,33 +129,33 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_read_is_in_its_extent_and_order_is_kept(
+        fn every_read_lies_in_its_extent_in_order_of_first_use(
             reads in prop::collection::vec((0u32..3, 0u64..2000, 0u64..300), 0..200),
             gap in 0u64..100,
-            most in 1u64..1000,
+            max_len in 1u64..1000,
         ) {
             let reads: Vec<_> = reads.into_iter().map(|(file, start, len)| range(file, start, len)).collect();
-            let found = coalesce(&reads, gap, most);
+            let found = coalesce(&reads, gap, max_len);
             prop_assert_eq!(found.slices.len(), reads.len());
             let mut counts = vec![0; found.extents.len()];
-            let mut begun = 0;
+            let mut extents_seen = 0;
             for (read, place) in reads.iter().zip(&found.slices).filter(|(read, _)| read.len > 0) {
                 let extent = &found.extents[place.extent].bytes;
                 prop_assert_eq!((extent.file, extent.start + place.start, place.len), (read.file, read.start, read.len));
                 prop_assert!(place.start + place.len <= extent.len);
-                prop_assert!(extent.len <= most || found.extents[place.extent].reads as usize == 1
+                prop_assert!(extent.len <= max_len || found.extents[place.extent].reads as usize == 1
                     || reads.iter().any(|r| r.start == extent.start && r.len == extent.len));
                 counts[place.extent] += 1;
                 // extents are numbered as they are first needed
-                prop_assert!(place.extent <= begun);
-                begun = begun.max(place.extent + 1);
+                prop_assert!(place.extent <= extents_seen);
+                extents_seen = extents_seen.max(place.extent + 1);
             }
             let reads: Vec<_> = found.extents.iter().map(|e| e.reads).collect();
             prop_assert_eq!(counts, reads);
         }
 
         #[test]
-        fn neighbours_in_order_become_as_few_as_fit(lens in prop::collection::vec(1u64..100, 1..50)) {
+        fn adjacent_reads_in_order_become_one_extent(lens in prop::collection::vec(1u64..100, 1..50)) {
             let mut start = 0;
             let reads: Vec<_> = lens.iter().map(|len| { start += len; range(0, start - len, *len) }).collect();
             let found = coalesce(&reads, 0, u64::MAX);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn names_give_the_position() {
+    fn tensor_names_determine_the_model_position() {
         let rules = Rules::default();
         let of = |name| ModelPosition::of(name, rules.rule(name));
         assert_eq!(of("model.embed_tokens.weight"), ModelPosition::Embedding);

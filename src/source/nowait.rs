@@ -75,29 +75,29 @@ mod tests {
     }
 
     #[test]
-    fn bytes_read_are_those_of_the_file_warm_and_cold() {
+    fn non_blocking_read_returns_file_bytes_cached_or_not() {
         let bytes: Vec<u8> = (0..=250).cycle().take(10_000).collect();
         let file = temporary("cold", &bytes);
-        let mut whole = vec![0; bytes.len()];
+        let mut buffer = vec![0; bytes.len()];
         for _ in 0..20 {
-            whole.fill(0);
-            // a slow device may deliver fewer bytes, never other bytes
-            let n = read(&file, &mut whole);
-            assert!(whole[..n] == bytes[..n] && whole[n..].iter().all(|byte| *byte == 0));
+            buffer.fill(0);
+            // bytes that are not in the page cache yet are left out, never replaced
+            let n = read(&file, &mut buffer);
+            assert!(buffer[..n] == bytes[..n] && buffer[n..].iter().all(|byte| *byte == 0));
             rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         }
     }
 
     #[test]
-    fn a_read_stops_at_the_end_of_the_file() {
+    fn read_stops_at_end_of_file() {
         let file = temporary("end", b"short");
         assert!(read(&file, &mut [0; 100]) <= 5);
         assert_eq!(read(&file, &mut []), 0);
     }
 
     #[test]
-    fn an_error_reads_nothing() {
-        let folder = File::open("/").unwrap();
-        assert_eq!(read(&folder, &mut [0; 100]), 0);
+    fn error_reads_zero_bytes() {
+        let directory = File::open("/").unwrap();
+        assert_eq!(read(&directory, &mut [0; 100]), 0);
     }
 }

@@ -1,4 +1,5 @@
-//! Every build of every kernel against a naive implementation of the specification, on random blocks.
+//! Every build of every dequantisation kernel on random blocks, against the oracle in `naive`, which was written from gguf-py's
+//! `quants.py`.
 
 mod naive;
 
@@ -7,7 +8,7 @@ use crate::support;
 use anamnesis::{BlockFormat, Dtype, kernel};
 use half::{bf16, f16};
 
-/// Random blocks per type.
+/// Random blocks for each type.
 const BLOCKS: usize = 2560;
 
 #[test]
@@ -19,23 +20,23 @@ fn every_block_type_has_a_kernel_and_an_oracle() {
 }
 
 #[test]
-fn every_build_equals_the_oracle_on_random_blocks() {
+fn every_build_equals_the_naive_oracle_on_random_blocks() {
     for &(name, element, scales) in TYPES {
         let format = BlockFormat::from_name(name).unwrap();
-        let blocks = random(format, scales);
+        let blocks = random_blocks(format, scales);
         let each = blocks.chunks(format.block_bytes as usize);
-        let wide: Vec<f32> = each
+        let expected_f32: Vec<f32> = each
             .flat_map(|b| (0..format.block_len as usize).map(move |i| element(b, i)))
             .collect();
-        assert_eq!(wide.len(), BLOCKS * format.block_len as usize);
+        assert_eq!(expected_f32.len(), BLOCKS * format.block_len as usize);
         for dtype in [Dtype::F32, Dtype::F16, Dtype::BF16] {
             let expected: Vec<u8> = match dtype {
-                Dtype::F32 => wide.iter().flat_map(|x| x.to_le_bytes()).collect(),
-                Dtype::F16 => wide
+                Dtype::F32 => expected_f32.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                Dtype::F16 => expected_f32
                     .iter()
                     .flat_map(|&x| f16::from_f32(x).to_le_bytes())
                     .collect(),
-                _ => wide
+                _ => expected_f32
                     .iter()
                     .flat_map(|&x| bf16::from_f32(x).to_le_bytes())
                     .collect(),
@@ -55,7 +56,7 @@ fn every_build_equals_the_oracle_on_random_blocks() {
 
 /// Random blocks. In some of them the scales have special values (zero, subnormal, largest, infinity, NaN), or all bytes are
 /// equal.
-fn random(format: &BlockFormat, scales: ScaleFields) -> Vec<u8> {
+fn random_blocks(format: &BlockFormat, scales: ScaleFields) -> Vec<u8> {
     const SPECIAL: [u16; 12] = [
         0, 0x8000, 1, 0x8001, 0x03ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x7c01,
     ];

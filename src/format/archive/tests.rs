@@ -1,4 +1,4 @@
-//! Archives written by the zip crate, compared with its reader; then archives with bytes changed by hand.
+//! The zip reader against the `zip` crate, which writes and reads generated archives; and archives with bytes changed by hand.
 
 use std::io::{self, Read, Write};
 
@@ -11,8 +11,9 @@ use crate::limits::{Budget, Limits};
 use crate::source::{MemorySource, ReaderSource, Source};
 use crate::testing::ThreadTime;
 
+/// A member to be written.
 #[derive(Clone, Debug)]
-struct Given {
+struct MemberSpec {
     name: String,
     content: Vec<u8>,
     deflated: bool,
@@ -20,7 +21,7 @@ struct Given {
     alignment: u16,
 }
 
-fn given() -> impl Strategy<Value = Given> {
+fn member_specs() -> impl Strategy<Value = MemberSpec> {
     let name = prop_oneof![
         "[a-z/]{1,9}\\.npy",
         "[ -~]{0,20}",
@@ -28,16 +29,16 @@ fn given() -> impl Strategy<Value = Given> {
         "[a-z]{300}"
     ];
     let bytes = proptest::collection::vec(any::<u8>(), 0..900);
-    let dull = (any::<u8>(), 0..30_000usize).prop_map(|(b, n)| vec![b; n]);
+    let repetitive = (any::<u8>(), 0..30_000usize).prop_map(|(b, n)| vec![b; n]);
     let alignment = prop_oneof![Just(0u16), Just(64), Just(4096)];
     (
         name,
-        prop_oneof![bytes, dull],
+        prop_oneof![bytes, repetitive],
         any::<bool>(),
         any::<bool>(),
         alignment,
     )
-        .prop_map(|(name, content, deflated, large, alignment)| Given {
+        .prop_map(|(name, content, deflated, large, alignment)| MemberSpec {
             name,
             content,
             deflated,
@@ -46,19 +47,19 @@ fn given() -> impl Strategy<Value = Given> {
         })
 }
 
-fn options(given: &Given) -> SimpleFileOptions {
-    let method = if given.deflated {
+fn options(spec: &MemberSpec) -> SimpleFileOptions {
+    let method = if spec.deflated {
         CompressionMethod::Deflated
     } else {
         CompressionMethod::Stored
     };
     SimpleFileOptions::default()
         .compression_method(method)
-        .large_file(given.large)
-        .with_alignment(given.alignment)
+        .large_file(spec.large)
+        .with_alignment(spec.alignment)
 }
 
-fn write<W: Write + io::Seek>(mut zip: ZipWriter<W>, members: &[Given], comment: &[u8]) -> W {
+fn write<W: Write + io::Seek>(mut zip: ZipWriter<W>, members: &[MemberSpec], comment: &[u8]) -> W {
     for member in members {
         zip.start_file(&*member.name, options(member))
             .expect("a member");
@@ -69,7 +70,7 @@ fn write<W: Write + io::Seek>(mut zip: ZipWriter<W>, members: &[Given], comment:
 }
 
 /// An archive of these members, written to a file or, with data descriptors, to a stream.
-fn archive(members: &[Given], comment: &[u8], streamed: bool) -> Vec<u8> {
+fn archive(members: &[MemberSpec], comment: &[u8], streamed: bool) -> Vec<u8> {
     if !streamed {
         return write(
             ZipWriter::new(io::Cursor::new(Vec::new())),
@@ -88,21 +89,24 @@ fn archive(members: &[Given], comment: &[u8], streamed: bool) -> Vec<u8> {
     zip.finish().expect("an archive").into_inner()
 }
 
-fn with<T>(source: &dyn Source, read: impl FnOnce(&mut Cursor<'_>) -> Result<T>) -> Result<T> {
+fn with_cursor<T>(
+    source: &dyn Source,
+    read: impl FnOnce(&mut Cursor<'_>) -> Result<T>,
+) -> Result<T> {
     let budget = Budget::new(Limits::default());
     read(&mut Cursor::new(source, &budget))
 }
 
 fn read(bytes: &[u8]) -> Result<Archive> {
-    with(&MemorySource::new(bytes.to_vec()), Archive::read)
+    with_cursor(&MemorySource::new(bytes.to_vec()), Archive::read)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn agrees_with_the_zip_crate(
-        mut members in proptest::collection::vec(given(), 0..12),
+    fn entries_and_contents_agree_with_the_zip_crate(
+        mut members in proptest::collection::vec(member_specs(), 0..12),
         comment in proptest::collection::vec(any::<u8>(), 0..300),
         prefix in proptest::collection::vec(any::<u8>(), 0..40),
         streamed in any::<bool>(),
@@ -110,36 +114,36 @@ proptest! {
         let mut seen = HashSet::new();
         members.retain(|m| !m.name.ends_with(['/', '\\']) && seen.insert(m.name.clone()));
         let bytes = [prefix, archive(&members, &comment, streamed)].concat();
-        let mut theirs = ZipArchive::new(io::Cursor::new(&bytes)).expect("their own archive");
+        let mut oracle = ZipArchive::new(io::Cursor::new(&bytes)).expect("an archive of the zip crate");
         let sources: [Box<dyn Source>; 2] = [
             Box::new(MemorySource::new(bytes.clone())),
             Box::new(ReaderSource::new(io::Cursor::new(bytes.clone())).expect("a reader")),
         ];
         for source in sources {
-            with(&*source, |cursor| {
-                let ours = Archive::read(cursor)?;
-                assert_eq!(ours.entries.len(), members.len());
+            with_cursor(&*source, |cursor| {
+                let archive = Archive::read(cursor)?;
+                assert_eq!(archive.entries.len(), members.len());
                 for (row, member) in members.iter().enumerate() {
-                    let entry = &ours.entries[row];
-                    let their = theirs.by_index(row).expect("their own member");
+                    let entry = &archive.entries[row];
+                    let expected = oracle.by_index(row).expect("a member of the zip crate");
                     assert_eq!(*entry.name, *member.name);
-                    assert_eq!(entry.crc32, their.crc32());
-                    assert_eq!((entry.packed, entry.inflated), (their.compressed_size(), their.size()));
+                    assert_eq!(entry.crc32, expected.crc32());
+                    assert_eq!((entry.packed, entry.inflated), (expected.compressed_size(), expected.size()));
                     assert_eq!(entry.deflated(), member.deflated);
-                    assert_eq!(*ours.entries[row].name, *member.name);
-                    let place = ours.verified_member(cursor, row)?;
-                    assert_eq!(Some(place.bytes.start), their.data_start());
-                    assert_eq!(ours.content(cursor, row)?, member.content);
-                    assert_eq!(ours.member(cursor, row)?.bytes, place.bytes);
+                    assert_eq!(*archive.entries[row].name, *member.name);
+                    let member_info = archive.verified_member(cursor, row)?;
+                    assert_eq!(Some(member_info.bytes.start), expected.data_start());
+                    assert_eq!(archive.content(cursor, row)?, member.content);
+                    assert_eq!(archive.member(cursor, row)?.bytes, member_info.bytes);
                 }
                 Ok(())
-            }).expect("a good archive");
+            }).expect("a valid archive");
         }
     }
 
     #[test]
     fn damaged_archives_do_not_panic(
-        mut bytes in proptest::collection::vec(given(), 1..4).prop_map(|mut m| {
+        mut bytes in proptest::collection::vec(member_specs(), 1..4).prop_map(|mut m| {
             m.dedup_by(|a, b| a.name == b.name);
             m.truncate(1);
             archive(&m, b"", false)
@@ -156,18 +160,19 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         let source = MemorySource::new(bytes);
-        let _ = with(&source, |cursor| {
-            let ours = Archive::read(cursor)?;
-            for row in 0..ours.entries.len() {
-                let _ = (ours.member(cursor, row), ours.verified_member(cursor, row), ours.content(cursor, row));
+        let _ = with_cursor(&source, |cursor| {
+            let archive = Archive::read(cursor)?;
+            for row in 0..archive.entries.len() {
+                let _ = (archive.member(cursor, row), archive.verified_member(cursor, row), archive.content(cursor, row));
             }
             Ok(())
         });
     }
 }
 
-fn small(names: &[&str]) -> Vec<u8> {
-    let member = |name: &&str| Given {
+/// Stored members of these names with the same content.
+fn archive_of(names: &[&str]) -> Vec<u8> {
+    let member = |name: &&str| MemberSpec {
         name: (*name).into(),
         content: b"some content".to_vec(),
         deflated: false,
@@ -177,26 +182,26 @@ fn small(names: &[&str]) -> Vec<u8> {
     archive(&names.iter().map(member).collect::<Vec<_>>(), b"", false)
 }
 
-/// The offset of the last occurrence of these bytes.
-fn last(bytes: &[u8], of: &[u8]) -> usize {
+/// The offset of the last occurrence of a pattern.
+fn last_position(bytes: &[u8], pattern: &[u8]) -> usize {
     bytes
-        .windows(of.len())
-        .rposition(|w| w == of)
+        .windows(pattern.len())
+        .rposition(|w| w == pattern)
         .expect("the bytes occur in the archive")
 }
 
 #[test]
 fn comment_may_contain_end_records_and_must_end_the_file() {
-    let member = Given {
+    let member = MemberSpec {
         name: "a".into(),
         content: vec![1; 9],
         deflated: false,
         large: false,
         alignment: 0,
     };
-    let fakes: Vec<u8> = b"PK\x05\x06".repeat(16_000);
-    let bytes = archive(&[member], &fakes, false);
-    let begun = ThreadTime::start();
+    let fake_end_records: Vec<u8> = b"PK\x05\x06".repeat(16_000);
+    let bytes = archive(&[member], &fake_end_records, false);
+    let start = ThreadTime::start();
     assert_eq!(read(&bytes).expect("reads").entries.len(), 1);
     let longer = [&bytes[..], b"\0"].concat();
     assert!(
@@ -205,17 +210,17 @@ fn comment_may_contain_end_records_and_must_end_the_file() {
             .to_string()
             .contains("bytes follow")
     );
-    assert!(read(&fakes).is_err());
-    assert!(begun.elapsed().as_secs_f64() < 1.0);
+    assert!(read(&fake_end_records).is_err());
+    assert!(start.elapsed().as_secs_f64() < 1.0);
 }
 
 #[test]
 fn overlapping_or_repeated_members_are_refused() {
-    let bytes = small(&["aa", "bb"]);
+    let bytes = archive_of(&["aa", "bb"]);
     read(&bytes).expect("as written");
     // the second entry gets the offset of the first member
     let mut overlapping = bytes.clone();
-    let second = last(&bytes, b"PK\x01\x02");
+    let second = last_position(&bytes, b"PK\x01\x02");
     overlapping[second + 42..second + 46].fill(0);
     assert!(
         read(&overlapping)
@@ -224,10 +229,10 @@ fn overlapping_or_repeated_members_are_refused() {
             .contains("runs into")
     );
     // both entries get the name `aa`
-    let mut twins = bytes.clone();
-    twins[second + 46..second + 48].copy_from_slice(b"aa");
+    let mut duplicates = bytes.clone();
+    duplicates[second + 46..second + 48].copy_from_slice(b"aa");
     assert!(
-        read(&twins)
+        read(&duplicates)
             .unwrap_err()
             .to_string()
             .contains("two members")
@@ -235,7 +240,7 @@ fn overlapping_or_repeated_members_are_refused() {
     // the member `bb` of the directory gets the name `bx` in its local header
     let mut renamed = bytes;
     renamed[second + 47] = b'x';
-    let refused = with(&MemorySource::new(renamed), |cursor| {
+    let refused = with_cursor(&MemorySource::new(renamed), |cursor| {
         Archive::read(cursor)?.verified_member(cursor, 1)
     })
     .unwrap_err();
@@ -243,14 +248,14 @@ fn overlapping_or_repeated_members_are_refused() {
 }
 
 #[test]
-fn refusals_state_the_reason() {
-    let bytes = small(&["aa"]);
-    let entry = last(&bytes, b"PK\x01\x02");
-    let end = last(&bytes, b"PK\x05\x06");
-    let bent = |at: usize, value: u8| {
+fn errors_of_changed_bytes_state_the_reason() {
+    let bytes = archive_of(&["aa"]);
+    let entry = last_position(&bytes, b"PK\x01\x02");
+    let end = last_position(&bytes, b"PK\x05\x06");
+    let error_with_byte = |at: usize, value: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = value;
-        with(&MemorySource::new(bytes), |cursor| {
+        with_cursor(&MemorySource::new(bytes), |cursor| {
             Archive::read(cursor)?.verified_member(cursor, 0)
         })
         .unwrap_err()
@@ -277,9 +282,9 @@ fn refusals_state_the_reason() {
         (28, 200, "runs into what follows"),
     ] {
         assert!(
-            bent(at, value).contains(what),
+            error_with_byte(at, value).contains(what),
             "{what}: {}",
-            bent(at, value)
+            error_with_byte(at, value)
         );
     }
 }
@@ -304,9 +309,9 @@ fn names_are_utf8_or_code_page_437() {
 /// An archive of one stored member, whose directory uses zip64 for all fields and whose zip64 end record has this
 /// extension.
 fn zip64(extension: &[u8]) -> Vec<u8> {
-    let mut bytes = small(&["aa"]);
-    let entry = last(&bytes, b"PK\x01\x02");
-    let end = last(&bytes, b"PK\x05\x06");
+    let mut bytes = archive_of(&["aa"]);
+    let entry = last_position(&bytes, b"PK\x01\x02");
+    let end = last_position(&bytes, b"PK\x05\x06");
     let (len, offset) = (12u64, 0u64);
     bytes.truncate(end);
     bytes[entry + 20..entry + 28].fill(0xff);
@@ -341,7 +346,7 @@ fn zip64_fields_replace_all_32_bit_fields() {
         zip64(b"an extension"),
         [b"a prefix".to_vec(), zip64(b"")].concat(),
     ] {
-        let content = with(&MemorySource::new(bytes), |cursor| {
+        let content = with_cursor(&MemorySource::new(bytes), |cursor| {
             Archive::read(cursor)?
                 .content(cursor, 0)
                 .map(Cow::into_owned)
@@ -350,12 +355,12 @@ fn zip64_fields_replace_all_32_bit_fields() {
     }
     // the end records disagree
     let mut bytes = zip64(b"");
-    let end = last(&bytes, b"PK\x05\x06");
+    let end = last_position(&bytes, b"PK\x05\x06");
     bytes[end + 10..end + 12].copy_from_slice(&[9, 0]);
     assert!(read(&bytes).unwrap_err().to_string().contains("disagree"));
     // a second zip64 field
     let mut bytes = zip64(b"");
-    let field = last(&bytes, &[1, 0, 24, 0]);
+    let field = last_position(&bytes, &[1, 0, 24, 0]);
     bytes[field + 2] = 8;
     bytes[field + 12..field + 16].copy_from_slice(&[1, 0, 12, 0]);
     assert!(
@@ -377,9 +382,9 @@ fn hundred_thousand_members_are_read_in_two_seconds() {
         .expect("a member");
     }
     let bytes = zip.finish().expect("an archive").into_inner();
-    let begun = ThreadTime::start();
+    let start = ThreadTime::start();
     assert_eq!(read(&bytes).expect("reads").entries.len(), 100_000);
-    assert!(begun.elapsed().as_secs_f64() < 2.0, "{:?}", begun.elapsed());
+    assert!(start.elapsed().as_secs_f64() < 2.0, "{:?}", start.elapsed());
     // the entries are charged to the budget
     let budget = Budget::new(Limits {
         memory: 1 << 20,
@@ -392,7 +397,7 @@ fn hundred_thousand_members_are_read_in_two_seconds() {
 
 #[test]
 fn content_is_verified_and_claimed_size_is_not_allocated() {
-    let member = Given {
+    let member = MemberSpec {
         name: "a".into(),
         content: vec![7; 5000],
         deflated: true,
@@ -400,7 +405,7 @@ fn content_is_verified_and_claimed_size_is_not_allocated() {
         alignment: 0,
     };
     let bytes = archive(&[member], b"", false);
-    let entry = last(&bytes, b"PK\x01\x02");
+    let entry = last_position(&bytes, b"PK\x01\x02");
     let content = |at: usize, value: [u8; 4]| {
         let mut bytes = bytes.clone();
         bytes[at..at + 4].copy_from_slice(&value);
@@ -441,13 +446,18 @@ fn pytorch_members_are_located_without_local_headers() {
         if !bytes.starts_with(b"PK") {
             continue;
         }
-        with(&MemorySource::new(bytes), |cursor| {
-            let ours = Archive::read(cursor)?;
-            for row in 0..ours.entries.len() {
-                let by_visit = ours.verified_member(cursor, row)?;
+        with_cursor(&MemorySource::new(bytes), |cursor| {
+            let archive = Archive::read(cursor)?;
+            for row in 0..archive.entries.len() {
+                let from_local_header = archive.verified_member(cursor, row)?;
                 cursor.seek(0);
-                let by_arithmetic = ours.member(cursor, row)?;
-                assert_eq!(by_arithmetic.bytes, by_visit.bytes, "{}", path.display());
+                let from_directory = archive.member(cursor, row)?;
+                assert_eq!(
+                    from_directory.bytes,
+                    from_local_header.bytes,
+                    "{}",
+                    path.display()
+                );
                 members += 1;
                 unvisited += usize::from(cursor.pos() == 0);
             }
@@ -464,10 +474,10 @@ fn pytorch_members_are_located_without_local_headers() {
 #[test]
 fn zip_crate_reads_its_own_archive() {
     // checks the oracle itself: the zip crate reads what it writes
-    let bytes = small(&["aa"]);
+    let bytes = archive_of(&["aa"]);
     let mut text = String::new();
-    let mut theirs = ZipArchive::new(io::Cursor::new(&bytes)).expect("reads");
-    theirs
+    let mut oracle = ZipArchive::new(io::Cursor::new(&bytes)).expect("reads");
+    oracle
         .by_index(0)
         .expect("a member")
         .read_to_string(&mut text)

@@ -1,4 +1,4 @@
-//! Tests of the pickle machine alone: what each opcode builds, and what is refused.
+//! The pickle machine without a container: the value that each opcode builds, and the errors of malformed and refused pickles.
 
 use super::value_heap::{PickleValue, ValueHeap, ValueId};
 use super::{Pickle, read};
@@ -7,20 +7,20 @@ use crate::limits::{Budget, Limits};
 use crate::source::MemorySource;
 use crate::source::cursor::Cursor;
 
-/// Runs a pickle and passes the result to `look`.
-fn run<T>(bytes: &[u8], look: impl FnOnce(Result<Pickle<'_>>) -> T) -> T {
-    run_with(bytes, false, Limits::default(), look)
+/// Runs a pickle and passes the result to `inspect`.
+fn run<T>(bytes: &[u8], inspect: impl FnOnce(Result<Pickle<'_>>) -> T) -> T {
+    run_with(bytes, false, Limits::default(), inspect)
 }
 
 fn run_with<T>(
     bytes: &[u8],
     script: bool,
     limits: Limits,
-    look: impl FnOnce(Result<Pickle<'_>>) -> T,
+    inspect: impl FnOnce(Result<Pickle<'_>>) -> T,
 ) -> T {
     let (memory, budget) = (MemorySource::new(bytes.to_vec()), Budget::new(limits));
     let mut cursor = Cursor::new(&memory, &budget);
-    look(read(&mut cursor, script))
+    inspect(read(&mut cursor, script))
 }
 
 /// The built value as text, to a limited depth; deeper values, and so cycles, end in `…`.
@@ -28,7 +28,7 @@ fn show(heap: &ValueHeap<'_>, id: ValueId, depth: usize) -> String {
     if depth == 0 {
         return "…".into();
     }
-    let all = |ids: &[ValueId]| {
+    let joined = |ids: &[ValueId]| {
         ids.iter()
             .map(|&id| show(heap, id, depth - 1))
             .collect::<Vec<_>>()
@@ -42,15 +42,15 @@ fn show(heap: &ValueHeap<'_>, id: ValueId, depth: usize) -> String {
         PickleValue::Float(x) => format!("{x:?}"),
         PickleValue::Text(span) => format!("{:?}", heap.text(span)),
         PickleValue::Bytes(span) => format!("b\"{}\"", heap.bytes(span).escape_ascii()),
-        PickleValue::Tuple(span) => format!("({})", all(heap.items(span))),
-        PickleValue::List(index) => format!("[{}]", all(heap.container(index))),
-        PickleValue::Set(index) => format!("set[{}]", all(heap.container(index))),
-        PickleValue::Dict { items, .. } => format!("{{{}}}", all(heap.container(items))),
+        PickleValue::Tuple(span) => format!("({})", joined(heap.items(span))),
+        PickleValue::List(index) => format!("[{}]", joined(heap.container(index))),
+        PickleValue::Set(index) => format!("set[{}]", joined(heap.container(index))),
+        PickleValue::Dict { items, .. } => format!("{{{}}}", joined(heap.container(items))),
         PickleValue::Global(global) => format!("{global:?}"),
         PickleValue::ScriptClass(span) => heap.text(span).to_owned(),
         PickleValue::Call(index) => {
             let call = heap.call(index);
-            format!("call({})", all(heap.items(call.args)))
+            format!("call({})", joined(heap.items(call.args)))
         }
         PickleValue::Persistent(id) => format!("pid{}", show(heap, id, depth - 1)),
     }
@@ -67,7 +67,7 @@ fn built(bytes: &[u8]) -> String {
 fn refused(bytes: &[u8]) -> String {
     run(bytes, |out| match out.err().expect("refused").kind() {
         ErrorKind::RefusedGlobal { module, name } => format!("{module} {name}"),
-        other => panic!("refused, but not by name: {other}"),
+        other => panic!("refused with another error: {other}"),
     })
 }
 
@@ -79,7 +79,7 @@ fn malformed(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn plain_values_of_every_opcode() {
+fn opcodes_of_scalars_build_their_values() {
     let cases: &[(&[u8], &str)] = &[
         (b"N.", "None"),
         (b"\x88.", "true"),
@@ -128,7 +128,7 @@ fn plain_values_of_every_opcode() {
 }
 
 #[test]
-fn containers_of_every_opcode() {
+fn opcodes_of_containers_build_their_values() {
     let cases: &[(&[u8], &str)] = &[
         (b").", "()"),
         (b"K\x01\x85.", "(1)"),
@@ -225,7 +225,7 @@ fn torchscript_classes_are_accepted_only_in_torchscript_archives() {
 }
 
 #[test]
-fn calls_are_recorded_and_builtins_are_carried_out() {
+fn calls_are_recorded_and_builtins_are_evaluated() {
     assert_eq!(built(b"ctorch\nSize\n(K\x02K\x03t\x85R."), "call((2,3))");
     assert_eq!(built(b"ccollections\nOrderedDict\n)RK\x01K\x02s."), "{1,2}");
     assert_eq!(
@@ -351,8 +351,8 @@ fn random_bytes_do_not_panic() {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
-                let [pick, byte, ..] = state.to_le_bytes();
-                if pick < 200 {
+                let [selector, byte, ..] = state.to_le_bytes();
+                if selector < 200 {
                     opcodes[usize::from(byte) % opcodes.len()]
                 } else {
                     byte

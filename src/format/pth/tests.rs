@@ -21,20 +21,20 @@ fn stream(object: &[u8], storages: &[(&str, &[f32])]) -> Vec<u8> {
         bytes.extend(key.bytes());
     }
     bytes.extend(b"e.");
-    for (_, numbers) in storages {
-        bytes.extend((numbers.len() as u64).to_le_bytes());
-        numbers.iter().for_each(|x| bytes.extend(x.to_le_bytes()));
+    for (_, elements) in storages {
+        bytes.extend((elements.len() as u64).to_le_bytes());
+        elements.iter().for_each(|x| bytes.extend(x.to_le_bytes()));
     }
     bytes
 }
 
-fn listed_with(bytes: Vec<u8>, limits: Limits) -> Result<Catalog> {
+fn list_with(bytes: Vec<u8>, limits: Limits) -> Result<Catalog> {
     let (memory, budget) = (MemorySource::new(bytes), Budget::new(limits));
     super::legacy::read(&mut Cursor::new(&memory, &budget))
 }
 
-fn listed(bytes: Vec<u8>) -> Result<Catalog> {
-    listed_with(bytes, Limits::default())
+fn list(bytes: Vec<u8>) -> Result<Catalog> {
+    list_with(bytes, Limits::default())
 }
 
 /// A call of `_rebuild_tensor_v2` on storage `0` of six elements.
@@ -45,15 +45,15 @@ fn tensor(offset: &str, size: &str, stride: &str) -> Vec<u8> {
     bytes
 }
 
-fn one(offset: &str, size: &str, stride: &str) -> Result<Catalog> {
+fn catalog_of_one(offset: &str, size: &str, stride: &str) -> Result<Catalog> {
     let object = [b"\x80\x02", &*tensor(offset, size, stride), b"."].concat();
-    listed(stream(&object, &[("0", &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])]))
+    list(stream(&object, &[("0", &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])]))
 }
 
 #[test]
 fn strides_become_layouts() {
     let layout = |offset, size, stride| {
-        one(offset, size, stride).unwrap().tensors()[0]
+        catalog_of_one(offset, size, stride).unwrap().tensors()[0]
             .layout
             .clone()
     };
@@ -73,7 +73,7 @@ fn strides_become_layouts() {
 
 #[test]
 fn byte_range_covers_the_strides() {
-    let catalog = one("I1\n", "I2\nI2\n", "I1\nI2\n").unwrap();
+    let catalog = catalog_of_one("I1\n", "I2\nI2\n", "I1\nI2\n").unwrap();
     let info = &catalog.tensors()[0];
     let member = &catalog.members[0];
     assert_eq!(
@@ -100,7 +100,7 @@ fn views_outside_their_storage_are_malformed() {
         ("I0\n", "I4611686018427387904\n", "I0\n"), // 2^62 elements of four bytes exceed 63 bits
         ("F1.0\n", "I2\n", "I1\n"),
     ] {
-        let error = one(offset, size, stride).expect_err(size);
+        let error = catalog_of_one(offset, size, stride).expect_err(size);
         assert!(
             matches!(error.kind(), ErrorKind::Malformed(_)),
             "{offset} {size} {stride}: {error}"
@@ -119,7 +119,7 @@ fn names_join_dict_keys_and_list_positions() {
         b"sU\x01xeU\x01bK\x03U\x01c(K\x01K\x02tu.",
     ]
     .concat();
-    let catalog = listed(stream(&object, &[("0", &[0.0; 6])])).unwrap();
+    let catalog = list(stream(&object, &[("0", &[0.0; 6])])).unwrap();
     let names: Vec<&str> = catalog.tensors().iter().map(|t| &*t.name).collect();
     assert_eq!(names, ["a.0", "a.1.7"]);
     assert_eq!(catalog.tensors()[0].member, catalog.tensors()[1].member);
@@ -134,7 +134,7 @@ fn names_join_dict_keys_and_list_positions() {
 
 #[test]
 fn cycles_are_reported_and_not_followed() {
-    let catalog = listed(stream(b"\x80\x02}q\x00U\x01ah\x00s.", &[])).unwrap();
+    let catalog = list(stream(b"\x80\x02}q\x00U\x01ah\x00s.", &[])).unwrap();
     assert!(catalog.tensors().is_empty());
     assert!(catalog.warnings[0].contains("contains itself"));
 }
@@ -154,7 +154,7 @@ fn shared_containers_exhaust_the_step_limit() {
         memory: 4 << 20,
         ..Limits::default()
     };
-    let error = listed_with(stream(&object, &[("0", &[0.0; 6])]), limits).unwrap_err();
+    let error = list_with(stream(&object, &[("0", &[0.0; 6])]), limits).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
 }
 
@@ -166,12 +166,12 @@ fn deep_nesting_exhausts_the_depth_limit() {
         b".".to_vec(),
     ]
     .concat();
-    let error = listed(stream(&deep, &[])).unwrap_err();
+    let error = list(stream(&deep, &[])).unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::Limit { limit: "depth", .. }),
         "{error}"
     );
-    listed_with(stream(&deep, &[]), Limits::none()).unwrap();
+    list_with(stream(&deep, &[]), Limits::none()).unwrap();
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn legacy_storage_views_select_a_part() {
             b"ttQK\x01K\x02\x85K\x01\x85tR.",
         ]
         .concat();
-        listed(stream(&object, &[("0", &[0.0; 6])]))
+        list(stream(&object, &[("0", &[0.0; 6])]))
     };
     let catalog = view(2, 3).unwrap();
     assert_eq!(
@@ -201,16 +201,16 @@ fn legacy_storage_views_select_a_part() {
 #[test]
 fn legacy_element_counts_are_verified() {
     let object = [b"\x80\x02", &*tensor("I0\n", "I2\n", "I1\n"), b"."].concat();
-    let good = stream(&object, &[("0", &[0.0; 6])]);
-    listed(good.clone()).unwrap();
-    let count_at = good.len() - 32;
+    let valid = stream(&object, &[("0", &[0.0; 6])]);
+    list(valid.clone()).unwrap();
+    let count_at = valid.len() - 32;
     for count in [5u64, 7, u64::MAX] {
-        let mut bad = good.clone();
-        bad[count_at..count_at + 8].copy_from_slice(&count.to_le_bytes());
-        assert!(listed(bad).is_err());
+        let mut invalid = valid.clone();
+        invalid[count_at..count_at + 8].copy_from_slice(&count.to_le_bytes());
+        assert!(list(invalid).is_err());
     }
-    assert!(listed(good[..good.len() - 1].to_vec()).is_err());
-    let trailing = listed([&good[..], b"more"].concat()).unwrap();
+    assert!(list(valid[..valid.len() - 1].to_vec()).is_err());
+    let trailing = list([&valid[..], b"more"].concat()).unwrap();
     assert!(trailing.warnings[0].contains("4 bytes follow"));
 }
 
@@ -220,7 +220,7 @@ fn pickles_without_the_magic_number_are_not_checkpoints() {
         &b"\x80\x02K\x01."[..],
         b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}.",
     ] {
-        let error = listed(bytes.to_vec()).unwrap_err();
+        let error = list(bytes.to_vec()).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -236,7 +236,7 @@ fn legacy_typed_storages_are_always_little_endian() {
     let mut bytes = stream(&object, &[("0", &[0.0; 6])]);
     let at = bytes.windows(4).position(|w| w == b"\x02}.\x80").unwrap() + 2;
     bytes.splice(at..at, *b"U\x0dlittle_endian\x89s");
-    let catalog = listed(bytes).unwrap();
+    let catalog = list(bytes).unwrap();
     assert_eq!(catalog.tensors()[0].endian, Endian::Little);
     assert_eq!(catalog.details.text("byteorder"), Some("big"));
 }
@@ -281,14 +281,14 @@ fn subclass(class: &str, size: &str, attributes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn listed_subclass(class: &str, size: &str, attributes: &[u8]) -> Result<Catalog> {
+fn list_subclass(class: &str, size: &str, attributes: &[u8]) -> Result<Catalog> {
     let object = [
         b"\x80\x02}U\x08a.weight",
         &*subclass(class, size, attributes),
         b"s.",
     ]
     .concat();
-    listed(stream(&object, &[("0", &[0.0; 6])]))
+    list(stream(&object, &[("0", &[0.0; 6])]))
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn torchao_tensor_is_listed_as_its_parts() {
         &b"I1\n".repeat(65),
         b"eu",
     ];
-    let catalog = listed_subclass("Int8Tensor", "I2\nI3\n", &attributes.concat()).unwrap();
+    let catalog = list_subclass("Int8Tensor", "I2\nI3\n", &attributes.concat()).unwrap();
     let names: Vec<&str> = catalog.tensors().iter().map(|t| &*t.name).collect();
     assert_eq!(names, ["a._weight_qdata"]);
     let description: serde_json::Value =
@@ -320,7 +320,7 @@ fn torchao_tensor_is_listed_as_its_parts() {
 
 #[test]
 fn malformed_torchao_tensors_are_refused() {
-    let refused = |class| listed_subclass(class, "I2\nI3\n", b"}").unwrap_err();
+    let refused = |class| list_subclass(class, "I2\nI3\n", b"}").unwrap_err();
     for class in ["Int9Tensor", "int8Tensor", "Int8Tensor.__class__", ""] {
         let error = refused(class);
         assert!(
@@ -328,7 +328,7 @@ fn malformed_torchao_tensors_are_refused() {
             "{error}"
         );
     }
-    let malformed = |size, attributes| listed_subclass("Int8Tensor", size, attributes).unwrap_err();
+    let malformed = |size, attributes| list_subclass("Int8Tensor", size, attributes).unwrap_err();
     for (size, attributes) in [
         ("I2\nI3\n", &b"]"[..]),
         ("I2\nI3\n", b"N"),
@@ -355,7 +355,7 @@ fn shared_attributes_are_charged_per_tensor() {
         steps: 200_000,
         ..Limits::default()
     };
-    let error = listed_with(stream(&object, &[]), limits).unwrap_err();
+    let error = list_with(stream(&object, &[]), limits).unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::Limit { limit: "steps", .. }),
         "{error}"
@@ -364,15 +364,15 @@ fn shared_attributes_are_charged_per_tensor() {
 
 #[test]
 fn views_of_packed_codes_are_listed_as_refused() {
-    let listed = |offset: &str, size: &str, stride: &str| {
+    let list = |offset: &str, size: &str, stride: &str| {
         let mut object =
             b"\x80\x02}U\x01wctorch._utils\n_rebuild_qtensor\n((U\x07storagectorch\nQUInt4x2Storage\n".to_vec();
         object.extend(format!("U\x010U\x03cpuK\x06NtQ{offset}({size}t({stride}t").bytes());
         object.extend(b"(ctorch\nper_tensor_affine\nF0.5\nK\x07tI00\nNtRs.");
-        listed(stream(&object, &[("0", &[0.0; 6])]))
+        list(stream(&object, &[("0", &[0.0; 6])]))
     };
     assert_eq!(
-        listed("I0\n", "I3\nI4\n", "I4\nI1\n").unwrap().tensors()[0]
+        list("I0\n", "I3\nI4\n", "I4\nI1\n").unwrap().tensors()[0]
             .bytes
             .len,
         6
@@ -383,7 +383,7 @@ fn views_of_packed_codes_are_listed_as_refused() {
         ("I0\n", "I3\nI2\n", "I1\nI3\n"),
         ("I0\n", "I3\n", "I0\n"),
     ] {
-        let catalog = listed(offset, size, stride).unwrap();
+        let catalog = list(offset, size, stride).unwrap();
         assert!(catalog.tensors().is_empty());
         let [refused] = &catalog.refused[..] else {
             panic!("{:?}", catalog.refused)
@@ -393,5 +393,5 @@ fn views_of_packed_codes_are_listed_as_refused() {
             "{refused:?}"
         );
     }
-    assert!(listed("I0\n", "I13\n", "I1\n").is_err());
+    assert!(list("I0\n", "I13\n", "I1\n").is_err());
 }

@@ -50,8 +50,8 @@ mod tests {
     use super::awq_to_natural;
 
     #[test]
-    fn awq_order_is_undone() {
-        // code i lies in nibble [0, 4, 1, 5, 2, 6, 3, 7][i]
+    fn awq_order_is_converted_to_natural_order() {
+        // code i is stored in nibble [0, 4, 1, 5, 2, 6, 3, 7][i]
         let stored = 0x7531_6420u32.to_le_bytes();
         assert_eq!(awq_to_natural(stored), 0x7654_3210u32.to_le_bytes());
     }

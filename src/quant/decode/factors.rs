@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_exponents_are_exact_to_both_ends() {
+    fn half_exponent_is_exact_for_every_byte() {
         for e in 0..=255u8 {
             assert!(
                 f64::from(half_exponent(e)) == 2f64.powi(i32::from(e) - 128),

@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 
 use half::f16;
 
-/// A block type: its name, the value of element `i` of a block, and the location of its scales.
-pub type Type = (&'static str, fn(&[u8], usize) -> f32, ScaleFields);
+/// A block type: its name, the function from a block and `i` to the value of element `i`, and the location of its scales.
+pub type BlockTypeOracle = (&'static str, fn(&[u8], usize) -> f32, ScaleFields);
 
 /// The location of a block's scales, which the test overwrites with special values.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub enum ScaleFields {
 }
 
 /// All block types.
-pub static TYPES: &[Type] = &[
+pub static TYPES: &[BlockTypeOracle] = &[
     ("Q4_0", q4_0, ScaleFields::F16(&[0])),
     ("Q4_1", q4_1, ScaleFields::F16(&[0, 2])),
     ("Q5_0", q5_0, ScaleFields::F16(&[0])),
@@ -58,16 +58,16 @@ pub static TYPES: &[Type] = &[
     ("Q2_0", q2_0, ScaleFields::F16(&[0])),
 ];
 
-fn half(b: &[u8], at: usize) -> f32 {
+fn f16_at(b: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([b[at], b[at + 1]]).to_f32()
 }
 
-fn word(b: &[u8], at: usize) -> usize {
+fn u16_at(b: &[u8], at: usize) -> usize {
     usize::from(u16::from_le_bytes([b[at], b[at + 1]]))
 }
 
-fn double(b: &[u8], at: usize) -> usize {
-    word(b, at) | word(b, at + 2) << 16
+fn u32_at(b: &[u8], at: usize) -> usize {
+    u16_at(b, at) | u16_at(b, at + 2) << 16
 }
 
 /// `n` bits of byte `at`, from bit `shift` on.
@@ -81,11 +81,11 @@ fn float(n: usize) -> f32 {
 }
 
 /// `code - offset`.
-fn less(code: usize, offset: usize) -> f32 {
+fn difference(code: usize, offset: usize) -> f32 {
     float(code) - float(offset)
 }
 
-fn signed(b: &[u8], at: usize) -> f32 {
+fn i8_at(b: &[u8], at: usize) -> f32 {
     f32::from(b[at].cast_signed())
 }
 
@@ -95,38 +95,38 @@ fn nibble(b: &[u8], at: usize, i: usize) -> usize {
 }
 
 /// Code `i` of two bits: each 32 bytes hold 128 codes, the lowest bits of all bytes first.
-fn pair(b: &[u8], at: usize, i: usize) -> usize {
+fn two_bits(b: &[u8], at: usize, i: usize) -> usize {
     bits(b, at + i / 128 * 32 + i % 32, i % 128 / 32 * 2, 2)
 }
 
 fn q4_0(b: &[u8], i: usize) -> f32 {
-    half(b, 0) * less(nibble(b, 2, i), 8)
+    f16_at(b, 0) * difference(nibble(b, 2, i), 8)
 }
 
 fn q4_1(b: &[u8], i: usize) -> f32 {
-    half(b, 0) * float(nibble(b, 4, i)) + half(b, 2)
+    f16_at(b, 0) * float(nibble(b, 4, i)) + f16_at(b, 2)
 }
 
 fn q5_0(b: &[u8], i: usize) -> f32 {
-    half(b, 0) * less(nibble(b, 6, i) | (double(b, 2) >> i & 1) << 4, 16)
+    f16_at(b, 0) * difference(nibble(b, 6, i) | (u32_at(b, 2) >> i & 1) << 4, 16)
 }
 
 fn q5_1(b: &[u8], i: usize) -> f32 {
-    half(b, 0) * float(nibble(b, 8, i) | (double(b, 4) >> i & 1) << 4) + half(b, 2)
+    f16_at(b, 0) * float(nibble(b, 8, i) | (u32_at(b, 4) >> i & 1) << 4) + f16_at(b, 2)
 }
 
 fn q8_0(b: &[u8], i: usize) -> f32 {
-    signed(b, 2 + i) * half(b, 0)
+    i8_at(b, 2 + i) * f16_at(b, 0)
 }
 
 fn q8_1(b: &[u8], i: usize) -> f32 {
-    signed(b, 4 + i) * half(b, 0)
+    i8_at(b, 4 + i) * f16_at(b, 0)
 }
 
 fn q2_k(b: &[u8], i: usize) -> f32 {
-    let scale = half(b, 80) * float(bits(b, i / 16, 0, 4));
-    let min = half(b, 82) * float(bits(b, i / 16, 4, 4));
-    scale * float(pair(b, 16, i)) - min
+    let scale = f16_at(b, 80) * float(bits(b, i / 16, 0, 4));
+    let min = f16_at(b, 82) * float(bits(b, i / 16, 4, 4));
+    scale * float(two_bits(b, 16, i)) - min
 }
 
 fn q3_k(b: &[u8], i: usize) -> f32 {
@@ -139,7 +139,7 @@ fn q3_k(b: &[u8], i: usize) -> f32 {
     } else {
         4
     };
-    half(b, 108) * less(scale, 32) * less(pair(b, 32, i), offset)
+    f16_at(b, 108) * difference(scale, 32) * difference(two_bits(b, 32, i), offset)
 }
 
 /// Scale and minimum of the group of element `i`: six bits each; those of the last four groups are split over two bytes.
@@ -152,7 +152,7 @@ fn scale_min(b: &[u8], i: usize) -> (f32, f32) {
             bits(b, s + 4 + j, 4, 4) | bits(b, s + j, 6, 2) << 4,
         ),
     };
-    (half(b, 0) * float(scale), half(b, 2) * float(min))
+    (f16_at(b, 0) * float(scale), f16_at(b, 2) * float(min))
 }
 
 fn q4_k(b: &[u8], i: usize) -> f32 {
@@ -169,11 +169,11 @@ fn q5_k(b: &[u8], i: usize) -> f32 {
 
 fn q6_k(b: &[u8], i: usize) -> f32 {
     let low = bits(b, i / 128 * 64 + i % 64, i % 128 / 64 * 4, 4);
-    half(b, 208) * signed(b, 192 + i / 16) * less(low | pair(b, 128, i) << 4, 32)
+    f16_at(b, 208) * i8_at(b, 192 + i / 16) * difference(low | two_bits(b, 128, i) << 4, 32)
 }
 
 fn q8_k(b: &[u8], i: usize) -> f32 {
-    f32::from_le_bytes(b[..4].try_into().unwrap()) * signed(b, 4 + i)
+    f32::from_le_bytes(b[..4].try_into().unwrap()) * i8_at(b, 4 + i)
 }
 
 fn tq1_0(b: &[u8], i: usize) -> f32 {
@@ -184,11 +184,11 @@ fn tq1_0(b: &[u8], i: usize) -> f32 {
         _ => (48 + i % 4, (i - 240) / 4),
     };
     let shifted = b[at].wrapping_mul([1, 3, 9, 27, 81][digit]);
-    half(b, 52) * less((usize::from(shifted) * 3) >> 8, 1)
+    f16_at(b, 52) * difference((usize::from(shifted) * 3) >> 8, 1)
 }
 
 fn tq2_0(b: &[u8], i: usize) -> f32 {
-    half(b, 64) * less(pair(b, 0, i), 1)
+    f16_at(b, 64) * difference(two_bits(b, 0, i), 1)
 }
 
 /// Twice the values of FP4.
@@ -216,7 +216,7 @@ fn nvfp4(b: &[u8], i: usize) -> f32 {
 }
 
 fn q1_0(b: &[u8], i: usize) -> f32 {
-    let d = half(b, 0);
+    let d = f16_at(b, 0);
     if bits(b, 2 + i / 8, i % 8, 1) == 1 {
         d
     } else {
@@ -225,23 +225,24 @@ fn q1_0(b: &[u8], i: usize) -> f32 {
 }
 
 fn q2_0(b: &[u8], i: usize) -> f32 {
-    less(bits(b, 2 + i / 4, i % 4 * 2, 2), 1) * half(b, 0)
+    difference(bits(b, 2 + i / 4, i % 4 * 2, 2), 1) * f16_at(b, 0)
 }
 
-type Book = LazyLock<Vec<f32>>;
-static IQ2_XXS: Book = LazyLock::new(|| grids::IQ2_XXS.expand());
-static IQ2_XS: Book = LazyLock::new(|| grids::IQ2_XS.expand());
-static IQ2_S: Book = LazyLock::new(|| grids::IQ2_S.expand());
-static IQ3_XXS: Book = LazyLock::new(|| grids::IQ3_XXS.expand());
-static IQ3_S: Book = LazyLock::new(|| grids::IQ3_S.expand());
-static IQ1_S: Book = LazyLock::new(|| grids::IQ1_S.expand());
+type Codebook = LazyLock<Vec<f32>>;
+static IQ2_XXS: Codebook = LazyLock::new(|| grids::IQ2_XXS.expand());
+static IQ2_XS: Codebook = LazyLock::new(|| grids::IQ2_XS.expand());
+static IQ2_S: Codebook = LazyLock::new(|| grids::IQ2_S.expand());
+static IQ3_XXS: Codebook = LazyLock::new(|| grids::IQ3_XXS.expand());
+static IQ3_S: Codebook = LazyLock::new(|| grids::IQ3_S.expand());
+static IQ1_S: Codebook = LazyLock::new(|| grids::IQ1_S.expand());
 
-/// The sign of element `i` of eight, given seven signs: the eighth makes the number of minuses even.
+/// The sign of element `i` of eight, from seven stored signs: the last sign makes the number of negative elements even.
 fn even_sign(seven: usize, i: usize) -> f32 {
     let all = seven | (seven.count_ones() as usize & 1) << 7;
     if all >> (i % 8) & 1 == 1 { -1.0 } else { 1.0 }
 }
 
+/// The sign of element `i`, from one stored bit per element.
 fn sign(b: &[u8], at: usize, i: usize) -> f32 {
     if bits(b, at + i / 8, i % 8, 1) == 1 {
         -1.0
@@ -251,52 +252,52 @@ fn sign(b: &[u8], at: usize, i: usize) -> f32 {
 }
 
 fn iq2_xxs(b: &[u8], i: usize) -> f32 {
-    let (at, eighth) = (2 + i / 32 * 8, i % 32 / 8);
-    let packed = double(b, at + 4);
-    let scale = half(b, 0) * (0.5 + float(packed >> 28)) * 0.25;
+    let (at, eight) = (2 + i / 32 * 8, i % 32 / 8);
+    let packed = u32_at(b, at + 4);
+    let scale = f16_at(b, 0) * (0.5 + float(packed >> 28)) * 0.25;
     scale
-        * IQ2_XXS[bits(b, at + eighth, 0, 8) * 8 + i % 8]
-        * even_sign(packed >> (7 * eighth) & 127, i)
+        * IQ2_XXS[bits(b, at + eight, 0, 8) * 8 + i % 8]
+        * even_sign(packed >> (7 * eight) & 127, i)
 }
 
 fn iq2_xs(b: &[u8], i: usize) -> f32 {
-    let code = word(b, 2 + i / 8 * 2);
-    let scale = half(b, 0) * (0.5 + float(bits(b, 66 + i / 32, i / 16 % 2 * 4, 4))) * 0.25;
+    let code = u16_at(b, 2 + i / 8 * 2);
+    let scale = f16_at(b, 0) * (0.5 + float(bits(b, 66 + i / 32, i / 16 % 2 * 4, 4))) * 0.25;
     scale * IQ2_XS[(code & 511) * 8 + i % 8] * even_sign(code >> 9, i)
 }
 
 fn iq2_s(b: &[u8], i: usize) -> f32 {
-    let eighth = i / 8;
-    let code = bits(b, 2 + eighth, 0, 8) | bits(b, 66 + eighth / 4, eighth % 4 * 2, 2) << 8;
-    let scale = half(b, 0) * (0.5 + float(bits(b, 74 + i / 32, i / 16 % 2 * 4, 4))) * 0.25;
+    let eight = i / 8;
+    let code = bits(b, 2 + eight, 0, 8) | bits(b, 66 + eight / 4, eight % 4 * 2, 2) << 8;
+    let scale = f16_at(b, 0) * (0.5 + float(bits(b, 74 + i / 32, i / 16 % 2 * 4, 4))) * 0.25;
     scale * IQ2_S[code * 8 + i % 8] * sign(b, 34, i)
 }
 
 fn iq3_xxs(b: &[u8], i: usize) -> f32 {
-    let packed = double(b, 66 + i / 32 * 4);
-    let scale = half(b, 0) * (0.5 + float(packed >> 28)) * 0.5;
+    let packed = u32_at(b, 66 + i / 32 * 4);
+    let scale = f16_at(b, 0) * (0.5 + float(packed >> 28)) * 0.5;
     scale
         * IQ3_XXS[bits(b, 2 + i / 4, 0, 8) * 4 + i % 4]
         * even_sign(packed >> (7 * (i % 32 / 8)) & 127, i)
 }
 
 fn iq3_s(b: &[u8], i: usize) -> f32 {
-    let quarter = i / 4;
-    let code = bits(b, 2 + quarter, 0, 8) | bits(b, 66 + quarter / 8, quarter % 8, 1) << 8;
-    let scale = half(b, 0) * float(1 + 2 * bits(b, 106 + i / 64, i / 32 % 2 * 4, 4));
+    let four = i / 4;
+    let code = bits(b, 2 + four, 0, 8) | bits(b, 66 + four / 8, four % 8, 1) << 8;
+    let scale = f16_at(b, 0) * float(1 + 2 * bits(b, 106 + i / 64, i / 32 % 2 * 4, 4));
     scale * IQ3_S[code * 4 + i % 4] * sign(b, 74, i)
 }
 
 fn iq1_s(b: &[u8], i: usize) -> f32 {
-    let high = word(b, 34 + i / 32 * 2);
-    let scale = half(b, 0) * float(2 * (high >> 12 & 7) + 1);
+    let high = u16_at(b, 34 + i / 32 * 2);
+    let scale = f16_at(b, 0) * float(2 * (high >> 12 & 7) + 1);
     let delta = if high & 0x8000 == 0 { 0.125 } else { -0.125 };
     let code = bits(b, 2 + i / 8, 0, 8) | (high >> (i / 8 % 4 * 3) & 7) << 8;
     scale * (IQ1_S[code * 8 + i % 8] + delta)
 }
 
 fn iq1_m(b: &[u8], i: usize) -> f32 {
-    let words: [usize; 4] = std::array::from_fn(|j| word(b, 48 + 2 * j));
+    let words: [usize; 4] = std::array::from_fn(|j| u16_at(b, 48 + 2 * j));
     let d: usize = (0..4).map(|j| (words[j] >> 12) << (4 * j)).sum();
     let scale = f16::from_bits(u16::try_from(d).unwrap()).to_f32()
         * float(2 * (words[i / 64] >> (i / 16 % 4 * 3) & 7) + 1);
@@ -310,11 +311,11 @@ static IQ4: [i8; 16] = [
 ];
 
 fn iq4_nl(b: &[u8], i: usize) -> f32 {
-    half(b, 0) * f32::from(IQ4[nibble(b, 2, i)])
+    f16_at(b, 0) * f32::from(IQ4[nibble(b, 2, i)])
 }
 
 fn iq4_xs(b: &[u8], i: usize) -> f32 {
     let group = i / 32;
-    let scale = bits(b, 4 + group / 2, group % 2 * 4, 4) | (word(b, 2) >> (2 * group) & 3) << 4;
-    half(b, 0) * less(scale, 32) * f32::from(IQ4[nibble(b, 8 + group * 16, i % 32)])
+    let scale = bits(b, 4 + group / 2, group % 2 * 4, 4) | (u16_at(b, 2) >> (2 * group) & 3) << 4;
+    f16_at(b, 0) * difference(scale, 32) * f32::from(IQ4[nibble(b, 8 + group * 16, i % 32)])
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anamnesis::{Checkpoint, ErrorKind, QuantConfig, remember};
 use serde_json::{Map, Value, json};
 
-use super::reference_hashes::entries;
+use super::reference_hashes::reference_entries;
 use crate::support::fixture;
 
 /// The tensors of a safetensors file: name, dtype, shape, bytes.
@@ -87,7 +87,7 @@ fn refusal_count(stored: &StoredTensors, config: &QuantConfig, case: &str) -> us
 #[test]
 fn damaged_parts_are_refused_by_name_without_panics() {
     let mut shapes = 0;
-    for entry in entries() {
+    for entry in reference_entries() {
         let path = fixture("quant").join(&entry.path);
         let text = std::fs::read(path.with_file_name("config.json")).unwrap();
         let config = QuantConfig::from_json(&text).unwrap();

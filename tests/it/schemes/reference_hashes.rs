@@ -10,8 +10,9 @@ use anamnesis::{Checkpoint, Dtype, OpenOptions, remember};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+/// A fixture and the outputs of the reference implementation for it.
 #[derive(Deserialize)]
-pub(super) struct Entry {
+pub(super) struct ReferenceEntry {
     pub(super) path: PathBuf,
     pub(super) outputs: Vec<Output>,
 }
@@ -24,27 +25,27 @@ pub(super) struct Output {
     sha256: String,
 }
 
-/// The lists of reference outputs of `fixtures/quant`.
-pub(super) fn entries() -> Vec<Entry> {
+/// The reference outputs that are listed in `fixtures/quant`.
+pub(super) fn reference_entries() -> Vec<ReferenceEntry> {
     let lists = ["packed.json", "written.json"]
         .map(|list| std::fs::read(fixture("quant").join(list)).unwrap());
     lists
         .iter()
-        .flat_map(|list| serde_json::from_slice::<Vec<Entry>>(list).unwrap())
+        .flat_map(|list| serde_json::from_slice::<Vec<ReferenceEntry>>(list).unwrap())
         .collect()
 }
 
 #[test]
-fn reference_outputs_are_met() {
-    let (mut wrong, mut weights) = (Vec::new(), 0);
-    for entry in entries() {
+fn weights_have_the_hashes_of_reference_outputs() {
+    let (mut failures, mut weights) = (Vec::new(), 0);
+    for entry in reference_entries() {
         let checkpoint = Checkpoint::open(fixture("quant").join(&entry.path)).unwrap();
         for output in &entry.outputs {
             let dtype = Dtype::from_name(&output.dtype).unwrap();
             weights += 1;
-            if let Err(what) = met(&checkpoint, output, dtype) {
-                wrong.push(format!(
-                    "{} {} {dtype}: {what}",
+            if let Err(difference) = compare(&checkpoint, output, dtype) {
+                failures.push(format!(
+                    "{} {} {dtype}: {difference}",
                     entry.path.display(),
                     output.name
                 ));
@@ -52,15 +53,15 @@ fn reference_outputs_are_met() {
         }
     }
     assert!(
-        wrong.is_empty(),
+        failures.is_empty(),
         "{} of {weights}:\n{}",
-        wrong.len(),
-        wrong.join("\n")
+        failures.len(),
+        failures.join("\n")
     );
     assert!(weights > 200, "only {weights} weights");
 }
 
-fn met(checkpoint: &Checkpoint, output: &Output, dtype: Dtype) -> Result<(), String> {
+fn compare(checkpoint: &Checkpoint, output: &Output, dtype: Dtype) -> Result<(), String> {
     let plan = remember(checkpoint).plan().map_err(|e| e.to_string())?;
     if let Some(refused) = plan.refused.first() {
         return Err(format!("refused: {}", refused.error));
@@ -68,9 +69,9 @@ fn met(checkpoint: &Checkpoint, output: &Output, dtype: Dtype) -> Result<(), Str
     if let Some(part) = plan
         .jobs
         .iter()
-        .find(|job| job.scheme == "plain" && leftover(&job.output.name))
+        .find(|job| job.scheme == "plain" && is_part(&job.output.name))
     {
-        return Err(format!("{} is left over", part.output.name));
+        return Err(format!("the part {} is an output", part.output.name));
     }
     let found = remember(checkpoint)
         .dtype(dtype)
@@ -89,37 +90,38 @@ fn met(checkpoint: &Checkpoint, output: &Output, dtype: Dtype) -> Result<(), Str
     if hash == output.sha256 {
         Ok(())
     } else {
-        Err("other bits".into())
+        Err("the bits differ".into())
     }
 }
 
-/// Names of parts, which must not come out as tensors of their own.
-fn leftover(name: &str) -> bool {
+/// Whether this is the name of a part, which must not be an output.
+fn is_part(name: &str) -> bool {
     !name.ends_with("bias") && !name.ends_with("weight")
 }
 
-/// However an output is cut, and however its parts are read, the bytes are the same.
+/// From mapped and from read parts.
 #[test]
 fn tiles_of_any_size_give_the_same_bytes() {
-    let mut cuts = 0;
-    for entry in entries() {
+    let mut tiles = 0;
+    for entry in reference_entries() {
         let path = fixture("quant").join(&entry.path);
         for map in [true, false] {
             let checkpoint = OpenOptions::new().mmap(map).open(&path).unwrap();
             for output in entry.outputs.iter().filter(|o| o.dtype == "F32") {
-                let one = remember(&checkpoint)
+                let options = remember(&checkpoint)
                     .dtype(Dtype::F32)
                     .filter(|name| name == output.name);
-                let whole = one.tensor(&output.name).unwrap().bytes;
+                let whole = options.tensor(&output.name).unwrap().bytes;
                 for factor in [1, 3, 5] {
-                    let mut plan = one.plan().unwrap();
+                    let mut plan = options.plan().unwrap();
                     let JobWork::Tiles { decoder, rows } = &mut plan.jobs[0].work else {
                         panic!("a stream")
                     };
                     *rows = decoder.grid().step * factor;
-                    cuts += plan.jobs[0].tiles().count();
+                    tiles += plan.jobs[0].tiles().count();
                     let mut bytes = vec![0xaa; whole.len()];
-                    one.run(&plan, &mut MemorySink::new(vec![&mut bytes]))
+                    options
+                        .run(&plan, &mut MemorySink::new(vec![&mut bytes]))
                         .unwrap();
                     assert!(
                         bytes == whole,
@@ -130,5 +132,5 @@ fn tiles_of_any_size_give_the_same_bytes() {
             }
         }
     }
-    assert!(cuts > 5000, "only {cuts} tiles");
+    assert!(tiles > 5000, "only {tiles} tiles");
 }

@@ -1,16 +1,18 @@
+//! NPY type descriptors: dtype, byte order, item size and units of what numpy writes, and errors for what numpy rejects.
+
 use super::*;
 use crate::format::npy::literal::dict;
 
 fn read(text: &str) -> Result<ItemType> {
-    let whole = format!("{{'k': {text}}}");
-    let entries = dict(&whole)?;
-    item(&entries[0].value, &whole[entries[0].span.clone()], 6)
+    let header = format!("{{'k': {text}}}");
+    let entries = dict(&header)?;
+    item(&entries[0].value, &header[entries[0].span.clone()], 6)
 }
 
 fn opaque(text: &str) -> (Opaque, Endian) {
     let item = read(text).unwrap();
     let Encoding::Opaque(opaque) = item.encoding else {
-        panic!("{text} is plain")
+        panic!("{text} has a dtype")
     };
     (*opaque, item.endian)
 }
@@ -21,7 +23,7 @@ fn layout_of(text: &str) -> (String, u64, Vec<(u32, u32)>) {
 }
 
 #[test]
-fn numbers() {
+fn numeric_types_have_their_dtype_and_byte_order() {
     for (text, dtype, endian) in [
         ("'<f4'", Dtype::F32, Endian::Little),
         ("'>f4'", Dtype::F32, Endian::Big),
@@ -57,7 +59,7 @@ fn types_without_a_dtype_are_opaque() {
 }
 
 #[test]
-fn structured_types() {
+fn structured_types_have_the_units_of_their_fields() {
     let text = "[('a', '<f4'), ('b', '<i8', (2,)), ('c', '<u8')]";
     let (found, _) = opaque(text);
     assert_eq!((&*found.name, &*found.fields), ("V28", text));
@@ -89,8 +91,8 @@ fn structured_types() {
 }
 
 #[test]
-fn descriptors_that_numpy_refuses_are_errors() {
-    for bad in [
+fn descriptors_that_numpy_rejects_are_errors() {
+    for invalid in [
         "''",
         "'<'",
         "'<q9'",
@@ -125,8 +127,8 @@ fn descriptors_that_numpy_refuses_are_errors() {
         "[('a', '<f4', (4294967296, 4294967296))]",
         "[('a', '|V2147483647'), ('b', '|V1')]",
     ] {
-        let error = read(bad).unwrap_err();
-        assert!(error.object_array().is_none(), "{bad}");
+        let error = read(invalid).unwrap_err();
+        assert!(error.object_array().is_none(), "{invalid}");
     }
     for object in [
         "'|O'",
@@ -143,10 +145,10 @@ fn descriptors_that_numpy_refuses_are_errors() {
 }
 
 #[test]
-fn repetition_is_bounded() {
-    let begun = crate::testing::ThreadTime::start();
+fn repeated_units_are_limited() {
+    let start = crate::testing::ThreadTime::start();
     assert!(read("[('p', [('x', '<i2'), ('y', '<i4')], (300000000,))]").is_err());
     let nested = "[('p', [('p', [('p', [('x', '<i2'), ('y', '<i4')], (999,))], (999,))], (99,))]";
     assert!(read(nested).is_err());
-    assert!(begun.elapsed().as_secs() < 2);
+    assert!(start.elapsed().as_secs() < 2);
 }

@@ -1,10 +1,13 @@
+//! The parser of Python literals in NPY headers: what Python's `ast.literal_eval` accepts in headers that numpy writes, and errors for
+//! everything else.
+
 use super::*;
 
 fn value(text: &str) -> Result<Literal> {
-    let whole = format!("{{'k': {text}}}\n");
-    let mut entries = dict(&whole)?;
+    let header = format!("{{'k': {text}}}\n");
+    let mut entries = dict(&header)?;
     assert_eq!(entries.len(), 1);
-    assert_eq!(&whole[entries[0].span.clone()], text.trim_end());
+    assert_eq!(&header[entries[0].span.clone()], text.trim_end());
     Ok(entries.remove(0).value)
 }
 
@@ -13,7 +16,7 @@ fn text(s: &str) -> Literal {
 }
 
 #[test]
-fn reads_what_numpy_writes() {
+fn numpy_header_is_parsed() {
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
     let entries = dict(header).unwrap();
     assert_eq!(
@@ -30,7 +33,7 @@ fn reads_what_numpy_writes() {
 }
 
 #[test]
-fn tuples_lists_and_brackets() {
+fn tuples_lists_and_parentheses_are_parsed() {
     let n = Literal::Number;
     assert_eq!(value("()").unwrap(), Literal::Tuple(vec![]));
     assert_eq!(value("(3,)").unwrap(), Literal::Tuple(vec![n(3)]));
@@ -54,7 +57,7 @@ fn escapes_are_decoded_as_in_python() {
         text("a'b\\Aü😀\nA\0")
     );
     assert_eq!(value("'ünï'").unwrap(), text("ünï"));
-    for bad in [
+    for invalid in [
         r"'\ud800'",
         r"'\xg0'",
         r"'\N{BULLET}'",
@@ -66,13 +69,17 @@ fn escapes_are_decoded_as_in_python() {
         r"'\777777'",
     ] {
         // in Python, \777 is a character too
-        assert_eq!(value(bad).is_err(), bad != r"'\777777'", "{bad}");
+        assert_eq!(
+            value(invalid).is_err(),
+            invalid != r"'\777777'",
+            "{invalid}"
+        );
     }
 }
 
 #[test]
-fn nothing_is_evaluated() {
-    for bad in [
+fn expressions_and_malformed_literals_are_errors() {
+    for invalid in [
         "__import__('os')",
         "2**99",
         "9**9**9",
@@ -102,9 +109,9 @@ fn nothing_is_evaluated() {
         "1 2",
         "\u{fc}",
     ] {
-        assert!(value(bad).is_err(), "{bad}");
+        assert!(value(invalid).is_err(), "{invalid}");
     }
-    for bad in [
+    for invalid in [
         "",
         "[1,2]",
         "{",
@@ -117,7 +124,7 @@ fn nothing_is_evaluated() {
         "{'a':1 'b':2}",
         "{,}",
     ] {
-        assert!(dict(bad).is_err(), "{bad}");
+        assert!(dict(invalid).is_err(), "{invalid}");
     }
 }
 

@@ -54,7 +54,7 @@ mod tests {
     use super::ue5m3;
 
     #[test]
-    fn values_are_those_of_the_definition() {
+    fn every_code_has_its_defined_value() {
         for code in 0..255u8 {
             let (exponent, mantissa) = (i32::from(code >> 3), f64::from(code & 7) / 8.0);
             let value = if exponent == 0 {

@@ -155,8 +155,8 @@ mod tests {
     use super::possible;
 
     #[test]
-    fn groups_determine_the_shape_if_one_divides_so() {
-        assert_eq!(possible(16, 32), [[16, 32]]); // rows of 64 are one group, and longer ones have wider groups
+    fn possible_shapes_are_those_that_quanto_divides_into_these_groups() {
+        assert_eq!(possible(16, 32), [[16, 32]]); // quanto does not divide rows of 64, and divides longer rows into larger groups
         assert_eq!(possible(7, 40), [[7, 40]]);
         assert_eq!(possible(35, 32), [[1, 1120], [35, 32], [5, 224], [7, 160]]);
         assert_eq!(possible(5, 256), [] as [[u64; 2]; 0]);

@@ -1,5 +1,5 @@
 //! The grids of the IQ types, packed as in gguf-py (`gguf/quants.py`, MIT licence): per coordinate an index of two or four bits
-//! into a list of values, lowest bits first. The kernels' tables are expanded by another program.
+//! into a list of values, lowest bits first. The kernels' tables are expanded by `fixtures/gguf/make_tables.py` instead.
 
 /// A packed grid.
 pub struct Grid {
