@@ -247,6 +247,7 @@ impl Error {
     /// Unsupported files have none: the message itself says what to do instead.
     pub fn remedy(&self) -> Option<Remedy> {
         match &self.0.kind {
+            // remedies exist for what a user can change; other codes of the system say what happened
             ErrorKind::Io(e) => match e.kind() {
                 io::ErrorKind::NotFound => Some(Remedy::CheckPath),
                 io::ErrorKind::AlreadyExists => Some(Remedy::AllowOverwrite),

@@ -219,6 +219,7 @@ impl Summary {
     pub fn retain(&mut self, keep: impl FnMut(&TensorSummary) -> bool) {
         self.tensors.retain(keep);
         self.retain_weights();
+        // the sums follow the filter, the sizes of the files do not
         let rows = self
             .tensors
             .iter()

@@ -111,6 +111,7 @@ impl Plan {
     /// # Errors
     /// The first refusal, with the number of refusals if there are more.
     pub fn check(&self) -> Result<()> {
+        // nothing is made of a checkpoint with a refused weight: what is left would look like the whole model
         let Some(first) = self.refused.first() else {
             return Ok(());
         };
@@ -166,6 +167,7 @@ impl Job {
         let runs = spans.flat_map(move |span| {
             let info = &catalog.tensors()[self.parts[span.part].tensor];
             let count = if addressable(info) {
+                // ranges of parts that are read whole are not read again
                 span.bytes.count
             } else {
                 0

@@ -295,6 +295,7 @@ impl<'c> Remember<'c> {
         path: impl AsRef<Path>,
         sharding: Sharding,
     ) -> Result<SafetensorsSink> {
+        // read before the sink is made: arrays of a GGUF are still in the file
         let metadata = metadata::safetensors_metadata(self.checkpoint)?;
         Ok(SafetensorsSink::new(path.as_ref(), sharding)
             .overwrite(self.overwrite)
@@ -306,6 +307,7 @@ impl<'c> Remember<'c> {
         let allowed = self.checkpoint.limits().tensor_bytes;
         let len = output
             .nbytes()
+            // per output: the limit is that of one tensor, not of their sum
             .filter(|len| *len <= allowed)
             .and_then(|len| usize::try_from(len).ok());
         len.ok_or_else(|| self.over(output))

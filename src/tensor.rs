@@ -102,6 +102,7 @@ impl<'c> Tensor<'c> {
         }
         let buffer = self
             .readable()
+            // refused before memory is requested: the bound is lower than the limit of allocation
             .and_then(|()| self.bounded())
             .and_then(|()| self.allocate(self.info.nbytes()));
         let mut out = self.in_file(buffer)?;
@@ -203,6 +204,7 @@ impl<'c> Tensor<'c> {
     pub(crate) fn is_stored_as_values(&self) -> bool {
         let plain = self.info.packing == Packing::Raw && self.info.layout == Layout::RowMajor;
         plain
+            // bytes that need no change can be borrowed, shared and read in any piece
             && byte_order::swap(self.info).is_none()
             && self.info.view_flags() == Default::default()
     }
@@ -235,6 +237,7 @@ impl<'c> Tensor<'c> {
             if borrowed {
                 return Ok(());
             }
+            // after the header of the member: its offset decides which bytes the checksum covers
             let checksum = Checksum::new(self.checkpoint, self.info, bytes.len() as u64)?;
             checksum.of(bytes, each)
         });

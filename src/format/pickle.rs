@@ -46,6 +46,7 @@ pub(crate) struct Pickle<'b> {
 /// Reads one pickle at the cursor, and leaves the cursor after its STOP opcode.
 /// `torchscript`: whether classes of a TorchScript archive (`__torch__.…`) may be named.
 pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, torchscript: bool) -> Result<Pickle<'s>> {
+    // the length of a stream is not known, so it gives no hint
     let heap = ValueHeap::new(
         cursor.budget(),
         cursor.len().map_or(0, |_| cursor.remaining()),

@@ -90,6 +90,7 @@ pub fn complete(checkpoint: &Checkpoint, recorded: &Template) -> Result<Template
         } = touches;
         for (what, at) in order {
             match what {
+                // headers, and files that are not of the checkpoint
                 Touched::Other(range) => builder.access(group.rank(), range, at)?,
                 Touched::Tensor { number, file } => {
                     let ranges = touched.remove(&number).unwrap_or_default();

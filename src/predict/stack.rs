@@ -25,6 +25,7 @@ impl<'n> ModelPosition<'n> {
         let mut start = 0;
         for part in name.split('.') {
             let digits = !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
+            // `+1` parses as a number too
             if let Some(number) = part.parse().ok().filter(|_| digits) {
                 return Self::Layer {
                     stack: name[..start].trim_end_matches('.'),
@@ -77,6 +78,7 @@ impl<'n> Stages<'n> {
             if let ModelPosition::Layer { stack, number } = position {
                 let (nbytes, most) = stacks.entry(stack).or_default();
                 *nbytes = nbytes.saturating_add(info.bytes.len);
+                // names may leave numbers out
                 *most = number.saturating_add(1).max(*most);
             }
         }

@@ -94,6 +94,7 @@ fn gather<const N: usize>(
     loop {
         let mut done = 0u64;
         while done < inner {
+            // at least one element, so that elements longer than a piece make progress
             let room = ((chunk.saturating_sub(piece.len())) / item).max(1) as u64;
             let n = as_len(room.min(inner - done));
             let from = base + as_len(done).wrapping_mul(inner_step);

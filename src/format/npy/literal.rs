@@ -246,6 +246,7 @@ impl<'t> Parser<'t> {
             'x' => return self.code(2, 16, out),
             'u' => return self.code(4, 16, out),
             'U' => return self.code(8, 16, out),
+            // Python keeps unknown escapes as text; numpy never writes one
             _ => return Err(self.error("unsupported escape sequence")),
         }
         Ok(())

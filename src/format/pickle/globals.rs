@@ -109,6 +109,7 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
         "torch.cuda" => storage(name).or_else(|| tensor_class(name)),
         "torch.sparse" | "torch.cuda.sparse" => tensor_class(name),
         "torch.serialization" => (name == "_get_layout").then_some(Global::GetLayout),
+        // TorchScript marks lists and tensors by functions that return their argument
         "torch.jit._pickle" => match name {
             "build_intlist"
             | "build_doublelist"
@@ -122,6 +123,7 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
         "_codecs" => (name == "encode").then_some(Global::Builtin(Builtin::Encode)),
         // Python 3 writes the older name in protocols up to 2 (`fix_imports`)
         "builtins" | "__builtin__" => builtin(name),
+        // numpy 2 renamed the module
         "numpy.core.multiarray" | "numpy._core.multiarray" => match name {
             "scalar" => Some(Global::Numpy(NumpyGlobal::Scalar)),
             "_reconstruct" => Some(Global::Numpy(NumpyGlobal::Reconstruct)),
@@ -231,6 +233,7 @@ fn storage(name: &str) -> Option<Global> {
     if !name.ends_with("Storage") {
         return None;
     }
+    // an empty storage name stands for dtypes without a class, which `ends_with` above excludes
     TorchDtype::of_storage(name).map(|dtype| Global::Storage(Some(dtype)))
 }
 

@@ -86,6 +86,7 @@ impl Decoder for Columns {
             // a word holds codes of one column, so that a column is 4 bytes of every stored row
             ColumnCodes::Down(_) => rows.start * 4..rows.end * 4,
             ColumnCodes::Bytes => rows.clone(),
+            // words hold codes of neighbouring outputs, so that a tile of 32 columns begins at a word for every width
             ColumnCodes::Across(width) | ColumnCodes::AwqStream(width) => {
                 words(&rows, width, stride)
             }
@@ -160,6 +161,7 @@ impl Columns {
     fn groups_of(&self, shared: &[PartBytes<'_>]) -> Result<ColumnGroups> {
         let (part, name) = match &self.group_of {
             GroupOf::Every(size) => {
+                // the last group may be shorter
                 let ends = (1..=self.groups).map(|g| {
                     (
                         size.saturating_mul(g).min(self.cols) as usize,

@@ -207,6 +207,7 @@ impl Decoder for Composite {
                         (rows.end - rows.start) as usize,
                         grid.cols as usize,
                     )?;
+                    // the view's rows may begin before the range
                     let skipped = span.bytes.start - rows.start * grid.cols;
                     view.make(rows, &left[..count], &mut bytes)?;
                     ready.push(PartData::Computed(bytes, skipped as usize));

@@ -75,6 +75,7 @@ impl Factors {
 
     /// The range of bytes that holds the factors of these rows.
     pub(crate) fn span(&self, rows: &Range<u64>, cols: u64, matrix_rows: u64) -> PartRange {
+        // the last group of a row may be partial
         let per_row = cols.div_ceil(self.cols) * self.dtype.bits() / 8;
         let rows = self.factor_rows(rows, matrix_rows);
         PartRange::run(self.part, rows.start * per_row..rows.end * per_row)

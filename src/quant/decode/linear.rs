@@ -137,6 +137,7 @@ impl Decoder for Linear {
             let count = run.stored.end - run.stored.start;
             let (now, behind) = out.split_at_mut((count * item) as usize);
             let geometry = RowGeometry {
+                // the whole run is one row of the kernel, so that groups follow one another without row ends
                 cols: count as usize,
                 stride: codes.bytes.len(),
                 packing: run.packing,

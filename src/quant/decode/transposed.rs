@@ -109,6 +109,7 @@ impl Decoder for Transposed {
     fn inputs(&self, rows: Range<u64>) -> PartRanges {
         let mut spans = PartRanges::new();
         for (matrix, codes) in split_by_matrix(rows, self.stored_cols) {
+            // factors first, then zero points, then codes: `decode` consumes the ranges in this order
             let (part, bytes) = match self.scales {
                 TransposedScales::Stored(part, dtype, _) => (part, dtype.bits() / 8),
                 TransposedScales::HalfExponents(part) => (part, 1),
@@ -264,12 +265,14 @@ impl Transposed {
                 out,
             )?);
         }
+        // as many stored rows as the output has room for: all of the matrix, or the rows of packed zero points
         let lines = out.len() / (count * dtype.bits() as usize / 8).max(1);
         let codes: Vec<u8> = (0..lines)
             .flat_map(|line| self.order.to_natural(strip.run(line)))
             .collect();
         Ok(kernel::dequantize_rows(
             &RowGeometry {
+                // reordered rows are contiguous
                 stride: strip.len,
                 ..geometry
             },

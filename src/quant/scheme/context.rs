@@ -111,6 +111,7 @@ impl<'c> Context<'c> {
         let info = self.info(tensor);
         let bytes = self.peek(tensor)?;
         Ok(match plain(info) {
+            // shapes and flags are stored in whatever integer the writer's library defaults to
             Some(Dtype::I64 | Dtype::U64) => bytes
                 .as_chunks::<8>()
                 .0

@@ -141,6 +141,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Fp4Parts<'c>> {
     let info = cx.info(tensor);
     let dtype = cx.dtype(tensor)?;
+    // scales decide which scheme a U8 tensor belongs to: other schemes have U8 codes too
     let exponent = |t: &usize| matches!(cx.dtype(*t), Some(Dtype::F8_E8M0 | Dtype::U8));
     let known = |t: &usize| exponent(t) || cx.dtype(*t) == Some(Dtype::F8_E4M3);
     if let (Some(stem), Dtype::U8 | Dtype::F4) = (stem(info, ".weight_packed"), dtype) {
@@ -212,6 +213,7 @@ fn kind(info: &TensorInfo, scale: &TensorInfo) -> Result<(Fp4Layout, u64)> {
     if scale.shape.len() != info.shape.len() || scale.shape[..last] != info.shape[..last] {
         return Err(mismatch());
     }
+    // F4 counts codes, U8 counts bytes of two
     let per_byte = if plain(info) == Some(Dtype::F4) { 1 } else { 2 };
     // 128 bits, because products of sizes from a file may exceed 64
     let (codes, groups) = (u128::from(info.shape[last]), u128::from(scale.shape[last]));
@@ -365,6 +367,7 @@ fn nvfp4_codes(cx: &Context<'_>, found: &Fp4Parts<'_>) -> CodeValue {
 
 /// The values of FP6 codes: E2M3 in compressed-tensors; Quark's configuration names the dtype.
 fn quark_or_e2m3(cx: &Context<'_>, found: &Fp4Parts<'_>) -> Result<CodeValue> {
+    // compressed-tensors writes E2M3 only
     if found.divide {
         return Ok(CodeValue::E2m3);
     }

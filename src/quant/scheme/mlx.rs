@@ -42,6 +42,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let Some(scales) = cx.sibling(module, ".scales") else {
         return Ok(None);
     };
+    // other libraries store `weight` and `scales` too, but not as U32
     if cx.dtype(tensor) != Some(Dtype::U32) {
         return Ok(None);
     }
@@ -77,6 +78,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         let bits;
         (bits, group) = affine_granularity(cx, info, module, group_bits)?;
         let (dtype, bias_dtype) = (float(found)?, float(cx.info(biases))?);
+        // an affine group has one bias per scale
         if cx.info(biases).shape != found.shape {
             return Err(malformed(
                 cx.info(biases),
@@ -87,6 +89,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         packing = CodePacking::Stream(bits);
         value = CodeValue::Unsigned;
         formula = match (cx.native_rounding, dtype, bias_dtype) {
+            // MLX computes in the dtype of the scales; mixed dtypes are promoted to F32
             (true, Dtype::F16, Dtype::F16) => Formula::ScaleOffsetF16,
             (true, Dtype::BF16, Dtype::BF16) => Formula::ScaleOffsetBf16,
             _ => Formula::ScaleOffset,
@@ -205,6 +208,7 @@ fn affine_granularity(
     if let Some(pair) = pairs().find(|pair| Some(pair.0) == bits && Some(pair.1) == group) {
         return Ok(pair);
     }
+    // without a configuration: group sizes of MLX, the default first
     let usual = || {
         GROUPS
             .into_iter()

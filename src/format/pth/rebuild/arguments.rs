@@ -66,6 +66,7 @@ impl CallInterpreter<'_, '_, '_> {
         self.heap
             .budget()
             .memory(size_of::<TensorInfo>() as u64, "a tensor's parts")?;
+        // a copy: the tensor may also be listed under a name of its own
         Ok(TensorInfo {
             name: name.into(),
             ..info.clone()
@@ -75,6 +76,7 @@ impl CallInterpreter<'_, '_, '_> {
     pub(super) fn pass_through(&self, data: ValueId) -> Result<CallResult> {
         match self.result_of(data) {
             Some(
+                // a parameter of something that is no tensor has nothing to list
                 made @ (CallResult::Tensor(_) | CallResult::Subclass(_) | CallResult::Refused(_)),
             ) => Ok(made.clone()),
             _ => Err(unexpected_arguments("a parameter")),

@@ -53,6 +53,7 @@ impl Codes {
             .map_or(u64::MAX, |planes| planes.stored);
         let planes = rows.start / stored..rows.end.div_ceil(stored);
         planes.map(move |plane| {
+            // a run lies in one plane; a tile that crosses planes has several
             let base = plane * stored;
             let packing = match &self.planes {
                 Some(planes) => {

@@ -79,6 +79,7 @@ impl GgmlBlocks {
     fn little<'b>(&self, blocks: &'b [u8]) -> Cow<'b, [u8]> {
         let mut blocks = Cow::Borrowed(blocks);
         if self.big {
+            // a copy of the tile: a big-endian file is rare, and its bytes may be borrowed from a map
             self.format.swap_bytes(blocks.to_mut());
         }
         blocks
@@ -100,6 +101,7 @@ impl GgmlBlocks {
         let Some(factors) = parts.shared.first() else {
             return Ok(kernel::dequantize(self.format, blocks, parts.dtype, out)?);
         };
+        // experts are equally large, so that the number of the block gives the expert
         let share = self.count / self.factors;
         // the factor is applied in F32, before the only rounding
         let mut values = vec![0; self.block_output_bytes(Dtype::F32)];

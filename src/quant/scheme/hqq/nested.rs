@@ -141,6 +141,7 @@ pub(super) fn numbers(
         part,
         start: half * nbytes,
     };
+    // codes are bytes; floats in their place are values that were joined, not quantised
     if cx.dtype(tensor) != Some(Dtype::U8) {
         let dtype = float(cx, tensor)?;
         if own.is_some() || quantised == Some(true) || found.shape[1..] != shapes[0][..] {
@@ -185,6 +186,7 @@ fn computed(
         cx,
         prefix: &prefix,
     };
+    // the axis of a nested matrix is never in the configuration
     let matrix = HqqMatrix::read(found, &own, own.integer("axis")?)?;
     if elements(&matrix.shape) != elements(shape) {
         return Err(malformed(

@@ -71,6 +71,7 @@ impl QuarkCodes<'_, '_> {
         }
         let zeros = match self.zero.map(|zero| (cx.info(zero), plain(cx.info(zero)))) {
             None => TransposedZeros::None,
+            // Quark packs zero points along the outputs like the codes of the row
             Some((zero, Some(Dtype::I32)))
                 if self.per_item == 8 && zero.shape[..] == [groups, along / 8] =>
             {
