@@ -38,7 +38,7 @@ pub enum ErrorKind {
     /// The operating system or the caller's reader failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The first bytes belong to no supported format. `looks_like` says what they resemble.
+    /// The first bytes belong to no supported format. `looks_like` describes what they resemble.
     #[error("not a tensor file: {looks_like}")]
     UnknownFormat {
         /// What the first bytes look like.
@@ -267,7 +267,7 @@ impl Error {
             ErrorKind::Limit { limit, .. } => Some(Remedy::RaiseLimit { limit }),
             ErrorKind::RefusedGlobal { .. } => Some(Remedy::UseSafeFormat),
             ErrorKind::MissingPart(_) => Some(Remedy::AddMissingFile),
-            // their messages say what to do, or the caller knows
+            // their messages contain the remedy, or the caller caused them
             ErrorKind::Unsupported(_) | ErrorKind::InvalidArgument(_) | ErrorKind::Cancelled => {
                 None
             }

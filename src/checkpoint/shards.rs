@@ -115,7 +115,7 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
         let held = catalog
             .get(tensor)
             .map(|t| files[t.bytes.file as usize].as_path());
-        // a tensor elsewhere than the index says: readers that follow the index and readers that search all files
+        // a tensor in another file than in the index: readers that follow the index and readers that search all files
         // would differ
         if held != Some(directory.join(&**file).as_path()) {
             return Err(Error::malformed(format!(

@@ -111,7 +111,7 @@ impl Archive {
             Some(start) => start,
             None => local_payload(cursor, entry.header_at, &entry.name)?,
         };
-        // PyTorch can be told to omit checksums (`set_crc32_options(False)`): they are 0 then, and are not compared
+        // PyTorch omits checksums after `set_crc32_options(False)`: they are 0 then, and are not compared
         self.member_at(row, start, (entry.crc32 != 0).then_some(entry.crc32))
     }
 
@@ -207,7 +207,7 @@ impl Archive {
             ))
             .at(at));
         }
-        // PyTorch can be told to omit checksums (`set_crc32_options(False)`): they are 0 then
+        // PyTorch omits checksums after `set_crc32_options(False)`: they are 0 then
         if entry.crc32 != 0 && crc32fast::hash(&out) != entry.crc32 {
             return Err(Error::malformed(format!(
                 "the CRC-32 of {what} does not match its checksum in the directory"

@@ -93,7 +93,7 @@ pub(crate) fn read_file(
     // the extension is a fallback only: `.bin` and `.pt` files are renamed often
     let claimed = path.and_then(|path| FORMATS.iter().find(|f| f.claims_extension(path)).copied());
     // NPZ and PyTorch archives are distinguished by their members, so the directory is read before the probes. An archive
-    // with a prefix does not begin with `PK`: it is tried only if the extension or the caller says NPZ.
+    // with a prefix does not begin with `PK`: it is tried only if the extension or the caller names NPZ.
     let maybe_archive = bytes.starts_with(b"PK\x03\x04")
         || bytes.starts_with(b"PK\x05\x06")
         || (n > 0

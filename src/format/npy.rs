@@ -48,7 +48,7 @@ fn probe(head: &Head<'_>) -> bool {
 
 fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let start = cursor.pos();
-    // a file can be shorter than the prelude of version 2; `Prelude::read` says where it ends
+    // a file can be shorter than the prelude of version 2; `Prelude::read` reports where it ends
     let at_hand = usize::try_from(cursor.remaining())
         .unwrap_or(PRELUDE)
         .min(PRELUDE);

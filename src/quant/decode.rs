@@ -1,6 +1,6 @@
 //! Decoders that several schemes use. A decoder that a single scheme uses is in that scheme's folder.
 //!
-//! A decoder knows one stored layout: which bytes a range of output rows needs, and how they become elements. The
+//! A decoder covers one stored layout: which bytes a range of output rows needs, and how they become elements. The
 //! arithmetic itself is in the kernels (`crates/kernel`).
 //!
 //! | decoder | layout |

@@ -2,7 +2,7 @@
 //!
 //! Planning offers every stored tensor to the schemes in the order of [`SCHEMES`]. A scheme claims a tensor that is the
 //! principal part of a weight (its codes): it decides by dtype first, then by the names and shapes of sibling tensors, and
-//! last by the configuration. The first claim wins, and the weight's other parts are not offered again. `unquantised`
+//! last by the configuration. The first claim counts, and the weight's other parts are not offered again. `unquantised`
 //! decides about tensors without a claim.
 //!
 //! The files that are not schemes: `context` (what a scheme may read), `config` (configuration files), `attributes`
@@ -136,7 +136,7 @@ pub static SCHEMES: &[Scheme] = &[
         claim: pth_quantizer::claim,
     },
     Scheme {
-        // before `gptq` and `awq`, whose tensors it has: only its configuration says how zero points are stored
+        // before `gptq` and `awq`, whose tensors it has: only its configuration determines how zero points are stored
         name: "auto-round",
         claim: autoround::claim,
     },

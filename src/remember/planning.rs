@@ -114,7 +114,7 @@ enum TensorClaim {
     Taken,
 }
 
-/// Offers every tensor to every scheme. The first claim wins, and covers the parts of its weight.
+/// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
 fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> Vec<TensorClaim> {
     let count = cx.catalog.tensors().len();
     let mut slots: Vec<TensorClaim> = (0..count).map(|_| TensorClaim::Free).collect();

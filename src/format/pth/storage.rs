@@ -151,7 +151,7 @@ impl<'h, 'a> Storages<'h, 'a> {
             }
         };
         let held = &self.members[member as usize];
-        // fewer bytes than stored are accepted: `torch.load` reads as many as the id says
+        // fewer bytes than stored are accepted: `torch.load` reads the number in the id
         if id.nbytes > held.inflated {
             return Err(Error::malformed(format!(
                 "storage {} has {} bytes by its persistent id, but only {} are stored",

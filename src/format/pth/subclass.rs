@@ -80,7 +80,7 @@ impl TensorSubclass {
     /// Adds the parts and attributes of a tensor that is an attribute of this one. A wrapper, which only adds how inputs
     /// are quantised, takes the class of the tensor inside.
     fn merge_inner(&mut self, inner: &Self) {
-        // the wrapper's own class says how inputs are quantised, which the stored weight does not depend on
+        // the wrapper's own class describes how inputs are quantised, which the stored weight does not depend on
         if self.class.is_wrapper() {
             self.class = inner.class;
         }

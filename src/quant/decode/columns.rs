@@ -1,4 +1,4 @@
-//! Matrices of integer codes that are stored input-major, `[in, out]`, and come out as `[out, in]`: GPTQ, AWQ, EETQ.
+//! Matrices of integer codes that are stored input-major, `[in, out]`, and decoded to `[out, in]`: GPTQ, AWQ, EETQ.
 //!
 //! An output row is a stored column. A tile is a range of columns: it reads the same bytes of every stored row, which is a
 //! strided range. `dequantize_columns` unpacks words of 32 bits and transposes in one pass over registers, because in

@@ -203,18 +203,18 @@ impl Grouped {
                 first: 0,
             };
             // decodes rows of the run, the first of which is row `skipped`
-            let mut some = |skipped: usize, made: &mut [u8]| {
+            let mut decode_rows = |skipped: usize, made: &mut [u8]| {
                 let start = first + skipped as u64;
-                let theirs = factors.factor_rows(
+                let factor_range = factors.factor_rows(
                     &(start..start + (made.len() / row_bytes) as u64),
                     self.matrix_rows,
                 );
                 let at = |row: u64| (row - in_front) as usize * geometry.groups();
-                let theirs = at(theirs.start)..at(theirs.end);
+                let factor_range = at(factor_range.start)..at(factor_range.end);
                 let zeros = if zeros.is_empty() {
                     &zeros[..]
                 } else {
-                    &zeros[theirs.clone()]
+                    &zeros[factor_range.clone()]
                 };
                 geometry.first = if stack {
                     0
@@ -225,15 +225,15 @@ impl Grouped {
                 Ok(kernel::dequantize_rows(
                     &geometry,
                     codes,
-                    &scales[theirs],
+                    &scales[factor_range],
                     zeros,
                     dtype,
                     made,
                 )?)
             };
             match &mut room {
-                None => some(0, now)?,
-                Some(room) => streaming::decode_in_chunks(row_bytes, room, now, some)?,
+                None => decode_rows(0, now)?,
+                Some(room) => streaming::decode_in_chunks(row_bytes, room, now, decode_rows)?,
             }
             (out, first) = (behind, first + count);
         }

@@ -70,11 +70,13 @@ impl Decoder for Smoothed {
         let cols = self.inner.grid().cols as usize;
         let own = usize::from(self.columns.is_some()) + usize::from(self.low_rank.is_some());
         // own ranges come last in both lists, so that the inner decoder gets the ranges that it named
-        let (shared, mine) = shared.split_at(shared.len() - own);
+        let (shared, own_shared) = shared.split_at(shared.len() - own);
         let (inputs, b) = inputs.split_at(inputs.len() - usize::from(self.low_rank.is_some()));
-        let mut mine = mine.iter();
-        let columns = match (self.columns, &mut mine) {
-            (Some((_, dtype)), mine) => to_f32(dtype, mine.next().map_or(&[][..], |s| s.bytes))?,
+        let mut own_shared = own_shared.iter();
+        let columns = match (self.columns, &mut own_shared) {
+            (Some((_, dtype)), own_shared) => {
+                to_f32(dtype, own_shared.next().map_or(&[][..], |s| s.bytes))?
+            }
             (None, _) => Vec::new(),
         };
         let mut values = scratch((rows.end - rows.start) as usize, cols * 4)?;
@@ -88,7 +90,7 @@ impl Decoder for Smoothed {
             &mut values,
         )?;
         if let Some(low) = &self.low_rank {
-            let a = to_f32(low.a.1, mine.next().map_or(&[][..], |s| s.bytes))?;
+            let a = to_f32(low.a.1, own_shared.next().map_or(&[][..], |s| s.bytes))?;
             let b = to_f32(low.b.1, b[0].bytes)?;
             let mut sum = vec![0.0f32; cols];
             for (row, b) in values.chunks_mut(cols * 4).zip(b.chunks(low.rank as usize)) {

@@ -1,4 +1,4 @@
-//! AutoRound: GPTQ's or AWQ's tensors; `packing_format` of the configuration says which, and how zero points are stored.
+//! AutoRound: GPTQ's or AWQ's tensors; `packing_format` of the configuration names which, and how zero points are stored.
 //!
 //! Written by AutoRound. Recognised by `quant_method` and the tensors of `qweight.rs`.
 //!
@@ -49,7 +49,7 @@ pub(super) enum FourBitCodes {
     Ue5m3Scales,
 }
 
-/// What the configuration says of a 4-bit weight whose shapes are those of FP4: for its module, else for all.
+/// The configured codes of a 4-bit weight whose shapes are those of FP4: for its module, else for all.
 pub(super) fn configured_codes(cx: &Context<'_>, name: &str) -> Option<FourBitCodes> {
     // AutoRound's export for vLLM
     if cx.config.text("format") == Some("nvfp4-e5m3-pack-quantized") {

@@ -36,7 +36,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             found.shape.as_slice(),
             info.shape.as_slice()
         );
-        // without a configuration nothing but this shape speaks for BitNet, and another scheme may claim the tensor
+        // without a configuration this shape is the only evidence of BitNet, and another scheme may claim the tensor
         return if cx.config.is_empty() {
             Ok(None)
         } else {

@@ -3,7 +3,7 @@
 //! Written by OpenAI and transformers. Recognised by U8 `X_blocks` of four dimensions, the last of which is 16.
 //!
 //! `X_blocks` U8 `[experts, rows, groups, 16]` has 32 E2M1 codes per group, the lower nibble first; `X_scales` is U8
-//! `[experts, rows, groups]`. `w = ldexp(code, scale - 127)`. The weight is named `X` and comes out transposed,
+//! `[experts, rows, groups]`. `w = ldexp(code, scale - 127)`. The weight is named `X` and is transposed to
 //! `[experts, 32 * groups, rows]`, the shape that transformers holds.
 //!
 //! A scale of 255 is 2^128, as in transformers, not OCP's NaN: 0 stays 0, 0.5 becomes 2^127, and other codes overflow to

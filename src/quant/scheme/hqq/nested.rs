@@ -25,7 +25,7 @@ use super::matrix::HqqMatrix;
 pub(super) struct FactorRole {
     numbers: &'static str,
     codes: &'static str,
-    /// Setting that says whether there are codes.
+    /// Setting that is true if there are codes.
     flag: &'static str,
     meta: &'static str,
     half: u64,
@@ -73,7 +73,7 @@ pub(super) fn numbers(
     let quantised = attributes.integer(role.flag)?.map(|on| on != 0);
     if let Some(tensor) = attributes
         .tensor(role.numbers)
-        // a flag that says quantised takes precedence over a leftover tensor of values
+        // a flag that is set takes precedence over a leftover tensor of values
         .filter(|_| quantised != Some(true))
     {
         let found = cx.info(tensor);

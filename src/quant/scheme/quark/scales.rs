@@ -51,7 +51,7 @@ impl QuantisedScales {
                 return Err(unsupported(info, what));
             }
         };
-        // per tensor, as the configuration says
+        // per tensor, as configured
         if info.elements() != 1 {
             return Err(malformed(
                 info,
