@@ -126,9 +126,9 @@ impl Archive {
 
     /// Whether the archive was written by PyTorch, by the alignment of its members. One member is aligned by chance with
     /// probability 1/64, so all of them must be, and at least `FEW` must exist.
-    // PyTorch pads the extra field of each local header so that storages can be mapped (`getPadding` in
-    // `caffe2/serialize/inline_container.cc`); an archive of another writer with data descriptors fits by chance only
     fn is_aligned(&self) -> bool {
+        // PyTorch pads the extra field of each local header so that storages can be mapped (`getPadding` in
+        // `caffe2/serialize/inline_container.cc`); an archive of another writer with data descriptors fits by chance only
         const FEW: usize = 4;
         let mut count = 0;
         for (row, entry) in self.entries.iter().enumerate() {

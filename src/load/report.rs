@@ -102,8 +102,8 @@ impl ReportBuilder {
 
     /// Records that a direct read succeeded.
     #[cfg(target_os = "linux")]
-    // set once per read and never cleared, so that the order of the two flags does not matter
     pub(super) fn direct_read(&self) {
+        // set once per read and never cleared, so that the order of the two flags does not matter
         self.direct.store(true, Ordering::Relaxed);
     }
 

@@ -123,8 +123,8 @@ impl StorageInfo {
                 .filter(|source| source.as_fd().is_some())
                 .map(|s| len(&**s))
                 .sum();
-            #[expect(clippy::cast_precision_loss, reason = "a share")]
             // more pages than the file has bytes are counted for its last page
+            #[expect(clippy::cast_precision_loss, reason = "a share")]
             let share = |bytes: u64| (bytes as f64 / files.max(1) as f64).min(1.0);
             info.resident = total_resident.filter(|_| files > 0).map(share);
         }
@@ -137,9 +137,9 @@ pub(super) fn storage_kind(fd: std::os::fd::BorrowedFd<'_>) -> StorageKind {
     let Ok(stat) = rustix::fs::fstatfs(fd) else {
         return StorageKind::Other(0);
     };
+    // the field is signed on some targets, so that magic numbers above 2³¹ arrive sign-extended
     #[expect(clippy::allow_attributes, reason = "the type differs between targets")]
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
-    // the field is signed on some targets, so that magic numbers above 2³¹ arrive sign-extended
     let magic = stat.f_type as i64 & 0xffff_ffff;
     KINDS
         .iter()
