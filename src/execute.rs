@@ -125,7 +125,6 @@ impl<'c> Executor<'c> {
         } = *self;
         // by the bytes of the outputs, since decoding takes more time than reading
         let threads = thread_count_for(self.threads, plan.nbytes());
-        // one construction for both kinds of sink, which differ in who owns the output's memory
         let workers = |queue, sink| Workers {
             checkpoint,
             plan,
@@ -276,7 +275,6 @@ impl<'r> Workers<'r, '_> {
                     Some(OutputMemory {
                         bytes,
                         non_temporal: false,
-                        // into the sink's memory, without a copy
                     }) => decoder.decode(parts, bytes).map_err(about)?,
                     Some(OutputMemory {
                         bytes,

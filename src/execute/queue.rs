@@ -70,7 +70,6 @@ impl<'r> WorkQueue<'r> {
                 .map(output)
                 .collect::<Vec<_>>()
                 .into_iter();
-            // the memory of each job in plan order, as `next_job` advances through it
             let first = memory.next();
             (memory, first)
         });

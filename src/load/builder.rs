@@ -289,7 +289,6 @@ impl<'c> Load<'c> {
     fn check_budget(&self, tasks: &[LoadTask<'_>], pool: &BufferPool) -> Result<()> {
         let needed = tasks
             .iter()
-            // tied tensors share one buffer
             .filter(|task| !matches!(task.origin, ByteOrigin::SameAs(_)))
             .map(LoadTask::nbytes)
             .fold(0, u64::saturating_add);

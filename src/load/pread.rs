@@ -166,7 +166,6 @@ impl PreadLoader {
         let report = Arc::new(ReportBuilder::new(Backend::Threads, fallback));
         let sources = context.checkpoint.sources();
         let files = RequestSource::open(sources, self.direct, &report);
-        // fewer requests: neighbouring tensors become one extent
         let list = coalesce(reads, context.max_gap, MAX_SHARED_EXTENT);
         let queue = ReadAhead::new(context, list, self.layout(files.align()), report);
         // a single request is read by this thread: starting another one costs more than a small file (experiment 43).

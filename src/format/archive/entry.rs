@@ -150,7 +150,6 @@ impl DirectoryEntry {
 
 fn method_name(method: u16) -> &'static str {
     match method {
-        // the methods that other tools choose; the names tell the user what to avoid
         9 => " (deflate64)",
         12 => " (bzip2)",
         14 => " (lzma)",

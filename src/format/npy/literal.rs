@@ -211,7 +211,6 @@ impl<'t> Parser<'t> {
                     return Err(HeaderError::malformed(start, "unterminated string"));
                 }
                 '\\' => self.escape(&mut out)?,
-                // the quote that opened the string closes it; the other one is text
                 c if c == char::from(quote) => return Ok(out),
                 c => out.push(c),
             }
