@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_whole_and_gaps_below_a_page_are_read_over() {
+    fn accesses_become_whole_pages_and_gaps_below_a_page_are_merged() {
         let lens = [1_000_001];
         let range = |start, end| FileSpan {
             file: 0,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_split_at_multiples() {
+    fn spans_are_split_at_multiples_of_the_chunk_length() {
         let chunks = split(
             &[FileSpan {
                 file: 0,

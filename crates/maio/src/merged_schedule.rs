@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_a_matrix_become_the_matrix() {
+    fn the_slices_of_all_workers_are_merged_into_whole_matrices() {
         // Two matrices in halves, then one that both workers read.
         let mut groups = groups(&[
             &[(0, 0, 3), (0, 6, 7), (1, 0, 4)],
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_keep_the_workers_together() {
+    fn ranges_of_workers_alternate_in_steps() {
         // Each worker has a file of its own. Steps alternate between them.
         let mut groups = groups(&[&[(0, 0, 10)], &[(1, 0, 5)]]);
         let prefetch = merged(&groups).unwrap().start(&mut groups).unwrap();

@@ -130,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn gaps_and_threads_are_within_reach() {
+    fn accesses_of_several_threads_within_reach_advance_the_position() {
         let mut position = ReadPosition::default();
-        for at in [0, 20, 10, 50, 90, 30, 100, 60] {
-            position.observe(&(at..at + 5), REACH);
+        for start in [0, 20, 10, 50, 90, 30, 100, 60] {
+            position.observe(&(start..start + 5), REACH);
         }
         assert_eq!(position.current(), 105);
     }

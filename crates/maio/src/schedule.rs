@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_and_chunks() {
+    fn a_chunk_is_found_by_position() {
         let schedule = schedule(&[0, 1]);
         assert_eq!(
             (
