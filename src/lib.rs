@@ -143,7 +143,7 @@ pub mod pool;
 pub mod predict;
 mod progress;
 mod quant;
-mod quote;
+pub mod quote;
 mod remember;
 mod selection;
 pub mod sink;

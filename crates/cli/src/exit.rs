@@ -5,9 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anamnesis::Remedy;
+use anamnesis::quote::escape;
 use serde::Serialize;
-
-use crate::text;
 
 /// The result of a verb whose failures, if any, have been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,10 +95,10 @@ impl Failure {
             .into_iter()
             .flatten()
         {
-            line.push_str(&text::clean(place));
+            line.push_str(&escape(place));
             line.push_str(": ");
         }
-        line.push_str(&text::clean(&self.message));
+        line.push_str(&escape(&self.message));
         if let Some(offset) = self.offset {
             line.push_str(&format!(" (at byte {offset})"));
         }

@@ -8,6 +8,7 @@ use anamnesis::load::{
     Chunk, DirectIo, IoReport, LoadContext, Loader, LoaderChoice, MmapLoader, PreadLoader,
     RecordingLoader, StorageInfo, choose,
 };
+use anamnesis::quote::escape;
 use anamnesis::{ByteRange, Checkpoint, ErrorKind, load};
 use serde_json::{Value, json};
 use zeropool::BufferPool;
@@ -18,7 +19,7 @@ use crate::output::table::{Column, Table};
 use crate::output::{BOLD, DIM, Screen, Stdout, json, progress};
 use crate::resource_usage::ResourceUsage;
 use crate::template::SavedTemplate;
-use crate::text::{ByteSize, clean, plural};
+use crate::text::{ByteSize, plural};
 use crate::{interrupt, select, template};
 
 /// The measurements of one round.
@@ -55,16 +56,11 @@ const TOUCH_STEP: usize = 16 << 20;
 
 pub(crate) fn run(args: &LoadArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
     match measure(args) {
-        Ok(report) if args.json => writeln!(out, "{}", document(args, &report))?,
+        Ok(report) if args.json => json::write_line(&document(args, &report), out)?,
         Ok(report) => show(args, &report, &Screen::new(color), out)?,
         Err(failure) => {
             if args.json {
-                writeln!(
-                    out,
-                    "{}",
-                    json!({"version": json::VERSION, "error": failure})
-                )?;
-                out.flush()?;
+                json::write_failure(&failure, out)?;
             }
             failure.report();
             return Ok(if interrupt::requested() {
@@ -314,7 +310,7 @@ fn show(
     writeln!(
         out,
         "{}",
-        screen.paint(BOLD, clean(&args.source.display().to_string()))
+        screen.paint(BOLD, escape(&args.source.display().to_string()))
     )?;
     writeln!(
         out,
@@ -331,7 +327,7 @@ fn show(
         .filter_map(|round| round.io.as_ref())
         .find(has_fallback)
     {
-        writeln!(out, "  fallback  {}", clean(&io.to_string()))?;
+        writeln!(out, "  fallback  {}", escape(&io.to_string()))?;
     }
     if let Some(DeviceRate {
         nbytes,
@@ -345,7 +341,7 @@ fn show(
         let why = io
             .as_ref()
             .and_then(|io| io.fallback.as_ref())
-            .map(|why| format!(" ({})", clean(why)));
+            .map(|why| format!(" ({})", escape(why)));
         let rate = ByteSize(rate(*nbytes, *seconds));
         writeln!(
             out,

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anamnesis::plan::{Job, JobWork, PLAIN};
+use anamnesis::quote::escape;
 use anamnesis::{ByteRange, Catalog, Plan};
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::output::table::{Column, Fit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
 use crate::remember::configure;
-use crate::text::{ByteSize, ExactCount, clean, plural};
+use crate::text::{ByteSize, ExactCount, plural};
 
 pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
     let checkpoint = args
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
         .map_err(|e| Failure::from(e.in_file(&args.source)))?;
     let catalog = checkpoint.catalog();
     if args.json {
-        writeln!(out, "{}", document(args, &plan, catalog))?;
+        json::write_line(&document(args, &plan, catalog), out)?;
     } else {
         show(args, &plan, catalog, &Screen::new(color), out)?;
     }
@@ -46,7 +47,7 @@ fn show(
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let weights = plan.jobs.len() - plain;
     let read: u64 = plan.jobs.iter().map(|job| stored(job, catalog)).sum();
-    let title = clean(&args.source.display().to_string()).into_owned();
+    let title = escape(&args.source.display().to_string()).into_owned();
     writeln!(out, "{}", screen.paint(BOLD, title))?;
     writeln!(
         out,
@@ -65,14 +66,14 @@ fn show(
         writeln!(out)?;
     }
     for note in &plan.notes {
-        writeln!(out, "{} {}", screen.paint(WARNING, "note:"), clean(note))?;
+        writeln!(out, "{} {}", screen.paint(WARNING, "note:"), escape(note))?;
     }
     for refused in &plan.refused {
         writeln!(
             out,
             "{} {}",
             screen.paint(REFUSED, "refused:"),
-            clean(&refused.error.to_string())
+            escape(&refused.error.to_string())
         )?;
     }
     Ok(())
@@ -102,7 +103,7 @@ fn table(args: &PlanArgs, plan: &Plan, catalog: &Catalog) -> Table {
             JobWork::Stream { .. } => "streamed".to_owned(),
         });
         table.cell(if args.long {
-            clean(&decoder(job)).into_owned()
+            escape(&decoder(job)).into_owned()
         } else {
             String::new()
         });
@@ -110,7 +111,7 @@ fn table(args: &PlanArgs, plan: &Plan, catalog: &Catalog) -> Table {
             let info = &catalog.tensors()[part.tensor];
             table.cell_with_prefix("  ", part.role);
             table.cell("");
-            table.cell(clean(info.encoding.name()));
+            table.cell(escape(info.encoding.name()));
             table.cell(ShapeText(&info.shape));
             table.cell(ByteSize(info.bytes.len));
             table.cell(byte_range(&info.bytes, several));

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anamnesis::Checkpoint;
 use anamnesis::predict::complete;
+use anamnesis::quote::escape;
 use anamnesis::template::{Template, TemplateLimits};
 use anamnesis_maio::Maio;
 use anamnesis_ppc::cache::{Evictor, MappingProcesses};
@@ -23,7 +24,7 @@ use crate::output::Stdout;
 use crate::ppc::child::{ChildCommand, run_until, wait};
 use crate::ppc::failure;
 use crate::template::{check_output, save};
-use crate::text::{ByteSize, clean, plural};
+use crate::text::{ByteSize, plural};
 use crate::warnings;
 use process_tree::ProcessTree;
 
@@ -169,7 +170,7 @@ fn event_source(
     let selected = source::best(CaptureMode::Recording, namespace).map_err(failure)?;
     eprintln!(
         "anamnesis: recording {}; {selected}",
-        clean(&dir.display().to_string())
+        escape(&dir.display().to_string())
     );
     Ok(selected.source)
 }

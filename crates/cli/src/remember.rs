@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anamnesis::load::{RecordingLoader, StorageInfo, choose};
 use anamnesis::plan::PLAIN;
+use anamnesis::quote::escape;
 use anamnesis::sink::Sharding;
 use anamnesis::{Checkpoint, remember};
 use serde_json::json;
@@ -14,7 +15,7 @@ use crate::args::{Color, RememberArgs, WeightArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::{Screen, Stdout, WARNING, json, progress};
 use crate::template::SavedTemplate;
-use crate::text::{ByteSize, clean, plural};
+use crate::text::{ByteSize, plural};
 use crate::{interrupt, select, template};
 
 pub(crate) fn run(
@@ -43,16 +44,16 @@ pub(crate) fn run(
                 "notes": report.notes,
                 "recorded": report.recorded.as_ref().map(SavedTemplate::document),
             });
-            writeln!(out, "{document}")?;
+            json::write_line(&document, out)?;
             Ok(Completion::Done)
         }
         Ok(report) => {
             for note in &report.notes {
-                writeln!(out, "{} {}", screen.paint(WARNING, "note:"), clean(note))?;
+                writeln!(out, "{} {}", screen.paint(WARNING, "note:"), escape(note))?;
             }
             let mut line = format!(
                 "{}: {}",
-                clean(&args.output.display().to_string()),
+                escape(&args.output.display().to_string()),
                 description(&report, args.weights.dtype)
             );
             if std::io::stdout().is_terminal() {
@@ -71,12 +72,7 @@ pub(crate) fn run(
         }
         Err(failure) => {
             if args.json {
-                writeln!(
-                    out,
-                    "{}",
-                    json!({"version": json::VERSION, "error": failure})
-                )?;
-                out.flush()?;
+                json::write_failure(&failure, out)?;
             }
             failure.report();
             Ok(if interrupt::requested() {
@@ -148,7 +144,7 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
         eprintln!(
             "{} {}",
             screen.paint(crate::output::REFUSED, "refused:"),
-            clean(&refused.error.to_string())
+            escape(&refused.error.to_string())
         );
     }
     let sharding = args

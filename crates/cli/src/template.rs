@@ -9,7 +9,6 @@ mod show;
 use std::path::Path;
 
 use anamnesis::template::{Template, TemplateLimits, merge};
-use serde_json::json;
 
 use crate::args::{Color, MergeArgs, TemplateArgs, TemplateReadArgs, TemplateVerb};
 use crate::exit::{Completion, Failure, RunError};
@@ -31,13 +30,7 @@ pub(crate) fn run(
         TemplateVerb::Merge(args) => (run_merge(args, out), args.json),
     };
     if let (Err(RunError::Failure(failure)), true) = (&result, json) {
-        use std::io::Write;
-        writeln!(
-            out,
-            "{}",
-            json!({"version": json::VERSION, "error": failure})
-        )?;
-        out.flush()?;
+        json::write_failure(failure, out)?;
     }
     result
 }

@@ -1,30 +1,12 @@
-//! Escaping and shortening of text from files, and formatting of numbers.
+//! Shortening of text from files, and formatting of numbers.
 
-use std::borrow::Cow;
 use std::fmt;
 
+use anamnesis::quote::is_hidden;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The text with control characters, changes of writing direction and invisible characters escaped. Names in a file can
-/// otherwise send escape sequences to the terminal or imitate other names.
-pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    // plain ASCII, which nearly all names are, is decided without decoding characters
-    if text.bytes().all(|b| (0x20..0x7f).contains(&b)) || !text.chars().any(is_hidden) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_hidden(c) {
-            out.extend(c.escape_default())
-        } else {
-            out.push(c)
-        }
-    }
-    Cow::Owned(out)
-}
-
-/// As [`clean`], but keeps line feeds and tabs.
-pub(crate) fn clean_lines(text: &str) -> String {
+/// As [`escape`], but keeps line feeds and tabs.
+pub(crate) fn escape_lines(text: &str) -> String {
     let keep = |c: char| matches!(c, '\n' | '\t') || !is_hidden(c);
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -35,15 +17,6 @@ pub(crate) fn clean_lines(text: &str) -> String {
         }
     }
     out
-}
-
-/// Control and format characters (Unicode categories Cc and Cf), line and paragraph separators, and fillers.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
-            | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Width of the text in terminal columns.
@@ -257,12 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn control_and_invisible_characters_are_escaped() {
-        assert_eq!(
-            clean("a\u{1b}[2Jb\u{202e}c\u{200b}\n\u{9b}\r"),
-            "a\\u{1b}[2Jb\\u{202e}c\\u{200b}\\n\\u{9b}\\r"
-        );
-        assert!(matches!(clean("Ünïcödé 数値"), Cow::Borrowed(_)));
-        assert_eq!(clean_lines("a\n\tb\u{1b}"), "a\n\tb\\u{1b}");
+    fn line_feeds_and_tabs_are_kept_in_lines() {
+        assert_eq!(escape_lines("a\n\tb\u{1b}"), "a\n\tb\\u{1b}");
     }
 }

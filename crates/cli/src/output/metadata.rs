@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use anamnesis::quote::escape;
 use anamnesis::{Summary, Value};
 use serde_json::Value as Json;
 
 use super::table::{Column, Fit, Table};
 use super::{BOLD, Screen, overview};
-use crate::text::{ExactCount, clean, clean_lines, cut_end};
+use crate::text::{ExactCount, cut_end, escape_lines};
 
 /// Maximum length of a string in the list, in columns; a narrow screen shortens it further.
 const MAX_STRING: usize = 160;
@@ -24,7 +25,7 @@ pub(crate) fn list(summary: &Summary, screen: &Screen, out: &mut impl Write) -> 
     ];
     let mut table = Table::new(columns, 0);
     for (key, value) in overview::json_object(&summary.metadata) {
-        table.cell(clean(&key));
+        table.cell(escape(&key));
         table.cell(short(&value));
     }
     table.print(screen, out)
@@ -37,7 +38,7 @@ fn short(value: &Json) -> String {
         Json::String(text) => {
             // cut before escaping: a chat template or vocabulary can be megabytes long
             let front: String = text.chars().take(MAX_STRING + 1).collect();
-            cut_end(&mut out, &clean(&front), MAX_STRING);
+            cut_end(&mut out, &escape(&front), MAX_STRING);
         }
         Json::Array(items) => out = sequence(items, ""),
         Json::Object(array) => match (array.get("first"), array.get("len"), array.get("type")) {
@@ -47,7 +48,7 @@ fn short(value: &Json) -> String {
                     .map_or_else(|| len.to_string(), |n| ExactCount(n).to_string());
                 out = format!("{len} × {item} {}", sequence(first, ", …"));
             }
-            _ => cut_end(&mut out, &clean(&value.to_string()), MAX_STRING),
+            _ => cut_end(&mut out, &escape(&value.to_string()), MAX_STRING),
         },
         other => out = other.to_string(),
     }
@@ -78,11 +79,11 @@ pub(crate) fn heading(summary: &Summary, screen: &Screen, out: &mut impl Write) 
 /// per line.
 pub(crate) fn value(value: &Value, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
     match value {
-        Value::Text(text) if screen.terminal => writeln!(out, "{}", clean_lines(text)),
+        Value::Text(text) if screen.terminal => writeln!(out, "{}", escape_lines(text)),
         Value::Text(text) => writeln!(out, "{text}"),
         Value::List(items) => items.iter().try_for_each(|item| match item {
-            Value::Text(text) => writeln!(out, "{}", clean(text)),
-            other => writeln!(out, "{}", overview::json(other)),
+            Value::Text(text) => writeln!(out, "{}", escape(text)),
+            other => writeln!(out, "{}", overview::json_text(&overview::json(other))),
         }),
         other => writeln!(out, "{}", overview::json_text(&overview::json(other))),
     }

@@ -1,16 +1,16 @@
 //! The overview of a checkpoint, shown above its tensors: format, files, totals per dtype; and the warnings below them.
 
-use std::fmt::Display;
 use std::io::{self, Write};
 
 use anamnesis::Summary;
 use anamnesis::catalog::{Metadata, Value};
 use anamnesis::inspect::Totals;
+use anamnesis::quote::escape;
 use serde_json::{Map, Value as Json};
 
 use super::table::{Column, Table};
 use super::{BOLD, DIM, DTYPE, REFUSED, Screen, WARNING};
-use crate::text::{ByteSize, ExactCount, ShortCount, clean, cut_middle, plural, width};
+use crate::text::{ByteSize, ExactCount, ShortCount, cut_middle, plural, width};
 
 /// Maximum number of files, and of refused weights, that are listed.
 const MAX_LISTED: usize = 8;
@@ -107,7 +107,7 @@ pub(crate) fn warnings(summary: &Summary, screen: &Screen, out: &mut impl Write)
         writeln!(out)?;
     }
     for refused in &summary.refused {
-        let text = format!("{}: {}", clean(&refused.name), clean(&refused.reason));
+        let text = format!("{}: {}", escape(&refused.name), escape(&refused.reason));
         writeln!(
             out,
             "{} {}",
@@ -121,7 +121,7 @@ pub(crate) fn warnings(summary: &Summary, screen: &Screen, out: &mut impl Write)
         .filter(|w| w.refused.is_some())
         .take(MAX_LISTED)
     {
-        let text = clean(weight.refused.as_deref().unwrap_or_default()).into_owned();
+        let text = escape(weight.refused.as_deref().unwrap_or_default()).into_owned();
         writeln!(
             out,
             "{} {}",
@@ -134,7 +134,7 @@ pub(crate) fn warnings(summary: &Summary, screen: &Screen, out: &mut impl Write)
             out,
             "{} {}",
             screen.paint(WARNING, "warning:"),
-            wrapped(&clean(warning), screen)
+            wrapped(&escape(warning), screen)
         )?;
     }
     Ok(())
@@ -168,7 +168,7 @@ pub(crate) fn title(summary: &Summary) -> String {
     summary
         .path
         .as_deref()
-        .map_or("standard input".into(), |path| clean(path).into_owned())
+        .map_or("standard input".into(), |path| escape(path).into_owned())
 }
 
 /// The format's details that have not been shown yet. Details that remain at the end are shown under their own names.
@@ -272,7 +272,7 @@ fn files(summary: &Summary, screen: &Screen) -> Vec<String> {
             .as_deref()
             .filter(|path| Some(*path) != summary.path.as_deref());
         return vec![path.map_or(total.clone(), |path| {
-            format!("{}, {total}", clean(file_name(Some(path))))
+            format!("{}, {total}", escape(file_name(Some(path))))
         })];
     }
     let mut lines = vec![format!("{}, {total}", files.len())];
@@ -285,7 +285,7 @@ fn files(summary: &Summary, screen: &Screen) -> Vec<String> {
         let mut line = format!("{:>10}  ", ByteSize(file.nbytes).to_string());
         cut_middle(
             &mut line,
-            &clean(file_name(file.path.as_deref())),
+            &escape(file_name(file.path.as_deref())),
             room.max(16),
             0,
         );
@@ -325,7 +325,7 @@ fn tensors(totals: &Totals, unfiltered_count: usize, filtered: bool) -> String {
         text.push_str(&format!(
             ", {}{}",
             if totals.tensors > 1 { "all " } else { "" },
-            clean(&only.dtype)
+            escape(&only.dtype)
         ));
     }
     text
@@ -345,7 +345,7 @@ fn dtypes(totals: &Totals, screen: &Screen, out: &mut impl Write) -> io::Result<
     ];
     let mut table = Table::new(columns, INDENT);
     for row in &totals.by_dtype {
-        table.cell(clean(&row.dtype));
+        table.cell(escape(&row.dtype));
         table.cell(ExactCount(row.tensors));
         table.cell(ShortCount(row.elements));
         table.cell(ByteSize(row.nbytes));
@@ -369,7 +369,7 @@ fn size(n: u64) -> String {
 }
 
 fn label(key: &str) -> String {
-    clean(key).replace('_', " ")
+    escape(key).replace('_', " ")
 }
 
 /// A metadata value as `--json` prints it.
@@ -387,9 +387,9 @@ pub(crate) fn json_object(metadata: &Metadata) -> Map<String, Json> {
 
 /// A JSON value as text on one line: a string without quotes and escaped.
 pub(crate) fn json_text(value: &Json) -> String {
-    let text: &dyn Display = match value {
-        Json::String(text) => &clean(text),
-        other => other,
-    };
-    text.to_string()
+    match value {
+        Json::String(text) => escape(text).into_owned(),
+        // JSON itself leaves DEL, C1 controls and changes of writing direction as they are
+        other => escape(&other.to_string()).into_owned(),
+    }
 }

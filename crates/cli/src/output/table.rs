@@ -88,7 +88,7 @@ impl Table {
         }
     }
 
-    /// Adds the next cell. Text from files must have passed [`text::clean`].
+    /// Adds the next cell. Text from files must have passed [`anamnesis::quote::escape`].
     pub(crate) fn cell(&mut self, content: impl Display) {
         self.cell_with_prefix("", content);
     }
@@ -150,7 +150,7 @@ impl Table {
                 continue;
             }
             let mut cut = String::new();
-            if width > widths[i] {
+            if width > widths[i] && screen.width.is_some() {
                 match column.fit {
                     Fit::Middle(_) => text::cut_middle(&mut cut, content, widths[i], prefix_width),
                     _ => text::cut_end(&mut cut, content, widths[i]),
@@ -186,17 +186,18 @@ impl Table {
         }
     }
 
-    /// Widths of the columns; 0 for columns without content.
+    /// Widths of the columns; 0 for columns without content. Wider cells are cut on a screen, and written in full where
+    /// lines are unlimited.
     ///
     /// Three passes narrow them until the table fits: [`Fit::Middle`] columns to their preferred minimum, [`Fit::End`]
     /// columns to [`MIN_WIDTH`], then [`Fit::Middle`] columns to [`MIN_WIDTH`].
     fn widths(&self, screen: &Screen) -> Vec<usize> {
-        let mut widths = vec![0; self.columns.len()];
-        for row in self.cells.chunks(self.columns.len()) {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.width.max(*width);
-            }
-        }
+        let mut widths: Vec<usize> = (0..self.columns.len())
+            .map(|i| {
+                let column = self.cells.iter().skip(i).step_by(self.columns.len());
+                aligned_width(column.map(|cell| cell.width).collect())
+            })
+            .collect();
         for (width, column) in widths
             .iter_mut()
             .zip(&self.columns)
@@ -230,5 +231,55 @@ impl Table {
             }
         }
         widths
+    }
+}
+
+/// Bytes of padding that a column may have in any case, and per row.
+const FREE_PADDING: usize = 16 << 10;
+const FREE_PADDING_PER_ROW: usize = 32;
+
+/// The width to which a column is padded: that of its widest cell, unless padding would exceed the column's content by
+/// more than [`FREE_PADDING`].
+///
+/// Without this limit one name of 1 MB next to 20 000 short ones would be padded to 20 GB.
+fn aligned_width(mut widths: Vec<usize>) -> usize {
+    widths.sort_unstable();
+    let content: usize = widths.iter().sum();
+    let allowed = content + FREE_PADDING + FREE_PADDING_PER_ROW * widths.len();
+    // the cells below a width need `width * their number - their content` of padding; the widest one that fits is found
+    // from the widest cell down, which leaves out one more cell at each step
+    let mut below = content;
+    for (count, width) in (0..widths.len()).zip(&widths).rev() {
+        below -= width;
+        if width.saturating_mul(count).saturating_sub(below) <= allowed {
+            // a width of 0 would omit the column
+            return (*width).max(usize::from(content > 0));
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_linear_in_the_content() {
+        assert_eq!(aligned_width(vec![]), 0);
+        assert_eq!(aligned_width(vec![3, 80, 5]), 80);
+        // names of a model, one of them long: aligned
+        let names = (0..20_000).map(|i| 40 + i % 50).collect::<Vec<_>>();
+        assert_eq!(aligned_width(names.clone()), 89);
+        // one name of 1 MB: the others are aligned, the long one overflows
+        assert_eq!(aligned_width([names, vec![1 << 20]].concat()), 89);
+        for shares in [1, 7, 1000] {
+            let widths: Vec<usize> = (0..20_000)
+                .map(|i| if i % 20_000 < shares { 100_000 } else { 1 })
+                .collect();
+            let width = aligned_width(widths.clone());
+            let padding: usize = widths.iter().map(|w| width.saturating_sub(*w)).sum();
+            let content: usize = widths.iter().sum();
+            assert!(padding <= content + FREE_PADDING + FREE_PADDING_PER_ROW * widths.len());
+        }
     }
 }

@@ -6,11 +6,12 @@ use std::io::{self, Write};
 
 use anamnesis::Summary;
 use anamnesis::inspect::{FileSummary, TensorSummary};
+use anamnesis::quote::escape;
 
 use super::overview::file_name;
 use super::table::{Column, Fit, Table};
 use super::{DIM, DTYPE, Screen};
-use crate::text::{ByteSize, clean};
+use crate::text::ByteSize;
 
 /// Minimum screen width for hashes in a column; on narrower screens a hash is printed below its tensor.
 const HASH_COLUMN_WIDTH: usize = 150;
@@ -40,7 +41,7 @@ pub(crate) fn show(
     let notes = TensorNotes::new(&summary.tensors);
     for tensor in &summary.tensors {
         table.cell(name(&tensor.name));
-        table.cell(clean(&tensor.dtype));
+        table.cell(escape(&tensor.dtype));
         table.cell(ShapeText(&tensor.shape));
         table.cell(ByteSize(tensor.nbytes));
         table.cell(labels.get(tensor.file as usize).map_or("", String::as_str));
@@ -55,7 +56,7 @@ pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
     if name.is_empty() {
         "(unnamed)".into()
     } else {
-        clean(name)
+        escape(name)
     }
 }
 
@@ -94,7 +95,7 @@ fn labels(files: &[FileSummary]) -> Vec<String> {
         )
     };
     let numbers: Option<Vec<String>> = names.iter().map(|name| number(name)).collect();
-    numbers.unwrap_or_else(|| names.iter().map(|name| clean(name).into_owned()).collect())
+    numbers.unwrap_or_else(|| names.iter().map(|name| escape(name).into_owned()).collect())
 }
 
 /// A tensor's storage, offset and size. Tensors that agree in all three are tied.

@@ -7,11 +7,12 @@ use std::io::{self, Write};
 
 use anamnesis::Summary;
 use anamnesis::inspect::TensorSummary;
+use anamnesis::quote::escape;
 
 use super::table::{Column, Fit, Table};
 use super::tensors::{ShapeText, TensorNotes, name};
 use super::{DIM, DTYPE, Screen};
-use crate::text::{ByteSize, clean, plural};
+use crate::text::{ByteSize, plural};
 
 /// Maximum depth of the tree: the remaining components of a longer name form one leaf. It bounds the recursion, which
 /// the file would control otherwise.
@@ -209,7 +210,7 @@ impl TreePrinter {
         self.table.cell_with_prefix(prefix, label);
         match node.tensor {
             Some(tensor) => {
-                self.table.cell(clean(&tensor.dtype));
+                self.table.cell(escape(&tensor.dtype));
                 self.table.cell(ShapeText(&tensor.shape));
             }
             None => {

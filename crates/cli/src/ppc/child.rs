@@ -6,13 +6,13 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anamnesis::quote::escape;
 use anamnesis_ppc::{EventSource, Runtime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 
 use crate::exit::{Completion, Failure};
 use crate::interrupt;
-use crate::text::clean;
 
 /// A child process, which is terminated and reaped when this value is dropped.
 pub(crate) struct ChildCommand(Child);
@@ -28,7 +28,7 @@ impl ChildCommand {
             let program = program.to_string_lossy();
             Failure::new(
                 "io",
-                format!("{}: {e}", clean(&program)),
+                format!("{}: {e}", escape(&program)),
                 "check the command after `--`",
             )
         })

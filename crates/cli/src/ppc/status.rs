@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anamnesis::quote::escape;
 use anamnesis_ppc::runtime::{query_status, running_pids};
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use crate::args::{Color, PpcStatusArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, Fit, Table};
 use crate::output::{BOLD, REFUSED, Screen, Stdout, json};
-use crate::text::{ByteSize, ExactCount, clean};
+use crate::text::{ByteSize, ExactCount};
 
 pub(super) fn run(
     args: &PpcStatusArgs,
@@ -42,11 +43,7 @@ pub(super) fn run(
         }
     }
     if args.json {
-        writeln!(
-            out,
-            "{}",
-            json!({"version": json::VERSION, "runtimes": all})
-        )?;
+        json::write_line(&json!({"version": json::VERSION, "runtimes": all}), out)?;
     } else if args.prometheus {
         let [one] = &*all else {
             let message = format!(
@@ -87,7 +84,7 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
         out,
         "  events    {} from source `{}`; {} lost, {} of files without a policy",
         ExactCount(number("events", "received")),
-        clean(source),
+        escape(source),
         ExactCount(number("events", "lost")),
         ExactCount(number("events", "unmatched")),
     )?;
@@ -139,7 +136,7 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
     ];
     let mut table = Table::new(columns, 2);
     for policy in policies {
-        let text = |name: &str| clean(policy[name].as_str().unwrap_or_default()).into_owned();
+        let text = |name: &str| escape(policy[name].as_str().unwrap_or_default()).into_owned();
         let count = |name: &str| policy[name].as_u64().unwrap_or(0);
         table.cell(text("name"));
         table.cell(text("path"));
@@ -147,7 +144,7 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
         table.cell(ExactCount(count("calls")));
         table.cell(format!("{:.1} ms", count("longest_call_ns") as f64 / 1e6));
         match policy["failure"].as_str() {
-            Some(why) => table.cell(screen.paint(REFUSED, clean(why))),
+            Some(why) => table.cell(screen.paint(REFUSED, escape(why))),
             None => table.cell("registered"),
         }
     }

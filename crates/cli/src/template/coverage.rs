@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anamnesis::quote::escape;
 use anamnesis::template::{Coverage, coverage};
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::args::CompareArgs;
 use crate::exit::{Completion, RunError};
 use crate::output::table::{Column, Fit, Table};
 use crate::output::{Screen, Stdout, json};
-use crate::text::{ByteSize, clean};
+use crate::text::ByteSize;
 
 pub(super) fn run(
     args: &CompareArgs,
@@ -20,7 +21,7 @@ pub(super) fn run(
     let (a, b) = (read(&args.a, &args.reading)?, read(&args.b, &args.reading)?);
     let coverage_of_b = coverage(&b, &a);
     if args.json {
-        writeln!(out, "{}", document(&coverage_of_b))?;
+        json::write_line(&document(&coverage_of_b), out)?;
         return Ok(Completion::Done);
     }
     let (of, by) = (args.b.display().to_string(), args.a.display().to_string());
@@ -28,8 +29,8 @@ pub(super) fn run(
     writeln!(
         out,
         "{share} of the bytes in {} are also in {}",
-        clean(&of),
-        clean(&by)
+        escape(&of),
+        escape(&by)
     )?;
     writeln!(
         out,
@@ -51,7 +52,7 @@ pub(super) fn run(
     ];
     let mut table = Table::new(columns, 0);
     for file in &coverage_of_b.files {
-        table.cell(clean(&file.path));
+        table.cell(escape(&file.path));
         table.cell(ByteSize(file.nbytes));
         table.cell(ByteSize(file.covered));
         table.cell(percent(file.covered, file.nbytes));

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anamnesis::quote::escape;
 use anamnesis::template::{Diff, diff};
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::args::CompareArgs;
 use crate::exit::{Completion, RunError};
 use crate::output::table::{Column, Table};
 use crate::output::{Screen, Stdout, json};
-use crate::text::{ByteSize, clean};
+use crate::text::ByteSize;
 
 pub(super) fn run(
     args: &CompareArgs,
@@ -25,18 +26,18 @@ pub(super) fn run(
         Completion::Failed
     };
     if args.json {
-        writeln!(out, "{}", document(&difference))?;
+        json::write_line(&document(&difference), out)?;
         return Ok(completion);
     }
     for (sign, paths) in [("-", &difference.only_a), ("+", &difference.only_b)] {
         paths
             .iter()
-            .try_for_each(|path| writeln!(out, "{sign} file {}", clean(path)))?;
+            .try_for_each(|path| writeln!(out, "{sign} file {}", escape(path)))?;
     }
     difference
         .changed
         .iter()
-        .try_for_each(|path| writeln!(out, "! file {} has different contents", clean(path)))?;
+        .try_for_each(|path| writeln!(out, "! file {} has different contents", escape(path)))?;
     let columns = vec![
         Column::right("worker"),
         Column::right("only in A"),

@@ -5,12 +5,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use anamnesis::quote::escape;
 use anamnesis::template::Template;
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::output::{Stdout, json};
-use crate::text::{ByteSize, ExactCount, clean, plural};
+use crate::text::{ByteSize, ExactCount, plural};
 
 /// A written template and its description.
 pub(crate) struct SavedTemplate {
@@ -82,11 +83,8 @@ impl SavedTemplate {
     /// Prints the description, as one line or as one JSON document.
     pub(crate) fn print(&self, json: bool, out: &mut Stdout) -> io::Result<()> {
         if json {
-            return writeln!(
-                out,
-                "{}",
-                json!({"version": json::VERSION, "template": self.document})
-            );
+            let document = json!({"version": json::VERSION, "template": self.document});
+            return json::write_line(&document, out);
         }
         writeln!(out, "{self}")
     }
@@ -102,7 +100,7 @@ impl fmt::Display for SavedTemplate {
         write!(
             f,
             "{}: {}; template of {}",
-            clean(&self.path.display().to_string()),
+            escape(&self.path.display().to_string()),
             self.totals,
             plural(self.file_nbytes, "byte")
         )

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anamnesis::quote::escape;
 use anamnesis::template::{Access, AccessGroup, Template};
 
 use super::read;
@@ -10,7 +11,7 @@ use crate::args::ShowArgs;
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, Fit, Table};
 use crate::output::{BOLD, DIM, Screen, Stdout};
-use crate::text::{ByteSize, ExactCount, clean};
+use crate::text::{ByteSize, ExactCount};
 
 pub(super) fn run(
     args: &ShowArgs,
@@ -37,7 +38,7 @@ pub(super) fn run(
     writeln!(
         out,
         "{}",
-        screen.paint(BOLD, clean(&args.template.display().to_string()))
+        screen.paint(BOLD, escape(&args.template.display().to_string()))
     )?;
     writeln!(out, "  {}", TemplateTotals::of(&template))?;
     if let Some(id) = template.service() {
@@ -48,7 +49,7 @@ pub(super) fn run(
             .parameters()
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        writeln!(out, "  parameters  {}", clean(&pairs.join(" ")))?;
+        writeln!(out, "  parameters  {}", escape(&pairs.join(" ")))?;
     }
     match group {
         Some(group) => accesses(&template, group, screen, out)?,
@@ -75,7 +76,7 @@ fn files(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), R
     ];
     let mut table = Table::new(columns, 0);
     for (file, nbytes) in template.files().iter().zip(read) {
-        table.cell(clean(&file.path));
+        table.cell(escape(&file.path));
         table.cell(ByteSize(file.nbytes));
         table.cell(ByteSize(nbytes));
         table.cell(file.key.map_or(String::new(), |key| key.to_string()));
@@ -96,7 +97,7 @@ fn groups(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), 
     let mut table = Table::new(columns, 0);
     for group in template.groups() {
         table.cell(group.rank());
-        table.cell(clean(group.name()));
+        table.cell(escape(group.name()));
         table.cell(ExactCount(group.accesses().len() as u64));
         table.cell(ByteSize(group.nbytes()));
         let first = group.accesses().first();
@@ -116,7 +117,7 @@ fn accesses(
     let name = if group.name().is_empty() {
         String::new()
     } else {
-        format!(" ({})", clean(group.name()))
+        format!(" ({})", escape(group.name()))
     };
     let count = access_count(group.accesses().len() as u64);
     writeln!(
@@ -150,7 +151,7 @@ fn path(template: &Template, access: &Access) -> String {
     let file = usize::try_from(access.file)
         .ok()
         .and_then(|file| template.files().get(file));
-    file.map_or(String::new(), |file| clean(&file.path).into_owned())
+    file.map_or(String::new(), |file| escape(&file.path).into_owned())
 }
 
 /// The byte range of an access: `2,048..6,144`. A strided range is `start+len ×count every stride`:
