@@ -156,11 +156,15 @@ fn document(args: &PlanArgs, plan: &Plan, catalog: &Catalog) -> Value {
                 "range": range(info.bytes),
             })
         });
-        json!({
+        let mut document = json!({
             "name": &*job.output.name, "dtype": job.output.dtype, "shape": job.output.shape.as_slice(),
-            "nbytes": job.output.nbytes(), "scheme": job.scheme, "decoder": decoder(job),
+            "nbytes": job.output.nbytes(), "scheme": job.scheme,
             "parts": parts.collect::<Vec<_>>(), "reads": job.reads(catalog).map(range).collect::<Vec<_>>(),
-        })
+        });
+        if args.long {
+            document["decoder"] = decoder(job).into();
+        }
+        document
     });
     json!({
         "version": json::VERSION,

@@ -5,6 +5,7 @@ mod exit_status;
 mod inspect_json;
 mod inspect_output;
 mod load;
+mod output_size;
 #[cfg(target_os = "linux")]
 mod ppc;
 mod process;
