@@ -20,7 +20,7 @@ fn main() -> anamnesis::Result<()> {
         );
     }
 
-    let summary = checkpoint.inspect();
+    let summary = checkpoint.inspect()?;
     println!(
         "{}: {} tensors, {} elements, {} bytes",
         summary.format, summary.totals.tensors, summary.totals.elements, summary.totals.nbytes

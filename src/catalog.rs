@@ -93,6 +93,45 @@ impl TensorInfo {
         self.pytorch.as_ref()?.quantizer.as_ref()
     }
 
+    /// Memory of the lists of this description that are not inline: sizes, strides.
+    pub(crate) fn lists_memory(&self) -> u64 {
+        let list = |sizes: &[u64]| {
+            if sizes.len() > 4 {
+                24 * sizes.len() as u64
+            } else {
+                0
+            }
+        };
+        let strides = match &self.layout {
+            Layout::Strided(strides) => list(strides) + size_of::<Shape>() as u64,
+            _ => 0,
+        };
+        list(&self.shape) + strides
+    }
+
+    /// Memory of what this description refers to, without the name: its lists, and what only some tensors have.
+    pub(crate) fn boxed_memory(&self) -> u64 {
+        let part = |part: &Self| size_of::<Self>() as u64 + part.boxed_memory() + 32;
+        let parts = match &self.layout {
+            Layout::Sparse(sparse) => 64 + sparse.parts.iter().map(part).sum::<u64>(),
+            _ => 0,
+        };
+        let pytorch = match self.quantizer() {
+            Some(Quantizer::PerChannel {
+                scales,
+                zero_points,
+                ..
+            }) => part(scales) + part(zero_points),
+            _ => 0,
+        };
+        let own = if self.pytorch.is_some() {
+            size_of::<PytorchAttributes>() as u64
+        } else {
+            0
+        };
+        self.lists_memory() + parts + pytorch + own
+    }
+
     /// Number of elements.
     ///
     /// Formats check the product when they read it, so it does not wrap here.

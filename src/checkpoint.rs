@@ -12,7 +12,7 @@ use crate::Dtype;
 use crate::catalog::{Catalog, Value};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
-use crate::limits::{Budget, Limits};
+use crate::limits::{Budget, Limits, Usage};
 use crate::source::cursor::Cursor;
 use crate::source::{MemorySource, ReaderSource, Source, StreamSource};
 
@@ -35,6 +35,7 @@ pub struct OpenOptions {
     single: bool,
     format: Option<&'static Format>,
     void_as: Vec<Dtype>,
+    usage: Option<Usage>,
 }
 
 impl Default for OpenOptions {
@@ -47,6 +48,7 @@ impl Default for OpenOptions {
             single: false,
             format: None,
             void_as: Vec::new(),
+            usage: None,
         }
     }
 }
@@ -61,6 +63,13 @@ impl OpenOptions {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Reports what opening, and later planning and listing, charge to the limits.
+    #[must_use]
+    pub fn usage(mut self, usage: &Usage) -> Self {
+        self.usage = Some(usage.clone());
         self
     }
 
@@ -114,9 +123,14 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`], except missing parts.
     pub fn from_source(&self, source: impl Source + 'static) -> Result<Checkpoint> {
-        let budget = Budget::new(self.limits);
+        let budget = self.budget();
         let file = open::parse_source(Box::new(source), None, self, &budget)?;
-        merge::merge(vec![file], self)
+        merge::merge(vec![file], self, &budget)
+    }
+
+    /// A budget of these limits, of which nothing is spent.
+    fn budget(&self) -> Budget {
+        Budget::resume(self.limits, 0, self.usage.clone())
     }
 
     /// Opens bytes in memory as one file.
@@ -166,6 +180,9 @@ pub struct Checkpoint {
     sources: Vec<Box<dyn Source>>,
     catalog: Catalog,
     limits: Limits,
+    usage: Option<Usage>,
+    /// Memory that opening has charged and that this value keeps.
+    charged: u64,
     path: Option<PathBuf>,
 }
 
@@ -243,8 +260,7 @@ impl Checkpoint {
         let Value::Array(array) = value else {
             return Ok(Some(value.clone()));
         };
-        // reading an array on demand has a budget of its own: opening has spent its own already
-        let budget = Budget::new(self.limits);
+        let budget = self.budget();
         let mut cursor = Cursor::new(self.source(array.bytes.file), &budget);
         let list = format::gguf::read_array(&mut cursor, array);
         list.map(Some)
@@ -262,6 +278,11 @@ impl Checkpoint {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// A budget for what is made from this checkpoint, of which the checkpoint's own memory is spent.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::resume(self.limits, self.charged, self.usage.clone())
     }
 
     /// Adds the path of the file to an error of reading it.

@@ -188,6 +188,24 @@ impl Error {
         }))
     }
 
+    /// Memory of this error: what a list of errors costs.
+    pub(crate) fn memory(&self) -> u64 {
+        let text = match &self.0.kind {
+            ErrorKind::UnknownFormat { looks_like: text }
+            | ErrorKind::Limit { what: text, .. }
+            | ErrorKind::NotFound { name: text, .. }
+            | ErrorKind::Malformed(text)
+            | ErrorKind::Unsupported(text)
+            | ErrorKind::MissingPart(text)
+            | ErrorKind::InvalidArgument(text) => text.capacity(),
+            ErrorKind::RefusedGlobal { module, name } => module.capacity() + name.capacity(),
+            // an error of the system holds a short text, if any
+            ErrorKind::Io(_) | ErrorKind::Cancelled => 256,
+        };
+        let path = self.0.path.as_ref().map_or(0, PathBuf::capacity);
+        (size_of::<ErrorContext>() + text + path + 64) as u64
+    }
+
     /// Prefixes the message with what it concerns. Kinds without a free text stay as they are.
     pub(crate) fn context(mut self, subject: &str) -> Self {
         if let ErrorKind::Malformed(what)

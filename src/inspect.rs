@@ -5,20 +5,23 @@
 
 mod weights;
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::catalog::Metadata;
-use crate::catalog::{Catalog, Endian, Layout, Packing, Quantizer, TensorInfo, elements};
+use crate::catalog::{Catalog, Encoding, Endian, Layout, Packing, Quantizer, TensorInfo, elements};
 use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+use crate::limits::{Budget, text_cost};
 
 pub use weights::{DequantisedSizes, PartSummary, WeightSummary};
 
 /// The summary of a checkpoint.
 ///
 /// ```
-/// let summary = anamnesis::Checkpoint::open("fixtures/gguf/plain_v3.gguf")?.inspect();
+/// let summary = anamnesis::Checkpoint::open("fixtures/gguf/plain_v3.gguf")?.inspect()?;
 /// assert_eq!(summary.format, "gguf");
 /// assert_eq!(summary.totals.tensors, 8);
 /// println!("{}", serde_json::to_string_pretty(&summary).unwrap());
@@ -160,43 +163,59 @@ pub struct DtypeTotal {
 impl Checkpoint {
     /// The summary that `anamnesis inspect` prints. Reads the configuration in the checkpoint's directory and the
     /// descriptors of quantised weights, and no other bytes.
-    pub fn inspect(&self) -> Summary {
-        let mut summary = Summary::new(self.path(), self.catalog());
+    ///
+    /// # Errors
+    /// A listing over [`Limits::memory`](crate::Limits::memory), which counts the catalog too.
+    pub fn inspect(&self) -> Result<Summary> {
+        let budget = self.budget();
+        let mut summary = Summary::new(self.path(), self.catalog(), &budget)?;
         // a checkpoint whose weights cannot be planned is still listed: the reason becomes a warning
-        match crate::remember(self).plan() {
-            Ok(plan) => summary.add_weights(&plan, self.catalog()),
+        match crate::remember(self).plan_within(&budget) {
+            Ok(plan) => summary.add_weights(&plan, self.catalog(), &budget)?,
             Err(error) => summary
                 .warnings
                 .push(format!("quantised weights are not listed: {error}")),
         }
-        summary
+        Ok(summary)
     }
 }
 
+const LISTING: &str = "the listing";
+
 impl Summary {
-    pub(crate) fn new(path: Option<&Path>, catalog: &Catalog) -> Self {
-        let files: Vec<_> = catalog
-            .files
-            .iter()
-            .map(|f| FileSummary {
-                path: f.path.as_ref().map(|p| p.display().to_string()),
-                nbytes: f.nbytes,
-            })
-            .collect();
-        Self {
+    pub(crate) fn new(path: Option<&Path>, catalog: &Catalog, budget: &Budget) -> Result<Self> {
+        let mut files = Vec::new();
+        for file in &catalog.files {
+            let path = file.path.as_ref().map(|p| p.display().to_string());
+            budget.text(path.as_ref().map_or(0, String::len), LISTING)?;
+            let nbytes = file.nbytes;
+            budget.push(&mut files, FileSummary { path, nbytes }, LISTING)?;
+        }
+        let mut tensors = Vec::new();
+        budget.reserve(&mut tensors, catalog.tensors().len(), LISTING)?;
+        for info in catalog.tensors() {
+            budget.memory(TensorSummary::memory(info), LISTING)?;
+            tensors.push(TensorSummary::new(info));
+        }
+        let mut refused = Vec::new();
+        for row in &catalog.refused {
+            budget.memory(
+                text_cost(row.name.len()) + text_cost(row.reason.len()),
+                LISTING,
+            )?;
+            let row = RefusedSummary {
+                name: row.name.to_string(),
+                reason: row.reason.to_string(),
+            };
+            budget.push(&mut refused, row, LISTING)?;
+        }
+        Ok(Self {
             path: path.map(|p| p.display().to_string()),
             format: catalog.format,
-            details: catalog.details.without_repeats(),
-            tensors: catalog.tensors().iter().map(TensorSummary::new).collect(),
-            metadata: catalog.metadata.without_repeats(),
-            refused: catalog
-                .refused
-                .iter()
-                .map(|r| RefusedSummary {
-                    name: r.name.to_string(),
-                    reason: r.reason.to_string(),
-                })
-                .collect(),
+            details: catalog.details.without_repeats(budget)?,
+            tensors,
+            metadata: catalog.metadata.without_repeats(budget)?,
+            refused,
             weights: Vec::new(),
             dequantised: None,
             totals: Totals::new(
@@ -212,7 +231,7 @@ impl Summary {
             ),
             files,
             warnings: catalog.warnings.clone(),
-        }
+        })
     }
 
     /// Retains the tensors for which `keep` returns true, and sums over those alone.
@@ -229,6 +248,24 @@ impl Summary {
 }
 
 impl TensorSummary {
+    /// Memory of a row, beyond its own size. The name of its dtype is counted again for the totals.
+    fn memory(info: &TensorInfo) -> u64 {
+        let rank = info.shape.len() as u64;
+        let strides = match &info.layout {
+            Layout::Strided(strides) => strides.len() as u64,
+            _ => 0,
+        };
+        // the other dtypes are few
+        let total = match &info.encoding {
+            Encoding::Opaque(_) => 4 * size_of::<DtypeTotal>() as u64,
+            _ => 0,
+        };
+        text_cost(info.name.len())
+            + 2 * text_cost(info.encoding.name().len())
+            + 8 * (rank + strides)
+            + total
+    }
+
     fn new(info: &TensorInfo) -> Self {
         Self {
             name: info.name.to_string(),
@@ -284,20 +321,18 @@ impl Totals {
     /// Sums over rows of `(dtype, elements, bytes)`.
     fn new<'s>(tensors: impl Iterator<Item = (&'s str, u64, u64)>, file_nbytes: u64) -> Self {
         let mut by_dtype: Vec<DtypeTotal> = Vec::new();
+        let mut rows: HashMap<&str, usize> = HashMap::new();
         for (dtype, elements, nbytes) in tensors {
-            // dtypes are few; the last one is usually the next one
-            let row = match by_dtype.iter().rposition(|row| row.dtype == dtype) {
-                Some(row) => &mut by_dtype[row],
-                None => {
-                    by_dtype.push(DtypeTotal {
-                        dtype: dtype.to_owned(),
-                        tensors: 0,
-                        elements: 0,
-                        nbytes: 0,
-                    });
-                    by_dtype.last_mut().expect("just pushed")
-                }
-            };
+            let row = *rows.entry(dtype).or_insert_with(|| {
+                by_dtype.push(DtypeTotal {
+                    dtype: dtype.to_owned(),
+                    tensors: 0,
+                    elements: 0,
+                    nbytes: 0,
+                });
+                by_dtype.len() - 1
+            });
+            let row = &mut by_dtype[row];
             row.tensors += 1;
             row.elements = row.elements.saturating_add(elements);
             row.nbytes = row.nbytes.saturating_add(nbytes);

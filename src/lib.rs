@@ -19,7 +19,7 @@
 //! for tensor in checkpoint.catalog().tensors() {
 //!     println!("{:20} {:8} {:?}", tensor.name, tensor.encoding, tensor.shape);
 //! }
-//! let summary = checkpoint.inspect();
+//! let summary = checkpoint.inspect()?;
 //! println!("{} tensors, {} bytes", summary.totals.tensors, summary.totals.nbytes);
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
@@ -163,7 +163,7 @@ pub use checkpoint::{Checkpoint, OpenOptions};
 pub use error::{Error, ErrorKind, Remedy, Result};
 pub use format::Format;
 pub use inspect::Summary;
-pub use limits::Limits;
+pub use limits::{Limits, Usage};
 pub use load::{Load, Loaded, load};
 pub use plan::Plan;
 pub use predict::{Predict, predict};

@@ -16,7 +16,6 @@ use anamnesis_template::{ByteRange, StridedFileRange, Template, TemplateBuilder,
 use crate::catalog::TensorInfo;
 use crate::checkpoint::{Checkpoint, TemplateFiles};
 use crate::error::Result;
-use crate::limits::Budget;
 
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::selection::Selection;
@@ -210,7 +209,7 @@ impl<'c> Predict<'c> {
         let mut builder = TemplateBuilder::new().gap(self.max_gap);
         // reads the first bytes of each file, for the key by which a template recognises the file later
         let known = files.add_to(&mut builder)?;
-        let budget = Budget::new(*self.checkpoint.limits());
+        let budget = self.checkpoint.budget();
         let charge = |accesses: usize| {
             budget.memory(
                 (accesses as u64).saturating_mul(size_of::<anamnesis_template::Access>() as u64),
@@ -226,7 +225,7 @@ impl<'c> Predict<'c> {
                 .iter()
                 .try_for_each(|header| builder.access(worker.rank, *header, None))?;
         }
-        let config = ModelConfig::of(self.checkpoint)?;
+        let config = ModelConfig::of(self.checkpoint, &budget)?;
         let sizes = self.sizes(&config);
         let wanted = catalog
             .tensors()

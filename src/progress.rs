@@ -102,6 +102,14 @@ impl<'c> RunControl<'c> {
         self.token = Some(token.clone());
     }
 
+    /// The error of a cancelled run.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_cancelled() {
+            return Err(Error::new(ErrorKind::Cancelled));
+        }
+        Ok(())
+    }
+
     fn is_cancelled(&self) -> bool {
         self.token.as_ref().is_some_and(CancelToken::is_cancelled)
     }

@@ -16,7 +16,7 @@ use crate::catalog::quote;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::execute::Executor;
-use crate::limits::{over, zeroed};
+use crate::limits::{Budget, over, zeroed};
 use crate::load::{Loader, get_buffer};
 use crate::plan::{Plan, TensorSpec};
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
@@ -158,10 +158,16 @@ impl<'c> Remember<'c> {
     /// descriptors of a few bytes each.
     ///
     /// # Errors
-    /// I/O errors; a configuration that is not JSON; an unsupported output dtype. Weights that cannot be made are no
-    /// error, but listed in [`Plan::refused`].
+    /// I/O errors; a configuration that is not JSON; an unsupported output dtype; cancellation; a plan over
+    /// [`Limits::memory`](crate::Limits::memory) or [`Limits::steps`](crate::Limits::steps). Weights that cannot be made are
+    /// no error, but listed in [`Plan::refused`].
     pub fn plan(&self) -> Result<Plan> {
-        planning::plan(self)
+        self.plan_within(&self.checkpoint.budget())
+    }
+
+    /// As [`plan`](Self::plan), charged to a budget of which the checkpoint's own memory is spent.
+    pub(crate) fn plan_within(&self, budget: &Budget) -> Result<Plan> {
+        planning::plan(self, budget)
     }
 
     /// Executes a plan of [`plan`](Self::plan) into a sink.

@@ -24,6 +24,7 @@ const LIMITS: Limits = Limits {
     steps: 100_000,
     tensor_bytes: 64 << 20,
     tile_bytes: 64 << 20,
+    expansion: 1032,
 };
 
 /// The most bytes of output that are made of one file.

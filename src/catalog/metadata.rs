@@ -8,6 +8,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::Dtype;
 use crate::catalog::{ByteRange, Endian};
+use crate::error::Result;
+use crate::limits::{Budget, text_cost};
 
 /// Elements that the serialised form of a long array shows.
 const ARRAY_ELEMENTS: usize = 8;
@@ -54,10 +56,14 @@ impl Metadata {
     }
 
     /// A copy in which each key occurs once, with its last value: objects of JSON have no repeated keys.
-    pub(crate) fn without_repeats(&self) -> Self {
+    pub(crate) fn without_repeats(&self, budget: &Budget) -> Result<Self> {
+        const ROW: u64 = 3 * size_of::<(&str, usize)>() as u64;
+        let _rows = budget.temporary(ROW * self.len() as u64, "the listing")?;
         let mut rows = HashMap::<&str, usize>::with_capacity(self.len());
         let mut unique = Self::default();
+        unique.reserve(self.len(), budget)?;
         for (key, value) in self.iter() {
+            budget.memory(text_cost(key.len()) + value.memory(), "the listing")?;
             match rows.entry(key) {
                 Entry::Occupied(row) => unique.0[*row.get()].1 = value.clone(),
                 Entry::Vacant(row) => {
@@ -66,7 +72,20 @@ impl Metadata {
                 }
             }
         }
-        unique
+        Ok(unique)
+    }
+
+    /// Makes room for `n` keys, and charges it.
+    pub(crate) fn reserve(&mut self, n: usize, budget: &Budget) -> Result<()> {
+        budget.reserve(&mut self.0, n, "metadata")
+    }
+
+    /// Adds a key at the end, and charges it. What the value holds is charged where it is read.
+    pub(crate) fn push_charged(&mut self, key: &str, value: Value, budget: &Budget) -> Result<()> {
+        self.reserve(1, budget)?;
+        budget.text(key.len(), "metadata")?;
+        self.push(key, value);
+        Ok(())
     }
 
     /// Keys and values in file order.
@@ -86,6 +105,15 @@ impl Metadata {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.0.iter_mut().map(|(_, v)| v)
+    }
+}
+
+impl IntoIterator for Metadata {
+    type Item = (Box<str>, Value);
+    type IntoIter = std::vec::IntoIter<(Box<str>, Value)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 
@@ -123,6 +151,19 @@ impl Value {
     /// Text of a static or owned string.
     pub fn text(s: impl Into<Box<str>>) -> Self {
         Self::Text(s.into())
+    }
+
+    /// Memory that the value refers to. Lists nest no deeper than formats allow.
+    pub(crate) fn memory(&self) -> u64 {
+        let list = |items: &[Self]| {
+            size_of_val(items) as u64 + items.iter().map(Self::memory).sum::<u64>()
+        };
+        match self {
+            Self::Text(text) => text_cost(text.len()),
+            Self::List(items) => list(items),
+            Self::Array(array) => list(&array.first),
+            _ => 0,
+        }
     }
 }
 

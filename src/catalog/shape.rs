@@ -4,6 +4,9 @@ use std::ops::{Deref, DerefMut};
 
 use smallvec::SmallVec;
 
+use crate::error::Result;
+use crate::limits::Budget;
+
 /// Sizes per dimension, outermost first (row-major; the reverse of GGUF's `ne[]`). Empty for a scalar.
 ///
 /// Dereferences to `[u64]`. Up to four dimensions are stored inline, which saves an allocation per tensor.
@@ -24,6 +27,18 @@ impl Shape {
     /// The sizes as a slice.
     pub fn as_slice(&self) -> &[u64] {
         &self.0
+    }
+
+    /// Appends an innermost dimension whose number of predecessors a file decides, and charges the memory by which the
+    /// shape grows.
+    pub(crate) fn push_charged(&mut self, size: u64, budget: &Budget) -> Result<()> {
+        if self.0.len() == self.0.capacity() {
+            // twice what is held, and a copy of it while it is moved out of the inline storage
+            let grown = 3 * size_of_val(&*self.0) as u64;
+            budget.memory(grown, "a shape")?;
+        }
+        self.0.push(size);
+        Ok(())
     }
 
     /// Appends an innermost dimension.

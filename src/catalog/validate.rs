@@ -7,6 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::catalog::metadata::{StoredArray, Value};
 use crate::error::{Error, Result};
+use crate::limits::Budget;
 use crate::quote::quote;
 
 use super::{Catalog, Layout, Quantizer, TensorInfo};
@@ -68,7 +69,10 @@ impl PartialEq for NameIndex {
 impl Catalog {
     /// Indexes the names. Two tensors of one name are malformed in every format: two readers could
     /// see two different files.
-    pub(crate) fn index_names(&mut self) -> Result<()> {
+    pub(crate) fn index_names(&mut self, budget: &Budget) -> Result<()> {
+        // a table of row numbers and a byte of hash each, of which at least 7/16 are used
+        let bytes = 12 * self.tensors.len() as u64 + 64;
+        budget.memory(bytes, "the index of names")?;
         match NameIndex::build(&self.tensors) {
             Ok(index) => self.names = index,
             Err(name) => {

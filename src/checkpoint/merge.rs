@@ -6,6 +6,7 @@ use crate::catalog::{Catalog, Encoding, quote};
 use crate::error::{Error, Result};
 
 use super::{Checkpoint, OpenOptions};
+use crate::limits::{Budget, text_cost};
 use crate::source::Source;
 
 /// An opened file and the catalog of its header.
@@ -16,7 +17,11 @@ pub(super) struct ParsedFile {
 
 /// Merges the files in order. Container details are those of the first file; of a metadata key that occurs twice, the
 /// first value is kept.
-pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Checkpoint> {
+pub(super) fn merge(
+    parts: Vec<ParsedFile>,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
     let several = parts.len() > 1;
     let mut whole: Option<Catalog> = None;
     let mut sources = Vec::with_capacity(parts.len());
@@ -33,7 +38,10 @@ pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Che
         let Some(whole) = &mut whole else {
             // one file needs no set of keys: its own keys were checked by its format
             if several {
-                keys.extend(catalog.metadata.iter().map(|(key, _)| key.into()));
+                for (key, _) in catalog.metadata.iter() {
+                    budget.memory(KEY + text_cost(key.len()), "the metadata")?;
+                    keys.insert(key.into());
+                }
             }
             whole = Some(catalog);
             continue;
@@ -43,13 +51,14 @@ pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Che
         // each catalog describes its file as number 0
         catalog.move_to_file(u32::try_from(file).expect("files are few"), first_member);
         whole.files.append(&mut catalog.files);
-        whole.tensors.append(&mut catalog.tensors);
-        whole.members.append(&mut catalog.members);
-        whole.refused.append(&mut catalog.refused);
+        append(&mut whole.tensors, catalog.tensors, budget)?;
+        append(&mut whole.members, catalog.members, budget)?;
+        append(&mut whole.refused, catalog.refused, budget)?;
         // split GGUF files repeat `general.*` in each file
-        for (key, value) in catalog.metadata.iter() {
-            if keys.insert(key.into()) {
-                whole.metadata.push(key, value.clone());
+        for (key, value) in catalog.metadata {
+            budget.memory(KEY + text_cost(key.len()), "the metadata")?;
+            if keys.insert(key.clone()) {
+                whole.metadata.push_charged(&key, value, budget)?;
             }
         }
         for warning in catalog.warnings {
@@ -62,7 +71,7 @@ pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Che
     let mut catalog = whole.ok_or_else(|| Error::unsupported("a checkpoint without files"))?;
     if several {
         catalog
-            .index_names()
+            .index_names(budget)
             .map_err(|e| e.in_format(catalog.format))?;
     }
     reinterpret_voids(&mut catalog, options);
@@ -70,8 +79,21 @@ pub(super) fn merge(parts: Vec<ParsedFile>, options: &OpenOptions) -> Result<Che
         sources,
         catalog,
         limits: options.limits,
+        usage: options.usage.clone(),
+        charged: budget.in_use(),
         path: None,
     })
+}
+
+/// Memory of an entry of a set of texts, beyond the text.
+const KEY: u64 = 64;
+
+/// Moves the rows of a file's list to the end of another, and frees the file's list.
+fn append<T>(whole: &mut Vec<T>, mut rows: Vec<T>, budget: &Budget) -> Result<()> {
+    budget.reserve(whole, rows.len(), "the merged catalog")?;
+    whole.append(&mut rows);
+    budget.release((rows.capacity() * size_of::<T>()) as u64);
+    Ok(())
 }
 
 /// Applies [`OpenOptions::void_as`], and warns of raw items that remain.

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use super::OpenOptions;
 use super::merge::ParsedFile;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format;
 use crate::limits::Budget;
 use crate::source::cursor::Cursor;
+use crate::source::regular::open_regular;
 use crate::source::{FileSource, SMALL, Source, StreamSource};
 
 /// An opened path.
@@ -17,8 +18,9 @@ pub(super) enum OpenedPath {
     File(Box<dyn Source>),
 }
 
-/// Opens a path: a file is mapped or read, a pipe is streamed. Makes one `open` and one `fstat`: for a small file, each
-/// further system call adds a tenth to the time of opening (experiment 43 in `docs/perf-experiments.md`).
+/// Opens a path of the caller's: a file is mapped or read, a pipe is streamed. Makes one `open` and one `fstat`: for a
+/// small file, each further system call adds a tenth to the time of opening (experiment 43 in
+/// `docs/perf-experiments.md`).
 pub(super) fn open_path(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<OpenedPath> {
     let file = match File::open(path) {
         // Windows cannot open a directory as a file
@@ -33,32 +35,36 @@ pub(super) fn open_path(path: &Path, options: &OpenOptions, budget: &Budget) -> 
         // pipes and terminals have no length and cannot be read at offsets
         return Ok(OpenedPath::File(Box::new(StreamSource::new(file))));
     }
-    let len = meta.len();
+    Ok(OpenedPath::File(source_of(
+        file,
+        meta.len(),
+        options,
+        budget,
+    )))
+}
+
+/// The source of a regular file.
+fn source_of(file: File, len: u64, options: &OpenOptions, budget: &Budget) -> Box<dyn Source> {
     // charged like every other allocation; a file that exceeds the budget is read in windows instead
     let keep = len <= SMALL && budget.memory(len, "a small file").is_ok();
     #[cfg(feature = "mmap")]
     if options.mmap {
-        return Ok(OpenedPath::File(Box::new(
-            crate::source::MmapSource::with_len(file, len, keep),
-        )));
+        return Box::new(crate::source::MmapSource::with_len(file, len, keep));
     }
     let _ = options;
-    Ok(OpenedPath::File(Box::new(FileSource::with_len(
-        file, len, keep,
-    ))))
+    Box::new(FileSource::with_len(file, len, keep))
 }
 
-/// Opens a file and parses its header.
+/// Opens a file that an index or a directory names, which must be a regular one, and parses its header.
 pub(super) fn parse_path(
     path: &Path,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<ParsedFile> {
-    let read = || match open_path(path, options, budget)? {
-        OpenedPath::Directory => Err(Error::from(std::io::Error::from(
-            std::io::ErrorKind::IsADirectory,
-        ))),
-        OpenedPath::File(source) => parse_source(source, Some(path), options, budget),
+    let read = || {
+        let (file, len) = open_regular(path)?;
+        let source = source_of(file, len, options, budget);
+        parse_source(source, Some(path), options, budget)
     };
     read().map_err(|e| e.in_file(path))
 }
@@ -70,7 +76,9 @@ pub(super) fn parse_source(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<ParsedFile> {
-    let mut cursor = Cursor::new(&*source, budget);
-    let catalog = format::read_file(&mut cursor, path, options.format)?;
+    let catalog = {
+        let mut cursor = Cursor::new(&*source, budget);
+        format::read_file(&mut cursor, path, options.format)?
+    };
     Ok(ParsedFile { source, catalog })
 }

@@ -1,17 +1,20 @@
 //! The files of a checkpoint: those of a directory, those that an `….index.json` lists, and those of a split GGUF.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value as Json;
 
 use crate::catalog::metadata::Value;
 use crate::catalog::quote;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::gguf;
-use crate::json::StringPairs;
-use crate::limits::Budget;
+use crate::json::{self, JsonReader, Pairs, StringPairs, Text, Tree};
+use crate::limits::{Budget, text_cost};
+use crate::source::regular::read_regular;
 
 use super::merge::{ParsedFile, merge};
 use super::open::{OpenedPath, open_path, parse_path, parse_source};
@@ -20,7 +23,7 @@ use super::{Checkpoint, OpenOptions};
 const INDEX: &str = ".index.json";
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
-    let budget = Budget::new(options.limits);
+    let budget = options.budget();
     // before the file is opened: an index is text, which no format recognises
     if is_index(path) && !path.is_dir() {
         return open_index(path, options, &budget);
@@ -33,11 +36,11 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
 }
 
 fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
-    let selection = select_files(path)?;
+    let selection = select_files(path, budget)?;
     let mut checkpoint = match selection.files.as_slice() {
         [one] if is_index(one) => open_index(one, options, budget)?,
         [one] => merge_single_or_split(one, parse_path(one, options, budget)?, options, budget)?,
-        files => merge(parse_all(files, options, budget)?, options)?,
+        files => merge(parse_all(files, options, budget)?, options, budget)?,
     };
     checkpoint.catalog.warnings.extend(selection.warning);
     Ok(checkpoint)
@@ -58,11 +61,11 @@ fn merge_single_or_split(
 ) -> Result<Checkpoint> {
     let count = file.catalog.metadata.integer("split.count").unwrap_or(1);
     if count <= 1 || file.catalog.format != gguf::FORMAT.name {
-        return merge(vec![file], options);
+        return merge(vec![file], options, budget);
     }
     // one file of a split has its own header and tensors, so that it can be read without the others
     if options.single {
-        let mut checkpoint = merge(vec![file], options)?;
+        let mut checkpoint = merge(vec![file], options, budget)?;
         let text = format!(
             "one of the {count} files of a split GGUF; the tensors of the others are not listed"
         );
@@ -79,12 +82,68 @@ fn parse_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Resul
         .collect()
 }
 
+/// Memory of one file of a checkpoint, beyond its path: its source, the catalog of its header, its descriptor.
+const FILE: u64 = 4 << 10;
+
+/// Charges `n` files with names of at most this length, whose paths are made, checked and kept.
+fn charge_files(budget: &Budget, n: u64, directory: &Path, name_len: usize) -> Result<()> {
+    let path = text_cost(directory.as_os_str().len() + 1 + name_len);
+    budget.memory(
+        n.saturating_mul(FILE + 4 * path),
+        "the files of the checkpoint",
+    )
+}
+
 /// `….index.json`: the file that contains each tensor.
-#[derive(Deserialize)]
 struct Index {
-    #[serde(default)]
-    metadata: serde_json::Map<String, serde_json::Value>,
+    metadata: serde_json::Map<String, Json>,
     weight_map: StringPairs,
+}
+
+/// Reads an index. Other keys than `metadata` and `weight_map` are ignored.
+struct IndexSeed<'r, 'b>(&'r JsonReader<'b>);
+
+impl<'de> DeserializeSeed<'de> for IndexSeed<'_, '_> {
+    type Value = Index;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Index, D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for IndexSeed<'_, '_> {
+    type Value = Index;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with the key `weight_map`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Index, A::Error> {
+        let (mut metadata, mut weight_map) = (None, None);
+        while let Some(Text(key)) = map.next_key()? {
+            let twice = match &*key {
+                "metadata" => match map.next_value_seed(Tree(self.0))? {
+                    Json::Object(object) => metadata.replace(object).is_some(),
+                    _ => return Err(A::Error::custom("`metadata` is not an object")),
+                },
+                "weight_map" => {
+                    let pairs = map.next_value_seed(Pairs(self.0))?;
+                    weight_map.replace(pairs).is_some()
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    false
+                }
+            };
+            if twice {
+                return Err(A::Error::custom(format!("duplicate field `{key}`")));
+            }
+        }
+        Ok(Index {
+            metadata: metadata.unwrap_or_default(),
+            weight_map: weight_map.ok_or_else(|| A::Error::missing_field("weight_map"))?,
+        })
+    }
 }
 
 fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
@@ -92,16 +151,20 @@ fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
 }
 
 fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
-    // text and tree together take a few times the file
-    budget.memory(fs::metadata(path)?.len().saturating_mul(4), "the index")?;
-    let text = fs::read(path)?;
-    let index: Index = serde_json::from_slice(&text)
-        .map_err(|e| Error::malformed(format!("not an index of a sharded checkpoint: {e}")))?;
+    let index = {
+        let (text, _charge) = read_regular(path, budget, "the index")?;
+        let reader = JsonReader::new(budget, "the index");
+        reader.parse(&text, IndexSeed(&reader), |e| {
+            Error::malformed(format!("not an index of a sharded checkpoint: {e}"))
+        })?
+    };
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut names = BTreeSet::new();
-    for (_, file) in &index.weight_map.0 {
+    for (_, file) in &index.weight_map {
         // a set: the index names its file for each tensor, a thousand times per file
-        names.insert(plain_name(file)?);
+        if names.insert(plain_name(file)?) {
+            charge_files(budget, 1, directory, file.len())?;
+        }
     }
     let files: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
     // all missing files are reported at once, before any is parsed
@@ -109,9 +172,9 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     if files.is_empty() {
         return Err(Error::malformed("the index lists no files"));
     }
-    let mut checkpoint = merge(parse_all(&files, options, budget)?, options)?;
+    let mut checkpoint = merge(parse_all(&files, options, budget)?, options, budget)?;
     let catalog = &mut checkpoint.catalog;
-    for (tensor, file) in &index.weight_map.0 {
+    for (tensor, file) in &index.weight_map {
         let held = catalog
             .get(tensor)
             .map(|t| files[t.bytes.file as usize].as_path());
@@ -125,33 +188,38 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
             )));
         }
     }
-    let unlisted = catalog.tensors.len() - index.weight_map.0.len();
+    let unlisted = catalog.tensors.len() - index.weight_map.len();
     if unlisted > 0 {
         catalog.warnings.push(format!(
             "{unlisted} tensors of the files are not in the index"
         ));
     }
-    for (key, value) in index.metadata {
-        // the files' own metadata take precedence over `total_size` and its like
-        if catalog.metadata.get(&key).is_none() {
-            catalog.metadata.push(key, from_json(value));
-        }
+    // the files' own metadata take precedence over `total_size` and its like
+    let known = catalog.metadata.len();
+    let _keys = budget.temporary(64 * known as u64, "the keys of the metadata")?;
+    let known: HashSet<&str> = catalog.metadata.iter().map(|(key, _)| key).collect();
+    let mut added = index.metadata;
+    added.retain(|key, _| !known.contains(&**key));
+    for (key, value) in added {
+        let value = from_json(value, budget)?;
+        catalog.metadata.push_charged(&key, value, budget)?;
     }
+    checkpoint.charged = budget.in_use();
     Ok(checkpoint)
 }
 
-fn from_json(value: serde_json::Value) -> Value {
-    match value {
-        serde_json::Value::Null => Value::Null,
-        serde_json::Value::Bool(b) => Value::Bool(b),
-        serde_json::Value::String(s) => Value::text(s),
-        serde_json::Value::Number(n) => n
+fn from_json(value: Json, budget: &Budget) -> Result<Value> {
+    Ok(match value {
+        Json::Null => Value::Null,
+        Json::Bool(b) => Value::Bool(b),
+        Json::String(s) => Value::text(s),
+        Json::Number(n) => n
             .as_u64()
             .map(Value::U64)
             .or_else(|| n.as_i64().map(Value::I64))
             .unwrap_or_else(|| Value::F64(n.as_f64().unwrap_or(f64::NAN))),
-        other => Value::text(other.to_string()),
-    }
+        other => Value::text(json::compact(&other, budget, "the metadata of the index")?),
+    })
 }
 
 /// Refuses a file name of an index that is more than one path component: it would refer to a file outside of the
@@ -214,8 +282,8 @@ fn open_split(
             ))));
         }
     };
-    budget.memory(count.saturating_mul(256), "the files of a split")?;
     let directory = path.parent().unwrap_or(Path::new(""));
+    charge_files(budget, count, directory, name.len())?;
     let files: Vec<PathBuf> = (1..=count)
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf")))
         .collect();
@@ -240,7 +308,7 @@ fn open_split(
         }
         parsed.push(part);
     }
-    let checkpoint = merge(parsed, options)?;
+    let checkpoint = merge(parsed, options, budget)?;
     let catalog = &checkpoint.catalog;
     // the only check that no tensor is missing: a split has no index
     let announced = catalog.metadata.integer("split.tensors.count");
@@ -277,13 +345,17 @@ struct FileSelection {
 
 /// Selects the files of a directory: its index, else the only file or the complete set of shards of the first extension
 /// in the list.
-fn select_files(directory: &Path) -> Result<FileSelection> {
+fn select_files(directory: &Path, budget: &Budget) -> Result<FileSelection> {
     let mut names: Vec<String> = Vec::new();
+    // lists of names that are searched refer to them
+    const REFERENCES: u64 = 4 * size_of::<&String>() as u64;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         // `is_dir` follows links: hubs' caches consist of links to blobs
         if !entry.path().is_dir() {
-            names.push(entry.file_name().to_string_lossy().into_owned());
+            let name = entry.file_name().to_string_lossy().into_owned();
+            budget.memory(text_cost(name.capacity()) + REFERENCES, "the directory")?;
+            budget.push(&mut names, name, "the directory")?;
         }
     }
     // the order of `read_dir` is unspecified, and the choice must not depend on it
@@ -360,7 +432,7 @@ fn select_files(directory: &Path) -> Result<FileSelection> {
             }
             // the first extension with files decides; files of other extensions are usually the same model in another
             // format
-            (several, None) => return shard_set(directory, several),
+            (several, None) => return shard_set(directory, several, budget),
         }
     }
     Err(Error::new(ErrorKind::UnknownFormat {
@@ -369,7 +441,7 @@ fn select_files(directory: &Path) -> Result<FileSelection> {
 }
 
 /// Several files are one checkpoint if they are the numbered shards of one.
-fn shard_set(directory: &Path, names: &[&String]) -> Result<FileSelection> {
+fn shard_set(directory: &Path, names: &[&String], budget: &Budget) -> Result<FileSelection> {
     let splits: Vec<_> = names.iter().filter_map(|n| split_name(n)).collect();
     let [(prefix, _, of), ..] = splits[..] else {
         return Err(ambiguous(names));
@@ -390,6 +462,7 @@ fn shard_set(directory: &Path, names: &[&String]) -> Result<FileSelection> {
     if of > 1_000_000 {
         return Err(ambiguous(names));
     }
+    charge_files(budget, of, directory, names[0].len())?;
     let files: Vec<PathBuf> = (1..=of)
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}")))
         .collect();

@@ -62,8 +62,10 @@ impl Archive {
         cursor.seek(directory.at);
         // the directory is read to its end in any case, so windows may be as large as it is
         cursor.expect(directory.size);
+        let budget = cursor.budget();
         while cursor.pos() < end {
-            entries.push(DirectoryEntry::read(cursor, directory.prefix)?);
+            let entry = DirectoryEntry::read(cursor, directory.prefix)?;
+            budget.push(&mut entries, entry, "the zip directory")?;
         }
         if cursor.pos() != end {
             return Err(cursor.malformed("the zip directory does not end where its size says"));
@@ -77,8 +79,12 @@ impl Archive {
             );
             return Err(cursor.malformed(what));
         }
+        // the limits; and the names and the order while they are compared
+        budget.memory(8 * found, "the zip directory")?;
+        let checks = budget.temporary(64 * found, "the zip directory")?;
         unique(&entries)?;
         let limits = payload_limits(&entries, directory.at)?;
+        drop(checks);
         let mut archive = Self {
             entries,
             limits,
@@ -262,6 +268,7 @@ fn inflate(cursor: &Cursor<'_>, member: &Member, what: &str) -> Result<Vec<u8>> 
             .budget()
             .memory(step as u64, what)
             .map_err(|e| e.at(at))?;
+        out.reserve_exact(step);
         let n = (&mut content)
             .take(step as u64)
             .read_to_end(&mut out)

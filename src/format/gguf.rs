@@ -29,6 +29,7 @@ use crate::catalog::{
     ByteRange, Catalog, Encoding, Endian, Shape, TensorInfo, elements, quote, repeated,
 };
 use crate::error::{Error, Result};
+use crate::limits::text_cost;
 use crate::source::cursor::Cursor;
 use anamnesis_kernel::{BlockFormat, describe_foreign};
 
@@ -64,26 +65,36 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let mut catalog = Catalog::new(FORMAT.name);
     for _ in 0..key_count {
         let (key, value) = file.key_value()?;
+        catalog.metadata.reserve(1, file.cursor.budget())?;
         catalog.metadata.push(key, value);
     }
     // `gguf.cpp` refuses a repeated key too; readers that build a dict keep the last one
+    let budget = file.cursor.budget();
+    let keys = budget.temporary(
+        (catalog.metadata.len() * size_of::<&str>()) as u64,
+        "the keys",
+    )?;
     if let Some(twice) = repeated(catalog.metadata.iter().map(|(key, _)| key)) {
         return Err(Error::malformed(format!(
             "key {} occurs twice",
             quote(twice)
         )));
     }
+    drop(keys);
     let alignment = alignment(&catalog.metadata)?;
     for _ in 0..tensor_count {
-        catalog.tensors.push(file.tensor()?);
+        let tensor = file.tensor()?;
+        budget.push(&mut catalog.tensors, tensor, "the list of tensors")?;
     }
     let header_end = file.cursor.pos();
     if tensor_count > 0 {
         // a file without tensors has no data section, and may end without the padding before it
+        // references in the order of offsets; a stable sort copies them
+        let _order = budget.temporary(24 * tensor_count, "the order of the tensors")?;
         let data_at = header_end.next_multiple_of(u64::from(alignment));
         resolve_offsets(&mut catalog.tensors, data_at, u64::from(alignment))?;
     }
-    details::describe(&mut catalog, file.version, file.endian, alignment);
+    details::describe(&mut catalog, file.version, file.endian, alignment, budget)?;
     Ok(catalog)
 }
 
@@ -161,9 +172,9 @@ impl<'c, 's> HeaderReader<'c, 's> {
             ))
             .at(at));
         }
-        self.cursor.budget().memory(len + 16, what)?;
         // names are keys of lookups, so unlike metadata strings they must be UTF-8 exactly; a replaced character
         // could make two names equal
+        self.cursor.budget().memory(text_cost(0) + len, what)?;
         let bytes = self.cursor.take_long(len, what)?;
         match std::str::from_utf8(bytes) {
             Ok(text) => Ok(text.into()),
@@ -173,9 +184,6 @@ impl<'c, 's> HeaderReader<'c, 's> {
 
     fn key_value(&mut self) -> Result<(Box<str>, Value)> {
         let key = self.name("a key")?;
-        self.cursor
-            .budget()
-            .memory(size_of::<Value>() as u64, "metadata")?;
         let at = self.cursor.pos();
         let kind = self.u32("a value's type")?;
         let value = array::value(self.cursor, kind, self.endian);

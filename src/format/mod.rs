@@ -141,7 +141,7 @@ pub(crate) fn read_file(
     let len = cursor.source().finish().map_err(Error::from)?;
     let checked = catalog
         .check_extent(len)
-        .and_then(|()| catalog.index_names());
+        .and_then(|()| catalog.index_names(cursor.budget()));
     checked.map_err(|e| e.in_format(format.name))?;
     catalog.files = vec![crate::catalog::FileInfo {
         path: path.map(Path::to_owned),

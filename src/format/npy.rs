@@ -22,6 +22,7 @@ use super::{Format, Head};
 use crate::catalog::metadata::Value;
 use crate::catalog::{ByteRange, Catalog};
 use crate::error::Result;
+use crate::limits::{Budget, Temporary};
 use crate::source::cursor::Cursor;
 
 pub(super) use header::{MAGIC, PRELUDE, Prelude};
@@ -39,8 +40,30 @@ pub static FORMAT: Format = Format {
 pub(super) const FLOAT8_GUESSED: &str = "the dtype 'f1', which numpy cannot read, is read as float8_e5m2: \
     ml_dtypes writes that dtype so, and no other";
 
-/// Header texts longer than this, in bytes, are charged to the budget. Ordinary headers have 118 bytes.
-pub(super) const CHARGED_FROM: usize = 4 << 10;
+/// Header texts longer than this, in bytes, are charged as memory. Ordinary headers have 118 bytes.
+const CHARGED_FROM: usize = 4 << 10;
+
+/// Bytes of a header that cost no step, and bytes per step of the others.
+const FREE: usize = 128;
+const BYTES_PER_STEP: usize = 2;
+
+/// Memory per byte of a header while it is parsed: `[0],` is a list of one in a list, 192 bytes while both grow, and the
+/// text is decoded first.
+const PARSED: u64 = 56;
+
+/// Charges a header text of this length. What is returned is the memory of parsing it.
+///
+/// Headers of an archive may be deflated a thousand times, so each also costs steps and, if it is long, memory that is not
+/// released.
+pub(super) fn charge_header<'b>(len: usize, budget: &'b Budget) -> Result<Temporary<'b>> {
+    const WHAT: &str = "an NPY header";
+    budget.steps((len.saturating_sub(FREE) / BYTES_PER_STEP) as u64, WHAT)?;
+    if len <= CHARGED_FROM {
+        return Ok(budget.nothing());
+    }
+    budget.memory(len as u64, WHAT)?;
+    budget.temporary(PARSED * len as u64, WHAT)
+}
 
 fn probe(head: &Head<'_>) -> bool {
     head.bytes.starts_with(MAGIC)
@@ -54,17 +77,14 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         .min(PRELUDE);
     let first = cursor.take(at_hand, "an NPY header")?;
     let prelude = Prelude::read(first).map_err(|error| error.error(start, None))?;
-    if prelude.text_len > CHARGED_FROM {
-        cursor
-            .budget()
-            .memory(prelude.text_len as u64, "an NPY header")?;
-    }
     // version 1 has a shorter length field, so that the text begins two bytes before the end of the prelude
+    let parsing = charge_header(prelude.text_len, cursor.budget())?;
     cursor.seek(start.saturating_add(prelude.text_at as u64));
     let text = cursor.take_long(prelude.text_len as u64, "an NPY header")?;
     let array = prelude
         .array(text)
         .map_err(|error| error.error(start, None))?;
+    drop(parsing);
     // the length of a stream is unknown until its end; `format::read_file` compares it then
     if cursor.len().is_some() && array.nbytes > cursor.remaining() {
         return Err(cursor.malformed(format!(
@@ -91,6 +111,11 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         catalog.warnings.push(FLOAT8_GUESSED.into());
     }
     let bytes = ByteRange::new(cursor.pos(), array.nbytes);
-    catalog.tensors.push(array.tensor("", bytes));
+    let budget = cursor.budget();
+    budget.push(
+        &mut catalog.tensors,
+        array.tensor("", bytes),
+        "the list of tensors",
+    )?;
     Ok(catalog)
 }

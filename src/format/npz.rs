@@ -13,6 +13,7 @@ use super::{Archive, Format, Head};
 use crate::catalog::metadata::Value;
 use crate::catalog::{ByteRange, Catalog, Packing, Refused, quote};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::text_cost;
 use crate::source::cursor::Cursor;
 
 use member_prefix::{MemberPrefix, SharedInflater};
@@ -75,8 +76,9 @@ impl NpzReader {
             Ok(place) => place,
             // a member that need not be an array, such as a README, may use any compression
             Err(e) if named.is_none() && matches!(e.kind(), ErrorKind::Unsupported(_)) => {
-                self.not_arrays.push(row);
-                return Ok(());
+                return cursor
+                    .budget()
+                    .push(&mut self.not_arrays, row, "the list of members");
             }
             Err(e) => return Err(e),
         };
@@ -93,17 +95,16 @@ impl NpzReader {
                     name,
                     "the member does not begin with the magic number of NPY",
                 )?,
-                None => self.not_arrays.push(row),
+                None => cursor
+                    .budget()
+                    .push(&mut self.not_arrays, row, "the list of members")?,
             }
             return Ok(());
         }
         let error = |error: npy::HeaderError| error.error(start, Some(&quote(&entry.name)));
         let prelude = Prelude::read(first).map_err(error)?;
-        if prelude.text_len > npy::CHARGED_FROM {
-            cursor
-                .budget()
-                .memory(prelude.text_len as u64, "an NPY header")?;
-        }
+        let budget = cursor.budget();
+        let parsing = npy::charge_header(prelude.text_len, budget)?;
         let header_len = prelude.text_at + prelude.text_len;
         let header = prefix.first_bytes(cursor, &entry.name, header_len)?;
         if header.len() < header_len {
@@ -119,6 +120,7 @@ impl NpzReader {
                 None => return Err(error(e)),
             },
         };
+        drop(parsing);
         let skip = header_len as u64;
         // numpy fails on a member that is too short. One that is longer is accepted, as numpy stops reading at the
         // last element
@@ -131,11 +133,8 @@ impl NpzReader {
             ))
             .at(start));
         }
-        cursor.budget().tensors(1)?;
-        cursor.budget().memory(
-            array.memory() + (size_of_val(&place) + 2 * entry.name.len()) as u64,
-            "an array",
-        )?;
+        budget.tensors(1)?;
+        budget.memory(array.memory() + text_cost(name.len()), "an array")?;
         if array.is_guessed_float8()
             && !self
                 .catalog
@@ -164,21 +163,20 @@ impl NpzReader {
             u32::try_from(self.catalog.members.len())
                 .expect("the budget limits the number of tensors"),
         );
-        self.catalog.members.push(place);
-        self.catalog.tensors.push(info);
+        budget.push(&mut self.catalog.members, place, "an array")?;
+        budget.push(&mut self.catalog.tensors, info, "an array")?;
         Ok(())
     }
 
     fn refuse(&mut self, cursor: &Cursor<'_>, name: &str, reason: &str) -> Result<()> {
-        let memory = size_of::<Refused>() + name.len() + reason.len();
-        cursor
-            .budget()
-            .memory(memory as u64, "the list of refused members")?;
-        self.catalog.refused.push(Refused {
+        const WHAT: &str = "the list of refused members";
+        let budget = cursor.budget();
+        budget.memory(text_cost(name.len()) + text_cost(reason.len()), WHAT)?;
+        let row = Refused {
             name: name.into(),
             reason: reason.into(),
-        });
-        Ok(())
+        };
+        budget.push(&mut self.catalog.refused, row, WHAT)
     }
 
     fn finish(mut self, archive: &Archive) -> Result<Catalog> {

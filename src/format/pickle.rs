@@ -50,7 +50,7 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, torchscript: bool) -> Result<Pic
     let heap = ValueHeap::new(
         cursor.budget(),
         cursor.len().map_or(0, |_| cursor.remaining()),
-    );
+    )?;
     let mut machine = Machine {
         reader: OpcodeReader::new(cursor),
         heap,

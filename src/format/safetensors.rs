@@ -14,14 +14,16 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use super::{Format, Head};
 use crate::Dtype;
 use crate::catalog::metadata::Value;
 use crate::catalog::{ByteRange, Catalog, Encoding, Shape, TensorInfo, elements, quote};
 use crate::error::{Error, Result};
-use crate::json::{StringPairs, Text};
+use crate::json::{JsonReader, Pairs, StringPairs, Text};
 use crate::limits::Budget;
 use crate::source::cursor::Cursor;
 
@@ -101,25 +103,24 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
 
 /// Parses the header text. Offsets of errors count from the beginning of the file.
 fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
+    let reader = JsonReader::new(budget, "the header");
     let mut header = Header {
         tensors: Vec::new(),
         metadata: None,
         data_at,
         budget,
-        refusal: None,
+        reader: &reader,
     };
     // a visitor that appends rows is 3.9 times faster than the reference, whose `#[serde(flatten)]` buffers every
     // entry first (experiment 7 of docs/perf-experiments.md); serde_json accepts exactly the JSON that the reference
     // accepts
-    let mut json = serde_json::Deserializer::from_str(text);
-    let parsed = header.deserialize(&mut json).and_then(|()| json.end());
-    // serde's own error is then only the placeholder `refused`
-    if let Some(refusal) = header.refusal {
-        return Err(refusal);
-    }
-    parsed.map_err(|e| Error::malformed(format!("header: {e}")).at(8 + offset_of(text, &e)))?;
+    reader.parse(text.as_bytes(), &mut header, |e| {
+        Error::malformed(format!("header: {e}")).at(8 + offset_of(text, &e))
+    })?;
     let mut catalog = Catalog::new(FORMAT.name);
-    for (key, value) in header.metadata.unwrap_or_default() {
+    let metadata = header.metadata.unwrap_or_default();
+    catalog.metadata.reserve(metadata.len(), budget)?;
+    for (key, value) in metadata {
         catalog.metadata.push(key, Value::Text(value));
     }
     catalog.tensors = header.tensors;
@@ -128,6 +129,11 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     let by_place = |t: &TensorInfo| (t.bytes.start, t.bytes.len);
     // the reference's writer stores tensors in this order, so the sort is for files of other writers
     if !catalog.tensors.is_sorted_by_key(by_place) {
+        // a stable sort copies through memory of the same size
+        let _copy = budget.temporary(
+            size_of_val(&*catalog.tensors) as u64,
+            "the order of the tensors",
+        )?;
         catalog.tensors.sort_by_key(by_place);
     }
     let mut end = data_at;
@@ -165,19 +171,15 @@ fn offset_of(text: &str, error: &serde_json::Error) -> u64 {
 /// The header while it is parsed.
 struct Header<'a> {
     tensors: Vec<TensorInfo>,
-    metadata: Option<Vec<(Box<str>, Box<str>)>>,
+    metadata: Option<StringPairs>,
     data_at: u64,
     budget: &'a Budget,
-    /// An error of this crate, kept here because serde's error type carries only text.
-    refusal: Option<Error>,
+    reader: &'a JsonReader<'a>,
 }
 
 /// One tensor as the header describes it.
-#[derive(Deserialize)]
 struct TensorEntry {
-    #[serde(deserialize_with = "dtype")]
     dtype: Dtype,
-    #[serde(deserialize_with = "shape")]
     shape: Shape,
     data_offsets: (u64, u64),
 }
@@ -200,25 +202,15 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(Text(name)) = map.next_key()? {
             if name == "__metadata__" {
-                let text: StringPairs = map.next_value()?;
                 // two objects could show one description to one reader and another to the next
-                if self.metadata.replace(text.0).is_some() {
+                let text = map.next_value_seed(Pairs(self.reader))?;
+                if self.metadata.replace(text).is_some() {
                     return Err(A::Error::custom("`__metadata__` occurs twice"));
                 }
                 continue;
             }
-            let entry: TensorEntry = map.next_value()?;
-            // charged per entry and not from the header's length, so that the error names the limit that was
-            // exceeded; 16 bytes is the fat pointer of the name
-            let added = self.budget.tensors(1).and_then(|()| {
-                self.budget
-                    .memory(name.len() as u64 + 16, "the names of the tensors")?;
-                self.add(&name, entry)
-            });
-            if let Err(refusal) = added {
-                self.refusal = Some(refusal);
-                return Err(A::Error::custom("refused"));
-            }
+            let entry = map.next_value_seed(Entry(self.reader, self.budget))?;
+            self.reader.checked(self.add(&name, entry))?;
         }
         Ok(())
     }
@@ -256,6 +248,10 @@ impl Header<'_> {
             return bad("data_offsets do not fit in 64 bits".into());
         };
         let bytes = ByteRange::new(start, nbytes);
+        self.budget.tensors(1)?;
+        self.budget.text(name.len(), "the names of the tensors")?;
+        self.budget
+            .reserve(&mut self.tensors, 1, "the list of tensors")?;
         self.tensors.push(TensorInfo::new(
             name,
             entry.shape,
@@ -266,34 +262,92 @@ impl Header<'_> {
     }
 }
 
-fn dtype<'de, D: Deserializer<'de>>(d: D) -> Result<Dtype, D::Error> {
-    let Text(name) = Text::deserialize(d)?;
-    DTYPES
-        .iter()
-        .copied()
-        .find(|d| d.name() == name)
-        .ok_or_else(|| {
+/// Reads the object that describes one tensor. Fields that the specification does not name are ignored, as by the
+/// format's own reader.
+struct Entry<'r>(&'r JsonReader<'r>, &'r Budget);
+
+impl<'de> DeserializeSeed<'de> for Entry<'_> {
+    type Value = TensorEntry;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<TensorEntry, D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Entry<'_> {
+    type Value = TensorEntry;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the description of a tensor")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TensorEntry, A::Error> {
+        let Self(reader, budget) = self;
+        let (mut dtype, mut shape, mut data_offsets) = (None, None, None);
+        while let Some(Text(field)) = map.next_key()? {
+            let twice = match &*field {
+                "dtype" => dtype.replace(map.next_value::<StoredDtype>()?.0).is_some(),
+                "shape" => {
+                    let sizes = map.next_value_seed(Sizes(reader, budget))?;
+                    shape.replace(sizes).is_some()
+                }
+                "data_offsets" => data_offsets.replace(map.next_value()?).is_some(),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    false
+                }
+            };
+            if twice {
+                return Err(A::Error::custom(format!("duplicate field `{field}`")));
+            }
+        }
+        Ok(TensorEntry {
+            dtype: dtype.ok_or_else(|| A::Error::missing_field("dtype"))?,
+            shape: shape.ok_or_else(|| A::Error::missing_field("shape"))?,
+            data_offsets: data_offsets.ok_or_else(|| A::Error::missing_field("data_offsets"))?,
+        })
+    }
+}
+
+struct StoredDtype(Dtype);
+
+impl<'de> Deserialize<'de> for StoredDtype {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let Text(name) = Text::deserialize(d)?;
+        let dtype = DTYPES.iter().copied().find(|d| d.name() == name);
+        dtype.map(Self).ok_or_else(|| {
             D::Error::custom(format!(
                 "dtype {} is not a dtype of the format",
                 quote(&name)
             ))
         })
+    }
 }
 
-fn shape<'de, D: Deserializer<'de>>(d: D) -> Result<Shape, D::Error> {
-    struct Dims;
-    impl<'de> Visitor<'de> for Dims {
-        type Value = Shape;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an array of dimensions")
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
-            let mut shape = Shape::new();
-            while let Some(dim) = seq.next_element()? {
-                shape.push(dim);
-            }
-            Ok(shape)
-        }
+/// Reads a shape. Sizes beyond those that a shape holds inline are charged.
+struct Sizes<'r>(&'r JsonReader<'r>, &'r Budget);
+
+impl<'de> DeserializeSeed<'de> for Sizes<'_> {
+    type Value = Shape;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Shape, D::Error> {
+        d.deserialize_seq(self)
     }
-    d.deserialize_seq(Dims)
+}
+
+impl<'de> Visitor<'de> for Sizes<'_> {
+    type Value = Shape;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of dimensions")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sizes: A) -> Result<Shape, A::Error> {
+        let Self(reader, budget) = self;
+        let mut shape = Shape::new();
+        while let Some(size) = sizes.next_element()? {
+            reader.checked(shape.push_charged(size, budget))?;
+        }
+        Ok(shape)
+    }
 }

@@ -3,9 +3,11 @@
 use serde::Serialize;
 
 use crate::catalog::{Catalog, elements};
+use crate::error::Result;
+use crate::limits::{Budget, text_cost};
 use crate::plan::{PLAIN, Plan};
 
-use super::Summary;
+use super::{LISTING, Summary};
 
 /// A quantised weight and the stored parts that it is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,36 +45,51 @@ pub struct DequantisedSizes {
 
 impl Summary {
     /// Adds the quantised weights of a plan.
-    pub(crate) fn add_weights(&mut self, plan: &Plan, catalog: &Catalog) {
-        let tensor = |tensor: usize| catalog.tensors()[tensor].name.to_string();
+    pub(crate) fn add_weights(
+        &mut self,
+        plan: &Plan,
+        catalog: &Catalog,
+        budget: &Budget,
+    ) -> Result<()> {
+        let tensor = |tensor: usize| &*catalog.tensors()[tensor].name;
         let quantised = || plan.jobs.iter().filter(|job| job.scheme != PLAIN);
-        self.weights = quantised()
-            .map(|job| WeightSummary {
+        for job in quantised() {
+            let names = job.parts.iter().map(|p| text_cost(tensor(p.tensor).len()));
+            let rows = job.parts.len() * size_of::<PartSummary>() + 8 * job.output.shape.len();
+            let own = text_cost(job.output.name.len()) + rows as u64;
+            budget.memory(own + names.sum::<u64>(), LISTING)?;
+            let parts = job.parts.iter().map(|p| PartSummary {
+                role: p.role,
+                name: tensor(p.tensor).to_owned(),
+            });
+            let weight = WeightSummary {
                 name: job.output.name.to_string(),
                 scheme: Some(job.scheme),
                 shape: job.output.shape.to_vec(),
-                parts: job
-                    .parts
-                    .iter()
-                    .map(|p| PartSummary {
-                        role: p.role,
-                        name: tensor(p.tensor),
-                    })
-                    .collect(),
+                parts: parts.collect(),
                 refused: None,
-            })
-            .collect();
-        // without quantised weights, refusals are of texts and structured arrays, which are not weights
+                // without quantised weights, refusals are of texts and structured arrays, which are not weights
+            };
+            budget.push(&mut self.weights, weight, LISTING)?;
+        }
+        // what cannot be made of plain tensors only (texts, records) is not a matter of weights
         if !self.weights.is_empty() || plan.quantised {
-            self.weights
-                .extend(plan.refused.iter().map(|refusal| WeightSummary {
+            for refusal in &plan.refused {
+                let text = text_cost(refusal.name.len()) + 2 * refusal.error.memory();
+                budget.memory(text, LISTING)?;
+                let weight = WeightSummary {
                     name: refusal.name.to_string(),
                     scheme: None,
                     shape: Vec::new(),
                     parts: Vec::new(),
                     refused: Some(refusal.error.kind().to_string()),
-                }));
-            self.warnings.extend(plan.notes.iter().cloned());
+                };
+                budget.push(&mut self.weights, weight, LISTING)?;
+            }
+            for note in &plan.notes {
+                budget.text(note.len(), LISTING)?;
+                self.warnings.push(note.clone());
+            }
         }
         let elements = quantised().map(|job| elements(&job.output.shape).unwrap_or(u64::MAX));
         let elements = elements.fold(0, u64::saturating_add);
@@ -84,6 +101,7 @@ impl Summary {
             f16_nbytes: plan.nbytes(),
             f32_nbytes: wider,
         });
+        Ok(())
     }
 
     /// Retains the weights whose name or part is among the remaining tensors.

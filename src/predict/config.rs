@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
+use crate::limits::Budget;
 use crate::quant::scheme::QuantConfig;
 
 /// Sizes of the model; `None` where the configuration has no such entry.
@@ -14,7 +15,7 @@ pub(super) struct ModelConfig {
 
 impl ModelConfig {
     /// From the `config.json` in the checkpoint's directory, or from a GGUF's metadata.
-    pub(super) fn of(checkpoint: &Checkpoint) -> Result<Self> {
+    pub(super) fn of(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
         let metadata = &checkpoint.catalog().metadata;
         if let Some(model) = metadata.text("general.architecture") {
             let size = |name: &str| metadata.integer(&[model, ".", name].concat());
@@ -34,7 +35,9 @@ impl ModelConfig {
         let Some(path) = path else {
             return Ok(Self::default());
         };
-        let config = QuantConfig::load_sidecar(path)?;
+        // a few numbers are kept
+        let _tree = budget.scope();
+        let config = QuantConfig::load_sidecar(path, budget)?;
         // the first names are those of most models, the others of GPT-2, Falcon, ChatGLM and their kin
         let heads = config.size(&["num_attention_heads", "n_head", "n_heads"]);
         let kv_heads = config.size(&[

@@ -6,7 +6,7 @@
 //! decides about tensors without a claim.
 //!
 //! The files that are not schemes: `context` (what a scheme may read), `config` (configuration files), `attributes`
-//! (settings stored as tensors or metadata), `granularity` (how many elements share a scale), `qweight` (shared by GPTQ, AWQ
+//! (settings stored as tensors or metadata), `module_names` (lists of modules and patterns), `granularity` (how many elements share a scale), `qweight` (shared by GPTQ, AWQ
 //! and AutoRound), `smooth` (undoes smoothing), `unquantised`, `unsupported`.
 
 mod attributes;
@@ -28,6 +28,7 @@ mod hqq;
 mod int8;
 mod mlx;
 mod modelopt;
+mod module_names;
 mod pth_quantizer;
 mod quanto;
 mod quark;
@@ -44,7 +45,7 @@ use crate::error::Result;
 use crate::plan::{Decoder, StoredPart};
 
 pub use config::QuantConfig;
-pub(crate) use context::Context;
+pub(crate) use context::{Context, ContextCaches};
 pub(crate) use unquantised::{UnclaimedTensor, classify_unclaimed};
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.

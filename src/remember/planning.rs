@@ -1,20 +1,20 @@
 //! Planning: schemes claim their weights from the catalog, and the remaining tensors are plain.
 
-use std::cell::{Cell, OnceCell, RefCell};
-
 use crate::Dtype;
 use crate::catalog::{TensorInfo, elements, quote};
-use crate::error::{Error, Result};
-use crate::limits::over;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{Budget, over, text_cost};
 use crate::plan::{Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable};
 use crate::quant::decode::{Cast, cast::casts};
 use crate::quant::scheme::{
-    Context, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
+    Context, ContextCaches, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
 };
 
 use super::Remember;
 
-pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
+const PLAN: &str = "the plan";
+
+pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     if !matches!(what.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
         return Err(Error::invalid_argument(format!(
             "weights become BF16, F16 or F32, not {}",
@@ -27,7 +27,7 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         // the other formats describe their quantisation themselves, and their directory may hold the configuration of another
         // model
         (None, Some(path)) if matches!(checkpoint.catalog().format, "safetensors" | "pth") => {
-            QuantConfig::load_sidecar(path)?
+            QuantConfig::load_sidecar(path, budget)?
         }
         (None, _) => QuantConfig::default(),
     };
@@ -42,45 +42,39 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         config: &config,
         read: &read,
         native_rounding: what.native,
-        notes: RefCell::new(Vec::new()),
-        claimed: Cell::new(false),
-        metadata: OnceCell::new(),
-        scales: Cell::new(0),
+        budget,
+        caches: ContextCaches::default(),
     };
     let mut plan = Plan::default();
     let wanted = |name: &str| what.selection.contains(name);
-    let mut slots = claims(&cx, &mut plan, &wanted);
+    let mut slots = claims(&cx, &mut plan, what)?;
     for (tensor, slot) in slots.iter_mut().enumerate() {
         // in file order, so that outputs are read in the order in which they are stored
         match std::mem::replace(slot, TensorClaim::Taken) {
-            TensorClaim::Weight(weight) if wanted(&weight.name) => match weigh(&weight, what.dtype)
-            {
-                Ok(()) => {
-                    let job = decode_job(*weight, what.dtype);
-                    match fits(&cx, &job, checkpoint.limits().tile_bytes) {
-                        Ok(()) => plan.jobs.push(job),
-                        Err(error) => plan.refused.push(RefusedWeight {
-                            name: job.output.name,
-                            error,
-                        }),
-                    }
+            TensorClaim::Weight(weight) if wanted(&weight.name) => {
+                let sound = weigh(&weight, what.dtype);
+                let job = decode_job(*weight, what.dtype);
+                let sound = sound.and_then(|()| fits(&cx, &job, checkpoint.limits().tile_bytes));
+                match sound {
+                    Ok(()) => budget.push(&mut plan.jobs, job, PLAN)?,
+                    Err(error) => refuse(&mut plan, &job.output.name, error, budget)?,
                 }
-                Err(error) => plan.refused.push(RefusedWeight {
-                    name: weight.name,
-                    error,
-                }),
-            },
+            }
             TensorClaim::Free if wanted(&cx.info(tensor).name) => {
                 match classify_unclaimed(&cx, tensor) {
                     Ok(UnclaimedTensor::Plain(dtype)) => {
-                        plan.jobs.push(plain(&cx, tensor, dtype, what))
+                        let info = cx.info(tensor);
+                        budget.memory(
+                            PLAIN_JOB + text_cost(info.name.len()) + spilled(info.shape.len()),
+                            PLAN,
+                        )?;
+                        let job = plain(&cx, tensor, dtype, what);
+                        budget.push(&mut plan.jobs, job, PLAN)?;
                     }
                     Ok(UnclaimedTensor::Dropped) => {}
-                    Err(error) => plan.refused.push(RefusedWeight {
-                        name: cx.info(tensor).name.clone(),
-                        error,
-                    }),
+                    Err(error) => refuse(&mut plan, &cx.info(tensor).name, error, budget)?,
                 }
+                cx.check()?;
             }
             TensorClaim::Free | TensorClaim::Weight(_) | TensorClaim::Taken => {}
         }
@@ -92,16 +86,50 @@ pub(super) fn plan(what: &Remember<'_>) -> Result<Plan> {
         .filter(|listed| wanted(&listed.name))
     {
         let what = format!("{}: {}; leave it out", quote(&listed.name), listed.reason);
-        plan.refused.push(RefusedWeight {
-            name: listed.name.clone(),
-            error: Error::unsupported(what),
-        });
+        refuse(&mut plan, &listed.name, Error::unsupported(what), budget)?;
     }
     // two schemes can give one name to different tensors (`X.qweight` and `X.weight_packed`); a file has room for one
-    twice(&mut plan);
+    twice(&mut plan, budget)?;
     plan.quantised = cx.quantised();
-    plan.notes = cx.notes.into_inner();
+    plan.notes = cx.take_notes();
     Ok(plan)
+}
+
+/// Memory of the decoder and the list of parts of a plain tensor.
+const PLAIN_JOB: u64 = 128;
+
+/// Memory that a decoder refers to, beyond its own size: tables of up to 16 values, inner decoders.
+const DECODER: u64 = 1 << 10;
+
+/// Memory of sizes that a shape does not hold inline.
+fn spilled(rank: usize) -> u64 {
+    if rank > 4 { 16 * rank as u64 } else { 0 }
+}
+
+/// Charges a weight that a scheme has claimed.
+fn charge_weight(weight: &Weight, budget: &Budget) -> Result<()> {
+    let own = size_of::<Weight>()
+        + size_of_val(&*weight.decoder)
+        + weight.parts.capacity() * size_of::<StoredPart>();
+    let bytes = own as u64 + DECODER + text_cost(weight.name.len()) + spilled(weight.shape.len());
+    budget.memory(bytes, PLAN)
+}
+
+/// Lists a weight that cannot be made. An exhausted budget ends planning instead: it would refuse every further weight.
+fn refuse(plan: &mut Plan, name: &str, error: Error, budget: &Budget) -> Result<()> {
+    if let ErrorKind::Limit {
+        limit: "memory" | "steps",
+        ..
+    } = error.kind()
+    {
+        return Err(error);
+    }
+    budget.memory(text_cost(name.len()) + error.memory(), PLAN)?;
+    let refused = RefusedWeight {
+        name: name.into(),
+        error,
+    };
+    budget.push(&mut plan.refused, refused, PLAN)
 }
 
 /// The claim on a stored tensor.
@@ -115,37 +143,47 @@ enum TensorClaim {
 }
 
 /// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
-fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> Vec<TensorClaim> {
-    let count = cx.catalog.tensors().len();
-    let mut slots: Vec<TensorClaim> = (0..count).map(|_| TensorClaim::Free).collect();
-    for tensor in 0..count {
+fn claims(cx: &Context<'_>, plan: &mut Plan, what: &Remember<'_>) -> Result<Vec<TensorClaim>> {
+    let tensors = cx.catalog.tensors();
+    let mut slots = Vec::new();
+    cx.budget.reserve(&mut slots, tensors.len(), PLAN)?;
+    slots.extend(tensors.iter().map(|_| TensorClaim::Free));
+    // names of siblings are made from a tensor's name, a few at a time
+    let longest = tensors.iter().map(|info| info.name.len()).max();
+    let _names = cx.budget.temporary(8 * longest.unwrap_or(0) as u64, PLAN)?;
+    for tensor in 0..tensors.len() {
         // a part of an earlier weight
         if matches!(slots[tensor], TensorClaim::Taken) {
             continue;
         }
         // in the order of the table, which has schemes with stricter conditions first
+        what.control.check()?;
+        let name = &cx.info(tensor).name;
+        cx.budget.steps(1 + name.len() as u64 / 16, PLAN)?;
+        let wanted = |name: &str| what.selection.contains(name);
         for scheme in SCHEMES {
-            match (scheme.claim)(cx, tensor) {
+            let claimed = (scheme.claim)(cx, tensor);
+            cx.check()?;
+            match claimed {
                 Ok(None) => continue,
                 Ok(Some(weight)) => {
                     // also for a weight that is refused below: it shows that the checkpoint is quantised
-                    cx.claimed.set(true);
-                    match take(cx, &mut slots, &weight) {
-                        Ok(()) => slots[tensor] = TensorClaim::Weight(Box::new(weight)),
+                    cx.caches.claimed.set(true);
+                    charge_weight(&weight, cx.budget)?;
+                    slots[tensor] = match take(cx, &mut slots, &weight) {
+                        Ok(()) => TensorClaim::Weight(Box::new(weight)),
                         Err(error) => {
-                            plan.refused
-                                .extend(wanted(&weight.name).then_some(RefusedWeight {
-                                    name: weight.name,
-                                    error,
-                                }));
-                            slots[tensor] = TensorClaim::Taken;
+                            if wanted(&weight.name) {
+                                refuse(plan, &weight.name, error, cx.budget)?;
+                            }
+                            TensorClaim::Taken
                         }
-                    }
+                    };
                 }
                 Err(error) => {
-                    let name = cx.info(tensor).name.clone();
-                    plan.refused
-                        .extend(wanted(&name).then_some(RefusedWeight { name, error }));
+                    if wanted(name) {
+                        refuse(plan, name, error, cx.budget)?;
+                    }
                     slots[tensor] = TensorClaim::Taken;
                 }
             }
@@ -153,7 +191,7 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, wanted: &dyn Fn(&str) -> bool) -> V
             break;
         }
     }
-    slots
+    Ok(slots)
 }
 
 /// Takes the parts of a weight, which may belong to no other.
@@ -210,11 +248,15 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
     // a part that is not addressable is read whole before the first tile, so it counts fully
     let whole = whole.map(|info| info.nbytes()).fold(0, u64::saturating_add);
     let needed = output.saturating_add(inputs).saturating_add(whole);
-    // an allocation is never larger than `isize::MAX`
-    let allowed = allowed.min(u64::try_from(isize::MAX).unwrap_or(u64::MAX));
+    let what = || format!("a tile of weight {}", quote(&job.output.name));
     if needed > allowed {
-        let what = format!("a tile of weight {}", quote(&job.output.name));
-        return Err(over(needed, allowed, what, "tile_bytes"));
+        return Err(over(needed, allowed, what(), "tile_bytes"));
+    }
+    if isize::try_from(needed).is_err() {
+        return Err(Error::unsupported(format!(
+            "{} needs {needed} bytes, which cannot be addressed",
+            what()
+        )));
     }
     Ok(())
 }
@@ -274,23 +316,27 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, what: &Remember<'_>) -> J
 }
 
 /// Refuses the later of two outputs with the same name.
-fn twice(plan: &mut Plan) {
-    let mut seen = std::collections::HashSet::new();
-    let refused = &mut plan.refused;
-    plan.jobs.retain(|job| {
-        let first = seen.insert(job.output.name.clone());
-        if !first {
-            let error = Error::malformed(format!(
-                "two weights would be called {}",
-                quote(&job.output.name)
-            ));
-            refused.push(RefusedWeight {
-                name: job.output.name.clone(),
-                error,
-            });
-        }
-        first
+fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
+    const NAME: u64 = 3 * size_of::<&str>() as u64;
+    let _seen = budget.temporary(NAME * plan.jobs.len() as u64, PLAN)?;
+    let mut seen = std::collections::HashSet::with_capacity(plan.jobs.len());
+    let names = plan.jobs.iter().map(|job| &*job.output.name);
+    let repeated: Vec<usize> = names
+        .enumerate()
+        .filter_map(|(row, name)| (!seen.insert(name)).then_some(row))
+        .collect();
+    for &row in &repeated {
+        let name = plan.jobs[row].output.name.clone();
+        let error = Error::malformed(format!("two weights would be called {}", quote(&name)));
+        refuse(plan, &name, error, budget)?;
+    }
+    let (mut row, mut repeated) = (0, repeated.into_iter().peekable());
+    plan.jobs.retain(|_| {
+        let keep = repeated.next_if_eq(&row).is_none();
+        row += 1;
+        keep
     });
+    Ok(())
 }
 
 /// The job that dequantises a weight into `dtype`, tile by tile.

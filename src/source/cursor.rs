@@ -7,7 +7,7 @@
 //! behind the end, and cannot allocate for bytes that do not exist.
 
 use crate::error::{Error, Result};
-use crate::limits::Budget;
+use crate::limits::{Budget, Temporary};
 
 use super::Source;
 
@@ -32,6 +32,8 @@ pub(crate) struct Cursor<'s> {
     /// Length of the next forward read; doubles from `WINDOW_MIN` to `WINDOW_MAX`.
     step: usize,
     budget: &'s Budget,
+    /// The charge of a window beyond [`WINDOW_MAX`], released with the cursor.
+    charge: Temporary<'s>,
 }
 
 impl<'s> Cursor<'s> {
@@ -48,6 +50,7 @@ impl<'s> Cursor<'s> {
             window_at: 0,
             step: WINDOW_MIN,
             budget,
+            charge: budget.nothing(),
         }
     }
 
@@ -184,11 +187,6 @@ impl<'s> Cursor<'s> {
             want = usize::try_from(self.remaining()).expect("less than `want`, which is a usize");
         }
         // windows of normal size are not charged: there is one, and the file does not decide its size
-        if n > WINDOW_MAX {
-            self.budget
-                .memory(n as u64, what)
-                .map_err(|e| e.at(self.pos))?;
-        }
         // the bytes that are not consumed move to the front, so that `take` can return them with the next ones as one
         // slice
         self.window.copy_within(self.filled - have..self.filled, 0);
@@ -197,7 +195,7 @@ impl<'s> Cursor<'s> {
         if self.window.len() < want {
             // grown once, never cleared: zeroing bytes that the read overwrites cost 12 % for GGUF (experiment 4), so
             // `filled` counts the valid ones instead
-            self.window.resize(want, 0);
+            self.grow_window(want, what)?;
         }
         let into = &mut self.window[have..want];
         let read = self.source.read_at(self.window_at + have as u64, into);
@@ -211,6 +209,17 @@ impl<'s> Cursor<'s> {
         if got < n {
             return Err(self.truncated(n as u64, what));
         }
+        Ok(())
+    }
+
+    /// Makes the window `len` bytes long. Windows of normal size are not charged: there is one, and the file does not
+    /// decide its size.
+    fn grow_window(&mut self, len: usize, what: &str) -> Result<()> {
+        let charged = |len: usize| if len > WINDOW_MAX { len as u64 } else { 0 };
+        let more = charged(len).saturating_sub(charged(self.window.capacity()));
+        self.charge.grow(more, what).map_err(|e| e.at(self.pos))?;
+        self.window.reserve_exact(len - self.window.len());
+        self.window.resize(len, 0);
         Ok(())
     }
 

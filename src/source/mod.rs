@@ -32,6 +32,7 @@ mod mmap;
 mod nowait;
 pub(crate) mod range_reader;
 mod reader;
+pub(crate) mod regular;
 mod stream;
 
 use std::io;

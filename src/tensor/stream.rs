@@ -174,24 +174,21 @@ impl<'c> Tensor<'c> {
         checksum.finish()
     }
 
-    /// A view that repeats its storage, or a deflate stream, can describe far more than the file
-    /// holds; going through it costs time even where it costs no memory.
+    /// Refuses a tensor over [`Limits::expansion`](crate::Limits::expansion), or one that cannot be read into memory
+    /// within [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
     pub(super) fn bounded(&self) -> Result<()> {
+        /// Elements up to this length are never too expanded: a small file may contain a view that repeats its storage.
+        const FREE: u64 = 1 << 30;
         let limits = self.checkpoint.limits();
-        // 1032 is the most that deflate can expand
-        let most = self
-            .info
-            .bytes
-            .len
-            .saturating_mul(1032)
-            .max(1 << 30)
-            // at least 1 GiB, because a small file may contain a view that repeats its storage
-            .min(limits.tensor_bytes);
-        let most = if limits.tensor_bytes == u64::MAX {
-            u64::MAX
-        } else {
-            most
-        };
-        self.within(self.info.nbytes(), most)
+        let (needed, stored) = (self.info.nbytes(), self.info.bytes.len);
+        if needed > FREE.max(stored.saturating_mul(limits.expansion)) {
+            let what = format!(
+                "tensor {}, of {stored} stored bytes,",
+                quote(&self.info.name)
+            );
+            let times = needed.div_ceil(stored.max(1));
+            return Err(over(times, limits.expansion, what, "expansion"));
+        }
+        self.within(needed, limits.tensor_bytes)
     }
 }

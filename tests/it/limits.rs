@@ -14,7 +14,12 @@ fn without_limits_the_same_is_read() {
                 .open(&path)
         };
         match (open(Limits::default()), open(Limits::none())) {
-            (Ok(a), Ok(b)) => assert_eq!(a.inspect(), b.inspect(), "{}", path.display()),
+            (Ok(a), Ok(b)) => assert_eq!(
+                a.inspect().unwrap(),
+                b.inspect().unwrap(),
+                "{}",
+                path.display()
+            ),
             (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
             (a, b) => panic!("{}: {:?} {:?}", path.display(), a.err(), b.err()),
         }
@@ -46,21 +51,18 @@ fn little_memory_refuses_by_the_limit_alone() {
                         "{}: read with {memory} and refused with more",
                         path.display()
                     );
-                    assert_eq!(read.inspect(), whole.inspect());
+                    assert_eq!(read.catalog().tensors(), whole.catalog().tensors());
+                    // the listing may need more than the catalog
+                    match read.inspect() {
+                        Ok(summary) => {
+                            assert_eq!(summary.tensors, whole.inspect().unwrap().tensors)
+                        }
+                        Err(e) => assert!(is_memory_limit(&e), "{}: {e}", path.display()),
+                    }
                 }
                 Err(e) => {
                     refused = true;
-                    assert!(
-                        matches!(
-                            e.kind(),
-                            ErrorKind::Limit {
-                                limit: "memory",
-                                ..
-                            }
-                        ),
-                        "{}: {e}",
-                        path.display()
-                    );
+                    assert!(is_memory_limit(&e), "{}: {e}", path.display());
                 }
             }
         }
@@ -70,6 +72,16 @@ fn little_memory_refuses_by_the_limit_alone() {
             path.display()
         );
     }
+}
+
+fn is_memory_limit(error: &anamnesis::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Limit {
+            limit: "memory",
+            ..
+        }
+    )
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn anonymous(mut summary: Summary) -> Summary {
 
 /// The summary, or the kind of the error and its offset.
 fn summary(through: OpenThrough, path: &Path, format: &'static Format) -> Result<Summary, String> {
-    let opened = open(through, path, format).map(|c| anonymous(c.inspect()));
+    let opened = open(through, path, format).map(|c| anonymous(c.inspect().unwrap()));
     opened.map_err(|e| format!("{} at {:?}", e.kind().name(), e.offset()))
 }
 

@@ -45,7 +45,7 @@ fn violations_of(entry: &CorpusEntry, mode: OpenMode) -> Vec<String> {
     let open_time = start.elapsed();
     let outcome = opened.and_then(|checkpoint| {
         read_all(&checkpoint)?;
-        Ok(checkpoint.inspect().tensors.len())
+        Ok(checkpoint.inspect()?.tensors.len())
     });
     let total_time = start.elapsed();
     if mode == OpenMode::Mapped && std::env::var_os("ANAMNESIS_SHOW").is_some() {

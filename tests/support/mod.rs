@@ -1,6 +1,7 @@
 //! Code that the integration tests share: fixtures, the shared corpus with its manifests, file writers, and comparisons.
 #![allow(dead_code, missing_docs, unreachable_pub)] // not every test binary uses all of it
 
+pub mod amplifiers;
 pub mod checkpoint_builder;
 pub mod corpus;
 pub mod loaders;

@@ -78,7 +78,7 @@ fn rejection_failure(entry: &CorpusEntry, mode: OpenMode, e: &Error) -> Option<S
 
 /// Describes what differs between the listed tensors and the manifest.
 fn listing_failures(entry: &CorpusEntry, checkpoint: &Checkpoint) -> Vec<String> {
-    let summary = checkpoint.inspect();
+    let summary = checkpoint.inspect().unwrap();
     let mut failures = entry.differences(checkpoint);
     if summary.tensors.len() != checkpoint.catalog().tensors().len() {
         failures.push("the summary omits tensors".into());

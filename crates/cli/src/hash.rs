@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anamnesis::catalog::Layout;
-use anamnesis::{Checkpoint, Summary, Tensor};
+use anamnesis::{Checkpoint, ErrorKind, Summary, Tensor};
 use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
 
@@ -19,7 +19,8 @@ use crate::text::plural;
 ///
 /// # Errors
 ///
-/// The first tensor that cannot be read ends the work; hashes computed until then are kept.
+/// A tensor that cannot be read has no hash and is no reason not to hash the others; the first such error is returned
+/// once they are done. If the system fails or the user interrupts, the work ends with that.
 pub(crate) fn fill(
     checkpoint: &Checkpoint,
     summary: &mut Summary,
@@ -57,8 +58,10 @@ pub(crate) fn fill(
             match hash {
                 Ok(hash) => done.0.push((*row, hash)),
                 Err(error) => {
-                    // no thread starts another tensor; those in progress are finished
-                    next.store(rows.len(), Ordering::Relaxed);
+                    if matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Cancelled) {
+                        // no thread starts another tensor; those in progress are finished
+                        next.store(rows.len(), Ordering::Relaxed);
+                    }
                     done.1.get_or_insert(error);
                 }
             }

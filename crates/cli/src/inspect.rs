@@ -87,7 +87,7 @@ fn summarise(
         })?),
         _ => None,
     };
-    let mut summary = checkpoint.inspect();
+    let mut summary = checkpoint.inspect()?;
     for warning in &mut summary.warnings {
         *warning = with_flags(warning);
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{LOCAL_LEN, u16_at, u32_at};
 use crate::catalog::quote;
 use crate::error::{Error, Result};
+use crate::limits::text_cost;
 use crate::source::cursor::Cursor;
 
 const ENTRY: &[u8] = b"PK\x01\x02";
@@ -49,18 +50,18 @@ impl DirectoryEntry {
         let flags = u16_at(&head, 8);
         let (name_len, extra_len, comment_len) =
             (u16_at(&head, 28), u16_at(&head, 30), u16_at(&head, 32));
-        // the entry, its limit, its index while entries are sorted, and its name (as text and as a key of the set)
-        let memory = size_of::<Self>() as u64 + 32 + 2 * u64::from(name_len);
-        cursor
-            .budget()
-            .memory(memory, "the zip directory")
-            .map_err(|e| e.at(at))?;
+        let budget = cursor.budget();
         let [name_is, extra_is, comment_is] = [name_len, extra_len, comment_len].map(usize::from);
         let tail = cursor.take(
             name_is + extra_is + comment_is,
             "an entry of the zip directory",
         )?;
         let (name, rest) = tail.split_at(name_is);
+        // a character of code page 437 becomes up to three bytes
+        let decoded = if name.is_ascii() { 1 } else { 3 };
+        budget
+            .memory(decoded * text_cost(name.len()), "the zip directory")
+            .map_err(|e| e.at(at))?;
         let bad =
             |what: &str| Error::malformed(format!("member {}: {what}", quote(&ascii(name)))).at(at);
         let name = decode_name(name, flags)

@@ -6,6 +6,7 @@ use crate::Dtype;
 use crate::catalog::metadata::{Item, StoredArray, Value};
 use crate::catalog::{ByteRange, Endian};
 use crate::error::{Error, Result};
+use crate::limits::text_cost;
 use crate::source::cursor::Cursor;
 
 /// Largest depth of nested arrays, whatever the limits are: values are dropped and printed by recursion.
@@ -74,18 +75,17 @@ fn elements(
     check_nesting(cursor, depth)?;
     let shown = len.min(most);
     let mut list = Vec::new();
+    let budget = cursor.budget();
     for _ in 0..shown {
-        cursor
-            .budget()
-            .memory(size_of::<Value>() as u64, "a metadata array")?;
-        list.push(match item {
+        let element = match item {
             Item::Plain(dtype) => plain(cursor, dtype, endian)?,
             Item::Text => text(cursor, endian)?,
             Item::Array => {
                 let (item, len) = array_head(cursor, endian)?;
                 Value::List(elements(cursor, item, len, endian, most, depth + 1)?)
             }
-        });
+        };
+        budget.push(&mut list, element, "a metadata array")?;
     }
     // skipped, not read: where the length of an item is fixed, skipping an array moves the position only
     skip_array(cursor, item, len - shown, endian, depth)?;
@@ -124,12 +124,17 @@ fn plain(cursor: &mut Cursor<'_>, dtype: Dtype, endian: Endian) -> Result<Value>
 
 /// Reads a text. Invalid UTF-8, which some tokenizers contain, is replaced, because texts are only displayed.
 fn text(cursor: &mut Cursor<'_>, endian: Endian) -> Result<Value> {
+    const WHAT: &str = "a metadata string";
     let len = u64(cursor, endian, "a string's length")?;
-    cursor
-        .budget()
-        .memory(len.min(cursor.remaining()), "a metadata string")?;
+    let budget = cursor.budget();
     let bytes = cursor.take_long(len, "a string")?;
-    Ok(Value::text(String::from_utf8_lossy(bytes).into_owned()))
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        budget.text(text.len(), WHAT)?;
+        return Ok(Value::text(text));
+    }
+    // a replaced byte becomes three, in a text that doubles as it grows
+    budget.memory(6 * text_cost(bytes.len()), WHAT)?;
+    Ok(Value::text(String::from_utf8_lossy(bytes)))
 }
 
 fn array_head(cursor: &mut Cursor<'_>, endian: Endian) -> Result<(Item, u64)> {

@@ -2,6 +2,8 @@
 
 use crate::catalog::metadata::{Metadata, Value};
 use crate::catalog::{Catalog, Endian};
+use crate::error::Result;
+use crate::limits::{Budget, text_cost};
 
 /// `llama_ftype` of llama.cpp, the value of `general.file_type`: the quantisation of most of the weights.
 static FILE_TYPES: &[(u64, &str)] = &[
@@ -42,7 +44,13 @@ static FILE_TYPES: &[(u64, &str)] = &[
     (38, "MXFP4_MOE"),
 ];
 
-pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alignment: u32) {
+pub(super) fn describe(
+    catalog: &mut Catalog,
+    version: u32,
+    endian: Endian,
+    alignment: u32,
+    budget: &Budget,
+) -> Result<()> {
     let Catalog {
         metadata, details, ..
     } = catalog;
@@ -69,16 +77,17 @@ pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alig
         ("tokenizer", "tokenizer.ggml.model"),
         ("pre_tokenizer", "tokenizer.ggml.pre"),
     ] {
-        metadata
-            .text(key)
-            .into_iter()
-            .for_each(|value| details.push(name, Value::text(value)));
+        if let Some(value) = metadata.text(key) {
+            budget.text(value.len(), "the details")?;
+            details.push(name, Value::text(value));
+        }
     }
     // the length of the array is known without reading it
     if let Some(Value::Array(tokens)) = metadata.get("tokenizer.ggml.tokens") {
         details.push("vocabulary", Value::U64(tokens.len));
     }
     if let Some(architecture) = metadata.text("general.architecture") {
+        let _key = budget.temporary(2 * text_cost(architecture.len()) + 64, "the details")?;
         number(
             details,
             "context_length",
@@ -101,4 +110,5 @@ pub(super) fn describe(catalog: &mut Catalog, version: u32, endian: Endian, alig
     }
     number(details, "split_no", "split.no");
     number(details, "split_count", "split.count");
+    Ok(())
 }

@@ -8,6 +8,7 @@ use super::descr::{self, ItemType};
 use super::header_error::{HeaderError, Result};
 use super::literal::{self, Literal};
 use crate::catalog::{Layout, Shape, TensorInfo, elements};
+use crate::limits::text_cost;
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Number of bytes before the header text in versions 2 and 3. A file of version 1 has at least as many, because its
@@ -173,10 +174,9 @@ impl ArrayHeader {
         let crate::catalog::Encoding::Opaque(opaque) = &self.item.encoding else {
             return 0;
         };
-        (size_of_val(&**opaque)
-            + size_of_val(&*opaque.units)
-            + opaque.fields.len()
-            + opaque.name.len()) as u64
+        (size_of_val(&**opaque) + size_of_val(&*opaque.units)) as u64
+            + text_cost(opaque.fields.len())
+            + text_cost(opaque.name.len())
     }
 
     /// The tensor with this name and these bytes.

@@ -89,20 +89,22 @@ const WHAT: &str = "the values of the pickle";
 impl<'b> ValueHeap<'b> {
     /// `pickle_len` is the length of the pickle in bytes, a hint for the initial capacities. The file controls it, so it
     /// is capped.
-    pub(crate) fn new(budget: &'b Budget, pickle_len: u64) -> Self {
+    pub(crate) fn new(budget: &'b Budget, pickle_len: u64) -> Result<Self> {
         let pickle_len = usize::try_from(pickle_len)
             .unwrap_or(usize::MAX)
             .min(64 << 10);
-        Self {
-            // not charged, because the hint is at most 64 KiB
-            values: Vec::with_capacity(pickle_len / 8),
-            items: Vec::with_capacity(pickle_len / 8),
-            text: String::with_capacity(pickle_len / 2),
+        let [values, items, text] = [pickle_len / 8, pickle_len / 8, pickle_len / 2];
+        let nbytes = values * size_of::<PickleValue>() + items * size_of::<ValueId>() + text;
+        budget.memory(nbytes as u64, WHAT)?;
+        Ok(Self {
+            values: Vec::with_capacity(values),
+            items: Vec::with_capacity(items),
+            text: String::with_capacity(text),
             bytes: Vec::new(),
             containers: Vec::new(),
             calls: Vec::new(),
             budget,
-        }
+        })
     }
 
     pub(crate) fn budget(&self) -> &'b Budget {
@@ -215,31 +217,29 @@ impl<'b> ValueHeap<'b> {
 
     /// Adds a container with these items; more can be added by [`extend`](Self::extend).
     pub(super) fn add_container(&mut self, items: &[ValueId]) -> Result<u32> {
-        self.budget.memory(
-            // containers can grow later, so that each has a vector of its own, unlike tuples
-            (size_of::<Vec<ValueId>>() + size_of_val(items)) as u64,
-            WHAT,
-        )?;
+        // containers can grow later, so that each has a vector of its own, unlike tuples
+        self.budget.memory(size_of_val(items) as u64, WHAT)?;
         let index = checked_index(self.containers.len())?;
-        self.containers.push(items.to_vec());
+        self.budget
+            .push(&mut self.containers, items.to_vec(), WHAT)?;
         Ok(index)
     }
 
     pub(super) fn extend(&mut self, index: u32, items: &[ValueId]) -> Result<()> {
-        // twice, because a vector doubles its capacity when it grows
-        self.budget.memory(2 * size_of_val(items) as u64, WHAT)?;
-        self.containers[index as usize].extend_from_slice(items);
+        let container = &mut self.containers[index as usize];
+        self.budget.reserve(container, items.len(), WHAT)?;
+        container.extend_from_slice(items);
         Ok(())
     }
 
     pub(super) fn add_call(&mut self, callee: PickleValue, args: PoolRange) -> Result<PickleValue> {
-        self.budget.memory(size_of::<RecordedCall>() as u64, WHAT)?;
         let index = checked_index(self.calls.len())?;
-        self.calls.push(RecordedCall {
+        let call = RecordedCall {
             callee,
             args,
             state: None,
-        });
+        };
+        self.budget.push(&mut self.calls, call, WHAT)?;
         Ok(PickleValue::Call(index))
     }
 

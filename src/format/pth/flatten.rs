@@ -10,6 +10,7 @@ use crate::catalog::metadata;
 use crate::catalog::{Catalog, Refused, TensorInfo, quote};
 use crate::error::{Error, Result};
 use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
+use crate::limits::text_cost;
 
 use super::plain_values::{key_len, leaf, write_key};
 use super::rebuild::{CallResult, RebuiltTensors};
@@ -48,6 +49,11 @@ pub(super) fn flatten(
     catalog: &mut Catalog,
 ) -> Result<()> {
     let named = walk(heap, root, &rebuilt, catalog)?;
+    // for each tensor, its last name and itself until that is reached
+    let _rows = heap.budget().temporary(
+        (rebuilt.tensors.len() * size_of::<(usize, Option<TensorInfo>)>()) as u64,
+        TREE,
+    )?;
     // a tensor with several names is cloned for each name but the last, which takes it
     // a tensor of a state dict usually has one name, so that most are moved and few are cloned
     let mut last = vec![usize::MAX; rebuilt.tensors.len()];
@@ -56,7 +62,8 @@ pub(super) fn flatten(
         .enumerate()
         .for_each(|(row, &(_, index))| last[index] = row);
     let mut tensors: Vec<_> = rebuilt.tensors.into_iter().map(Some).collect();
-    catalog.tensors.reserve_exact(named.len());
+    heap.budget()
+        .reserve(&mut catalog.tensors, named.len(), "the list of tensors")?;
     for (row, (name, index)) in named.into_iter().enumerate() {
         let info = if last[index] == row {
             tensors[index].take()
@@ -79,11 +86,10 @@ fn walk(
 ) -> Result<Vec<(Box<str>, usize)>> {
     heap.budget().memory(heap.len() as u64, TREE)?;
     let on_path = vec![false; heap.len()];
-    let named = Vec::with_capacity(rebuilt.tensors.len().min(1024));
     let mut walk = TreeWalk {
         heap,
         rebuilt,
-        named,
+        named: Vec::new(),
         catalog,
         path: String::new(),
         containers: Vec::new(),
@@ -112,8 +118,9 @@ fn walk(
             walk.path.push('.');
         }
         // a step stands for constant work; copying a long key is charged as one step per 64 bytes
-        let cost = key.map_or(0, |key| key_len(heap, key)) as u64 / 64;
-        heap.budget().steps(1 + cost, TREE)?;
+        let key_len = key.map_or(0, |key| key_len(heap, key));
+        heap.budget().steps(1 + key_len as u64 / 64, TREE)?;
+        walk.reserve_path(key_len + SHORT_KEY)?;
         match key {
             Some(key) => write_key(heap, key, position, &mut walk.path),
             None => {
@@ -126,7 +133,21 @@ fn walk(
     Ok(walk.named)
 }
 
+/// Bytes of a position and a dot; of keys that are not text, more than [`key_len`] says.
+const SHORT_KEY: usize = 64;
+
 impl<'h> TreeWalk<'h, '_, '_> {
+    /// Makes room for `n` more bytes of the path, and charges it. A key can be a part of many paths.
+    fn reserve_path(&mut self, n: usize) -> Result<()> {
+        let room = self.path.capacity() - self.path.len();
+        if room < n {
+            let more = n.max(self.path.capacity());
+            self.heap.budget().memory(more as u64, TREE)?;
+            self.path.reserve_exact(more);
+        }
+        Ok(())
+    }
+
     fn visit(&mut self, id: ValueId) -> Result<()> {
         let heap = self.heap;
         let Some((id, made)) = self.resolve(id)? else {
@@ -134,7 +155,10 @@ impl<'h> TreeWalk<'h, '_, '_> {
         };
         match made {
             Some(&CallResult::Tensor(index)) => return self.add_tensor(index),
-            Some(CallResult::Metadata(value)) => return self.add_metadata(value.clone()),
+            Some(CallResult::Metadata(value)) => {
+                heap.budget().memory(value.memory(), "the metadata")?;
+                return self.add_metadata(value.clone());
+            }
             Some(CallResult::Refused(why)) => return self.add_refused(&why.clone()),
             Some(CallResult::Subclass(tensor)) => return self.add_subclass(&tensor.clone()),
             _ => {}
@@ -165,17 +189,15 @@ impl<'h> TreeWalk<'h, '_, '_> {
         }
         heap.budget()
             .depth(self.containers.len() as u64 + 1, TREE)?;
-        heap.budget()
-            .memory(size_of::<OpenContainer<'_>>() as u64, TREE)?;
         self.on_path[id.index()] = true;
-        self.containers.push(OpenContainer {
+        let container = OpenContainer {
             id,
             children,
             keyed,
             next: 0,
             name_len: self.path.len(),
-        });
-        Ok(())
+        };
+        heap.budget().push(&mut self.containers, container, TREE)
     }
 
     /// Follows type marks and objects to the value that they hold. `None`: an object without state.
@@ -219,7 +241,8 @@ impl<'h> TreeWalk<'h, '_, '_> {
         if plain_len < children.len() {
             return Ok(None);
         }
-        let bytes = children.len() * size_of::<metadata::Value>();
+        // a list that doubles as it grows
+        let bytes = 2 * children.len().max(4) * size_of::<metadata::Value>();
         self.heap.budget().memory(bytes as u64, "the metadata")?;
         let values: Result<Vec<_>> = children
             .iter()
@@ -229,35 +252,36 @@ impl<'h> TreeWalk<'h, '_, '_> {
     }
 
     fn add_metadata(&mut self, value: metadata::Value) -> Result<()> {
-        let bytes = self.path.len() + 2 * size_of::<(Box<str>, metadata::Value)>();
-        self.heap.budget().memory(bytes as u64, "the metadata")?;
-        self.catalog.metadata.push(&*self.path, value);
-        Ok(())
+        let budget = self.heap.budget();
+        self.catalog
+            .metadata
+            .push_charged(&self.path, value, budget)
     }
 
     fn add_refused(&mut self, why: &str) -> Result<()> {
-        self.heap.budget().tensors(1)?;
-        let bytes = self.path.len() + why.len() + size_of::<Refused>();
-        self.heap
-            .budget()
-            .memory(bytes as u64, "the list of tensors")?;
-        self.catalog.refused.push(Refused {
+        const WHAT: &str = "the list of tensors";
+        let budget = self.heap.budget();
+        budget.tensors(1)?;
+        budget.memory(text_cost(self.path.len()) + text_cost(why.len()), WHAT)?;
+        let row = Refused {
             name: (&*self.path).into(),
             reason: why.into(),
-        });
-        Ok(())
+        };
+        budget.push(&mut self.catalog.refused, row, WHAT)
     }
 
     /// Adds the parts of a tensor subclass, each under its own name, and a description under the name of the whole.
     fn add_subclass(&mut self, tensor: &TensorSubclass) -> Result<()> {
-        self.heap
-            .budget()
-            .memory((tensor.memory() + self.path.len()) as u64, "the metadata")?;
+        self.heap.budget().memory(
+            (2 * tensor.memory() + 4 * self.path.len()) as u64,
+            "the metadata",
+        )?;
         self.add_metadata(metadata::Value::text(tensor.torchao_json()))?;
         let prefix = subclass::prefix(&self.path);
         let whole = std::mem::replace(&mut self.path, prefix.clone());
         for (name, index) in &tensor.parts {
             self.path.truncate(prefix.len());
+            self.reserve_path(name.len())?;
             self.path.push_str(name);
             self.add_tensor(*index)?;
         }
@@ -267,19 +291,10 @@ impl<'h> TreeWalk<'h, '_, '_> {
 
     fn add_tensor(&mut self, index: usize) -> Result<()> {
         let info = &self.rebuilt.tensors[index];
-        self.heap.budget().tensors(1)?;
-        // the name, the strides, and the parts (scales, indices) of quantised and sparse tensors
-        let parts = if info.quantizer().is_some() || matches!(info.layout, crate::Layout::Sparse(_))
-        {
-            4
-        } else {
-            0
-        };
-        let more = self.path.len() + info.shape.len() * 16 + parts * size_of::<TensorInfo>();
-        self.heap
-            .budget()
-            .memory(more as u64, "the list of tensors")?;
-        self.named.push(((&*self.path).into(), index));
-        Ok(())
+        const WHAT: &str = "the list of tensors";
+        let budget = self.heap.budget();
+        budget.tensors(1)?;
+        budget.memory(text_cost(self.path.len()) + info.boxed_memory(), WHAT)?;
+        budget.push(&mut self.named, ((&*self.path).into(), index), WHAT)
     }
 }

@@ -30,8 +30,9 @@ pub(super) fn dims(heap: &ValueHeap<'_>, id: ValueId, what: &str) -> Result<Shap
         ))
     };
     let items = heap.sequence(inner).ok_or_else(invalid)?;
-    heap.budget()
-        .memory(size_of_val(items) as u64 * 2, "a tensor's shape")?;
+    // a shape that is not inline doubles as it grows
+    let bytes = if items.len() > 4 { 24 * items.len() } else { 0 };
+    heap.budget().memory(bytes as u64, "a tensor's shape")?;
     items
         .iter()
         .map(|&item| non_negative(heap, item).ok_or_else(invalid))

@@ -18,9 +18,10 @@ use hashbrown::HashMap;
 use crate::catalog::{ByteRange, Catalog, Endian, IntegrityCheck, Member, quote};
 use crate::error::{Error, Result};
 use crate::format::pickle::{self, Pickle, value_heap::PickleValue};
+use crate::limits::text_cost;
 use crate::source::cursor::Cursor;
 
-use super::storage::{PersistentId, Storages};
+use super::storage::{PersistentId, STORAGE, Storages};
 use super::{details, flatten, rebuild};
 
 /// `0x1950a86a20f9469cfc6c` in decimal: the pickle interpreter keeps integers beyond 64 bits as decimal text.
@@ -138,10 +139,9 @@ fn locate_storages(
     for id in heap.ids() {
         if let PickleValue::Persistent(tuple) = heap.get(id) {
             let storage = PersistentId::parse(heap, tuple)?;
-            heap.budget().memory(
-                size_of::<PersistentId<'_>>() as u64 * 2,
-                "the list of storages",
-            )?;
+            // an entry of a table that doubles, while the table before it is copied
+            let entry = 4 * size_of::<(&str, PersistentId<'_>)>() as u64;
+            heap.budget().memory(entry, "the list of storages")?;
             let (key, nbytes) = (storage.key, storage.nbytes);
             // the size places all storages behind this one, so two sizes would be two layouts of the file
             if used.entry(key).or_insert(storage).nbytes != nbytes {
@@ -184,7 +184,7 @@ fn locate_storages(
             cursor.skip(8, "a storage's element count")?;
         }
         heap.budget()
-            .memory(key.len() as u64 + 128, "the list of storages")?;
+            .memory(text_cost(key.len()) + 2 * STORAGE, "the list of storages")?;
         let member = Member {
             bytes: ByteRange::new(cursor.pos(), storage.nbytes),
             inflated: storage.nbytes,

@@ -6,6 +6,7 @@ use crate::catalog::metadata;
 use crate::error::{Error, Result};
 use crate::format::pickle::globals::{Global, NumpyGlobal};
 use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
+use crate::limits::text_cost;
 
 use super::geometry::dims;
 use super::rebuild::unexpected_arguments;
@@ -33,6 +34,7 @@ pub(super) fn to_metadata(
                 return Err(unexpected_arguments("a numpy scalar"));
             };
             let bytes = heap.bytes(bytes);
+            described(heap, item.code.len())?;
             Ok(item
                 .number(bytes)
                 .unwrap_or_else(|| metadata::Value::text(format!("numpy scalar of {}", item.code))))
@@ -41,6 +43,7 @@ pub(super) fn to_metadata(
             let code = heap
                 .text_of(code)
                 .ok_or_else(|| unexpected_arguments("a numpy dtype"))?;
+            described(heap, code.len())?;
             Ok(metadata::Value::text(format!("numpy.{code}")))
         }
         (NumpyGlobal::Reconstruct, &[_class, _shape, _code]) => match state {
@@ -51,6 +54,11 @@ pub(super) fn to_metadata(
         },
         _ => Err(unexpected_arguments("a numpy object")),
     }
+}
+
+/// Charges a text that quotes `len` bytes of the pickle, and that doubles as it grows.
+fn described(heap: &ValueHeap<'_>, len: usize) -> Result<()> {
+    heap.budget().memory(2 * text_cost(len), "the metadata")
 }
 
 /// An array, by its state `(version, shape, dtype, fortran_order, bytes)`.
@@ -89,6 +97,8 @@ fn array(heap: &ValueHeap<'_>, state: ValueId) -> Result<metadata::Value> {
             }
         }
     }
+    // a size has up to 20 digits
+    described(heap, item.code.len() + 22 * shape.len())?;
     Ok(metadata::Value::text(format!(
         "numpy array of {}, shape {shape:?}",
         item.code

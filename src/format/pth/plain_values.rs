@@ -1,7 +1,7 @@
 //! Converts the values of a pickle that are not tensors to metadata and to parts of dotted names.
 
 use crate::catalog::metadata;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::pickle::globals::Global;
 use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
@@ -12,7 +12,10 @@ const BYTES_MAX: usize = 32;
 
 /// The metadata of a scalar, text or name; `None` for containers and calls.
 pub(super) fn leaf(heap: &ValueHeap<'_>, id: ValueId) -> Result<Option<metadata::Value>> {
-    let text = |text: String| metadata::Value::text(text);
+    let text = |text: String| {
+        heap.budget().text(text.len(), "the metadata")?;
+        Ok::<_, Error>(metadata::Value::text(text))
+    };
     Ok(Some(match heap.get(id) {
         PickleValue::None => metadata::Value::Null,
         PickleValue::Bool(b) => metadata::Value::Bool(b),
@@ -22,12 +25,11 @@ pub(super) fn leaf(heap: &ValueHeap<'_>, id: ValueId) -> Result<Option<metadata:
             let whole = heap.text(span);
             let shown = cut(whole);
             // each use is charged: one text can be the value of many keys
-            heap.budget().memory(shown.len() as u64, "the metadata")?;
             text(if shown.len() < whole.len() {
                 format!("{shown}…")
             } else {
                 shown.to_owned()
-            })
+            })?
         }
         PickleValue::Bytes(span) => {
             let bytes = heap.bytes(span);
@@ -35,15 +37,15 @@ pub(super) fn leaf(heap: &ValueHeap<'_>, id: ValueId) -> Result<Option<metadata:
             text(format!(
                 "b\"{}{more}\"",
                 bytes[..bytes.len().min(BYTES_MAX)].escape_ascii()
-            ))
+            ))?
         }
         PickleValue::Global(global) => text(match global {
             Global::Dtype(dtype) => format!("torch.{}", dtype.name()),
             Global::Torchao(class) => class.name().to_owned(),
             other => format!("{other:?}"),
-        }),
-        PickleValue::ScriptClass(span) => text(cut(heap.text(span)).to_owned()),
-        PickleValue::Persistent(_) => text("a storage".to_owned()),
+        })?,
+        PickleValue::ScriptClass(span) => text(cut(heap.text(span)).to_owned())?,
+        PickleValue::Persistent(_) => text("a storage".to_owned())?,
         PickleValue::Tuple(_)
         | PickleValue::List(_)
         | PickleValue::Set(_)

@@ -55,24 +55,30 @@ pub(super) fn rebuild<'h>(
     heap: &'h ValueHeap<'_>,
     storages: Storages<'h, '_>,
 ) -> Result<RebuiltTensors> {
-    let mut interpreter = CallInterpreter {
-        heap,
-        storages,
-        last_storage: None,
-        tensors: Vec::with_capacity(heap.call_count().min(1024)),
-        results: Vec::with_capacity(heap.call_count()),
-        warnings: Vec::new(),
-    };
     heap.budget().memory(
         (heap.call_count() * size_of::<CallResult>()) as u64,
         "the calls of the pickle",
     )?;
+    let mut interpreter = CallInterpreter {
+        heap,
+        storages,
+        last_storage: None,
+        tensors: Vec::new(),
+        results: Vec::with_capacity(heap.call_count()),
+        warnings: Vec::new(),
+    };
     heap.budget()
         .steps(heap.len() as u64, "the values of the pickle")?;
     for id in heap.ids() {
         match heap.get(id) {
             PickleValue::Call(index) if index as usize == interpreter.results.len() => {
                 let result = interpreter.interpret(heap.call(index))?;
+                if let CallResult::Metadata(value) = &result {
+                    heap.budget().memory(value.memory(), "the metadata")?;
+                }
+                if let CallResult::Refused(why) = &result {
+                    heap.budget().text(why.len(), "the refused tensors")?;
+                }
                 interpreter.results.push(result);
             }
             // a storage that no tensor uses is located too, so that a missing one is an error
@@ -125,7 +131,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
                 [sizes] => Ok(CallResult::PassThrough(*sizes)),
                 _ => Err(unexpected_arguments("torch.Size")),
             },
-            Global::Device => {
+            Global::Device if args.len() <= 2 => {
                 let parts: Vec<String> = args
                     .iter()
                     .map(|&id| super::plain_values::plain_text(heap, id))
@@ -239,9 +245,12 @@ impl<'h> CallInterpreter<'h, '_, '_> {
     fn add_tensor(&mut self, info: TensorInfo) -> Result<CallResult> {
         self.heap
             .budget()
-            .memory(2 * size_of::<TensorInfo>() as u64, "the pickle's tensors")?;
-        // torch counts bytes here, ggml and safetensors count elements; the catalog has one convention for all
-        // formats
+            // torch counts bytes here, ggml and safetensors count elements; the catalog has one convention for all
+            // formats
+            .memory(info.boxed_memory(), "the pickle's tensors")?;
+        self.heap
+            .budget()
+            .reserve(&mut self.tensors, 1, "the pickle's tensors")?;
         if info.encoding == crate::Encoding::Plain(Dtype::F4) {
             self.warn("torch.float4_e2m1fn_x2 counts pairs of elements; F4 tensors are listed in elements, with twice the last dimension".into());
         }

@@ -99,6 +99,9 @@ pub(super) fn item_bytes(dtype: TorchDtype) -> Result<u64> {
     })
 }
 
+/// Memory of one storage: its row in the catalog and its entry in the table of keys, both of which double as they grow.
+pub(super) const STORAGE: u64 = 2 * size_of::<Member>() as u64 + 128;
+
 /// A located storage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Storage {

@@ -12,7 +12,7 @@ use crate::format::{Archive, pickle};
 use crate::source::MemorySource;
 use crate::source::cursor::Cursor;
 
-use super::storage::Storages;
+use super::storage::{STORAGE, Storages};
 use super::{details, flatten, in_pickle, rebuild};
 
 /// The root, with its slash, if this member is a `data.pkl`: `archive/` for `archive/data.pkl`.
@@ -59,10 +59,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
             ))
         };
         let row = rows.get(&*name).copied().ok_or_else(missing)?;
-        cursor.budget().memory(
-            archive.entries[row].name.len() as u64 + 128,
-            "the list of storages",
-        )?;
+        cursor.budget().memory(STORAGE, "the list of storages")?;
         Ok((
             // located from the directory: 300 storages of a cold file cost 86 KiB instead of 1.3 MiB (experiment 5)
             archive.member(cursor, row)?,
@@ -114,7 +111,7 @@ fn index<'a>(
 ) -> Result<HashMap<&'a str, usize>> {
     cursor
         .budget()
-        .memory(archive.entries.len() as u64 * 48, "the zip directory")?;
+        .memory(archive.entries.len() as u64 * 64, "the zip directory")?;
     let mut rows = HashMap::with_capacity(archive.entries.len());
     for (row, entry) in archive.entries.iter().enumerate() {
         let Some(name) = entry.name.strip_prefix(root) else {

@@ -190,7 +190,7 @@ fn packing(
             }
         }
     }
-    let configured = configured_bits(cx);
+    let configured = &groups(cx).bits;
     let agree: Vec<_> = fit
         .iter()
         .copied()
@@ -228,21 +228,68 @@ fn packing(
     }
 }
 
-/// `num_bits` of the weights of all configured groups.
-fn configured_bits(cx: &Context<'_>) -> Vec<u32> {
-    let mut bits: Vec<u32> = weights(cx)
-        .filter_map(|w| u32::try_from(w.get("num_bits")?.as_u64()?).ok())
-        .collect();
-    bits.sort_unstable();
-    bits.dedup();
-    bits
+/// What the configured groups say of their weights. A configuration may have thousands of groups, so it is read once.
+#[derive(Default)]
+pub(super) struct ConfigGroups {
+    /// `num_bits`, each once.
+    bits: Vec<u32>,
+    /// The group size, if it is the same for all groups.
+    size: Option<u64>,
+    /// `block_structure` of the first group that has one.
+    block: Option<(u64, u64)>,
+}
+
+/// Distinct numbers of bits that are kept. Codes have 1 to 8 bits.
+const MAX_WIDTHS: usize = 64;
+
+impl ConfigGroups {
+    fn of(config: &super::QuantConfig) -> Self {
+        let weights = || {
+            let groups = config
+                .get("config_groups")
+                .and_then(|groups| groups.as_object());
+            groups
+                .into_iter()
+                .flat_map(|groups| groups.values())
+                .filter_map(|group| group.get("weights"))
+        };
+        let all = weights().filter_map(|w| u32::try_from(w.get("num_bits")?.as_u64()?).ok());
+        let mut bits = std::collections::BTreeSet::new();
+        for width in all {
+            bits.insert(width);
+            if bits.len() > MAX_WIDTHS {
+                bits.pop_last();
+            }
+        }
+        let mut sizes = weights().filter_map(|w| w.get("group_size")?.as_u64());
+        let size = sizes
+            .next()
+            .filter(|first| sizes.all(|size| size == *first));
+        let block = weights()
+            .find_map(|w| w.get("block_structure"))
+            .and_then(super::fp8::block_sizes);
+        Self {
+            bits: bits.into_iter().collect(),
+            size,
+            block,
+        }
+    }
+}
+
+fn groups<'x>(cx: &'x Context<'_>) -> &'x ConfigGroups {
+    cx.caches.groups.get_or_init(|| ConfigGroups::of(cx.config))
+}
+
+/// The configured block of the first group that has one.
+pub(super) fn configured_block(cx: &Context<'_>) -> Option<(u64, u64)> {
+    groups(cx).block
 }
 
 /// The granularity of the scales, which are part 1. The last group of a row may be partial only if the configured group
 /// size says so.
 pub(super) fn group_scales(cx: &Context<'_>, scale: usize, shape: &[u64]) -> Result<Factors> {
     // the shapes decide; a configured size serves where the last group is partial
-    let configured = group_size(cx);
+    let configured = groups(cx).size;
     let scales = factors(cx, 1, scale, shape, configured.map(|g| (1, g)))?;
     let cols = shape[shape.len() - 1];
     if scales.rows == 1 && !cols.is_multiple_of(scales.cols) && configured != Some(scales.cols) {
@@ -264,29 +311,6 @@ pub(super) fn group_scales(cx: &Context<'_>, scale: usize, shape: &[u64]) -> Res
         ));
     }
     Ok(scales)
-}
-
-/// The configured group size, if it is the same for all configured groups.
-fn group_size(cx: &Context<'_>) -> Option<u64> {
-    let mut sizes: Vec<u64> = weights(cx)
-        .filter_map(|w| w.get("group_size")?.as_u64())
-        .collect();
-    sizes.dedup();
-    (sizes.len() == 1).then(|| sizes[0])
-}
-
-/// The `weights` settings of all configured groups.
-pub(super) fn weights<'c>(
-    cx: &Context<'c>,
-) -> impl Iterator<Item = &'c serde_json::Value> + use<'c> {
-    let groups = cx
-        .config
-        .get("config_groups")
-        .and_then(|groups| groups.as_object());
-    groups
-        .into_iter()
-        .flat_map(|groups| groups.values())
-        .filter_map(|group| group.get("weights"))
 }
 
 /// Major and minor version of the writer.

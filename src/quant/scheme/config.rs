@@ -1,15 +1,17 @@
 //! The quantisation configuration of a checkpoint, from the JSON files next to its weights.
 
-use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::json::{JsonReader, Tree};
+use crate::limits::{Budget, Limits};
+use crate::source::regular::read_regular;
 
-/// Maximum size of a configuration file, in bytes.
-const MAX_CONFIG_BYTES: u64 = 16 << 20;
+/// Longest text that is a setting, in bytes. Settings are names and versions; schemes compare them once per tensor.
+const MAX_SETTING_BYTES: usize = 256;
 
 /// Where a quantisation configuration may be: the file, and dotted keys within it, in this order. An empty key is the whole
 /// file.
@@ -40,6 +42,8 @@ pub struct QuantConfig {
     map: Map<String, Value>,
     /// The unsigned numbers of `config.json`, such as `hidden_size`.
     sizes: Map<String, Value>,
+    /// The method's name, in lower case.
+    method: Option<String>,
     /// The file and key that it was read from.
     pub origin: Option<String>,
 }
@@ -48,31 +52,36 @@ impl QuantConfig {
     /// Parses the JSON text of a `config.json`, of its `quantization_config` alone, or of another writer's file.
     ///
     /// # Errors
-    /// If it is not a JSON object.
+    /// If it is not a JSON object, or needs more memory than the default [`Limits::memory`](crate::Limits::memory).
     pub fn from_json(text: &[u8]) -> Result<Self> {
-        let whole = parse(text)?;
+        let mut whole = parse(text, &Budget::new(Limits::default()))?;
         let (file, keys) = LOCATIONS[0];
+        let sizes = numbers(&whole);
         let found = keys
             .iter()
-            .find_map(|key| Some((key, inside(&whole, key)?.clone())));
-        let sizes = numbers(&whole);
+            .find_map(|key| Some((key, take_inside(&mut whole, key)?)));
         Ok(match found {
-            Some((key, map)) => Self {
-                map,
-                sizes,
-                origin: Some(format!("{key} of {file}")),
-            },
-            None => Self {
-                map: whole,
-                sizes,
-                origin: Some("the given configuration".to_owned()),
-            },
+            Some((key, map)) => Self::new(map, sizes, format!("{key} of {file}")),
+            None => Self::new(whole, sizes, "the given configuration".to_owned()),
         })
+    }
+
+    fn new(map: Map<String, Value>, sizes: Map<String, Value>, origin: String) -> Self {
+        let mut config = Self {
+            map,
+            sizes,
+            method: None,
+            origin: Some(origin),
+        };
+        let modelopt = || config.text("quant_algo").map(|_| "modelopt");
+        let method = config.text("quant_method").or_else(modelopt);
+        config.method = method.map(str::to_ascii_lowercase);
+        config
     }
 
     /// Reads the first configuration file next to `path`, a checkpoint's first file, or in it, a directory. Empty if there
     /// is none.
-    pub(crate) fn load_sidecar(path: &Path) -> Result<Self> {
+    pub(crate) fn load_sidecar(path: &Path, budget: &Budget) -> Result<Self> {
         let mut sizes = Map::new();
         let folder = if path.is_dir() {
             path
@@ -82,39 +91,25 @@ impl QuantConfig {
         for (file, keys) in LOCATIONS {
             let at = folder.join(file);
             // a file that cannot be opened counts as absent: weights are recognised without a configuration too
-            let Ok(opened) = File::open(&at) else {
-                continue;
+            let mut whole = match read_file(&at, budget) {
+                Ok(whole) => whole,
+                Err(e) if is_absent(&e) => continue,
+                Err(e) => return Err(e.in_file(&at)),
             };
-            let mut text = Vec::new();
-            opened
-                // one byte more than allowed, to find out that there is more without trusting the reported length
-                .take(MAX_CONFIG_BYTES + 1)
-                .read_to_end(&mut text)
-                .map_err(|e| Error::from(e).in_file(&at))?;
-            if text.len() as u64 > MAX_CONFIG_BYTES {
-                return Err(
-                    Error::unsupported("configuration file is larger than 16 MiB").in_file(&at),
-                );
-            }
-            let whole = parse(&text).map_err(|e| e.in_file(&at))?;
             // only `config.json` has the sizes of the model
             if *file == LOCATIONS[0].0 {
                 sizes = numbers(&whole);
             }
             if let Some((key, map)) = keys
                 .iter()
-                .find_map(|key| Some((key, inside(&whole, key)?)))
+                .find_map(|key| Some((key, take_inside(&mut whole, key)?)))
             {
                 let place = if key.is_empty() {
                     (*file).to_owned()
                 } else {
                     format!("{key} of {file}")
                 };
-                return Ok(Self {
-                    map: map.clone(),
-                    sizes,
-                    origin: Some(place),
-                });
+                return Ok(Self::new(map, sizes, place));
             }
         }
         Ok(Self {
@@ -129,16 +124,13 @@ impl QuantConfig {
     }
 
     /// The method's name, in lower case: `quant_method`, or ModelOpt's `quant_algo`.
-    pub fn method(&self) -> Option<String> {
-        let name = self.text("quant_method").map(str::to_owned);
-        // `hf_quant_config.json` names the algorithm, not the method
-        let modelopt = || self.text("quant_algo").map(|_| "modelopt".to_owned());
-        name.or_else(modelopt).map(|name| name.to_ascii_lowercase())
+    pub fn method(&self) -> Option<&str> {
+        self.method.as_deref()
     }
 
     /// Whether [`method`](Self::method) is one of these.
     pub(crate) fn is(&self, methods: &[&str]) -> bool {
-        self.method().is_some_and(|m| methods.contains(&&*m))
+        self.method().is_some_and(|m| methods.contains(&m))
     }
 
     /// The value at a dotted path.
@@ -151,9 +143,10 @@ impl QuantConfig {
         Some(value)
     }
 
-    /// The string at a dotted path.
+    /// The string at a dotted path, if it is no longer than 256 bytes.
     pub fn text(&self, path: &str) -> Option<&str> {
-        self.get(path)?.as_str()
+        let text = self.get(path)?.as_str()?;
+        (text.len() <= MAX_SETTING_BYTES).then_some(text)
     }
 
     /// The integer at a dotted path.
@@ -179,38 +172,63 @@ impl QuantConfig {
     }
 }
 
+/// Entries that `sizes` may have: a model's configuration has tens of numbers.
+const MAX_SIZES: usize = 10_000;
+
 /// The unsigned numbers of a model's configuration; those of its `text_config` take precedence.
 fn numbers(whole: &Map<String, Value>) -> Map<String, Value> {
     let text = whole.get("text_config").and_then(Value::as_object);
     // multimodal models keep the sizes of the language model, which the weights have, in `text_config`
     let all = whole.iter().chain(text.into_iter().flatten());
-    all.filter(|(_, value)| value.is_u64())
+    all.filter(|(key, value)| value.is_u64() && key.len() <= MAX_SETTING_BYTES)
+        .take(MAX_SIZES)
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
 }
 
-fn parse(text: &[u8]) -> Result<Map<String, Value>> {
-    // files that were edited on Windows begin with a byte order mark, which serde_json refuses
+// files that were edited on Windows begin with a byte order mark, which serde_json refuses
+/// Whether a configuration file cannot be opened, most often because there is none.
+fn is_absent(error: &Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    let ErrorKind::Io(e) = error.kind() else {
+        return false;
+    };
+    matches!(e.kind(), NotFound | PermissionDenied | NotADirectory)
+}
+
+fn read_file(path: &Path, budget: &Budget) -> Result<Map<String, Value>> {
+    let (text, _charge) = read_regular(path, budget, "the configuration")?;
+    parse(&text, budget)
+}
+
+/// Parses a configuration, whose memory stays charged.
+fn parse(text: &[u8], budget: &Budget) -> Result<Map<String, Value>> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    match serde_json::from_slice(text) {
-        Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => {
-            Err(Error::malformed("the configuration is not a JSON object").in_format("config"))
-        }
-        Err(e) => {
-            Err(Error::malformed(format!("the configuration is not JSON: {e}")).in_format("config"))
-        }
+    let malformed = |what: String| Error::malformed(what).in_format("config");
+    let reader = JsonReader::new(budget, "the configuration");
+    let tree = reader.parse(text, Tree(&reader), |e| {
+        malformed(format!("the configuration is not JSON: {e}"))
+    });
+    match tree? {
+        Value::Object(map) => Ok(map),
+        _ => Err(malformed(
+            "the configuration is not a JSON object".to_owned(),
+        )),
     }
 }
 
-fn inside<'v>(whole: &'v Map<String, Value>, key: &str) -> Option<&'v Map<String, Value>> {
+/// Takes the object at a dotted path out of its parent; all of `whole` for an empty path.
+fn take_inside(whole: &mut Map<String, Value>, key: &str) -> Option<Map<String, Value>> {
     if key.is_empty() {
-        return Some(whole);
+        return Some(std::mem::take(whole));
     }
-    let mut keys = key.split('.');
-    let mut value = whole.get(keys.next()?)?;
-    for key in keys {
-        value = value.get(key)?;
+    let (parents, last) = key.rsplit_once('.').unwrap_or(("", key));
+    let mut parent = whole;
+    for key in parents.split('.').filter(|key| !key.is_empty()) {
+        parent = parent.get_mut(key)?.as_object_mut()?;
     }
-    value.as_object()
+    match parent.get_mut(last)? {
+        Value::Object(map) => Some(std::mem::take(map)),
+        _ => None,
+    }
 }

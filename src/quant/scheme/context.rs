@@ -1,15 +1,19 @@
 //! What a scheme may read: tensor descriptions, small tensors, metadata and the configuration.
 
-use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::Dtype;
 use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Encoding, Shape, TensorInfo, quote};
 use crate::error::{Error, Result};
+use crate::limits::{Budget, text_cost};
 use crate::plan::{Decoder, StoredPart};
 
+use super::compressed_tensors::ConfigGroups;
+use super::module_names::{ComponentSequences, PrefixPatterns};
+use super::quark::LayerConfigs;
 use super::{QuantConfig, Weight};
 
 /// Maximum size of a small tensor that planning reads, in bytes.
@@ -26,14 +30,43 @@ pub(crate) struct Context<'c> {
     pub(crate) read: &'c dyn Fn(&TensorInfo) -> Result<Vec<u8>>,
     /// Whether to round after each operation, in the dtype in which the reference implementation computes.
     pub(crate) native_rounding: bool,
+    pub(crate) budget: &'c Budget,
+    pub(crate) caches: ContextCaches<'c>,
+}
+
+/// What planning has found out so far.
+#[derive(Default)]
+pub(crate) struct ContextCaches<'c> {
     /// Decisions between two readings, for the plan's notes.
-    pub(crate) notes: std::cell::RefCell<Vec<String>>,
+    notes: RefCell<Notes>,
     /// Whether a weight has been claimed.
-    pub(crate) claimed: std::cell::Cell<bool>,
+    pub(crate) claimed: Cell<bool>,
     /// The catalog's metadata by name; built on first use.
-    pub(crate) metadata: OnceCell<HashMap<&'c str, &'c Value>>,
+    metadata: OnceCell<HashMap<&'c str, &'c Value>>,
     /// Bytes of scales that planning has read so far, against `MAX_SCALE_BYTES`.
-    pub(crate) scales: std::cell::Cell<u64>,
+    scales: Cell<u64>,
+    /// The configured lists of modules that are not quantised.
+    skipped: OnceCell<SkippedModules<'c>>,
+    pub(super) layers: OnceCell<LayerConfigs<'c>>,
+    pub(super) groups: OnceCell<ConfigGroups>,
+    /// A limit that a function without a result has reached. Planning ends with it.
+    exhausted: RefCell<Option<Error>>,
+}
+
+#[derive(Default)]
+struct Notes {
+    list: Vec<String>,
+    known: HashSet<String>,
+}
+
+/// Notes of one plan. Further ones are counted.
+const MAX_NOTES: usize = 100;
+
+/// The configured lists of modules that are not quantised.
+#[derive(Default)]
+struct SkippedModules<'c> {
+    names: ComponentSequences<'c>,
+    patterns: PrefixPatterns<'c>,
 }
 
 impl<'c> Context<'c> {
@@ -76,19 +109,27 @@ impl<'c> Context<'c> {
                 ),
             ));
         }
+        self.charge_read(info)?;
         (self.read)(info)
+    }
+
+    /// Charges the bytes of a tensor that planning reads. Many tensors can be views of the same bytes.
+    fn charge_read(&self, info: &TensorInfo) -> Result<()> {
+        self.budget
+            .steps(1 + info.nbytes() / 16, "the descriptors of weights")
     }
 
     /// The bytes of scales that belong to a PyTorch tensor's description and are not in the catalog.
     pub(crate) fn peek_inside(&self, info: &TensorInfo, scales: &TensorInfo) -> Result<Vec<u8>> {
-        self.scales
-            .set(self.scales.get().saturating_add(scales.nbytes()));
-        if self.scales.get() > MAX_SCALE_BYTES {
+        let read = &self.caches.scales;
+        read.set(read.get().saturating_add(scales.nbytes()));
+        if read.get() > MAX_SCALE_BYTES {
             return Err(unsupported(
                 info,
                 format!("per-channel scales of all tensors exceed {MAX_SCALE_BYTES} bytes"),
             ));
         }
+        self.charge_read(scales)?;
         (self.read)(scales)
     }
 
@@ -100,9 +141,15 @@ impl<'c> Context<'c> {
     /// A value of the catalog's metadata.
     pub(crate) fn metadata_value(&self, name: &str) -> Option<&'c Value> {
         // a map only here: schemes look up a name per tensor, and PyTorch files list thousands of values
-        let metadata = self
-            .metadata
-            .get_or_init(|| self.catalog.metadata.iter().collect());
+        const ENTRY: u64 = 3 * size_of::<(&str, &Value)>() as u64;
+        let metadata = self.caches.metadata.get_or_init(|| {
+            let all = &self.catalog.metadata;
+            let charged = self
+                .budget
+                .memory(ENTRY * all.len() as u64, "the names of the metadata");
+            self.sound(charged)
+                .map_or_else(HashMap::new, |()| all.iter().collect())
+        });
         metadata.get(name).copied()
     }
 
@@ -150,30 +197,56 @@ impl<'c> Context<'c> {
     /// Adds a note to the plan; the same text is added once.
     pub(crate) fn note(&self, text: impl Into<String>) {
         let text = text.into();
-        let mut notes = self.notes.borrow_mut();
         // a note concerns the checkpoint; a model has hundreds of weights of one kind
-        if !notes.contains(&text) {
-            notes.push(text);
+        let mut notes = self.caches.notes.borrow_mut();
+        if notes.list.len() > MAX_NOTES || notes.known.contains(&text) {
+            return;
         }
+        let charged = self.budget.memory(
+            2 * text_cost(text.len()) + 2 * size_of::<[String; 2]>() as u64,
+            "the notes of the plan",
+        );
+        if self.sound(charged).is_none() {
+            return;
+        }
+        if notes.list.len() == MAX_NOTES {
+            notes.list.push("further notes are left out".to_owned());
+            return;
+        }
+        notes.known.insert(text.clone());
+        notes.list.push(text);
+    }
+
+    /// The notes so far.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.caches.notes.borrow_mut().list)
+    }
+
+    /// Keeps the error of a function that returns none, for [`check`](Self::check).
+    pub(super) fn sound<T>(&self, made: Result<T>) -> Option<T> {
+        made.map_err(|error| self.caches.exhausted.replace(Some(error)))
+            .ok()
+    }
+
+    /// A limit that has been reached where no error could be returned.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.caches.exhausted.take().map_or(Ok(()), Err)
     }
 
     /// Whether the configuration lists this module as not quantised.
     pub(crate) fn skipped(&self, name: &str) -> bool {
-        const LISTS: &[&str] = &[
-            "modules_to_not_convert",
-            "ignore",
-            "ignored_layers",
-            "exclude_modules",
-            "llm_int8_skip_modules",
-        ];
         // each writer has its own name for the list
-        let lists = LISTS
-            .iter()
-            .filter_map(|key| self.config.get(key)?.as_array());
-        lists
-            .flatten()
-            .filter_map(|item| item.as_str())
-            .any(|pattern| covers(pattern, name))
+        let skipped = self.caches.skipped.get_or_init(|| {
+            self.sound(SkippedModules::new(self.config, self.budget))
+                .unwrap_or_default()
+        });
+        if skipped.names.occur_in(name) {
+            return true;
+        }
+        let found = skipped.patterns.first(name, self.budget, |rest, pattern| {
+            pattern.split('*').all(|piece| rest.contains(piece))
+        });
+        self.sound(found).flatten().is_some()
     }
 
     /// Builds a weight of these parts: `(role, tensor)`.
@@ -210,26 +283,34 @@ impl<'c> Context<'c> {
     }
 }
 
-/// Whether an entry of a list of skipped modules matches a tensor's name: as a sequence of whole dotted components, or as a
-/// pattern with `*`. Of `re:` patterns, the literal text between leading and trailing special characters is matched.
-fn covers(pattern: &str, name: &str) -> bool {
-    let pattern = pattern
-        .strip_prefix("re:")
-        .map_or(pattern, |re| re.trim_matches(['.', '*', '^', '$']));
-    if pattern.is_empty() {
-        return false;
+impl<'c> SkippedModules<'c> {
+    /// An entry matches as a sequence of whole dotted components, or as a pattern with `*`. Of `re:` patterns, the
+    /// literal text between leading and trailing special characters is matched.
+    fn new(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
+        const LISTS: &[&str] = &[
+            "modules_to_not_convert",
+            "ignore",
+            "ignored_layers",
+            "exclude_modules",
+            "llm_int8_skip_modules",
+        ];
+        let lists = LISTS.iter().filter_map(|key| config.get(key)?.as_array());
+        let entries = lists
+            .flatten()
+            .filter_map(|item| item.as_str())
+            .map(|entry| {
+                entry
+                    .strip_prefix("re:")
+                    .map_or(entry, |re| re.trim_matches(['.', '*', '^', '$']))
+            })
+            .filter(|entry| !entry.is_empty());
+        let names = entries.clone().filter(|entry| !entry.contains('*'));
+        Ok(Self {
+            names: ComponentSequences::new(names, budget)?,
+            patterns: PrefixPatterns::new(entries.enumerate(), budget)?,
+        })
     }
-    if let Some((before, behind)) = pattern.split_once('*') {
-        let rest = name.strip_prefix(before);
-        return rest.is_some_and(|rest| behind.split('*').all(|piece| rest.contains(piece)));
-    }
-    name.match_indices(pattern).any(|(at, _)| {
-        // whole components, so that `layers.1` does not cover `layers.10`
-        let starts = at == 0 || name.as_bytes()[at - 1] == b'.';
-        let ends =
-            name[at + pattern.len()..].is_empty() || name.as_bytes()[at + pattern.len()] == b'.';
-        starts && ends
-    })
+    // whole components, so that `layers.1` does not cover `layers.10`
 }
 
 /// The dtype of a tensor whose elements are of a plain dtype.
@@ -248,13 +329,26 @@ pub(crate) fn stem<'n>(info: &'n TensorInfo, suffix: &str) -> Option<&'n str> {
 /// An error about a tensor, with its name and file offset.
 #[cold]
 pub(crate) fn malformed(info: &TensorInfo, what: impl std::fmt::Display) -> Error {
-    Error::malformed(format!("tensor {}: {what}", quote(&info.name))).at(info.bytes.start)
+    Error::malformed(about(info, what)).at(info.bytes.start)
 }
 
 /// As [`malformed`], for valid input that this library does not decode.
 #[cold]
 pub(crate) fn unsupported(info: &TensorInfo, what: impl std::fmt::Display) -> Error {
-    Error::unsupported(format!("tensor {}: {what}", quote(&info.name))).at(info.bytes.start)
+    Error::unsupported(about(info, what)).at(info.bytes.start)
+}
+
+/// A message about a tensor. It may quote text of a descriptor, of which it shows the beginning: a plan keeps a message
+/// per refused weight.
+fn about(info: &TensorInfo, what: impl std::fmt::Display) -> String {
+    const MAX_BYTES: usize = 1 << 10;
+    let mut text = format!("tensor {}: {what}", quote(&info.name));
+    if text.len() > MAX_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_BYTES));
+        text.push('…');
+        text.shrink_to_fit();
+    }
+    text
 }
 
 /// A shape as text, such as `[2, 3]`.

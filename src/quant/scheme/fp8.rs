@@ -98,13 +98,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 
 /// The configured block `(rows, cols)`: `weight_block_size`, or that of compressed-tensors' first group.
 fn block(cx: &Context<'_>) -> Option<(u64, u64)> {
-    let of_groups = || {
-        super::compressed_tensors::weights(cx).find_map(|weights| weights.get("block_structure"))
-    };
-    let list = cx
-        .config
-        .get("weight_block_size")
-        .or_else(of_groups)?
-        .as_array()?;
-    Some((list.first()?.as_u64()?, list.get(1)?.as_u64()?))
+    match cx.config.get("weight_block_size") {
+        Some(sizes) => block_sizes(sizes),
+        None => super::compressed_tensors::configured_block(cx),
+    }
+}
+
+/// A block `[rows, cols]` of the configuration.
+pub(super) fn block_sizes(sizes: &serde_json::Value) -> Option<(u64, u64)> {
+    let sizes = sizes.as_array()?;
+    Some((sizes.first()?.as_u64()?, sizes.get(1)?.as_u64()?))
 }

@@ -45,7 +45,7 @@ use super::unquantised::missing;
 use codes::QuarkCodes;
 use rescaled::Rescaled;
 
-pub(super) use config::{dtype, plain_exponents, scale_format};
+pub(super) use config::{LayerConfigs, dtype, plain_exponents, scale_format};
 use config::{of_scales, steps, text};
 use scales::QuantisedScales;
 

@@ -36,6 +36,7 @@ use crate::Dtype;
 use crate::catalog::Shape;
 use crate::catalog::metadata;
 use crate::error::Result;
+use crate::json::{JsonReader, Tree};
 use crate::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::Decoder;
 use crate::quant::decode::{
@@ -93,9 +94,12 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             Ok(None)
         };
     };
-    let description: Json =
-        // the text was charged when the header was parsed
-        serde_json::from_str(text).map_err(|e| malformed(info, format!("its description: {e}")))?;
+    // the tree of the description is dropped with this weight's claim
+    let _tree = cx.budget.scope();
+    let reader = JsonReader::new(cx.budget, "a tensor's description");
+    let description = reader.parse(text.as_bytes(), Tree(&reader), |e| {
+        malformed(info, format!("its description: {e}"))
+    })?;
     weight(cx, tensor, &name, flat, &description).map(Some)
 }
 

@@ -96,7 +96,7 @@ fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
 impl Context<'_> {
     /// Whether this is a quantised checkpoint: it has a quantisation configuration, or a weight was claimed.
     pub(crate) fn quantised(&self) -> bool {
-        !self.config.is_empty() || self.claimed.get()
+        !self.config.is_empty() || self.caches.claimed.get()
     }
 
     /// Whether a tensor of this name is packed codes in some scheme.

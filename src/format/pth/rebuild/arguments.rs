@@ -63,9 +63,9 @@ impl CallInterpreter<'_, '_, '_> {
                 "a part of a tensor is sparse, quantised or without data; only plain tensors can be parts",
             ));
         }
-        self.heap
-            .budget()
-            .memory(size_of::<TensorInfo>() as u64, "a tensor's parts")?;
+        // a part is boxed, or in a list of three
+        let memory = 2 * size_of::<TensorInfo>() as u64 + info.lists_memory();
+        self.heap.budget().memory(memory, "a tensor's parts")?;
         // a copy: the tensor may also be listed under a name of its own
         Ok(TensorInfo {
             name: name.into(),

@@ -1,30 +1,67 @@
 //! Quark's configuration of a layer's weight.
 
+use std::collections::HashMap;
+
 use serde_json::Value as Json;
 
 use crate::catalog::TensorInfo;
 use crate::error::Result;
+use crate::limits::Budget;
+use crate::quant::scheme::QuantConfig;
 use crate::quant::scheme::context::{Context, unsupported};
+use crate::quant::scheme::module_names::PrefixPatterns;
+
+/// `layer_quant_config`: settings by the layer's name, or by a pattern with `*`.
+#[derive(Default)]
+pub(in crate::quant::scheme) struct LayerConfigs<'c> {
+    all: Vec<&'c Json>,
+    named: HashMap<&'c str, usize>,
+    patterns: PrefixPatterns<'c>,
+}
+
+impl<'c> LayerConfigs<'c> {
+    fn new(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
+        const ROW: u64 = 3 * size_of::<(&Json, &str, usize)>() as u64;
+        let Some(layers) = config.get("layer_quant_config").and_then(Json::as_object) else {
+            return Ok(Self::default());
+        };
+        budget.memory(ROW * layers.len() as u64, "layer_quant_config")?;
+        let names = || layers.keys().map(String::as_str).enumerate();
+        let named = names().filter(|(_, name)| !name.contains('*'));
+        Ok(Self {
+            all: layers.values().collect(),
+            named: named.map(|(position, name)| (name, position)).collect(),
+            patterns: PrefixPatterns::new(names(), budget)?,
+        })
+    }
+
+    /// The settings of the first name or pattern that matches.
+    fn first(&self, layer: &str, budget: &Budget) -> Result<Option<&'c Json>> {
+        let named = self.named.get(layer).copied();
+        let pattern = self.patterns.first(layer, budget, fits)?;
+        let first = match (named, pattern) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Ok(first.map(|position| self.all[position]))
+    }
+}
 
 /// The steps in which a weight was quantised: one, or two.
 pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
     let layer = name.strip_suffix(".weight").unwrap_or(name);
-    let of_layer = cx
-        .config
-        .get("layer_quant_config")
-        .and_then(Json::as_object);
-    let of_layer = of_layer
-        .into_iter()
-        .flatten()
-        .find(|(pattern, _)| fits(pattern, layer));
-    let weight = match of_layer {
+    let layers = cx.caches.layers.get_or_init(|| {
+        cx.sound(LayerConfigs::new(cx.config, cx.budget))
+            .unwrap_or_default()
+    });
+    let weight = match cx.sound(layers.first(layer, cx.budget)).flatten() {
         // a layer's configuration replaces the global one, even if it does not quantise the weight
-        Some((_, config)) => config.get("weight"),
+        Some(config) => config.get("weight"),
         None => cx.config.get("global_quant_config.weight"),
     };
     match weight {
         // several steps are a list, a single one is an object
-        Some(Json::Array(steps)) => steps.iter().collect(),
+        Some(Json::Array(steps)) => steps.iter().take(2).collect(),
         one => one.into_iter().collect(),
     }
 }
@@ -38,18 +75,9 @@ pub(super) fn of_scales(step: &Json) -> bool {
     step.get("is_scale_quant").and_then(Json::as_bool) == Some(true)
 }
 
-/// Whether a name matches a pattern with `*`.
-fn fits(pattern: &str, name: &str) -> bool {
-    // linear in pattern and name: each piece is searched behind the one before, which suffices for `*` alone
-    let mut pieces = pattern.split('*');
-    let first = pieces.next().unwrap_or_default();
-    let Some(mut rest) = name.strip_prefix(first) else {
-        return false;
-    };
-    let mut pieces = pieces.peekable();
-    if pieces.peek().is_none() {
-        return rest.is_empty();
-    }
+/// Whether the rest of a name matches the rest of a pattern behind its first `*`.
+fn fits(mut rest: &str, pattern: &str) -> bool {
+    let mut pieces = pattern.split('*').peekable();
     while let Some(piece) = pieces.next() {
         if pieces.peek().is_none() {
             return rest.ends_with(piece);
@@ -64,10 +92,10 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 /// The settings of the first step, if the method is Quark.
 fn spec<'c>(cx: &Context<'c>, name: &str) -> Option<&'c Json> {
-    steps(cx, name)
-        .first()
-        .copied()
-        .filter(|_| cx.config.is(&["quark"]))
+    if !cx.config.is(&["quark"]) {
+        return None;
+    }
+    steps(cx, name).first().copied()
 }
 
 /// The configured dtype of the codes.

@@ -1,0 +1,55 @@
+//! Files that are found by name next to others and not named by the caller: regular ones only.
+//!
+//! A name in an index, or of a configuration, may lead to a FIFO, on which `open` waits for a writer, or to a device, which
+//! has length 0 and can be read without end. So the file is opened without waiting, and what is not regular is refused.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::limits::{Budget, Temporary};
+
+/// Opens a regular file and returns its length.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    let file = options.open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        let what = if meta.is_dir() {
+            "a directory"
+        } else {
+            "a pipe, a socket or a device"
+        };
+        return Err(Error::unsupported(format!(
+            "{what} is in the place of a regular file"
+        )));
+    }
+    Ok((file, meta.len()))
+}
+
+/// Reads a regular file whole, and charges its length while the second value lives. No more is read than the length
+/// that the file had when it was opened, so that a file that grows, or a file of `/proc`, has an end.
+pub(crate) fn read_regular<'b>(
+    path: &Path,
+    budget: &'b Budget,
+    what: &str,
+) -> Result<(Vec<u8>, Temporary<'b>)> {
+    let (file, len) = open_regular(path)?;
+    let charge = budget.temporary(len, what)?;
+    let mut text = Vec::new();
+    let capacity = usize::try_from(len).unwrap_or(usize::MAX);
+    if text.try_reserve_exact(capacity).is_err() {
+        return Err(Error::unsupported(format!("{what} does not fit in memory")));
+    }
+    file.take(len).read_to_end(&mut text)?;
+    Ok((text, charge))
+}

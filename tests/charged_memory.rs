@@ -1,0 +1,299 @@
+//! What a file makes the library allocate and compute is charged to its budget: a counting allocator compares. A test
+//! binary of its own, because of the allocator.
+
+#[path = "../benches/guard/src/counting_allocator.rs"]
+mod counting_allocator;
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anamnesis::{Checkpoint, Limits, OpenOptions, Result, Usage, source};
+use counting_allocator::{CountingAllocator, counted};
+use support::amplifiers::{self, Amplifier};
+use support::corpus::{corpus_entries, quantised_files};
+use support::fixtures;
+use support::random::random_bytes;
+use support::scratch_dir::ScratchDir;
+use support::testing::ThreadTime;
+use support::writers::{StoredTensor, safetensors};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// The allocator counts all threads, so one test runs at a time.
+static ONE_TEST: Mutex<()> = Mutex::new(());
+
+/// Memory that need not be charged, because no file decides its size.
+const SLACK: u64 = 1 << 20;
+
+/// The most memory with the default limits.
+const MOST_MEMORY: u64 = 256 << 20;
+
+/// Steps per byte that was read or charged.
+const STEPS_PER_BYTE: u64 = 4;
+
+/// Processor time per byte that was read or charged, and for what no byte decides. Tests are built with little
+/// optimisation; what is measured is below a tenth of it.
+const TIME_PER_BYTE: Duration = Duration::from_nanos(500);
+const TIME_AT_LEAST: Duration = Duration::from_millis(100);
+
+/// The most processor time, of inputs that are at most a few megabytes long.
+const MOST_TIME: Duration = Duration::from_secs(2);
+
+/// What opening and listing one input cost.
+#[derive(Debug)]
+struct Cost {
+    nbytes: u64,
+    peak: u64,
+    charged: u64,
+    steps: u64,
+    time: Duration,
+    outcome: Result<usize>,
+}
+
+/// Opens an input and lists it.
+fn cost(nbytes: u64, open: &dyn Fn(&OpenOptions) -> Result<Checkpoint>) -> Cost {
+    let usage = Usage::new();
+    let options = OpenOptions::new().usage(&usage);
+    let mut outcome = Ok(0);
+    let began = ThreadTime::start();
+    let counts = counted(&mut || {
+        outcome = open(&options).and_then(|checkpoint| Ok(checkpoint.inspect()?.tensors.len()));
+    });
+    Cost {
+        nbytes,
+        peak: counts.peak,
+        charged: usage.memory(),
+        steps: usage.steps(),
+        time: began.elapsed(),
+        outcome,
+    }
+}
+
+impl Cost {
+    /// What is wrong with it, if anything.
+    fn wrong(&self) -> Option<String> {
+        let bytes = self.nbytes + self.charged;
+        let time = TIME_AT_LEAST + TIME_PER_BYTE * u32::try_from(bytes).unwrap_or(u32::MAX);
+        let what = if self.peak > self.charged + SLACK {
+            "more memory than charged"
+        } else if self.charged > Limits::default().memory || self.peak > MOST_MEMORY {
+            "more memory than allowed"
+        } else if self.steps > STEPS_PER_BYTE * bytes {
+            "more steps than bytes"
+        } else if self.time > time || self.time > MOST_TIME {
+            "more time than bytes"
+        } else {
+            return None;
+        };
+        Some(format!("{what}: {self:?}"))
+    }
+}
+
+/// The worst cost of each format so far, per byte of input.
+#[derive(Default)]
+struct Worst(BTreeMap<String, (f64, String, f64, String)>);
+
+impl Worst {
+    #[allow(clippy::cast_precision_loss)] // for display
+    fn add(&mut self, format: &str, what: &str, cost: &Cost) {
+        let per_byte = |n: f64| n / cost.nbytes as f64;
+        let memory = per_byte(cost.peak as f64);
+        let time = per_byte(cost.time.as_nanos() as f64);
+        let row = self.0.entry(format.to_owned()).or_default();
+        if memory > row.0 {
+            (row.0, row.1) = (memory, what.to_owned());
+        }
+        if time > row.2 {
+            (row.2, row.3) = (time, what.to_owned());
+        }
+    }
+
+    fn show(&self) {
+        for (format, (memory, by, time, slowest)) in &self.0 {
+            println!(
+                "{format}: {memory:.1} bytes per byte ({by}), {time:.0} ns per byte ({slowest})"
+            );
+        }
+    }
+}
+
+fn assert_none(wrong: &[String]) {
+    assert!(
+        wrong.is_empty(),
+        "{} inputs:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn one_test() -> std::sync::MutexGuard<'static, ()> {
+    ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file, read by position and from memory.
+fn both_ways(path: &Path) -> [Cost; 2] {
+    let bytes = std::fs::read(path).unwrap();
+    let nbytes = bytes.len() as u64;
+    let read = cost(nbytes, &|options| {
+        options.clone().single(true).mmap(false).open(path)
+    });
+    let bytes = Mutex::new(Some(bytes));
+    let memory = cost(nbytes, &|options| {
+        let bytes = bytes.lock().unwrap().take().expect("called once");
+        options.from_source(source::MemorySource::new(bytes))
+    });
+    [read, memory]
+}
+
+#[test]
+fn fixtures_cost_what_is_charged() {
+    let _one = one_test();
+    let mut wrong = Vec::new();
+    let paths = fixtures().into_iter().map(|(path, _)| path);
+    for path in paths.chain(quantised_files()) {
+        let found = both_ways(&path).into_iter().filter_map(|cost| cost.wrong());
+        wrong.extend(found.map(|what| format!("{}: {what}", path.display())));
+    }
+    assert_none(&wrong);
+}
+
+#[test]
+fn malformed_files_cost_what_is_charged() {
+    let _one = one_test();
+    let Some(entries) = corpus_entries("malformed", &["safetensors", "gguf", "npy", "npz", "pth"])
+    else {
+        return;
+    };
+    let mut wrong = Vec::new();
+    for entry in entries {
+        let found = both_ways(&entry.path)
+            .into_iter()
+            .filter_map(|cost| cost.wrong());
+        wrong.extend(found.map(|what| format!("{}: {what}", entry.name)));
+    }
+    assert_none(&wrong);
+}
+
+/// Writes the files of an amplifier and opens the first.
+fn amplified(amplifier: &Amplifier, scratch: &ScratchDir) -> Cost {
+    for (name, bytes) in &amplifier.files {
+        std::fs::write(scratch.path(name), bytes).unwrap();
+    }
+    let path = scratch.path(amplifier.files[0].0);
+    let cost = cost(amplifier.nbytes(), &|options| {
+        options.clone().mmap(false).open(&path)
+    });
+    for (name, _) in &amplifier.files {
+        std::fs::remove_file(scratch.path(name)).unwrap();
+    }
+    cost
+}
+
+#[test]
+fn amplifiers_cost_what_is_charged() {
+    let _one = one_test();
+    let scratch = ScratchDir::new("amplifiers");
+    let (mut wrong, mut worst, mut opened) = (Vec::new(), Worst::default(), 0);
+    for nbytes in [64 << 10, 1 << 20, 6 << 20] {
+        for amplifier in amplifiers::all(nbytes) {
+            let cost = amplified(&amplifier, &scratch);
+            let name = format!("{} of {}", amplifier.what, amplifier.format);
+            if std::env::var_os("ANAMNESIS_SHOW").is_some() {
+                println!("{name}: {cost:?}");
+            }
+            opened += usize::from(cost.outcome.is_ok());
+            if nbytes > 64 << 10 {
+                worst.add(amplifier.format, amplifier.what, &cost);
+            }
+            wrong.extend(cost.wrong().map(|what| format!("{name}, {nbytes}: {what}")));
+        }
+    }
+    worst.show();
+    assert!(opened > 100, "only {opened} amplifiers were opened");
+    assert_none(&wrong);
+}
+
+/// Amplifiers with a few changed bytes, or cut: they fail where they are half read.
+#[test]
+fn damaged_amplifiers_cost_what_is_charged() {
+    let _one = one_test();
+    let scratch = ScratchDir::new("damaged-amplifiers");
+    let mut wrong = Vec::new();
+    for (number, mut amplifier) in amplifiers::all(200 << 10).into_iter().enumerate() {
+        let seeds = random_bytes(number as u64, 4 * 8);
+        let original = std::mem::take(&mut amplifier.files[0].1);
+        for (round, seed) in seeds.as_chunks::<8>().0.iter().enumerate() {
+            let mut damaged = original.clone();
+            let at = usize::try_from(u64::from_le_bytes(*seed) % damaged.len() as u64).unwrap();
+            if round % 2 == 0 {
+                damaged[at] ^= seed[7] | 1;
+            } else {
+                damaged.truncate(at);
+            }
+            amplifier.files[0].1 = damaged;
+            let cost = amplified(&amplifier, &scratch);
+            let name = format!("{} of {} at {at}", amplifier.what, amplifier.format);
+            wrong.extend(cost.wrong().map(|what| format!("{name}: {what}")));
+        }
+    }
+    assert_none(&wrong);
+}
+
+/// The weights of every scheme, each many times: the plan is charged too.
+#[test]
+fn plans_cost_what_is_charged() {
+    const COPIES: usize = 60;
+    const MOST_BYTES: u64 = 2 << 20;
+    let _one = one_test();
+    let scratch = ScratchDir::new("many-weights");
+    let (mut wrong, mut planned) = (Vec::new(), 0);
+    for path in quantised_files() {
+        if path.metadata().unwrap().len() > MOST_BYTES {
+            continue;
+        }
+        let Ok(checkpoint) = Checkpoint::open(&path) else {
+            continue;
+        };
+        let catalog = checkpoint.catalog();
+        let (mut tensors, mut metadata) = (Vec::new(), Vec::new());
+        for copy in 0..COPIES {
+            for tensor in checkpoint.tensors() {
+                let info = tensor.info();
+                tensors.push(StoredTensor::new(
+                    &format!("c{copy}.{}", info.name),
+                    info.encoding.name(),
+                    &info.shape,
+                    tensor.bytes().unwrap().into_owned(),
+                ));
+            }
+            let texts = catalog.metadata().iter();
+            metadata.extend(texts.filter_map(|(key, _)| {
+                Some((format!("c{copy}.{key}"), catalog.metadata().text(key)?))
+            }));
+        }
+        let metadata: Vec<_> = metadata.iter().map(|(key, text)| (&**key, *text)).collect();
+        let bytes = safetensors(&tensors, &metadata);
+        let file = scratch.path("model.safetensors");
+        std::fs::write(&file, &bytes).unwrap();
+        let config = path.with_file_name("config.json");
+        let copied = scratch.path("config.json");
+        let _ = std::fs::remove_file(&copied);
+        if config.is_file() {
+            std::fs::copy(config, copied).unwrap();
+        }
+        let cost = cost(bytes.len() as u64, &|options| {
+            options.clone().mmap(false).open(&file)
+        });
+        planned += 1;
+        wrong.extend(
+            cost.wrong()
+                .map(|what| format!("{}: {what}", path.display())),
+        );
+    }
+    assert!(planned > 20, "only {planned} files were planned");
+    assert_none(&wrong);
+}
