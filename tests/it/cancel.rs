@@ -1,4 +1,5 @@
-//! A cancel token stops a run inside a tensor, with every loader.
+//! A cancel token stops a load or the execution of a plan in the middle of a tensor, with every loader. The resident pages of
+//! the file bound how much was read by then.
 
 use std::fs;
 use std::io;
@@ -10,6 +11,7 @@ use crate::support::loaders::all_loaders;
 use crate::support::scratch_dir::ScratchDir;
 use crate::support::skip;
 use crate::support::sparse_file::SparseFile;
+use crate::support::writers::npy_header;
 use anamnesis::execute::Executor;
 use anamnesis::load::{PreadLoader, StorageInfo, StorageKind, load};
 use anamnesis::sink::NullSink;
@@ -17,53 +19,53 @@ use anamnesis::source::FnSource;
 use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, remember};
 use zeropool::BufferPool;
 
-const TENSOR: u64 = 2 << 30;
-/// Bytes that may have been read when the first callback cancels.
-const MOST: u64 = 256 << 20;
+const TENSOR_BYTES: u64 = 2 << 30;
+/// Bytes that may have been read when the first progress callback cancels.
+const MAX_READ: u64 = 256 << 20;
 
-/// One tensor of zeros that are not there.
-fn tensor(dtype: &str, width: u64) -> SparseFile {
-    let columns = TENSOR / 1024 / width;
+/// A safetensors file with one tensor of zeros, which are holes on disk.
+fn sparse_tensor(dtype: &str, item_bytes: u64) -> SparseFile {
+    let columns = TENSOR_BYTES / 1024 / item_bytes;
     let header = format!(
-        r#"{{"t":{{"dtype":"{dtype}","shape":[1024,{columns}],"data_offsets":[0,{TENSOR}]}}}}"#
+        r#"{{"t":{{"dtype":"{dtype}","shape":[1024,{columns}],"data_offsets":[0,{TENSOR_BYTES}]}}}}"#
     );
     let mut file = SparseFile::default();
     file.append([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat());
-    file.append_zeros(TENSOR);
+    file.append_zeros(TENSOR_BYTES);
     file
 }
 
-/// The file, of which the page cache holds nothing.
-fn cold(scratch: &ScratchDir, name: &str, file: &SparseFile) -> std::path::PathBuf {
+/// Writes the file without making the pages of its tensor resident.
+fn write_sparse(scratch: &ScratchDir, name: &str, file: &SparseFile) -> std::path::PathBuf {
     let path = scratch.path(name);
     file.write(&path).unwrap();
     path
 }
 
-/// Bytes of the file that the page cache holds.
+/// Resident bytes of the file; `None` where the file is in memory or the kernel does not report residency.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss
 )] // a share of 2 GiB
-fn bytes_read(checkpoint: &Checkpoint) -> Option<u64> {
-    let facts = StorageInfo::of(checkpoint);
-    let share = facts
+fn resident_bytes(checkpoint: &Checkpoint) -> Option<u64> {
+    let storage = StorageInfo::of(checkpoint);
+    let share = storage
         .resident
-        .filter(|_| !matches!(facts.kind, StorageKind::Memory(_)))?;
-    Some((share * facts.bytes as f64) as u64)
+        .filter(|_| !matches!(storage.kind, StorageKind::Memory(_)))?;
+    Some((share * storage.bytes as f64) as u64)
 }
 
 #[test]
-fn every_loader_stops_inside_a_tensor_of_2_gib() {
+fn cancel_stops_every_loader_inside_a_tensor() {
     let scratch = ScratchDir::new("cancel-load");
     let mut measured = 0;
     for (i, (name, loader)) in all_loaders().into_iter().enumerate() {
         for map in [true, false] {
-            let path = cold(
+            let path = write_sparse(
                 &scratch,
                 &format!("{i}-{map}.safetensors"),
-                &tensor("U8", 1),
+                &sparse_tensor("U8", 1),
             );
             let checkpoint = OpenOptions::new().mmap(map).open(&path).unwrap();
             let pool = BufferPool::new();
@@ -83,22 +85,28 @@ fn every_loader_stops_inside_a_tensor_of_2_gib() {
                 matches!(error.kind(), ErrorKind::Cancelled),
                 "{what}: {error}"
             );
-            assert_eq!(reports.len(), 1, "{what}: invoked after the cancellation");
+            assert_eq!(
+                reports.len(),
+                1,
+                "{what}: progress reports after the cancellation"
+            );
             assert!(
-                reports[0].done < MOST && reports[0].total == TENSOR,
+                reports[0].done < MAX_READ && reports[0].total == TENSOR_BYTES,
                 "{what}: {:?}",
                 reports
             );
             assert_eq!(pool.stats().in_use, 0, "{what}");
-            if let Some(read) = bytes_read(&checkpoint) {
-                assert!(read < MOST, "{what}: {read} bytes were read");
+            if let Some(read) = resident_bytes(&checkpoint) {
+                assert!(read < MAX_READ, "{what}: {read} bytes were read");
                 measured += 1;
             }
             fs::remove_file(path).unwrap();
         }
     }
     if measured == 0 {
-        skip("how much was read: the scratch directory is in memory");
+        skip(
+            "the bound on what was read: the scratch directory is in memory or residency is unknown",
+        );
     }
 }
 
@@ -126,7 +134,7 @@ fn progress_is_reported_inside_a_tensor() {
                 reported.is_sorted() && reported.last() == Some(&nbytes),
                 "{name}: {reported:?}"
             );
-            // the beginning here, the end of the tensor and of the load, and something between
+            // the start, the end of the tensor, the end of the load, and at least one report in between
             assert!(reported.len() > 3, "{name}: {reported:?}");
         }
     }
@@ -136,19 +144,19 @@ fn progress_is_reported_inside_a_tensor() {
 #[test]
 fn progress_is_reported_while_a_read_blocks() {
     let stopped = Arc::new(AtomicBool::new(false));
-    let header = tensor("U8", 1).segments.remove(0).1;
-    let (head, begun) = (header.len() as u64, Arc::new(AtomicU64::new(0)));
-    let (seen, count) = (stopped.clone(), begun.clone());
-    let source = FnSource::new(head + TENSOR, move |start, buf: &mut [u8]| {
-        if start < head {
+    let header = sparse_tensor("U8", 1).segments.remove(0).1;
+    let (header_bytes, blocked_reads) = (header.len() as u64, Arc::new(AtomicU64::new(0)));
+    let (stop, blocked) = (stopped.clone(), blocked_reads.clone());
+    let source = FnSource::new(header_bytes + TENSOR_BYTES, move |start, buf: &mut [u8]| {
+        if start < header_bytes {
             let start = usize::try_from(start).unwrap();
             let n = buf.len().min(header.len() - start);
             buf[..n].copy_from_slice(&header[start..start + n]);
             return Ok(());
         }
-        count.fetch_add(1, Ordering::Relaxed);
+        blocked.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
-        while !seen.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) {
             if since.elapsed() > Duration::from_secs(30) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -162,8 +170,8 @@ fn progress_is_reported_while_a_read_blocks() {
         .loader(PreadLoader::new().threads(2))
         .cancel(&token)
         .progress(|_| {
-            // only once a read is blocked
-            if begun.load(Ordering::Relaxed) > 0 {
+            // cancels once a read is blocked
+            if blocked_reads.load(Ordering::Relaxed) > 0 {
                 stopped.store(true, Ordering::Relaxed);
                 token.cancel();
             }
@@ -173,27 +181,16 @@ fn progress_is_reported_while_a_read_blocks() {
     assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error}");
 }
 
-/// Tensors that no loader reads: byte-swapped or transposed while they are read.
+/// Big-endian and Fortran-order arrays are converted while they are read, without a loader.
 #[test]
-fn transformed_tensors_are_cancelled() {
-    let scratch = ScratchDir::new("cancel-made");
-    let mut text =
-        String::from("{'descr': '>f4', 'fortran_order': False, 'shape': (16384, 32768), }");
-    for order in ["False", "True"] {
-        text = text.replace("False", order);
-        let padded = format!("{text}{}\n", " ".repeat(117 - text.len()));
+fn cancel_stops_a_byte_swapped_or_transposed_read() {
+    let scratch = ScratchDir::new("cancel-converted");
+    for fortran_order in [false, true] {
         let mut file = SparseFile::default();
-        file.append(
-            [
-                b"\x93NUMPY\x01\0",
-                &118u16.to_le_bytes()[..],
-                padded.as_bytes(),
-            ]
-            .concat(),
-        );
-        file.append_zeros(TENSOR);
+        file.append(npy_header("'>f4'", fortran_order, &[16384, 32768]));
+        file.append_zeros(TENSOR_BYTES);
         for map in [true, false] {
-            let path = cold(&scratch, &format!("{order}-{map}.npy"), &file);
+            let path = write_sparse(&scratch, &format!("{fortran_order}-{map}.npy"), &file);
             let checkpoint = OpenOptions::new().mmap(map).open(&path).unwrap();
             let token = CancelToken::new();
             let error = load(&checkpoint)
@@ -203,24 +200,28 @@ fn transformed_tensors_are_cancelled() {
                 .unwrap_err();
             assert!(
                 matches!(error.kind(), ErrorKind::Cancelled),
-                "{order} {map}: {error}"
+                "Fortran order: {fortran_order}, mapped: {map}: {error}"
             );
             assert!(
-                bytes_read(&checkpoint).is_none_or(|read| read < MOST),
-                "{order} {map}"
+                resident_bytes(&checkpoint).is_none_or(|read| read < MAX_READ),
+                "Fortran order: {fortran_order}, mapped: {map}"
             );
         }
     }
 }
 
 #[test]
-fn remembering_stops_inside_a_weight() {
+fn cancel_stops_a_plan_inside_a_weight() {
     let scratch = ScratchDir::new("cancel-remember");
     for (i, (name, loader)) in all_loaders().into_iter().enumerate() {
-        let path = cold(&scratch, &format!("{i}.safetensors"), &tensor("F16", 2));
+        let path = write_sparse(
+            &scratch,
+            &format!("{i}.safetensors"),
+            &sparse_tensor("F16", 2),
+        );
         let checkpoint = Checkpoint::open(&path).unwrap();
         let plan = remember(&checkpoint).cast(true).plan().unwrap();
-        assert_eq!(plan.nbytes(), TENSOR);
+        assert_eq!(plan.nbytes(), TENSOR_BYTES);
         let (token, mut reports) = (CancelToken::new(), Vec::new());
         let error = Executor::new(&checkpoint, &plan)
             .loader(loader)
@@ -236,11 +237,11 @@ fn remembering_stops_inside_a_weight() {
             matches!(error.kind(), ErrorKind::Cancelled),
             "{name}: {error}"
         );
-        assert!(reports[0].done < MOST, "{name}");
+        assert!(reports[0].done < MAX_READ, "{name}");
         assert!(
-            bytes_read(&checkpoint).is_none_or(|read| read < MOST),
+            resident_bytes(&checkpoint).is_none_or(|read| read < MAX_READ),
             "{name}: {:?}",
-            bytes_read(&checkpoint)
+            resident_bytes(&checkpoint)
         );
         fs::remove_file(path).unwrap();
     }

@@ -1,4 +1,5 @@
-//! Opening a file of many gigabytes reads its header and little more.
+//! Opening a file of several gigabytes reads its header and at most 256 KiB more, counted by a source and by the pages that
+//! `fincore` reports as resident.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,9 +9,10 @@ use crate::support::skip;
 use crate::support::sparse_file::{self, CountingSource, SparseFile};
 use anamnesis::{Checkpoint, OpenOptions};
 
-/// What may be read beyond the header: the issue's own figure.
+/// Bytes that may be read beyond the header.
 const SLACK: u64 = 256 << 10;
 
+/// File name, how to generate it, and its number of tensors.
 type Case = (&'static str, fn() -> SparseFile, usize);
 
 static CASES: &[Case] = &[
@@ -23,9 +25,9 @@ static CASES: &[Case] = &[
 ];
 
 #[test]
-fn a_counting_source_sees_the_header_and_little_more() {
-    for (name, make, tensors) in CASES {
-        let file = make();
+fn opening_a_source_reads_little_beyond_the_header() {
+    for (name, generate, tensors) in CASES {
+        let file = generate();
         let (header, len) = (file.header_bytes, file.len);
         let counting = CountingSource::new(file);
         let reads = counting.reads.clone();
@@ -34,14 +36,14 @@ fn a_counting_source_sees_the_header_and_little_more() {
         assert_eq!(checkpoint.catalog().tensors().len(), *tensors, "{name}");
         let reads = reads.lock().unwrap();
         let read: u64 = reads.iter().map(|(_, n)| n).sum();
-        // what a disk would have to bring: whole pages
+        // a disk reads whole pages
         let pages: BTreeSet<u64> = reads
             .iter()
             .flat_map(|(at, n)| at / 4096..=(at + n.max(&1) - 1) / 4096)
             .collect();
-        let paged = pages.len() as u64 * 4096;
+        let page_bytes = pages.len() as u64 * 4096;
         println!(
-            "{name}: {len} bytes, header {header}, read {read} in {} reads, {paged} in pages",
+            "{name}: {len} bytes, header {header}, read {read} in {} reads, {page_bytes} in pages",
             reads.len()
         );
         assert!(len > 2 << 30, "{name} is not large");
@@ -50,33 +52,33 @@ fn a_counting_source_sees_the_header_and_little_more() {
             "{name}: read {read} bytes for a header of {header}"
         );
         assert!(
-            paged <= header + SLACK,
-            "{name}: {paged} bytes of pages for a header of {header}"
+            page_bytes <= header + SLACK,
+            "{name}: {page_bytes} bytes of pages for a header of {header}"
         );
     }
 }
 
 #[test]
-fn a_cold_file_is_mapped_and_not_read() {
-    let has = |tool: &str| {
+fn opening_a_cold_file_makes_few_pages_resident() {
+    let is_installed = |tool: &str| {
         Command::new(tool)
             .arg("--version")
             .output()
             .is_ok_and(|o| o.status.success())
     };
-    if !cfg!(target_os = "linux") || !has("fincore") || !has("dd") {
-        return skip("needs fincore and dd");
+    if !cfg!(target_os = "linux") || !is_installed("fincore") || !is_installed("dd") {
+        return skip("fincore or dd is not installed");
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    for (name, make, tensors) in CASES {
-        let file = make();
+    for (name, generate, tensors) in CASES {
+        let file = generate();
         let path = directory.join(name);
         if let Err(e) = file.write(&path) {
-            skip(&format!("{name}: no room for a sparse file: {e}"));
+            skip(&format!("{name}: a sparse file cannot be written: {e}"));
             continue;
         }
         for map in [true, false] {
-            drop_cache(&path);
+            evict(&path);
             let before = resident(&path);
             let checkpoint = OpenOptions::new().mmap(map).open(&path).unwrap();
             assert_eq!(checkpoint.catalog().tensors().len(), *tensors, "{name}");
@@ -91,15 +93,17 @@ fn a_cold_file_is_mapped_and_not_read() {
                     "{name}: {after} bytes are resident after opening (map {map})"
                 );
             } else {
-                skip(&format!("{name}: {before} bytes stay in the page cache"));
+                skip(&format!(
+                    "{name}: {before} bytes cannot be evicted from the page cache"
+                ));
             }
         }
         std::fs::remove_file(&path).unwrap();
     }
 }
 
-/// Drops this file, and no other, from the page cache.
-fn drop_cache(path: &Path) {
+/// Evicts this file from the page cache; `dd` with `nocache` and a count of 0 covers the whole file.
+fn evict(path: &Path) {
     let from = format!("if={}", path.display());
     Command::new("dd")
         .args([from.as_str(), "iflag=nocache", "count=0"])
@@ -107,6 +111,7 @@ fn drop_cache(path: &Path) {
         .unwrap();
 }
 
+/// Bytes of the file that are resident.
 fn resident(path: &Path) -> u64 {
     let out = Command::new("fincore")
         .args(["--bytes", "--noheadings", "--output", "RES"])

@@ -1,6 +1,7 @@
-//! One plan, the same bytes: whatever the threads, the sink and the source.
+//! A plan gives the same bytes for any number of threads, source, loader, sink and tile height. The oracle is one thread with
+//! a source in memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crate::support;
@@ -14,8 +15,8 @@ use anamnesis::plan::{JobWork, Plan, TensorSpec};
 use anamnesis::sink::{NullSink, Sharding};
 use anamnesis::{BlockFormat, ByteRange, Checkpoint, Dtype, Encoding, Remembered, remember};
 
-/// A GGUF and a safetensors file whose weights take several tiles, with plain and empty tensors between.
-fn inputs() -> [(&'static str, Vec<u8>); 2] {
+/// A GGUF and a safetensors file with weights of several tiles, and with unquantised and empty tensors between them.
+fn input_files() -> [(&'static str, Vec<u8>); 2] {
     let blocks = |name: &str, format: &str, shape: &[u64], seed| {
         let format = BlockFormat::from_name(format).unwrap();
         let bytes = usize::try_from(format.nbytes(shape.iter().product()).unwrap()).unwrap();
@@ -30,7 +31,7 @@ fn inputs() -> [(&'static str, Vec<u8>); 2] {
         let elements = usize::try_from(shape.iter().product::<u64>()).unwrap();
         StoredTensor::new(name, dtype, shape, random_bytes(seed, elements * item))
     };
-    let of_blocks = [
+    let gguf_tensors = [
         plain("norm.weight", "0", &[777], 1, 4),
         blocks("blk.0.ffn.weight", "Q4_K", &[300, 2048], 2),
         plain("blk.0.ffn.scale", "0", &[1], 3, 4),
@@ -40,7 +41,7 @@ fn inputs() -> [(&'static str, Vec<u8>); 2] {
         blocks("blk.2.ffn.weight", "Q8_0", &[100, 32], 7),
         plain("rope", "1", &[9, 11], 8, 2),
     ];
-    let of_scales = [
+    let fp8_tensors = [
         plain("a.weight", "F8_E4M3", &[700, 1000], 9, 1),
         plain("a.weight_scale_inv", "F32", &[6, 8], 10, 4),
         plain("bytes", "U8", &[13], 11, 1),
@@ -59,12 +60,12 @@ fn inputs() -> [(&'static str, Vec<u8>); 2] {
     ];
     let metadata = [("format", "tf"), ("origin", "a test"), ("ünïcode", "ja")];
     [
-        ("in.gguf", gguf(false, &keys, &of_blocks)),
-        ("in.safetensors", safetensors(&of_scales, &metadata)),
+        ("in.gguf", gguf(false, &keys, &gguf_tensors)),
+        ("in.safetensors", safetensors(&fp8_tensors, &metadata)),
     ]
 }
 
-fn same(found: &[Remembered], expected: &[Remembered], what: &str) {
+fn assert_same(found: &[Remembered], expected: &[Remembered], what: &str) {
     let specs = |all: &[Remembered]| all.iter().map(|one| one.spec.clone()).collect::<Vec<_>>();
     assert_eq!(specs(found), specs(expected), "{what}");
     for (found, expected) in found.iter().zip(expected) {
@@ -76,11 +77,11 @@ fn same(found: &[Remembered], expected: &[Remembered], what: &str) {
     }
 }
 
-/// What was written, in the order of `like`.
-fn read_back(path: &Path, like: &[Remembered]) -> Vec<Remembered> {
+/// The tensors of a written checkpoint, in the order of `expected`.
+fn read_back(path: &Path, expected: &[Remembered]) -> Vec<Remembered> {
     let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(checkpoint.tensors().len(), like.len());
-    let found = like.iter().map(|one| {
+    assert_eq!(checkpoint.tensors().len(), expected.len());
+    let found = expected.iter().map(|one| {
         let tensor = checkpoint
             .tensor(&one.spec.name)
             .unwrap_or_else(|| panic!("{} is missing", one.spec));
@@ -102,10 +103,10 @@ fn read_back(path: &Path, like: &[Remembered]) -> Vec<Remembered> {
 }
 
 #[test]
-fn threads_sources_and_sinks_make_the_same_bytes() {
+fn threads_sources_and_sinks_do_not_change_the_bytes() {
     let scratch = ScratchDir::new("execute");
     let pool = zeropool::BufferPool::new();
-    for (name, file) in inputs() {
+    for (name, file) in input_files() {
         let path = scratch.path(name);
         std::fs::write(&path, &file).unwrap();
         let memory = Checkpoint::from_bytes(file).unwrap();
@@ -124,13 +125,13 @@ fn threads_sources_and_sinks_make_the_same_bytes() {
                     .map(|one| one.spec.clone())
                     .collect::<Vec<_>>()
             );
-            for way in [
+            for mode in [
                 OpenMode::Mapped,
                 OpenMode::Read,
                 OpenMode::Bytes,
                 OpenMode::Reader,
             ] {
-                let checkpoint = way.open(&path, None).unwrap();
+                let checkpoint = mode.open(&path, None).unwrap();
                 let all_threads = [2, 1, 3, 8];
                 for threads in if dtype == Dtype::BF16 {
                     &all_threads[..]
@@ -140,43 +141,43 @@ fn threads_sources_and_sinks_make_the_same_bytes() {
                 .iter()
                 .copied()
                 {
-                    let what = format!("{name} {dtype} {way:?}, {threads} threads");
+                    let what = format!("{name} {dtype} {mode:?}, {threads} threads");
                     let remember = remember(&checkpoint)
                         .dtype(dtype)
                         .threads(threads)
                         .overwrite(true);
-                    same(&remember.all().unwrap(), &expected, &what);
+                    assert_same(&remember.all().unwrap(), &expected, &what);
                     let pooled = remember.all_in(&pool).unwrap().into_iter();
                     let pooled = pooled.map(|one| Remembered {
                         spec: one.spec,
                         bytes: one.bytes.to_vec(),
                     });
-                    same(&pooled.collect::<Vec<_>>(), &expected, &what);
+                    assert_same(&pooled.collect::<Vec<_>>(), &expected, &what);
                     let to = scratch.path("out.safetensors");
                     remember.to_file(&to).unwrap();
-                    same(&read_back(&to, &expected), &expected, &what);
+                    assert_same(&read_back(&to, &expected), &expected, &what);
                 }
                 let remember = remember(&checkpoint).dtype(dtype).threads(2);
-                for (shard, least) in [(0, 3), (1 << 20, 2), (u64::MAX, 1)] {
+                for (shard_bytes, min_files) in [(0, 3), (1 << 20, 2), (u64::MAX, 1)] {
                     let to = scratch.path("shards");
-                    remember.to_dir(&to, shard).unwrap();
+                    remember.to_dir(&to, shard_bytes).unwrap();
                     let files = std::fs::read_dir(&to).unwrap().count();
                     assert!(
-                        files >= least && (files == 1) == (least == 1),
-                        "{files} files of {shard} bytes"
+                        files >= min_files && (files == 1) == (min_files == 1),
+                        "{files} files for shards of {shard_bytes} bytes"
                     );
-                    same(
+                    assert_same(
                         &read_back(&to, &expected),
                         &expected,
-                        &format!("{name} {dtype} {way:?}, shards of {shard}"),
+                        &format!("{name} {dtype} {mode:?}, shards of {shard_bytes}"),
                     );
                     std::fs::remove_dir_all(&to).unwrap();
                 }
                 for one in &expected {
-                    let mut into = vec![0xaa; one.bytes.len()];
-                    remember.tensor_into(&one.spec.name, &mut into).unwrap();
+                    let mut out = vec![0xaa; one.bytes.len()];
+                    remember.tensor_into(&one.spec.name, &mut out).unwrap();
                     assert!(
-                        into == one.bytes && remember.tensor(&one.spec.name).unwrap() == *one,
+                        out == one.bytes && remember.tensor(&one.spec.name).unwrap() == *one,
                         "{}",
                         one.spec
                     );
@@ -186,41 +187,44 @@ fn threads_sources_and_sinks_make_the_same_bytes() {
     }
 }
 
-/// Who brings the bytes does not show: every scheme's decoder, fed by every loader.
+/// The fixtures with one block type each.
+fn block_type_fixtures() -> impl Iterator<Item = PathBuf> {
+    BlockFormat::all()
+        .iter()
+        .map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()))
+        .map(|name| support::fixture(&name))
+        .filter(|path| path.is_file())
+}
+
+/// The decoder of every scheme with the chunks of every loader.
 #[test]
-fn every_loader_makes_the_same_bytes() {
+fn loaders_do_not_change_the_bytes() {
     let scratch = ScratchDir::new("execute-loaders");
-    let own = inputs().map(|(name, bytes)| {
+    let generated = input_files().map(|(name, bytes)| {
         std::fs::write(scratch.path(name), bytes).unwrap();
         scratch.path(name)
     });
-    let types = BlockFormat::all()
-        .iter()
-        .map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
-    let types = types
-        .map(|name| support::fixture(&name))
-        .filter(|path| path.is_file());
     let mut compared = 0;
-    for path in own
+    for path in generated
         .into_iter()
-        .chain(types)
+        .chain(block_type_fixtures())
         .chain(support::corpus::quantised_files())
     {
         let checkpoint = Checkpoint::open(&path).unwrap();
-        let passing = |plan: &Plan| {
+        let refused_names = |plan: &Plan| {
             plan.refused
                 .iter()
                 .map(|refused| refused.name.clone())
                 .collect::<Vec<_>>()
         };
-        let refused = passing(&remember(&checkpoint).plan().unwrap());
+        let refused = refused_names(&remember(&checkpoint).plan().unwrap());
         let remember = remember(&checkpoint)
             .threads(2)
             .filter(|name| !refused.iter().any(|r| **r == *name));
         let expected = remember.all().unwrap();
         for (name, loader) in all_loaders() {
             let what = format!("{} {name}", path.display());
-            same(
+            assert_same(
                 &remember.clone().loader(loader).all().unwrap(),
                 &expected,
                 &what,
@@ -231,24 +235,18 @@ fn every_loader_makes_the_same_bytes() {
     assert!(compared > 500, "{compared}");
 }
 
-/// Where a weight is cut does not show: every scheme's decoder, cut after one row, two, three, many.
+/// The decoder of every scheme with tiles of one row, two, three and more.
 #[test]
-fn tiles_of_any_height_make_the_same_bytes() {
+fn tile_height_does_not_change_the_bytes() {
     let mut weights = std::collections::BTreeMap::<&str, usize>::new();
-    let own = inputs().map(|(_, bytes)| Checkpoint::from_bytes(bytes).unwrap());
-    let types = BlockFormat::all()
-        .iter()
-        .map(|format| format!("gguf/types/{}.gguf", format.name.to_lowercase()));
-    let types = types
-        .map(|name| support::fixture(&name))
-        .filter(|path| path.is_file());
-    let files = types
+    let generated = input_files().map(|(_, bytes)| Checkpoint::from_bytes(bytes).unwrap());
+    let files = block_type_fixtures()
         .chain(support::corpus::quantised_files())
         .map(|path| Checkpoint::open(path).unwrap());
-    for checkpoint in own.into_iter().chain(files) {
+    for checkpoint in generated.into_iter().chain(files) {
         for dtype in [Dtype::F32, Dtype::F16] {
             let remember = remember(&checkpoint).dtype(dtype).cast(true).threads(1);
-            let made = |height: Option<u64>| {
+            let mut decode = |height: Option<u64>| {
                 let mut plan = remember.plan().unwrap();
                 plan.refused.clear();
                 for job in &mut plan.jobs {
@@ -256,9 +254,11 @@ fn tiles_of_any_height_make_the_same_bytes() {
                         continue;
                     };
                     let step = decoder.grid().step.max(1);
-                    // a row at a time of what has very many takes long
-                    let least = decoder.grid().rows / 500;
-                    *rows = height.map_or(*rows, |height| height.max(least).next_multiple_of(step));
+                    // at most 500 tiles, so that weights with many rows do not take long
+                    let min_height = decoder.grid().rows / 500;
+                    *rows = height.map_or(*rows, |height| {
+                        height.max(min_height).next_multiple_of(step)
+                    });
                     *weights.entry(job.scheme).or_default() += 1;
                 }
                 let nbytes = plan
@@ -272,11 +272,10 @@ fn tiles_of_any_height_make_the_same_bytes() {
                 remember.run(&plan, &mut sink).unwrap();
                 out
             };
-            let mut made = made;
-            let expected = made(None);
+            let expected = decode(None);
             for height in [1, 2, 3, 5, 16, 1 << 40] {
                 assert!(
-                    made(Some(height)) == expected,
+                    decode(Some(height)) == expected,
                     "{:?} in tiles of {height} rows",
                     checkpoint.path()
                 );
@@ -288,10 +287,10 @@ fn tiles_of_any_height_make_the_same_bytes() {
 }
 
 #[test]
-fn metadata_is_carried_over() {
+fn metadata_is_copied_to_the_output() {
     let scratch = ScratchDir::new("metadata");
     let out = scratch.path("out.safetensors");
-    let wanted: [&[(&str, &str)]; 2] = [
+    let expected_metadata: [&[(&str, &str)]; 2] = [
         &[
             ("format", "pt"),
             ("gguf.general.architecture", "\"llama\""),
@@ -299,17 +298,17 @@ fn metadata_is_carried_over() {
         ],
         &[("format", "tf"), ("origin", "a test"), ("ünïcode", "ja")],
     ];
-    for ((_, file), wanted) in inputs().into_iter().zip(wanted) {
+    for ((_, file), expected) in input_files().into_iter().zip(expected_metadata) {
         let checkpoint = Checkpoint::from_bytes(file).unwrap();
         remember(&checkpoint).overwrite(true).to_file(&out).unwrap();
         let found = Checkpoint::open(&out).unwrap();
         let metadata = found.catalog().metadata();
-        for (key, value) in wanted {
+        for (key, value) in expected {
             assert_eq!(metadata.text(key), Some(*value), "{key}");
         }
-        assert_eq!(metadata.len(), wanted.len());
+        assert_eq!(metadata.len(), expected.len());
     }
-    // arrays are read whole, numbers stay numbers
+    // arrays are complete, and JSON numbers stay numbers
     let tokens = Checkpoint::open(support::fixture("gguf/mixed_tokenizer.gguf")).unwrap();
     remember(&tokens).overwrite(true).to_file(&out).unwrap();
     let found = Checkpoint::open(&out).unwrap();
@@ -335,8 +334,8 @@ fn metadata_is_carried_over() {
 }
 
 #[test]
-fn a_plan_says_what_is_read() {
-    for (name, bytes) in inputs() {
+fn execution_reads_the_byte_ranges_of_the_plan() {
+    for (name, bytes) in input_files() {
         let reads = Arc::new(Mutex::new(Vec::new()));
         let checkpoint = Checkpoint::from_source(RecordingSource {
             bytes,
@@ -345,37 +344,38 @@ fn a_plan_says_what_is_read() {
         .unwrap();
         let remember = remember(&checkpoint).threads(1);
         let plan = remember.plan().unwrap();
-        let promised: Vec<_> = plan
+        let planned: Vec<_> = plan
             .reads(checkpoint.catalog())
             .map(|ByteRange { start, len, .. }| (start, len))
             .collect();
         reads.lock().unwrap().clear();
         remember.run(&plan, &mut NullSink).unwrap();
-        // a tensor is streamed in pieces: those that touch are one
-        assert_eq!(joined(&reads.lock().unwrap()), joined(&promised), "{name}");
-        assert!(promised.len() > 10, "{name}: {promised:?}");
+        // a tensor may be read by several adjacent requests
+        assert_eq!(merged(&reads.lock().unwrap()), merged(&planned), "{name}");
+        assert!(planned.len() > 10, "{name}: {planned:?}");
     }
 }
 
-fn joined(reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut joined: Vec<(u64, u64)> = Vec::new();
+/// Non-empty reads, with adjacent ones merged.
+fn merged(reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut merged: Vec<(u64, u64)> = Vec::new();
     for &(start, len) in reads.iter().filter(|(_, len)| *len > 0) {
-        match joined.last_mut() {
+        match merged.last_mut() {
             Some((from, sum)) if *from + *sum == start => *sum += len,
-            _ => joined.push((start, len)),
+            _ => merged.push((start, len)),
         }
     }
-    joined
+    merged
 }
 
 #[test]
-fn the_sink_for_files_tells_what_it_wrote() {
+fn the_safetensors_sink_lists_the_files_that_it_wrote() {
     let scratch = ScratchDir::new("files");
-    let [_, (_, file)] = inputs();
+    let [_, (_, file)] = input_files();
     let checkpoint = Checkpoint::from_bytes(file).unwrap();
     let remember = remember(&checkpoint).threads(1);
     let mut sink = remember
-        .safetensors(scratch.path("of"), Sharding::Shards(1 << 20))
+        .safetensors(scratch.path("out"), Sharding::Shards(1 << 20))
         .unwrap();
     let plan = remember.plan().unwrap();
     remember.run(&plan, &mut sink).unwrap();
@@ -384,6 +384,6 @@ fn the_sink_for_files_tells_what_it_wrote() {
     drop(sink);
     assert!(
         files.iter().all(|file| file.is_file()),
-        "files that have their name stay"
+        "committed files are kept when the sink is dropped"
     );
 }

@@ -1,4 +1,5 @@
-//! What the loop makes of a plan by hand: every tile once, in its place, from the runs that its decoder asked for.
+//! The executor with plans built by hand: each tile is decoded once, is stored at its offset, and receives the byte ranges
+//! that its decoder requested.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -14,11 +15,11 @@ use anamnesis::sink::{NullSink, Sink};
 use anamnesis::{Checkpoint, Dtype, Result, remember};
 use proptest::prelude::*;
 
-/// A decoder without inputs: each byte it makes tells where it belongs.
+/// A decoder without inputs: each output byte is derived from its offset.
 #[derive(Debug)]
-struct Numbers(Grid);
+struct OffsetDecoder(Grid);
 
-impl Decoder for Numbers {
+impl Decoder for OffsetDecoder {
     fn grid(&self) -> Grid {
         self.0
     }
@@ -33,19 +34,20 @@ impl Decoder for Numbers {
         assert_eq!(at(rows.end) - at(rows.start), out.len() as u64);
         out.iter_mut()
             .zip(at(rows.start)..)
-            .for_each(|(byte, i)| *byte = number(i));
+            .for_each(|(byte, i)| *byte = byte_at(i));
         Ok(())
     }
 }
 
-fn number(i: u64) -> u8 {
+/// The byte that [`OffsetDecoder`] stores at this offset.
+fn byte_at(i: u64) -> u8 {
     (i ^ i >> 8 ^ i >> 16).to_le_bytes()[0]
 }
 
-/// Notes which bytes of which output came, and whether they are what belongs there.
-struct Ledger(Mutex<Vec<Vec<(u64, u64)>>>);
+/// A sink that records offset and length of each write per output, and checks the bytes.
+struct WriteLog(Mutex<Vec<Vec<(u64, u64)>>>);
 
-impl Sink for Ledger {
+impl Sink for WriteLog {
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
         self.0.lock().unwrap().resize(outputs.len(), Vec::new());
         Ok(())
@@ -56,7 +58,7 @@ impl Sink for Ledger {
             bytes
                 .iter()
                 .zip(start..)
-                .all(|(byte, i)| *byte == number(i))
+                .all(|(byte, i)| *byte == byte_at(i))
         );
         self.0.lock().unwrap()[output].push((start, bytes.len() as u64));
         Ok(())
@@ -70,10 +72,10 @@ fn job(grid: Grid, dtype: Dtype) -> Job {
             shape: Shape::from_slice(&[grid.rows, grid.cols]),
             dtype,
         },
-        scheme: "numbers",
+        scheme: "offsets",
         parts: Vec::new(),
         work: JobWork::Tiles {
-            decoder: Arc::new(Numbers(grid)),
+            decoder: Arc::new(OffsetDecoder(grid)),
             rows: grid.rows_per_tile(dtype),
         },
     }
@@ -102,24 +104,24 @@ proptest! {
         }
         let plan = Plan { jobs, ..Plan::default() };
         let checkpoint = Checkpoint::from_bytes(safetensors(&[], &[])).unwrap();
-        let mut ledger = Ledger(Mutex::default());
+        let mut log = WriteLog(Mutex::default());
         let mut reported = 0;
         Executor::new(&checkpoint, &plan)
             .threads(threads)
             .progress(|progress| reported = progress.done)
-            .run(&mut ledger)
+            .run(&mut log)
             .unwrap();
         prop_assert_eq!(reported, plan.nbytes());
-        for (mut pieces, job) in ledger.0.into_inner().unwrap().into_iter().zip(&plan.jobs) {
-            pieces.sort_unstable();
-            let end = pieces.iter().try_fold(0, |at, &(start, len)| (start == at).then_some(at + len));
+        for (mut writes, job) in log.0.into_inner().unwrap().into_iter().zip(&plan.jobs) {
+            writes.sort_unstable();
+            let end = writes.iter().try_fold(0, |at, &(start, len)| (start == at).then_some(at + len));
             prop_assert_eq!(end, job.output.nbytes());
         }
     }
 }
 
 #[test]
-fn rows_without_elements_take_no_time() {
+fn rows_without_elements_have_no_tiles() {
     for rows in [1, u64::MAX] {
         let plan = Plan {
             jobs: vec![job(Grid::new(rows, 0), Dtype::BF16)],
@@ -132,7 +134,7 @@ fn rows_without_elements_take_no_time() {
             .run(&mut NullSink)
             .unwrap();
     }
-    // as a file says it
+    // shapes of a file
     for shape in [
         &[1 << 60, 0][..],
         &[0, 1 << 60],
@@ -149,11 +151,11 @@ fn rows_without_elements_take_no_time() {
     }
 }
 
-/// A decoder that reads runs with gaps: every third pair of bytes, two of them for a row of two elements.
+/// A decoder that reads runs with gaps: every third pair of bytes, two pairs for a row of four elements.
 #[derive(Debug)]
-struct Gaps;
+struct StridedDecoder;
 
-impl Decoder for Gaps {
+impl Decoder for StridedDecoder {
     fn grid(&self) -> Grid {
         Grid::new(4, 4)
     }
@@ -176,7 +178,7 @@ impl Decoder for Gaps {
 }
 
 #[test]
-fn strided_runs_are_the_same_borrowed_and_read() {
+fn strided_inputs_are_the_same_borrowed_and_read() {
     let bytes: Vec<u8> = (0..48).collect();
     let file = safetensors(&[StoredTensor::new("x", "U8", &[48], bytes)], &[]);
     let expected: Vec<u8> = (0..8u8).flat_map(|i| [6 * i, 6 * i + 1]).collect();
@@ -193,7 +195,7 @@ fn strided_runs_are_the_same_borrowed_and_read() {
             dtype: Dtype::U8,
         };
         let work = JobWork::Tiles {
-            decoder: Arc::new(Gaps),
+            decoder: Arc::new(StridedDecoder),
             rows: 3,
         };
         let parts = vec![anamnesis::plan::StoredPart {
@@ -203,7 +205,7 @@ fn strided_runs_are_the_same_borrowed_and_read() {
         let plan = Plan {
             jobs: vec![Job {
                 output,
-                scheme: "gaps",
+                scheme: "strided",
                 parts,
                 work,
             }],
@@ -217,12 +219,12 @@ fn strided_runs_are_the_same_borrowed_and_read() {
             .run(&mut sink)
             .unwrap();
         assert_eq!(out, expected);
-        let promised: Vec<_> = plan
+        let planned: Vec<_> = plan
             .reads(checkpoint.catalog())
             .map(|r| (r.start, r.len))
             .collect();
-        assert_eq!(promised.len(), 8);
+        assert_eq!(planned.len(), 8);
         let read = reads.lock().unwrap();
-        assert!(*read == promised || read.is_empty(), "{read:?}");
+        assert!(*read == planned || read.is_empty(), "{read:?}");
     }
 }

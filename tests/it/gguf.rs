@@ -1,20 +1,22 @@
-//! GGUF: types that are not ggml's, arrays read on demand, both byte orders.
+//! GGUF files generated from the specification: types of forks are refused by name, metadata arrays are read on demand in both
+//! byte orders, nesting is bounded.
 
-use anamnesis::source::FnSource;
+use crate::support::fn_sources::fn_source;
 use anamnesis::{BlockFormat, Checkpoint, ErrorKind, Item, Limits, OpenOptions, Value};
 
-/// A GGUF file, written by its specification.
-struct File {
-    big: bool,
+/// Writes a GGUF file of version 3.
+struct GgufBuilder {
+    big_endian: bool,
     keys: Vec<Vec<u8>>,
     tensors: Vec<(Vec<u8>, u64)>,
+    /// Where the next tensor begins, from the start of the data.
     offset: u64,
 }
 
-impl File {
-    fn new(big: bool) -> Self {
+impl GgufBuilder {
+    fn new(big_endian: bool) -> Self {
         Self {
-            big,
+            big_endian,
             keys: Vec::new(),
             tensors: Vec::new(),
             offset: 0,
@@ -22,7 +24,7 @@ impl File {
     }
 
     fn u32(&self, n: u32) -> Vec<u8> {
-        if self.big {
+        if self.big_endian {
             n.to_be_bytes().to_vec()
         } else {
             n.to_le_bytes().to_vec()
@@ -30,7 +32,7 @@ impl File {
     }
 
     fn u64(&self, n: u64) -> Vec<u8> {
-        if self.big {
+        if self.big_endian {
             n.to_be_bytes().to_vec()
         } else {
             n.to_le_bytes().to_vec()
@@ -48,7 +50,7 @@ impl File {
         self
     }
 
-    /// The elements of an array behind their type and number.
+    /// An array: element type, count, elements.
     fn array(&self, kind: u32, elements: &[Vec<u8>]) -> Vec<u8> {
         [
             self.u32(kind),
@@ -88,18 +90,19 @@ impl File {
     }
 }
 
+/// The kind and text of the error that opening returns.
 fn refusal(bytes: Vec<u8>) -> (&'static str, String) {
     let error = Checkpoint::from_bytes(bytes).unwrap_err();
-    assert!(error.offset().is_some(), "{error} says no place");
+    assert!(error.offset().is_some(), "{error} has no offset");
     (error.kind().name(), error.to_string())
 }
 
 #[test]
-fn every_type_is_read_or_named() {
+fn every_ggml_type_is_read_or_refused_by_name() {
     for id in 0..200 {
         let block = BlockFormat::from_ggml(id);
         let nbytes = block.map_or(256 * 8, |b| b.nbytes(256).unwrap());
-        let bytes = File::new(false).tensor("t", id, 256, nbytes).bytes();
+        let bytes = GgufBuilder::new(false).tensor("t", id, 256, nbytes).bytes();
         match Checkpoint::from_bytes(bytes.clone()) {
             Ok(checkpoint) => {
                 assert!(id <= 42, "{id}");
@@ -127,31 +130,31 @@ fn every_type_is_read_or_named() {
         (142, &["PQ2_0", "PrismML"]),
         (199, &["is unknown"]),
     ] {
-        let (_, text) = refusal(File::new(false).tensor("t", id, 256, 0).bytes());
+        let (_, text) = refusal(GgufBuilder::new(false).tensor("t", id, 256, 0).bytes());
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
 }
 
 /// Upstream's Q2_0 has blocks of 64 elements in 18 bytes, PrismML's of 128 in 34, under the same id.
 #[test]
-fn the_fork_of_q2_0_is_recognised_by_its_tensor_distances() {
-    let two = |nbytes| {
-        File::new(false)
+fn q2_0_of_a_fork_is_refused_by_the_distance_of_tensors() {
+    let two_tensors = |nbytes| {
+        GgufBuilder::new(false)
             .tensor("a", 42, 4096, nbytes)
             .tensor("b", 42, 4096, nbytes)
             .bytes()
     };
-    let upstream = Checkpoint::from_bytes(two(4096 / 64 * 18)).unwrap();
+    let upstream = Checkpoint::from_bytes(two_tensors(4096 / 64 * 18)).unwrap();
     assert_eq!(upstream.catalog().tensors()[1].encoding.name(), "Q2_0");
-    let (kind, text) = refusal(two(4096 / 128 * 34));
+    let (kind, text) = refusal(two_tensors(4096 / 128 * 34));
     assert_eq!(kind, "unsupported");
     assert!(text.contains("PrismML"), "{text}");
 }
 
 #[test]
-fn arrays_are_read_on_demand_in_either_order() {
-    for big in [false, true] {
-        let file = File::new(big);
+fn arrays_are_read_on_demand_in_both_byte_orders() {
+    for big_endian in [false, true] {
+        let file = GgufBuilder::new(big_endian);
         let words: Vec<_> = (0..1000).map(|i| file.text(&format!("word {i}"))).collect();
         let numbers: Vec<_> = (0..40).map(|i| file.u32(i)).collect();
         let inner = |from: u32| {
@@ -170,7 +173,7 @@ fn arrays_are_read_on_demand_in_either_order() {
         let checkpoint = Checkpoint::from_bytes(bytes).unwrap();
 
         let Some(Value::Array(words)) = checkpoint.catalog().metadata().get("words") else {
-            panic!("not kept in place")
+            panic!("the array was read when the file was opened")
         };
         assert_eq!(
             (words.item, words.len, words.first.len()),
@@ -194,8 +197,8 @@ fn arrays_are_read_on_demand_in_either_order() {
 }
 
 #[test]
-fn nesting_is_bounded_with_limits_and_without() {
-    let file = File::new(false);
+fn nested_arrays_are_refused_with_and_without_limits() {
+    let file = GgufBuilder::new(false);
     let mut value = file.array(0, &[]);
     for _ in 0..5000 {
         value = file.array(9, &[value]);
@@ -207,35 +210,29 @@ fn nesting_is_bounded_with_limits_and_without() {
         "{error}"
     );
     let options = OpenOptions::new().limits(Limits::none());
-    let len = bytes.len() as u64;
-    let read = move |start: u64, buf: &mut [u8]| {
-        let start = usize::try_from(start).unwrap();
-        buf.copy_from_slice(&bytes[start..start + buf.len()]);
-        Ok(())
-    };
-    let error = options.from_source(FnSource::new(len, read)).unwrap_err();
+    let error = options.from_source(fn_source(bytes)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
 }
 
-/// The spot where a scan of strings leaves the window must not matter.
+/// Strings are scanned in a window of the file: no position of a string relative to the window's end changes the result.
 #[test]
-fn strings_of_every_length_cross_the_window() {
-    let file = File::new(false);
-    let mut long = Vec::new();
+fn strings_across_the_end_of_the_read_window_are_scanned() {
+    let file = GgufBuilder::new(false);
+    let mut strings = Vec::new();
     for len in [
         0, 1, 7, 8, 9, 4095, 4096, 4097, 65_535, 65_536, 65_537, 200_000, 3, 0, 70_000,
     ] {
-        long.push(file.text(&"x".repeat(len)));
-        long.extend((0..200).map(|i| file.text(&"y".repeat(i % 23))));
+        strings.push(file.text(&"x".repeat(len)));
+        strings.extend((0..200).map(|i| file.text(&"y".repeat(i % 23))));
     }
-    let array = file.array(8, &long);
+    let array = file.array(8, &strings);
     let bytes = file
         .key("a", 9, &array)
-        .key("end", 8, &File::new(false).text("here"))
+        .key("end", 8, &GgufBuilder::new(false).text("here"))
         .bytes();
     for shift in 0..64 {
-        // a key in front moves everything by one more byte
-        let mut shifted = File::new(false);
+        // the length of a first key shifts everything behind it
+        let mut shifted = GgufBuilder::new(false);
         let pad = shifted.text(&"p".repeat(shift));
         shifted = shifted.key("pad", 8, &pad).key("a", 9, &array);
         let end = shifted.text("here");

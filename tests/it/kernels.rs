@@ -1,12 +1,13 @@
-//! Kernels against the reference's outputs, build against build.
+//! Every build of every kernel gives the outputs of the reference (ggml for F32, PyTorch's rounding of it for BF16), and all
+//! builds agree on random bits. `naive_kernels.rs` compares with an implementation of the specification.
 
 use crate::support;
 use crate::support::fixture;
+use crate::support::random::random_bytes;
 use anamnesis::{BlockFormat, Checkpoint, Dtype, Encoding, kernel};
 
-/// Every block type with its reference outputs, F32 from ggml and BF16 from PyTorch's rounding of it.
 #[test]
-fn every_build_gives_the_reference_bits() {
+fn every_build_gives_the_outputs_of_the_reference() {
     let mut types = Vec::new();
     for format in BlockFormat::all() {
         let name = format.name.to_lowercase();
@@ -16,9 +17,9 @@ fn every_build_gives_the_reference_bits() {
         let Ok(builds) = kernel::builds(format) else {
             continue;
         };
-        for (dtype, ending) in [(Dtype::F32, "f32"), (Dtype::BF16, "bf16")] {
+        for (dtype, suffix) in [(Dtype::F32, "f32"), (Dtype::BF16, "bf16")] {
             let oracle = Checkpoint::open(fixture(&format!(
-                "gguf/types/{name}.oracle.{ending}.safetensors"
+                "gguf/types/{name}.oracle.{suffix}.safetensors"
             )))
             .unwrap();
             for tensor in blocks.tensors() {
@@ -41,7 +42,7 @@ fn every_build_gives_the_reference_bits() {
     assert_eq!(types.len(), 25, "types with reference outputs");
 }
 
-/// Q8_K has no reference output, for it is not written to files: its formula by hand.
+/// Q8_K is not stored in files, so there is no reference output: it is compared with its formula.
 #[test]
 fn q8_k_is_scale_times_code() {
     let format = BlockFormat::from_name("Q8_K").unwrap();
@@ -57,10 +58,11 @@ fn q8_k_is_scale_times_code() {
     }
 }
 
-/// Every scale of the FP4 types, times 1 and -1 (stored doubled): the references hold only a few.
+/// All 256 values of the scale byte, with the codes for 1 and -1: the reference files contain few of them. The code table holds
+/// doubled values, so the scales are halved.
 #[test]
 fn fp4_scales_are_half_of_e8m0_and_ue4m3() {
-    let run = |name: &str, blocks: &[u8], elements: usize| -> Vec<f64> {
+    let decode = |name: &str, blocks: &[u8], elements: usize| -> Vec<f64> {
         let mut out = vec![0; elements * 4];
         kernel::dequantize(
             BlockFormat::from_name(name).unwrap(),
@@ -82,8 +84,8 @@ fn fp4_scales_are_half_of_e8m0_and_ue4m3() {
             0 => mantissa / 512.0,
             _ => (1.0 + mantissa / 8.0) * 2f64.powi(exponent - 7),
         };
-        let mx = run("MXFP4", &[&[x][..], &[0x91; 16]].concat(), 32);
-        let nv = run("NVFP4", &[[x; 4].as_slice(), &[0x91; 32]].concat(), 64);
+        let mx = decode("MXFP4", &[&[x][..], &[0x91; 16]].concat(), 32);
+        let nv = decode("NVFP4", &[[x; 4].as_slice(), &[0x91; 32]].concat(), 64);
         for (found, group, scale) in [
             (mx, 16, 2f64.powi(i32::from(x) - 128)),
             (nv, 8, ue4m3 / 2.0),
@@ -96,47 +98,40 @@ fn fp4_scales_are_half_of_e8m0_and_ue4m3() {
     }
 }
 
-/// Random bits through every build and output: all builds give the same bits, and the 16-bit outputs
-/// are the F32 output rounded once, with one NaN each but for F16's sign.
+/// The 16-bit outputs are the F32 output rounded once. A NaN becomes the canonical one; in F16 it may have either sign.
 #[test]
 fn all_builds_agree_on_random_bits() {
-    let mut state = 20_261_121u64;
-    let mut random = |n: usize| -> Vec<u8> {
-        let mut next = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            state.to_be_bytes()[0]
-        };
-        (0..n).map(|_| next()).collect()
-    };
     for format in BlockFormat::all() {
         let Ok(builds) = kernel::builds(format) else {
             continue;
         };
-        let blocks = random(format.block_bytes as usize * 513);
+        let blocks = random_bytes(
+            u64::from(format.ggml_type),
+            format.block_bytes as usize * 513,
+        );
         let elements = format.block_len as usize * 513;
-        let run = |isa: &str, dtype: Dtype| {
+        let decode = |isa: &str, dtype: Dtype| {
             let mut out =
                 vec![0x55; elements * usize::try_from(dtype.item_bytes().unwrap()).unwrap()];
             kernel::dequantize_with(isa, format, &blocks, dtype, &mut out).unwrap();
             out
         };
-        let wide = run("baseline", Dtype::F32);
+        let f32s = decode("baseline", Dtype::F32);
         for isa in &builds {
-            let same = support::compare_bits(&run(isa, Dtype::F32), &wide, Dtype::F32);
+            let same = support::compare_bits(&decode(isa, Dtype::F32), &f32s, Dtype::F32);
             same.unwrap_or_else(|e| panic!("{} {isa}: {e}", format.name));
-            let (narrow, brain) = (run(isa, Dtype::F16), run(isa, Dtype::BF16));
-            for (i, x) in wide.chunks(4).enumerate() {
+            let (f16s, bf16s) = (decode(isa, Dtype::F16), decode(isa, Dtype::BF16));
+            for (i, x) in f32s.chunks(4).enumerate() {
                 let x = f32::from_le_bytes(x.try_into().unwrap());
-                let half = half::f16::from_le_bytes([narrow[2 * i], narrow[2 * i + 1]]);
-                let bf = half::bf16::from_le_bytes([brain[2 * i], brain[2 * i + 1]]);
-                let (want_half, want_bf) =
+                let f16 = half::f16::from_le_bytes([f16s[2 * i], f16s[2 * i + 1]]);
+                let bf16 = half::bf16::from_le_bytes([bf16s[2 * i], bf16s[2 * i + 1]]);
+                let (expected_f16, expected_bf16) =
                     (half::f16::from_f32_const(x), half::bf16::from_f32_const(x));
-                let equal =
-                    half.to_bits() == want_half.to_bits() && bf.to_bits() == want_bf.to_bits();
-                let nan = x.is_nan() && half.to_bits() & 0x7fff == 0x7e00 && bf.to_bits() == 0x7fc0;
-                assert!(equal || nan, "{} {isa} element {i}: {x}", format.name);
+                let is_equal = f16.to_bits() == expected_f16.to_bits()
+                    && bf16.to_bits() == expected_bf16.to_bits();
+                let is_nan =
+                    x.is_nan() && f16.to_bits() & 0x7fff == 0x7e00 && bf16.to_bits() == 0x7fc0;
+                assert!(is_equal || is_nan, "{} {isa} element {i}: {x}", format.name);
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Limits: tight ones refuse, none at all change nothing.
+//! Limits of opening and reading: a limit that is exceeded is an error with its name, and without limits the same is read.
 
 use crate::support::{fixture, fixtures};
 use anamnesis::{ErrorKind, Limits, OpenOptions};
 
 #[test]
-fn without_limits_the_same_is_read() {
+fn fixtures_are_listed_alike_without_limits() {
     for (path, format) in fixtures() {
         let open = |limits| {
             OpenOptions::new()
@@ -26,9 +26,9 @@ fn without_limits_the_same_is_read() {
     }
 }
 
-/// Whatever the memory, a file is read whole or refused for the limit, never otherwise.
+/// With a smaller and smaller limit, each fixture is listed completely and then refused for this limit.
 #[test]
-fn little_memory_refuses_by_the_limit_alone() {
+fn a_memory_limit_refuses_the_whole_file() {
     for (path, format) in fixtures() {
         let open = |memory| {
             let limits = Limits {
@@ -48,7 +48,7 @@ fn little_memory_refuses_by_the_limit_alone() {
                 Ok(read) => {
                     assert!(
                         !refused,
-                        "{}: read with {memory} and refused with more",
+                        "{}: listed with {memory} bytes and refused with more",
                         path.display()
                     );
                     assert_eq!(read.catalog().tensors(), whole.catalog().tensors());
@@ -68,7 +68,7 @@ fn little_memory_refuses_by_the_limit_alone() {
         }
         assert!(
             refused || whole.catalog().tensors().is_empty(),
-            "{} costs nothing",
+            "{} is listed without memory",
             path.display()
         );
     }
@@ -85,7 +85,7 @@ fn is_memory_limit(error: &anamnesis::Error) -> bool {
 }
 
 #[test]
-fn a_limit_names_its_field_and_the_place() {
+fn an_exceeded_limit_names_its_field_and_the_file() {
     let limits = Limits {
         tensors: 100,
         ..Limits::default()
@@ -121,7 +121,7 @@ fn a_limit_names_its_field_and_the_place() {
 }
 
 #[test]
-fn a_tensor_larger_than_allowed_is_listed_and_not_read() {
+fn a_tensor_over_the_limit_is_listed_and_not_read() {
     let limits = Limits {
         tensor_bytes: 100,
         ..Limits::default()

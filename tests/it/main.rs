@@ -1,5 +1,5 @@
-//! The integration tests: one binary, as each binary links the library again. What depends on the state of a whole process
-//! (its peak memory, its limits) is a binary of its own next to this folder.
+//! The integration tests in one binary, because each further binary would link the library again. Tests of the state of a whole
+//! process (its peak memory, its resource limits) are binaries of their own in `tests/`.
 //!
 //! `cargo test --test it schemes::gptq` runs the tests of one module.
 
@@ -10,15 +10,18 @@ mod cancel;
 mod cold_open;
 mod execute;
 mod executor_tiles;
+mod format_detection;
 mod gguf;
+mod io_report;
 mod kernels;
 mod language;
-mod large_outputs;
 mod limits;
 mod load;
-mod load_parts;
-mod load_report;
+mod load_failures;
+mod load_slices;
+mod loaded_tensors;
 mod naive_kernels;
+mod non_temporal_stores;
 mod numpy;
 mod predict;
 mod pth;
@@ -27,7 +30,7 @@ mod shared_corpus;
 mod sink_safetensors;
 mod small_files;
 mod sources;
-mod streaming_stores;
+mod storage_info;
 mod structure;
 mod truncation;
 mod unquantised;

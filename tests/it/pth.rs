@@ -1,4 +1,5 @@
-//! PyTorch files: names, dtypes, shapes, strides, ties and bytes as PyTorch reads them, and code refused.
+//! PyTorch files: names, dtypes, shapes, strides, ties and bytes equal what PyTorch reads (the manifests), and pickles that would
+//! run code are refused.
 
 use std::path::PathBuf;
 
@@ -24,16 +25,16 @@ fn real_files_are_read_as_pytorch_reads_them() {
 }
 
 #[test]
-fn fixtures_of_code_are_refused_by_name() {
+fn pickles_that_run_code_are_refused() {
     for file in std::fs::read_dir(fixtures().join("evil")).unwrap() {
         let path = file.unwrap().path();
-        for way in OPEN_MODES {
-            let error = way
+        for mode in OPEN_MODES {
+            let error = mode
                 .open(&path, Some(&pth::FORMAT))
-                .expect_err("code is refused");
+                .expect_err("a pickle that runs code");
             assert!(
                 matches!(error.kind(), ErrorKind::RefusedGlobal { .. }),
-                "{} ({way:?}): {error}",
+                "{} ({mode:?}): {error}",
                 path.display()
             );
         }
@@ -41,7 +42,7 @@ fn fixtures_of_code_are_refused_by_name() {
 }
 
 #[test]
-fn fixtures_open_and_read_whole() {
+fn every_tensor_of_the_fixtures_is_read() {
     let mut folders = vec![fixtures(), fixtures().join("dtype")];
     while let Some(folder) = folders.pop() {
         for file in std::fs::read_dir(folder).unwrap() {
@@ -67,16 +68,16 @@ fn fixtures_open_and_read_whole() {
 }
 
 #[test]
-fn a_legacy_stream_is_listed_from_a_pipe() {
+fn a_legacy_file_is_listed_from_a_stream() {
     let path = fixtures().join("checkpoint.legacy.pth");
     let whole = Checkpoint::open(&path).unwrap();
-    let piped = Checkpoint::from_stream(std::fs::File::open(&path).unwrap()).unwrap();
-    assert_eq!(whole.catalog().tensors(), piped.catalog().tensors());
-    assert_eq!(whole.catalog().metadata(), piped.catalog().metadata());
+    let streamed = Checkpoint::from_stream(std::fs::File::open(&path).unwrap()).unwrap();
+    assert_eq!(whole.catalog().tensors(), streamed.catalog().tensors());
+    assert_eq!(whole.catalog().metadata(), streamed.catalog().metadata());
 }
 
 #[test]
-fn metadata_stands_under_dotted_names() {
+fn nested_values_are_metadata_under_dotted_names() {
     for name in ["checkpoint.pth", "checkpoint.legacy.pth"] {
         let checkpoint = Checkpoint::open(fixtures().join(name)).unwrap();
         let metadata = checkpoint.catalog().metadata();
@@ -91,7 +92,7 @@ fn metadata_stands_under_dotted_names() {
 }
 
 #[test]
-fn quantisers_are_described() {
+fn quantised_tensors_have_scales_and_zero_points() {
     let checkpoint = Checkpoint::open(fixtures().join("qint.pth")).unwrap();
     let quantizer = |name: &str| checkpoint.catalog().get(name).unwrap().quantizer().unwrap();
     assert_eq!(
@@ -102,7 +103,7 @@ fn quantisers_are_described() {
         }
     );
     let Quantizer::PerChannel { scales, axis, .. } = quantizer("qc") else {
-        panic!("per channel")
+        panic!("`qc` is quantised per channel")
     };
     assert_eq!((scales.shape.as_slice(), *axis), (&[3][..], 0));
 }

@@ -1,57 +1,39 @@
-//! Checkpoints of several files: which belong together, and what is said when one is not there.
+//! Checkpoints of several files: which files belong together, and the error when one is missing or does not match the others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::fixture;
-use anamnesis::{Checkpoint, ErrorKind, OpenOptions};
-
-/// A directory that is gone when the test is over.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("shards-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// Copies a fixture here under a name.
-    fn copy(&self, from: &str, to: &str) -> PathBuf {
-        let path = self.0.join(to);
-        fs::copy(fixture(from), &path).unwrap();
-        path
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-
-    /// The sharded fixture, whole.
-    fn sharded(name: &str) -> Self {
-        let scratch = Self::new(name);
-        for file in [
-            "model-00001-of-00002.safetensors",
-            "model-00002-of-00002.safetensors",
-            INDEX,
-        ] {
-            scratch.copy(&format!("safetensors/sharded/{file}"), file);
-        }
-        scratch
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use crate::support::scratch_dir::ScratchDir;
+use anamnesis::{Checkpoint, OpenOptions};
 
 const INDEX: &str = "model.safetensors.index.json";
+
+/// Copies a fixture to this name.
+fn copy_fixture(scratch: &ScratchDir, from: &str, to: &str) -> PathBuf {
+    let path = scratch.path(to);
+    fs::copy(fixture(from), &path).unwrap();
+    path
+}
+
+fn write(scratch: &ScratchDir, name: &str, text: &str) -> PathBuf {
+    let path = scratch.path(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// A directory with the sharded fixture: two shards and their index.
+fn sharded_fixture(name: &str) -> ScratchDir {
+    let scratch = ScratchDir::new(&format!("shards-{name}"));
+    for file in [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        INDEX,
+    ] {
+        copy_fixture(&scratch, &format!("safetensors/sharded/{file}"), file);
+    }
+    scratch
+}
 
 fn names(checkpoint: &Checkpoint) -> Vec<&str> {
     checkpoint
@@ -62,53 +44,53 @@ fn names(checkpoint: &Checkpoint) -> Vec<&str> {
         .collect()
 }
 
-/// The refusal's kind and text.
+/// Kind and text of the error that opening returns.
 fn refusal(path: &Path) -> (&'static str, String) {
     let error = Checkpoint::open(path).unwrap_err();
     (error.kind().name(), error.to_string())
 }
 
 #[test]
-fn a_directory_is_its_index() {
-    let scratch = Scratch::sharded("directory");
-    let by_index = Checkpoint::open(scratch.0.join(INDEX)).unwrap();
-    let by_directory = Checkpoint::open(&scratch.0).unwrap();
+fn a_directory_and_its_index_open_the_same_checkpoint() {
+    let scratch = sharded_fixture("directory");
+    let by_index = Checkpoint::open(scratch.path(INDEX)).unwrap();
+    let by_directory = Checkpoint::open(scratch.dir()).unwrap();
     assert_eq!(by_index.catalog(), by_directory.catalog());
     assert_eq!(by_index.catalog().files().len(), 2);
     assert_eq!(by_index.catalog().tensors().len(), 4);
     assert!(by_index.catalog().metadata().get("total_size").is_some());
-    // the numbered shards are enough
-    fs::remove_file(scratch.0.join(INDEX)).unwrap();
+    // without an index, the numbers in the names of the shards decide
+    fs::remove_file(scratch.path(INDEX)).unwrap();
     assert_eq!(
-        names(&Checkpoint::open(&scratch.0).unwrap()),
+        names(&Checkpoint::open(scratch.dir()).unwrap()),
         names(&by_index)
     );
 }
 
 #[test]
 fn a_missing_shard_is_named() {
-    let scratch = Scratch::sharded("missing");
+    let scratch = sharded_fixture("missing");
     let shard = "model-00002-of-00002.safetensors";
-    fs::remove_file(scratch.0.join(shard)).unwrap();
-    let (kind, text) = refusal(&scratch.0);
+    fs::remove_file(scratch.path(shard)).unwrap();
+    let (kind, text) = refusal(scratch.dir());
     assert_eq!(kind, "missing_part");
     assert!(text.contains(shard) && text.contains("1 of 2"), "{text}");
-    fs::remove_file(scratch.0.join(INDEX)).unwrap();
-    // without the index, the other shard's name says that it is not all
-    let (kind, text) = refusal(&scratch.0);
+    fs::remove_file(scratch.path(INDEX)).unwrap();
+    // without an index, the name of the remaining shard gives the number of shards
+    let (kind, text) = refusal(scratch.dir());
     assert_eq!(kind, "missing_part");
     assert!(text.contains(shard), "{text}");
-    // named by itself it is a file like any other
-    let alone = Checkpoint::open(scratch.0.join("model-00001-of-00002.safetensors")).unwrap();
+    // the path of one shard opens that file only
+    let alone = Checkpoint::open(scratch.path("model-00001-of-00002.safetensors")).unwrap();
     assert_eq!(alone.catalog().tensors().len(), 2);
 }
 
 #[test]
-fn an_index_that_lies_is_refused() {
-    let scratch = Scratch::sharded("lies");
-    let text = fs::read_to_string(scratch.0.join(INDEX)).unwrap();
+fn an_invalid_index_is_refused() {
+    let scratch = sharded_fixture("invalid");
+    let text = fs::read_to_string(scratch.path(INDEX)).unwrap();
     let name = "model-00001-of-00002.safetensors";
-    for (bad, kind, what) in [
+    for (index, kind, message) in [
         (
             text.replace(name, "../model-00001-of-00002.safetensors"),
             "malformed",
@@ -152,25 +134,25 @@ fn an_index_that_lies_is_refused() {
         ),
         ("{".into(), "malformed", "not an index"),
     ] {
-        let path = scratch.write(INDEX, &bad);
-        let (found, said) = refusal(&path);
-        assert_eq!(found, kind, "{said}");
-        assert!(said.contains(what), "{said}");
-        assert!(said.contains(INDEX), "{said}");
+        let path = write(&scratch, INDEX, &index);
+        let (found, text) = refusal(&path);
+        assert_eq!(found, kind, "{text}");
+        assert!(text.contains(message), "{text}");
+        assert!(text.contains(INDEX), "{text}");
     }
 }
 
 #[test]
 fn tensors_outside_the_index_are_listed_with_a_warning() {
-    let scratch = Scratch::sharded("unlisted");
+    let scratch = sharded_fixture("unlisted");
     let mut index: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(scratch.0.join(INDEX)).unwrap()).unwrap();
+        serde_json::from_str(&fs::read_to_string(scratch.path(INDEX)).unwrap()).unwrap();
     let map = index["weight_map"].as_object_mut().unwrap();
-    let gone = map.keys().next().unwrap().clone();
-    map.remove(&gone);
-    scratch.write(INDEX, &index.to_string());
-    let checkpoint = Checkpoint::open(&scratch.0).unwrap();
-    assert!(checkpoint.tensor(&gone).is_some());
+    let removed = map.keys().next().unwrap().clone();
+    map.remove(&removed);
+    write(&scratch, INDEX, &index.to_string());
+    let checkpoint = Checkpoint::open(scratch.dir()).unwrap();
+    assert!(checkpoint.tensor(&removed).is_some());
     assert!(
         checkpoint
             .catalog()
@@ -182,38 +164,47 @@ fn tensors_outside_the_index_are_listed_with_a_warning() {
 
 #[test]
 fn a_tensor_in_two_shards_is_refused() {
-    let scratch = Scratch::new("twice");
+    let scratch = ScratchDir::new("shards-twice");
     for n in 1..=2 {
-        scratch.copy(
+        copy_fixture(
+            &scratch,
             "safetensors/many.safetensors",
             &format!("model-0000{n}-of-00002.safetensors"),
         );
     }
-    let (kind, text) = refusal(&scratch.0);
+    let (kind, text) = refusal(scratch.dir());
     assert_eq!(kind, "malformed");
     assert!(text.contains("two tensors are named"), "{text}");
 }
 
 #[test]
-fn a_directory_of_several_checkpoints_asks_which() {
-    let scratch = Scratch::new("several");
-    scratch.copy("gguf/plain_v3.gguf", "a.gguf");
+fn a_directory_of_several_checkpoints_is_ambiguous() {
+    let scratch = ScratchDir::new("shards-several");
+    copy_fixture(&scratch, "gguf/plain_v3.gguf", "a.gguf");
     assert_eq!(
-        Checkpoint::open(&scratch.0)
+        Checkpoint::open(scratch.dir())
             .unwrap()
             .catalog()
             .tensors()
             .len(),
         8
     );
-    scratch.copy("gguf/plain_v2.gguf", "b.gguf");
-    let (kind, text) = refusal(&scratch.0);
+    copy_fixture(&scratch, "gguf/plain_v2.gguf", "b.gguf");
+    let (kind, text) = refusal(scratch.dir());
     assert_eq!(kind, "unsupported");
     assert!(text.contains("a.gguf") && text.contains("b.gguf"), "{text}");
-    // the usual name decides, and what was left aside is said
-    scratch.copy("safetensors/many.safetensors", "model.safetensors");
-    scratch.copy("safetensors/many.safetensors", "adapter.safetensors");
-    let checkpoint = Checkpoint::open(&scratch.0).unwrap();
+    // `model.safetensors` is preferred, with a warning that names the others
+    copy_fixture(
+        &scratch,
+        "safetensors/many.safetensors",
+        "model.safetensors",
+    );
+    copy_fixture(
+        &scratch,
+        "safetensors/many.safetensors",
+        "adapter.safetensors",
+    );
+    let checkpoint = Checkpoint::open(scratch.dir()).unwrap();
     assert_eq!(checkpoint.catalog().format(), "safetensors");
     assert!(
         checkpoint
@@ -225,38 +216,43 @@ fn a_directory_of_several_checkpoints_asks_which() {
 }
 
 #[test]
-fn an_empty_directory_says_so() {
-    let scratch = Scratch::new("empty");
-    let (kind, text) = refusal(&scratch.0);
+fn an_empty_directory_is_refused() {
+    let scratch = ScratchDir::new("shards-empty");
+    let (kind, text) = refusal(scratch.dir());
     assert_eq!(kind, "unknown_format");
     assert!(text.contains("without tensor files"), "{text}");
 }
 
 #[test]
-fn a_pytorch_index_works_alike() {
-    let scratch = Scratch::new("pytorch");
-    scratch.copy("pth/state_dict.pth", "pytorch_model-00001-of-00002.bin");
-    scratch.copy("pth/tied.pth", "pytorch_model-00002-of-00002.bin");
+fn a_pytorch_index_is_opened() {
+    let scratch = ScratchDir::new("shards-pytorch");
+    copy_fixture(
+        &scratch,
+        "pth/state_dict.pth",
+        "pytorch_model-00001-of-00002.bin",
+    );
+    copy_fixture(&scratch, "pth/tied.pth", "pytorch_model-00002-of-00002.bin");
     let one = Checkpoint::open(fixture("pth/state_dict.pth")).unwrap();
     let two = Checkpoint::open(fixture("pth/tied.pth")).unwrap();
-    let map = |checkpoint: &Checkpoint, file: &str| {
+    let index_entries = |checkpoint: &Checkpoint, file: &str| {
         let pairs = names(checkpoint)
             .into_iter()
             .map(|n| format!("\"{n}\":\"{file}\""))
             .collect::<Vec<_>>();
         pairs.join(",")
     };
-    let first = map(&one, "pytorch_model-00001-of-00002.bin");
-    let second = map(&two, "pytorch_model-00002-of-00002.bin");
-    scratch.write(
+    let first = index_entries(&one, "pytorch_model-00001-of-00002.bin");
+    let second = index_entries(&two, "pytorch_model-00002-of-00002.bin");
+    write(
+        &scratch,
         "pytorch_model.bin.index.json",
         &format!("{{\"weight_map\":{{{first},{second}}}}}"),
     );
-    let whole = Checkpoint::open(&scratch.0).unwrap();
+    let whole = Checkpoint::open(scratch.dir()).unwrap();
     assert_eq!(names(&whole).len(), names(&one).len() + names(&two).len());
-    // storages are numbered through, and bytes come from the right file
-    for part in [&one, &two] {
-        for tensor in part.tensors() {
+    // storages of both files are numbered consecutively, and each tensor is read from its file
+    for shard in [&one, &two] {
+        for tensor in shard.tensors() {
             let merged = whole.tensor(&tensor.info().name).unwrap();
             assert_eq!(
                 merged.bytes().unwrap(),
@@ -269,30 +265,31 @@ fn a_pytorch_index_works_alike() {
 }
 
 #[test]
-fn a_split_gguf_names_what_is_missing() {
-    let scratch = Scratch::new("split");
-    let parts: Vec<PathBuf> = (1..=3)
+fn a_missing_file_of_a_split_gguf_is_named() {
+    let scratch = ScratchDir::new("shards-split");
+    let splits: Vec<PathBuf> = (1..=3)
         .map(|n| {
-            scratch.copy(
+            copy_fixture(
+                &scratch,
                 &format!("gguf/split/m-{n:05}-of-00003.gguf"),
                 &format!("m-{n:05}-of-00003.gguf"),
             )
         })
         .collect();
     assert_eq!(
-        Checkpoint::open(&scratch.0)
+        Checkpoint::open(scratch.dir())
             .unwrap()
             .catalog()
             .tensors()
             .len(),
         5
     );
-    fs::remove_file(&parts[2]).unwrap();
-    for part in &parts[..2] {
-        let (kind, text) = refusal(part);
+    fs::remove_file(&splits[2]).unwrap();
+    for split in &splits[..2] {
+        let (kind, text) = refusal(split);
         assert_eq!(kind, "missing_part");
         assert!(text.contains("m-00003-of-00003.gguf"), "{text}");
-        let alone = OpenOptions::new().single(true).open(part).unwrap();
+        let alone = OpenOptions::new().single(true).open(split).unwrap();
         assert_eq!(alone.catalog().tensors().len(), 2);
         assert!(
             alone
@@ -302,55 +299,17 @@ fn a_split_gguf_names_what_is_missing() {
                 .any(|w| w.contains("one of the 3 files of a split"))
         );
     }
-    // a part under another's name
-    fs::copy(&parts[0], &parts[2]).unwrap();
-    let (kind, text) = refusal(&parts[0]);
+    // the first file under the name of the third
+    fs::copy(&splits[0], &splits[2]).unwrap();
+    let (kind, text) = refusal(&splits[0]);
     assert_eq!(kind, "malformed");
     assert!(text.contains("m-00003-of-00003.gguf"), "{text}");
-    // a name that does not tell the others
-    let renamed = scratch.copy("gguf/split/m-00001-of-00003.gguf", "renamed.gguf");
+    // a name without the numbers of the split
+    let renamed = copy_fixture(&scratch, "gguf/split/m-00001-of-00003.gguf", "renamed.gguf");
     let (kind, text) = refusal(&renamed);
     assert_eq!(kind, "missing_part");
     assert!(
         text.contains("00001-of-00003") && text.contains("`OpenOptions::single`"),
         "{text}"
     );
-}
-
-#[test]
-fn what_is_no_tensor_file_is_called_by_its_name() {
-    let scratch = Scratch::new("strangers");
-    for (name, bytes, what) in [
-        ("a.safetensors", &b""[..], "empty"),
-        ("b.gguf", b"<!DOCTYPE html>\n<html><head><title>404", "HTML"),
-        (
-            "c.bin",
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4961\n",
-            "Git LFS pointer for 4961",
-        ),
-        ("d.h5", b"\x89HDF\r\n\x1a\n0000", "HDF5"),
-        ("e.npz", b"\x1f\x8b\x08\0\0\0\0\0", "gzip"),
-        ("f.json", b"{\"error\":\"Not Found\"}", "JSON"),
-        ("g.txt", b"Invalid username or password.", "text, \"Invalid"),
-        ("h", b"\0\x01\x02\x03\xff\xfe", "00 01 02 03"),
-        ("i.onnx", b"\x08\x07\x12\x07pytorch", "first bytes"),
-    ] {
-        let path = scratch.0.join(name);
-        fs::write(&path, bytes).unwrap();
-        let error = Checkpoint::open(&path).unwrap_err();
-        let ErrorKind::UnknownFormat { looks_like } = error.kind() else {
-            panic!("{name}: {error}")
-        };
-        assert!(looks_like.contains(what), "{name}: {looks_like}");
-    }
-    // a header that is cut off is one, whatever its length's first bytes resemble
-    let path = scratch.0.join("k.safetensors");
-    fs::write(&path, b"MZ\0\0\0\0\0\0{\"a\":{\"dtype\"").unwrap();
-    let (kind, text) = refusal(&path);
-    assert_eq!(kind, "malformed", "{text}");
-    // a name that promises a format gets that reader's reason
-    let path = scratch.write("j.gguf", "GGUX and so on, long enough");
-    let (kind, text) = refusal(&path);
-    assert_eq!(kind, "malformed");
-    assert!(text.contains("magic"), "{text}");
 }

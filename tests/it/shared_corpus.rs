@@ -1,5 +1,5 @@
-//! The shared corpus, where it is there: safetensors and GGUF give what their manifests say, and every hostile file of
-//! any format ends in an answer. `numpy.rs` and `pth.rs` have the good files of the other formats.
+//! The shared corpus, where it is installed: safetensors and GGUF files are listed and read as their manifests say, and every
+//! malformed file of any format is listed or refused in time. `numpy.rs` and `pth.rs` test the valid files of the other formats.
 
 use crate::support;
 use crate::support::corpus::corpus_entries;
@@ -9,28 +9,28 @@ use crate::support::{malformed_files, sha256};
 use anamnesis::Checkpoint;
 
 #[test]
-fn public_safetensors() {
+fn public_safetensors_equal_their_manifest() {
     check_corpus_set("public", &["safetensors", "safetensors-index"], 660);
 }
 
 #[test]
-fn public_gguf() {
+fn public_gguf_equals_its_manifest() {
     check_corpus_set("public", &["gguf"], 120);
 }
 
 #[test]
-fn real_safetensors_and_gguf() {
+fn real_safetensors_and_gguf_equal_their_manifest() {
     check_corpus_set("real", &["safetensors", "gguf"], 80);
 }
 
 #[test]
-fn every_malformed_file_is_answered_in_time() {
+fn malformed_files_are_listed_or_refused_in_time() {
     let wrong = malformed_files::violations().unwrap_or_default();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn every_exception_is_of_some_file() {
+fn every_exception_matches_a_file() {
     let formats = [
         "safetensors",
         "safetensors-index",
@@ -59,7 +59,7 @@ fn every_exception_is_of_some_file() {
 }
 
 #[test]
-fn a_split_opens_whole_from_any_part() {
+fn a_split_gguf_opens_whole_from_any_file() {
     let directory = support::fixture("gguf/split");
     let names: Vec<_> = (1..=3).map(|n| format!("m-{n:05}-of-00003.gguf")).collect();
     let whole: Vec<_> = names

@@ -1,4 +1,4 @@
-//! Every small fixture, cut at every byte: an error or a shorter truth, never a panic.
+//! Every small fixture, truncated at every byte: it is refused, or the tensors that it still lists can be read.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::support::testing::ThreadTime;
 use anamnesis::source::{MemorySource, StreamSource};
 use anamnesis::{Checkpoint, ErrorKind, OpenOptions};
 
-/// Files longer than this are cut at a sample of places instead of all.
-const SMALL: usize = 12 << 10;
+/// Longer files are truncated at about 1500 lengths instead of all.
+const ALL_LENGTHS: usize = 12 << 10;
 
-fn cut_everywhere(name: &str) {
-    let mut cuts = 0u64;
+fn truncate_fixtures_of(name: &str) {
+    let mut tried = 0u64;
     for (path, format) in fixtures()
         .into_iter()
         .filter(|(_, format)| format.name == name)
@@ -19,31 +19,31 @@ fn cut_everywhere(name: &str) {
         let bytes: &'static [u8] = std::fs::read(&path).unwrap().leak();
         let options = OpenOptions::new().format(format);
         let whole = options.from_source(MemorySource::new(bytes));
-        let step = if bytes.len() <= SMALL {
+        let step = if bytes.len() <= ALL_LENGTHS {
             1
         } else {
             bytes.len() / 1500 + 1
         };
         let started = ThreadTime::start();
-        for cut in (0..bytes.len()).step_by(step) {
-            let opened = options.from_source(MemorySource::new(&bytes[..cut]));
-            let streamed = options.from_source(StreamSource::new(&bytes[..cut]));
-            cuts += 1;
+        for len in (0..bytes.len()).step_by(step) {
+            let opened = options.from_source(MemorySource::new(&bytes[..len]));
+            let streamed = options.from_source(StreamSource::new(&bytes[..len]));
+            tried += 1;
             match (&opened, &whole) {
-                // what is accepted although cut must be readable, and no more than the whole
-                (Ok(cut_off), Ok(whole)) => {
-                    assert!(cut_off.catalog().tensors().len() <= whole.catalog().tensors().len());
-                    for tensor in cut_off.tensors() {
+                // a truncated file that is accepted lists no more tensors than the whole one
+                (Ok(truncated), Ok(whole)) => {
+                    assert!(truncated.catalog().tensors().len() <= whole.catalog().tensors().len());
+                    for tensor in truncated.tensors() {
                         let _ = tensor.bytes();
                     }
                 }
                 (Ok(_), Err(e)) => panic!(
-                    "{} is refused whole ({e}) and accepted cut at {cut}",
+                    "{} is refused whole ({e}) and accepted with {len} bytes",
                     path.display()
                 ),
                 (Err(e), _) => assert!(
                     !matches!(e.kind(), ErrorKind::Io(_)),
-                    "{} at {cut}: {e}",
+                    "{} with {len} bytes: {e}",
                     path.display()
                 ),
             }
@@ -51,7 +51,7 @@ fn cut_everywhere(name: &str) {
                 assert_eq!(
                     a.inspect().unwrap(),
                     b.inspect().unwrap(),
-                    "{} at {cut}",
+                    "{} with {len} bytes",
                     path.display()
                 );
             }
@@ -63,47 +63,47 @@ fn cut_everywhere(name: &str) {
             started.elapsed()
         );
     }
-    assert!(cuts > 0);
-    println!("{name}: {cuts} cuts");
+    assert!(tried > 0);
+    println!("{name}: {tried} truncated files");
 }
 
 #[test]
-fn safetensors() {
-    cut_everywhere("safetensors");
+fn truncated_safetensors_are_refused_or_readable() {
+    truncate_fixtures_of("safetensors");
 }
 
 #[test]
-fn gguf() {
-    cut_everywhere("gguf");
+fn truncated_gguf_is_refused_or_readable() {
+    truncate_fixtures_of("gguf");
 }
 
 #[test]
-fn npy() {
-    cut_everywhere("npy");
+fn truncated_npy_is_refused_or_readable() {
+    truncate_fixtures_of("npy");
 }
 
 #[test]
-fn npz() {
-    cut_everywhere("npz");
+fn truncated_npz_is_refused_or_readable() {
+    truncate_fixtures_of("npz");
 }
 
 #[test]
-fn pth() {
-    cut_everywhere("pth");
+fn truncated_pth_is_refused_or_readable() {
+    truncate_fixtures_of("pth");
 }
 
-/// safetensors forbids bytes behind the last tensor, so every cut of it must be refused.
+/// The tensors of a safetensors file end where it ends, so every shorter file must be refused.
 #[test]
-fn no_cut_safetensors_is_accepted() {
+fn every_truncated_safetensors_is_refused() {
     for (path, _) in fixtures()
         .iter()
         .filter(|(_, format)| format.name == "safetensors")
     {
         let bytes = std::fs::read(path).unwrap();
-        for cut in 0..bytes.len() {
+        for len in 0..bytes.len() {
             assert!(
-                Checkpoint::from_bytes(bytes[..cut].to_vec()).is_err(),
-                "{} at {cut}",
+                Checkpoint::from_bytes(bytes[..len].to_vec()).is_err(),
+                "{} with {len} bytes",
                 path.display()
             );
         }

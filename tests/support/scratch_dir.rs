@@ -14,6 +14,10 @@ impl ScratchDir {
         Self(path)
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.0
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

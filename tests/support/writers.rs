@@ -90,3 +90,20 @@ pub fn gguf(big_endian: bool, metadata: &[(&str, &str)], tensors: &[StoredTensor
     }
     bytes
 }
+
+/// The magic, version 1.0 and header of an NPY file. `descr` is a Python expression, quotes included.
+pub fn npy_header(descr: &str, fortran_order: bool, shape: &[u64]) -> Vec<u8> {
+    let order = if fortran_order { "True" } else { "False" };
+    let sizes = shape.iter().map(u64::to_string).collect::<Vec<_>>();
+    let tuple = match &sizes[..] {
+        [one] => format!("({one},)"),
+        sizes => format!("({})", sizes.join(", ")),
+    };
+    let mut header = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {tuple}, }}");
+    // magic, version and length take 10 bytes, the line break 1: numpy aligns the data to 64
+    let len = 10 + header.len() + 1;
+    header += &" ".repeat(len.next_multiple_of(64) - len);
+    header.push('\n');
+    let header_len = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\0", &header_len[..], header.as_bytes()].concat()
+}

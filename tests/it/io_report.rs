@@ -1,91 +1,82 @@
-//! A loader reports how it really read, whatever it was configured to do.
+//! The I/O report of a load names the backend and the direct I/O that were used, and why they differ from the configuration.
 
 use std::fs;
 
 use crate::support::random::random_bytes;
 use crate::support::scratch_dir::ScratchDir;
 use crate::support::skip;
-use crate::support::writers::{StoredTensor, safetensors};
+use crate::support::tensor_files::single_tensor;
 use anamnesis::load::{
     Backend, DirectIo, IoReport, Loader, MmapLoader, PreadLoader, RecordingLoader, StorageInfo,
     StorageKind, load,
 };
 use anamnesis::{Checkpoint, OpenOptions};
 
-fn file() -> Vec<u8> {
-    safetensors(
-        &[StoredTensor::new(
-            "t",
-            "U8",
-            &[5_000_001],
-            random_bytes(1, 5_000_001),
-        )],
-        &[],
-    )
-}
+const TENSOR_BYTES: usize = 5_000_001;
 
+/// Loads the tensor with this loader, borrowing where it can.
 fn report(checkpoint: &Checkpoint, loader: impl Loader + 'static) -> IoReport {
     let loaded = load(checkpoint)
         .loader(loader)
         .borrow_mapped()
         .run()
         .unwrap();
-    assert_eq!(loaded.tensors()[0].bytes(), random_bytes(1, 5_000_001));
+    assert_eq!(loaded.tensors()[0].bytes(), random_bytes(1, TENSOR_BYTES));
     loaded
         .report()
-        .expect("every loader of this crate reports")
+        .expect("every loader of this crate has an I/O report")
         .clone()
 }
 
-/// Asserts that there was no fallback.
-fn no_fallback(report: &IoReport, backend: Backend, direct: DirectIo) {
+/// Asserts this backend, without a fallback.
+fn assert_no_fallback(report: &IoReport, backend: Backend, direct: DirectIo) {
     assert!(
         (report.backend, report.direct) == (backend, direct) && report.fallback.is_none(),
         "{report}"
     );
 }
 
-/// Asserts a fallback whose reason contains `why`.
-fn fell_back(report: &IoReport, backend: Backend, direct: DirectIo, why: &str) {
-    let said = report.fallback.as_deref().unwrap_or_default();
+/// Asserts a fallback to this backend, for a reason that contains `why`.
+fn assert_fallback(report: &IoReport, backend: Backend, direct: DirectIo, why: &str) {
+    let reason = report.fallback.as_deref().unwrap_or_default();
     assert!(
-        (report.backend, report.direct) == (backend, direct) && said.contains(why),
+        (report.backend, report.direct) == (backend, direct) && reason.contains(why),
         "{report}"
     );
 }
 
 #[test]
-fn through_the_page_cache() {
-    let scratch = ScratchDir::new("report-through");
+fn buffered_reads_and_maps_report_their_backend() {
+    let scratch = ScratchDir::new("report-buffered");
     let path = scratch.path("in.safetensors");
-    fs::write(&path, file()).unwrap();
+    fs::write(&path, single_tensor(TENSOR_BYTES)).unwrap();
     let mapped = Checkpoint::open(&path).unwrap();
     let read = OpenOptions::new().mmap(false).open(&path).unwrap();
-    no_fallback(
+    assert_no_fallback(
         &report(&mapped, PreadLoader::new()),
         Backend::Threads,
         DirectIo::No,
     );
-    no_fallback(
+    assert_no_fallback(
         &report(&mapped, RecordingLoader::new(PreadLoader::new())),
         Backend::Threads,
         DirectIo::No,
     );
     if cfg!(feature = "mmap") {
-        no_fallback(
+        assert_no_fallback(
             &report(&mapped, MmapLoader::new()),
             Backend::Mmap,
             DirectIo::No,
         );
     }
-    fell_back(
+    assert_fallback(
         &report(&read, MmapLoader::new()),
         Backend::Threads,
         DirectIo::No,
         "not mapped",
     );
-    let bytes = Checkpoint::from_bytes(file()).unwrap();
-    no_fallback(
+    let bytes = Checkpoint::from_bytes(single_tensor(TENSOR_BYTES)).unwrap();
+    assert_no_fallback(
         &report(&bytes, MmapLoader::new()),
         Backend::Mmap,
         DirectIo::No,
@@ -94,21 +85,21 @@ fn through_the_page_cache() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn direct_io_where_the_file_system_supports_it() {
-    let scratch = ScratchDir::new("report-past");
+fn direct_reads_are_reported_where_the_file_system_supports_them() {
+    let scratch = ScratchDir::new("report-direct");
     let path = scratch.path("in.safetensors");
-    fs::write(&path, file()).unwrap();
+    fs::write(&path, single_tensor(TENSOR_BYTES)).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
     let threads = report(&checkpoint, PreadLoader::new().threads(2).direct(true));
     match threads.direct {
-        DirectIo::All => no_fallback(&threads, Backend::Threads, DirectIo::All),
+        DirectIo::All => assert_no_fallback(&threads, Backend::Threads, DirectIo::All),
         other => {
-            fell_back(&threads, Backend::Threads, other, "direct read");
+            assert_fallback(&threads, Backend::Threads, other, "direct read");
             skip(&format!("direct reads: {threads}"));
         }
     }
-    let bytes = Checkpoint::from_bytes(file()).unwrap();
-    fell_back(
+    let bytes = Checkpoint::from_bytes(single_tensor(TENSOR_BYTES)).unwrap();
+    assert_fallback(
         &report(&bytes, PreadLoader::new().direct(true)),
         Backend::Threads,
         DirectIo::No,
@@ -118,7 +109,7 @@ fn direct_io_where_the_file_system_supports_it() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_system_in_memory_has_no_direct_io() {
+fn tmpfs_falls_back_to_buffered_reads() {
     let root = std::path::Path::new("/dev/shm");
     if !root.is_dir() {
         return skip("no tmpfs at /dev/shm");
@@ -127,14 +118,14 @@ fn a_file_system_in_memory_has_no_direct_io() {
         "anamnesis-report-{}.safetensors",
         std::process::id()
     ));
-    fs::write(&path, file()).unwrap();
+    fs::write(&path, single_tensor(TENSOR_BYTES)).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
     fs::remove_file(&path).unwrap(); // it stays open
     assert_eq!(
         StorageInfo::of(&checkpoint).kind,
         StorageKind::Memory("tmpfs")
     );
-    fell_back(
+    assert_fallback(
         &report(&checkpoint, PreadLoader::new().direct(true)),
         Backend::Threads,
         DirectIo::No,
@@ -144,30 +135,30 @@ fn a_file_system_in_memory_has_no_direct_io() {
 
 #[cfg(all(target_os = "linux", feature = "uring"))]
 #[test]
-fn io_uring_or_threads() {
+fn io_uring_is_reported_or_falls_back_to_threads() {
     use anamnesis::load::UringLoader;
 
-    let bytes = Checkpoint::from_bytes(file()).unwrap();
-    fell_back(
+    let bytes = Checkpoint::from_bytes(single_tensor(TENSOR_BYTES)).unwrap();
+    assert_fallback(
         &report(&bytes, UringLoader::new().direct(true)),
         Backend::Threads,
         DirectIo::No,
         "no descriptor",
     );
-    let scratch = ScratchDir::new("report-ring");
+    let scratch = ScratchDir::new("report-uring");
     let path = scratch.path("in.safetensors");
-    fs::write(&path, file()).unwrap();
+    fs::write(&path, single_tensor(TENSOR_BYTES)).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
     let (buffered, direct) = (
         report(&checkpoint, UringLoader::new()),
         report(&checkpoint, UringLoader::new().direct(true)),
     );
     if buffered.backend == Backend::Threads {
-        fell_back(&buffered, Backend::Threads, DirectIo::No, "io_uring");
+        assert_fallback(&buffered, Backend::Threads, DirectIo::No, "io_uring");
         return skip("this machine has no io_uring");
     }
-    no_fallback(&buffered, Backend::IoUring, DirectIo::No);
-    // as threads do on the same files
+    assert_no_fallback(&buffered, Backend::IoUring, DirectIo::No);
+    // the same as with threads on the same file
     assert_eq!(
         direct.direct,
         report(&checkpoint, PreadLoader::new().direct(true)).direct,
