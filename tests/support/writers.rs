@@ -107,3 +107,10 @@ pub fn npy_header(descr: &str, fortran_order: bool, shape: &[u64]) -> Vec<u8> {
     let header_len = u16::try_from(header.len()).unwrap().to_le_bytes();
     [b"\x93NUMPY\x01\0", &header_len[..], header.as_bytes()].concat()
 }
+
+/// An NPY file of version 1.0 with `nbytes` of data: 0, 1, 2, … modulo 251.
+pub fn npy_counting_up(descr: &str, fortran_order: bool, shape: &[u64], nbytes: usize) -> Vec<u8> {
+    let mut bytes = npy_header(descr, fortran_order, shape);
+    bytes.extend((0..nbytes).map(|i| u8::try_from(i % 251).unwrap()));
+    bytes
+}
