@@ -1,4 +1,5 @@
-//! A machine that gives no ring. A process of its own, as the limit is on all of it and is remembered.
+//! Without io_uring the uring loader reads with threads. A test binary of its own: io_uring is made unavailable by the limit of
+//! descriptors of the process, and the library does not try again after a failed set-up.
 #![cfg(all(target_os = "linux", feature = "uring"))]
 
 mod support;
@@ -14,8 +15,8 @@ use support::scratch_dir::ScratchDir;
 use support::writers::{StoredTensor, safetensors};
 
 #[test]
-fn threads_read_instead_and_say_so() {
-    let scratch = ScratchDir::new("no-ring");
+fn the_uring_loader_falls_back_to_threads() {
+    let scratch = ScratchDir::new("no-io-uring");
     let path = scratch.path("in.safetensors");
     let bytes = random_bytes(1, 3_000_001);
     fs::write(
@@ -27,34 +28,34 @@ fn threads_read_instead_and_say_so() {
     )
     .unwrap();
     let checkpoint: Checkpoint = OpenOptions::new().mmap(false).open(&path).unwrap();
-    let before = getrlimit(Resource::Nofile);
-    // one more descriptor: for the file, and none for the ring
-    let next = u64::try_from(File::open(&path).unwrap().as_raw_fd()).unwrap();
-    for (most, direct) in [
-        (Some(next + 1), false),
-        (before.current, false),
-        (before.current, true),
+    let default_limit = getrlimit(Resource::Nofile);
+    // allows one more descriptor: for the file, and none for the ring
+    let next_descriptor = u64::try_from(File::open(&path).unwrap().as_raw_fd()).unwrap();
+    for (max_descriptors, direct) in [
+        (Some(next_descriptor + 1), false),
+        (default_limit.current, false),
+        (default_limit.current, true),
     ] {
         setrlimit(
             Resource::Nofile,
             Rlimit {
-                current: most,
-                maximum: before.maximum,
+                current: max_descriptors,
+                maximum: default_limit.maximum,
             },
         )
         .unwrap();
         let loaded = load(&checkpoint)
             .loader(UringLoader::new().direct(direct))
             .run();
-        setrlimit(Resource::Nofile, before).unwrap();
+        setrlimit(Resource::Nofile, default_limit).unwrap();
         let loaded = loaded.unwrap();
         assert_eq!(loaded.tensors()[0].bytes(), bytes);
-        let way = loaded.report().unwrap();
-        let said = way.fallback.as_deref().unwrap_or_default();
+        let report = loaded.report().unwrap();
+        let reason = report.fallback.as_deref().unwrap_or_default();
         assert!(
-            way.backend == Backend::Threads && said.contains("no io_uring"),
-            "{way}"
+            report.backend == Backend::Threads && reason.contains("no io_uring"),
+            "{report}"
         );
-        assert!(direct || way.direct == DirectIo::No, "{way}");
+        assert!(direct || report.direct == DirectIo::No, "{report}");
     }
 }
