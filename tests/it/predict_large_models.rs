@@ -59,7 +59,10 @@ fn assert_complete_and_small(
 
 #[test]
 fn a_template_of_qwen_72b_has_95_kb() {
-    let (scratch, model) = (ScratchDir::new("predict-qwen"), checkpoint_shapes::qwen_72b());
+    let (scratch, model) = (
+        ScratchDir::new("predict-qwen"),
+        checkpoint_shapes::qwen_72b(),
+    );
     let config = r#"{"num_attention_heads":64,"num_key_value_heads":8,"num_hidden_layers":80}"#;
     let checkpoint = sparse_checkpoint(&scratch, &model, config);
     assert_eq!(
@@ -100,7 +103,10 @@ fn a_template_of_qwen_72b_has_95_kb() {
 
 #[test]
 fn a_template_of_deepseek_671b_has_545_kb() {
-    let (scratch, model) = (ScratchDir::new("predict-deepseek"), checkpoint_shapes::deepseek_671b());
+    let (scratch, model) = (
+        ScratchDir::new("predict-deepseek"),
+        checkpoint_shapes::deepseek_671b(),
+    );
     let config = r#"{"num_attention_heads":128,"num_key_value_heads":128,"num_hidden_layers":61,"n_routed_experts":256}"#;
     let checkpoint = sparse_checkpoint(&scratch, &model, config);
     assert_eq!(
