@@ -1,4 +1,4 @@
-//! The words of the glossary in `CONVENTIONS.md`, and type names that stand for more than one thing.
+//! The tracked files contain no rejected word of the glossary in `CONVENTIONS.md`, and each type name is defined once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What is in italics in the left column of the glossary.
+/// The words in italics in the left column of the glossary.
 fn rejected_words() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("CONVENTIONS.md")).unwrap();
     let table = text.split("| not | but |").nth(1).expect("a glossary");
@@ -40,7 +40,7 @@ fn rejected_words() -> Vec<String> {
         .collect()
 }
 
-/// The tracked files that are searched; none where this is not a git checkout.
+/// The tracked text files; `None` outside of a git checkout.
 fn tracked_files() -> Option<Vec<PathBuf>> {
     let listed = Command::new("git")
         .args([
@@ -57,7 +57,7 @@ fn tracked_files() -> Option<Vec<PathBuf>> {
     Some(names.map(PathBuf::from).collect())
 }
 
-/// A line in lower case, with one space around each word: `ReadAhead_x` has the words `read`, `ahead` and `x`.
+/// The words of a line in lower case, separated and surrounded by spaces: `ReadAhead_x` gives ` read ahead x `.
 fn words(line: &str) -> String {
     let (mut out, mut lower) = (String::from(" "), false);
     for c in line.chars() {
@@ -76,11 +76,11 @@ fn words(line: &str) -> String {
 }
 
 #[test]
-fn the_glossary_is_kept() {
+fn tracked_files_contain_no_rejected_word() {
     let rejected = rejected_words();
     assert!(rejected.len() > 20, "{rejected:?}");
     let Some(files) = tracked_files() else {
-        return skip("the tracked files are known in a git checkout only");
+        return skip("tracked files can be listed in a git checkout only");
     };
     let (mut hits, mut counts) = (Vec::new(), BTreeMap::<&str, usize>::new());
     for name in &files {
@@ -89,7 +89,7 @@ fn the_glossary_is_kept() {
         };
         let is_changelog = name.ends_with("CHANGELOG.md");
         for (number, line) in (1..).zip(text.lines()) {
-            // released versions stay as they were published
+            // the sections of released versions are not changed
             if is_changelog && line.starts_with("## [") && !line.contains("Unreleased") {
                 break;
             }

@@ -1,5 +1,5 @@
-//! Modules form layers: no module imports one that imports it, directly or through others. Checked for the top-level
-//! modules of each crate, and for the modules within each top-level module.
+//! The imports of the workspace have no cycles, among the top-level modules of each crate and among the modules of each
+//! top-level module; and a module of the root crate imports only the layers below it in `docs/architecture.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use crate::support::rust_code::{CodeFile, crates};
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Cycles that are still there: the crate, the module whose children they are among (none for the top level), and the
-/// modules that take part. A row is removed when its cycle is; no row may be added.
-static ALLOWED: &[(&str, &str, &[&str])] = &[("ppc", "cache", &["prefetcher", "worker"])];
+/// Known cycles: the crate, the parent module (empty for the top level), and the members. A row is removed together with its
+/// cycle; no row may be added.
+static KNOWN_CYCLES: &[(&str, &str, &[&str])] = &[("ppc", "cache", &["prefetcher", "worker"])];
 
 #[test]
-fn no_module_imports_one_that_imports_it() {
-    let (mut wrong, mut modules) = (Vec::new(), 0);
+fn imports_have_no_cycles() {
+    let (mut found, mut modules) = (Vec::new(), 0);
     for krate in crates() {
         let files = krate.files();
         let exports = exports(&files);
@@ -23,28 +23,27 @@ fn no_module_imports_one_that_imports_it() {
             modules += graph.len();
             let level = level.map_or("", String::as_str);
             for cycle in cycles(&graph) {
-                let allowed = ALLOWED.iter().any(|(name, parent, members)| {
+                let allowed = KNOWN_CYCLES.iter().any(|(name, parent, members)| {
                     *name == krate.name
                         && *parent == level
                         && cycle.iter().all(|module| members.contains(&&**module))
                 });
                 if !allowed {
-                    wrong.push(format!("{} {level}: {cycle:?}", krate.name));
+                    found.push(format!("{} {level}: {cycle:?}", krate.name));
                 }
             }
         }
     }
     assert!(modules > 100, "only {modules} modules were found");
     assert!(
-        wrong.is_empty(),
+        found.is_empty(),
         "modules that import each other:\n{}",
-        wrong.join("\n")
+        found.join("\n")
     );
 }
 
-/// The order of the layers is that of the architecture page.
 #[test]
-fn modules_of_the_library_import_lower_layers_only() {
+fn modules_of_the_root_crate_import_lower_layers_only() {
     let page = std::fs::read_to_string(
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md"),
     )
@@ -52,7 +51,10 @@ fn modules_of_the_library_import_lower_layers_only() {
     let (_, list) = page.split_once("<!-- layers -->").unwrap();
     let (list, _) = list.split_once("<!-- /layers -->").unwrap();
     let layers: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
-    assert!(layers.len() > 10, "the list of layers is gone: {list}");
+    assert!(
+        layers.len() > 10,
+        "docs/architecture.md has no list of layers: {list}"
+    );
     let library = crates().swap_remove(0);
     let files = library.files();
     let graph = graph(&files, &exports(&files), None);
@@ -76,7 +78,7 @@ fn modules_of_the_library_import_lower_layers_only() {
 }
 
 #[test]
-fn cycles_are_found() {
+fn the_cycle_search_finds_imports_and_cycles() {
     let graph: Graph = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
         .map(|(from, to)| (from.to_owned(), BTreeSet::from([to.to_owned()])))
         .into();
@@ -89,7 +91,7 @@ fn cycles_are_found() {
     assert_eq!(found, ["a::self", "a::B", "c", "e::g", "m::h"]);
 }
 
-/// What the crate's root exports by name, and the module it comes from.
+/// The names that the root of the crate exports, with the path of each.
 fn exports(files: &[CodeFile]) -> BTreeMap<String, Vec<String>> {
     let mut exports = BTreeMap::new();
     for root in files.iter().filter(|file| file.module.is_empty()) {
@@ -108,14 +110,14 @@ fn exports(files: &[CodeFile]) -> BTreeMap<String, Vec<String>> {
     exports
 }
 
-/// The imports among the top-level modules, or among the children of one.
+/// The imports between top-level modules, or between the children of `level`.
 fn graph(
     files: &[CodeFile],
     exports: &BTreeMap<String, Vec<String>>,
     level: Option<&str>,
 ) -> Graph {
     let depth = usize::from(level.is_some());
-    // the module of a path at this level, if it has one
+    // the module of a path at this level; `None` outside of it
     let node = |path: &[String]| {
         let inside = level.is_none_or(|level| path.first().is_some_and(|first| first == level));
         path.get(depth).filter(|_| inside).cloned()
@@ -130,7 +132,7 @@ fn graph(
         };
         for path in paths(&file.code, &file.module) {
             let path = match path.first().and_then(|first| exports.get(first)) {
-                Some(exported) if !graph_has(files, &path[0]) => exported,
+                Some(exported) if !is_top_level_module(files, &path[0]) => exported,
                 _ => &path,
             };
             if let Some(to) = node(path).filter(|to| *to != from && graph.contains_key(to)) {
@@ -141,7 +143,7 @@ fn graph(
     graph
 }
 
-fn graph_has(files: &[CodeFile], name: &str) -> bool {
+fn is_top_level_module(files: &[CodeFile], name: &str) -> bool {
     files
         .iter()
         .any(|file| file.module.first().is_some_and(|first| first == name))
@@ -182,7 +184,7 @@ fn tree(rest: &mut &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>)
                 return;
             }
             tree(&mut list, prefix, found);
-            // a new name (`as x`) is none of a path
+            // the name of `as x` is not part of the path
             let end = list.find([',', '}']).unwrap_or(list.len());
             list = &list[end..];
         }
@@ -204,7 +206,7 @@ fn tree(rest: &mut &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>)
     prefix.pop();
 }
 
-/// The sets of nodes that reach each other.
+/// The sets of modules that reach each other.
 fn cycles(graph: &Graph) -> Vec<BTreeSet<String>> {
     let reached = |from: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);

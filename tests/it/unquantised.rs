@@ -1,4 +1,5 @@
-//! Tensors that are not quantised: copied or cast, out of every format.
+//! Weights that are not quantised, from every format: their bytes equal what reading the tensor gives, and casts equal a single
+//! rounding of the F32 value.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,24 +7,23 @@ use std::path::Path;
 use crate::support;
 use crate::support::random::random_bytes;
 use crate::support::scratch_dir::ScratchDir;
-use crate::support::writers::{StoredTensor, gguf, safetensors};
+use crate::support::writers::{StoredTensor, gguf, npy_header, safetensors};
 use crate::support::{fixture, fixtures};
 use anamnesis::{Checkpoint, Dtype, Encoding, Layout, OpenOptions, remember};
 use half::{bf16, f16};
 
-/// Dtypes that safetensors has no name for.
-fn nameless(encoding: &Encoding) -> bool {
+/// Whether safetensors has no name for this encoding.
+fn has_no_safetensors_name(encoding: &Encoding) -> bool {
     use Dtype::{C32, C128, QINT8, QINT32, QUINT2X4, QUINT4X2, QUINT8};
     !matches!(encoding, Encoding::Plain(d) if !matches!(d, C32 | C128 | QINT8 | QUINT8 | QINT32 | QUINT4X2 | QUINT2X4))
 }
 
-/// Every plain tensor of every fixture comes out as safetensors with the bytes it is read with: deflated, in Fortran
-/// order, big endian, strided, tied, with signs to flip.
+/// Deflated, in Fortran order, big-endian, strided, tied and with a sign bit to flip.
 #[test]
-fn every_fixture_comes_through() {
-    let scratch = ScratchDir::new("plain");
+fn unquantised_tensors_of_every_fixture_are_copied() {
+    let scratch = ScratchDir::new("unquantised");
     let out = scratch.path("out.safetensors");
-    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, format) in fixtures() {
         let Ok(checkpoint) = Checkpoint::open(&path) else {
             continue;
@@ -36,10 +36,11 @@ fn every_fixture_comes_through() {
             .iter()
             .filter(|job| job.scheme == "plain")
             .map(|job| &*job.output.name);
-        let kept = |name: &&str| {
-            !nameless(&checkpoint.tensor(name).unwrap().info().encoding) && *name != "__metadata__"
+        let is_writable = |name: &&str| {
+            !has_no_safetensors_name(&checkpoint.tensor(name).unwrap().info().encoding)
+                && *name != "__metadata__"
         };
-        let names: Vec<&str> = plain.filter(kept).collect();
+        let names: Vec<&str> = plain.filter(is_writable).collect();
         remember
             .clone()
             .filter(|name| names.contains(&name))
@@ -60,23 +61,23 @@ fn every_fixture_comes_through() {
             );
             assert!(
                 found.bytes().unwrap() == expected.bytes().unwrap(),
-                "{shown}: {name} has other bytes"
+                "{shown}: the bytes of {name} differ"
             );
             let info = expected.info();
             let strided = !matches!(info.layout, Layout::RowMajor);
-            let big = info.endian == anamnesis::Endian::Big;
+            let big_endian = info.endian == anamnesis::Endian::Big;
             let packed = info.packing != anamnesis::catalog::Packing::Raw;
             for (what, is) in [
                 (format.name, true),
                 ("strided", strided),
-                ("big", big),
+                ("big endian", big_endian),
                 ("packed", packed),
             ] {
-                *count.entry(what).or_default() += usize::from(is);
+                *counts.entry(what).or_default() += usize::from(is);
             }
         }
     }
-    println!("{count:?}");
+    println!("{counts:?}");
     for what in [
         "safetensors",
         "gguf",
@@ -84,17 +85,17 @@ fn every_fixture_comes_through() {
         "npz",
         "pth",
         "strided",
-        "big",
+        "big endian",
         "packed",
     ] {
         assert!(
-            count.get(what).is_some_and(|n| *n > 10),
-            "too few of {what}: {count:?}"
+            counts.get(what).is_some_and(|n| *n > 10),
+            "too few of {what}: {counts:?}"
         );
     }
 }
 
-/// Floats of a dtype as bytes, and as the F32 they are cast through: all that is special, and random bits.
+/// Floats of a dtype as bytes, and converted to F32: special values and random bits, or all values of a 16-bit dtype.
 fn floats(dtype: Dtype) -> (Vec<u8>, Vec<f32>) {
     const N: usize = 4096;
     match dtype {
@@ -112,14 +113,14 @@ fn floats(dtype: Dtype) -> (Vec<u8>, Vec<f32>) {
                 f64::INFINITY,
                 0.1,
             ];
-            let near = random_bytes(5, N * 4)
+            let random_f32s = random_bytes(5, N * 4)
                 .as_chunks()
                 .0
                 .iter()
                 .map(|b| f64::from(f32::from_le_bytes(*b)) * 1.000_000_1)
                 .collect();
-            let all = [special.to_vec(), near].concat();
-            #[allow(clippy::cast_possible_truncation)] // that is what casting means
+            let all = [special.to_vec(), random_f32s].concat();
+            #[allow(clippy::cast_possible_truncation)] // the cast under test rounds
             (
                 all.iter().flat_map(|x| x.to_le_bytes()).collect(),
                 all.iter().map(|x| *x as f32).collect(),
@@ -149,11 +150,11 @@ fn floats(dtype: Dtype) -> (Vec<u8>, Vec<f32>) {
         }
         _ => {
             let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-            let wide = |b: &[u8; 2]| match dtype {
+            let to_f32 = |b: &[u8; 2]| match dtype {
                 Dtype::F16 => f16::from_le_bytes(*b).to_f32(),
                 _ => bf16::from_le_bytes(*b).to_f32(),
             };
-            let all = bytes.as_chunks().0.iter().map(wide).collect();
+            let all = bytes.as_chunks().0.iter().map(to_f32).collect();
             (bytes, all)
         }
     }
@@ -162,25 +163,25 @@ fn floats(dtype: Dtype) -> (Vec<u8>, Vec<f32>) {
 #[test]
 fn casts_round_once() {
     for from in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16] {
-        let (bytes, wide) = floats(from);
-        let n = wide.len() as u64;
+        let (bytes, f32s) = floats(from);
+        let n = f32s.len() as u64;
         let file = [
             StoredTensor::new("x", from.name(), &[n], bytes.clone()),
             StoredTensor::new("i", "I32", &[2], vec![1; 8]),
             StoredTensor::new("none", from.name(), &[0, 3], Vec::new()),
         ];
         let in_place = Checkpoint::from_bytes(safetensors(&file, &[])).unwrap();
-        let streamed =
-            (from != Dtype::BF16).then(|| Checkpoint::from_bytes(npz(from, &bytes)).unwrap());
+        let streamed = (from != Dtype::BF16)
+            .then(|| Checkpoint::from_bytes(big_endian_npz(from, &bytes)).unwrap());
         for to in [Dtype::F32, Dtype::F16, Dtype::BF16] {
             let expected: Vec<u8> = match to {
                 _ if to == from => bytes.clone(),
-                Dtype::F32 => wide.iter().flat_map(|x| x.to_le_bytes()).collect(),
-                Dtype::F16 => wide
+                Dtype::F32 => f32s.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                Dtype::F16 => f32s
                     .iter()
                     .flat_map(|&x| f16::from_f32(x).to_le_bytes())
                     .collect(),
-                _ => wide
+                _ => f32s
                     .iter()
                     .flat_map(|&x| bf16::from_f32(x).to_le_bytes())
                     .collect(),
@@ -200,7 +201,7 @@ fn casts_round_once() {
                 let kept = remember.tensor("x").unwrap();
                 assert!(
                     kept.spec.dtype == from && kept.bytes == bytes,
-                    "{from} {what} is kept"
+                    "{from} {what}, without a cast"
                 );
             }
             let all = remember(&in_place)
@@ -210,55 +211,52 @@ fn casts_round_once() {
                 .all()
                 .unwrap();
             let dtypes: Vec<_> = all.iter().map(|one| one.spec.dtype).collect();
-            assert_eq!(dtypes, [to, Dtype::I32, to], "whole numbers are not cast");
+            assert_eq!(dtypes, [to, Dtype::I32, to], "integers are not cast");
         }
     }
 }
 
-/// A deflated NPZ with one big-endian array.
-fn npz(dtype: Dtype, little: &[u8]) -> Vec<u8> {
+/// A deflated NPZ archive with one big-endian array `x` of these little-endian items.
+fn big_endian_npz(dtype: Dtype, little_endian: &[u8]) -> Vec<u8> {
     use std::io::Write;
     let width = usize::try_from(dtype.item_bytes().unwrap()).unwrap();
-    let mut header = format!(
-        "{{'descr': '>f{width}', 'fortran_order': False, 'shape': ({},), }}",
-        little.len() / width
+    let header = npy_header(
+        &format!("'>f{width}'"),
+        false,
+        &[(little_endian.len() / width) as u64],
     );
-    header += &" ".repeat(117 - header.len());
-    header.push('\n');
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let options = zip::write::SimpleFileOptions::default()
         .compression_method(zip::CompressionMethod::Deflated);
     zip.start_file("x.npy", options).unwrap();
-    zip.write_all(b"\x93NUMPY\x01\0\x76\0").unwrap();
-    zip.write_all(header.as_bytes()).unwrap();
-    let big: Vec<u8> = little
+    zip.write_all(&header).unwrap();
+    let big_endian: Vec<u8> = little_endian
         .chunks(width)
         .flat_map(|item| item.iter().rev().copied())
         .collect();
-    zip.write_all(&big).unwrap();
+    zip.write_all(&big_endian).unwrap();
     zip.finish().unwrap().into_inner()
 }
 
 #[test]
-fn gguf_floats_come_out_as_they_are() {
-    let (single, halves) = (random_bytes(1, 12 * 4), random_bytes(2, 10 * 2));
+fn gguf_floats_are_copied() {
+    let (f32s, f16s) = (random_bytes(1, 12 * 4), random_bytes(2, 10 * 2));
     let stored = [
-        StoredTensor::new("a", "0", &[3, 4], single.clone()),
-        StoredTensor::new("b", "1", &[10], halves.clone()),
+        StoredTensor::new("a", "0", &[3, 4], f32s.clone()),
+        StoredTensor::new("b", "1", &[10], f16s.clone()),
     ];
     let checkpoint = Checkpoint::from_bytes(gguf(false, &[], &stored)).unwrap();
     let all = remember(&checkpoint).all().unwrap();
     assert!(
-        all[0].spec.dtype == Dtype::F32
-            && all[0].spec.shape[..] == [3, 4]
-            && all[0].bytes == single
+        all[0].spec.dtype == Dtype::F32 && all[0].spec.shape[..] == [3, 4] && all[0].bytes == f32s
     );
-    assert!(all[1].spec.dtype == Dtype::F16 && all[1].bytes == halves);
+    assert!(all[1].spec.dtype == Dtype::F16 && all[1].bytes == f16s);
 }
 
-/// What cannot be kept is refused by name, with what to do; without it the rest comes out.
+/// Tensors that safetensors cannot store are refused one after the other, by name and with a remedy; without them the others
+/// are written.
 #[test]
-fn what_has_no_place_is_refused_by_name() {
+fn tensors_without_a_safetensors_encoding_are_refused_by_name() {
     let scratch = ScratchDir::new("refused");
     let out = scratch.path("out.safetensors");
     for name in [
@@ -272,37 +270,37 @@ fn what_has_no_place_is_refused_by_name() {
         "npy/be_c16.npy",
     ] {
         let checkpoint = Checkpoint::open(fixture(name)).unwrap();
-        let (mut left_out, mut tries) = (Vec::<String>::new(), 0);
+        let mut left_out = Vec::<String>::new();
         loop {
-            let kept = |name: &str| !left_out.iter().any(|out| out == name);
-            let Err(error) = remember(&checkpoint).threads(1).filter(kept).to_file(&out) else {
+            let is_kept = |name: &str| !left_out.iter().any(|out| out == name);
+            let Err(error) = remember(&checkpoint)
+                .threads(1)
+                .filter(is_kept)
+                .to_file(&out)
+            else {
                 break;
             };
             assert!(
                 scratch.names().is_empty(),
-                "{:?} is left of {name}",
+                "{:?} remain after the refusal of {name}",
                 scratch.names()
             );
             let text = error.to_string();
             let listed = checkpoint.catalog().tensors().iter().map(|t| &*t.name);
             let listed = listed.chain(checkpoint.catalog().refused().iter().map(|r| &*r.name));
-            let blamed = listed
+            let refused = listed
                 .filter(|tensor| text.contains(&format!("`{tensor}`")))
                 .max_by_key(|tensor| tensor.len());
-            let blamed = blamed.unwrap_or_else(|| panic!("{name}: {text} names no tensor"));
-            assert!(
-                text.contains("leave"),
-                "{name}: {text} says nothing of what to do"
-            );
+            let refused = refused.unwrap_or_else(|| panic!("{name}: {text} names no tensor"));
+            assert!(text.contains("leave"), "{name}: {text} has no remedy");
             assert_eq!(error.kind().name(), "unsupported", "{text}");
             assert!(
-                !left_out.iter().any(|out| out == blamed),
-                "{name}: {blamed} is left out already"
+                !left_out.iter().any(|out| out == refused),
+                "{name}: {refused} was left out and is refused again"
             );
-            left_out.push(blamed.to_owned());
-            tries += 1;
+            left_out.push(refused.to_owned());
         }
-        assert!(tries > 0, "{name} holds nothing to refuse");
+        assert!(!left_out.is_empty(), "{name}: no tensor is refused");
         let rest = checkpoint
             .catalog()
             .tensors()
@@ -315,7 +313,7 @@ fn what_has_no_place_is_refused_by_name() {
 }
 
 #[test]
-fn a_name_that_safetensors_needs_is_refused() {
+fn the_name_of_safetensors_metadata_is_refused() {
     let scratch = ScratchDir::new("reserved");
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     zip.start_file("__metadata__.npy", zip::write::SimpleFileOptions::default())
@@ -334,12 +332,12 @@ fn a_name_that_safetensors_needs_is_refused() {
     assert_eq!(
         remember(&checkpoint).all().unwrap().len(),
         1,
-        "in memory it is a name like any other"
+        "the name is allowed for outputs in memory"
     );
 }
 
 #[test]
-fn options_reach_the_plan() {
+fn options_of_opening_and_dequantising_apply_to_the_plan() {
     let open = |path: &Path| OpenOptions::new().void_as(Dtype::BF16).open(path).unwrap();
     let checkpoint = open(&fixture("npy/bf16.npy"));
     let one = remember(&checkpoint)
@@ -355,35 +353,35 @@ fn options_reach_the_plan() {
         .bytes()
         .unwrap()
         .into_owned();
-    let wide: Vec<u8> = raw
+    let f32s: Vec<u8> = raw
         .as_chunks()
         .0
         .iter()
         .flat_map(|b| bf16::from_le_bytes(*b).to_f32().to_le_bytes())
         .collect();
-    assert_eq!(one[0].bytes, wide);
-    for wrong in [Dtype::F64, Dtype::I32, Dtype::F8_E4M3] {
+    assert_eq!(one[0].bytes, f32s);
+    for unsupported in [Dtype::F64, Dtype::I32, Dtype::F8_E4M3] {
         assert!(
             remember(&checkpoint)
-                .dtype(wrong)
+                .dtype(unsupported)
                 .plan()
                 .unwrap_err()
                 .to_string()
-                .contains(wrong.name())
+                .contains(unsupported.name())
         );
     }
     assert!(
         remember(&checkpoint)
-            .tensor("nothing")
+            .tensor("no.such.tensor")
             .unwrap_err()
             .to_string()
-            .contains("`nothing`")
+            .contains("`no.such.tensor`")
     );
     let name = &checkpoint.catalog().tensors()[0].name;
     assert!(
         remember(&checkpoint)
             .tensor_into(name, &mut [0; 1])
             .is_err(),
-        "a buffer of another length"
+        "a buffer of the wrong length"
     );
 }
