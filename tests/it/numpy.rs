@@ -61,7 +61,10 @@ fn void_items_have_the_dtype_that_the_caller_gives() {
             .count()
     };
     assert_eq!(
-        (warnings_with("`OpenOptions::void_as`"), warnings_with("'f1'")),
+        (
+            warnings_with("`OpenOptions::void_as`"),
+            warnings_with("'f1'")
+        ),
         (1, 1),
         "{:?}",
         raw.catalog().warnings()

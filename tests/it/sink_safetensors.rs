@@ -11,7 +11,9 @@ use std::path::Path;
 use crate::support::random::random_bytes;
 use crate::support::writers::{StoredTensor, gguf};
 use anamnesis::sink::Sharding;
-use anamnesis::{CancelToken, Checkpoint, Dtype, Error, ErrorKind, Progress, Remember, Result, remember};
+use anamnesis::{
+    CancelToken, Checkpoint, Dtype, Error, ErrorKind, Progress, Remember, Result, remember,
+};
 
 /// A GGUF file whose output in F32 is 16 MiB: progress is reported several times, and each shard of 8 MiB holds one weight.
 fn gguf_file() -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Checks that the figures in the documents come from committed results. Every number of a generated block (from
+//! The figures in the documents equal the committed results of the benchmarks. Every number of a generated block (from
 //! `<!-- results: … -->` to `<!-- /results -->`, or with `pagecache`) must be in the JSON that the block was rendered from,
 //! and that JSON must name date, commit and machine. Measured figures outside of blocks are only allowed where `BY_HAND`
 //! lists the document with a reason.
@@ -21,21 +21,21 @@ static BY_HAND: &[(&str, Option<&str>, &str)] = &[(
 )];
 
 #[test]
-fn every_number_of_a_block_is_in_its_results() {
-    let (mut wrong, mut seen) = (Vec::new(), 0);
+fn numbers_of_generated_blocks_are_in_their_results() {
+    let (mut wrong, mut blocks) = (Vec::new(), 0);
     for path in documents() {
         let text = fs::read_to_string(root().join(&path)).unwrap();
         for block in split(&text).unwrap_or_else(|e| panic!("{path}: {e}")).1 {
-            let found = match block.kind {
+            let mismatches = match block.kind {
                 "pagecache" => pagecache::check(&block),
                 _ => sections::check_block(&block),
             };
             wrong.extend(
-                found
+                mismatches
                     .into_iter()
                     .map(|what| format!("{path}: {}: {what}", block.name)),
             );
-            seen += 1;
+            blocks += 1;
         }
     }
     assert!(
@@ -43,29 +43,29 @@ fn every_number_of_a_block_is_in_its_results() {
         "not in the results:\n{}",
         wrong.join("\n")
     );
-    assert!(seen > 0, "no document has a generated block");
+    assert!(blocks > 0, "no document has a generated block");
 }
 
 #[test]
-fn figures_written_by_hand_are_listed_and_every_entry_is_needed() {
-    let mut seen = Vec::new();
+fn figures_written_by_hand_are_listed() {
+    let mut used = Vec::new();
     for path in documents() {
         let text = fs::read_to_string(root().join(&path)).unwrap();
         for (heading, line) in figures(&split(&text).unwrap().0) {
-            let listed = BY_HAND
-                .iter()
-                .position(|(of, at, _)| *of == path && at.is_none_or(|at| at == heading));
-            let listed = listed.unwrap_or_else(|| {
+            let row = BY_HAND.iter().position(|(document, under, _)| {
+                *document == path && under.is_none_or(|under| under == heading)
+            });
+            let row = row.unwrap_or_else(|| {
                 panic!(
                     "{path}: {heading}: {line:?} has a measured figure outside of a generated block"
                 )
             });
-            seen.push(listed);
+            used.push(row);
         }
     }
     for (i, (path, heading, _)) in BY_HAND.iter().enumerate() {
         assert!(
-            seen.contains(&i),
+            used.contains(&i),
             "{path}: {heading:?} has no figures written by hand: remove it from BY_HAND"
         );
     }
@@ -84,22 +84,22 @@ fn committed_results_name_date_commit_and_machine() {
     {
         let results: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         assert_eq!(
-            origin(&results["run"]),
+            missing_provenance(&results["run"]),
             Vec::<String>::new(),
             "{}",
             path.display()
         );
     }
     let evaluations = results("pagecache/results.json").unwrap_or_default();
-    let noted = evaluations
+    let runs = evaluations
         .as_array()
         .into_iter()
         .flatten()
-        .map(|of| &of["run"])
+        .map(|evaluation| &evaluation["run"])
         .filter(|run| !run.is_null());
     let overhead = results("pagecache/overhead.json").map(|results| results["run"].clone());
-    for run in noted.chain(&overhead) {
-        assert_eq!(origin(run), Vec::<String>::new());
+    for run in runs.chain(&overhead) {
+        assert_eq!(missing_provenance(run), Vec::<String>::new());
     }
 }
 
@@ -125,9 +125,9 @@ fn documents() -> Vec<String> {
 }
 
 /// The fields of a run's provenance that are missing.
-fn origin(run: &Value) -> Vec<String> {
-    let wanted = ["date", "commit", "cpu", "kernel", "rustc"];
-    let missing = wanted
+fn missing_provenance(run: &Value) -> Vec<String> {
+    let required = ["date", "commit", "cpu", "kernel", "rustc"];
+    let missing = required
         .iter()
         .filter(|key| run[**key].as_str().is_none_or(str::is_empty));
     let mut missing: Vec<String> = missing

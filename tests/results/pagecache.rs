@@ -1,9 +1,9 @@
-//! Checks the blocks of `pagecache report`: the JSON has every load, and each cell of a table is computed again from it.
+//! Checks the blocks that `pagecache report` generates: each cell of a table is computed again from the loads in the JSON.
 
 use serde_json::Value;
 
 use crate::text::{Block, cells, numbers, rounds_to};
-use crate::{origin, results};
+use crate::{missing_provenance, results};
 
 pub(crate) fn check(block: &Block) -> Vec<String> {
     let name = if block.name == "overhead" {
@@ -25,7 +25,7 @@ fn measured(results: &Value, name: &str) -> bool {
         .as_array()
         .into_iter()
         .flatten()
-        .flat_map(|of| of["loads"].as_array().into_iter().flatten());
+        .flat_map(|evaluation| evaluation["loads"].as_array().into_iter().flatten());
     match name {
         "overhead" => !results.is_null(),
         "targets" => loads.next().is_some(),
@@ -37,14 +37,17 @@ fn measured(results: &Value, name: &str) -> bool {
 /// The cells of a block that do not follow from its results.
 fn compare(results: &Value, block: &Block) -> Vec<String> {
     let (mut wrong, mut header) = (Vec::new(), Vec::new());
-    let origins = origins(results);
-    wrong.extend(origins.iter().flat_map(|run| origin(run)));
+    let provenance = provenance(results);
+    wrong.extend(provenance.iter().flat_map(|run| missing_provenance(run)));
     // dates, commits and machines occur literally in the results, as do the size and rounds of `overhead`
     let rounds = results["rows"][0]["baseline"]
         .as_array()
         .map(|times| times.len() as u64);
     let settings = [results["gib"].as_u64(), rounds];
-    let texts = origins.iter().map(ToString::to_string).collect::<String>();
+    let texts = provenance
+        .iter()
+        .map(ToString::to_string)
+        .collect::<String>();
     for line in block
         .text
         .lines()
@@ -70,7 +73,7 @@ fn compare(results: &Value, block: &Block) -> Vec<String> {
                     "scenario" => recorded(results, &cells, title),
                     _ => load(results, &block.name, &cells, title),
                 };
-                let said = match value {
+                let matches = match value {
                     Expected::Text(text) => text == *cell,
                     Expected::Number(value) => {
                         let number = cell.trim_end_matches([' ', '%']);
@@ -80,7 +83,7 @@ fn compare(results: &Value, block: &Block) -> Vec<String> {
                     }
                     Expected::Nothing => *cell == "–",
                 };
-                if !said {
+                if !matches {
                     wrong.push(format!("{cell} ({title}) of {line:?}"));
                 }
             }
@@ -102,12 +105,12 @@ impl From<Option<f64>> for Expected {
     }
 }
 
-/// Provenance of the evaluations that stored it.
-fn origins(results: &Value) -> Vec<&Value> {
+/// The provenance of each evaluation that has one.
+fn provenance(results: &Value) -> Vec<&Value> {
     let evaluations = results.as_array().into_iter().flatten();
     evaluations
         .chain(results.as_object().map(|_| results))
-        .map(|of| &of["run"])
+        .map(|evaluation| &evaluation["run"])
         .filter(|run| !run.is_null())
         .collect()
 }
@@ -118,11 +121,15 @@ fn runs(results: &Value, [scenario, loader, variant]: [&str; 3], figure: &str) -
         .as_array()
         .into_iter()
         .flatten()
-        .flat_map(|of| of["loads"].as_array().into_iter().flatten());
-    let of = loads.filter(|run| {
+        .flat_map(|evaluation| evaluation["loads"].as_array().into_iter().flatten());
+    let selected = loads.filter(|run| {
         run["scenario"] == scenario && run["loader"] == loader && run["variant"] == variant
     });
-    sorted(of.map(|run| run[figure].as_f64().unwrap_or(0.0)).collect())
+    sorted(
+        selected
+            .map(|run| run[figure].as_f64().unwrap_or(0.0))
+            .collect(),
+    )
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
@@ -134,10 +141,11 @@ fn median(sorted: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
+/// The share of the possible gain: the time saved against `Native`, relative to what `PreCache` saves, in percent.
 fn gain(results: &Value, [scenario, loader, variant]: [&str; 3]) -> Option<f64> {
     let load = |variant: &str| median(&runs(results, [scenario, loader, variant], "load"));
-    let (native, least) = (load("Native")?, load("PreCache")?);
-    Some(100.0 * (native - load(variant)?) / (native - least))
+    let (native, bound) = (load("Native")?, load("PreCache")?);
+    Some(100.0 * (native - load(variant)?) / (native - bound))
 }
 
 fn load(results: &Value, scenario: &str, cells: &[&str], title: &str) -> Expected {
@@ -168,26 +176,29 @@ fn load(results: &Value, scenario: &str, cells: &[&str], title: &str) -> Expecte
 
 fn recorded(results: &Value, cells: &[&str], title: &str) -> Expected {
     let of = |variant: &str, figure: &str| runs(results, [cells[0], cells[1], variant], figure);
-    let (alone, beside) = (of("Native", "start"), of("Recorded", "start"));
-    let least = |values: &[f64]| values.first().copied();
+    let (unrecorded, recorded) = (of("Native", "start"), of("Recorded", "start"));
+    let lowest = |values: &[f64]| values.first().copied();
     match title {
         "scenario" | "loader" => Expected::Text(cells[usize::from(title == "loader")].to_owned()),
-        "start to end of Native, s" => median(&alone).into(),
-        "recorded, s" => median(&beside).into(),
-        "ratio" => median(&beside)
-            .zip(median(&alone))
+        "start to end of Native, s" => median(&unrecorded).into(),
+        "recorded, s" => median(&recorded).into(),
+        "ratio" => median(&recorded)
+            .zip(median(&unrecorded))
             .map(|(a, b)| a / b)
             .into(),
-        "ratio of fastest" => least(&beside).zip(least(&alone)).map(|(a, b)| a / b).into(),
-        "lowest coverage" => least(&of("Recorded", "covered"))
+        "ratio of fastest" => lowest(&recorded)
+            .zip(lowest(&unrecorded))
+            .map(|(a, b)| a / b)
+            .into(),
+        "lowest coverage" => lowest(&of("Recorded", "covered"))
             .map(|share| share * 100.0)
             .into(),
-        "n" => Expected::Text(beside.len().to_string()),
+        "n" => Expected::Text(recorded.len().to_string()),
         _ => Expected::Text("unknown column".to_owned()),
     }
 }
 
-/// The target itself is no measurement; the columns of the loaders are, and whether it is met.
+/// The target itself is not measured; the columns of the loaders and the verdict are.
 fn target(results: &Value, cells: &[&str], title: &str) -> Expected {
     let bound = numbers(cells[1])
         .last()
@@ -239,17 +250,17 @@ fn overhead(results: &Value, cells: &[&str], title: &str) -> Expected {
             .flatten()
             .filter_map(Value::as_f64)
     };
-    let (alone, beside) = (
+    let (baseline, with_policy) = (
         sorted(runs("baseline").collect()),
         sorted(runs("with_policy").collect()),
     );
     match title {
         "reads" | "cache" => Expected::Text(row[title].as_str().unwrap_or_default().to_owned()),
         "file system" => Expected::Text(row["filesystem"].as_str().unwrap_or_default().to_owned()),
-        "baseline, s" => median(&alone).into(),
-        "with empty policy, s" => median(&beside).into(),
-        "ratio" => median(&beside)
-            .zip(median(&alone))
+        "baseline, s" => median(&baseline).into(),
+        "with empty policy, s" => median(&with_policy).into(),
+        "ratio" => median(&with_policy)
+            .zip(median(&baseline))
             .map(|(a, b)| a / b)
             .into(),
         "paired ratio" => median(&sorted(
@@ -259,7 +270,11 @@ fn overhead(results: &Value, cells: &[&str], title: &str) -> Expected {
                 .collect(),
         ))
         .into(),
-        "ratio of fastest" => beside.first().zip(alone.first()).map(|(a, b)| a / b).into(),
+        "ratio of fastest" => with_policy
+            .first()
+            .zip(baseline.first())
+            .map(|(a, b)| a / b)
+            .into(),
         "CPU time of the runtime" => median(&sorted(runs("cpu_share").collect()))
             .map(|share| 100.0 * share)
             .into(),
@@ -285,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_follows_from_no_run_is_found() {
+    fn a_figure_that_differs_from_the_runs_is_reported() {
         let run = |variant: &str, load: f64, covered: Option<f64>| {
             json!({"scenario": "s", "loader": "mmap", "variant": variant, "load": load, "start": 2.0 * load,
                 "device_bytes": 3e9, "peak_memory": 1e9, "covered": covered})
@@ -297,9 +312,9 @@ mod tests {
             run("Recorded", 2.5, Some(0.995)),
         ];
         let loads: Vec<Value> = native.into_iter().chain(others).collect();
-        let noted = json!({"date": "2026-11-21T01:02:03Z", "commit": "abc", "dirty": false, "cpu": "X 9",
+        let provenance = json!({"date": "2026-11-21T01:02:03Z", "commit": "abc", "dirty": false, "cpu": "X 9",
             "kernel": "L", "rustc": "r"});
-        let all = json!([{"run": null, "loads": loads}, {"run": noted, "loads": []}]);
+        let all = json!([{"run": null, "loads": loads}, {"run": provenance, "loads": []}]);
         let head = "| loader | variant | load, s | fastest | ÷ Native | share of possible gain | n |\n|---|---|---|---|---|---|---|\n";
         let wrong = |cells: &str| {
             compare(

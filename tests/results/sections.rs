@@ -1,11 +1,11 @@
-//! Checks the blocks of `cargo bench-peers`: a section's JSON has a row for each variant of each case.
+//! Checks the blocks that `cargo bench-peers` generates: the JSON of a section has a row for each variant of each case.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::text::{Block, cells, numbers, rounds_to};
-use crate::{origin, results};
+use crate::{missing_provenance, results};
 
 /// Order of the output dtypes in a cell that holds all of them.
 const OUTPUTS: [&str; 3] = ["BF16", "F16", "F32"];
@@ -24,7 +24,7 @@ pub(crate) fn check_block(block: &Block) -> Vec<String> {
 
 /// The figures of a block that are not in its results.
 fn check(results: &Value, block: &str) -> Vec<String> {
-    let mut wrong = origin(&results["run"]);
+    let mut wrong = missing_provenance(&results["run"]);
     let empty = Vec::new();
     let rows = results["rows"].as_array().unwrap_or(&empty);
     // numbers outside of tables (versions, dates, differences) occur literally in the results
@@ -48,13 +48,15 @@ fn check(results: &Value, block: &str) -> Vec<String> {
         if !line.starts_with('|') {
             header.clear();
             let known = |text: &str| {
-                texts.contains(text) || titles.iter().any(|t| t.contains(text)) || all_n(rows, text)
+                texts.contains(text)
+                    || titles.iter().any(|t| t.contains(text))
+                    || is_sample_count(rows, text)
             };
-            let plain = !line.starts_with("![");
+            let is_prose = !line.starts_with("![");
             let unknown = numbers(line.trim_start_matches("10⁹"))
                 .into_iter()
                 .map(|(text, ..)| text)
-                .filter(|text| plain && !known(text));
+                .filter(|text| is_prose && !known(text));
             wrong.extend(unknown.map(|text| format!("{text} of {line:?}")));
             continue;
         }
@@ -72,7 +74,8 @@ fn check(results: &Value, block: &str) -> Vec<String> {
     wrong
 }
 
-fn all_n(rows: &[Value], text: &str) -> bool {
+/// Whether this is the number of samples of a row.
+fn is_sample_count(rows: &[Value], text: &str) -> bool {
     rows.iter()
         .any(|row| row["n"].as_u64().is_some_and(|n| text.parse() == Ok(n)))
 }
@@ -118,12 +121,12 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
         (_, true) => (cells[0].to_owned(), 1),
         _ => (case.to_owned(), 1),
     };
-    let mine: Vec<&Value> = rows
+    let rows_of_case: Vec<&Value> = rows
         .iter()
         .filter(|row| row["case"] == name.as_str())
         .collect();
-    let of = |variant: &str| mine.iter().find(|row| row["variant"] == variant);
-    let medians: BTreeMap<&str, f64> = mine
+    let row_of = |variant: &str| rows_of_case.iter().find(|row| row["variant"] == variant);
+    let medians: BTreeMap<&str, f64> = rows_of_case
         .iter()
         .map(|row| {
             (
@@ -136,7 +139,7 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
         .values()
         .flat_map(|a| medians.values().map(move |b| a / b))
         .collect();
-    let fastest: Vec<f64> = mine
+    let fastest: Vec<f64> = rows_of_case
         .iter()
         .filter_map(|row| row["minimum"].as_f64())
         .collect();
@@ -144,20 +147,20 @@ fn row(rows: &[Value], case: &str, header: &[&str], cells: &[&str]) -> Vec<Strin
         .iter()
         .flat_map(|a| fastest.iter().map(move |b| a / b))
         .collect();
-    let pairs: Vec<f64> = mine
+    let pairs: Vec<f64> = rows_of_case
         .iter()
-        .flat_map(|a| mine.iter().filter_map(|b| paired_ratio(a, b)))
+        .flat_map(|a| rows_of_case.iter().filter_map(|b| paired_ratio(a, b)))
         .collect();
     let mut wrong = Vec::new();
     for (title, cell) in header.iter().zip(cells).skip(skipped) {
-        let row = of(if speeds { title } else { cells[0] });
-        if brief && !shows_its_variant(&mine, cell) {
+        let row = row_of(if speeds { title } else { cells[0] });
+        if brief && !shows_its_variant(&rows_of_case, cell) {
             wrong.push(format!("{cell} ({title})"));
         }
         let mut known = Vec::new();
         row.iter().for_each(|row| values(row, &mut known));
         // a line of a brief table may show any variant of its case, whose name may hold numbers
-        for row in mine.iter().filter(|_| brief) {
+        for row in rows_of_case.iter().filter(|_| brief) {
             values(row, &mut known);
             known.extend(
                 numbers(row["variant"].as_str().unwrap_or_default())
@@ -251,7 +254,7 @@ fn values(value: &Value, into: &mut Vec<f64>) {
 }
 
 #[test]
-fn a_number_that_is_not_in_the_results_is_found() {
+fn a_number_that_is_not_in_the_results_is_reported() {
     let run = serde_json::json!({"date": "2026-11-21T01:02:03Z", "commit": "abc", "dirty": false,
         "cpu": "X 9", "kernel": "L", "rustc": "r"});
     let row = |variant: &str, median: f64| {
@@ -385,5 +388,5 @@ fn a_number_that_is_not_in_the_results_is_found() {
         "a number that is in no text"
     );
     let dirty = serde_json::json!({"run": {"date": "d", "dirty": true}, "rows": []});
-    assert_eq!(origin(&dirty["run"]).len(), 5);
+    assert_eq!(missing_provenance(&dirty["run"]).len(), 5);
 }

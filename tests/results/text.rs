@@ -110,7 +110,7 @@ pub(crate) fn numbers(line: &str) -> Vec<(&str, f64, &str)> {
 }
 
 #[test]
-fn blocks_of_both_kinds_are_taken_out() {
+fn blocks_of_both_kinds_are_split_off() {
     let text = "a 3 ms\n<!-- pagecache: x -->\n4 ms\n<!-- /pagecache -->\nb\n<!-- results: y z -->5<!-- /results -->c";
     let (outside, blocks) = split(text).unwrap();
     assert_eq!(outside, "a 3 ms\n\nb\nc");
