@@ -22,7 +22,7 @@ use crate::selection::Selection;
 pub use complete::complete;
 use config::ModelConfig;
 pub use order::ReadOrder;
-use share::{Degrees, Sizes, WorkerCoordinates, share};
+use share::{Degrees, ModelSizes, WorkerCoordinates, share};
 use stack::{ModelPosition, Stages, position};
 
 /// Predicts what a service reads of a checkpoint. Made by [`predict`].
@@ -310,7 +310,7 @@ impl<'c> Predict<'c> {
     }
 
     /// The sizes that were set, else those of the configuration and of the tensors.
-    fn sizes(&self, config: &ModelConfig) -> Sizes {
+    fn sizes(&self, config: &ModelConfig) -> ModelSizes {
         let heads = self.heads.or(config.heads).unwrap_or(0);
         let kv_heads = self.kv_heads.or(config.kv_heads).unwrap_or(0);
         let experts_of = |info: &TensorInfo| match Experts::of(&info.name)? {
@@ -326,7 +326,7 @@ impl<'c> Predict<'c> {
                 .max()
                 .unwrap_or(0)
         };
-        Sizes {
+        ModelSizes {
             heads,
             kv_heads,
             experts: self.experts.unwrap_or_else(experts),

@@ -288,7 +288,7 @@ impl<'de> Visitor<'de> for Entry<'_> {
             let twice = match &*field {
                 "dtype" => dtype.replace(map.next_value::<StoredDtype>()?.0).is_some(),
                 "shape" => {
-                    let sizes = map.next_value_seed(Sizes(reader, budget))?;
+                    let sizes = map.next_value_seed(ShapeReader(reader, budget))?;
                     shape.replace(sizes).is_some()
                 }
                 "data_offsets" => data_offsets.replace(map.next_value()?).is_some(),
@@ -325,9 +325,9 @@ impl<'de> Deserialize<'de> for StoredDtype {
 }
 
 /// Reads a shape. Sizes beyond those that a shape holds inline are charged.
-struct Sizes<'r>(&'r JsonReader<'r>, &'r Budget);
+struct ShapeReader<'r>(&'r JsonReader<'r>, &'r Budget);
 
-impl<'de> DeserializeSeed<'de> for Sizes<'_> {
+impl<'de> DeserializeSeed<'de> for ShapeReader<'_> {
     type Value = Shape;
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Shape, D::Error> {
@@ -335,7 +335,7 @@ impl<'de> DeserializeSeed<'de> for Sizes<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Sizes<'_> {
+impl<'de> Visitor<'de> for ShapeReader<'_> {
     type Value = Shape;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

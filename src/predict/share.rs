@@ -87,7 +87,7 @@ const PAGE: u64 = 4096;
 
 /// The sizes of the model that decide how it is split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub(super) struct ModelSizes {
     pub(super) heads: u64,
     pub(super) kv_heads: u64,
     pub(super) experts: u64,
@@ -101,7 +101,7 @@ pub(super) fn share(
     rule: Rule,
     worker: WorkerCoordinates,
     degrees: Degrees,
-    sizes: Sizes,
+    sizes: ModelSizes,
 ) -> Result<Option<Vec<StridedRange>>> {
     let Some((shape, item)) = items(info) else {
         return Ok(None);
@@ -112,7 +112,7 @@ pub(super) fn share(
         rule
     };
     let Degrees { tp, dp, ep, .. } = degrees;
-    let Sizes {
+    let ModelSizes {
         heads,
         kv_heads,
         experts,
