@@ -28,6 +28,7 @@ mod predict;
 mod predict_large_models;
 mod predict_parallel;
 mod pth;
+mod regular_files;
 mod shards;
 mod shared_corpus;
 mod sink_safetensors;
