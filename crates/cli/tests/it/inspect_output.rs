@@ -3,7 +3,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::process::{command, finish, run, safetensors, stdout_of};
+use crate::process::{Run, command, finish, path_str, run, safetensors, stdout_of};
 
 const GGUF: &str = "fixtures/gguf/plain_v3.gguf";
 const SHARDED: &str = "fixtures/safetensors/sharded";
@@ -152,6 +152,46 @@ fn control_characters_of_a_file_are_escaped() {
         "{}",
         refused.stderr
     );
+}
+
+/// A PyTorch file of one stored element: tensor `a` is that element, `b` is a view that repeats it 2³⁰ times.
+fn expanded_view() -> Vec<u8> {
+    let storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x01NtQ";
+    let tensor = |name: u8, size: &[u8], stride: &[u8]| {
+        let name = [&b"X\x01\0\0\0"[..], &[name]].concat();
+        let rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n(";
+        [&name[..], rebuild, storage, b"K\0", size, stride, b"\x89}tR"].concat()
+    };
+    let pickles: [&[u8]; 5] = [
+        b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", // the magic number
+        b"\x80\x02M\xe9\x03.",
+        b"\x80\x02}.",
+        &[
+            b"\x80\x02}(",
+            &tensor(b'a', b")", b")")[..],
+            &tensor(b'b', b"J\0\0\0\x40\x85", b"K\0\x85"),
+            b"u.",
+        ]
+        .concat(),
+        b"\x80\x02]X\x01\0\0\x000a.",
+    ];
+    [&pickles.concat()[..], &1u64.to_le_bytes(), &1f32.to_le_bytes()].concat()
+}
+
+#[test]
+fn hash_leaves_out_the_tensor_that_is_over_a_limit() {
+    let path = std::env::temp_dir().join(format!("anamnesis-expanded-{}.pth", std::process::id()));
+    std::fs::write(&path, expanded_view()).unwrap();
+    let Run {
+        code,
+        stdout: out,
+        stderr: err,
+    } = run(&["inspect", "--hash", path_str(&path)]);
+    std::fs::remove_file(&path).unwrap();
+    // SHA-256 of the bytes 00 00 80 3f
+    assert!(out.contains("e00e5eb9"), "{out}{err}");
+    assert!(err.contains("tensor `b`") && err.contains("`expansion` of 1032"), "{err}");
+    assert_eq!(code, 1);
 }
 
 #[test]
