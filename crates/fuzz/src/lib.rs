@@ -1,12 +1,22 @@
-//! The bodies of the fuzz targets. A panic, a hang, or memory beyond the limits is a finding.
+//! The bodies of the fuzz targets. A panic, a hang, memory beyond the limits, or memory that is not charged to them is a
+//! finding.
 //!
 //! The targets of a format open the input through two kinds of source, compare the catalogs and read every tensor. `plan`
 //! and `remember` continue to dequantised weights. `template` reads I/O templates.
 
+#[path = "../../../benches/guard/src/counting_allocator.rs"]
+mod counting_allocator;
+
 use anamnesis::sink::{MemorySink, NullSink};
 use anamnesis::{
-    Checkpoint, Dtype, Error, Format, Limits, OpenOptions, Plan, QuantConfig, Remember, source,
+    Checkpoint, Dtype, Error, Format, Limits, OpenOptions, Plan, QuantConfig, Remember, Usage,
+    source,
 };
+
+use counting_allocator::{CountingAllocator, counted};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Limits so small that an allocation past the budget exceeds the fuzzer's memory limit.
 const LIMITS: Limits = Limits {
@@ -19,11 +29,40 @@ const LIMITS: Limits = Limits {
     expansion: 1032,
 };
 
+/// Memory that need not be charged, because no file decides its size.
+const UNCHARGED: u64 = 1 << 20;
+
+/// Steps per byte that was read or charged.
+const STEPS_PER_BYTE: u64 = 4;
+
+/// Makes `call`, for an input of `nbytes` bytes, and compares the memory that it allocates with what `usage` reports.
+fn charged<T>(usage: &Usage, nbytes: usize, call: impl FnOnce() -> T) -> T {
+    let (mut call, mut made) = (Some(call), None);
+    let counts = counted(&mut || made = call.take().map(|call| call()));
+    let (memory, steps) = (usage.memory(), usage.steps());
+    assert!(
+        counts.peak <= memory + UNCHARGED,
+        "{} bytes of memory, of which {memory} are charged",
+        counts.peak
+    );
+    // a batch of steps is charged in advance
+    let most = STEPS_PER_BYTE * (nbytes as u64 + memory + 1024);
+    assert!(steps <= most, "{steps} steps for {nbytes} bytes");
+    made.expect("counted calls once")
+}
+
 /// Opens `bytes` as `format` from memory and through a reader, compares the two, and reads the first tensors.
 pub fn read(format: &'static Format, bytes: &[u8]) {
+    let [in_memory, by_reader] = [Usage::new(), Usage::new()];
     let options = OpenOptions::new().limits(LIMITS).format(format);
-    let memory = options.from_source(source::MemorySource::new(bytes.to_vec()));
-    let reader = options.from_reader(std::io::Cursor::new(bytes.to_vec()));
+    let source = source::MemorySource::new(bytes.to_vec());
+    let memory = charged(&in_memory, bytes.len(), || {
+        options.clone().usage(&in_memory).from_source(source)
+    });
+    let reader = std::io::Cursor::new(bytes.to_vec());
+    let reader = charged(&by_reader, bytes.len(), || {
+        options.clone().usage(&by_reader).from_reader(reader)
+    });
     match (&memory, &reader) {
         // compared as text, since a NaN in the metadata does not equal itself
         (Ok(a), Ok(b)) => assert_eq!(
@@ -39,7 +78,8 @@ pub fn read(format: &'static Format, bytes: &[u8]) {
         ),
     }
     let Ok(checkpoint) = memory else { return };
-    let Ok(summary) = checkpoint.inspect() else {
+    let listed = charged(&in_memory, bytes.len(), || checkpoint.inspect());
+    let Ok(summary) = listed else {
         return; // over a limit
     };
     assert_eq!(summary.tensors.len(), checkpoint.catalog().tensors().len());
@@ -106,11 +146,13 @@ fn with_plan(bytes: &[u8], check: impl Fn(Remember<'_>, Plan)) {
     };
     let (config, file) =
         rest.split_at(usize::from(u16::from_le_bytes([low, high])).min(rest.len()));
-    let options = OpenOptions::new().limits(LIMITS);
-    let opened = match options_byte & 1 {
-        0 => options.from_source(source::MemorySource::new(file.to_vec())),
-        _ => options.from_reader(std::io::Cursor::new(file.to_vec())),
-    };
+    let usage = Usage::new();
+    let options = OpenOptions::new().limits(LIMITS).usage(&usage);
+    let copy = file.to_vec();
+    let opened = charged(&usage, file.len(), || match options_byte & 1 {
+        0 => options.from_source(source::MemorySource::new(copy)),
+        _ => options.from_reader(std::io::Cursor::new(copy)),
+    });
     let Ok(checkpoint) = opened else { return };
     let dtype =
         [Dtype::BF16, Dtype::F16, Dtype::F32, Dtype::BF16][usize::from(options_byte >> 1 & 3)];
@@ -121,7 +163,8 @@ fn with_plan(bytes: &[u8], check: impl Fn(Remember<'_>, Plan)) {
     if let Ok(config) = QuantConfig::from_json(config) {
         remember = remember.config(config);
     }
-    let Ok(plan) = remember.plan() else { return };
+    let planned = charged(&usage, bytes.len(), || remember.plan());
+    let Ok(plan) = planned else { return };
     let (outputs, tensors) = (
         plan.jobs.len() + plan.refused.len(),
         checkpoint.catalog().tensors().len(),
