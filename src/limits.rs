@@ -82,10 +82,10 @@ impl Limits {
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Usage(Arc<Counters>);
+pub struct Usage(Arc<UsageCounters>);
 
 #[derive(Debug, Default)]
-struct Counters {
+struct UsageCounters {
     memory: AtomicU64,
     tensors: AtomicU64,
     steps: AtomicU64,
@@ -167,23 +167,23 @@ impl Budget {
     }
 
     /// Charges memory that is freed when the returned value is dropped.
-    pub(crate) fn temporary(&self, bytes: u64, what: &str) -> Result<Temporary<'_>> {
+    pub(crate) fn temporary(&self, bytes: u64, what: &str) -> Result<TemporaryCharge<'_>> {
         let mut held = self.nothing();
         held.grow(bytes, what)?;
         Ok(held)
     }
 
     /// Releases what is charged while the returned value lives, when it is dropped.
-    pub(crate) fn scope(&self) -> Scope<'_> {
-        Scope {
+    pub(crate) fn scope(&self) -> ChargeScope<'_> {
+        ChargeScope {
             budget: self,
             in_use: self.in_use(),
         }
     }
 
     /// A temporary charge of no bytes, to be grown.
-    pub(crate) fn nothing(&self) -> Temporary<'_> {
-        Temporary {
+    pub(crate) fn nothing(&self) -> TemporaryCharge<'_> {
+        TemporaryCharge {
             budget: self,
             bytes: 0,
         }
@@ -257,12 +257,12 @@ impl Drop for Budget {
 
 /// A charge that ends with this value.
 #[derive(Debug)]
-pub(crate) struct Temporary<'b> {
+pub(crate) struct TemporaryCharge<'b> {
     budget: &'b Budget,
     bytes: u64,
 }
 
-impl Temporary<'_> {
+impl TemporaryCharge<'_> {
     /// Charges more.
     pub(crate) fn grow(&mut self, bytes: u64, what: &str) -> Result<()> {
         self.budget.memory(bytes, what)?;
@@ -271,7 +271,7 @@ impl Temporary<'_> {
     }
 }
 
-impl Drop for Temporary<'_> {
+impl Drop for TemporaryCharge<'_> {
     fn drop(&mut self) {
         self.budget.release(self.bytes);
     }
@@ -279,12 +279,12 @@ impl Drop for Temporary<'_> {
 
 /// A part of a call, of which nothing is kept.
 #[derive(Debug)]
-pub(crate) struct Scope<'b> {
+pub(crate) struct ChargeScope<'b> {
     budget: &'b Budget,
     in_use: u64,
 }
 
-impl Drop for Scope<'_> {
+impl Drop for ChargeScope<'_> {
     fn drop(&mut self) {
         self.budget.memory.set(self.in_use);
     }

@@ -22,7 +22,7 @@ use super::{Format, Head};
 use crate::catalog::metadata::Value;
 use crate::catalog::{ByteRange, Catalog};
 use crate::error::Result;
-use crate::limits::{Budget, Temporary};
+use crate::limits::{Budget, TemporaryCharge};
 use crate::source::cursor::Cursor;
 
 pub(super) use header::{MAGIC, PRELUDE, Prelude};
@@ -55,7 +55,7 @@ const PARSED: u64 = 56;
 ///
 /// Headers of an archive may be deflated a thousand times, so each also costs steps and, if it is long, memory that is not
 /// released.
-pub(super) fn charge_header<'b>(len: usize, budget: &'b Budget) -> Result<Temporary<'b>> {
+pub(super) fn charge_header<'b>(len: usize, budget: &'b Budget) -> Result<TemporaryCharge<'b>> {
     const WHAT: &str = "an NPY header";
     budget.steps((len.saturating_sub(FREE) / BYTES_PER_STEP) as u64, WHAT)?;
     if len <= CHARGED_FROM {

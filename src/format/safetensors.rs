@@ -209,7 +209,7 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
                 }
                 continue;
             }
-            let entry = map.next_value_seed(Entry(self.reader, self.budget))?;
+            let entry = map.next_value_seed(TensorEntrySeed(self.reader, self.budget))?;
             self.reader.checked(self.add(&name, entry))?;
         }
         Ok(())
@@ -264,9 +264,9 @@ impl Header<'_> {
 
 /// Reads the object that describes one tensor. Fields that the specification does not name are ignored, as by the
 /// format's own reader.
-struct Entry<'r>(&'r JsonReader<'r>, &'r Budget);
+struct TensorEntrySeed<'r>(&'r JsonReader<'r>, &'r Budget);
 
-impl<'de> DeserializeSeed<'de> for Entry<'_> {
+impl<'de> DeserializeSeed<'de> for TensorEntrySeed<'_> {
     type Value = TensorEntry;
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<TensorEntry, D::Error> {
@@ -274,7 +274,7 @@ impl<'de> DeserializeSeed<'de> for Entry<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Entry<'_> {
+impl<'de> Visitor<'de> for TensorEntrySeed<'_> {
     type Value = TensorEntry;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@
 //! behind the end, and cannot allocate for bytes that do not exist.
 
 use crate::error::{Error, Result};
-use crate::limits::{Budget, Temporary};
+use crate::limits::{Budget, TemporaryCharge};
 
 use super::Source;
 
@@ -33,7 +33,7 @@ pub(crate) struct Cursor<'s> {
     step: usize,
     budget: &'s Budget,
     /// The charge of a window beyond [`WINDOW_MAX`], released with the cursor.
-    charge: Temporary<'s>,
+    charge: TemporaryCharge<'s>,
 }
 
 impl<'s> Cursor<'s> {

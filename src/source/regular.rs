@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::limits::{Budget, Temporary};
+use crate::limits::{Budget, TemporaryCharge};
 
 /// Opens a regular file and returns its length.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
@@ -42,7 +42,7 @@ pub(crate) fn read_regular<'b>(
     path: &Path,
     budget: &'b Budget,
     what: &str,
-) -> Result<(Vec<u8>, Temporary<'b>)> {
+) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
     let (file, len) = open_regular(path)?;
     let charge = budget.temporary(len, what)?;
     let mut text = Vec::new();

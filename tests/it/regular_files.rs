@@ -89,6 +89,9 @@ fn a_configuration_is_a_regular_file() {
         });
         assert!(error.to_string().contains("config.json"), "{name}: {error}");
         // the tensors are listed, with a warning
-        assert!(!summary.tensors.is_empty() && !summary.warnings.is_empty(), "{name}");
+        assert!(
+            !summary.tensors.is_empty() && !summary.warnings.is_empty(),
+            "{name}"
+        );
     }
 }

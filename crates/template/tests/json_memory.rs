@@ -33,7 +33,10 @@ fn rows(row: impl Fn(usize) -> String) -> String {
 /// Documents of many short rows of each kind.
 fn documents() -> Vec<(&'static str, String)> {
     let parameters = |row: &dyn Fn(usize) -> String| {
-        format!(r#"{{"iot":1,"parameters":{{{}}},"files":[],"groups":[]}}"#, rows(row))
+        format!(
+            r#"{{"iot":1,"parameters":{{{}}},"files":[],"groups":[]}}"#,
+            rows(row)
+        )
     };
     let file = r#"{"path":"f","nbytes":1000}"#;
     let groups = |row: &dyn Fn(usize) -> String| {
@@ -44,9 +47,18 @@ fn documents() -> Vec<(&'static str, String)> {
     let accesses = rows(|_| access.to_owned());
     vec![
         ("parameters", parameters(&|n| format!(r#""{n:x}":"""#))),
-        ("parameters of escapes", parameters(&|n| format!(r#""{n:x}":"\\n""#))),
-        ("files", format!(r#"{{"iot":1,"files":[{files}],"groups":[]}}"#)),
-        ("groups", groups(&|n| format!(r#"{{"rank":{n},"accesses":[]}}"#))),
+        (
+            "parameters of escapes",
+            parameters(&|n| format!(r#""{n:x}":"\\n""#)),
+        ),
+        (
+            "files",
+            format!(r#"{{"iot":1,"files":[{files}],"groups":[]}}"#),
+        ),
+        (
+            "groups",
+            groups(&|n| format!(r#"{{"rank":{n},"accesses":[]}}"#)),
+        ),
         (
             "groups of one access",
             groups(&|n| format!(r#"{{"rank":{n},"accesses":[{access}]}}"#)),
@@ -70,8 +82,15 @@ fn a_document_allocates_what_is_charged_for_it() {
         });
         read += usize::from(refused.is_none());
         let charged = 24 * document.len() as u64 + UNCHARGED;
-        println!("{what}: {} bytes per byte", counts.peak / document.len() as u64);
-        assert!(counts.peak <= charged, "{what}: {} of {charged}: {refused:?}", counts.peak);
+        println!(
+            "{what}: {} bytes per byte",
+            counts.peak / document.len() as u64
+        );
+        assert!(
+            counts.peak <= charged,
+            "{what}: {} of {charged}: {refused:?}",
+            counts.peak
+        );
     }
     assert!(read >= 5, "only {read} documents were read");
 }

@@ -160,7 +160,16 @@ fn expanded_view() -> Vec<u8> {
     let tensor = |name: u8, size: &[u8], stride: &[u8]| {
         let name = [&b"X\x01\0\0\0"[..], &[name]].concat();
         let rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n(";
-        [&name[..], rebuild, storage, b"K\0", size, stride, b"\x89}tR"].concat()
+        [
+            &name[..],
+            rebuild,
+            storage,
+            b"K\0",
+            size,
+            stride,
+            b"\x89}tR",
+        ]
+        .concat()
     };
     let pickles: [&[u8]; 5] = [
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", // the magic number
@@ -175,7 +184,12 @@ fn expanded_view() -> Vec<u8> {
         .concat(),
         b"\x80\x02]X\x01\0\0\x000a.",
     ];
-    [&pickles.concat()[..], &1u64.to_le_bytes(), &1f32.to_le_bytes()].concat()
+    [
+        &pickles.concat()[..],
+        &1u64.to_le_bytes(),
+        &1f32.to_le_bytes(),
+    ]
+    .concat()
 }
 
 #[test]
@@ -190,7 +204,10 @@ fn hash_leaves_out_the_tensor_that_is_over_a_limit() {
     std::fs::remove_file(&path).unwrap();
     // SHA-256 of the bytes 00 00 80 3f
     assert!(out.contains("e00e5eb9"), "{out}{err}");
-    assert!(err.contains("tensor `b`") && err.contains("`expansion` of 1032"), "{err}");
+    assert!(
+        err.contains("tensor `b`") && err.contains("`expansion` of 1032"),
+        "{err}"
+    );
     assert_eq!(code, 1);
 }
 
