@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::limits::{Budget, Limits, Usage};
 use crate::source::cursor::Cursor;
-use crate::source::{MemorySource, ReaderSource, Source, StreamSource};
+use crate::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
 pub(crate) use files::TemplateFiles;
 
@@ -124,7 +124,8 @@ impl OpenOptions {
     /// As [`Checkpoint::open`], except missing parts.
     pub fn from_source(&self, source: impl Source + 'static) -> Result<Checkpoint> {
         let budget = self.budget();
-        let file = open::parse_source(Box::new(source), None, self, &budget)?;
+        let source = Box::new(CheckedSource::new(source));
+        let file = open::parse_source(source, None, self, &budget)?;
         merge::merge(vec![file], self, &budget)
     }
 

@@ -170,8 +170,10 @@ impl<'s> Cursor<'s> {
         let sequential = have > 0 || self.pos == self.window_at + self.filled as u64;
         // A window ends at the end of a page, because the disk reads whole pages; unless that would leave a window
         // of a few bytes, because each further read is a request to a source on the network.
-        let partial_page = usize::try_from((self.pos + self.step as u64) % WINDOW_MIN as u64)
-            .expect("less than a page");
+        // wrapping: the remainder is the same, and a caller's source may state a length of nearly 2⁶⁴
+        let window_end = self.pos.wrapping_add(self.step as u64);
+        let partial_page =
+            usize::try_from(window_end % WINDOW_MIN as u64).expect("less than a page");
         let step = if self.step - partial_page >= WINDOW_CUT_MIN {
             self.step - partial_page
         } else {

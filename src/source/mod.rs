@@ -22,6 +22,7 @@
 //! [`Checkpoint::from_source`]: crate::Checkpoint::from_source
 //! [`OpenOptions::mmap`]: crate::OpenOptions::mmap
 
+mod checked;
 pub(crate) mod cursor;
 mod file;
 mod function;
@@ -37,6 +38,7 @@ mod stream;
 
 use std::io;
 
+pub(crate) use checked::CheckedSource;
 pub use file::FileSource;
 pub(crate) use file::SMALL;
 pub use function::FnSource;
@@ -65,6 +67,11 @@ pub use stream::StreamSource;
 /// All methods take `&self` and may be called from several threads at once: loaders read tensors in parallel. A source
 /// with a read position of its own needs a lock (see [`ReaderSource`]). The bytes must not change while the source is in
 /// use; a second read of a range must return the bytes of the first one.
+///
+/// A source that breaks the rules ends in an error or in other bytes, never in a panic or a hang: its length is the first
+/// one that it stated, a result longer than the buffer is an error, [`in_memory`](Source::in_memory) and
+/// [`mapped`](Source::mapped) are ignored where their length is another, and a call that returns
+/// [`io::ErrorKind::Interrupted`] is repeated 65 536 times.
 ///
 /// ```
 /// use std::io;
@@ -187,7 +194,7 @@ pub trait Source: Send + Sync {
 /// Those of [`Source::read_at`], and [`io::ErrorKind::UnexpectedEof`] if the source ends before `buf` is full.
 pub fn read_exact_at(source: &dyn Source, start: u64, buf: &mut [u8]) -> io::Result<()> {
     // a short result is the end, by the contract of `read_at`
-    let n = source.read_at(start, buf)?;
+    let n = not_longer(source.read_at(start, buf)?, buf)?;
     if n < buf.len() {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
@@ -201,6 +208,37 @@ pub fn read_exact_at(source: &dyn Source, start: u64, buf: &mut [u8]) -> io::Res
     Ok(())
 }
 
+/// How often a call that was interrupted is repeated before it is an error. Signals interrupt a read a few times; a reader
+/// that returns nothing else ends within milliseconds, and a read that waits for a minute outlasts a profiler's
+/// thousand signals per second.
+const MAX_INTERRUPTIONS: u32 = 1 << 16;
+
+/// Repeats a call while it returns [`io::ErrorKind::Interrupted`], at most [`MAX_INTERRUPTIONS`] times. The error that
+/// follows is of another kind, because `std` repeats interrupted reads without end.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..MAX_INTERRUPTIONS {
+        match call() {
+            // a signal handler without SA_RESTART interrupts reads; the bytes before it were delivered and counted
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+    Err(io::Error::other(format!(
+        "the read was interrupted {MAX_INTERRUPTIONS} times in succession"
+    )))
+}
+
+/// Checks the result of a read into `buf`.
+fn not_longer(n: usize, buf: &[u8]) -> io::Result<usize> {
+    if n > buf.len() {
+        return Err(io::Error::other(format!(
+            "the source returned {n} bytes for a read of {}",
+            buf.len()
+        )));
+    }
+    Ok(n)
+}
+
 /// Calls `read` until `buf` is full or it returns 0, and returns the number of bytes read. Retries interrupted calls.
 ///
 /// [`Source::read_at`] promises a short read only at the end, while system calls and readers may return less at any time.
@@ -210,16 +248,12 @@ fn fill(
 ) -> io::Result<usize> {
     let mut total = 0;
     while !buf.is_empty() {
-        match read(buf) {
-            Ok(0) => break,
-            Ok(n) => {
-                total += n;
-                buf = &mut buf[n..];
-            }
-            // a signal handler without SA_RESTART interrupts reads; the bytes before it were delivered and counted
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+        let n = not_longer(uninterrupted(|| read(buf))?, buf)?;
+        if n == 0 {
+            break;
         }
+        total += n;
+        buf = &mut buf[n..];
     }
     Ok(total)
 }

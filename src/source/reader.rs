@@ -52,7 +52,7 @@ impl<R: Read + Seek + Send> Source for ReaderSource<R> {
         }
         state.pos = None;
         let n = fill(buf, |buf| state.reader.read(buf))?;
-        state.pos = Some(start + n as u64);
+        state.pos = start.checked_add(n as u64);
         Ok(n)
     }
 }

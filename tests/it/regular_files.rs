@@ -1,97 +1,203 @@
-//! Files next to the one that is opened must be regular files: pipes, devices and endless files are refused at once.
+//! Files next to the one that is opened must be regular files: pipes, sockets, devices and endless files are refused by
+//! name, at once.
 #![cfg(target_os = "linux")]
 
+use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::Duration;
-
-use anamnesis::{Checkpoint, Error, remember};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::support::fixture;
 use crate::support::scratch_dir::ScratchDir;
+use crate::support::testing::ThreadTime;
+use anamnesis::{Checkpoint, OpenOptions, remember};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-/// Far more than any refusal takes, and far less than reading an endless file.
-const TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Runs `call` on another thread, and fails if it does not return.
-fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
-    let (send, receive) = mpsc::channel();
-    std::thread::spawn(move || send.send(call()));
-    receive.recv_timeout(TIMEOUT).expect("returns in time")
+/// What lies where a regular file is expected.
+#[derive(Clone, Copy, Debug)]
+enum Impostor {
+    Fifo,
+    Socket,
+    Link(&'static str),
+    Directory,
 }
 
-fn pipe(path: &Path) {
-    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-}
-
-/// Ways to put something else in the place of a regular file.
-const PLACED: [(&str, fn(&Path)); 4] = [
-    ("pipe", pipe),
-    ("zero", |path| symlink("/dev/zero", path).unwrap()),
-    ("directory", |path| std::fs::create_dir(path).unwrap()),
-    // regular, of length 0, and not empty
-    ("proc", |path| symlink("/proc/self/maps", path).unwrap()),
+const IMPOSTORS: [Impostor; 8] = [
+    Impostor::Fifo,
+    Impostor::Socket,
+    Impostor::Link("/dev/zero"),
+    Impostor::Link("/dev/tty"),
+    // regular files of length 0, whose reads wait or do not end
+    Impostor::Link("/proc/kmsg"),
+    Impostor::Link("/proc/self/mem"),
+    Impostor::Link("/proc/self/maps"),
+    Impostor::Directory,
 ];
 
-fn refusal(path: PathBuf) -> Error {
-    in_time(move || Checkpoint::open(path).map(drop)).expect_err("is refused")
+/// Those that this process may open: a configuration that it may not read counts as absent.
+fn impostors() -> impl Iterator<Item = Impostor> {
+    let is_denied = |path: &str| {
+        fs::File::open(path).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    IMPOSTORS
+        .into_iter()
+        .filter(move |impostor| !matches!(impostor, Impostor::Link(to) if is_denied(to)))
 }
 
-#[test]
-fn an_index_is_a_regular_file() {
-    for (name, place) in PLACED {
-        let scratch = ScratchDir::new(&format!("regular-index-{name}"));
-        let index = scratch.path("model.safetensors.index.json");
-        place(&index);
-        if name == "directory" {
-            continue; // opened as a directory of files
+impl Impostor {
+    /// Replaces the file, and returns what must be kept meanwhile.
+    fn replace(self, path: &Path) -> Option<UnixListener> {
+        let _ = fs::remove_file(path);
+        match self {
+            Self::Fifo => {
+                mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+            }
+            // the name of a socket has at most 108 bytes
+            Self::Socket => {
+                let short = std::env::temp_dir().join(format!("anamnesis-{}", std::process::id()));
+                let listener = UnixListener::bind(&short).unwrap();
+                fs::rename(&short, path)
+                    .or_else(|_| symlink(&short, path))
+                    .unwrap();
+                return Some(listener);
+            }
+            Self::Link(to) => symlink(to, path).unwrap(),
+            Self::Directory => fs::create_dir(path).unwrap(),
         }
-        let error = refusal(index);
-        assert!(error.path().is_some(), "{name}: {error}");
+        None
+    }
+}
+
+/// How long to wait for an operation that waits for a writer which never arrives.
+const HANG: Duration = Duration::from_secs(60);
+
+/// The most processor time of one operation.
+const MOST_TIME: Duration = Duration::from_secs(2);
+
+/// Runs an operation on a thread, which is left behind if it waits.
+fn ends<T: Send + 'static>(place: &str, operation: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let began = ThreadTime::start();
+        let result = operation();
+        let _ = sender.send((result, began.elapsed()));
+    });
+    let (result, time) = receiver
+        .recv_timeout(HANG)
+        .unwrap_or_else(|_| panic!("{place}: hangs"));
+    assert!(time < MOST_TIME, "{place}: {time:?}");
+    result
+}
+
+/// A directory of fixtures, the file that is replaced, and the path that is opened.
+type Case = (&'static str, &'static str, &'static str);
+
+const CASES: &[Case] = &[
+    (
+        "safetensors/sharded",
+        "model.safetensors.index.json",
+        "model.safetensors.index.json",
+    ),
+    ("safetensors/sharded", "model.safetensors.index.json", ""),
+    (
+        "safetensors/sharded",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+    ),
+    (
+        "safetensors/sharded",
+        "model-00001-of-00002.safetensors",
+        "",
+    ),
+    (
+        "gguf/split",
+        "m-00002-of-00003.gguf",
+        "m-00001-of-00003.gguf",
+    ),
+    ("gguf/split", "m-00003-of-00003.gguf", ""),
+    ("model", "scribe.safetensors", ""),
+];
+
+fn copy(from: &Path, scratch: &ScratchDir) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.path().is_file() {
+            fs::copy(entry.path(), scratch.path("").join(entry.file_name())).unwrap();
+        }
     }
 }
 
 #[test]
-fn a_file_that_an_index_names_is_a_regular_file() {
-    for (name, place) in PLACED {
-        let scratch = ScratchDir::new(&format!("regular-shard-{name}"));
-        let index = scratch.path("model.safetensors.index.json");
-        std::fs::write(&index, r#"{"weight_map":{"a":"a.safetensors"}}"#).unwrap();
-        let shard = scratch.path("a.safetensors");
-        place(&shard);
-        let error = refusal(index);
-        assert_eq!(error.path(), Some(&*shard), "{name}: {error}");
+fn parts_of_a_checkpoint_are_regular_files() {
+    for (number, impostor) in impostors().enumerate() {
+        for (case, &(from, replaced, opened)) in CASES.iter().enumerate() {
+            for map in [true, false] {
+                let scratch = ScratchDir::new(&format!("impostor-{number}-{case}-{map}"));
+                copy(&fixture(from), &scratch);
+                let _kept = impostor.replace(&scratch.path(replaced));
+                let place = format!("{impostor:?} as {replaced}, opened {opened:?}");
+                let path = scratch.path(opened);
+                let result = ends(&place, move || {
+                    OpenOptions::new().mmap(map).open(path).map(drop)
+                });
+                // a directory with the name of the only checkpoint is not a file of it
+                let Err(error) = result else {
+                    assert!(matches!(impostor, Impostor::Directory), "{place}");
+                    continue;
+                };
+                let text = format!("{:?} {error}", error.path());
+                let is_named = text.contains(replaced);
+                let is_missing = matches!(
+                    impostor,
+                    Impostor::Directory | Impostor::Link("/proc/self/fd")
+                );
+                assert!(is_named || is_missing, "{place}: {text}");
+            }
+        }
     }
 }
 
 #[test]
-fn a_file_of_a_directory_is_a_regular_file() {
-    for (name, place) in PLACED {
-        let scratch = ScratchDir::new(&format!("regular-directory-{name}"));
-        place(&scratch.path("model.safetensors"));
-        refusal(scratch.path(""));
+fn configurations_are_regular_files() {
+    let gptq = fixture("quant/gptq/4bit_v1_zero_overflow");
+    for (number, impostor) in impostors().enumerate() {
+        for config in ["config.json", "quantize_config.json"] {
+            let scratch = ScratchDir::new(&format!("configuration-{number}-{config}"));
+            copy(&gptq, &scratch);
+            // it is read before the files of other writers
+            fs::remove_file(scratch.path("config.json")).unwrap();
+            let _kept = impostor.replace(&scratch.path(config));
+            let place = format!("{impostor:?} as {config}");
+            let directory = scratch.path("");
+            let (planned, summary) = ends(&place, move || {
+                let checkpoint = Checkpoint::open(&directory).unwrap();
+                let planned = remember(&checkpoint).plan().map(drop);
+                (planned, checkpoint.inspect().unwrap())
+            });
+            // the tensors are listed, with a warning
+            assert!(!summary.tensors.is_empty() && !summary.warnings.is_empty());
+            let error = planned.expect_err(&place);
+            let text = format!("{:?} {error}", error.path());
+            assert!(text.contains(config), "{place}: {text}");
+        }
     }
 }
 
+/// Only what the caller names is read as a stream.
 #[test]
-fn a_configuration_is_a_regular_file() {
-    for (name, place) in PLACED {
-        let scratch = ScratchDir::new(&format!("regular-config-{name}"));
-        let model = scratch.path("model.safetensors");
-        std::fs::copy(fixture("safetensors/all_dtypes.safetensors"), &model).unwrap();
-        place(&scratch.path("config.json"));
-        let (error, summary) = in_time(move || {
-            let checkpoint = Checkpoint::open(model).unwrap();
-            let error = remember(&checkpoint).plan().unwrap_err();
-            (error, checkpoint.inspect().unwrap())
-        });
-        assert!(error.to_string().contains("config.json"), "{name}: {error}");
-        // the tensors are listed, with a warning
-        assert!(
-            !summary.tensors.is_empty() && !summary.warnings.is_empty(),
-            "{name}"
-        );
+fn a_device_or_socket_that_the_caller_names_ends_in_an_error() {
+    for path in ["/dev/zero", "/dev/null", "/proc/kmsg", "/proc/self/mem"] {
+        for map in [true, false] {
+            let opened = ends(path, move || OpenOptions::new().mmap(map).open(path));
+            let error = opened.expect_err(path);
+            assert_eq!(error.path().map(Path::as_os_str), Some(OsStr::new(path)));
+        }
     }
+    let scratch = ScratchDir::new("named-socket");
+    let _kept = Impostor::Socket.replace(&scratch.path("s"));
+    let path = scratch.path("s");
+    assert!(ends("socket", move || Checkpoint::open(path)).is_err());
 }

@@ -44,7 +44,7 @@ impl File {
     }
 
     /// Reads the length, the modification time and the content key (of the first 64 KiB) of
-    /// `root/path`.
+    /// `root/path`, which must be a regular file.
     ///
     /// # Errors
     /// As [`new`](Self::new), and [`Io`](crate::ErrorKind::Io).
@@ -52,8 +52,11 @@ impl File {
         check_path(path)?;
         let absolute = root.join(path);
         let probe = || -> std::io::Result<_> {
-            let opened = fs::File::open(&absolute)?;
+            let opened = open_without_waiting(&absolute)?;
             let metadata = opened.metadata()?;
+            if !metadata.is_file() {
+                return Err(std::io::Error::other("not a regular file"));
+            }
             let mut head = Vec::new();
             opened.take(ContentKey::HEAD).read_to_end(&mut head)?;
             Ok((metadata, head))
@@ -92,6 +95,20 @@ impl File {
         };
         self.path == other.path && self.nbytes == other.nbytes && keys
     }
+}
+
+/// Opens a file that a template names. Opening a named pipe would otherwise wait for a writer.
+fn open_without_waiting(path: &Path) -> std::io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    options.open(path)
 }
 
 /// Checks that `root.join(path)` is below `root` on every operating system.

@@ -137,3 +137,30 @@ fn a_probed_file_has_length_time_and_key_and_detects_changes() {
     );
     assert!(File::probe(directory.path(), "../a/m").is_err());
 }
+
+#[cfg(unix)]
+#[test]
+fn only_regular_files_are_probed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let made = std::process::Command::new("mkfifo")
+        .arg(path("fifo"))
+        .status();
+    let _listener = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+    std::fs::create_dir(path("directory")).unwrap();
+    for name in ["fifo", "socket", "zero", "directory"] {
+        if name == "fifo" && !made.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            eprintln!("SKIPPED: mkfifo is not to be had");
+            continue;
+        }
+        let root = directory.path().to_owned();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // a thread, which is left behind if it waits for a writer
+        std::thread::spawn(move || sender.send(File::probe(&root, name).map(drop)));
+        let probed = receiver
+            .recv_timeout(std::time::Duration::from_secs(60))
+            .unwrap_or_else(|_| panic!("{name}: hangs"));
+        assert!(probed.unwrap_err().to_string().contains(name));
+    }
+}
