@@ -1,8 +1,9 @@
 //! Saving templates to files and loading them.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Result};
@@ -88,30 +89,25 @@ fn put(
     sync: bool,
     rename: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = path
         .file_name()
         .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidFilename))?;
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    // process and number make the name unique among writers of the same path; `create_new` below refuses a file that is
-    // there nevertheless
-    temporary.push(format!(
-        ".{}.{}",
-        std::process::id(),
-        NUMBER.fetch_add(1, Ordering::Relaxed)
-    ));
-    let temporary = path.with_file_name(temporary);
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&temporary)?;
+    // before the temporary file is written: its name is short, so that it would not fail
+    if let Err(e) = fs::symlink_metadata(path)
+        && e.kind() == std::io::ErrorKind::InvalidFilename
+    {
+        return Err(e);
+    }
+    let prefix = part_prefix(name);
+    remove_abandoned(path, &prefix);
+    let (file, temporary) = create_part(path, &prefix)?;
     // before the rename: otherwise the new name may outlive a loss of power without its bytes
-    let written = file
+    let written = (&file)
         .write_all(bytes)
         .and_then(|()| if sync { file.sync_all() } else { Ok(()) });
-    drop(file);
+    // the lock is kept until the file has its name
     let renamed = written.and_then(|()| rename(&temporary));
+    drop(file);
     if renamed.is_err() {
         let _ = fs::remove_file(&temporary); // the first error is the one to report
     } else if sync {
@@ -120,13 +116,85 @@ fn put(
     renamed
 }
 
+/// Of the temporary names for a target: a hash, so that they are short whatever the target's length.
+fn part_prefix(name: &OsStr) -> String {
+    // FNV-1a: the same in every version of this library
+    let hash = name
+        .as_encoded_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    format!(".iot-{hash:016x}-")
+}
+
+/// Creates a temporary file, locked while it is open.
+fn create_part(path: &Path, prefix: &str) -> std::io::Result<(fs::File, PathBuf)> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let mut last = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+    for _ in 0..100 {
+        // process and number make the name unique among writers of the same path; `create_new` refuses a file that is
+        // there nevertheless
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let part = format!("{prefix}{}-{number}.part", std::process::id());
+        let part = path.with_file_name(part);
+        let mut options = fs::OpenOptions::new();
+        match options.read(true).write(true).create_new(true).open(&part) {
+            // before the lock another writer may take it for a file of a dead process, and remove it; without locks
+            // none is removed
+            Ok(file) if !cfg!(unix) || !is_locked(&file) && part.exists() => {
+                return Ok((file, part));
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => last = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last)
+}
+
+/// Locks a file. Returns whether another process has locked it.
+fn is_locked(file: &fs::File) -> bool {
+    matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))
+}
+
+/// Removes the temporary files that processes left when they were killed. A failure does not keep the template from being
+/// saved.
+fn remove_abandoned(path: &Path, prefix: &str) {
+    if !cfg!(unix) {
+        return;
+    }
+    for entry in fs::read_dir(directory_of(path))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let is_part = name
+            .to_str()
+            .is_some_and(|name| name.starts_with(prefix) && name.ends_with(".part"));
+        // opening a pipe would wait
+        if !is_part || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let mut options = fs::OpenOptions::new();
+        if let Ok(file) = options.read(true).write(true).open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
 #[cfg(unix)]
 fn sync_directory(path: &Path) -> std::io::Result<()> {
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    fs::File::open(directory)?.sync_all()
+    fs::File::open(directory_of(path))?.sync_all()
 }
 
 #[cfg(not(unix))]

@@ -33,8 +33,15 @@ pub(crate) fn check_output(path: &Path, overwrite: bool) -> Result<(), Failure> 
             .in_file(path)
             .into())
     };
-    // of the link and not of what it leads to: a rename replaces the link
-    match fs::symlink_metadata(path) {
+    // a rename replaces a link and not the file it leads to; a device behind it is refused, as one that was given directly
+    let metadata = fs::symlink_metadata(path).map(|link| {
+        if link.is_symlink() {
+            fs::metadata(path).unwrap_or(link)
+        } else {
+            link
+        }
+    });
+    match metadata {
         Ok(metadata) if metadata.is_dir() => refuse(io::ErrorKind::IsADirectory),
         Ok(metadata) if !metadata.is_file() && !metadata.is_symlink() => {
             let failure = Failure::new(
@@ -56,9 +63,9 @@ pub(crate) fn save(
     overwrite: bool,
 ) -> Result<SavedTemplate, Failure> {
     if overwrite {
-        template.save(path, false)
+        template.save(path, true)
     } else {
-        template.save_new(path, false)
+        template.save_new(path, true)
     }?;
     let file_nbytes = fs::metadata(path)
         .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(path)))?

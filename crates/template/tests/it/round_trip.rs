@@ -98,6 +98,14 @@ fn a_saved_template_loads_the_same_and_leaves_no_other_file() {
         .save(&directory.path().join("d.iot"), false)
         .unwrap_err();
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 3);
+    // the longest name that file systems have
+    let long = directory.path().join("n".repeat(255));
+    template.save_new(&long, true).unwrap();
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 4);
+    template
+        .save(&directory.path().join("n".repeat(256)), true)
+        .unwrap_err();
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 4);
     let small_limit = TemplateLimits {
         bytes: 20,
         ..TemplateLimits::default()
