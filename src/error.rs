@@ -271,6 +271,14 @@ impl Error {
                 io::ErrorKind::AlreadyExists => Some(Remedy::AllowOverwrite),
                 io::ErrorKind::StorageFull => Some(Remedy::FreeSpace),
                 io::ErrorKind::PermissionDenied => Some(Remedy::CheckPermissions),
+                // std has no kind for these
+                #[cfg(unix)]
+                _ if [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE]
+                    .iter()
+                    .any(|errno| e.raw_os_error() == Some(errno.raw_os_error())) =>
+                {
+                    Some(Remedy::OpenFewerFiles)
+                }
                 _ => None,
             },
             ErrorKind::NotFound { .. } => Some(Remedy::CheckName),

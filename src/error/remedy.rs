@@ -25,6 +25,8 @@ pub enum Remedy {
     CheckName,
     /// The output exists already and is replaced only on request.
     AllowOverwrite,
+    /// The process has as many open files as it may have.
+    OpenFewerFiles,
     /// The file system of the output is full.
     FreeSpace,
     /// The file is in no format that this library reads.
@@ -51,6 +53,9 @@ impl fmt::Display for Remedy {
             Self::CheckPermissions => "check the file's permissions",
             Self::CheckName => "check the name; names are case-sensitive",
             Self::AllowOverwrite => "choose another file, or call `Remember::overwrite`",
+            Self::OpenFewerFiles => {
+                "raise the limit of open files (`ulimit -n`), or write fewer shards (`Sharding::Shards`)"
+            }
             Self::FreeSpace => "free space, or write to another file system",
             Self::UseSupportedFormat => {
                 "supported formats are safetensors, GGUF, NPY, NPZ and PyTorch"

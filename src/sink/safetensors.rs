@@ -1,14 +1,38 @@
-//! A sink that writes one safetensors file, or several and their index. Files are written under a temporary name in the
-//! target's directory, then renamed.
+//! A sink that writes one safetensors file, or several and their index.
 //!
 //! Source: the format description of the `safetensors` repository. Tensors are laid out widest elements
 //! first, as that crate's writer does, so that each is aligned to its elements.
+//!
+//! # What a loss of power or a killed run leaves
+//!
+//! Files are written without a name (`O_TMPFILE`), or under a temporary one where the file system has no such files. A
+//! temporary file is locked while its process lives, and the next run to the same target removes those that are not
+//! locked. After any prefix of the following calls, a reader finds the complete old checkpoint or the complete new one:
+//!
+//! 1. Each file is synced.
+//! 2. Of several shards: the index gets a temporary name that records the names of the shards. The shards get names that
+//!    no shard in the directory has (`ShardNames::generation`), so that the index which is still in place keeps its
+//!    shards. The directory and the parents of new directories are synced.
+//! 3. The index, or the only file, gets its name by one rename or link. This is the commit. The directory is synced.
+//! 4. What the old checkpoint leaves is removed. Some readers prefer the index to `model.safetensors`, some the reverse: a
+//!    new index is in place before the old single file goes, and a new single file before the old index. An old index is
+//!    removed, and the directory synced, before its shards are.
+//!
+//! A run that ends between 2 and 3 leaves shards without an index. The record of step 2 lets the next run remove them.
+//! A directory of numbered shards without an index has no such commit: until step 3 it contains two numbered sets, which
+//! readers refuse as ambiguous.
 
 mod file;
 mod header;
+mod names;
+mod operations;
+#[cfg(all(test, target_os = "linux"))]
+mod power_loss;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -18,6 +42,8 @@ use crate::plan::TensorSpec;
 use super::Sink;
 use file::Shard;
 use header::FileLayout;
+use names::{INDEX, PartNames, SINGLE, ShardNames};
+use operations::{FileOperations, SystemFiles};
 
 /// How outputs are distributed over files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +55,12 @@ pub enum Sharding {
     Shards(u64),
 }
 
-/// Name of the only file in a directory, and stem of the index of several.
-const NAME: &str = "model.safetensors";
-
 /// Writes safetensors files. They appear under their names when all of them are complete; a sink that is dropped
-/// before removes its temporary files.
+/// before removes its temporary files. When the run has ended without an error, they outlive a loss of power; a run that is
+/// killed leaves what was there before.
 #[derive(Debug)]
 pub struct SafetensorsSink {
+    system: Arc<dyn FileOperations>,
     target: PathBuf,
     sharding: Sharding,
     overwrite: bool,
@@ -43,10 +68,8 @@ pub struct SafetensorsSink {
     shards: Vec<Shard>,
     /// Of each output: the index of its shard, and its offset in that file.
     places: Vec<(usize, u64)>,
-    /// The index of several shards. It is renamed last, so that a reader which finds it finds its shards.
-    index: Option<Shard>,
-    /// A file of an earlier run that a reader would mistake for this run's; removed at the end.
-    stale: Option<PathBuf>,
+    /// The index of several shards, and their names. It is renamed last, so that a reader which finds it finds its shards.
+    index: Option<(Shard, ShardNames)>,
     /// Directories that were created for the files, outermost first.
     created_directories: Vec<PathBuf>,
 }
@@ -55,6 +78,7 @@ impl SafetensorsSink {
     /// A sink that writes to `target`.
     pub fn new(target: impl Into<PathBuf>, sharding: Sharding) -> Self {
         Self {
+            system: Arc::new(SystemFiles { unnamed: true }),
             target: target.into(),
             sharding,
             overwrite: false,
@@ -62,12 +86,12 @@ impl SafetensorsSink {
             shards: Vec::new(),
             places: Vec::new(),
             index: None,
-            stale: None,
             created_directories: Vec::new(),
         }
     }
 
-    /// Whether existing files are replaced. Default off: they are refused.
+    /// Whether existing files are replaced. Default off: they are refused. Of a directory, the checkpoint is replaced: its
+    /// `model.safetensors`, `model.safetensors.index.json` and every shard with a name that this sink writes.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
@@ -88,21 +112,26 @@ impl SafetensorsSink {
 
     /// Refuses a path that exists and must not be replaced.
     fn check_free(&self, path: &Path) -> Result<()> {
-        match fs::symlink_metadata(path) {
-            Ok(meta) if meta.is_dir() => Err(Error::from(std::io::Error::from(
-                std::io::ErrorKind::IsADirectory,
-            ))
-            .in_file(path)),
-            Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(Error::invalid_argument(
-                "the target is neither a file nor a link, and only those are replaced",
+        let meta = match fs::symlink_metadata(path) {
+            // a file that is replaced through a link would be the link; a device behind it is refused, as one that was
+            // given directly
+            Ok(meta) if meta.is_symlink() => fs::metadata(path).unwrap_or(meta),
+            Ok(meta) => meta,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(Error::from(e).in_file(path)),
+        };
+        let refused = if meta.is_dir() {
+            Error::from(io::Error::from(io::ErrorKind::IsADirectory))
+        } else if !meta.is_file() && !meta.is_symlink() {
+            Error::invalid_argument(
+                "the target is neither a file nor a link to one, and only those are replaced",
             )
-            .in_file(path)),
-            Ok(_) if !self.overwrite => Err(Error::from(std::io::Error::from(
-                std::io::ErrorKind::AlreadyExists,
-            ))
-            .in_file(path)),
-            _ => Ok(()),
-        }
+        } else if !self.overwrite {
+            Error::from(io::Error::from(io::ErrorKind::AlreadyExists))
+        } else {
+            return Ok(());
+        };
+        Err(refused.in_file(path))
     }
 
     /// Creates the target directory, and records the directories that did not exist.
@@ -113,23 +142,158 @@ impl SafetensorsSink {
             .take_while(|a| !a.as_os_str().is_empty() && !a.exists());
         let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
         missing.reverse();
-        self.created_directories.extend(missing);
-        fs::create_dir_all(&self.target).map_err(|e| Error::from(e).in_file(&self.target))
+        for directory in missing {
+            match self.system.create_directory(&directory) {
+                Ok(()) => self.created_directories.push(directory),
+                // another process created it
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+                Err(e) => return Err(Error::from(e).in_file(&directory)),
+            }
+        }
+        if !self.target.is_dir() {
+            let error = io::Error::from(io::ErrorKind::NotADirectory);
+            return Err(Error::from(error).in_file(&self.target));
+        }
+        Ok(())
     }
 
-    /// The paths of `count` files.
-    fn names(&self, count: usize) -> Vec<PathBuf> {
-        match (&self.sharding, count) {
-            (Sharding::SingleFile, _) => vec![self.target.clone()],
-            (Sharding::Shards(_), 1) => vec![self.target.join(NAME)],
-            (Sharding::Shards(_), n) => (1..=n)
-                .map(|i| {
-                    self.target
-                        .join(format!("model-{i:05}-of-{n:05}.safetensors"))
-                })
-                .collect(),
+    /// The names of files under construction, in the directory of the files.
+    fn parts(&self) -> Result<PartNames> {
+        if let Sharding::Shards(_) = self.sharding {
+            // one name for all files: the number of shards changes between runs
+            return Ok(PartNames::new(&self.target, SINGLE.as_ref()));
+        }
+        let name = self
+            .target
+            .file_name()
+            .ok_or_else(|| Error::invalid_argument("the target is not a file name"))?;
+        Ok(PartNames::new(directory_of(&self.target), name))
+    }
+
+    /// Removes what dead runs to this target left. An overwrite leaves their shards, and the record of them, until its own
+    /// checkpoint is in place: they may have become part of the old one.
+    ///
+    /// A file that cannot be removed does not keep the run from writing, so that failures are not reported.
+    fn remove_abandoned(&self, parts: &PartNames) {
+        for part in parts.abandoned().into_iter().flatten() {
+            if part.shards.is_none() || !self.overwrite {
+                let _ = part.remove_with_shards(&*self.system, parts.directory());
+            }
         }
     }
+
+    /// The paths of `count` files, of which none must be replaced, except a single file.
+    fn names(&self, count: usize, parts: &PartNames) -> Result<(Vec<PathBuf>, ShardNames)> {
+        let names = ShardNames {
+            generation: if self.overwrite && count > 1 {
+                names::free_generation(&self.target)
+                    .map_err(|e| Error::from(e).in_file(&self.target))?
+            } else {
+                1
+            },
+            count: count as u64,
+        };
+        let paths = match (&self.sharding, count) {
+            (Sharding::SingleFile, _) => vec![self.target.clone()],
+            (Sharding::Shards(_), 1) => vec![self.target.join(SINGLE)],
+            (Sharding::Shards(_), _) => (1..=names.count)
+                .map(|number| parts.directory().join(names.name(number)))
+                .collect(),
+        };
+        Ok((paths, names))
+    }
+
+    /// Checks the target before anything is written, and returns the names of `count` files.
+    fn prepare(&mut self, count: usize, parts: &PartNames) -> Result<(Vec<PathBuf>, ShardNames)> {
+        if let Sharding::Shards(_) = self.sharding {
+            // readers prefer either the index or the single file: only one of them may remain
+            self.check_free(&self.target.join(INDEX))?;
+            self.check_free(&self.target.join(SINGLE))?;
+            self.create_directory()?;
+        } else {
+            self.check_free(&self.target)?;
+        }
+        self.remove_abandoned(parts);
+        let (paths, names) = self.names(count, parts)?;
+        paths.iter().try_for_each(|path| self.check_free(path))?;
+        Ok((paths, names))
+    }
+
+    fn sync_directory(&self, directory: &Path) -> Result<()> {
+        let synced = self.system.sync_directory(directory);
+        synced.map_err(|e| Error::from(e).in_file(directory))
+    }
+
+    /// Names the files: steps 2 and 3 of the protocol.
+    fn publish(&mut self, directory: &Path) -> Result<()> {
+        for created in &self.created_directories {
+            self.sync_directory(directory_of(created))?;
+        }
+        let Some((index, names)) = &mut self.index else {
+            // without an index there is one file
+            for file in &mut self.shards {
+                if self.overwrite {
+                    file.publish_over()?;
+                } else {
+                    file.publish_new()?;
+                }
+            }
+            return self.sync_directory(directory);
+        };
+        index.name_temporarily(Some(*names))?;
+        self.shards.iter_mut().try_for_each(Shard::publish_new)?;
+        let synced = self.system.sync_directory(directory);
+        synced.map_err(|e| Error::from(e).in_file(directory))?;
+        if self.overwrite {
+            index.publish_over()?;
+        } else {
+            index.publish_new()?;
+        }
+        self.sync_directory(directory)
+    }
+
+    /// Removes what the old checkpoint left: step 4 of the protocol.
+    fn remove_old(&self, parts: &PartNames) -> Result<()> {
+        let directory = parts.directory();
+        let remove = |path: &Path| match self.system.remove(path) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::from(e).in_file(path)),
+        };
+        let mut removed = false;
+        let new = match &self.index {
+            Some((_, names)) => {
+                removed |= remove(&directory.join(SINGLE))?;
+                Some(*names)
+            }
+            None => {
+                if remove(&directory.join(INDEX))? {
+                    // an index that returns after a loss of power must find its shards
+                    self.sync_directory(directory)?;
+                }
+                None
+            }
+        };
+        let old = names::shards(directory, |found| Some(found) != new);
+        for path in old.map_err(|e| Error::from(e).in_file(directory))? {
+            removed |= remove(&path)?;
+        }
+        // their shards were among the old ones, or have the names of the new ones
+        for part in parts.abandoned().into_iter().flatten() {
+            removed |= remove(&part.path).unwrap_or(false);
+        }
+        if removed {
+            self.sync_directory(directory)?;
+        }
+        Ok(())
+    }
+}
+
+/// The directory that contains a path.
+fn directory_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 impl Sink for SafetensorsSink {
@@ -138,23 +302,9 @@ impl Sink for SafetensorsSink {
         self.shards.clear();
         self.index = None;
         let layouts = header::layouts(outputs, &self.sharding)?;
-        let names = self.names(layouts.len());
+        let parts = self.parts()?;
         // all targets are checked before the first file is created, so that a refused run changes nothing
-        let index = self.target.join(format!("{NAME}.index.json"));
-        names.iter().try_for_each(|path| self.check_free(path))?;
-        if matches!(self.sharding, Sharding::Shards(_)) {
-            // readers prefer either the index or the single file: only one of them may remain
-            let single = self.target.join(NAME);
-            // the number of shards may change between two runs to one directory
-            let other = if layouts.len() > 1 {
-                self.check_free(&index).map(|()| single)
-            } else {
-                Ok(index.clone())
-            }?;
-            self.check_free(&other)?;
-            self.stale = Some(other);
-            self.create_directory()?;
-        }
+        let (names, shard_names) = self.prepare(layouts.len(), &parts)?;
         // only the first shard carries all of the metadata: a tokenizer of megabytes is not repeated in every shard
         let format: Vec<_> = self
             .metadata
@@ -176,16 +326,14 @@ impl Sink for SafetensorsSink {
             .zip(&headers)
             .map(nbytes)
             .fold(0, u64::saturating_add);
-        file::check_space(
-            names[0].parent().unwrap_or(Path::new(".")),
-            total,
-            &self.target,
-        )?;
+        file::check_space(parts.directory(), total, &self.target)?;
         self.places = vec![(0, 0); outputs.len()];
         for (number, ((layout, header), name)) in
             layouts.iter().zip(&headers).zip(&names).enumerate()
         {
             self.shards.push(Shard::create(
+                &self.system,
+                &parts,
                 name,
                 header,
                 header.len() as u64 + layout.nbytes,
@@ -211,7 +359,10 @@ impl Sink for SafetensorsSink {
             let size: u64 = layouts.iter().map(|g| g.nbytes).sum();
             let text = json!({"metadata": {"total_size": size}, "weight_map": map});
             let text = format!("{text:#}\n");
-            self.index = Some(Shard::create(&index, text.as_bytes(), text.len() as u64)?);
+            let path = parts.directory().join(INDEX);
+            let nbytes = text.len() as u64;
+            let index = Shard::create(&self.system, &parts, &path, text.as_bytes(), nbytes)?;
+            self.index = Some((index, shard_names));
         }
         Ok(())
     }
@@ -222,26 +373,24 @@ impl Sink for SafetensorsSink {
     }
 
     fn end(&mut self) -> Result<()> {
-        let files = self.shards.iter_mut().chain(&mut self.index);
-        let mut published: Vec<&Shard> = Vec::new();
-        // the index is last in this chain: until it is there, a reader finds no checkpoint of several shards
-        for file in files {
-            if let Err(error) = file.publish(self.overwrite) {
-                if !self.overwrite {
-                    // not after an overwrite: the published files have replaced older ones, and without them there
-                    // would be neither
-                    published.iter().for_each(|file| file.remove());
-                }
-                return Err(error);
+        let parts = self.parts()?;
+        let index = self.index.iter().map(|(index, _)| index);
+        self.shards.iter().chain(index).try_for_each(Shard::sync)?;
+        if let Err(error) = self.publish(parts.directory()) {
+            // A single file is not removed: it may have replaced another. Shards have replaced none, and without their
+            // index nothing refers to them.
+            if let Some((index, _)) = &self.index
+                && !index.is_published()
+            {
+                self.shards.iter().for_each(Shard::remove);
             }
-            published.push(file);
-        }
-        // removed after the new files are in place, so that at no time is there neither
-        if let Some(stale) = self.stale.take().filter(|stale| stale.exists()) {
-            fs::remove_file(&stale).map_err(|e| Error::from(e).in_file(&stale))?;
+            return Err(error);
         }
         // published: they are no longer removed when the sink is dropped
         self.created_directories.clear();
+        if self.overwrite && matches!(self.sharding, Sharding::Shards(_)) {
+            self.remove_old(&parts)?;
+        }
         Ok(())
     }
 }
@@ -253,7 +402,7 @@ impl Drop for SafetensorsSink {
         self.index = None;
         for directory in self.created_directories.iter().rev() {
             // fails for a directory that holds other files, which is left; a destructor cannot report it
-            let _ = fs::remove_dir(directory);
+            let _ = self.system.remove_directory(directory);
         }
     }
 }

@@ -12,6 +12,7 @@ mod execute;
 mod executor_tiles;
 mod format_detection;
 mod gguf;
+mod hostile_output;
 mod hostile_sources;
 mod io_report;
 mod kernels;

@@ -10,6 +10,7 @@ pub mod malformed_files;
 pub mod manifest_comparison;
 pub mod manifest_dtypes;
 pub mod manifest_exceptions;
+pub mod mounted;
 pub mod open_modes;
 pub mod process_status;
 pub mod random;

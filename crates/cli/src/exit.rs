@@ -136,6 +136,10 @@ fn remedy_text(remedy: Remedy) -> String {
         Remedy::EnlargePoolBudget => {
             "load fewer tensors with --filter, or borrow mapped bytes with --borrow-mapped".into()
         }
+        Remedy::OpenFewerFiles => {
+            "raise the limit of open files (`ulimit -n`), or write larger shards with --shard-size"
+                .into()
+        }
         Remedy::RaiseLimit { .. } => {
             "if the file is trusted, disable the limits with --no-limits".into()
         }

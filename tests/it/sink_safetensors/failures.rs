@@ -3,14 +3,12 @@
 use std::fs;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{SHARDINGS, gguf_checkpoint, gguf_file, io_kind, remember_f32, write_files};
 use crate::support::fn_sources::{DISCONNECTED, disconnecting_source};
+use crate::support::mounted::MountedTmpfs;
 use crate::support::scratch_dir::ScratchDir;
-use crate::support::skip;
 use anamnesis::plan::TensorSpec;
 use anamnesis::sink::{Sharding, Sink};
 use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, Result};
@@ -184,39 +182,10 @@ fn a_truncated_input_is_an_error_with_path_and_offset() {
     assert_eq!(scratch.names(), ["in.gguf"]);
 }
 
-/// A tmpfs that is unmounted when dropped; `None`, with a printed reason, where it cannot be mounted.
-struct MountedDisk(ScratchDir);
-
-impl MountedDisk {
-    fn new(name: &str, options: &str) -> Option<Self> {
-        let scratch = ScratchDir::new(name);
-        fs::create_dir(scratch.path("disk")).unwrap();
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(scratch.path("disk"))
-            .output();
-        if mount.is_ok_and(|out| out.status.success()) {
-            return Some(Self(scratch));
-        }
-        skip(&format!("{name}: mounting a file system needs root"));
-        None
-    }
-
-    fn path(&self) -> PathBuf {
-        self.0.path("disk")
-    }
-}
-
-impl Drop for MountedDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.path()).status();
-    }
-}
-
 #[test]
 fn a_full_disk_is_refused_before_writing() {
     let checkpoint = gguf_checkpoint();
-    let Some(disk) = MountedDisk::new("full", "size=1m") else {
+    let Some(disk) = MountedTmpfs::new("full", "size=1m") else {
         return;
     };
     for sharding in &SHARDINGS {
@@ -237,7 +206,7 @@ fn a_full_disk_is_refused_before_writing() {
 #[test]
 fn a_disk_that_is_filled_during_a_run_does_not_fail_it() {
     let checkpoint = gguf_checkpoint();
-    let Some(disk) = MountedDisk::new("filled", "size=24m") else {
+    let Some(disk) = MountedTmpfs::new("filled", "size=24m") else {
         return;
     };
     for sharding in &SHARDINGS {
@@ -260,7 +229,7 @@ fn a_disk_that_is_filled_during_a_run_does_not_fail_it() {
 #[test]
 fn a_read_only_disk_is_an_error() {
     let checkpoint = gguf_checkpoint();
-    let Some(disk) = MountedDisk::new("read-only", "ro,size=64m") else {
+    let Some(disk) = MountedTmpfs::new("read-only", "ro,size=64m") else {
         return;
     };
     for sharding in &SHARDINGS {

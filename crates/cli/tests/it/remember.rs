@@ -179,28 +179,125 @@ fn plan_lists_the_byte_ranges_of_every_job() {
     }
 }
 
-/// The input is half a gigabyte of zeros: decoding takes long enough to be interrupted.
+/// A file of half a gigabyte of zeros: decoding it takes long enough to be interrupted.
 #[cfg(unix)]
-#[test]
-fn an_interrupt_leaves_no_output_file() {
-    use std::time::{Duration, Instant};
-
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("in.safetensors");
+fn half_a_gigabyte(directory: &Path) -> std::path::PathBuf {
+    let source = directory.join("in.safetensors");
     let nbytes = 1u64 << 29;
-    let header = format!(
-        r#"{{"a":{{"dtype":"F8_E4M3","shape":[{}],"data_offsets":[0,{nbytes}]}}}}"#,
-        nbytes
-    );
+    let header =
+        format!(r#"{{"a":{{"dtype":"F8_E4M3","shape":[{nbytes}],"data_offsets":[0,{nbytes}]}}}}"#);
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
     fs::write(&source, &bytes).unwrap();
-    fs::File::options()
-        .write(true)
-        .open(&source)
-        .unwrap()
-        .set_len(bytes.len() as u64 + nbytes)
-        .unwrap();
+    let file = fs::File::options().write(true).open(&source).unwrap();
+    file.set_len(bytes.len() as u64 + nbytes).unwrap();
+    source
+}
+
+/// Waits until a process has created its output, which has a temporary name in the directory, or none at all.
+#[cfg(unix)]
+fn wait_for_output(process: u32, directory: &Path) {
+    use std::time::{Duration, Instant};
+
+    let has_unnamed_file = || {
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd"))
+            .into_iter()
+            .flatten();
+        descriptors.flatten().any(|descriptor| {
+            fs::read_link(descriptor.path()).is_ok_and(|path| {
+                path.starts_with(directory) && path.to_string_lossy().ends_with(" (deleted)")
+            })
+        })
+    };
+    let begun = Instant::now();
+    while sorted_names(directory).len() < 2 && !has_unnamed_file() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "no output was created"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_killed_run_leaves_nothing_for_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = half_a_gigabyte(dir.path());
+    let out = dir.path().join("out.safetensors");
+    let args = [
+        "remember",
+        path_str(&source),
+        "-o",
+        path_str(&out),
+        "--threads",
+        "1",
+    ];
+    let mut child = crate::process::command(&args);
+    child
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let mut child = child.spawn().unwrap();
+    wait_for_output(child.id(), dir.path());
+    child.kill().unwrap();
+    assert!(
+        child.wait().unwrap().code().is_none(),
+        "the run ended before it was killed"
+    );
+    // on a file system without unnamed files a part is left here, which the next run removes
+    let small = [
+        "remember",
+        "fixtures/gguf/types/q4_k.gguf",
+        "-o",
+        path_str(&out),
+    ];
+    assert_eq!(run(&small).code, 0);
+    assert_eq!(
+        sorted_names(dir.path()),
+        ["in.safetensors", "out.safetensors"]
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn more_shards_than_descriptors_are_refused_with_a_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("model");
+    let source = dir.path().join("in.safetensors");
+    let tensors: Vec<String> = (0..1020)
+        .map(|n| {
+            format!(
+                r#""t{n}":{{"dtype":"U8","shape":[1],"data_offsets":[{n},{}]}}"#,
+                n + 1
+            )
+        })
+        .collect();
+    let header = format!("{{{}}}", tensors.join(","));
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend([7; 1020]);
+    fs::write(&source, bytes).unwrap();
+    for limit in [1024, 64] {
+        let mut shell = std::process::Command::new("sh");
+        let line = format!(
+            "ulimit -n {limit}; exec {} remember {} -o {} --shard-size 1",
+            env!("CARGO_BIN_EXE_anamnesis"),
+            path_str(&source),
+            path_str(&out)
+        );
+        shell.args(["-c", &line]);
+        let refused = finish(shell);
+        assert_eq!(refused.code, 1, "{}", refused.stderr);
+        assert!(refused.stderr.contains("ulimit -n"), "{}", refused.stderr);
+        assert_eq!(sorted_names(dir.path()), ["in.safetensors"]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_leaves_no_output_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = half_a_gigabyte(dir.path());
     let out = dir.path().join("out.safetensors");
     let mut child = crate::process::command(&[
         "remember",
@@ -214,10 +311,7 @@ fn an_interrupt_leaves_no_output_file() {
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped());
     let child = child.spawn().unwrap();
-    let begun = Instant::now();
-    while sorted_names(dir.path()).len() < 2 && begun.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for_output(child.id(), dir.path());
     let mut kill = std::process::Command::new("kill");
     assert_eq!(
         finish({
