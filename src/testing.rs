@@ -17,8 +17,17 @@ impl ThreadTime {
     }
 }
 
+#[cfg(unix)]
 fn thread_cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.try_into()
         .expect("the processor time of a thread is not negative")
+}
+
+/// Without a safe API for the processor time of a thread, the time that passes.
+#[cfg(not(unix))]
+fn thread_cpu_time() -> Duration {
+    static START: std::sync::LazyLock<std::time::Instant> =
+        std::sync::LazyLock::new(std::time::Instant::now);
+    START.elapsed()
 }

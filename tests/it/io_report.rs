@@ -4,12 +4,14 @@ use std::fs;
 
 use crate::support::random::random_bytes;
 use crate::support::scratch_dir::ScratchDir;
+#[cfg(target_os = "linux")]
 use crate::support::skip;
 use crate::support::tensor_files::single_tensor;
 use anamnesis::load::{
-    Backend, DirectIo, IoReport, Loader, MmapLoader, PreadLoader, RecordingLoader, StorageInfo,
-    StorageKind, load,
+    Backend, DirectIo, IoReport, Loader, MmapLoader, PreadLoader, RecordingLoader, load,
 };
+#[cfg(target_os = "linux")]
+use anamnesis::load::{StorageInfo, StorageKind};
 use anamnesis::{Checkpoint, OpenOptions};
 
 const TENSOR_BYTES: usize = 5_000_001;

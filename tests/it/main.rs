@@ -36,6 +36,7 @@ mod shared_corpus;
 mod sink_safetensors;
 mod small_files;
 mod sources;
+#[cfg(target_os = "linux")] // elsewhere the kind of storage and its resident pages are not known
 mod storage_info;
 mod structure;
 mod truncation;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{gguf_checkpoint, gguf_file, io_kind, remember_f32, write_files};
 use crate::support::scratch_dir::ScratchDir;
@@ -222,7 +222,7 @@ fn files_have_the_permissions_of_new_files() {
     use std::os::unix::fs::PermissionsExt;
     let (checkpoint, scratch) = (gguf_checkpoint(), ScratchDir::new("mode"));
     fs::File::create(scratch.path("new-file")).unwrap();
-    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let mode = |path: std::path::PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     remember_f32(&checkpoint)
         .to_file(scratch.path("out"))
         .unwrap();
