@@ -41,18 +41,18 @@ impl<'b> JsonReader<'b> {
     /// Parses a text that is one value. `malformed` converts an error of the parser.
     pub(crate) fn parse<'t, S: DeserializeSeed<'t>>(
         &self,
-        text: &'t [u8],
+        text: &'t str,
         seed: S,
         malformed: impl FnOnce(serde_json::Error) -> Error,
     ) -> Result<S::Value> {
         // the decoded text, whose buffer doubles, and a copy of it
-        let escapes = if text.contains(&b'\\') {
+        let escapes = if text.as_bytes().contains(&b'\\') {
             3 * text.len() as u64
         } else {
             0
         };
         let _decoded = self.budget.temporary(escapes, self.what)?;
-        let mut json = serde_json::Deserializer::from_slice(text);
+        let mut json = serde_json::Deserializer::from_str(text);
         let parsed = seed
             .deserialize(&mut json)
             .and_then(|value| json.end().map(|()| value));

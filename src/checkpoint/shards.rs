@@ -154,9 +154,11 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
     let index = {
         let (text, _charge) = read_regular(path, budget, "the index")?;
         let reader = JsonReader::new(budget, "the index");
-        reader.parse(&text, IndexSeed(&reader), |e| {
-            Error::malformed(format!("not an index of a sharded checkpoint: {e}"))
-        })?
+        let malformed = |what: String| {
+            Error::malformed(format!("not an index of a sharded checkpoint: {what}"))
+        };
+        let text = std::str::from_utf8(&text).map_err(|e| malformed(e.to_string()))?;
+        reader.parse(text, IndexSeed(&reader), |e| malformed(e.to_string()))?
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut names = BTreeSet::new();

@@ -114,7 +114,7 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     // a visitor that appends rows is 3.9 times faster than the reference, whose `#[serde(flatten)]` buffers every
     // entry first (experiment 7 of docs/perf-experiments.md); serde_json accepts exactly the JSON that the reference
     // accepts
-    reader.parse(text.as_bytes(), &mut header, |e| {
+    reader.parse(text, &mut header, |e| {
         Error::malformed(format!("header: {e}")).at(8 + offset_of(text, &e))
     })?;
     let mut catalog = Catalog::new(FORMAT.name);
@@ -284,21 +284,24 @@ impl<'de> Visitor<'de> for TensorEntrySeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TensorEntry, A::Error> {
         let Self(reader, budget) = self;
         let (mut dtype, mut shape, mut data_offsets) = (None, None, None);
-        while let Some(Text(field)) = map.next_key()? {
-            let twice = match &*field {
-                "dtype" => dtype.replace(map.next_value::<StoredDtype>()?.0).is_some(),
-                "shape" => {
+        while let Some(field) = map.next_key()? {
+            let twice = match field {
+                TensorField::Dtype => dtype.replace(map.next_value::<StoredDtype>()?.0).is_some(),
+                TensorField::Shape => {
                     let sizes = map.next_value_seed(ShapeReader(reader, budget))?;
                     shape.replace(sizes).is_some()
                 }
-                "data_offsets" => data_offsets.replace(map.next_value()?).is_some(),
-                _ => {
+                TensorField::DataOffsets => data_offsets.replace(map.next_value()?).is_some(),
+                TensorField::Other => {
                     map.next_value::<IgnoredAny>()?;
                     false
                 }
             };
             if twice {
-                return Err(A::Error::custom(format!("duplicate field `{field}`")));
+                return Err(A::Error::custom(format!(
+                    "duplicate field `{}`",
+                    field.name()
+                )));
             }
         }
         Ok(TensorEntry {
@@ -306,6 +309,28 @@ impl<'de> Visitor<'de> for TensorEntrySeed<'_> {
             shape: shape.ok_or_else(|| A::Error::missing_field("shape"))?,
             data_offsets: data_offsets.ok_or_else(|| A::Error::missing_field("data_offsets"))?,
         })
+    }
+}
+
+/// A field of the object that describes one tensor.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum TensorField {
+    Dtype,
+    Shape,
+    DataOffsets,
+    #[serde(other)]
+    Other,
+}
+
+impl TensorField {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Dtype => "dtype",
+            Self::Shape => "shape",
+            Self::DataOffsets => "data_offsets",
+            Self::Other => "",
+        }
     }
 }
 

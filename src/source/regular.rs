@@ -10,6 +10,8 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::limits::{Budget, TemporaryCharge};
 
+use super::fill;
+
 /// Opens a regular file and returns its length.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
     let mut options = OpenOptions::new();
@@ -50,6 +52,9 @@ pub(crate) fn read_regular<'b>(
     if text.try_reserve_exact(capacity).is_err() {
         return Err(Error::unsupported(format!("{what} does not fit in memory")));
     }
-    file.take(len).read_to_end(&mut text)?;
+    // in one call; `read_to_end` begins with 8 KiB
+    text.resize(capacity, 0);
+    let read = fill(&mut text, |buf| (&file).read(buf))?;
+    text.truncate(read);
     Ok((text, charge))
 }

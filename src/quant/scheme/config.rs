@@ -205,6 +205,8 @@ fn read_file(path: &Path, budget: &Budget) -> Result<Map<String, Value>> {
 fn parse(text: &[u8], budget: &Budget) -> Result<Map<String, Value>> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let malformed = |what: String| Error::malformed(what).in_format("config");
+    let text = std::str::from_utf8(text)
+        .map_err(|_| malformed("the configuration is not UTF-8".to_owned()))?;
     let reader = JsonReader::new(budget, "the configuration");
     let tree = reader.parse(text, Tree(&reader), |e| {
         malformed(format!("the configuration is not JSON: {e}"))

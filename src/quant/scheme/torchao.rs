@@ -97,7 +97,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     // the tree of the description is dropped with this weight's claim
     let _tree = cx.budget.scope();
     let reader = JsonReader::new(cx.budget, "a tensor's description");
-    let description = reader.parse(text.as_bytes(), Tree(&reader), |e| {
+    let description = reader.parse(text, Tree(&reader), |e| {
         malformed(info, format!("its description: {e}"))
     })?;
     weight(cx, tensor, &name, flat, &description).map(Some)
