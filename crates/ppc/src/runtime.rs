@@ -8,6 +8,7 @@ mod directory_watch;
 mod event_loop;
 mod eviction_thread;
 mod memory_pressure;
+mod peer;
 mod status;
 mod status_socket;
 
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use status::{EventCounts, EvictionTotals, MemoryStatus, PolicyStatus, RuntimeStatus};
-pub use status_socket::{query_status, running_pids};
+pub use status_socket::{RunningRuntimes, query_all, query_status};
 
 use crate::cache::{self, MEMORY_THRESHOLD, MemoryMeter, MemoryScope, Prefetcher};
 use crate::error::Result;
@@ -250,11 +251,12 @@ impl Runtime {
         })
     }
 
-    /// Serves [`query_status`] on a socket until the returned value is dropped.
+    /// Serves [`query_status`] on a socket until the returned value is dropped, to this process's user and to root.
     ///
     /// # Errors
     ///
-    /// The socket cannot be bound, as when another runtime of this process serves its status.
+    /// The socket cannot be bound, as when another runtime of this process serves its status. If another process has bound
+    /// its name, a random one is bound instead, with a warning.
     pub fn serve_status(self: &Arc<Self>) -> Result<impl Drop + use<>> {
         // weak, so that a runtime that serves its status is still dropped with its last owner
         let runtime = Arc::downgrade(self);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anamnesis::quote::escape;
 use anamnesis_ppc::runtime::{RuntimeOptions, RuntimeStatus};
 use anamnesis_ppc::source::{self, EventLog, LoggedSource};
 use anamnesis_ppc::{EventSource, Namespace, Runtime, cache};
@@ -42,7 +43,17 @@ pub(super) fn run(args: &PpcRunArgs) -> Result<Completion, RunError> {
     let mut source = event_source(args, &runtime)?;
     // before the command starts, so that its first read is reported
     runtime.watch(&mut *source).map_err(failed)?;
-    let status_socket = runtime.serve_status().map_err(failed)?;
+    // the status is not what the command is for: without it, the runtime runs all the same
+    let status_socket = runtime
+        .serve_status()
+        .inspect_err(|error| {
+            let text = error.to_string();
+            eprintln!(
+                "anamnesis: `ppc status` cannot show this process: {}",
+                escape(&text)
+            );
+        })
+        .ok();
     interrupt::set_flag();
     if !args.command.is_empty() {
         runtime.notify_start();

@@ -3,42 +3,33 @@
 use std::io::Write;
 
 use anamnesis::quote::escape;
-use anamnesis_ppc::runtime::{query_status, running_pids};
+use anamnesis_ppc::runtime::{query_all, query_status};
 use serde_json::{Value, json};
 
 use crate::args::{Color, PpcStatusArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, Fit, Table};
 use crate::output::{BOLD, REFUSED, Screen, Stdout, json};
-use crate::text::{ByteSize, ExactCount};
+use crate::text::{ByteSize, ExactCount, plural};
 
 pub(super) fn run(
     args: &PpcStatusArgs,
     color: Color,
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
-    let pids = match args.pid {
-        Some(pid) => vec![pid],
-        None => running_pids()
-            .map_err(|e| Failure::new("io", e.to_string(), "check that /proc is mounted"))?,
+    let documents = match args.pid {
+        Some(pid) => vec![query_status(pid).map_err(|error| unavailable(pid, &error))?],
+        None => running()?,
     };
     let mut all = Vec::new();
-    for pid in pids {
-        match query_status(pid)
-            .ok()
-            .and_then(|answer| serde_json::from_str::<Value>(&answer).ok())
-        {
-            Some(status) => all.push(status),
-            // without PID, a runtime that ended since the search is omitted
-            None if args.pid.is_none() => {}
-            None => {
-                let message = format!("no runtime responds in process {pid}");
-                return Err(Failure::new(
-                    "unavailable",
-                    message,
-                    "list the runtimes with `anamnesis ppc status`",
-                )
-                .into());
+    for document in documents {
+        match serde_json::from_str::<Value>(&document) {
+            Ok(status) => all.push(status),
+            // without PID, a runtime that ends meanwhile is omitted
+            Err(_) if args.pid.is_none() => {}
+            Err(error) => {
+                let message = format!("the status is not JSON: {error}");
+                return Err(Failure::new("unavailable", message, "try again").into());
             }
         }
     }
@@ -52,7 +43,10 @@ pub(super) fn run(
             );
             return Err(Failure::new("usage", message, "add the PID of one of them").into());
         };
-        write!(out, "{}", one["prometheus"].as_str().unwrap_or_default())?;
+        // another process wrote it: only line ends act on the terminal
+        for line in one["prometheus"].as_str().unwrap_or_default().lines() {
+            writeln!(out, "{}", escape(line))?;
+        }
     } else if all.is_empty() {
         writeln!(
             out,
@@ -68,6 +62,31 @@ pub(super) fn run(
         }
     }
     Ok(Completion::Done)
+}
+
+/// The documents of all runtimes that this user may trust.
+fn running() -> Result<Vec<String>, Failure> {
+    let found = query_all()
+        .map_err(|e| Failure::new("io", e.to_string(), "check that /proc is mounted"))?;
+    if found.untrusted > 0 {
+        let sockets = plural(found.untrusted as u64, "status socket");
+        eprintln!("anamnesis: {sockets} of other users not read");
+    }
+    Ok(found
+        .documents
+        .into_iter()
+        .map(|(_, document)| document)
+        .collect())
+}
+
+fn unavailable(pid: u32, error: &std::io::Error) -> Failure {
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        let message = format!("the status socket of process {pid} belongs to another user");
+        return Failure::new("unavailable", message, "run the command as that user");
+    }
+    let message = format!("no runtime responds in process {pid}");
+    let remedy = "list the runtimes with `anamnesis ppc status`";
+    Failure::new("unavailable", message, remedy)
 }
 
 fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunError> {
