@@ -11,7 +11,7 @@
 //! are first read: the local header is then compared with it (`IntegrityCheck::ZipLocal`), and a disagreement is an error.
 //!
 //! Refused: everything in which two readers could see two archives in one file (members that overlap or share a name,
-//! counts and sizes that disagree, bytes after the comment), encrypted members, and methods other than stored and
+//! counts and sizes that disagree, bytes before the first member or after the comment), encrypted members, and methods other than stored and
 //! deflate. A local header is compared in its name and method only: streaming writers leave sizes and checksum out of it.
 
 mod end_record;
@@ -64,7 +64,7 @@ impl Archive {
         cursor.expect(directory.size);
         let budget = cursor.budget();
         while cursor.pos() < end {
-            let entry = DirectoryEntry::read(cursor, directory.prefix)?;
+            let entry = DirectoryEntry::read(cursor)?;
             budget.push(&mut entries, entry, "the zip directory")?;
         }
         if cursor.pos() != end {
@@ -78,6 +78,12 @@ impl Archive {
                 directory.count
             );
             return Err(cursor.malformed(what));
+        }
+        // the offsets may also count from the first byte of the file, with other bytes or another archive there
+        let first = entries.iter().map(|entry| entry.header_at).min();
+        match first.unwrap_or(directory.at) {
+            0 => {}
+            preceding => return Err(end_record::preceded(cursor, preceding)),
         }
         // the limits; and the names and the order while they are compared
         budget.memory(8 * found, "the zip directory")?;

@@ -92,31 +92,19 @@ pub(crate) fn read_file(
     let bytes = &first[..n];
     // the extension is a fallback only: `.bin` and `.pt` files are renamed often
     let claimed = path.and_then(|path| FORMATS.iter().find(|f| f.claims_extension(path)).copied());
-    // NPZ and PyTorch archives are distinguished by their members, so the directory is read before the probes. An archive
-    // with a prefix does not begin with `PK`: it is tried only if the extension or the caller names NPZ.
-    let maybe_archive = bytes.starts_with(b"PK\x03\x04")
-        || bytes.starts_with(b"PK\x05\x06")
-        || (n > 0
-            && forced
-                .or(claimed)
-                .is_some_and(|f| f.name == npz::FORMAT.name));
+    // NPZ and PyTorch archives are distinguished by their members, so the directory is read before the probes
+    let maybe_archive = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06");
     let archive = if maybe_archive {
-        // the name of the container, since it is not known yet whether the archive is NPZ or PyTorch
-        Some(Archive::read(cursor).map_err(|e| e.in_format("zip")))
+        // the name of the container, since it is not known yet whether the archive is NPZ or PyTorch. A file that begins
+        // like an archive is nothing else, so the error of its directory is the useful one
+        Some(Archive::read(cursor).map_err(|e| e.in_format("zip"))?)
     } else {
         None
     };
-    // a file that begins like an archive is nothing else, so the error of its directory is the useful one; a file
-    // that is only named `.npz` falls through to the probes, which may recognise what it really is
-    if bytes.starts_with(b"PK")
-        && let Some(Err(e)) = archive
-    {
-        return Err(e);
-    }
     let head = Head {
         bytes,
         len: cursor.len(),
-        archive: archive.and_then(Result::ok),
+        archive,
     };
     let format = match forced.or_else(|| FORMATS.iter().copied().find(|f| (f.probe)(&head))) {
         Some(format) => format,

@@ -106,8 +106,8 @@ pub static EXCEPTIONS: &[Exception] = &[
     ),
     row(
         "npz/prefixed.npz",
-        OpensByPathOnly,
-        "a zip archive that starts after other bytes is identified by its file name only",
+        Refused("malformed", "bytes precede the zip archive"),
+        "readers that begin at the first byte find something else than those that begin at the last",
     ),
     row(
         ".safetensors",

@@ -7,6 +7,7 @@ use super::{u16_at, u32_at, u64_at};
 use crate::error::{Error, Result};
 use crate::source::cursor::Cursor;
 
+const LOCAL: &[u8; 4] = b"PK\x03\x04";
 const END: &[u8; 4] = b"PK\x05\x06";
 const END_LEN: usize = 22;
 const LOCATOR: &[u8] = b"PK\x06\x07";
@@ -14,15 +15,13 @@ const LOCATOR_LEN: usize = 20;
 const END64: &[u8] = b"PK\x06\x06";
 const END64_LEN: usize = 56;
 
-/// The byte range of the directory, the number of its entries, and the length of a prefix.
+/// The byte range of the directory and the number of its entries.
 pub(super) struct DirectoryLocation {
     pub(super) at: u64,
     pub(super) size: u64,
     /// Number of entries. Only the bits of `count_mask` are meaningful: writers without zip64 let the 16-bit field wrap.
     pub(super) count: u64,
     pub(super) count_mask: u64,
-    /// Number of bytes before the archive, as in a self-extracting program. All stored offsets are too small by this.
-    pub(super) prefix: u64,
 }
 
 /// The fields of an end record: number of entries, size and offset of the directory.
@@ -73,21 +72,40 @@ pub(super) fn find(cursor: &mut Cursor<'_>) -> Result<DirectoryLocation> {
         size,
         offset,
     } = claim;
-    // the directory ends where its end record begins, which holds with a prefix too, while the stored offset does not
+    // the directory ends where its end record begins, also if bytes precede the archive and its offsets are too small
     let at = directory_end.checked_sub(size);
-    let (Some(at), Some(prefix)) = (at, at.and_then(|at| at.checked_sub(offset))) else {
+    let (Some(at), Some(preceding)) = (at, at.and_then(|at| at.checked_sub(offset))) else {
         return Err(Error::malformed(format!(
             "the zip directory does not fit before its end record: offset {offset}, {size} bytes, end record at {directory_end}"
         ))
         .at(end_at));
     };
+    if preceding > 0 {
+        return Err(preceded(cursor, preceding));
+    }
     Ok(DirectoryLocation {
         at,
         size,
         count,
         count_mask,
-        prefix,
     })
+}
+
+/// The error for bytes in front of an archive: a reader that begins at the first byte finds something else than one that
+/// begins at the last. An archive in front of an archive is what torch.distributed.checkpoint writes.
+pub(super) fn preceded(cursor: &mut Cursor<'_>, bytes: u64) -> Error {
+    cursor.seek(0);
+    let mut first = [0; 4];
+    let several = cursor.peek_into(&mut first).is_ok_and(|_| &first == LOCAL);
+    Error::malformed(if several {
+        format!(
+            "several zip archives in one file: {bytes} bytes precede the last one. A `.distcp` file of \
+             torch.distributed.checkpoint is such a file; open its directory"
+        )
+    } else {
+        format!("{bytes} bytes precede the zip archive; remove them to read the archive alone")
+    })
+    .at(0)
 }
 
 fn several_disks(at: u64) -> Error {
@@ -153,7 +171,7 @@ fn find_end64(cursor: &mut Cursor<'_>, end_at: u64) -> Result<Option<(EndRecord,
     let offset = u64_at(&locator, 8);
     let lost =
         || Error::malformed("the zip64 locator does not point to an end record").at(locator_at);
-    // First directly before the locator, which also finds the record of an archive with a prefix, whose offsets are too
+    // First directly before the locator, which also finds the record if bytes precede the archive and its offsets are too
     // small. A record with an extension is longer, so it is found only at the offset in the locator.
     let adjacent = locator_at
         .checked_sub(END64_LEN as u64)

@@ -40,8 +40,8 @@ pub(crate) struct DirectoryEntry {
 }
 
 impl DirectoryEntry {
-    /// Reads the entry at the cursor. `prefix` bytes precede the archive and are added to its offset.
-    pub(super) fn read(cursor: &mut Cursor<'_>, prefix: u64) -> Result<Self> {
+    /// Reads the entry at the cursor.
+    pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
         let at = cursor.pos();
         let head = cursor.array::<ENTRY_LEN>("an entry of the zip directory")?;
         if !head.starts_with(ENTRY) {
@@ -85,8 +85,7 @@ impl DirectoryEntry {
             crc32: u32_at(&head, 16),
             packed,
             inflated,
-            // saturating: an offset beyond the file fails the check of `payload_limits`
-            header_at: header_at.saturating_add(prefix),
+            header_at,
             name_len,
             name: name.into(),
         })
