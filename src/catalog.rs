@@ -16,7 +16,7 @@ use std::path::PathBuf;
 pub use metadata::{Item, Metadata, StoredArray, Value};
 
 pub(crate) use anamnesis_template::ByteRange;
-pub use encoding::{Encoding, Layout, Opaque, Packing, Sparse};
+pub use encoding::{Encoding, Layout, Opaque, Packing, Sparse, TensorChunk};
 pub use member::{IntegrityCheck, Member};
 pub use natural_sort::natural_order;
 pub use pytorch::{PytorchAttributes, Quantizer, ViewFlags};
@@ -47,7 +47,8 @@ pub struct TensorInfo {
     pub encoding: Encoding,
     /// Order of the elements in the stored bytes.
     pub layout: Layout,
-    /// The byte range of the tensor in its file. For a strided view, it reaches from the first to the last element.
+    /// The byte range of the tensor in its file. For a strided view, it reaches from the first to the last element; it is
+    /// empty for sparse and chunked tensors, whose parts have ranges of their own.
     pub bytes: ByteRange,
     /// Whether those bytes are packed.
     pub packing: Packing,
@@ -114,6 +115,10 @@ impl TensorInfo {
         let part = |part: &Self| size_of::<Self>() as u64 + part.boxed_memory() + 32;
         let parts = match &self.layout {
             Layout::Sparse(sparse) => 64 + sparse.parts.iter().map(part).sum::<u64>(),
+            Layout::Chunked(chunks) => chunks
+                .iter()
+                .map(|chunk| size_of::<Shape>() as u64 + part(&chunk.part))
+                .sum(),
             _ => 0,
         };
         let pytorch = match self.quantizer() {
@@ -222,7 +227,8 @@ impl Catalog {
         }
     }
 
-    /// The format's name: `safetensors`, `gguf`, `npy`, `npz` or `pth`.
+    /// The format's name: `safetensors`, `gguf`, `npy`, `npz`, `pth`, or `dcp` for a directory of
+    /// torch.distributed.checkpoint.
     pub fn format(&self) -> &'static str {
         self.format
     }

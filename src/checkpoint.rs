@@ -1,7 +1,10 @@
-//! Opening a checkpoint: a file, a directory, an index, a split GGUF, a reader or bytes.
+//! Opening a checkpoint: a file, a directory, an index, a split GGUF, a directory of torch.distributed.checkpoint, a reader
+//! or bytes.
 
+mod distributed;
 mod files;
 mod merge;
+mod named_files;
 mod open;
 mod shards;
 
@@ -188,8 +191,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a file, a directory, an index (`….index.json`), or any file of a split GGUF, with the
-    /// default [`OpenOptions`]. Reads headers only.
+    /// Opens a file, a directory (also of torch.distributed.checkpoint), an index (`….index.json`), or any file of a split
+    /// GGUF, with the default [`OpenOptions`]. Reads headers only.
     ///
     /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the
     /// bytes behind the new end raises `SIGBUS` and ends the process; if it overwrites the file, the

@@ -225,6 +225,13 @@ impl Error {
         self
     }
 
+    /// Adds the offset of what the error is about to an offset in it.
+    #[must_use]
+    pub(crate) fn shifted(mut self, start: u64) -> Self {
+        self.0.offset = self.0.offset.map(|offset| offset.saturating_add(start));
+        self
+    }
+
     /// Names the format, unless a deeper layer already did.
     #[must_use]
     pub fn in_format(mut self, format: &'static str) -> Self {

@@ -273,8 +273,11 @@ impl TensorSummary {
             shape: info.shape.to_vec(),
             nbytes: info.nbytes(),
             file: info.bytes.file,
-            offset: (!matches!(info.layout, Layout::Absent | Layout::Sparse(_)))
-                .then_some(info.bytes.start),
+            offset: (!matches!(
+                info.layout,
+                Layout::Absent | Layout::Sparse(_) | Layout::Chunked(_)
+            ))
+            .then_some(info.bytes.start),
             layout: info.layout.name(),
             strides: match &info.layout {
                 Layout::Strided(strides) => Some(strides.to_vec()),

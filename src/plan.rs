@@ -153,9 +153,18 @@ impl Job {
 
     /// The byte ranges that this job reads; see [`Plan::reads`].
     pub fn reads<'p>(&'p self, catalog: &'p Catalog) -> Box<dyn Iterator<Item = ByteRange> + 'p> {
-        let stored = move |part: usize| catalog.tensors()[self.parts[part].tensor].bytes;
+        let stored = move |part: usize| {
+            let info = &catalog.tensors()[self.parts[part].tensor];
+            let (chunks, whole) = match &info.layout {
+                Layout::Chunked(chunks) => (&**chunks, None),
+                _ => (&[][..], Some(info.bytes)),
+            };
+            whole
+                .into_iter()
+                .chain(chunks.iter().map(|chunk| chunk.part.bytes))
+        };
         let JobWork::Tiles { decoder, .. } = &self.work else {
-            return Box::new((0..self.parts.len()).map(stored));
+            return Box::new((0..self.parts.len()).flat_map(stored));
         };
         // parts that are inflated, gathered or swapped are read before the first tile
         let whole = (0..self.parts.len())
@@ -182,7 +191,7 @@ impl Job {
                 len: span.bytes.len,
             })
         });
-        Box::new(whole.map(stored).chain(runs))
+        Box::new(whole.flat_map(stored).chain(runs))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reading one tensor: its stored bytes, its logical bytes, or a typed view of them.
 
 mod byte_order;
+mod chunks;
 mod element;
 mod gather;
 mod integrity;
@@ -131,7 +132,7 @@ impl<'c> Tensor<'c> {
             )));
         }
         let mut done = 0;
-        let read = self.stream(|event| match event {
+        let read = self.stream(&mut |event| match event {
             StreamEvent::Stored(bytes) => watch(0, bytes),
             StreamEvent::Values(chunk) => {
                 out[done..done + chunk.len()].copy_from_slice(chunk);
@@ -148,7 +149,7 @@ impl<'c> Tensor<'c> {
     /// # Errors
     /// As [`bytes`](Self::bytes), and whatever `each` returns ([`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) to stop).
     pub fn chunks(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        self.in_file(self.stream(|event| match event {
+        self.in_file(self.stream(&mut |event| match event {
             // stored bytes that are not values yet concern no consumer of values
             StreamEvent::Stored(_) => Ok(()),
             StreamEvent::Values(chunk) => each(chunk),

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::Dtype;
 use anamnesis_kernel::BlockFormat;
 
-use super::TensorInfo;
+use super::{Shape, TensorInfo};
 
 /// How elements are stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,21 +80,33 @@ pub enum Layout {
     Strided(Box<[u64]>),
     /// A sparse tensor, whose indices and values are tensors of their own.
     Sparse(Box<Sparse>),
+    /// A tensor that is stored in several chunks, as the processes of a training run held it.
+    Chunked(Box<[TensorChunk]>),
     /// A tensor that was saved without data (PyTorch's `meta` device).
     Absent,
 }
 
 impl Layout {
-    /// A stable name: `row_major`, `column_major`, `strided`, `sparse_coo`, …, `absent`.
+    /// A stable name: `row_major`, `column_major`, `strided`, `sparse_coo`, …, `chunked`, `absent`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::RowMajor => "row_major",
             Self::ColumnMajor => "column_major",
             Self::Strided(_) => "strided",
             Self::Sparse(sparse) => sparse.kind,
+            Self::Chunked(_) => "chunked",
             Self::Absent => "absent",
         }
     }
+}
+
+/// One of the boxes that a chunked tensor consists of. Together they contain each element once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorChunk {
+    /// The indices of its first element in the whole tensor.
+    pub offsets: Shape,
+    /// Its elements, a tensor of their own.
+    pub part: TensorInfo,
 }
 
 /// The indices and values of a sparse tensor.

@@ -15,6 +15,9 @@ impl Catalog {
             (_, Layout::Sparse(sparse)) => {
                 sparse.parts.iter().for_each(|part| self.stored(part, each))
             }
+            (_, Layout::Chunked(chunks)) => chunks
+                .iter()
+                .for_each(|chunk| self.stored(&chunk.part, each)),
             (None, _) => each(info.bytes, None),
             (Some((number, member)), _) => {
                 let front = member.front();

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::limits::Budget;
 use crate::quote::quote;
 
-use super::{Catalog, Layout, Quantizer, TensorInfo};
+use super::{Catalog, IntegrityCheck, Layout, Quantizer, TensorInfo};
 
 /// Finds a tensor by name without a copy of the names: a hash table of row numbers.
 #[derive(Clone, Default)]
@@ -109,15 +109,25 @@ impl Catalog {
 
     /// Renumbers all byte ranges from file 0 to `file`, and members from 0 to `first_member`.
     pub(crate) fn move_to_file(&mut self, file: u32, first_member: u32) {
+        self.move_to_range(file, 0, first_member);
+    }
+
+    /// As [`move_to_file`](Self::move_to_file), for a catalog of what begins at offset `start` of that file.
+    pub(crate) fn move_to_range(&mut self, file: u32, start: u64, first_member: u32) {
         for tensor in &mut self.tensors {
-            renumber(tensor, file, first_member);
+            renumber(tensor, file, start, first_member);
         }
         for member in &mut self.members {
             member.bytes.file = file;
+            member.bytes.start = member.bytes.start.saturating_add(start);
+            if let IntegrityCheck::ZipLocal { at, .. } = &mut member.check {
+                *at = at.saturating_add(start);
+            }
         }
         for value in self.metadata.iter_mut() {
             if let Value::Array(StoredArray { bytes, .. }) = value {
                 bytes.file = file;
+                bytes.start = bytes.start.saturating_add(start);
             }
         }
     }
@@ -136,8 +146,9 @@ fn check_tensor(tensor: &TensorInfo, len: u64) -> Result<()> {
     parts(tensor).try_for_each(|part| check_tensor(part, len))
 }
 
-fn renumber(tensor: &mut TensorInfo, file: u32, first_member: u32) {
+fn renumber(tensor: &mut TensorInfo, file: u32, start: u64, first_member: u32) {
     tensor.bytes.file = file;
+    tensor.bytes.start = tensor.bytes.start.saturating_add(start);
     if let Some(member) = &mut tensor.member {
         // the members of all files are in one list
         *member += first_member;
@@ -146,7 +157,7 @@ fn renumber(tensor: &mut TensorInfo, file: u32, first_member: u32) {
         sparse
             .parts
             .iter_mut()
-            .for_each(|part| renumber(part, file, first_member));
+            .for_each(|part| renumber(part, file, start, first_member));
     }
     if let Some(pytorch) = &mut tensor.pytorch
         && let Some(Quantizer::PerChannel {
@@ -155,8 +166,8 @@ fn renumber(tensor: &mut TensorInfo, file: u32, first_member: u32) {
             ..
         }) = &mut pytorch.quantizer
     {
-        renumber(scales, file, first_member);
-        renumber(zero_points, file, first_member);
+        renumber(scales, file, start, first_member);
+        renumber(zero_points, file, start, first_member);
     }
 }
 
@@ -174,7 +185,15 @@ fn parts(tensor: &TensorInfo) -> impl Iterator<Item = &TensorInfo> {
         }) => [Some(&**scales), Some(&**zero_points)],
         _ => [None, None],
     };
-    sparse.iter().chain(channels.into_iter().flatten())
+    let chunks = match &tensor.layout {
+        Layout::Chunked(chunks) => &**chunks,
+        _ => &[],
+    };
+    let chunks = chunks.iter().map(|chunk| &chunk.part);
+    sparse
+        .iter()
+        .chain(chunks)
+        .chain(channels.into_iter().flatten())
 }
 
 /// A name that occurs more than once.

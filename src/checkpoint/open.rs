@@ -44,7 +44,12 @@ pub(super) fn open_path(path: &Path, options: &OpenOptions, budget: &Budget) -> 
 }
 
 /// The source of a regular file.
-fn source_of(file: File, len: u64, options: &OpenOptions, budget: &Budget) -> Box<dyn Source> {
+pub(super) fn source_of(
+    file: File,
+    len: u64,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Box<dyn Source> {
     // charged like every other allocation; a file that exceeds the budget is read in windows instead
     let keep = len <= SMALL && budget.memory(len, "a small file").is_ok();
     #[cfg(feature = "mmap")]

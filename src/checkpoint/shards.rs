@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value as Json;
@@ -16,7 +16,9 @@ use crate::json::{self, JsonReader, Pairs, StringPairs, Text, Tree};
 use crate::limits::{Budget, text_cost};
 use crate::source::regular::read_regular;
 
+use super::distributed;
 use super::merge::{ParsedFile, merge};
+use super::named_files::{charge_files, file_name, plain_name, require};
 use super::open::{OpenedPath, open_path, parse_path, parse_source};
 use super::{Checkpoint, OpenOptions};
 
@@ -28,8 +30,18 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     if is_index(path) && !path.is_dir() {
         return open_index(path, options, &budget);
     }
+    if distributed::is_metadata(path) && path.is_file() {
+        return distributed::open(path, options, &budget);
+    }
     let file = match open_path(path, options, &budget)? {
         OpenedPath::Directory => return open_directory(path, options, &budget),
+        OpenedPath::File(_)
+            if path
+                .extension()
+                .is_some_and(|e| e == distributed::EXTENSION) =>
+        {
+            return Err(distributed::opened_alone());
+        }
         OpenedPath::File(source) => parse_source(source, Some(path), options, &budget)?,
     };
     merge_single_or_split(path, file, options, &budget)
@@ -39,6 +51,7 @@ fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result
     let selection = select_files(path, budget)?;
     let mut checkpoint = match selection.files.as_slice() {
         [one] if is_index(one) => open_index(one, options, budget)?,
+        [one] if distributed::is_metadata(one) => distributed::open(one, options, budget)?,
         [one] => merge_single_or_split(one, parse_path(one, options, budget)?, options, budget)?,
         files => merge(parse_all(files, options, budget)?, options, budget)?,
     };
@@ -80,18 +93,6 @@ fn parse_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Resul
         .iter()
         .map(|path| parse_path(path, options, budget))
         .collect()
-}
-
-/// Memory of one file of a checkpoint, beyond its path: its source, the catalog of its header, its descriptor.
-const FILE: u64 = 4 << 10;
-
-/// Charges `n` files with names of at most this length, whose paths are made, checked and kept.
-fn charge_files(budget: &Budget, n: u64, directory: &Path, name_len: usize) -> Result<()> {
-    let path = text_cost(directory.as_os_str().len() + 1 + name_len);
-    budget.memory(
-        n.saturating_mul(FILE + 4 * path),
-        "the files of the checkpoint",
-    )
 }
 
 /// `….index.json`: the file that contains each tensor.
@@ -222,42 +223,6 @@ fn from_json(value: Json, budget: &Budget) -> Result<Value> {
             .unwrap_or_else(|| Value::F64(n.as_f64().unwrap_or(f64::NAN))),
         other => Value::text(json::compact(&other, budget, "the metadata of the index")?),
     })
-}
-
-/// Refuses a file name of an index that is more than one path component: it would refer to a file outside of the
-/// index's directory.
-fn plain_name(name: &str) -> Result<&str> {
-    let mut parts = Path::new(name).components();
-    match (parts.next(), parts.next()) {
-        (Some(Component::Normal(_)), None) if !name.contains(['/', '\\', '\0']) => Ok(name),
-        _ => Err(Error::malformed(format!(
-            "the index names {}, which is not a plain file name",
-            quote(name)
-        ))),
-    }
-}
-
-fn require(files: &[PathBuf]) -> Result<()> {
-    let missing: Vec<String> = files
-        .iter()
-        .filter(|f| !f.exists())
-        .map(|f| file_name(f))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    const SHOWN: usize = 3;
-    let more = if missing.len() > SHOWN {
-        format!(" and {} more", missing.len() - SHOWN)
-    } else {
-        String::new()
-    };
-    let shown = missing[..missing.len().min(SHOWN)].join(", ");
-    Err(Error::new(ErrorKind::MissingPart(format!(
-        "{shown}{more} ({} of {} files)",
-        missing.len(),
-        files.len()
-    ))))
 }
 
 /// Opens the other files of a split GGUF. Their names follow `{prefix}-{no:05}-of-{count:05}.gguf`
@@ -403,6 +368,7 @@ fn select_files(directory: &Path, budget: &Budget) -> Result<FileSelection> {
     for extension in [
         "safetensors",
         "gguf",
+        distributed::EXTENSION,
         "bin",
         "pth",
         "pt",
@@ -417,6 +383,15 @@ fn select_files(directory: &Path, budget: &Budget) -> Result<FileSelection> {
             .find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
         match (found.as_slice(), main) {
             ([], _) => {}
+            // the files that `.metadata` names, which is found by its name alone
+            (_, None) if extension == distributed::EXTENSION => {
+                let metadata = directory.join(distributed::METADATA);
+                require(std::slice::from_ref(&metadata))?;
+                return Ok(FileSelection {
+                    files: vec![metadata],
+                    warning: None,
+                });
+            }
             // one shard of several is not a checkpoint
             ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => {
                 return one(only, None);
@@ -484,10 +459,4 @@ fn ambiguous(names: &[&String]) -> Error {
         names.len(),
         shown.join(", ")
     ))
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name()
-        .map(|n| n.to_string_lossy().into_owned())
-        .unwrap_or_default()
 }

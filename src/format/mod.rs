@@ -4,6 +4,7 @@
 //! tells how to add one.
 
 mod archive;
+pub(crate) mod dcp;
 pub mod gguf;
 pub mod npy;
 pub mod npz;

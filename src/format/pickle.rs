@@ -14,6 +14,7 @@
 
 mod calls;
 mod container;
+pub(crate) mod distributed;
 mod dtypes;
 pub(crate) mod globals;
 mod memo;
@@ -35,6 +36,17 @@ use opcode as op;
 use reader::OpcodeReader;
 use value_heap::{PickleValue, ValueHeap, ValueId};
 
+/// The globals that a pickle may name in addition to PyTorch's plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vocabulary {
+    /// None: a checkpoint.
+    Checkpoint,
+    /// The classes of a TorchScript archive (`__torch__.…`).
+    TorchScript,
+    /// The classes of the `.metadata` of torch.distributed.checkpoint.
+    Distributed,
+}
+
 /// The result of reading one pickle.
 pub(crate) struct Pickle<'b> {
     pub(crate) heap: ValueHeap<'b>,
@@ -44,8 +56,7 @@ pub(crate) struct Pickle<'b> {
 }
 
 /// Reads one pickle at the cursor, and leaves the cursor after its STOP opcode.
-/// `torchscript`: whether classes of a TorchScript archive (`__torch__.…`) may be named.
-pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, torchscript: bool) -> Result<Pickle<'s>> {
+pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, vocabulary: Vocabulary) -> Result<Pickle<'s>> {
     // the length of a stream is not known, so it gives no hint
     let heap = ValueHeap::new(
         cursor.budget(),
@@ -58,7 +69,7 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, torchscript: bool) -> Result<Pic
         marks: Vec::new(),
         memo: Memo::default(),
         shared_values: [None; SHARED_VALUES],
-        torchscript,
+        vocabulary,
         protocol: 0,
     };
     let mut steps_left = 0;
@@ -102,7 +113,7 @@ struct Machine<'c, 's> {
     memo: Memo,
     /// The shared values, by index: 0 to 255 the integers, then `None`, `True` and `False`. Made at first use.
     shared_values: [Option<ValueId>; SHARED_VALUES],
-    torchscript: bool,
+    vocabulary: Vocabulary,
     protocol: u8,
 }
 

@@ -13,7 +13,7 @@
 //! before PyTorch 0.1.10.
 
 mod flatten;
-mod geometry;
+pub(super) mod geometry;
 mod legacy;
 mod numpy;
 mod plain_values;

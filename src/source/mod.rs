@@ -31,6 +31,7 @@ mod memory;
 mod mmap;
 #[cfg(target_os = "linux")]
 mod nowait;
+pub(crate) mod range;
 pub(crate) mod range_reader;
 mod reader;
 pub(crate) mod regular;

@@ -14,7 +14,7 @@ use super::integrity::Checksum;
 use super::{Tensor, byte_order, gather, integrity};
 
 /// Bytes of a piece of a streamed read: small enough for the second-level cache.
-const CHUNK: usize = 256 << 10;
+pub(super) const CHUNK: usize = 256 << 10;
 
 /// An event of a streamed read. The callback that receives it cancels the read by returning an error.
 pub(super) enum StreamEvent<'b> {
@@ -23,6 +23,9 @@ pub(super) enum StreamEvent<'b> {
     /// The next values.
     Values(&'b [u8]),
 }
+
+/// Receives the events of a streamed read.
+pub(super) type Events<'e> = &'e mut dyn FnMut(StreamEvent<'_>) -> Result<()>;
 
 impl<'c> Tensor<'c> {
     pub(super) fn allocate(&self, len: u64) -> Result<Vec<u8>> {
@@ -62,6 +65,12 @@ impl<'c> Tensor<'c> {
         each: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Cow<'c, [u8]>> {
         self.readable()?;
+        if let Layout::Chunked(_) = self.info.layout {
+            return Err(Error::unsupported(format!(
+                "tensor {} is stored in chunks, which have no order in common: read its values",
+                quote(&self.info.name)
+            )));
+        }
         if self.info.packing == Packing::Raw
             && let Some(map) = self.checkpoint.source(self.info.bytes.file).mapped()
         {
@@ -134,11 +143,14 @@ impl<'c> Tensor<'c> {
             })
     }
 
-    pub(super) fn stream(&self, mut each: impl FnMut(StreamEvent<'_>) -> Result<()>) -> Result<()> {
+    pub(super) fn stream(&self, each: Events<'_>) -> Result<()> {
         self.readable()?;
         self.bounded()?;
+        if let Layout::Chunked(chunks) = &self.info.layout {
+            return self.stream_chunks(chunks, each);
+        }
         let swap = byte_order::swap(self.info);
-        let emit = |each: &mut dyn FnMut(StreamEvent<'_>) -> Result<()>, piece: &mut [u8]| {
+        let emit = |each: Events<'_>, piece: &mut [u8]| {
             if let Some(units) = &swap {
                 byte_order::reverse_numbers(piece, units);
             }
@@ -153,7 +165,7 @@ impl<'c> Tensor<'c> {
                 let checksum = Checksum::new(self.checkpoint, self.info, span.len() as u64)?;
                 checksum.of(span, &mut |bytes| each(StreamEvent::Stored(bytes)))?;
             }
-            return gather::in_order(self.info, &span, CHUNK, |piece| emit(&mut each, piece));
+            return gather::in_order(self.info, &span, CHUNK, |piece| emit(each, piece));
         }
         let (mut content, mut checksum) = self.content()?;
         let mut left = self.info.nbytes();
@@ -168,7 +180,7 @@ impl<'c> Tensor<'c> {
             let n = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             self.fill(&mut content, &mut piece[..n])?;
             checksum.update(&piece[..n]);
-            emit(&mut each, &mut piece[..n])?;
+            emit(each, &mut piece[..n])?;
             left -= n as u64;
         }
         checksum.finish()
@@ -180,7 +192,11 @@ impl<'c> Tensor<'c> {
         /// Elements up to this length are never too expanded: a small file may contain a view that repeats its storage.
         const FREE: u64 = 1 << 30;
         let limits = self.checkpoint.limits();
-        let (needed, stored) = (self.info.nbytes(), self.info.bytes.len);
+        let stored = match &self.info.layout {
+            Layout::Chunked(chunks) => chunks.iter().map(|chunk| chunk.part.bytes.len).sum(),
+            _ => self.info.bytes.len,
+        };
+        let needed = self.info.nbytes();
         if needed > FREE.max(stored.saturating_mul(limits.expansion)) {
             let what = format!(
                 "tensor {}, of {stored} stored bytes,",

@@ -8,6 +8,7 @@ mod support;
 
 mod cancel;
 mod cold_open;
+mod dcp;
 mod execute;
 mod executor_tiles;
 mod format_detection;

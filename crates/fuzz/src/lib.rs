@@ -7,6 +7,9 @@
 #[path = "../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
 
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
 use anamnesis::sink::{MemorySink, NullSink};
 use anamnesis::{
     Checkpoint, Dtype, Error, Format, Limits, OpenOptions, Plan, QuantConfig, Remember, Usage,
@@ -91,6 +94,50 @@ pub fn read(format: &'static Format, bytes: &[u8]) {
         if let Ok(bytes) = tensor.bytes() {
             assert_eq!(bytes.len() as u64, info.nbytes());
         }
+    }
+}
+
+/// The files that the fixture `dcp/grid` names.
+const DISTRIBUTED: [(&str, &[u8]); 4] = [
+    (
+        "__0_0.distcp",
+        include_bytes!("../../../fixtures/dcp/grid/__0_0.distcp"),
+    ),
+    (
+        "__1_0.distcp",
+        include_bytes!("../../../fixtures/dcp/grid/__1_0.distcp"),
+    ),
+    (
+        "__2_0.distcp",
+        include_bytes!("../../../fixtures/dcp/grid/__2_0.distcp"),
+    ),
+    (
+        "__3_0.distcp",
+        include_bytes!("../../../fixtures/dcp/grid/__3_0.distcp"),
+    ),
+];
+
+/// Opens a directory of torch.distributed.checkpoint with `bytes` as its `.metadata`, and reads the tensors.
+pub fn distributed(bytes: &[u8]) {
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let name = format!("anamnesis-fuzz-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).expect("a temporary directory");
+        for (name, content) in DISTRIBUTED {
+            std::fs::write(directory.join(name), content).expect("a temporary file");
+        }
+        directory
+    });
+    std::fs::write(DIRECTORY.join(".metadata"), bytes).expect("a temporary file");
+    let files: usize = DISTRIBUTED.iter().map(|(_, content)| content.len()).sum();
+    let usage = Usage::new();
+    let options = OpenOptions::new().limits(LIMITS).usage(&usage);
+    let opened = charged(&usage, bytes.len() + files, || options.open(&*DIRECTORY));
+    let Ok(checkpoint) = opened else { return };
+    for tensor in checkpoint.tensors() {
+        // the chunks contain each element once
+        let bytes = tensor.bytes().expect("the items are intact");
+        assert_eq!(bytes.len() as u64, tensor.info().nbytes());
     }
 }
 

@@ -380,10 +380,7 @@ fn bytes_in_front_of_an_archive_are_refused_with_their_number() {
     let refused = |bytes: Vec<u8>| read(&bytes).unwrap_err().to_string();
     for archive in [whole.clone(), zip64(b""), archive(&[], b"", false)] {
         let text = refused([b"a program".to_vec(), archive].concat());
-        assert!(
-            text.contains("9 bytes precede the zip archive"),
-            "{text}"
-        );
+        assert!(text.contains("9 bytes precede the zip archive"), "{text}");
     }
     // offsets that count from the first byte of the file, as `zip -A` writes them
     let mut adjusted = [b"a program".to_vec(), whole.clone()].concat();
@@ -394,7 +391,10 @@ fn bytes_in_front_of_an_archive_are_refused_with_their_number() {
     assert!(refused(adjusted).contains("9 bytes precede the zip archive"));
     let text = refused([whole.clone(), whole.clone()].concat());
     let number = format!("several zip archives in one file: {} bytes", whole.len());
-    assert!(text.contains(&number) && text.contains("`.distcp`"), "{text}");
+    assert!(
+        text.contains(&number) && text.contains("`.distcp`"),
+        "{text}"
+    );
     let text = refused([whole, b"behind".to_vec()].concat());
     assert!(text.contains("bytes follow the zip end record"), "{text}");
 }

@@ -7,9 +7,10 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
+use super::distributed::DistributedClass;
 use super::globals::{self, Builtin, Global, NumpyGlobal};
 use super::value_heap::{PickleValue, PoolRange, ValueId};
-use super::{Machine, text_arguments};
+use super::{Machine, Vocabulary, text_arguments};
 
 impl Machine<'_, '_> {
     /// The value of a global, or the error that names it as refused.
@@ -19,9 +20,16 @@ impl Machine<'_, '_> {
         }
         // TorchScript pickles name classes of their own code, which is never read; outside of such an archive the
         // same name could be a Python module
-        if self.torchscript && (module == "__torch__" || module.starts_with("__torch__.")) {
+        if self.vocabulary == Vocabulary::TorchScript
+            && (module == "__torch__" || module.starts_with("__torch__."))
+        {
             let full = format!("{module}.{name}");
             return Ok(PickleValue::ScriptClass(self.heap.add_text(&full)?));
+        }
+        if self.vocabulary == Vocabulary::Distributed
+            && let Some(class) = DistributedClass::named(module, name)
+        {
+            return Ok(PickleValue::Global(Global::Distributed(class)));
         }
         Err(Error::new(ErrorKind::RefusedGlobal {
             module: module.into(),
@@ -102,6 +110,7 @@ impl Machine<'_, '_> {
                 | Global::TensorClass
                 | Global::TypeMark
                 | Global::Torchao(_)
+                | Global::Distributed(_)
                 | Global::Numpy(NumpyGlobal::Scalar | NumpyGlobal::Reconstruct | NumpyGlobal::Dtype),
             )
             | PickleValue::ScriptClass(_) => self.heap.add_call(callee, args)?,
@@ -201,6 +210,7 @@ impl Machine<'_, '_> {
                         | PickleValue::Global(
                             Global::TensorClass
                                 | Global::Torchao(_)
+                                | Global::Distributed(_)
                                 | Global::Numpy(NumpyGlobal::Reconstruct | NumpyGlobal::Dtype)
                         )
                 );

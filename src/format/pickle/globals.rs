@@ -7,6 +7,7 @@
 //! other name is refused with an error that states it. To accept a new global, add it here. If it may be called,
 //! add it to the list in `calls.rs` too, and interpret the call in `pth/rebuild.rs`.
 
+use super::distributed::DistributedClass;
 pub(crate) use super::dtypes::TorchDtype;
 pub(crate) use super::torchao::TorchaoClass;
 
@@ -35,6 +36,8 @@ pub(crate) enum Global {
     TypeMark,
     /// A class of torchao: of tensors or of their attributes.
     Torchao(TorchaoClass),
+    /// A class of torch.distributed.checkpoint, which only its `.metadata` may name.
+    Distributed(DistributedClass),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The pickle machine without a container: the value that each opcode builds, and the errors of malformed and refused pickles.
 
 use super::value_heap::{PickleValue, ValueHeap, ValueId};
-use super::{Pickle, read};
+use super::{Pickle, Vocabulary, read};
 use crate::error::{ErrorKind, Result};
 use crate::limits::{Budget, Limits};
 use crate::source::MemorySource;
@@ -20,7 +20,12 @@ fn run_with<T>(
 ) -> T {
     let (memory, budget) = (MemorySource::new(bytes.to_vec()), Budget::new(limits));
     let mut cursor = Cursor::new(&memory, &budget);
-    inspect(read(&mut cursor, script))
+    let vocabulary = if script {
+        Vocabulary::TorchScript
+    } else {
+        Vocabulary::Checkpoint
+    };
+    inspect(read(&mut cursor, vocabulary))
 }
 
 /// The built value as text, to a limited depth; deeper values, and so cycles, end in `…`.

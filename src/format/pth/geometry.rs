@@ -14,7 +14,7 @@ use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 use super::storage::{Storage, item_bytes, non_negative};
 
 /// Reads sizes or strides: a tuple or list of counts, or `torch.Size` of one.
-pub(super) fn dims(heap: &ValueHeap<'_>, id: ValueId, what: &str) -> Result<Shape> {
+pub(in crate::format) fn dims(heap: &ValueHeap<'_>, id: ValueId, what: &str) -> Result<Shape> {
     let inner = match heap.get(id) {
         PickleValue::Call(index) => match heap.call(index) {
             call if call.callee == PickleValue::Global(Global::Size) => {
@@ -158,7 +158,10 @@ impl StridedView {
 
 /// A tensor without name and byte range, which the caller fills in.
 #[inline]
-pub(super) fn unplaced_tensor(mut shape: Shape, dtype: TorchDtype) -> Result<TensorInfo> {
+pub(in crate::format) fn unplaced_tensor(
+    mut shape: Shape,
+    dtype: TorchDtype,
+) -> Result<TensorInfo> {
     let Some(plain) = dtype.dtype() else {
         return Err(Error::unsupported(format!(
             "tensors of torch.{} cannot be read",

@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 
 use crate::catalog::{ByteRange, Catalog, Endian, IntegrityCheck, Member, quote};
 use crate::error::{Error, Result};
-use crate::format::pickle::{self, Pickle, value_heap::PickleValue};
+use crate::format::pickle::{self, Pickle, Vocabulary, value_heap::PickleValue};
 use crate::limits::text_cost;
 use crate::source::cursor::Cursor;
 
@@ -44,7 +44,7 @@ pub(super) fn is_tar(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
-    let magic = pickle::read(cursor, false)?;
+    let magic = pickle::read(cursor, Vocabulary::Checkpoint)?;
     if !matches!(magic.heap.get(magic.root), PickleValue::BigInt(number) if magic.heap.text(number) == MAGIC)
     {
         return Err(Error::malformed(
@@ -52,16 +52,16 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
         )
         .at(0));
     }
-    let protocol = pickle::read(cursor, false)?;
+    let protocol = pickle::read(cursor, Vocabulary::Checkpoint)?;
     if protocol.heap.get(protocol.root) != PickleValue::Int(PROTOCOL) {
         return Err(cursor.malformed("the protocol version of the PyTorch stream is not 1001"));
     }
-    let system = pickle::read(cursor, false)?;
+    let system = pickle::read(cursor, Vocabulary::Checkpoint)?;
     let system_endian = system_endian(&system)?;
-    let object = pickle::read(cursor, false)?;
+    let object = pickle::read(cursor, Vocabulary::Checkpoint)?;
     // the keys follow the object, and the dtypes of the storages are in the object only: both are read before any
     // storage can be located
-    let keys = pickle::read(cursor, false)?;
+    let keys = pickle::read(cursor, Vocabulary::Checkpoint)?;
     let mut members = locate_storages(cursor, &object, &keys)?;
 
     let count = members.len();

@@ -248,7 +248,11 @@ fn objects_that_contain_only_themselves_are_malformed() {
         MemorySource::new(bytes.to_vec()),
         Budget::new(Limits::none()),
     );
-    let pickle = pickle::read(&mut Cursor::new(&memory, &budget), true).unwrap();
+    let pickle = pickle::read(
+        &mut Cursor::new(&memory, &budget),
+        pickle::Vocabulary::TorchScript,
+    )
+    .unwrap();
     let mut locate = |_: &str| unreachable!("no storages");
     let storages = super::storage::Storages::new([Endian::Little; 2], 0, &mut locate);
     let rebuilt = super::rebuild::rebuild(&pickle.heap, storages).unwrap();

@@ -8,7 +8,8 @@ use hashbrown::HashMap;
 use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Endian, quote};
 use crate::error::{Error, Result};
-use crate::format::{Archive, pickle};
+use crate::format::Archive;
+use crate::format::pickle::{self, Vocabulary};
 use crate::source::MemorySource;
 use crate::source::cursor::Cursor;
 
@@ -39,7 +40,12 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
     // the pickle is read whole, because the interpreter goes through all of it and its checksum covers all of it
     let memory = MemorySource::new(archive.content(cursor, pickle_row)?);
     let mut inside = Cursor::new(&memory, cursor.budget());
-    let read = pickle::read(&mut inside, script).map_err(|e| {
+    let vocabulary = if script {
+        Vocabulary::TorchScript
+    } else {
+        Vocabulary::Checkpoint
+    };
+    let read = pickle::read(&mut inside, vocabulary).map_err(|e| {
         let stored = !archive.entries[pickle_row].deflated();
         let member = stored
             .then(|| archive.verified_member(cursor, pickle_row).ok())

@@ -1,0 +1,66 @@
+//! The files that an index, a directory or `.metadata` names: plain names next to it, all of them present.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::catalog::quote;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{Budget, text_cost};
+
+/// Memory of one file of a checkpoint, beyond its path: its source, the catalog of its header, its descriptor.
+const FILE: u64 = 4 << 10;
+
+/// Charges `n` files with names of at most this length, whose paths are made, checked and kept.
+pub(super) fn charge_files(
+    budget: &Budget,
+    n: u64,
+    directory: &Path,
+    name_len: usize,
+) -> Result<()> {
+    let path = text_cost(directory.as_os_str().len() + 1 + name_len);
+    budget.memory(
+        n.saturating_mul(FILE + 4 * path),
+        "the files of the checkpoint",
+    )
+}
+
+/// Refuses a file name of an index that is more than one path component: it would refer to a file outside of the
+/// index's directory.
+pub(super) fn plain_name(name: &str) -> Result<&str> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) if !name.contains(['/', '\\', '\0']) => Ok(name),
+        _ => Err(Error::malformed(format!(
+            "the index names {}, which is not a plain file name",
+            quote(name)
+        ))),
+    }
+}
+
+pub(super) fn require(files: &[PathBuf]) -> Result<()> {
+    let missing: Vec<String> = files
+        .iter()
+        .filter(|f| !f.exists())
+        .map(|f| file_name(f))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    const SHOWN: usize = 3;
+    let more = if missing.len() > SHOWN {
+        format!(" and {} more", missing.len() - SHOWN)
+    } else {
+        String::new()
+    };
+    let shown = missing[..missing.len().min(SHOWN)].join(", ");
+    Err(Error::new(ErrorKind::MissingPart(format!(
+        "{shown}{more} ({} of {} files)",
+        missing.len(),
+        files.len()
+    ))))
+}
+
+pub(super) fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
