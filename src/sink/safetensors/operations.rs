@@ -63,7 +63,7 @@ impl FileOperations for SystemFiles {
             let mut options = OpenOptions::new();
             options.read(true).write(true);
             options.custom_flags(OFlags::TMPFILE.bits().cast_signed());
-            return match options.open(directory) {
+            match options.open(directory) {
                 // `linkat` of a descriptor needs /proc, or a privilege
                 Ok(file) if fs::symlink_metadata(descriptor_path(&file)).is_ok() => {
                     // by the time it has a name, other runs must see that its process lives
@@ -80,7 +80,7 @@ impl FileOperations for SystemFiles {
                     Ok(None)
                 }
                 Err(e) => Err(e),
-            };
+            }
         }
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         {
@@ -111,7 +111,7 @@ impl FileOperations for SystemFiles {
         {
             use rustix::fs::{AtFlags, CWD, linkat};
             let from = descriptor_path(file);
-            return Ok(linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
+            Ok(linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW)?)
         }
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         {
@@ -158,12 +158,12 @@ impl FileOperations for SystemFiles {
             use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
             // some file systems cannot sync a directory, and a directory that may be written may be unreadable: its
             // names are then as durable as that system makes them
-            return match File::open(path).and_then(|directory| directory.sync_all()) {
+            match File::open(path).and_then(|directory| directory.sync_all()) {
                 Err(e) if matches!(e.kind(), InvalidInput | PermissionDenied | Unsupported) => {
                     Ok(())
                 }
                 done => done,
-            };
+            }
         }
         #[cfg(not(unix))]
         {
