@@ -113,8 +113,7 @@ impl SafetensorsSink {
     /// Refuses a path that exists and must not be replaced.
     fn check_free(&self, path: &Path) -> Result<()> {
         let meta = match fs::symlink_metadata(path) {
-            // a file that is replaced through a link would be the link; a device behind it is refused, as one that was
-            // given directly
+            // a link to a file is replaced itself; a link to a device is refused as the device is
             Ok(meta) if meta.is_symlink() => fs::metadata(path).unwrap_or(meta),
             Ok(meta) => meta,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
