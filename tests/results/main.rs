@@ -14,11 +14,18 @@ use serde_json::Value;
 use text::{figures, split};
 
 /// Document, heading (`None` for the whole document), and why its figures are written by hand.
-static BY_HAND: &[(&str, Option<&str>, &str)] = &[(
-    "docs/perf-experiments.md",
-    None,
-    "a log: the figures of each entry belong to its own date and commit",
-)];
+static BY_HAND: &[(&str, Option<&str>, &str)] = &[
+    (
+        "docs/perf-experiments.md",
+        None,
+        "a log: the figures of each entry belong to its own date and commit",
+    ),
+    (
+        "docs/untrusted.md",
+        Some("What is charged, and how it is tested"),
+        "printed by tests/charged_memory.rs, which asserts the bounds",
+    ),
+];
 
 #[test]
 fn numbers_of_generated_blocks_are_in_their_results() {

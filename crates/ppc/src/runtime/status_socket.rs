@@ -185,7 +185,7 @@ fn connect(name: &[u8]) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// A status socket in `/proc/net/unix`, whoever bound it.
+/// A status socket in `/proc/net/unix`, of any user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ListedSocket {
     pid: u32,
