@@ -423,7 +423,7 @@ fn shard_set(directory: &Path, names: &[&String], budget: &Budget) -> Result<Fil
     let [(prefix, _, of), ..] = splits[..] else {
         return Err(ambiguous(names));
     };
-    // two numbered sets, or a set and another file: which of them is meant is open
+    // two numbered sets, or a set and another file: no name states which of them is the checkpoint
     if splits.len() != names.len() || splits.iter().any(|s| (s.0, s.2) != (prefix, of)) {
         return Err(ambiguous(names));
     }

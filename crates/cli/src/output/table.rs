@@ -243,9 +243,14 @@ const FREE_PADDING_PER_ROW: usize = 32;
 ///
 /// Without this limit one name of 1 MB next to 20 000 short ones would be padded to 20 GB.
 fn aligned_width(mut widths: Vec<usize>) -> usize {
-    widths.sort_unstable();
     let content: usize = widths.iter().sum();
     let allowed = content + FREE_PADDING + FREE_PADDING_PER_ROW * widths.len();
+    // nearly every table fits its widest cell, and is not sorted
+    let widest = widths.iter().copied().max().unwrap_or(0);
+    if widest.saturating_mul(widths.len()).saturating_sub(content) <= allowed {
+        return widest;
+    }
+    widths.sort_unstable();
     // the cells below a width need `width * their number - their content` of padding; the widest one that fits is found
     // from the widest cell down, which leaves out one more cell at each step
     let mut below = content;
