@@ -18,6 +18,8 @@ mod record;
 mod remember;
 mod resource_usage;
 mod select;
+#[cfg(unix)]
+mod sigbus;
 mod template;
 mod text;
 mod version;
@@ -30,6 +32,8 @@ use args::{Cli, Verb};
 use output::Stdout;
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    sigbus::install();
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(message) => return exit::argument_error(&message),

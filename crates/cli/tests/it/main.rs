@@ -5,6 +5,8 @@ mod exit_status;
 mod inspect_json;
 mod inspect_output;
 mod load;
+#[cfg(target_os = "linux")]
+mod mapped_files;
 mod output_size;
 #[cfg(target_os = "linux")]
 mod ppc;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::process::{finish, path_str, run, stdout_of};
 
-fn sorted_names(directory: &Path) -> Vec<String> {
+pub(crate) fn sorted_names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory)
         .unwrap()
         .map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
@@ -181,11 +181,22 @@ fn plan_lists_the_byte_ranges_of_every_job() {
 
 /// A file of half a gigabyte of zeros: decoding it takes long enough to be interrupted.
 #[cfg(unix)]
-fn half_a_gigabyte(directory: &Path) -> std::path::PathBuf {
+pub(crate) fn half_a_gigabyte(directory: &Path) -> std::path::PathBuf {
+    half_a_gigabyte_of(directory, "F8_E4M3", 1)
+}
+
+/// A file of half a gigabyte of zeros of this dtype.
+#[cfg(unix)]
+pub(crate) fn half_a_gigabyte_of(
+    directory: &Path,
+    dtype: &str,
+    item_bytes: u64,
+) -> std::path::PathBuf {
     let source = directory.join("in.safetensors");
     let nbytes = 1u64 << 29;
+    let count = nbytes / item_bytes;
     let header =
-        format!(r#"{{"a":{{"dtype":"F8_E4M3","shape":[{nbytes}],"data_offsets":[0,{nbytes}]}}}}"#);
+        format!(r#"{{"a":{{"dtype":"{dtype}","shape":[{count}],"data_offsets":[0,{nbytes}]}}}}"#);
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
     fs::write(&source, &bytes).unwrap();
@@ -196,7 +207,7 @@ fn half_a_gigabyte(directory: &Path) -> std::path::PathBuf {
 
 /// Waits until a process has created its output, which has a temporary name in the directory, or none at all.
 #[cfg(unix)]
-fn wait_for_output(process: u32, directory: &Path) {
+pub(crate) fn wait_for_output(process: u32, directory: &Path) {
     use std::time::{Duration, Instant};
 
     let has_unnamed_file = || {
