@@ -4,18 +4,27 @@
 //! | module | runs in | content |
 //! |---|---|---|
 //! | this one | daemon | [`LibraryPolicy`]: a [`Policy`] that forwards each call to the host process |
-//! | `process` | daemon | starts a host process, exchanges messages with it, ends it |
+//! | `process` | daemon | starts a host process, and ends it |
+//! | `session` | daemon | sends requests, receives their replies |
 //! | `received_lists` | daemon | resolves the lists that a host sends |
-//! | `output` | daemon | logs what a policy prints |
+//! | `output`, `printable` | daemon | logs what a policy prints |
 //! | `message`, `wire` | both | requests and replies, and their encoding |
 //! | `serve` | host | the loop that answers requests |
+//! | `fuzzing` | tests | both sides without processes |
 //! | `confine`, `seccomp` | host | restrictions of the process before it loads a policy |
 //! | `foreign`, `sent_lists` | host | calls through the C ABI, and the lists that they return |
+//!
+//! Neither side trusts the other's messages. A reply of *n* bytes costs the daemon at most 16 *n* bytes of memory and
+//! 1 MiB, and a message has at most 32 MiB (`crates/fuzz`, target `host`). A malformed message, a reply that is not the
+//! one to the last request, and a deadline that passes end the process and deregister the policy with one error.
 
 mod confine;
 mod foreign;
+#[doc(hidden)]
+pub mod fuzzing;
 mod message;
 mod output;
+mod printable;
 mod process;
 #[cfg(test)]
 mod protocol_tests;
@@ -23,25 +32,23 @@ mod received_lists;
 mod seccomp;
 mod sent_lists;
 mod serve;
+mod session;
 mod wire;
 
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use message::{Init, Reply, Request, WireAccess, WireList};
+use message::{Init, Request};
 pub use process::HostCommand;
-use process::{HostFailure, HostProcess};
-use received_lists::ReceivedLists;
+use process::{HostProcess, StartedHost};
 pub use serve::serve;
+use session::{HostFailure, HostSession, HostedCallbacks, file_name};
 
-use crate::abi::{WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH};
 use crate::supervisor::PolicyCall;
 use crate::{
-    EventKind, FileAccess, Interests, Namespace, Policy, PolicyContext, PolicyLimits,
-    PrefetchRequest, RangeList,
+    FileAccess, Interests, Policy, PolicyContext, PolicyLimits, PrefetchRequest, RangeList,
 };
 
 /// A policy in a shared library (`include/ppc.h`). Its host process starts with [`init`](Policy::init) and ends when
@@ -52,18 +59,15 @@ pub struct LibraryPolicy {
     path: PathBuf,
     limits: PolicyLimits,
     host: Option<ActiveHost>,
-    interests: Interests,
-    /// Whether the library has a `ppc_start`.
-    has_start: bool,
+    callbacks: HostedCallbacks,
     failed: Option<String>,
 }
 
-/// A running host process, and the lists that it sent.
+/// A running host process, and the conversation with it.
 #[derive(Debug)]
 struct ActiveHost {
     process: HostProcess,
-    namespace: Arc<Namespace>,
-    lists: ReceivedLists,
+    session: HostSession,
 }
 
 impl LibraryPolicy {
@@ -77,8 +81,7 @@ impl LibraryPolicy {
             path,
             limits,
             host: None,
-            interests: Interests::default(),
-            has_start: false,
+            callbacks: HostedCallbacks::default(),
             failed: None,
         }
     }
@@ -93,26 +96,14 @@ impl LibraryPolicy {
     fn call(
         &mut self,
         call: PolicyCall,
-        request: impl FnOnce(&Namespace) -> Request,
+        request: impl FnOnce(&HostSession) -> Request,
     ) -> Vec<PrefetchRequest> {
         let Some(host) = &mut self.host else {
             return Vec::new();
         };
-        let request = request(&host.namespace);
+        let request = request(&host.session);
         let until = Instant::now() + call.timeout(&self.limits);
-        let lists = host
-            .process
-            .exchange(&request, until)
-            .and_then(|reply| match reply {
-                Reply::Lists(lists) => lists
-                    .into_iter()
-                    .map(|list: WireList| host.lists.resolve(list).map_err(HostFailure::Policy))
-                    .collect(),
-                Reply::Failed(what) => Err(HostFailure::Policy(
-                    String::from_utf8_lossy(&what).into_owned(),
-                )),
-                Reply::Ready { .. } => Err(HostFailure::Malformed),
-            });
+        let lists = host.session.call(&request, until);
         // a process that failed once is not called again: its state and the lists on both sides are unknown
         lists.unwrap_or_else(|failure| {
             self.failed = Some(self.end(call, failure));
@@ -144,42 +135,13 @@ impl LibraryPolicy {
     }
 }
 
-fn wire_access(access: &FileAccess, namespace: &Namespace) -> WireAccess {
-    let kind = match access.kind {
-        EventKind::Miss => 0,
-        EventKind::Touch => 1,
-        EventKind::Open => 2,
-    };
-    let path = access.path.as_os_str().as_bytes().to_vec();
-    let file_len = namespace.get(&access.path).map_or(0, |entry| entry.len);
-    let FileAccess {
-        start,
-        len,
-        pid,
-        tid,
-        time,
-        ..
-    } = *access;
-    WireAccess {
-        path,
-        start,
-        len,
-        file_len,
-        pid,
-        tid,
-        kind,
-        time,
-    }
-}
-
 impl Policy for LibraryPolicy {
     fn interests(&self) -> Interests {
-        self.interests
+        self.callbacks.interests
     }
 
     fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
         let until = Instant::now() + self.limits.init;
-        let file = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let path = std::path::absolute(&self.path)
             .map_err(|error| format!("{}: {error}", self.path.display()))?;
         let name = path
@@ -188,43 +150,29 @@ impl Policy for LibraryPolicy {
             .to_string_lossy()
             .into_owned();
         // started on the policy's thread: the parent-death signal ends the host when the thread that started it ends
-        let process = self.command.start(&name)?;
-        let namespace = Arc::clone(&context.namespace);
-        let lists = ReceivedLists::new(Arc::clone(&namespace), self.limits.list_entries);
-        let host = self.host.insert(ActiveHost {
+        let StartedHost {
             process,
-            namespace,
-            lists,
-        });
-        let request = Request::Init(Init {
-            library: file(&path),
+            stream,
+            pidfd,
+        } = self.command.start(&name)?;
+        let namespace = Arc::clone(&context.namespace);
+        let session = HostSession::new(stream, pidfd, namespace, self.limits.list_entries);
+        let host = self.host.insert(ActiveHost { process, session });
+        let init = Init {
+            library: file_name(&path),
             config: context.config.clone().into_bytes(),
-            root: file(context.namespace.root()),
+            root: file_name(context.namespace.root()),
             cache_memory: context.memory,
             process_memory: self.limits.host_memory,
             max_entries: self.limits.list_entries as u64,
-        });
-        let failure = match host.process.exchange(&request, until) {
-            Ok(Reply::Ready { wants, start }) => {
-                let has = |bit| wants & bit != 0;
-                let (prefetch, evict, touch) =
-                    (has(WANTS_PREFETCH), has(WANTS_EVICT), has(WANTS_TOUCH));
-                self.interests = Interests {
-                    prefetch,
-                    evict,
-                    touch,
-                    recording: false,
-                };
-                self.has_start = start;
-                return Ok(());
-            }
-            Ok(Reply::Failed(what)) => {
-                HostFailure::Policy(String::from_utf8_lossy(&what).into_owned())
-            }
-            Ok(Reply::Lists(_)) => HostFailure::Malformed,
-            Err(failure) => failure,
         };
-        Err(format!("{name}: {}", self.end(PolicyCall::Init, failure)))
+        match host.session.init(init, until) {
+            Ok(callbacks) => {
+                self.callbacks = callbacks;
+                Ok(())
+            }
+            Err(failure) => Err(format!("{name}: {}", self.end(PolicyCall::Init, failure))),
+        }
     }
 
     fn exit(&mut self) {
@@ -235,14 +183,14 @@ impl Policy for LibraryPolicy {
     fn files_changed(&mut self, context: &PolicyContext) -> Result<(), String> {
         // the C ABI has no call for this: the library receives a new file at its first miss
         if let Some(host) = &mut self.host {
-            host.namespace = Arc::clone(&context.namespace);
-            host.lists.update_namespace(Arc::clone(&context.namespace));
+            host.session
+                .update_namespace(Arc::clone(&context.namespace));
         }
         Ok(())
     }
 
     fn start(&mut self) -> Vec<PrefetchRequest> {
-        if self.has_start {
+        if self.callbacks.start {
             self.call(PolicyCall::Start, |_| Request::Start)
         } else {
             Vec::new()
@@ -250,23 +198,22 @@ impl Policy for LibraryPolicy {
     }
 
     fn prefetch(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
-        self.call(PolicyCall::Prefetch, |namespace| {
-            Request::Prefetch(wire_access(miss, namespace))
+        self.call(PolicyCall::Prefetch, |session| {
+            Request::Prefetch(session.access(miss))
         })
         .pop()
     }
 
     fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
-        let request =
-            |namespace: &Namespace| Request::Evict(miss.map(|miss| wire_access(miss, namespace)));
+        let request = |session: &HostSession| Request::Evict(miss.map(|miss| session.access(miss)));
         self.call(PolicyCall::Evict, request)
             .pop()
             .map(|list| list.ranges)
     }
 
     fn touch(&mut self, access: &FileAccess) -> Option<PrefetchRequest> {
-        self.call(PolicyCall::Touch, |namespace| {
-            Request::Touch(wire_access(access, namespace))
+        self.call(PolicyCall::Touch, |session| {
+            Request::Touch(session.access(access))
         })
         .pop()
     }

@@ -1,9 +1,10 @@
-//! Requests of the daemon and replies of a host process. Each request has one reply, and the next request follows it.
+//! Requests of the daemon and replies of a host process. Each request has one reply with its number, and the next request
+//! follows it. Requests are numbered consecutively from 1.
 
 use super::wire::{Malformed, Reader, Writer};
 
 /// Version of the messages. Daemon and host are normally the same executable; a mismatch is refused.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 
 /// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +86,7 @@ pub(super) struct WireRange {
 
 /// Limit on the lists of one reply.
 pub(super) const MAX_QUEUES: usize = 1024;
-/// Limit on the new paths of one list.
+/// Limit on the new paths of one reply.
 pub(super) const MAX_PATHS: usize = 1 << 18;
 
 /// Encoded bytes of a [`WireRange`].
@@ -203,16 +204,18 @@ impl Reply {
         let reply = match from.u8()? {
             0 => Self::Ready {
                 wants: from.u32()?,
-                start: from.u8()? != 0,
+                start: from.bool()?,
             },
             1 => Self::Failed(from.bytes()?.to_vec()),
             2 => {
-                let lists = from.count(MIN_LIST_BYTES, MAX_QUEUES)?;
-                Self::Lists(
-                    (0..lists)
-                        .map(|_| WireList::decode(&mut from))
-                        .collect::<Result<_, _>>()?,
-                )
+                let count = from.count(MIN_LIST_BYTES, MAX_QUEUES)?;
+                // not collected: as the items may be errors, the list would grow by doubling
+                let mut lists = Vec::with_capacity(count);
+                let mut paths = MAX_PATHS;
+                for _ in 0..count {
+                    lists.push(WireList::decode(&mut from, &mut paths)?);
+                }
+                Self::Lists(lists)
             }
             _ => return Err(Malformed),
         };
@@ -242,12 +245,15 @@ impl WireList {
         to.u32(self.end);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// `paths` is the number of new paths that the rest of the reply may have.
+    fn decode(from: &mut Reader<'_>, paths: &mut usize) -> Result<Self, Malformed> {
         let (queue, slot) = (from.u32()?, from.u8()?);
-        let new = match from.u8()? {
-            0 => None,
-            1 => Some(NewList::decode(from)?),
-            _ => return Err(Malformed),
+        let new = if from.bool()? {
+            let new = NewList::decode(from, *paths)?;
+            *paths -= new.paths.len();
+            Some(new)
+        } else {
+            None
         };
         Ok(Self {
             queue,
@@ -260,24 +266,23 @@ impl WireList {
 }
 
 impl NewList {
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode(from: &mut Reader<'_>, max_paths: usize) -> Result<Self, Malformed> {
         // 4 bytes are the length of a path, which may be empty
-        let paths = from.count(4, MAX_PATHS)?;
-        let paths = (0..paths)
-            .map(|_| from.bytes().map(<[u8]>::to_vec))
-            .collect::<Result<_, _>>()?;
-        let entries = from.count(RANGE_BYTES, usize::MAX)?;
-        let entry = |_| {
-            Ok(WireRange {
+        let count = from.count(4, max_paths)?;
+        let mut paths = Vec::with_capacity(count);
+        for _ in 0..count {
+            paths.push(from.bytes()?.to_vec());
+        }
+        let count = from.count(RANGE_BYTES, usize::MAX)?;
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            entries.push(WireRange {
                 path: from.u32()?,
                 device: from.u32()?,
                 start: from.u64()?,
                 len: from.u64()?,
-            })
-        };
-        Ok(Self {
-            paths,
-            entries: (0..entries).map(entry).collect::<Result<_, _>>()?,
-        })
+            });
+        }
+        Ok(Self { paths, entries })
     }
 }

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, PipeReader, Read};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::printable::printable;
+
 /// Limit on the bytes of a line; a longer one is divided.
 const MAX_LINE: u64 = 4096;
 /// Limit on the lines per second; more are only counted.
@@ -45,12 +47,7 @@ fn lines(from: impl Read, mut write: impl FnMut(u8, &str)) {
             omitted = 0;
         }
         let text = String::from_utf8_lossy(&line);
-        let text: String = text
-            .trim_end()
-            .chars()
-            // a policy must not write control sequences to the terminal that shows the log
-            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-            .collect();
+        let text = printable(text.trim_end());
         match text.as_bytes() {
             [b'<', level @ b'0'..=b'7', b'>', ..] => write(level - b'0', &text[3..]),
             _ => write(6, &text),

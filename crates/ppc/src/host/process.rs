@@ -1,8 +1,8 @@
-//! Starting a host process, exchanging messages with it, and ending it.
+//! Starting a host process, and ending it.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -13,8 +13,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
 
-use super::message::{Reply, Request};
-use super::{output, wire};
+use super::output;
 
 /// How long a process that closed its connection may take to end, before the reason of its end is given up.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -44,7 +43,7 @@ impl HostCommand {
     }
 
     /// Starts a host process. It ends with the calling thread. `name` is the policy's name in the log.
-    pub(super) fn start(&self, name: &str) -> Result<HostProcess, String> {
+    pub(super) fn start(&self, name: &str) -> Result<StartedHost, String> {
         self.spawn(name).map_err(|error| {
             format!(
                 "the host process {} cannot be started: {error}",
@@ -53,7 +52,7 @@ impl HostCommand {
         })
     }
 
-    fn spawn(&self, name: &str) -> io::Result<HostProcess> {
+    fn spawn(&self, name: &str) -> io::Result<StartedHost> {
         // a socket pair as standard input: no name that another process could connect to
         let (ours, theirs) = UnixStream::pair()?;
         let (reader, writer) = io::pipe()?;
@@ -64,67 +63,39 @@ impl HostCommand {
             .stderr(writer)
             .process_group(0) // so that Ctrl-C in a terminal does not end it, and it can be killed with its children
             .spawn()?;
-        let mut process = HostProcess {
+        let process = HostProcess {
             child,
-            pidfd: None,
-            stream: ours,
             reaped: false,
         };
-        if let Some(pid) = process.pid() {
-            process.pidfd = Some(pidfd_open(pid, PidfdFlags::empty())?);
-        }
+        let pidfd = process
+            .pid()
+            .map(|pid| pidfd_open(pid, PidfdFlags::empty()))
+            .transpose()?;
         output::log_lines(reader, name);
-        Ok(process)
+        Ok(StartedHost {
+            process,
+            stream: ours,
+            pidfd,
+        })
     }
+}
+
+/// A host process, the connection to it, and its descriptor.
+pub(super) struct StartedHost {
+    pub(super) process: HostProcess,
+    pub(super) stream: UnixStream,
+    pub(super) pidfd: Option<OwnedFd>,
 }
 
 /// A host process. Dropping it kills the process and its children.
 #[derive(Debug)]
 pub(super) struct HostProcess {
     child: Child,
-    /// Becomes readable when the process ends. The end of the connection does not suffice: a child may keep it open.
-    pidfd: Option<OwnedFd>,
-    stream: UnixStream,
     /// Whether the process was waited for, after which its number may be reused.
     reaped: bool,
 }
 
-/// Failure of an exchange with a host process.
-pub(super) enum HostFailure {
-    /// The connection failed, or the deadline passed.
-    Io(io::Error),
-    /// The reply is not a valid message.
-    Malformed,
-    /// The policy failed, or returned an invalid list.
-    Policy(String),
-}
-
 impl HostProcess {
-    /// Sends a request and receives its reply before the deadline.
-    pub(super) fn exchange(&self, request: &Request, until: Instant) -> Result<Reply, HostFailure> {
-        // without a timeout, the write would block if the host does not read
-        let left = until
-            .saturating_duration_since(Instant::now())
-            .max(Duration::from_millis(1));
-        let sent = self
-            .stream
-            .set_write_timeout(Some(left))
-            .and_then(|()| wire::send(&self.stream, &request.encode()));
-        sent.map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => HostFailure::Io(io::ErrorKind::TimedOut.into()),
-            _ => HostFailure::Io(error),
-        })?;
-        let reply = wire::receive(
-            &self.stream,
-            self.pidfd.as_ref().map(|pidfd| (pidfd.as_fd(), until)),
-        )
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => HostFailure::Malformed,
-            _ => HostFailure::Io(error),
-        })?;
-        Reply::decode(&reply).map_err(|_| HostFailure::Malformed)
-    }
-
     /// The exit status or signal, if the process ended by itself.
     pub(super) fn exit_reason(mut self) -> Option<String> {
         let until = Instant::now() + EXIT_TIMEOUT;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::message::{Init, NewList, Reply, Request, WireAccess, WireList, WireRange};
 use super::received_lists::ReceivedLists;
 use super::sent_lists::{EVICT, ListPart, SLOTS, SentLists, slot};
-use super::wire::{MAX_MESSAGE, receive, send};
+use super::wire::{Deadline, MAX_MESSAGE, receive, send};
 use crate::{FileRange, Namespace};
 
 /// A deterministic sequence of pseudo-random numbers (xorshift64).
@@ -321,31 +321,33 @@ fn frames_have_a_limit_and_a_deadline() {
     .unwrap();
     let distant = || Instant::now() + Duration::from_secs(20);
     // receives what `sender` has sent; after a frame without a body the connection stays open
-    let receive_frame = |bytes: &[u8], sender: &OwnedFd, deadline: Instant| {
+    let receive_frame = |bytes: &[u8], sender: &OwnedFd, until: Instant| {
         let (local, mut remote) = UnixStream::pair().unwrap();
         remote.write_all(bytes).unwrap();
-        let kept_open = (bytes.len() == 4).then_some(remote);
-        let received =
-            receive(&local, Some((sender.as_fd(), deadline))).map_err(|error| error.kind());
+        let kept_open = (bytes.len() == 8).then_some(remote);
+        let process = Some(sender.as_fd());
+        let received = receive(&local, Some(Deadline { until, process }));
         drop(kept_open);
         received
+            .map(|frame| (frame.number, frame.message))
+            .map_err(|error| error.kind())
     };
     use std::io::ErrorKind;
     assert_eq!(
-        receive_frame(&[3, 0, 0, 0, 7, 8, 9], &own_process, distant()),
-        Ok(vec![7, 8, 9])
+        receive_frame(&[3, 0, 0, 0, 5, 0, 0, 0, 7, 8, 9], &own_process, distant()),
+        Ok((5, vec![7, 8, 9]))
     );
     assert_eq!(
-        receive_frame(&[3, 0, 0, 0, 7, 8], &own_process, distant()),
+        receive_frame(&[3, 0, 0, 0, 5, 0, 0, 0, 7, 8], &own_process, distant()),
         Err(ErrorKind::UnexpectedEof)
     );
     assert_eq!(
-        receive_frame(&[255; 8], &own_process, distant()),
+        receive_frame(&[255; 16], &own_process, distant()),
         Err(ErrorKind::InvalidData)
     );
     let short = Instant::now() + Duration::from_millis(50);
     assert_eq!(
-        receive_frame(&[3, 0, 0, 0], &own_process, short),
+        receive_frame(&[3, 0, 0, 0, 5, 0, 0, 0], &own_process, short),
         Err(ErrorKind::TimedOut)
     );
     // a process that ended while another one holds its connection
@@ -353,11 +355,27 @@ fn frames_have_a_limit_and_a_deadline() {
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     assert_eq!(
-        receive_frame(&[3, 0, 0, 0], &ended, distant()),
+        receive_frame(&[3, 0, 0, 0, 5, 0, 0, 0], &ended, distant()),
         Err(ErrorKind::UnexpectedEof)
     );
     child.wait().unwrap();
+    // a receiver that reads slowly: the deadline is that of the whole message
+    let (local, mut remote) = UnixStream::pair().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut bytes = [0; 1 << 14];
+        while std::io::Read::read(&mut remote, &mut bytes).is_ok_and(|len| len > 0) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let deadline = Deadline {
+        until: Instant::now() + Duration::from_millis(50),
+        process: None,
+    };
+    let sent = send(&local, 1, &vec![0; MAX_MESSAGE], Some(deadline));
+    assert_eq!(sent.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+    drop(local);
+    reader.join().unwrap();
     // a message beyond the limit is not sent
     let (local, _remote) = UnixStream::pair().unwrap();
-    assert!(send(&local, &vec![0; MAX_MESSAGE + 1]).is_err());
+    assert!(send(&local, 1, &vec![0; MAX_MESSAGE + 1], None).is_err());
 }

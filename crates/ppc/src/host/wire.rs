@@ -1,19 +1,21 @@
-//! Encoding of messages, and their transfer over a socket: a length of four bytes, then that many bytes. Integers are
-//! in native byte order, because both processes run on one machine.
+//! Encoding of messages, and their transfer over a socket: a length and a number of four bytes each, then that many bytes.
+//! Integers are in native byte order, because both processes run on one machine.
 
-use std::io::{self, Read, Write};
-use std::os::fd::BorrowedFd;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use rustix::time::Timespec;
 
 /// Limit on the bytes of one message.
 pub(super) const MAX_MESSAGE: usize = 32 << 20;
-/// Bytes read, and therefore allocated, at once. A message that states a false length causes no larger allocation.
-const CHUNK: usize = 1 << 20;
+/// Bytes that are allocated for a message before any of it is received. Later allocations double what was received, so
+/// that a message that states a false length costs no more than twice its actual bytes.
+const FIRST_CHUNK: usize = 64 << 10;
 
 /// Encodes a message.
 #[derive(Debug, Default)]
@@ -53,6 +55,13 @@ impl<'a> Reader<'a> {
     pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
         self.take::<1>().map(|[byte]| byte)
     }
+    pub(super) fn bool(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
     pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
         self.take().map(u32::from_ne_bytes)
     }
@@ -84,8 +93,32 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A message, and the number by which a reply names its request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) number: u32,
+    pub(super) message: Vec<u8>,
+}
+
+/// When a transfer ends at the latest. The process at the other end is watched in addition to the socket, because a child
+/// of it may keep the socket open after its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline<'a> {
+    pub(super) until: Instant,
+    pub(super) process: Option<BorrowedFd<'a>>,
+}
+
 /// Sends a message.
-pub(super) fn send(mut stream: &UnixStream, message: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+///
+/// As [`receive`]; [`io::ErrorKind::InvalidInput`] for a message beyond the limit.
+pub(super) fn send(
+    stream: &UnixStream,
+    number: u32,
+    message: &[u8],
+    deadline: Option<Deadline<'_>>,
+) -> io::Result<()> {
     let len = u32::try_from(message.len())
         .ok()
         .filter(|_| message.len() <= MAX_MESSAGE);
@@ -95,24 +128,36 @@ pub(super) fn send(mut stream: &UnixStream, message: &[u8]) -> io::Result<()> {
             "the message exceeds the limit of 32 MiB",
         )
     })?;
-    stream.write_all(&len.to_ne_bytes())?;
-    stream.write_all(message)
+    let (len, number) = (len.to_ne_bytes(), number.to_ne_bytes());
+    let mut parts = [&len[..], &number, message].map(IoSlice::new);
+    let mut unsent = &mut parts[..];
+    // `DONTWAIT`: a timeout of the socket would begin again with each piece that a slow receiver makes room for.
+    // `NOSIGNAL`: a program whose main function is not Rust's does not ignore SIGPIPE
+    let mut flags = SendFlags::NOSIGNAL;
+    flags.set(SendFlags::DONTWAIT, deadline.is_some());
+    while !unsent.is_empty() {
+        let sent = sendmsg(stream, unsent, &mut SendAncillaryBuffer::default(), flags);
+        match (sent, deadline) {
+            (Ok(sent), _) => IoSlice::advance_slices(&mut unsent, sent),
+            (Err(Errno::INTR), _) => {}
+            (Err(Errno::AGAIN), Some(deadline)) => wait(stream, PollFlags::OUT, deadline)?,
+            (Err(errno), _) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
-/// Receives a message. `sender` is a descriptor of the sending process and a deadline. The process is watched in
-/// addition to the socket, because a child of it may keep the socket open after its end.
+/// Receives a message.
 ///
 /// # Errors
 ///
 /// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::UnexpectedEof`] if the process or the connection
 /// ended, [`io::ErrorKind::InvalidData`] for a message beyond the limit.
-pub(super) fn receive(
-    stream: &UnixStream,
-    sender: Option<(BorrowedFd<'_>, Instant)>,
-) -> io::Result<Vec<u8>> {
-    let mut len = [0; 4];
-    fill(stream, &mut len, sender)?;
-    let len = usize::try_from(u32::from_ne_bytes(len)).unwrap_or(usize::MAX);
+pub(super) fn receive(stream: &UnixStream, deadline: Option<Deadline<'_>>) -> io::Result<Frame> {
+    let mut header = [0; 8];
+    fill(stream, &mut header, deadline)?;
+    let [a, b, c, d, number @ ..] = header;
+    let len = usize::try_from(u32::from_ne_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     if len > MAX_MESSAGE {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -122,33 +167,39 @@ pub(super) fn receive(
     let mut message = Vec::new();
     while message.len() < len {
         let at = message.len();
-        message.resize(len.min(at + CHUNK), 0);
-        fill(stream, &mut message[at..], sender)?;
+        let next = len.min((2 * at).max(FIRST_CHUNK));
+        message.reserve_exact(next - at);
+        message.resize(next, 0);
+        fill(stream, &mut message[at..], deadline)?;
     }
-    Ok(message)
+    Ok(Frame {
+        number: u32::from_ne_bytes(number),
+        message,
+    })
 }
 
 fn fill(
-    mut stream: &UnixStream,
+    stream: &UnixStream,
     mut into: &mut [u8],
-    sender: Option<(BorrowedFd<'_>, Instant)>,
+    deadline: Option<Deadline<'_>>,
 ) -> io::Result<()> {
     while !into.is_empty() {
-        if let Some((process, until)) = sender {
-            wait(stream, process, until)?;
+        if let Some(deadline) = deadline {
+            wait(stream, PollFlags::IN, deadline)?;
         }
-        match stream.read(into) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => into = &mut into[read..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        match recv(stream, &mut *into, RecvFlags::empty()) {
+            Ok((_, 0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((_, received)) => into = &mut into[received..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
     Ok(())
 }
 
-/// Waits until the socket is readable. A message that was sent before the process ended is still received.
-fn wait(stream: &UnixStream, process: BorrowedFd<'_>, until: Instant) -> io::Result<()> {
+/// Waits until the socket is ready. A message that was sent before the process ended is still received.
+fn wait(stream: &UnixStream, ready: PollFlags, deadline: Deadline<'_>) -> io::Result<()> {
+    let Deadline { until, process } = deadline;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -156,10 +207,11 @@ fn wait(stream: &UnixStream, process: BorrowedFd<'_>, until: Instant) -> io::Res
         }
         let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut both = [
-            PollFd::new(stream, PollFlags::IN),
-            PollFd::new(&process, PollFlags::IN),
+            PollFd::new(stream, ready),
+            PollFd::from_borrowed_fd(process.unwrap_or(stream.as_fd()), PollFlags::IN),
         ];
-        match poll(&mut both, Some(&left)) {
+        let polled = if process.is_some() { 2 } else { 1 };
+        match poll(&mut both[..polled], Some(&left)) {
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
             // the socket before the process: a reply that was sent before the end is read

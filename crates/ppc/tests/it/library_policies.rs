@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod faults;
+mod host_conversation;
 mod host_process;
 mod registered_policy;
 mod rust_policies;

@@ -7,17 +7,20 @@ use anamnesis_ppc::{EventKind, FileAccess, Interests};
 
 use super::registered_policy::{PolicyDirectory, RegisteredPolicy, miss, triples};
 
-/// The library of an example of this crate. Prints a message and returns `None` if it is not built.
-fn example(name: &str) -> Option<PathBuf> {
+/// The library or program of an example of this crate. Prints a message and returns `None` if it is not built.
+pub(crate) fn example(name: &str) -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_BIN_EXE_ppc-host")).parent().unwrap();
-    let path = target.join("examples").join(format!("lib{name}.so"));
-    if !path.exists() {
+    let examples = target.join("examples");
+    let path = [format!("lib{name}.so"), name.to_owned()]
+        .map(|file| examples.join(file))
+        .into_iter()
+        .find(|path| path.exists());
+    if path.is_none() {
         eprintln!(
             "SKIPPED: the example {name} is not built; `cargo test` without `--test` builds it"
         );
-        return None;
     }
-    Some(path)
+    path
 }
 
 #[test]

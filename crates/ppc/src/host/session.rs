@@ -1,0 +1,185 @@
+//! Daemon side of a conversation: sends requests, receives their replies, and resolves the lists in them.
+//!
+//! The host process is untrusted. A reply that is not the next one, not of the kind that its request has, or not within
+//! the limits ends the conversation with an error.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::message::{Init, MAX_QUEUES, Reply, Request, WireAccess};
+use super::printable::printable;
+use super::received_lists::ReceivedLists;
+use super::wire::{self, Deadline};
+use crate::abi::{WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH};
+use crate::{EventKind, FileAccess, Interests, Namespace, PrefetchRequest};
+
+/// Limit on the bytes of a reason that a host process gives for a failure; the rest is cut off.
+const MAX_REASON: usize = 4000;
+
+/// Failure of a conversation with a host process.
+#[derive(Debug)]
+pub(super) enum HostFailure {
+    /// The connection failed, or the deadline passed.
+    Io(io::Error),
+    /// The reply is not a valid message, or not a reply to the request.
+    Malformed,
+    /// The policy failed, or returned an invalid list.
+    Policy(String),
+}
+
+/// The result of a policy's initialisation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HostedCallbacks {
+    pub(super) interests: Interests,
+    /// Whether the library has a `ppc_start`.
+    pub(super) start: bool,
+}
+
+/// A connection to a host process, and the lists that it sent.
+#[derive(Debug)]
+pub(super) struct HostSession {
+    stream: UnixStream,
+    /// Becomes readable when the process ends. The end of the connection does not suffice: a child may keep it open.
+    process: Option<OwnedFd>,
+    /// The number of the last request.
+    number: u32,
+    namespace: Arc<Namespace>,
+    lists: ReceivedLists,
+}
+
+impl HostSession {
+    /// `max_entries` limits the entries of one list.
+    pub(super) fn new(
+        stream: UnixStream,
+        process: Option<OwnedFd>,
+        namespace: Arc<Namespace>,
+        max_entries: usize,
+    ) -> Self {
+        Self {
+            stream,
+            process,
+            number: 0,
+            lists: ReceivedLists::new(Arc::clone(&namespace), max_entries),
+            namespace,
+        }
+    }
+
+    /// The request for an access: with the length that its file has now.
+    pub(super) fn access(&self, access: &FileAccess) -> WireAccess {
+        let kind = match access.kind {
+            EventKind::Miss => 0,
+            EventKind::Touch => 1,
+            EventKind::Open => 2,
+        };
+        let file_len = self
+            .namespace
+            .get(&access.path)
+            .map_or(0, |entry| entry.len);
+        let FileAccess {
+            start,
+            len,
+            pid,
+            tid,
+            time,
+            ..
+        } = *access;
+        WireAccess {
+            path: file_name(&access.path),
+            start,
+            len,
+            file_len,
+            pid,
+            tid,
+            kind,
+            time,
+        }
+    }
+
+    /// Makes the first request, which loads the policy.
+    pub(super) fn init(
+        &mut self,
+        init: Init,
+        until: Instant,
+    ) -> Result<HostedCallbacks, HostFailure> {
+        match self.exchange(&Request::Init(init), until)? {
+            Reply::Ready { wants, start } => {
+                let has = |bit| wants & bit != 0;
+                let interests = Interests {
+                    prefetch: has(WANTS_PREFETCH),
+                    evict: has(WANTS_EVICT),
+                    touch: has(WANTS_TOUCH),
+                    recording: false,
+                };
+                Ok(HostedCallbacks { interests, start })
+            }
+            Reply::Failed(what) => Err(HostFailure::Policy(reason(&what))),
+            Reply::Lists(_) => Err(HostFailure::Malformed),
+        }
+    }
+
+    /// Makes another request and returns the lists of its reply.
+    pub(super) fn call(
+        &mut self,
+        request: &Request,
+        until: Instant,
+    ) -> Result<Vec<PrefetchRequest>, HostFailure> {
+        let max_lists = match request {
+            Request::Init(_) | Request::Exit => 0,
+            Request::Start => MAX_QUEUES,
+            Request::Prefetch(_) | Request::Evict(_) | Request::Touch(_) => 1,
+        };
+        match self.exchange(request, until)? {
+            Reply::Lists(lists) if lists.len() <= max_lists => {
+                let mut resolved = Vec::with_capacity(lists.len());
+                for list in lists {
+                    resolved.push(self.lists.resolve(list).map_err(HostFailure::Policy)?);
+                }
+                Ok(resolved)
+            }
+            Reply::Failed(what) => Err(HostFailure::Policy(reason(&what))),
+            Reply::Lists(_) | Reply::Ready { .. } => Err(HostFailure::Malformed),
+        }
+    }
+
+    /// Replaces the files that paths are looked up in.
+    pub(super) fn update_namespace(&mut self, namespace: Arc<Namespace>) {
+        self.lists.update_namespace(Arc::clone(&namespace));
+        self.namespace = namespace;
+    }
+
+    /// Sends a request and receives its reply before the deadline.
+    fn exchange(&mut self, request: &Request, until: Instant) -> Result<Reply, HostFailure> {
+        let deadline = Some(Deadline {
+            until,
+            process: self.process.as_ref().map(AsFd::as_fd),
+        });
+        self.number = self.number.wrapping_add(1);
+        wire::send(&self.stream, self.number, &request.encode(), deadline)
+            .map_err(HostFailure::Io)?;
+        let reply = wire::receive(&self.stream, deadline).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => HostFailure::Malformed,
+            _ => HostFailure::Io(error),
+        })?;
+        // a reply that was sent before its request, twice or too late would be the answer to another call
+        if reply.number != self.number {
+            return Err(HostFailure::Malformed);
+        }
+        Reply::decode(&reply.message).map_err(|_| HostFailure::Malformed)
+    }
+}
+
+/// A path as it is sent.
+pub(super) fn file_name(path: &std::path::Path) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes().to_vec()
+}
+
+/// The reason of a failure, for the log and the status: the bytes are the policy's.
+fn reason(what: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(
+        &what[..what.len().min(MAX_REASON)],
+    ))
+}
