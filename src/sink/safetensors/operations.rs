@@ -98,19 +98,7 @@ impl FileOperations for SystemFiles {
     }
 
     fn write(&self, file: &File, start: u64, bytes: &[u8]) -> io::Result<()> {
-        write_all_at(file, start, bytes).map_err(|error| {
-            // Stored bytes are written from the map of their file. Where a touch of a missing page would be a signal, a
-            // system call that reads the page fails.
-            #[cfg(unix)]
-            if error.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()) {
-                return io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "bytes of a mapped file, which were to be written, cannot be read: the file was truncated, or its \
-                     storage failed",
-                );
-            }
-            error
-        })
+        write_all_at(file, start, bytes)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
