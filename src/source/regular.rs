@@ -3,9 +3,11 @@
 //! A name in an index, or of a configuration, may lead to a FIFO, on which `open` waits for a writer, or to a device, which
 //! has length 0 and can be read without end. So the file is opened without waiting, and what is not regular is refused.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+
+use anamnesis_os::files::open_without_waiting;
 
 use crate::error::{Error, Result};
 use crate::limits::{Budget, TemporaryCharge};
@@ -14,16 +16,7 @@ use super::fill;
 
 /// Opens a regular file and returns its length.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
-    let mut options = OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        use std::os::unix::fs::OpenOptionsExt;
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        options.custom_flags(flags.bits().cast_signed());
-    }
-    let file = options.open(path)?;
+    let file = open_without_waiting(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         let what = if meta.is_dir() {

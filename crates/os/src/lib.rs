@@ -1,4 +1,5 @@
-//! Queries and single system calls about memory: page-cache residency, memory pressure, NUMA and control groups.
+//! Queries and single system calls about memory and files: page-cache residency, memory pressure, NUMA, control groups, and
+//! opening, locking and naming files.
 //!
 //! Each function is one query or one request to the operating system. None of them decides what to do with the result.
 //! The interfaces are those of Linux; on other systems a call returns
@@ -14,9 +15,11 @@
 //! | [`cgroup`] | the control groups of a process |
 //! | [`memory`] | memory limit and usage of a control group or the machine |
 //! | [`pressure`] | memory pressure (PSI) |
+//! | [`files`] | opening without waiting; files under construction and their names |
 
 pub mod cgroup;
 mod error;
+pub mod files;
 pub mod memory;
 pub mod numa;
 #[cfg(target_os = "linux")]

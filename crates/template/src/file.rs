@@ -5,6 +5,8 @@ use std::io::Read;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+use anamnesis_os::files::open_without_waiting;
+
 use crate::content_key::ContentKey;
 use crate::error::{Error, Result, quote};
 
@@ -52,11 +54,7 @@ impl File {
         check_path(path)?;
         let absolute = root.join(path);
         let probe = || -> std::io::Result<_> {
-            let opened = open_without_waiting(&absolute)?;
-            let metadata = opened.metadata()?;
-            if !metadata.is_file() {
-                return Err(std::io::Error::other("not a regular file"));
-            }
+            let (opened, metadata) = open_regular(&absolute)?;
             let mut head = Vec::new();
             opened.take(ContentKey::HEAD).read_to_end(&mut head)?;
             Ok((metadata, head))
@@ -97,18 +95,16 @@ impl File {
     }
 }
 
-/// Opens a file that a template names. Opening a named pipe would otherwise wait for a writer.
-fn open_without_waiting(path: &Path) -> std::io::Result<fs::File> {
-    let mut options = fs::OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        use std::os::unix::fs::OpenOptionsExt;
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        options.custom_flags(flags.bits().cast_signed());
+/// Opens a file that a template names, or a template. A named pipe would otherwise be waited for, and a device read without
+/// end.
+pub(crate) fn open_regular(path: &Path) -> std::io::Result<(fs::File, fs::Metadata)> {
+    let opened = open_without_waiting(path)?;
+    let metadata = opened.metadata()?;
+    if metadata.is_file() {
+        Ok((opened, metadata))
+    } else {
+        Err(std::io::Error::other("not a regular file"))
     }
-    options.open(path)
 }
 
 /// Checks that `root.join(path)` is below `root` on every operating system.

@@ -6,7 +6,10 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use anamnesis_os::files;
+
 use crate::error::{Error, Result};
+use crate::file::open_regular;
 use crate::{Template, TemplateLimits};
 
 impl Template {
@@ -26,17 +29,7 @@ impl Template {
     /// # Errors
     /// As [`save`](Self::save), and if `path` exists; it is left unchanged.
     pub fn save_new(&self, path: &Path, sync: bool) -> Result<()> {
-        let taken = || std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-        self.put(path, sync, |temporary| {
-            // a link fails if the name exists, which a rename does not
-            match fs::hard_link(temporary, path) {
-                Ok(()) => fs::remove_file(temporary),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(e),
-                // Without hard links, this check and the rename below race with other writers.
-                Err(_) if fs::symlink_metadata(path).is_ok() => Err(taken()),
-                Err(_) => fs::rename(temporary, path),
-            }
-        })
+        self.put(path, sync, |temporary| files::rename_new(temporary, path))
     }
 
     fn put(
@@ -53,17 +46,19 @@ impl Template {
         put(path, &bytes, sync, rename).map_err(|e| Error::from(e).in_file(path))
     }
 
-    /// Loads a template from a file. Its first byte tells the binary form from JSON.
+    /// Loads a template from a regular file, or a link to one. Its first byte tells the binary form
+    /// from JSON.
     ///
     /// # Errors
-    /// As [`from_bytes`](Self::from_bytes), and [`Io`](crate::ErrorKind::Io). The error contains
-    /// the path.
+    /// As [`from_bytes`](Self::from_bytes), and [`Io`](crate::ErrorKind::Io), also for a named pipe,
+    /// a socket or a device. The error contains the path.
     pub fn load(path: &Path, limits: &TemplateLimits) -> Result<Self> {
         let read = || -> std::io::Result<Vec<u8>> {
+            let (file, metadata) = open_regular(path)?;
             let mut bytes = Vec::new();
-            // One byte more than the limit, so that a longer file exceeds it.
-            fs::File::open(path)?
-                .take(limits.bytes.saturating_add(1))
+            // One byte more than the limit, so that a longer file exceeds it. No more than the length that the file had
+            // when it was opened: files of /proc have none, and others grow.
+            file.take(metadata.len().min(limits.bytes.saturating_add(1)))
                 .read_to_end(&mut bytes)?;
             Ok(bytes)
         };
@@ -111,7 +106,7 @@ fn put(
     if renamed.is_err() {
         let _ = fs::remove_file(&temporary); // the first error is the one to report
     } else if sync {
-        sync_directory(path)?;
+        files::sync_directory(directory_of(path))?;
     }
     renamed
 }
@@ -138,14 +133,9 @@ fn create_part(path: &Path, prefix: &str) -> std::io::Result<(fs::File, PathBuf)
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let part = format!("{prefix}{}-{number}.part", std::process::id());
         let part = path.with_file_name(part);
-        let mut options = fs::OpenOptions::new();
-        match options.read(true).write(true).create_new(true).open(&part) {
-            // before the lock another writer may take it for a file of a dead process, and remove it; without locks
-            // none is removed
-            Ok(file) if !cfg!(unix) || !is_locked(&file) && part.exists() => {
-                return Ok((file, part));
-            }
-            Ok(_) => {}
+        match files::create_locked(&part) {
+            Ok(Some(file)) => return Ok((file, part)),
+            Ok(None) => {}
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => last = e,
             Err(e) => return Err(e),
         }
@@ -153,17 +143,9 @@ fn create_part(path: &Path, prefix: &str) -> std::io::Result<(fs::File, PathBuf)
     Err(last)
 }
 
-/// Locks a file. Returns whether another process has locked it.
-fn is_locked(file: &fs::File) -> bool {
-    matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))
-}
-
 /// Removes the temporary files that processes left when they were killed. A failure does not keep the template from being
 /// saved.
 fn remove_abandoned(path: &Path, prefix: &str) {
-    if !cfg!(unix) {
-        return;
-    }
     for entry in fs::read_dir(directory_of(path))
         .into_iter()
         .flatten()
@@ -173,14 +155,7 @@ fn remove_abandoned(path: &Path, prefix: &str) {
         let is_part = name
             .to_str()
             .is_some_and(|name| name.starts_with(prefix) && name.ends_with(".part"));
-        // opening a pipe would wait
-        if !is_part || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            continue;
-        }
-        let mut options = fs::OpenOptions::new();
-        if let Ok(file) = options.read(true).write(true).open(entry.path())
-            && file.try_lock().is_ok()
-        {
+        if is_part && files::is_abandoned(&entry.path()) {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -190,14 +165,4 @@ fn directory_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
-}
-
-#[cfg(unix)]
-fn sync_directory(path: &Path) -> std::io::Result<()> {
-    fs::File::open(directory_of(path))?.sync_all()
-}
-
-#[cfg(not(unix))]
-fn sync_directory(_: &Path) -> std::io::Result<()> {
-    Ok(())
 }

@@ -7,7 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::operations::{FileOperations, is_abandoned};
+use anamnesis_os::files::is_abandoned;
+
+use super::operations::FileOperations;
 
 /// Name of the only file in a directory, and stem of the index of several.
 pub(super) const SINGLE: &str = "model.safetensors";

@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use anamnesis_os::files;
+
 /// Creates, writes, syncs and names files.
 pub(super) trait FileOperations: fmt::Debug + Send + Sync {
     /// A file without a name in this directory; the kernel removes it when the process ends. `None` where the file system
@@ -67,7 +69,7 @@ impl FileOperations for SystemFiles {
                 // `linkat` of a descriptor needs /proc, or a privilege
                 Ok(file) if fs::symlink_metadata(descriptor_path(&file)).is_ok() => {
                     // by the time it has a name, other runs must see that its process lives
-                    lock(&file)?;
+                    files::lock(&file);
                     Ok(Some(file))
                 }
                 Ok(_) => Ok(None),
@@ -90,11 +92,7 @@ impl FileOperations for SystemFiles {
     }
 
     fn create(&self, path: &Path) -> io::Result<Option<File>> {
-        // `create_new` neither follows a link nor opens a file that another process has placed under this name
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(path)?;
-        // between the two calls another run may have taken the file for one of a dead process, and removed it
-        Ok((lock(&file)? && !is_removed(&file)?).then_some(file))
+        files::create_locked(path)
     }
 
     fn write(&self, file: &File, start: u64, bytes: &[u8]) -> io::Result<()> {
@@ -125,19 +123,7 @@ impl FileOperations for SystemFiles {
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        {
-            use rustix::fs::{CWD, RenameFlags, renameat_with};
-            match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-                // a file system without this flag: checked below, with a race
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
-                done => return done.map_err(io::Error::from),
-            }
-        }
-        if fs::symlink_metadata(to).is_ok() {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        fs::rename(from, to)
+        files::rename_new(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -153,23 +139,7 @@ impl FileOperations for SystemFiles {
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        #[cfg(unix)]
-        {
-            use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
-            // some file systems cannot sync a directory, and a directory that may be written may be unreadable: its
-            // names are then as durable as that system makes them
-            match File::open(path).and_then(|directory| directory.sync_all()) {
-                Err(e) if matches!(e.kind(), InvalidInput | PermissionDenied | Unsupported) => {
-                    Ok(())
-                }
-                done => done,
-            }
-        }
-        #[cfg(not(unix))]
-        {
-            let _ = path;
-            Ok(())
-        }
+        files::sync_directory(path)
     }
 }
 
@@ -177,54 +147,6 @@ impl FileOperations for SystemFiles {
 fn descriptor_path(file: &File) -> String {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
-/// Locks a file while it is open; false if another process holds the lock. A lock ends with its process, is visible
-/// in other process namespaces and, unlike a process id, is never another process's.
-fn lock(file: &File) -> io::Result<bool> {
-    // on Windows a lock would keep readers from a file that has its name already
-    if cfg!(windows) {
-        return Ok(true);
-    }
-    match file.try_lock() {
-        // without locks no file of a dead process is found, and none is removed
-        Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(true),
-        Err(fs::TryLockError::WouldBlock) => Ok(false),
-    }
-}
-
-#[cfg(unix)]
-fn is_removed(file: &File) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    Ok(file.metadata()?.nlink() == 0)
-}
-
-#[cfg(not(unix))]
-fn is_removed(_: &File) -> io::Result<bool> {
-    Ok(false)
-}
-
-/// Whether a file under construction belongs to a process that has ended. Anything but a regular file does not.
-pub(super) fn is_abandoned(path: &Path) -> bool {
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = OpenOptions::new();
-        // a lock over NFS needs a file that is open for writing
-        options.read(true).write(true);
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        options.custom_flags(flags.bits().cast_signed());
-        let Ok(file) = options.open(path) else {
-            return false;
-        };
-        file.metadata().is_ok_and(|meta| meta.is_file()) && file.try_lock().is_ok()
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = path;
-        false
-    }
 }
 
 #[cfg(unix)]

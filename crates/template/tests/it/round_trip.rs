@@ -148,7 +148,7 @@ fn a_probed_file_has_length_time_and_key_and_detects_changes() {
 
 #[cfg(unix)]
 #[test]
-fn only_regular_files_are_probed() {
+fn only_regular_files_are_probed_and_loaded() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let made = std::process::Command::new("mkfifo")
@@ -165,10 +165,21 @@ fn only_regular_files_are_probed() {
         let root = directory.path().to_owned();
         let (sender, receiver) = std::sync::mpsc::channel();
         // a thread, which is left behind if it waits for a writer
-        std::thread::spawn(move || sender.send(File::probe(&root, name).map(drop)));
-        let probed = receiver
+        std::thread::spawn(move || {
+            let loaded = Template::load(&root.join(name), &TemplateLimits::none());
+            sender.send([File::probe(&root, name).map(drop), loaded.map(drop)])
+        });
+        let results = receiver
             .recv_timeout(std::time::Duration::from_secs(60))
             .unwrap_or_else(|_| panic!("{name}: hangs"));
-        assert!(probed.unwrap_err().to_string().contains(name));
+        for result in results {
+            assert!(result.unwrap_err().to_string().contains(name));
+        }
+    }
+    // regular by its type, but longer than its length, which is 0
+    let memory = std::path::Path::new("/proc/self/smaps");
+    if memory.exists() {
+        let error = Template::load(memory, &TemplateLimits::default()).unwrap_err();
+        assert!(error.to_string().contains("malformed"), "{error}");
     }
 }

@@ -1,0 +1,184 @@
+//! Files that a program is led to, not ones that its caller chose: opened without waiting; and files under construction,
+//! which are locked while their process lives, so that those of dead processes can be found.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+/// Opens a file for reading. A FIFO is opened without waiting for a writer, and a terminal does not become that of the
+/// process. The caller checks what was opened (`File::metadata`) before it reads.
+///
+/// # Errors
+///
+/// Those of `open`.
+pub fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    options.open(path)
+}
+
+/// Creates a file under construction, locked while it is open. `None` if another process locked or removed it between the
+/// two calls, because it took it for one of a dead process: the caller tries another name.
+///
+/// # Errors
+///
+/// Those of `open`; [`io::ErrorKind::AlreadyExists`] if something has the name.
+pub fn create_locked(path: &Path) -> io::Result<Option<File>> {
+    // `create_new` neither follows a link nor opens a file that another process has placed under this name
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(path)?;
+    Ok((lock(&file) && !is_removed(&file)?).then_some(file))
+}
+
+/// Locks a file while it is open; false if another process holds the lock. A lock ends with its process, is visible
+/// in other process namespaces and, unlike a process id, is never another process's.
+///
+/// True on a file system without locks: no file of a dead process is found there, and none is removed.
+pub fn lock(file: &File) -> bool {
+    // on Windows a lock would keep readers from a file that has its name already
+    cfg!(windows) || !matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))
+}
+
+#[cfg(unix)]
+fn is_removed(file: &File) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(file.metadata()?.nlink() == 0)
+}
+
+#[cfg(not(unix))]
+fn is_removed(_: &File) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// Whether a file under construction belongs to a process that has ended. Anything but a regular file does not.
+pub fn is_abandoned(path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = OpenOptions::new();
+        // a lock over NFS needs a file that is open for writing
+        options.read(true).write(true);
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        options.custom_flags(flags.bits().cast_signed());
+        let Ok(file) = options.open(path) else {
+            return false;
+        };
+        file.metadata().is_ok_and(|meta| meta.is_file()) && file.try_lock().is_ok()
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        false
+    }
+}
+
+/// Renames a file, unless something has the new name.
+///
+/// # Errors
+///
+/// Those of `rename`; [`io::ErrorKind::AlreadyExists`] if something has the name.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // a file system without this flag
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
+            done => return done.map_err(io::Error::from),
+        }
+    }
+    // a link fails if the name exists, which a rename does not
+    match fs::hard_link(from, to) {
+        Ok(()) => fs::remove_file(from),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(e),
+        // without hard links, this check and the rename below race with other writers
+        Err(_) if fs::symlink_metadata(to).is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => fs::rename(from, to),
+    }
+}
+
+/// Returns when the names in a directory outlive a loss of power.
+///
+/// # Errors
+///
+/// Those of `open` and `fsync`, except where the file system cannot sync a directory, or a directory that may be written may
+/// not be read: its names are then as durable as that system makes them.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+        match File::open(path).and_then(|directory| directory.sync_all()) {
+            Err(e) if matches!(e.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
+            done => done,
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        Ok(())
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn make_fifo(path: &Path) {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.unwrap().success());
+    }
+
+    #[test]
+    fn a_fifo_is_opened_without_a_writer() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fifo");
+        make_fifo(&path);
+        let opened = open_without_waiting(&path).unwrap();
+        assert!(!opened.metadata().unwrap().is_file());
+        assert!(!is_abandoned(&path));
+    }
+
+    #[test]
+    fn a_file_is_abandoned_when_it_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("part");
+        let file = create_locked(&path).unwrap().unwrap();
+        assert!(!is_abandoned(&path));
+        let again = create_locked(&path).map(drop);
+        assert_eq!(
+            again.unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists,
+            "an existing file"
+        );
+        drop(file);
+        assert!(is_abandoned(&path));
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(!is_abandoned(&link), "a link may lead anywhere");
+        assert!(!is_abandoned(directory.path()));
+    }
+
+    #[test]
+    fn a_new_name_replaces_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("a"), "a").unwrap();
+        fs::write(path("b"), "b").unwrap();
+        let taken = rename_new(&path("a"), &path("b")).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(path("b")).unwrap(), b"b");
+        rename_new(&path("a"), &path("c")).unwrap();
+        assert_eq!(fs::read(path("c")).unwrap(), b"a");
+        assert!(!path("a").exists());
+        sync_directory(directory.path()).unwrap();
+        assert!(sync_directory(&path("none")).is_err());
+    }
+}
