@@ -73,12 +73,16 @@ pub fn merge(templates: &[Template]) -> Result<Template> {
     if let [one] = services[..] {
         builder.service(one);
     }
+    // a key whose values differ has none
+    let mut parameters: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for (key, value) in templates.iter().flat_map(Template::parameters) {
-        let mut others = templates
-            .iter()
-            .flat_map(Template::parameters)
-            .filter(|(other, _)| *other == key);
-        if others.all(|(_, other)| other == value) {
+        parameters
+            .entry(key)
+            .and_modify(|agreed| *agreed = agreed.filter(|agreed| *agreed == value))
+            .or_insert(Some(value));
+    }
+    for (key, value) in parameters {
+        if let Some(value) = value {
             builder.parameter(key, value);
         }
     }

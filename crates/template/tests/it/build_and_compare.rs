@@ -365,3 +365,42 @@ fn files_of_maximal_length_can_be_compared() {
     );
     assert!(diff(&template, &template).is_empty());
 }
+
+#[test]
+fn merge_keeps_the_parameters_on_which_templates_agree() {
+    let template = |parameters: &[(&str, &str)]| {
+        let mut builder = TemplateBuilder::new();
+        for (key, value) in parameters {
+            builder.parameter(key, value);
+        }
+        builder.finish()
+    };
+    let merged = merge(&[
+        template(&[("a", "1"), ("b", "1"), ("c", "1")]),
+        template(&[("b", "1"), ("c", "2")]),
+        template(&[("c", "1"), ("d", "1")]),
+    ]);
+    let merged = merged.unwrap();
+    assert_eq!(
+        merged.parameters().collect::<Vec<_>>(),
+        [("a", "1"), ("b", "1"), ("d", "1")]
+    );
+}
+
+#[test]
+fn merge_takes_time_in_proportion_to_the_parameters() {
+    let mut builder = TemplateBuilder::new();
+    for number in 0..100_000 {
+        builder.parameter(&format!("parameter {number}"), "the same value");
+    }
+    let template = builder.finish();
+    let started = std::time::Instant::now();
+    let merged = merge(&[template.clone(), template]).unwrap();
+    assert_eq!(merged.parameters().count(), 100_000);
+    // a comparison of each with each takes minutes
+    assert!(
+        started.elapsed() < std::time::Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
+}
