@@ -21,8 +21,8 @@ use environment::RankVariable;
 
 use crate::config::{RANK_VARIABLES, WorkerRule};
 
-/// Number of processes that are remembered. It bounds memory: short-lived processes that touch a
-/// file would fill the map.
+/// Number of processes that each map remembers. It bounds memory: short-lived processes that touch
+/// a file would fill it.
 const MAX_PROCESSES: usize = 1 << 16;
 
 /// A rule that finds the worker of a process from the process alone.
@@ -226,6 +226,21 @@ mod tests {
         let groups = [7, 5, 7, 9].map(|pid| identifier.group(pid, &[0, 1], |_| true).unwrap());
         assert_eq!(groups, [0, 1, 0, 0]);
         assert_eq!([7, 5, 11].map(|pid| identifier.rank(pid)), [0, 1, 3]);
+    }
+
+    #[test]
+    fn short_lived_processes_change_no_order_and_are_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let mut identifier = identifier(root.path(), "order", true);
+        assert_eq!([7, 5].map(|pid| identifier.rank(pid)), [0, 1]);
+        for pid in 0..5 * u32::try_from(MAX_PROCESSES).unwrap() {
+            assert_eq!(identifier.rank(100 + pid), 2 + pid);
+            if pid % 1000 == 0 {
+                assert_eq!([5, 7].map(|pid| identifier.rank(pid)), [1, 0], "{pid}");
+            }
+        }
+        assert!(identifier.order.remembered() <= 2 * MAX_PROCESSES);
+        assert!(identifier.known.len() <= MAX_PROCESSES);
     }
 
     #[test]
