@@ -8,6 +8,8 @@
 //! `serde_json` keeps the last of two equal keys, other parsers the first. A file with a repeated name would have two
 //! readings, so it is refused.
 
+pub(crate) mod edit;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;

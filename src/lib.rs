@@ -130,6 +130,7 @@
 
 pub mod catalog;
 mod checkpoint;
+pub mod companions;
 mod error;
 pub mod execute;
 pub mod format;
@@ -170,7 +171,7 @@ pub use predict::{Predict, predict};
 pub use progress::{CancelToken, Progress};
 pub use quant::scheme;
 pub use quant::scheme::QuantConfig;
-pub use remember::{Remember, Remembered, remember};
+pub use remember::{OutputDtype, Remember, Remembered, remember};
 pub use source::Source;
 pub use tensor::{Element, Tensor};
 

@@ -2,8 +2,12 @@
 //!
 //! A façade over [`Plan`] and [`Executor`]: it plans with the schemes, then executes the plan into a sink.
 
+mod conv1d;
+mod dtype;
 mod metadata;
+mod output;
 mod planning;
+mod tied;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,6 +18,7 @@ use zeropool::{Buffer, BufferPool};
 use crate::Dtype;
 use crate::catalog::quote;
 use crate::checkpoint::Checkpoint;
+use crate::companions::Companions;
 use crate::error::{Error, Result};
 use crate::execute::Executor;
 use crate::limits::{Budget, over, zeroed};
@@ -24,17 +29,23 @@ use crate::quant::scheme::QuantConfig;
 use crate::selection::Selection;
 use crate::sink::{MemorySink, SafetensorsSink, Sharding, Sink};
 
+/// A function from the name of an output to the name that it is written under.
+type Rename<'c> = Arc<dyn Fn(&str) -> String + Send + Sync + 'c>;
+
 /// Dequantises the weights of a checkpoint. Made by [`remember`].
 #[derive(Clone)]
 pub struct Remember<'c> {
     checkpoint: &'c Checkpoint,
-    dtype: Dtype,
+    dtype: OutputDtype,
     cast: bool,
     native: bool,
     threads: usize,
     selection: Selection<'c>,
+    rename: Option<Rename<'c>>,
     config: Option<QuantConfig>,
     overwrite: bool,
+    code: bool,
+    untie: bool,
     loader: Option<Arc<dyn Loader>>,
     control: RunControl<'c>,
 }
@@ -47,6 +58,8 @@ pub struct Remembered<B = Vec<u8>> {
     /// Its elements in C order, little endian.
     pub bytes: B,
 }
+
+pub use dtype::OutputDtype;
 
 /// Dequantises every weight of a checkpoint, to BF16 unless another [`dtype`](Remember::dtype) is set. Tensors that are
 /// not quantised are copied.
@@ -68,23 +81,27 @@ pub struct Remembered<B = Vec<u8>> {
 pub fn remember(checkpoint: &Checkpoint) -> Remember<'_> {
     Remember {
         checkpoint,
-        dtype: Dtype::BF16,
+        dtype: Dtype::BF16.into(),
         cast: false,
         native: false,
         threads: 0,
         selection: Selection::default(),
+        rename: None,
         config: None,
         overwrite: false,
+        code: false,
+        untie: false,
         loader: None,
         control: RunControl::default(),
     }
 }
 
 impl<'c> Remember<'c> {
-    /// The dtype of dequantised weights: `BF16` (the default), `F16` or `F32`.
+    /// The dtype of dequantised weights: `BF16` (the default), `F16` or `F32`, or the checkpoint's own
+    /// ([`OutputDtype::Auto`]).
     #[must_use]
-    pub fn dtype(mut self, dtype: Dtype) -> Self {
-        self.dtype = dtype;
+    pub fn dtype(mut self, dtype: impl Into<OutputDtype>) -> Self {
+        self.dtype = dtype.into();
         self
     }
 
@@ -114,6 +131,14 @@ impl<'c> Remember<'c> {
     #[must_use]
     pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
         self.selection.set_filter(keep);
+        self
+    }
+
+    /// Writes outputs under the names that this returns for their own. [`filter`](Self::filter) and
+    /// [`tensor`](Self::tensor) use the names before. Two outputs that get one name are refused.
+    #[must_use]
+    pub fn rename(mut self, rename: impl Fn(&str) -> String + Send + Sync + 'c) -> Self {
+        self.rename = Some(Arc::new(rename));
         self
     }
 
@@ -152,6 +177,44 @@ impl<'c> Remember<'c> {
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
+    }
+
+    /// Whether Python files of the source's directory are copied to an output directory. Default off: they are code that
+    /// clients run.
+    #[must_use]
+    pub fn code(mut self, code: bool) -> Self {
+        self.code = code;
+        self
+    }
+
+    /// Whether an output layer that shares the weight of the input embedding is written as well. Default off: where
+    /// the checkpoint's `config.json` ties them, clients restore the one from the other.
+    #[must_use]
+    pub fn untie(mut self, untie: bool) -> Self {
+        self.untie = untie;
+        self
+    }
+
+    /// The dtype of dequantised weights, also where [`OutputDtype::Auto`] is set.
+    ///
+    /// # Errors
+    /// A configuration that cannot be read.
+    pub fn output_dtype(&self) -> Result<Dtype> {
+        match self.dtype {
+            OutputDtype::Of(dtype) => Ok(dtype),
+            OutputDtype::Auto => {
+                let config = planning::config(self, &self.checkpoint.budget())?;
+                Ok(self.dtype.resolve(self.checkpoint.catalog(), &config))
+            }
+        }
+    }
+
+    /// The files that [`to_dir`](Self::to_dir) writes beside the tensors: configuration, tokenizer, chat template.
+    ///
+    /// # Errors
+    /// I/O; a `config.json` that is not a JSON object, or is over a limit.
+    pub fn companions(&self) -> Result<Companions> {
+        Companions::of(self.checkpoint, self.output_dtype()?, self.code)
     }
 
     /// The plan that would be executed. Needs the catalog, the configuration in the checkpoint's directory, and stored
@@ -273,17 +336,29 @@ impl<'c> Remember<'c> {
     /// Writes one safetensors file, which appears under its name when it is complete.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if the file cannot be written.
+    /// As [`run`](Self::run); if the file cannot be written, or is one of the source's.
     pub fn to_file(&self, path: impl AsRef<Path>) -> Result<()> {
         self.write(path.as_ref(), Sharding::SingleFile)
     }
 
-    /// Writes a directory of safetensors files of at most `shard_bytes` bytes of tensors each, and their index.
+    /// Writes a checkpoint: a directory of safetensors files of at most `shard_bytes` bytes of tensors each, their index,
+    /// and the [`companions`](Self::companions) of the source, so that clients open it as they open the source.
     ///
     /// # Errors
-    /// As [`to_file`](Self::to_file).
+    /// As [`to_file`](Self::to_file), and [`companions`](Self::companions).
     pub fn to_dir(&self, path: impl AsRef<Path>, shard_bytes: u64) -> Result<()> {
         self.write(path.as_ref(), Sharding::Shards(shard_bytes))
+    }
+
+    /// Whether `path` is written as a file or as a directory, and with which size of shards, if the caller has set none.
+    ///
+    /// A path is a directory if it ends in a separator, exists as one, or if `shard_bytes` is set; also if the source is a
+    /// directory or several files and the path does not end in `.safetensors`. Shards have 5 GB then.
+    ///
+    /// # Errors
+    /// If the path has the ending of another format.
+    pub fn sharding(&self, path: impl AsRef<Path>, shard_bytes: Option<u64>) -> Result<Sharding> {
+        output::sharding(self.checkpoint, path.as_ref(), shard_bytes)
     }
 
     fn write(&self, path: &Path, sharding: Sharding) -> Result<()> {
@@ -295,16 +370,24 @@ impl<'c> Remember<'c> {
     /// The sink that [`to_file`](Self::to_file) and [`to_dir`](Self::to_dir) write to, with the checkpoint's metadata.
     ///
     /// # Errors
-    /// If the metadata cannot be read.
+    /// If the metadata or the companion files cannot be read, or the path is that of the source, inside it, or a link to it.
     pub fn safetensors(
         &self,
         path: impl AsRef<Path>,
         sharding: Sharding,
     ) -> Result<SafetensorsSink> {
+        let path = path.as_ref();
+        output::check_not_source(self.checkpoint, path, &sharding)?;
+        let companions = match sharding {
+            Sharding::Shards(_) => self.companions()?.files,
+            Sharding::SingleFile => Vec::new(),
+        };
         // read before the sink is made: arrays of a GGUF are still in the file
         let metadata = metadata::safetensors_metadata(self.checkpoint)?;
-        Ok(SafetensorsSink::new(path.as_ref(), sharding)
+        Ok(SafetensorsSink::new(path, sharding)
             .overwrite(self.overwrite)
+            .file_stem(output::file_stem(self.checkpoint))
+            .companions(companions)
             .metadata(metadata))
     }
 

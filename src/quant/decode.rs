@@ -30,6 +30,7 @@ pub(crate) mod streaming;
 mod tile_rows;
 mod transposed;
 mod transposed_factors;
+mod whole_transposed;
 
 pub(crate) use cast::Cast;
 pub(crate) use code_order::CodeOrder;
@@ -43,3 +44,4 @@ pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use tile_rows::{scratch, split_by_matrix};
 pub(crate) use transposed::{Transposed, TransposedScales, TransposedZeros};
 pub(crate) use transposed_factors::TransposedFactors;
+pub(crate) use whole_transposed::WholeTransposed;

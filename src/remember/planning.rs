@@ -10,19 +10,14 @@ use crate::quant::scheme::{
     Context, ContextCaches, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
 };
 
-use super::Remember;
+use super::{Remember, conv1d, tied};
 
 const PLAN: &str = "the plan";
 
-pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
-    if !matches!(what.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
-        return Err(Error::invalid_argument(format!(
-            "weights become BF16, F16 or F32, not {}",
-            what.dtype
-        )));
-    }
+/// The configuration that the caller has set, or the one in the checkpoint's directory.
+pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig> {
     let checkpoint = what.checkpoint;
-    let config = match (&what.config, checkpoint.path()) {
+    Ok(match (&what.config, checkpoint.path()) {
         (Some(config), _) => config.clone(),
         // the other formats describe their quantisation themselves, and their directory may hold the configuration of another
         // model
@@ -30,7 +25,18 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
             QuantConfig::load_sidecar(path, budget)?
         }
         (None, _) => QuantConfig::default(),
-    };
+    })
+}
+
+pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
+    let checkpoint = what.checkpoint;
+    let config = config(what, budget)?;
+    let dtype = what.dtype.resolve(checkpoint.catalog(), &config);
+    if !matches!(dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
+        return Err(Error::invalid_argument(format!(
+            "weights become BF16, F16 or F32, not {dtype}"
+        )));
+    }
     let read = |info: &TensorInfo| {
         checkpoint
             .tensor_of(info)
@@ -52,8 +58,9 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
         // in file order, so that outputs are read in the order in which they are stored
         match std::mem::replace(slot, TensorClaim::Taken) {
             TensorClaim::Weight(weight) if wanted(&weight.name) => {
-                let sound = weigh(&weight, what.dtype);
-                let job = decode_job(*weight, what.dtype);
+                let sound = weigh(&weight, dtype);
+                let weight = conv1d::oriented(*weight, config.model_type());
+                let job = decode_job(weight, dtype);
                 let sound = sound.and_then(|()| fits(&cx, &job, checkpoint.limits().tile_bytes));
                 match sound {
                     Ok(()) => budget.push(&mut plan.jobs, job, PLAN)?,
@@ -62,13 +69,13 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
             }
             TensorClaim::Free if wanted(&cx.info(tensor).name) => {
                 match classify_unclaimed(&cx, tensor) {
-                    Ok(UnclaimedTensor::Plain(dtype)) => {
+                    Ok(UnclaimedTensor::Plain(from)) => {
                         let info = cx.info(tensor);
                         budget.memory(
                             PLAIN_JOB + text_cost(info.name.len()) + spilled(info.shape.len()),
                             PLAN,
                         )?;
-                        let job = plain(&cx, tensor, dtype, what);
+                        let job = plain(&cx, tensor, from, what.cast.then_some(dtype));
                         budget.push(&mut plan.jobs, job, PLAN)?;
                     }
                     Ok(UnclaimedTensor::Dropped) => {}
@@ -85,10 +92,27 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
         .iter()
         .filter(|listed| wanted(&listed.name))
     {
-        let what = format!("{}: {}; leave it out", quote(&listed.name), listed.reason);
+        let what = format!(
+            "{}: {}; leave it out with `Remember::filter`",
+            quote(&listed.name),
+            listed.reason
+        );
         refuse(&mut plan, &listed.name, Error::unsupported(what), budget)?;
     }
-    // two schemes can give one name to different tensors (`X.qweight` and `X.weight_packed`); a file has room for one
+    if !what.untie
+        && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config)
+    {
+        cx.note(note);
+    }
+    if let Some(rename) = &what.rename {
+        for job in &mut plan.jobs {
+            let renamed = rename(&job.output.name);
+            budget.memory(text_cost(renamed.len()), PLAN)?;
+            job.output.name = renamed.into();
+        }
+    }
+    // two schemes can give one name to different tensors (`X.qweight` and `X.weight_packed`), and so can the caller; a file
+    // has room for one
     twice(&mut plan, budget)?;
     plan.quantised = cx.quantised();
     plan.notes = cx.take_notes();
@@ -279,13 +303,10 @@ fn weigh(weight: &Weight, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, what: &Remember<'_>) -> Job {
+/// The job of a tensor that is not quantised, cast to a dtype if one is given.
+fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> Job {
     let info = cx.info(tensor);
-    let to = if what.cast && casts(from, what.dtype) {
-        what.dtype
-    } else {
-        from
-    };
+    let to = cast.filter(|to| casts(from, *to)).unwrap_or(from);
     let work = if addressable(info) {
         let decoder = Cast {
             from,

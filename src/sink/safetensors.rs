@@ -7,21 +7,28 @@
 //!
 //! Files are written without a name (`O_TMPFILE`), or under a temporary one where the file system has no such files. A
 //! temporary file is locked while its process lives, and the next run to the same target removes those that are not
-//! locked. After any prefix of the following calls, a reader finds the complete old checkpoint or the complete new one:
+//! locked. After any prefix of the following calls, a reader finds the complete old checkpoint or the complete new one, or
+//! after step 2 none:
 //!
 //! 1. Each file is synced.
-//! 2. Of several shards: the index gets a temporary name that records the names of the shards. The shards get names that
+//! 2. Companion files (`config.json`) that would get other bytes are removed, so that no client, all of which need them, finds
+//!    tensors beside the configuration of others: from here to the commit the directory contains no checkpoint. Where
+//!    all of them are new or equal, nothing is removed, and a reader finds a complete checkpoint at any time.
+//! 3. Of several shards: the index gets a temporary name that records the names of the shards. The shards get names that
 //!    no shard in the directory has (`ShardNames::generation`), so that the index which is still in place keeps its
 //!    shards. The directory and the parents of new directories are synced.
-//! 3. The index, or the only file, gets its name by one rename or link. This is the commit. The directory is synced.
-//! 4. What the old checkpoint leaves is removed. Some readers prefer the index to `model.safetensors`, some the reverse: a
-//!    new index is in place before the old single file goes, and a new single file before the old index. An old index is
-//!    removed, and the directory synced, before its shards are.
+//! 4. Companion files get their names; after step 2, what the old checkpoint leaves is removed before that.
+//! 5. The index, or the only file, gets its name by one rename or link. This is the commit. The directory is synced.
+//! 6. What the old checkpoint leaves is removed: the files that its index names, and all numbered shards. Some readers prefer
+//!    the index to `model.safetensors`, some the reverse: a new index is in place before the old single file goes, and a
+//!    new single file before the old index. An old index is removed, and the directory synced, before its shards are.
 //!
-//! A run that ends between 2 and 3 leaves shards without an index. The record of step 2 lets the next run remove them.
-//! A directory of numbered shards without an index has no such commit: until step 3 it contains two numbered sets, which
+//! A run that ends between 2 and 5 leaves shards without an index. The record of step 3 lets the next run remove them;
+//! companion files that it left are those of the next run too, or are refused without `overwrite`.
+//! A directory of numbered shards without an index has no such commit: until step 5 it contains two numbered sets, which
 //! readers refuse as ambiguous.
 
+mod beside;
 mod file;
 mod header;
 mod names;
@@ -29,6 +36,7 @@ mod operations;
 #[cfg(all(test, target_os = "linux"))]
 mod power_loss;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,13 +44,15 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::companions::CompanionFile;
 use crate::error::{Error, Result};
 use crate::plan::TensorSpec;
 
 use super::Sink;
+use beside::{Companion, remove_if_there};
 use file::Shard;
 use header::FileLayout;
-use names::{INDEX, PartNames, SINGLE, ShardNames};
+use names::{PartNames, ShardNames, Stem};
 use operations::{FileOperations, SystemFiles};
 
 /// How outputs are distributed over files.
@@ -64,7 +74,12 @@ pub struct SafetensorsSink {
     target: PathBuf,
     sharding: Sharding,
     overwrite: bool,
+    stem: String,
     metadata: Vec<(String, String)>,
+    companion_files: Vec<CompanionFile>,
+    companions: Vec<Companion>,
+    /// The files that the index in the directory names.
+    old_files: BTreeSet<PathBuf>,
     shards: Vec<Shard>,
     /// Of each output: the index of its shard, and its offset in that file.
     places: Vec<(usize, u64)>,
@@ -82,7 +97,11 @@ impl SafetensorsSink {
             target: target.into(),
             sharding,
             overwrite: false,
+            stem: "model".to_owned(),
             metadata: Vec::new(),
+            companion_files: Vec::new(),
+            companions: Vec::new(),
+            old_files: BTreeSet::new(),
             shards: Vec::new(),
             places: Vec::new(),
             index: None,
@@ -90,8 +109,9 @@ impl SafetensorsSink {
         }
     }
 
-    /// Whether existing files are replaced. Default off: they are refused. Of a directory, the checkpoint is replaced: its
-    /// `model.safetensors`, `model.safetensors.index.json` and every shard with a name that this sink writes.
+    /// Whether existing files are replaced. Default off: they are refused, except companion files with the same bytes. Of a
+    /// directory, the checkpoint is replaced: its `model.safetensors`, `model.safetensors.index.json`, the files that this
+    /// index names, every shard with a name that this sink writes, and companion files of the same names.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
@@ -105,7 +125,22 @@ impl SafetensorsSink {
         self
     }
 
-    /// The files that the sink writes. They exist after the run.
+    /// The stem of the files in a directory. Default `model`; peft finds `adapter_model`, diffusers
+    /// `diffusion_pytorch_model`.
+    #[must_use]
+    pub fn file_stem(mut self, stem: impl Into<String>) -> Self {
+        self.stem = stem.into();
+        self
+    }
+
+    /// Files that are written beside the tensors, in a directory.
+    #[must_use]
+    pub fn companions(mut self, files: Vec<CompanionFile>) -> Self {
+        self.companion_files = files;
+        self
+    }
+
+    /// The safetensors files that the sink writes. They exist after the run.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.shards.iter().map(Shard::target)
     }
@@ -156,11 +191,16 @@ impl SafetensorsSink {
         Ok(())
     }
 
+    fn stem(&self) -> Result<Stem> {
+        let what = "the stem of the files is not part of a file name";
+        Stem::new(&self.stem).ok_or_else(|| Error::invalid_argument(what))
+    }
+
     /// The names of files under construction, in the directory of the files.
     fn parts(&self) -> Result<PartNames> {
         if let Sharding::Shards(_) = self.sharding {
             // one name for all files: the number of shards changes between runs
-            return Ok(PartNames::new(&self.target, SINGLE.as_ref()));
+            return Ok(PartNames::new(&self.target, self.stem()?.single().as_ref()));
         }
         let name = self
             .target
@@ -173,19 +213,24 @@ impl SafetensorsSink {
     /// checkpoint is in place: they may have become part of the old one.
     ///
     /// A file that cannot be removed does not keep the run from writing, so that failures are not reported.
-    fn remove_abandoned(&self, parts: &PartNames) {
+    fn remove_abandoned(&self, parts: &PartNames, stem: &Stem) {
         for part in parts.abandoned().into_iter().flatten() {
             if part.shards.is_none() || !self.overwrite {
-                let _ = part.remove_with_shards(&*self.system, parts.directory());
+                let _ = part.remove_with_shards(&*self.system, parts.directory(), stem);
             }
         }
     }
 
     /// The paths of `count` files, of which none must be replaced, except a single file.
-    fn names(&self, count: usize, parts: &PartNames) -> Result<(Vec<PathBuf>, ShardNames)> {
+    fn names(
+        &self,
+        count: usize,
+        parts: &PartNames,
+        stem: &Stem,
+    ) -> Result<(Vec<PathBuf>, ShardNames)> {
         let names = ShardNames {
             generation: if self.overwrite && count > 1 {
-                names::free_generation(&self.target)
+                stem.free_generation(&self.target)
                     .map_err(|e| Error::from(e).in_file(&self.target))?
             } else {
                 1
@@ -194,9 +239,9 @@ impl SafetensorsSink {
         };
         let paths = match (&self.sharding, count) {
             (Sharding::SingleFile, _) => vec![self.target.clone()],
-            (Sharding::Shards(_), 1) => vec![self.target.join(SINGLE)],
+            (Sharding::Shards(_), 1) => vec![self.target.join(stem.single())],
             (Sharding::Shards(_), _) => (1..=names.count)
-                .map(|number| parts.directory().join(names.name(number)))
+                .map(|number| parts.directory().join(stem.shard(names, number)))
                 .collect(),
         };
         Ok((paths, names))
@@ -204,18 +249,35 @@ impl SafetensorsSink {
 
     /// Checks the target before anything is written, and returns the names of `count` files.
     fn prepare(&mut self, count: usize, parts: &PartNames) -> Result<(Vec<PathBuf>, ShardNames)> {
+        let stem = self.stem()?;
         if let Sharding::Shards(_) = self.sharding {
             // readers prefer either the index or the single file: only one of them may remain
-            self.check_free(&self.target.join(INDEX))?;
-            self.check_free(&self.target.join(SINGLE))?;
+            self.check_free(&self.target.join(stem.index()))?;
+            self.check_free(&self.target.join(stem.single()))?;
             self.create_directory()?;
         } else {
             self.check_free(&self.target)?;
         }
-        self.remove_abandoned(parts);
-        let (paths, names) = self.names(count, parts)?;
+        self.remove_abandoned(parts, &stem);
+        if let Sharding::Shards(_) = self.sharding {
+            let directory = parts.directory();
+            self.old_files = beside::files_of_index(directory, &stem);
+            // readers that open every `model*.safetensors` (mlx-lm) would find both sets
+            let others = stem.shards(directory, |_| !self.overwrite);
+            let others = others.map_err(|e| Error::from(e).in_file(directory))?;
+            others.iter().try_for_each(|path| self.check_free(path))?;
+        }
+        let (paths, names) = self.names(count, parts, &stem)?;
         paths.iter().try_for_each(|path| self.check_free(path))?;
         Ok((paths, names))
+    }
+
+    /// Whether the file that readers open first has its name.
+    fn is_committed(&self) -> bool {
+        match &self.index {
+            Some((index, _)) => index.is_published(),
+            None => self.shards.iter().all(Shard::is_published),
+        }
     }
 
     fn sync_directory(&self, directory: &Path) -> Result<()> {
@@ -223,60 +285,87 @@ impl SafetensorsSink {
         synced.map_err(|e| Error::from(e).in_file(directory))
     }
 
-    /// Names the files: steps 2 and 3 of the protocol.
+    /// Names the files: steps 2 to 5 of the protocol.
     fn publish(&mut self, directory: &Path) -> Result<()> {
         for created in &self.created_directories {
             self.sync_directory(directory_of(created))?;
         }
-        let Some((index, names)) = &mut self.index else {
-            // without an index there is one file
-            for file in &mut self.shards {
-                if self.overwrite {
-                    file.publish_over()?;
-                } else {
-                    file.publish_new()?;
-                }
+        if let Some((index, names)) = &mut self.index {
+            index.name_temporarily(Some(*names))?;
+        }
+        let replaces = self.companions.iter().any(Companion::replaces);
+        if replaces {
+            let system = &*self.system;
+            let mut companions = self.companions.iter_mut();
+            companions.try_for_each(|companion| companion.remove_replaced(system))?;
+            self.sync_directory(directory)?;
+        }
+        if self.index.is_some() {
+            self.shards.iter_mut().try_for_each(Shard::publish_new)?;
+        }
+        if self.index.is_some() {
+            self.sync_directory(directory)?;
+        }
+        if replaces {
+            let stem = self.stem()?;
+            for old in [stem.index(), stem.single()] {
+                remove_if_there(&*self.system, &directory.join(old))?;
             }
-            return self.sync_directory(directory);
+            self.sync_directory(directory)?;
+            // some readers open numbered shards without an index
+            self.remove_old_shards(directory)?;
+            self.sync_directory(directory)?;
+        }
+        if !self.companions.is_empty() {
+            self.companions
+                .iter_mut()
+                .try_for_each(Companion::publish)?;
+            self.sync_directory(directory)?;
+        }
+        let commit = match &mut self.index {
+            Some((index, _)) => std::slice::from_mut(index),
+            // without an index there is one file
+            None => &mut self.shards[..],
         };
-        index.name_temporarily(Some(*names))?;
-        self.shards.iter_mut().try_for_each(Shard::publish_new)?;
-        let synced = self.system.sync_directory(directory);
-        synced.map_err(|e| Error::from(e).in_file(directory))?;
-        if self.overwrite {
-            index.publish_over()?;
-        } else {
-            index.publish_new()?;
+        for file in commit {
+            if self.overwrite {
+                file.publish_over()?;
+            } else {
+                file.publish_new()?;
+            }
         }
         self.sync_directory(directory)
     }
 
-    /// Removes what the old checkpoint left: step 4 of the protocol.
-    fn remove_old(&self, parts: &PartNames) -> Result<()> {
-        let directory = parts.directory();
-        let remove = |path: &Path| match self.system.remove(path) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::from(e).in_file(path)),
-        };
+    /// Removes the shards of the old checkpoint; whether there were any.
+    fn remove_old_shards(&self, directory: &Path) -> Result<bool> {
+        let new = self.index.as_ref().map(|(_, names)| *names);
+        let stem = self.stem()?;
+        let old = stem.shards(directory, |found| Some(found) != new);
+        let numbered = old.map_err(|e| Error::from(e).in_file(directory))?;
+        let named = self.old_files.iter().filter(|old| {
+            let is_file = fs::symlink_metadata(old).is_ok_and(|meta| !meta.is_dir());
+            is_file && !self.shards.iter().any(|shard| shard.target() == *old)
+        });
         let mut removed = false;
-        let new = match &self.index {
-            Some((_, names)) => {
-                removed |= remove(&directory.join(SINGLE))?;
-                Some(*names)
-            }
-            None => {
-                if remove(&directory.join(INDEX))? {
-                    // an index that returns after a loss of power must find its shards
-                    self.sync_directory(directory)?;
-                }
-                None
-            }
-        };
-        let old = names::shards(directory, |found| Some(found) != new);
-        for path in old.map_err(|e| Error::from(e).in_file(directory))? {
-            removed |= remove(&path)?;
+        for path in named.chain(&numbered) {
+            removed |= remove_if_there(&*self.system, path)?;
         }
+        Ok(removed)
+    }
+
+    /// Removes what the old checkpoint left: step 6 of the protocol.
+    fn remove_old(&self, parts: &PartNames) -> Result<()> {
+        let (directory, stem) = (parts.directory(), self.stem()?);
+        let remove = |path: &Path| remove_if_there(&*self.system, path);
+        let mut removed = false;
+        if self.index.is_some() {
+            removed |= remove(&directory.join(stem.single()))?;
+        } else if remove(&directory.join(stem.index()))? {
+            // an index that returns after a loss of power must find its shards
+            self.sync_directory(directory)?;
+        }
+        removed |= self.remove_old_shards(directory)?;
         // their shards were among the old ones, or have the names of the new ones
         for part in parts.abandoned().into_iter().flatten() {
             removed |= remove(&part.path).unwrap_or(false);
@@ -299,6 +388,7 @@ impl Sink for SafetensorsSink {
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
         // temporary files of an earlier run that failed
         self.shards.clear();
+        self.companions.clear();
         self.index = None;
         let layouts = header::layouts(outputs, &self.sharding)?;
         let parts = self.parts()?;
@@ -326,6 +416,13 @@ impl Sink for SafetensorsSink {
             .map(nbytes)
             .fold(0, u64::saturating_add);
         file::check_space(parts.directory(), total, &self.target)?;
+        if let Sharding::Shards(_) = self.sharding {
+            for file in &self.companion_files {
+                let written =
+                    Companion::create(&self.system, &parts, file, |path| self.check_free(path));
+                self.companions.push(written?);
+            }
+        }
         self.places = vec![(0, 0); outputs.len()];
         for (number, ((layout, header), name)) in
             layouts.iter().zip(&headers).zip(&names).enumerate()
@@ -358,7 +455,7 @@ impl Sink for SafetensorsSink {
             let size: u64 = layouts.iter().map(|g| g.nbytes).sum();
             let text = json!({"metadata": {"total_size": size}, "weight_map": map});
             let text = format!("{text:#}\n");
-            let path = parts.directory().join(INDEX);
+            let path = parts.directory().join(self.stem()?.index());
             let nbytes = text.len() as u64;
             let index = Shard::create(&self.system, &parts, &path, text.as_bytes(), nbytes)?;
             self.index = Some((index, shard_names));
@@ -375,6 +472,7 @@ impl Sink for SafetensorsSink {
         let parts = self.parts()?;
         let index = self.index.iter().map(|(index, _)| index);
         self.shards.iter().chain(index).try_for_each(Shard::sync)?;
+        self.companions.iter().try_for_each(Companion::sync)?;
         if let Err(error) = self.publish(parts.directory()) {
             // A single file is not removed: it may have replaced another. Shards have replaced none, and without their
             // index nothing refers to them.
@@ -382,6 +480,9 @@ impl Sink for SafetensorsSink {
                 && !index.is_published()
             {
                 self.shards.iter().for_each(Shard::remove);
+            }
+            if !self.is_committed() {
+                self.companions.iter().for_each(Companion::remove);
             }
             return Err(error);
         }
@@ -398,6 +499,7 @@ impl Drop for SafetensorsSink {
     fn drop(&mut self) {
         // temporary files are removed first: a directory must be empty
         self.shards.clear();
+        self.companions.clear();
         self.index = None;
         for directory in self.created_directories.iter().rev() {
             // fails for a directory that holds other files, which is left; a destructor cannot report it

@@ -243,7 +243,7 @@ fn not_longer(n: usize, buf: &[u8]) -> io::Result<usize> {
 /// Calls `read` until `buf` is full or it returns 0, and returns the number of bytes read. Retries interrupted calls.
 ///
 /// [`Source::read_at`] promises a short read only at the end, while system calls and readers may return less at any time.
-fn fill(
+pub(crate) fn fill(
     mut buf: &mut [u8],
     mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
 ) -> io::Result<usize> {

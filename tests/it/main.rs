@@ -7,6 +7,7 @@
 mod support;
 
 mod cancel;
+mod checkpoint_directory;
 mod cold_open;
 mod dcp;
 mod execute;

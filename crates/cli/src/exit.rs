@@ -117,6 +117,8 @@ impl Failure {
 static FLAGS: &[(&str, &str)] = &[
     ("`OpenOptions::single`", "--single"),
     ("`OpenOptions::void_as`", "--void-as"),
+    ("`Remember::filter`", "--exclude or --filter"),
+    ("`Remember::rename`", "--rename"),
 ];
 
 /// A message of the library, with this command's flags in place of the options that it names.

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anamnesis::plan::{Job, JobWork, PLAIN};
 use anamnesis::quote::escape;
-use anamnesis::{ByteRange, Catalog, Plan};
+use anamnesis::{ByteRange, Catalog, Dtype, Plan};
 use serde_json::{Value, json};
 
 use crate::args::{Color, PlanArgs};
@@ -21,14 +21,15 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
         .options()
         .open(&args.source)
         .map_err(Failure::from)?;
-    let plan = configure(&checkpoint, &args.weights)
-        .plan()
-        .map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    let remember = configure(&checkpoint, &args.weights);
+    let in_source = |e: anamnesis::Error| Failure::from(e.in_file(&args.source));
+    let plan = remember.plan().map_err(in_source)?;
+    let dtype = remember.output_dtype().map_err(in_source)?;
     let catalog = checkpoint.catalog();
     if args.json {
         json::write_line(&document(args, &plan, catalog), out)?;
     } else {
-        show(args, &plan, catalog, &Screen::new(color), out)?;
+        show(args, dtype, &plan, catalog, &Screen::new(color), out)?;
     }
     Ok(if plan.refused.is_empty() {
         Completion::Done
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
 
 fn show(
     args: &PlanArgs,
+    dtype: Dtype,
     plan: &Plan,
     catalog: &Catalog,
     screen: &Screen,
@@ -53,7 +55,7 @@ fn show(
         out,
         "  {} as {}, {}: {} written, {} read",
         plural(weights as u64, "weight"),
-        args.weights.dtype,
+        dtype,
         plural(plain as u64, "plain tensor"),
         ByteSize(plan.nbytes()),
         ByteSize(read)

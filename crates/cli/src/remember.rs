@@ -4,11 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anamnesis::companions::Companions;
 use anamnesis::load::{RecordingLoader, StorageInfo, choose};
 use anamnesis::plan::PLAIN;
 use anamnesis::quote::escape;
 use anamnesis::sink::Sharding;
-use anamnesis::{Checkpoint, remember};
+use anamnesis::{Checkpoint, Dtype, OutputDtype, Plan, remember};
 use serde_json::json;
 
 use crate::args::{Color, RememberArgs, WeightArgs};
@@ -36,7 +37,8 @@ pub(crate) fn run(
                 "version": json::VERSION,
                 "source": args.source.display().to_string(),
                 "files": files,
-                "dtype": args.weights.dtype,
+                "dtype": report.dtype,
+                "companions": report.companions,
                 "weights": report.weights,
                 "plain": report.plain,
                 "nbytes": report.nbytes,
@@ -54,7 +56,7 @@ pub(crate) fn run(
             let mut line = format!(
                 "{}: {}",
                 escape(&args.output.display().to_string()),
-                description(&report, args.weights.dtype)
+                description(&report)
             );
             if std::io::stdout().is_terminal() {
                 let seconds = started.elapsed().as_secs_f64();
@@ -87,6 +89,9 @@ pub(crate) fn run(
 /// What was written.
 struct RememberReport {
     files: Vec<PathBuf>,
+    /// Names of the files beside the tensors.
+    companions: Vec<String>,
+    dtype: Dtype,
     weights: usize,
     plain: usize,
     nbytes: u64,
@@ -95,12 +100,13 @@ struct RememberReport {
 }
 
 /// `15 weights as BF16, 5 plain tensors, 2 files, 401.20 KiB`.
-fn description(report: &RememberReport, dtype: anamnesis::Dtype) -> String {
+fn description(report: &RememberReport) -> String {
     let mut parts = Vec::new();
     if report.weights > 0 {
         parts.push(format!(
-            "{} as {dtype}",
-            plural(report.weights as u64, "weight")
+            "{} as {}",
+            plural(report.weights as u64, "weight"),
+            report.dtype
         ));
     }
     if report.plain > 0 {
@@ -110,6 +116,10 @@ fn description(report: &RememberReport, dtype: anamnesis::Dtype) -> String {
         parts.push(plural(report.files.len() as u64, "file"));
     }
     parts.push(ByteSize(report.nbytes).to_string());
+    if !report.companions.is_empty() {
+        let count = report.companions.len() as u64;
+        parts.push(format!("with {}", plural(count, "companion file")));
+    }
     parts.join(", ")
 }
 
@@ -119,9 +129,23 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
         template::check_output(path, args.overwrite)?;
     }
     let checkpoint = args.opening.options().open(&args.source)?;
-    let remember = configure(&checkpoint, &args.weights)
+    let remember = configure(&checkpoint, &args.weights);
+    let sharding = remember.sharding(&args.output, args.shard_size)?;
+    let default = match sharding {
+        Sharding::Shards(_) => OutputDtype::Auto,
+        Sharding::SingleFile => Dtype::BF16.into(),
+    };
+    let remember = remember
+        .dtype(args.weights.dtype.unwrap_or(default))
         .threads(args.threads)
+        .code(args.code)
+        .untie(args.untie)
         .overwrite(args.overwrite);
+    let remember = if args.strip_prefix.is_some() || !args.rename.is_empty() {
+        remember.rename(|name| renamed(args, name))
+    } else {
+        remember
+    };
     let recording = args
         .record
         .as_ref()
@@ -147,9 +171,13 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
             escape(&refused.error.to_string())
         );
     }
-    let sharding = args
-        .shard_size
-        .map_or(Sharding::SingleFile, Sharding::Shards);
+    let (dtype, mut notes) = (remember.output_dtype()?, plan.notes.clone());
+    notes.extend(wrapper_prefix(&checkpoint, &plan, args));
+    let companions = match sharding {
+        Sharding::Shards(_) => remember.companions()?,
+        Sharding::SingleFile => Companions::default(),
+    };
+    notes.extend(left_out(&companions));
     let mut sink = remember.safetensors(&args.output, sharding)?;
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
@@ -172,14 +200,76 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
         });
     let recorded = recorded.transpose()?;
     let files = sink.files().map(std::path::Path::to_owned).collect();
+    let companions = companions.files.into_iter().map(|file| file.name).collect();
     Ok(RememberReport {
         files,
+        companions,
+        dtype,
         weights,
         plain,
         nbytes,
-        notes: plan.notes,
+        notes,
         recorded,
     })
+}
+
+/// The name that an output is written under.
+fn renamed(args: &RememberArgs, name: &str) -> String {
+    let prefix = args.strip_prefix.as_deref().unwrap_or("");
+    let prefix = prefix.strip_suffix('.').unwrap_or(prefix);
+    let rest = name
+        .strip_prefix(prefix)
+        .and_then(|rest| rest.strip_prefix('.'))
+        .filter(|rest| !prefix.is_empty() && !rest.is_empty());
+    let stripped = rest.unwrap_or(name).to_owned();
+    args.rename
+        .iter()
+        .fold(stripped, |name, (from, to)| name.replace(from, to))
+}
+
+/// Modules that training programs wrap a model in, and keys that they store its state under.
+const WRAPPERS: &[&str] = &[
+    "state_dict",
+    "model_state_dict",
+    "module",
+    "_orig_mod",
+    "ema",
+    "params",
+];
+
+/// A note that proposes --strip-prefix, where all names begin with a wrapper's: no client finds them.
+fn wrapper_prefix(checkpoint: &Checkpoint, plan: &Plan, args: &RememberArgs) -> Option<String> {
+    if !matches!(checkpoint.catalog().format(), "pth" | "dcp") {
+        return None;
+    }
+    let mut names = plan.jobs.iter().map(|job| &*job.output.name);
+    let first = names.next()?;
+    let (wrapper, _) = first.split_once('.')?;
+    if !WRAPPERS.contains(&wrapper) || args.strip_prefix.is_some() {
+        return None;
+    }
+    // the longest sequence of whole components that all names share
+    let shared = names.fold(first, |shared, name| {
+        let same = shared.bytes().zip(name.bytes()).take_while(|(a, b)| a == b);
+        &shared[..shared.floor_char_boundary(same.count())]
+    });
+    let prefix = &shared[..shared.rfind('.')?];
+    Some(format!(
+        "all names begin with {prefix}. ; --strip-prefix {prefix} removes it"
+    ))
+}
+
+/// Notes about files of the source that are not in the output.
+fn left_out(companions: &Companions) -> impl Iterator<Item = String> {
+    let note = |names: &[String], why: &str| {
+        (!names.is_empty()).then(|| format!("not copied: {} ({why})", names.join(", ")))
+    };
+    let code = note(&companions.code, "code; --code copies it");
+    let others = note(
+        &companions.left_out,
+        "longer than 256 MiB, or no regular file",
+    );
+    code.into_iter().chain(others)
 }
 
 /// A [`remember`] with the options and filters of the arguments.
@@ -188,7 +278,7 @@ pub(crate) fn configure<'c>(
     args: &'c WeightArgs,
 ) -> anamnesis::Remember<'c> {
     remember(checkpoint)
-        .dtype(args.dtype)
+        .dtype(args.dtype.unwrap_or(Dtype::BF16.into()))
         .cast(args.cast)
         .native_rounding(args.native_rounding)
         .filter(|name| {

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::Dtype;
 use crate::error::{Error, ErrorKind, Result};
+use crate::json::edit::{python_numbers_cost, without_python_numbers};
 use crate::json::{JsonReader, Tree};
 use crate::limits::{Budget, Limits};
 use crate::source::regular::read_regular;
@@ -42,6 +44,12 @@ pub struct QuantConfig {
     map: Map<String, Value>,
     /// The unsigned numbers of `config.json`, such as `hidden_size`.
     sizes: Map<String, Value>,
+    /// The dtype of the model that `config.json` states.
+    dtype: Option<Dtype>,
+    /// `model_type` of `config.json`.
+    model_type: Option<String>,
+    /// `tie_word_embeddings` of `config.json`.
+    ties_embeddings: Option<bool>,
     /// The method's name, in lower case.
     method: Option<String>,
     /// The file and key that it was read from.
@@ -56,20 +64,23 @@ impl QuantConfig {
     pub fn from_json(text: &[u8]) -> Result<Self> {
         let mut whole = parse(text, &Budget::new(Limits::default()))?;
         let (file, keys) = LOCATIONS[0];
-        let sizes = numbers(&whole);
+        let model = ModelSettings::of(&whole);
         let found = keys
             .iter()
             .find_map(|key| Some((key, take_inside(&mut whole, key)?)));
         Ok(match found {
-            Some((key, map)) => Self::new(map, sizes, format!("{key} of {file}")),
-            None => Self::new(whole, sizes, "the given configuration".to_owned()),
+            Some((key, map)) => Self::new(map, model, format!("{key} of {file}")),
+            None => Self::new(whole, model, "the given configuration".to_owned()),
         })
     }
 
-    fn new(map: Map<String, Value>, sizes: Map<String, Value>, origin: String) -> Self {
+    fn new(map: Map<String, Value>, model: ModelSettings, origin: String) -> Self {
         let mut config = Self {
             map,
-            sizes,
+            sizes: model.sizes,
+            dtype: model.dtype,
+            model_type: model.model_type,
+            ties_embeddings: model.ties_embeddings,
             method: None,
             origin: Some(origin),
         };
@@ -82,7 +93,7 @@ impl QuantConfig {
     /// Reads the first configuration file next to `path`, a checkpoint's first file, or in it, a directory. Empty if there
     /// is none.
     pub(crate) fn load_sidecar(path: &Path, budget: &Budget) -> Result<Self> {
-        let mut sizes = Map::new();
+        let mut model = ModelSettings::default();
         let folder = if path.is_dir() {
             path
         } else {
@@ -96,9 +107,9 @@ impl QuantConfig {
                 Err(e) if is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
             };
-            // only `config.json` has the sizes of the model
+            // only `config.json` describes the model
             if *file == LOCATIONS[0].0 {
-                sizes = numbers(&whole);
+                model = ModelSettings::of(&whole);
             }
             if let Some((key, map)) = keys
                 .iter()
@@ -109,11 +120,14 @@ impl QuantConfig {
                 } else {
                     format!("{key} of {file}")
                 };
-                return Ok(Self::new(map, sizes, place));
+                return Ok(Self::new(map, model, place));
             }
         }
         Ok(Self {
-            sizes,
+            sizes: model.sizes,
+            dtype: model.dtype,
+            model_type: model.model_type,
+            ties_embeddings: model.ties_embeddings,
             ..Self::default()
         })
     }
@@ -166,9 +180,61 @@ impl QuantConfig {
             .find_map(|name| self.sizes.get(*name)?.as_u64())
     }
 
+    /// The dtype of the model that `config.json` states, of those that weights are dequantised to.
+    pub(crate) fn dtype(&self) -> Option<Dtype> {
+        self.dtype
+    }
+
+    /// The type of the model: `model_type` of `config.json`.
+    pub(crate) fn model_type(&self) -> Option<&str> {
+        self.model_type.as_deref()
+    }
+
+    /// Whether the output layer shares the weight of the input embedding: `tie_word_embeddings` of `config.json`.
+    pub(crate) fn ties_embeddings(&self) -> Option<bool> {
+        self.ties_embeddings
+    }
+
     /// The configuration as a JSON object.
     pub(crate) fn map(&self) -> &Map<String, Value> {
         &self.map
+    }
+}
+
+/// What `config.json` says about the model.
+#[derive(Default)]
+struct ModelSettings {
+    sizes: Map<String, Value>,
+    dtype: Option<Dtype>,
+    model_type: Option<String>,
+    ties_embeddings: Option<bool>,
+}
+
+impl ModelSettings {
+    fn of(whole: &Map<String, Value>) -> Self {
+        let text = whole.get("text_config").and_then(Value::as_object);
+        let stated = [Some(whole), text].into_iter().flatten().find_map(|map| {
+            // of transformers 5, and of earlier versions
+            map.get("dtype")
+                .or_else(|| map.get("torch_dtype"))?
+                .as_str()
+        });
+        let dtype = stated.and_then(|name| match name.strip_prefix("torch.").unwrap_or(name) {
+            "bfloat16" => Some(Dtype::BF16),
+            "float16" | "half" => Some(Dtype::F16),
+            "float32" | "float" => Some(Dtype::F32),
+            _ => None,
+        });
+        let model_type = whole.get("model_type").and_then(Value::as_str);
+        let ties = whole.get("tie_word_embeddings");
+        Self {
+            sizes: numbers(whole),
+            dtype,
+            model_type: model_type
+                .filter(|name| name.len() <= MAX_SETTING_BYTES)
+                .map(str::to_owned),
+            ties_embeddings: ties.and_then(Value::as_bool),
+        }
     }
 }
 
@@ -207,6 +273,11 @@ fn parse(text: &[u8], budget: &Budget) -> Result<Map<String, Value>> {
     let malformed = |what: String| Error::malformed(what).in_format("config");
     let text = std::str::from_utf8(text)
         .map_err(|_| malformed("the configuration is not UTF-8".to_owned()))?;
+    let _replaced = match python_numbers_cost(text) {
+        0 => budget.nothing(),
+        bytes => budget.temporary(bytes, "the configuration")?,
+    };
+    let text = &*without_python_numbers(text);
     let reader = JsonReader::new(budget, "the configuration");
     let tree = reader.parse(text, Tree(&reader), |e| {
         malformed(format!("the configuration is not JSON: {e}"))

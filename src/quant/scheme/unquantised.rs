@@ -49,25 +49,30 @@ pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<Uncl
         Layout::Absent => {
             return Err(unsupported(
                 info,
-                "saved without data (PyTorch's meta device); leave it out",
+                "saved without data (PyTorch's meta device); leave it out with `Remember::filter`",
             ));
         }
         Layout::Sparse(_) => {
             return Err(unsupported(
                 info,
-                "sparse; leave it out, or make it dense before saving",
+                "sparse; leave it out with `Remember::filter`, or make it dense before saving",
             ));
         }
         _ => {}
     }
     let Encoding::Plain(dtype) = info.encoding else {
-        return Err(unsupported(
-            info,
-            format!(
-                "{} cannot be stored in a safetensors file; leave it out",
-                info.encoding
-            ),
-        ));
+        // numpy stores dtypes that it does not have, such as ml_dtypes' bfloat16, as items without a type
+        let or_read = match &info.encoding {
+            Encoding::Opaque(item) if item.name.starts_with('V') && item.fields.is_empty() => {
+                ", or read its items as a dtype of their width with `OpenOptions::void_as`"
+            }
+            _ => "",
+        };
+        let what = format!(
+            "{} cannot be stored in a safetensors file; leave it out with `Remember::filter`{or_read}",
+            info.encoding
+        );
+        return Err(unsupported(info, what));
     };
     if integers_for_weights(cx, info) {
         return Err(unsupported(

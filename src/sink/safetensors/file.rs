@@ -1,11 +1,13 @@
 //! A file that is written without a name, or under a temporary one, and named when it is complete.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::source::fill;
+use crate::source::regular::open_regular;
 
 use super::names::{PartNames, ShardNames};
 use super::operations::FileOperations;
@@ -28,6 +30,9 @@ enum CurrentName {
     Temporary(PathBuf),
     Target,
 }
+
+/// Bytes of two files that are compared at a time.
+const COMPARED: usize = 64 << 10;
 
 /// Attempts to find a free temporary name.
 const ATTEMPTS: usize = 100;
@@ -81,6 +86,29 @@ impl Shard {
     pub(super) fn write(&self, start: u64, bytes: &[u8]) -> Result<()> {
         let written = self.system.write(&self.file, start, bytes);
         written.map_err(|e| self.error(e))
+    }
+
+    /// Whether a regular file at `path` has the same bytes.
+    pub(super) fn equals(&self, path: &Path) -> io::Result<bool> {
+        let Ok((other, len)) = open_regular(path) else {
+            return Ok(false);
+        };
+        if self.file.metadata()?.len() != len {
+            return Ok(false);
+        }
+        let (mut ours, mut theirs) = (vec![0; COMPARED], vec![0; COMPARED]);
+        let (mut own, mut other) = (&self.file, &other);
+        own.seek(SeekFrom::Start(0))?;
+        loop {
+            let read = fill(&mut ours, |buf| own.read(buf))?;
+            let same = fill(&mut theirs, |buf| other.read(buf))?;
+            if ours[..read] != theirs[..same] {
+                return Ok(false);
+            }
+            if read == 0 {
+                return Ok(true);
+            }
+        }
     }
 
     pub(super) fn is_published(&self) -> bool {

@@ -36,7 +36,7 @@ pub(super) fn layouts(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec
     for (number, output) in outputs.iter().enumerate() {
         if !storable(output.dtype) {
             let what = format!(
-                "safetensors has no dtype {}: leave out {}",
+                "safetensors has no dtype {}: leave out {} with `Remember::filter`",
                 output.dtype,
                 quote(&output.name)
             );
@@ -105,7 +105,8 @@ pub(super) fn header(
         .any(|&(number, _)| &*outputs[number].name == "__metadata__")
     {
         return Err(Error::unsupported(
-            "the name `__metadata__` is reserved in safetensors: leave out the tensor of that name",
+            "the name `__metadata__` is reserved in safetensors: leave out the tensor of that name with `Remember::filter`, or rename \
+             it with `Remember::rename`",
         ));
     }
     let mut text = Vec::new();

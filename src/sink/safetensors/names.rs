@@ -11,73 +11,97 @@ use anamnesis_os::files::is_abandoned;
 
 use super::operations::FileOperations;
 
-/// Name of the only file in a directory, and stem of the index of several.
-pub(super) const SINGLE: &str = "model.safetensors";
-pub(super) const INDEX: &str = "model.safetensors.index.json";
+/// The stem of the files in a directory, by which clients find them: `model`, `adapter_model` (peft) or
+/// `diffusion_pytorch_model` (diffusers).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stem(Box<str>);
 
-/// The names of the shards of one checkpoint: `model-00001-of-00003.safetensors`, and of the second generation
-/// `model-2-00001-of-00003.safetensors`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ShardNames {
-    /// From 1. Shards that replace others are of another generation, so that no file of the old checkpoint is replaced.
-    pub(super) generation: u32,
-    pub(super) count: u64,
-}
+impl Stem {
+    /// `None` for a stem that is not part of a file name.
+    pub(super) fn new(stem: &str) -> Option<Self> {
+        let sound = !stem.is_empty() && !stem.contains(['/', '\\', '\0']) && !stem.starts_with('.');
+        sound.then(|| Self(stem.into()))
+    }
 
-impl ShardNames {
+    /// The name of the only file: `model.safetensors`.
+    pub(super) fn single(&self) -> String {
+        format!("{}.safetensors", self.0)
+    }
+
+    /// The name of the index of several: `model.safetensors.index.json`.
+    pub(super) fn index(&self) -> String {
+        format!("{}.safetensors.index.json", self.0)
+    }
+
     /// The name of a shard; `number` counts from 1.
-    pub(super) fn name(self, number: u64) -> String {
-        let Self { generation, count } = self;
+    pub(super) fn shard(&self, names: ShardNames, number: u64) -> String {
+        let (stem, ShardNames { generation, count }) = (&self.0, names);
         if generation == 1 {
-            format!("model-{number:05}-of-{count:05}.safetensors")
+            format!("{stem}-{number:05}-of-{count:05}.safetensors")
         } else {
-            format!("model-{generation}-{number:05}-of-{count:05}.safetensors")
+            format!("{stem}-{generation}-{number:05}-of-{count:05}.safetensors")
         }
     }
 
-    /// The names of which this is one.
-    pub(super) fn parse(name: &OsStr) -> Option<Self> {
+    /// The shards of which this is the name of one.
+    pub(super) fn parse(&self, name: &OsStr) -> Option<ShardNames> {
         let name = name.to_str()?;
-        let middle = name.strip_prefix("model-")?.strip_suffix(".safetensors")?;
+        let middle = name
+            .strip_prefix(&*self.0)?
+            .strip_prefix('-')?
+            .strip_suffix(".safetensors")?;
         let (head, count) = middle.split_once("-of-")?;
         let (generation, number) = head.split_once('-').unwrap_or(("1", head));
-        let names = Self {
+        let names = ShardNames {
             generation: generation.parse().ok()?,
             count: count.parse().ok()?,
         };
         let number: u64 = number.parse().ok()?;
         // the exact form only: `model-02-1-of-3.safetensors` is another program's
-        (names.name(number) == name).then_some(names)
+        (self.shard(names, number) == name).then_some(names)
     }
-}
 
-/// The first generation of which a directory contains no shard.
-pub(super) fn free_generation(directory: &Path) -> io::Result<u32> {
-    let mut used = BTreeSet::new();
-    for entry in fs::read_dir(directory)? {
-        used.extend(ShardNames::parse(&entry?.file_name()).map(|names| names.generation));
-    }
-    Ok((1..=u32::MAX)
-        .find(|generation| !used.contains(generation))
-        .unwrap_or(u32::MAX))
-}
-
-/// The shards in a directory that are of these names, or are not. Directories, pipes and devices are not listed.
-pub(super) fn shards(
-    directory: &Path,
-    of: impl Fn(ShardNames) -> bool,
-) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if (kind.is_file() || kind.is_symlink())
-            && ShardNames::parse(&entry.file_name()).is_some_and(&of)
-        {
-            found.push(entry.path());
+    /// The first generation of which a directory contains no shard.
+    pub(super) fn free_generation(&self, directory: &Path) -> io::Result<u32> {
+        let mut used = BTreeSet::new();
+        for entry in fs::read_dir(directory)? {
+            used.extend(
+                self.parse(&entry?.file_name())
+                    .map(|names| names.generation),
+            );
         }
+        Ok((1..=u32::MAX)
+            .find(|generation| !used.contains(generation))
+            .unwrap_or(u32::MAX))
     }
-    Ok(found)
+
+    /// The shards in a directory that are of these names, or are not. Directories, pipes and devices are not listed.
+    pub(super) fn shards(
+        &self,
+        directory: &Path,
+        of: impl Fn(ShardNames) -> bool,
+    ) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if (kind.is_file() || kind.is_symlink())
+                && self.parse(&entry.file_name()).is_some_and(&of)
+            {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The numbers in the names of the shards of one checkpoint: `model-00001-of-00003.safetensors`, and of the second
+/// generation `model-2-00001-of-00003.safetensors`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShardNames {
+    /// From 1. Shards that replace others are of another generation, so that no file of the old checkpoint is replaced.
+    pub(super) generation: u32,
+    pub(super) count: u64,
 }
 
 /// Names of files under construction for one target: `.anamnesis-TARGET-PROCESS-NUMBER.part`, where TARGET is a hash of
@@ -160,9 +184,10 @@ impl AbandonedPart {
         &self,
         system: &dyn FileOperations,
         directory: &Path,
+        stem: &Stem,
     ) -> io::Result<()> {
         if let Some(names) = self.shards {
-            for shard in shards(directory, |found| found == names)? {
+            for shard in stem.shards(directory, |found| found == names)? {
                 system.remove(&shard)?;
             }
             system.sync_directory(directory)?;
@@ -181,14 +206,15 @@ mod tests {
 
     #[test]
     fn names_of_shards_are_recognised_exactly() {
+        let stem = Stem::new("model").unwrap();
         for generation in [1, 2, 10] {
             for number in [1, 3, 123_456] {
                 let names = ShardNames {
                     generation,
                     count: 3,
                 };
-                let name = names.name(number);
-                assert_eq!(ShardNames::parse(name.as_ref()), Some(names), "{name}");
+                let name = stem.shard(names, number);
+                assert_eq!(stem.parse(name.as_ref()), Some(names), "{name}");
             }
         }
         for other in [
@@ -198,10 +224,20 @@ mod tests {
             "model-1-of-3.safetensors",
             "model-00001-of-00003.bin",
             "other-00001-of-00003.safetensors",
+            "model00001-of-00003.safetensors",
             "model-00001-of-99999999999999999999999.safetensors",
         ] {
-            assert_eq!(ShardNames::parse(other.as_ref()), None, "{other}");
+            assert_eq!(stem.parse(other.as_ref()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn stems_are_parts_of_file_names() {
+        for stem in ["", "a/b", "..", ".model", "a\\b", "a\0"] {
+            assert_eq!(Stem::new(stem), None, "{stem:?}");
+        }
+        let stem = Stem::new("diffusion_pytorch_model.fp16").unwrap();
+        assert_eq!(stem.single(), "diffusion_pytorch_model.fp16.safetensors");
     }
 
     #[cfg(unix)]

@@ -13,13 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::operations::{FileOperations, SystemFiles};
-use super::{INDEX, SINGLE, SafetensorsSink, Sharding};
+use super::{SafetensorsSink, Sharding};
 use crate::Dtype;
 use crate::catalog::Shape;
 use crate::checkpoint::Checkpoint;
+use crate::companions::{CompanionContent, CompanionFile};
 use crate::error::{ErrorKind, Result};
 use crate::plan::TensorSpec;
 use crate::sink::Sink;
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
 
 /// Number of a file, in the order of creation.
 type FileNumber = usize;
@@ -363,7 +367,21 @@ fn write(
     overwrite: bool,
     system: Arc<dyn FileOperations>,
 ) -> Result<()> {
-    let mut sink = SafetensorsSink::new(root.join("out"), form.sharding()).overwrite(overwrite);
+    write_with(root, form, value, overwrite, system, &[])
+}
+
+/// As [`write`], with companion files.
+fn write_with(
+    root: &Path,
+    form: Form,
+    value: u8,
+    overwrite: bool,
+    system: Arc<dyn FileOperations>,
+    companions: &[CompanionFile],
+) -> Result<()> {
+    let mut sink = SafetensorsSink::new(root.join("out"), form.sharding())
+        .overwrite(overwrite)
+        .companions(companions.to_vec());
     sink.system = system;
     let spec = |name: &str| TensorSpec {
         name: name.into(),
@@ -410,14 +428,33 @@ struct RecordedRun {
 }
 
 fn record(old: Option<Form>, new: Form, unnamed: bool) -> RecordedRun {
+    record_with(old, new, unnamed, |_| Vec::new())
+}
+
+/// As [`record`], with the companion files that `companions` returns for a value of the tensors.
+fn record_with(
+    old: Option<Form>,
+    new: Form,
+    unnamed: bool,
+    companions: impl Fn(u8) -> Vec<CompanionFile>,
+) -> RecordedRun {
     let root = TestDirectory::new();
     if let Some(old) = old {
         let system = Arc::new(RecordingFiles::new(unnamed));
-        write(&root.0, old, OLD, false, system).unwrap();
+        write_with(&root.0, old, OLD, false, system, &companions(OLD)).unwrap();
     }
     let tree = root.tree();
     let system = Arc::new(RecordingFiles::new(unnamed));
-    write(&root.0, new, NEW, old.is_some(), system.clone()).unwrap();
+    let overwrite = old.is_some();
+    write_with(
+        &root.0,
+        new,
+        NEW,
+        overwrite,
+        system.clone(),
+        &companions(NEW),
+    )
+    .unwrap();
     let operations = system.operations.lock().unwrap().clone();
     RecordedRun {
         root,
@@ -540,5 +577,48 @@ fn the_next_run_removes_what_an_earlier_one_left() {
                 }
             }
         }
+    }
+}
+
+/// `config.json` with this text.
+fn config(text: impl Into<Vec<u8>>) -> Vec<CompanionFile> {
+    vec![CompanionFile {
+        name: "config.json".to_owned(),
+        content: CompanionContent::Bytes(text.into()),
+    }]
+}
+
+#[test]
+fn tensors_are_never_found_beside_the_configuration_of_others() {
+    for (old, new) in RUNS.into_iter().filter(|(_, new)| *new != Form::File) {
+        for unnamed in [true, false] {
+            let run = record_with(old, new, unnamed, |value| config([value]));
+            for count in 0..=run.operations.len() {
+                for tree in states(&run.old, &run.operations[..count], &run.root.0) {
+                    let directory = TestDirectory::new();
+                    directory.write(&tree);
+                    let config = fs::read(directory.0.join("out/config.json")).ok();
+                    for value in found_values(&directory.0).into_iter().flatten() {
+                        let context =
+                            format!("{old:?} to {new:?} after {count}: {:?}", tree.keys());
+                        let own = config.as_deref().is_none_or(|config| config == [value]);
+                        assert!(own, "{config:?} and {value}: {context}");
+                    }
+                    if count == run.operations.len() {
+                        assert_eq!(found_values(&directory.0), [Some(NEW); 2]);
+                        assert_eq!(config.as_deref(), Some(&[NEW][..]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A configuration that stays the same costs no moment without a checkpoint.
+#[test]
+fn an_equal_configuration_is_not_replaced() {
+    for (old, new) in RUNS.into_iter().filter(|(_, new)| *new != Form::File) {
+        let run = record_with(old, new, true, |_| config("{}"));
+        assert_eq!(run.violation(), None, "{old:?} to {new:?}");
     }
 }

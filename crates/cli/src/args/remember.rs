@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-use anamnesis::Dtype;
+use anamnesis::OutputDtype;
 use clap::{Args, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
-use super::values::{bytes, name_pattern, output_dtype};
+use super::values::{bytes, name_pattern, output_dtype, replacement};
 
 const EXAMPLES: &str = "\
 Examples:
   anamnesis remember model-Q4_K_M.gguf -o model.safetensors
-  anamnesis remember llama-fp8/ -o llama-bf16/ --shard-size 5GB
+  anamnesis remember lightning.ckpt -o weights.safetensors --strip-prefix state_dict.model
+  anamnesis remember llama-fp8/ -o llama-bf16/                   a directory that clients open
   anamnesis remember model.safetensors -o layer0.safetensors --filter 'model.layers.0.*'
 
 Exit status: 0 success, 1 failure (no output file is left), 2 invalid arguments, 130 interrupted.";
@@ -23,16 +24,34 @@ pub(crate) struct RememberArgs {
     /// File, directory, shard index, or any file of a split GGUF.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) source: PathBuf,
-    /// Safetensors file to write; with --shard-size, a directory.
+    /// Safetensors file or directory to write.
     ///
-    /// The output is written under a temporary name and renamed when it is complete.
+    /// A directory: OUT ends in `/`, exists as a directory, or the source is a directory or several files and OUT does not end
+    /// in `.safetensors`. It gets shards with an index, and the configuration and tokenizer files of the source.
+    /// The output appears under its name when it is complete.
     #[arg(long, short, value_name = "OUT", value_hint = ValueHint::AnyPath)]
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) weights: WeightArgs,
-    /// Write a directory of shards of at most BYTES tensor bytes each (5GB, 500MiB), with an index.
+    /// Write a directory of shards of at most BYTES tensor bytes each (5GB, 500MiB) [default: 5GB for a directory].
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Output")]
     pub(crate) shard_size: Option<u64>,
+    /// Copy Python files of the source to an output directory.
+    ///
+    /// They are code, which clients run with `trust_remote_code`, and are not copied by default.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) code: bool,
+    /// Also write output layers that share the weight of the input embedding.
+    ///
+    /// By default they are left out where the source's config.json ties them: clients restore them.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) untie: bool,
+    /// Remove PREFIX and the dot behind it from names that begin with it.
+    #[arg(long, value_name = "PREFIX", help_heading = "Output")]
+    pub(crate) strip_prefix: Option<String>,
+    /// Replace FROM by TO in names; may be repeated, in this order, after --strip-prefix.
+    #[arg(long, value_name = "FROM=TO", value_parser = replacement, help_heading = "Output")]
+    pub(crate) rename: Vec<(String, String)>,
     /// Replace existing files.
     #[arg(long, help_heading = "Output")]
     pub(crate) overwrite: bool,
@@ -78,9 +97,11 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Weights")]
 pub(crate) struct WeightArgs {
-    /// Dtype of dequantised weights.
-    #[arg(long, short, value_name = "DTYPE", value_parser = output_dtype(), default_value = "bf16")]
-    pub(crate) dtype: Dtype,
+    /// Dtype of dequantised weights [default: bf16; of `remember` to a directory: auto].
+    ///
+    /// `auto` is the dtype that the source's config.json states, else the dtype of its unquantised tensors.
+    #[arg(long, short, value_name = "DTYPE", value_parser = output_dtype())]
+    pub(crate) dtype: Option<OutputDtype>,
     /// Also cast floating-point tensors that are not quantised.
     #[arg(long)]
     pub(crate) cast: bool,

@@ -1,8 +1,8 @@
 //! Parsers of argument values.
 
 use anamnesis::format::FORMATS;
-use anamnesis::{Dtype, Format};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use anamnesis::{Dtype, Format, OutputDtype};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use globset::{Glob, GlobMatcher};
 
 /// A glob over tensor names.
@@ -12,11 +12,30 @@ pub(super) fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
         .map_err(|e| e.kind().to_string())
 }
 
-/// A dtype that weights can be dequantised to.
-pub(super) fn output_dtype() -> impl TypedValueParser<Value = Dtype> {
-    PossibleValuesParser::new(["bf16", "f16", "f32"]).map(|name| {
-        Dtype::from_name(&name.to_ascii_uppercase()).expect("a possible value of --dtype")
+/// A dtype that weights can be dequantised to, or `auto`.
+pub(super) fn output_dtype() -> impl TypedValueParser<Value = OutputDtype> {
+    // PyTorch's names are understood, and not listed
+    let with_alias = |name: &'static str, alias| PossibleValue::new(name).alias(alias);
+    PossibleValuesParser::new([
+        PossibleValue::new("auto"),
+        with_alias("bf16", "bfloat16"),
+        with_alias("f16", "float16"),
+        with_alias("f32", "float32"),
+    ])
+    .map(|name| match &*name {
+        "auto" => OutputDtype::Auto,
+        "bf16" | "bfloat16" => Dtype::BF16.into(),
+        "f16" | "float16" => Dtype::F16.into(),
+        _ => Dtype::F32.into(),
     })
+}
+
+/// `FROM=TO`.
+pub(super) fn replacement(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((from, to)) if !from.is_empty() => Ok((from.to_owned(), to.to_owned())),
+        _ => Err("expected FROM=TO, such as `model.=`".to_owned()),
+    }
 }
 
 /// A number of bytes: `5000000`, `5GB`, `4.5GiB`.
@@ -30,6 +49,11 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
         ("MB", 1_000_000),
         ("GB", 1_000_000_000),
         ("TB", 1_000_000_000_000),
+        // powers of ten, as in `max_shard_size` of transformers
+        ("K", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
         ("B", 1),
         ("", 1),
     ];

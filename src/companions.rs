@@ -1,0 +1,226 @@
+//! The files of a checkpoint that hold no tensors: configuration, tokenizer, chat template, licence.
+//!
+//! A client opens a directory by its `config.json`, and reads the rest by fixed names. Which names there are depends on the
+//! client and the model class, so every text file of a known ending is carried over, except the files that describe the
+//! tensors as they were stored: indexes and quantisation settings. Python files are code, and are only carried over when the
+//! caller requests it.
+
+mod config;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Dtype;
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{Budget, text_cost};
+use crate::source::regular::{open_regular, read_regular};
+
+/// Name of a model's configuration.
+const CONFIG: &str = "config.json";
+
+/// Endings of files that are carried over.
+static ENDINGS: &[&str] = &[
+    ".json",
+    // chat templates
+    ".jinja",
+    // vocabularies: SentencePiece, tiktoken, WordPiece's `vocab.txt` and BPE's `merges.txt`
+    ".model",
+    ".tiktoken",
+    ".txt",
+];
+
+/// Beginnings of names that are carried over, whatever their ending: what a copy of the weights must be accompanied by.
+static NOTICES: &[&str] = &["LICENSE", "LICENCE", "NOTICE", "USE_POLICY"];
+
+/// Files that describe how the tensors were stored, which is no longer true of the output.
+static STORAGE_SETTINGS: &[&str] = &[
+    "hf_quant_config.json",
+    "quantize_config.json",
+    "quant_config.json",
+    "quantization_map.json",
+    "quanto_qmap.json",
+    "quant_log.csv",
+    "recipe.yaml",
+];
+
+/// Longest companion file. Tokenizers have up to 40 MB; a longer file is not one.
+const MAX_BYTES: u64 = 256 << 20;
+
+const WHAT: &str = "the companion files";
+
+/// A file that is written beside the tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompanionFile {
+    /// Its name in the directory.
+    pub name: String,
+    /// Its content.
+    pub content: CompanionContent,
+}
+
+/// The content of a [`CompanionFile`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompanionContent {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// The bytes of this file, which must be a regular one when it is copied.
+    Copy(PathBuf),
+}
+
+/// The companion files of a checkpoint, and what was left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Companions {
+    /// The files, by name.
+    pub files: Vec<CompanionFile>,
+    /// Names of Python files that were left out, because they are code.
+    pub code: Vec<String>,
+    /// Names of files that were left out because they are too long or are not regular files.
+    pub left_out: Vec<String>,
+}
+
+impl Companions {
+    /// The companion files in the directory of a checkpoint whose weights become `dtype`. Empty for a checkpoint that was
+    /// not opened by path, and for a GGUF, NPY or NPZ file, whose neighbours are other models.
+    ///
+    /// `config.json` loses what it says about quantisation, and names `dtype`. Everything else is copied unchanged.
+    ///
+    /// # Errors
+    /// I/O; a `config.json` that is not a JSON object, or is over a limit.
+    pub(crate) fn of(checkpoint: &Checkpoint, dtype: Dtype, with_code: bool) -> Result<Self> {
+        let budget = checkpoint.budget();
+        let Some(directory) = directory_of(checkpoint) else {
+            return Ok(Self::default());
+        };
+        let mut found = Self::default();
+        for name in names(directory, &budget)? {
+            let path = directory.join(&name);
+            if name.ends_with(".py") && !with_code {
+                found.code.push(name);
+                continue;
+            }
+            if !is_carried(&name) && !name.ends_with(".py") {
+                continue;
+            }
+            match open_regular(&path) {
+                Ok((_, len)) if len <= MAX_BYTES => {}
+                Ok(_) => {
+                    found.left_out.push(name);
+                    continue;
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::Unsupported(_)) => {
+                    found.left_out.push(name);
+                    continue;
+                }
+                Err(e) => return Err(e.in_file(&path)),
+            }
+            let content = if name == CONFIG {
+                let edited = edited_config(&path, dtype, &budget);
+                CompanionContent::Bytes(edited.map_err(|e| e.in_file(&path))?)
+            } else {
+                CompanionContent::Copy(path)
+            };
+            found.files.push(CompanionFile { name, content });
+        }
+        Ok(found)
+    }
+}
+
+/// The directory whose other files belong to this checkpoint.
+fn directory_of(checkpoint: &Checkpoint) -> Option<&Path> {
+    let path = checkpoint.path()?;
+    if !matches!(checkpoint.catalog().format, "safetensors" | "pth" | "dcp") {
+        return None;
+    }
+    if path.is_dir() {
+        return Some(path);
+    }
+    let parent = path.parent()?;
+    Some(if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    })
+}
+
+/// The names of the files in a directory, sorted.
+fn names(directory: &Path, budget: &Budget) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let entries = fs::read_dir(directory).map_err(|e| Error::from(e).in_file(directory))?;
+    for entry in entries {
+        let entry = entry.map_err(|e| Error::from(e).in_file(directory))?;
+        // no client opens a name that is not UTF-8
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        // a hub's cache consists of links, which `is_dir` follows
+        if (is_carried(&name) || name.ends_with(".py")) && !entry.path().is_dir() {
+            budget.memory(4 * text_cost(name.len()), WHAT)?;
+            budget.push(&mut names, name, WHAT)?;
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Whether a file of this name is carried over to a checkpoint of other tensors.
+fn is_carried(name: &str) -> bool {
+    if name.starts_with('.')
+        || name.ends_with(".index.json")
+        || STORAGE_SETTINGS.contains(&name)
+        // the state of a training run: steps and losses of weights that were stored otherwise
+        || name == "trainer_state.json"
+    {
+        return false;
+    }
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || NOTICES.iter().any(|notice| name.starts_with(notice))
+}
+
+fn edited_config(path: &Path, dtype: Dtype, budget: &Budget) -> Result<Vec<u8>> {
+    let (text, _charge) = read_regular(path, budget, "the configuration")?;
+    let text = std::str::from_utf8(&text)
+        .map_err(|_| Error::malformed("the configuration is not UTF-8").in_format("config"))?;
+    config::edited(text, dtype, budget)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_carried;
+
+    #[test]
+    fn names_of_companion_files() {
+        for carried in [
+            "config.json",
+            "generation_config.json",
+            "tokenizer.json",
+            "tokenizer.model",
+            "vocab.txt",
+            "merges.txt",
+            "qwen.tiktoken",
+            "chat_template.jinja",
+            "preprocessor_config.json",
+            "adapter_config.json",
+            "LICENSE",
+            "LICENSE.md",
+            "NOTICE.txt",
+        ] {
+            assert!(is_carried(carried), "{carried}");
+        }
+        for left in [
+            "model.safetensors.index.json",
+            "pytorch_model.bin.index.json",
+            "quantize_config.json",
+            "hf_quant_config.json",
+            "model.safetensors",
+            "pytorch_model.bin",
+            "trainer_state.json",
+            "README.md",
+            ".gitattributes",
+            ".hidden.json",
+            "modeling_x.py",
+            "training_args.bin",
+        ] {
+            assert!(!is_carried(left), "{left}");
+        }
+    }
+}

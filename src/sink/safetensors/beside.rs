@@ -1,0 +1,171 @@
+//! The companion files that are written beside the tensors, and the old files that they replace.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::companions::{CompanionContent, CompanionFile};
+use crate::error::{Error, Result};
+use crate::json::{JsonReader, Tree};
+use crate::limits::{Budget, Limits};
+use crate::source::fill;
+use crate::source::regular::{open_regular, read_regular};
+
+use super::file::Shard;
+use super::names::{PartNames, Stem};
+use super::operations::FileOperations;
+
+/// Bytes that are copied at a time.
+const COPIED: usize = 256 << 10;
+
+/// A companion file that has been written, and what has its name.
+#[derive(Debug)]
+pub(super) struct Companion {
+    file: Shard,
+    existing: Existing,
+}
+
+/// What has the name of a companion file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Existing {
+    Nothing,
+    /// A file with the same bytes, which stays.
+    Equal,
+    Different,
+}
+
+impl Companion {
+    /// Writes a companion file, without its name. A file of that name with other bytes is refused by `check_free`.
+    pub(super) fn create(
+        system: &Arc<dyn FileOperations>,
+        parts: &PartNames,
+        companion: &CompanionFile,
+        check_free: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Self> {
+        let target = parts.directory().join(plain_name(&companion.name)?);
+        let file = match &companion.content {
+            CompanionContent::Bytes(bytes) => {
+                Shard::create(system, parts, &target, bytes, bytes.len() as u64)?
+            }
+            CompanionContent::Copy(from) => copy(system, parts, &target, from)?,
+        };
+        let equal = || file.equals(&target);
+        let existing = match target.symlink_metadata() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Existing::Nothing,
+            Err(e) => return Err(Error::from(e).in_file(&target)),
+            // also where nothing may be replaced: another run from the same source is no conflict
+            Ok(_) if equal().map_err(|e| Error::from(e).in_file(&target))? => Existing::Equal,
+            Ok(_) => {
+                check_free(&target)?;
+                Existing::Different
+            }
+        };
+        Ok(Self { file, existing })
+    }
+
+    /// Whether a file of other bytes is replaced.
+    pub(super) fn replaces(&self) -> bool {
+        self.existing == Existing::Different
+    }
+
+    /// Removes the file of other bytes that has the name.
+    pub(super) fn remove_replaced(&mut self, system: &dyn FileOperations) -> Result<()> {
+        if self.replaces() {
+            remove_if_there(system, self.file.target())?;
+            self.existing = Existing::Nothing;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    /// Gives the file its name.
+    pub(super) fn publish(&mut self) -> Result<()> {
+        match self.existing {
+            Existing::Equal => Ok(()),
+            // what was there has been removed, and another process' file is refused
+            Existing::Nothing | Existing::Different => self.file.publish_new(),
+        }
+    }
+
+    /// Removes a published file that has replaced none, because a later one failed.
+    pub(super) fn remove(&self) {
+        if self.existing == Existing::Nothing {
+            self.file.remove();
+        }
+    }
+}
+
+/// Removes a file; whether there was one.
+pub(super) fn remove_if_there(system: &dyn FileOperations, path: &Path) -> Result<bool> {
+    match system.remove(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::from(e).in_file(path)),
+    }
+}
+
+/// The name of a companion file, which must not lead out of the directory.
+fn plain_name(name: &str) -> Result<&str> {
+    let is_plain =
+        !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != "..";
+    is_plain.then_some(name).ok_or_else(|| {
+        Error::invalid_argument("the name of a companion file is not a plain file name")
+    })
+}
+
+fn copy(
+    system: &Arc<dyn FileOperations>,
+    parts: &PartNames,
+    target: &Path,
+    from: &Path,
+) -> Result<Shard> {
+    let in_source = |e: Error| e.in_file(from);
+    let (source, len) = open_regular(from).map_err(in_source)?;
+    let file = Shard::create(system, parts, target, &[], len)?;
+    let (mut buffer, mut start) = (vec![0; COPIED], 0);
+    let (mut source, mut left) = (&source, len);
+    while left > 0 {
+        let take = usize::try_from(left).map_or(COPIED, |left| left.min(COPIED));
+        let buffer = &mut buffer[..take];
+        let read = fill(buffer, |buf| source.read(buf)).map_err(|e| in_source(e.into()))?;
+        if read < take {
+            let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(in_source(end.into()));
+        }
+        file.write(start, buffer)?;
+        start += take as u64;
+        left -= take as u64;
+    }
+    Ok(file)
+}
+
+/// The files that the index in a directory names, and that a new checkpoint there replaces. An index that cannot be read
+/// names none: readers cannot follow it either.
+pub(super) fn files_of_index(directory: &Path, stem: &Stem) -> BTreeSet<PathBuf> {
+    let budget = Budget::new(Limits::default());
+    let index = directory.join(stem.index());
+    let Ok((text, _charge)) = read_regular(&index, &budget, "the old index") else {
+        return BTreeSet::new();
+    };
+    let reader = JsonReader::new(&budget, "the old index");
+    let malformed = |e: serde_json::Error| Error::malformed(e.to_string());
+    let tree = std::str::from_utf8(&text)
+        .ok()
+        .and_then(|text| reader.parse(text, Tree(&reader), malformed).ok());
+    let Some(Value::Object(index)) = tree else {
+        return BTreeSet::new();
+    };
+    let map = index.get("weight_map").and_then(Value::as_object);
+    let names = map.into_iter().flat_map(|map| map.values());
+    names
+        .filter_map(Value::as_str)
+        .filter(|name| name.ends_with(".safetensors") && plain_name(name).is_ok())
+        .map(|name| directory.join(name))
+        .collect()
+}
