@@ -35,11 +35,50 @@ struct TreeWalk<'h, 'b, 'c> {
     catalog: &'c mut Catalog,
     path: String,
     containers: Vec<OpenContainer<'h>>,
+    not_shown: NotShown,
     /// Per value: whether it is on the current path. A container that contains itself is not entered again.
     on_path: Vec<bool>,
 }
 
 const TREE: &str = "the tree of the pickle";
+
+/// Counts of the values that are neither tensors nor shown in the metadata.
+#[derive(Default)]
+struct NotShown {
+    /// What they are, and how many.
+    counts: Vec<(&'static str, u64)>,
+    /// The name of the first one, quoted.
+    first: String,
+}
+
+impl NotShown {
+    fn count(&mut self, what: &'static str, name: &str) {
+        if self.counts.is_empty() {
+            self.first = quote(name);
+        }
+        match self.counts.iter_mut().find(|(other, _)| *other == what) {
+            Some((_, n)) => *n += 1,
+            None => self.counts.push((what, 1)),
+        }
+    }
+
+    /// One line, for any number of values: a line per value would hide other warnings.
+    fn warning(&self) -> Option<String> {
+        let total: u64 = self.counts.iter().map(|(_, n)| n).sum();
+        let counts: Vec<_> = self
+            .counts
+            .iter()
+            .map(|(what, n)| format!("{what}: {n}"))
+            .collect();
+        let counts = counts.join(", ");
+        (total > 0).then(|| {
+            format!(
+                "values that are not tensors and cannot be shown: {total} ({counts}; the first is {})",
+                self.first
+            )
+        })
+    }
+}
 
 /// Adds the tensors, the metadata and the refused tensors under `root` to the catalog.
 pub(super) fn flatten(
@@ -93,6 +132,7 @@ fn walk(
         catalog,
         path: String::new(),
         containers: Vec::new(),
+        not_shown: NotShown::default(),
         on_path,
     };
     walk.visit(root)?;
@@ -130,6 +170,8 @@ fn walk(
         }
         walk.visit(child)?;
     }
+    let warning = walk.not_shown.warning();
+    walk.catalog.warnings.extend(warning);
     Ok(walk.named)
 }
 
@@ -151,7 +193,8 @@ impl<'h> TreeWalk<'h, '_, '_> {
     fn visit(&mut self, id: ValueId) -> Result<()> {
         let heap = self.heap;
         let Some((id, made)) = self.resolve(id)? else {
-            return Ok(());
+            let text = metadata::Value::text("an object without state");
+            return self.add_not_shown("objects without state", text);
         };
         match made {
             Some(&CallResult::Tensor(index)) => return self.add_tensor(index),
@@ -159,9 +202,16 @@ impl<'h> TreeWalk<'h, '_, '_> {
                 heap.budget().memory(value.memory(), "the metadata")?;
                 return self.add_metadata(value.clone());
             }
+            Some(CallResult::NotShown(what, value)) => {
+                return self.add_not_shown(what, value.clone());
+            }
             Some(CallResult::Refused(why)) => return self.add_refused(&why.clone()),
             Some(CallResult::Subclass(tensor)) => return self.add_subclass(&tensor.clone()),
             _ => {}
+        }
+        if let PickleValue::Persistent(_) = heap.get(id) {
+            let text = metadata::Value::text("a storage");
+            return self.add_not_shown("storages without a tensor", text);
         }
         if let Some(value) = leaf(heap, id)? {
             return self.add_metadata(value);
@@ -256,6 +306,14 @@ impl<'h> TreeWalk<'h, '_, '_> {
         self.catalog
             .metadata
             .push_charged(&self.path, value, budget)
+    }
+
+    /// Counts a value that is not shown, and adds what it is to the metadata.
+    fn add_not_shown(&mut self, what: &'static str, value: metadata::Value) -> Result<()> {
+        self.not_shown.count(what, &self.path);
+        let budget = self.heap.budget();
+        budget.memory(value.memory(), "the metadata")?;
+        self.add_metadata(value)
     }
 
     fn add_refused(&mut self, why: &str) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 use crate::limits::text_cost;
 
 use super::geometry::dims;
-use super::rebuild::unexpected_arguments;
+use super::rebuild::{CallResult, unexpected_arguments};
 
 /// Arrays of more elements are described by dtype and shape instead of listed.
 const LISTED_MAX: u64 = 64;
@@ -21,12 +21,12 @@ struct NumpyItem<'h> {
     big_endian: bool,
 }
 
-pub(super) fn to_metadata(
+pub(super) fn value(
     heap: &ValueHeap<'_>,
     kind: NumpyGlobal,
     args: &[ValueId],
     state: Option<ValueId>,
-) -> Result<metadata::Value> {
+) -> Result<CallResult> {
     match (kind, args) {
         (NumpyGlobal::Scalar, &[dtype, bytes]) => {
             let item = item(heap, dtype).ok_or_else(|| unexpected_arguments("a numpy scalar"))?;
@@ -35,19 +35,24 @@ pub(super) fn to_metadata(
             };
             let bytes = heap.bytes(bytes);
             described(heap, item.code.len())?;
-            Ok(item
-                .number(bytes)
-                .unwrap_or_else(|| metadata::Value::text(format!("numpy scalar of {}", item.code))))
+            Ok(match item.number(bytes) {
+                Some(number) => CallResult::Metadata(number),
+                None => {
+                    let text = format!("numpy scalar of {}", item.code);
+                    CallResult::NotShown("numpy scalars", metadata::Value::text(text))
+                }
+            })
         }
         (NumpyGlobal::Dtype, &[code, ..]) => {
             let code = heap
                 .text_of(code)
                 .ok_or_else(|| unexpected_arguments("a numpy dtype"))?;
             described(heap, code.len())?;
-            Ok(metadata::Value::text(format!("numpy.{code}")))
+            let text = format!("numpy.{code}");
+            Ok(CallResult::Metadata(metadata::Value::text(text)))
         }
         (NumpyGlobal::Reconstruct, &[_class, _shape, _code]) => match state {
-            Some(state) => array(heap, state),
+            Some(state) => array(heap, state).map(CallResult::Metadata),
             None => Err(Error::malformed(
                 "a numpy array has no state (version, shape, dtype, order, bytes)",
             )),

@@ -32,6 +32,8 @@ pub(super) enum CallResult {
     PassThrough(ValueId),
     /// A value for the metadata of the catalog; it cannot be loaded.
     Metadata(metadata::Value),
+    /// A value that can neither be loaded nor shown: what it is, in the plural, and a description for the metadata.
+    NotShown(&'static str, metadata::Value),
     /// A TorchScript object, with its state if it has one.
     Object(Option<ValueId>),
     /// A tensor that cannot be read, with the reason.
@@ -73,7 +75,7 @@ pub(super) fn rebuild<'h>(
         match heap.get(id) {
             PickleValue::Call(index) if index as usize == interpreter.results.len() => {
                 let result = interpreter.interpret(heap.call(index))?;
-                if let CallResult::Metadata(value) = &result {
+                if let CallResult::Metadata(value) | CallResult::NotShown(_, value) = &result {
                     heap.budget().memory(value.memory(), "the metadata")?;
                 }
                 if let CallResult::Refused(why) = &result {
@@ -154,7 +156,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             // an option of the matrix multiplication, such as a tile size: it does not affect the stored values
             Global::Torchao(_) => Ok(CallResult::Object(None)),
             Global::Numpy(kind) => {
-                numpy::to_metadata(heap, kind, args, call.state).map(CallResult::Metadata)
+                numpy::value(heap, kind, args, call.state)
             }
             _ => Err(unexpected_arguments("a call")),
         }

@@ -399,3 +399,29 @@ fn views_of_packed_codes_are_listed_as_refused() {
     }
     assert!(list("I0\n", "I13\n", "I1\n").is_err());
 }
+
+#[test]
+fn values_that_cannot_be_shown_are_counted_in_one_warning() {
+    let storage = &b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x06NtQ"[..];
+    let object = [
+        b"\x80\x02}(U\x05epochK\x03U\x02lrF0.5\nU\x04noneNU\x04seen](K\x01K\x02eU\x05first",
+        storage,
+        b"U\x06second",
+        storage,
+        b"U\x06scalarcnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(U\x02S2I00\nI01\ntRC\x02abtRu.",
+    ]
+    .concat();
+    let catalog = list(stream(&object, &[("0", &[0.0; 6])])).unwrap();
+    assert_eq!(
+        catalog.warnings,
+        [
+            "values that are not tensors and cannot be shown: 3 (storages without a tensor: 2, numpy scalars: 1; \
+             the first is `first`)"
+        ]
+    );
+    assert_eq!(catalog.metadata.text("second"), Some("a storage"));
+    assert_eq!(catalog.metadata.integer("epoch"), Some(3));
+
+    let ordinary = b"\x80\x02}(U\x05epochK\x03U\x02lrF0.5\nU\x04noneNU\x05empty}U\x04seen](K\x01K\x02eu.";
+    assert!(list(stream(ordinary, &[])).unwrap().warnings.is_empty());
+}
