@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::catalog::Metadata;
-use crate::catalog::{Catalog, Encoding, Endian, Layout, Packing, Quantizer, TensorInfo, elements};
+use crate::catalog::{Catalog, Encoding, Endian, Layout, Quantizer, TensorInfo, elements};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::limits::{Budget, text_cost};
@@ -283,7 +283,7 @@ impl TensorSummary {
                 Layout::Strided(strides) => Some(strides.to_vec()),
                 _ => None,
             },
-            packing: matches!(info.packing, Packing::Deflate { .. }).then_some("deflate"),
+            packing: info.packing.name(),
             endian: (info.endian == Endian::Big).then_some("big"),
             storage: info.member,
             quantizer: info.quantizer().map(QuantizerSummary::new),

@@ -131,4 +131,34 @@ pub enum Packing {
         /// Inflated bytes before the tensor.
         skip: u64,
     },
+    /// `bytes` are text in UTF-8, whose characters U+0000 to U+00FF are the tensor's bytes: pickles of protocols up to 2
+    /// have no other form of byte strings.
+    Latin1,
+    /// As [`Latin1`](Self::Latin1), with the text in a deflate stream.
+    DeflatedLatin1 {
+        /// Length of the inflated stream.
+        inflated: u64,
+        /// Inflated bytes before the text.
+        skip: u64,
+    },
+}
+
+impl Packing {
+    /// The name in JSON: `deflate`, `latin1` or `deflate+latin1`; `None` for bytes that are not packed.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Raw => None,
+            Self::Deflate { .. } => Some("deflate"),
+            Self::Latin1 => Some("latin1"),
+            Self::DeflatedLatin1 { .. } => Some("deflate+latin1"),
+        }
+    }
+
+    pub(crate) fn is_deflated(self) -> bool {
+        matches!(self, Self::Deflate { .. } | Self::DeflatedLatin1 { .. })
+    }
+
+    pub(crate) fn is_latin1(self) -> bool {
+        matches!(self, Self::Latin1 | Self::DeflatedLatin1 { .. })
+    }
 }

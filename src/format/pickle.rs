@@ -34,7 +34,8 @@ use crate::source::cursor::Cursor;
 use memo::Memo;
 use opcode as op;
 use reader::OpcodeReader;
-use value_heap::{PickleValue, ValueHeap, ValueId};
+use globals::{Builtin, Global};
+use value_heap::{PickleValue, StoredBytes, ValueHeap, ValueId};
 
 /// The globals that a pickle may name in addition to PyTorch's plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,11 +353,36 @@ impl Machine<'_, '_> {
     }
 
     fn unicode(&mut self, len: u64) -> Result<()> {
+        let is_encoded = self.encodes_text();
+        let at = self.reader.pos();
         let bytes = self.reader.take(len, "a string of the pickle")?;
         let text = std::str::from_utf8(bytes)
             .map_err(|_| Error::malformed("a string of the pickle is not valid UTF-8"))?;
-        let span = self.heap.add_text(text)?;
+        // U+0100 is the first character whose UTF-8 begins with 0xC4
+        let span = if is_encoded && bytes.iter().all(|&byte| byte < 0xc4) {
+            let decoded = text.chars().count() as u64;
+            let stored = StoredBytes {
+                at,
+                len,
+                decoded,
+                latin1: true,
+            };
+            self.heap.add_encoded(text, stored)?
+        } else {
+            self.heap.add_text(text)?
+        };
         self.push_value(PickleValue::Text(span))
+    }
+
+    /// Whether the function that encodes text is on top of the stack, below its arguments: protocols up to 2 have no opcode
+    /// for bytes. The text is then a byte string of any length.
+    fn encodes_text(&self) -> bool {
+        self.stack.last().is_some_and(|&id| {
+            matches!(
+                self.heap.get(id),
+                PickleValue::Global(Global::Builtin(Builtin::Encode | Builtin::ByteArray))
+            )
+        })
     }
 
     /// A byte string of Python 2: text if it is valid UTF-8, as PyTorch decodes it.
@@ -370,8 +396,15 @@ impl Machine<'_, '_> {
     }
 
     fn bytes(&mut self, len: u64) -> Result<()> {
+        let at = self.reader.pos();
         let bytes = self.reader.take(len, "bytes of the pickle")?;
-        let span = self.heap.add_bytes(bytes)?;
+        let stored = StoredBytes {
+            at,
+            len,
+            decoded: len,
+            latin1: false,
+        };
+        let span = self.heap.add_stored(bytes, stored)?;
         self.push_value(PickleValue::Bytes(span))
     }
 }

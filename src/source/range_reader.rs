@@ -97,6 +97,7 @@ impl BufRead for RangeReader<'_> {
 pub(crate) enum Content<'s> {
     Stored(RangeReader<'s>),
     Deflated(Box<DeflateDecoder<RangeReader<'s>>>),
+    Latin1(Box<Latin1Reader<Content<'s>>>),
 }
 
 impl<'s> Content<'s> {
@@ -114,6 +115,103 @@ impl Read for Content<'_> {
         match self {
             Self::Stored(r) => r.read(out),
             Self::Deflated(r) => r.read(out),
+            Self::Latin1(r) => r.read(out),
+        }
+    }
+}
+
+/// Reads the bytes that the characters U+0000 to U+00FF of text in UTF-8 stand for.
+pub(crate) struct Latin1Reader<R> {
+    text: R,
+    buffer: Vec<u8>,
+    /// The bytes of the buffer that are text and have not been decoded.
+    unread: std::ops::Range<usize>,
+    /// The first byte of a character of two bytes whose second byte has not been read; 0 if there is none.
+    lead: u8,
+}
+
+impl<R: Read> Latin1Reader<R> {
+    pub(crate) fn new(text: R) -> Self {
+        Self {
+            text,
+            buffer: vec![0; BUFFER],
+            unread: 0..0,
+            lead: 0,
+        }
+    }
+}
+
+impl<R: Read> Read for Latin1Reader<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while written == 0 && !out.is_empty() {
+            if self.unread.is_empty() {
+                self.unread = 0..self.text.read(&mut self.buffer)?;
+            }
+            if self.unread.is_empty() {
+                return match self.lead {
+                    0 => Ok(0),
+                    _ => Err(io::ErrorKind::UnexpectedEof.into()),
+                };
+            }
+            for &byte in &self.buffer[self.unread.clone()] {
+                if written == out.len() {
+                    break;
+                }
+                self.unread.start += 1;
+                match (self.lead, byte) {
+                    (0, 0..0x80) => out[written] = byte,
+                    (0, 0xc2 | 0xc3) => {
+                        self.lead = byte;
+                        continue;
+                    }
+                    (0xc2 | 0xc3, 0x80..0xc0) => {
+                        out[written] = (self.lead & 3) << 6 | byte & 0x3f;
+                        self.lead = 0;
+                    }
+                    _ => {
+                        let what = "the text is not Latin-1";
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                    }
+                }
+                written += 1;
+            }
+        }
+        Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, Read};
+
+    use super::Latin1Reader;
+
+    /// Returns one byte per call, so that characters are split.
+    struct Trickle<R>(R);
+
+    impl<R: Read> Read for Trickle<R> {
+        fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+            let n = out.len().min(1);
+            self.0.read(&mut out[..n])
+        }
+    }
+
+    #[test]
+    fn latin1_text_decodes_to_every_byte() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let text: String = bytes.iter().map(|&b| char::from(b)).collect();
+        let mut whole = Vec::new();
+        let text = text.as_bytes();
+        Latin1Reader::new(text).read_to_end(&mut whole).unwrap();
+        assert_eq!(whole, bytes);
+        let mut split = Vec::new();
+        let mut reader = Latin1Reader::new(Trickle(Cursor::new(text)));
+        reader.read_to_end(&mut split).unwrap();
+        assert_eq!(split, bytes);
+        for invalid in ["Ā".as_bytes(), b"\x80", b"\xc2", b"\xc2\x41", b"\xc1\x81"] {
+            let read = Latin1Reader::new(invalid).read_to_end(&mut Vec::new());
+            assert!(read.is_err(), "{invalid:?}");
         }
     }
 }

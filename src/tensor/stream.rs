@@ -2,13 +2,13 @@
 //! elements are stored in C order.
 
 use std::borrow::Cow;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 use crate::catalog::{Layout, Packing, quote};
 use crate::error::{Error, Result};
 use crate::limits::{over, zeroed};
 use crate::progress::CHECK_INTERVAL;
-use crate::source::range_reader::{Content, RangeReader};
+use crate::source::range_reader::{Content, Latin1Reader, RangeReader};
 
 use super::integrity::Checksum;
 use super::{Tensor, byte_order, gather, integrity};
@@ -54,9 +54,7 @@ impl<'c> Tensor<'c> {
     fn span_len(&self) -> u64 {
         match self.info.packing {
             Packing::Raw => self.info.bytes.len,
-            Packing::Deflate { .. } => {
-                gather::span(self.info).unwrap_or_else(|| self.info.nbytes())
-            }
+            _ => gather::span(self.info).unwrap_or_else(|| self.info.nbytes()),
         }
     }
 
@@ -110,9 +108,11 @@ impl<'c> Tensor<'c> {
         let bytes = self.info.bytes;
         let source = self.checkpoint.source(bytes.file);
         let mut checksum = Checksum::new(self.checkpoint, self.info, self.span_len())?;
-        let deflated = self.info.packing != Packing::Raw;
-        let mut content = Content::new(RangeReader::new(source, bytes.start, bytes.len), deflated);
-        if let Packing::Deflate { mut skip, .. } = self.info.packing {
+        let packing = self.info.packing;
+        let range = RangeReader::new(source, bytes.start, bytes.len);
+        let mut content = Content::new(range, packing.is_deflated());
+        if let Packing::Deflate { mut skip, .. } | Packing::DeflatedLatin1 { mut skip, .. } = packing
+        {
             // deflate cannot seek: the header of the array in front of the tensor is inflated and dropped
             let mut piece = [0; 4 << 10];
             while skip > 0 {
@@ -122,6 +122,9 @@ impl<'c> Tensor<'c> {
                 skip -= n as u64;
             }
         }
+        if packing.is_latin1() {
+            content = Content::Latin1(Box::new(Latin1Reader::new(content)));
+        }
         Ok((content, checksum))
     }
 
@@ -130,11 +133,11 @@ impl<'c> Tensor<'c> {
             .read_exact(out)
             .map_err(|e| match (content, e.kind()) {
                 (
-                    Content::Deflated(_),
-                    std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidInput,
+                    Content::Deflated(_) | Content::Latin1(_),
+                    ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData,
                 ) => {
                     let what = format!(
-                        "tensor {} does not inflate to its size: {e}",
+                        "tensor {} does not inflate or decode to its size: {e}",
                         quote(&self.info.name)
                     );
                     Error::malformed(what).at(self.info.bytes.start)

@@ -1,14 +1,17 @@
 //! PyTorch files: names, dtypes, shapes, strides, ties and bytes equal what PyTorch reads (the manifests), and pickles that would
 //! run code are refused.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use crate::support;
+use crate::support::scratch_dir::ScratchDir;
 use crate::support::open_modes::OPEN_MODES;
 use crate::support::valid_files::check_corpus_set;
 use anamnesis::catalog::Quantizer;
 use anamnesis::format::pth;
-use anamnesis::{Checkpoint, ErrorKind, Layout};
+use anamnesis::{Checkpoint, ErrorKind, Layout, OpenOptions};
+use serde_json::Value as Json;
 
 fn fixtures() -> PathBuf {
     support::fixture("pth")
@@ -108,12 +111,83 @@ fn quantised_tensors_have_scales_and_zero_points() {
     assert_eq!((scales.shape.as_slice(), *axis), (&[3][..], 0));
 }
 
+/// The tensors of the files in `values/`, as numpy and torch hold them: shape and SHA-256 by name.
+fn expected_values(prefix: &str) -> Vec<(PathBuf, serde_json::Map<String, Json>)> {
+    let text = std::fs::read_to_string(fixtures().join("values/expected.json")).unwrap();
+    let files: serde_json::Map<String, Json> = serde_json::from_str(&text).unwrap();
+    let files = files.into_iter().filter(|(file, _)| file.starts_with(prefix));
+    let files = files.map(|(file, tensors)| {
+        let path = fixtures().join("values").join(file);
+        (path, tensors.as_object().unwrap().clone())
+    });
+    files.collect()
+}
+
+/// Compares names, shapes and bytes, as they are read, and as `remember` writes them.
+fn compare_values(
+    options: &OpenOptions,
+    path: &std::path::Path,
+    expected: &serde_json::Map<String, Json>,
+) {
+    let scratch = ScratchDir::new("pth-values");
+    let out = scratch.path("out.safetensors");
+    for mmap in [true, false] {
+        let checkpoint = options.clone().mmap(mmap).open(path).unwrap();
+        // safetensors has no dtype for two doubles
+        let written = |name: &str| !name.ends_with("c16");
+        let remember = anamnesis::remember(&checkpoint).filter(written);
+        remember.overwrite(true).to_file(&out).unwrap();
+        let written = Checkpoint::open(&out).unwrap();
+        let mut names: Vec<_> = checkpoint.tensors().map(|t| &*t.info().name).collect();
+        names.sort_unstable();
+        assert!(names.iter().eq(expected.keys()), "{}: {names:?}", path.display());
+        for (name, row) in expected {
+            let tensor = checkpoint.tensor(name).unwrap();
+            let what = format!("{}: {name}", path.display());
+            let shape: Vec<u64> = serde_json::from_value(row[0].clone()).unwrap();
+            assert_eq!(*tensor.info().shape, *shape, "{what}");
+            assert_eq!(support::sha256(&tensor).unwrap(), row[1], "{what}");
+            if let Some(tensor) = written.tensor(name) {
+                assert_eq!(support::sha256(&tensor).unwrap(), row[1], "{what}, written");
+            } else {
+                assert!(name.ends_with("c16"), "{what}");
+            }
+        }
+    }
+}
+
 #[test]
-fn numpy_values_are_metadata() {
+fn numpy_arrays_are_tensors() {
+    let files = expected_values("arrays");
+    assert_eq!(files.len(), 8);
+    for (path, tensors) in files {
+        compare_values(&OpenOptions::new(), &path, &tensors);
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let catalog = checkpoint.catalog();
+        let warnings = catalog.warnings().join("\n");
+        let counts = "cannot be shown: 2 (numpy arrays that are not of numbers: 1, numpy arrays of objects: 1; \
+                      the first is `names`)";
+        assert!(warnings.contains(counts), "{}: {warnings}", path.display());
+        assert_eq!(
+            catalog.metadata().get("step"),
+            Some(&anamnesis::Value::F64(0.5))
+        );
+        let packings: HashSet<_> = catalog.tensors().iter().map(|t| t.packing.name()).collect();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let packed = match (name.starts_with("arrays2"), name.contains("deflated")) {
+            (true, true) => Some("deflate+latin1"),
+            (true, false) => Some("latin1"),
+            (false, true) => Some("deflate"),
+            (false, false) => None,
+        };
+        assert!(packings.contains(&packed), "{name}: {packings:?}");
+    }
+}
+
+#[test]
+fn numpy_scalars_are_metadata() {
     let array = Checkpoint::open(fixtures().join("numpy_array.pth")).unwrap();
-    assert!(
-        matches!(array.catalog().metadata().get("arr"), Some(anamnesis::Value::List(list)) if list.len() == 3)
-    );
+    assert!(array.catalog().get("arr").is_some());
     let scalar = Checkpoint::open(fixtures().join("numpy_scalar.pth")).unwrap();
     assert!(
         scalar

@@ -185,8 +185,8 @@ fn compare_location(
         && info.elements() > 0
     {
         let found = match info.packing {
-            Packing::Deflate { skip, .. } => skip,
-            Packing::Raw => info.bytes.start - member.bytes.start,
+            Packing::Deflate { skip, .. } | Packing::DeflatedLatin1 { skip, .. } => skip,
+            Packing::Raw | Packing::Latin1 => info.bytes.start - member.bytes.start,
         };
         if found != offset * item {
             report(format!(

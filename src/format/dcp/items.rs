@@ -187,31 +187,48 @@ impl ItemReader<'_, '_> {
         self.budget.push(&mut self.catalog.tensors, info, WHAT)
     }
 
-    /// Adds a value that is not a tensor to the metadata. Returns whether it could be read as plain data.
+    /// Adds a value that is not a tensor: what it contains to the metadata, arrays of numpy to the tensors. Returns whether
+    /// it could be read as plain data.
     fn add_object(&mut self, name: &str, item: StoredItem) -> Result<bool> {
         let budget = self.budget;
         let found = match self.read(item) {
-            Ok(found) if found.tensors.is_empty() && found.refused.is_empty() => Some(found),
-            // tensors inside of an object, or classes that are not plain data
+            Ok(found) if found.refused.is_empty() => Some(found),
+            // classes that are not plain data
             _ => None,
         };
-        let Some(found) = found.filter(|_| !item.transformed) else {
+        let Some(mut found) = found.filter(|_| !item.transformed) else {
             let text = format!("an object of {} bytes", item.len);
             budget.text(text.len(), "the metadata")?;
             let metadata = &mut self.catalog.metadata;
             metadata.push_charged(name, Value::text(text), budget)?;
             return Ok(false);
         };
-        if found.metadata.is_empty() {
+        let joined = |key: &str| {
+            budget.text(name.len() + key.len() + 1, "the metadata")?;
+            Ok::<_, Error>(match key {
+                "" => name.to_owned(),
+                key => format!("{name}.{key}"),
+            })
+        };
+        for warning in found.warnings {
+            self.catalog
+                .warnings
+                .push(format!("{}: {warning}", quote(name)));
+        }
+        budget.reserve(&mut self.catalog.members, found.members.len(), WHAT)?;
+        self.catalog.members.append(&mut found.members);
+        let no_tensors = found.tensors.is_empty();
+        for mut tensor in found.tensors {
+            budget.tensors(1)?;
+            tensor.name = joined(&tensor.name)?.into();
+            budget.push(&mut self.catalog.tensors, tensor, WHAT)?;
+        }
+        if found.metadata.is_empty() && no_tensors {
             let empty = Value::List(Box::default());
             self.catalog.metadata.push_charged(name, empty, budget)?;
         }
         for (key, value) in found.metadata {
-            budget.text(name.len() + key.len() + 1, "the metadata")?;
-            let key = match &*key {
-                "" => name.to_owned(),
-                key => format!("{name}.{key}"),
-            };
+            let key = joined(&key)?;
             self.catalog.metadata.push_charged(&key, value, budget)?;
         }
         Ok(true)

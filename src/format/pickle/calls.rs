@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::distributed::DistributedClass;
 use super::globals::{self, Builtin, Global, NumpyGlobal};
-use super::value_heap::{PickleValue, PoolRange, ValueId};
+use super::value_heap::{PickleValue, PoolRange, StoredBytes, ValueId};
 use super::{Machine, Vocabulary, text_arguments};
 
 impl Machine<'_, '_> {
@@ -111,7 +111,12 @@ impl Machine<'_, '_> {
                 | Global::TypeMark
                 | Global::Torchao(_)
                 | Global::Distributed(_)
-                | Global::Numpy(NumpyGlobal::Scalar | NumpyGlobal::Reconstruct | NumpyGlobal::Dtype),
+                | Global::Numpy(
+                    NumpyGlobal::Scalar
+                    | NumpyGlobal::Reconstruct
+                    | NumpyGlobal::FromBuffer
+                    | NumpyGlobal::Dtype,
+                ),
             )
             | PickleValue::ScriptClass(_) => self.heap.add_call(callee, args)?,
             _ => {
@@ -146,7 +151,7 @@ impl Machine<'_, '_> {
                 let items = self.heap.sequence(from).ok_or_else(wrong)?.to_vec();
                 self.heap.add_container(&items).map(PickleValue::Set)
             }
-            (Builtin::ByteArray, []) => self.heap.add_bytes(&[]).map(PickleValue::Bytes),
+            (Builtin::ByteArray | Builtin::Bytes, []) => self.heap.add_bytes(&[]).map(PickleValue::Bytes),
             (Builtin::ByteArray, &[from]) => match self.heap.get(from) {
                 PickleValue::Bytes(_) => Ok(self.heap.get(from)),
                 // `bytearray(n)` would allocate n bytes: only a copy of a byte string is accepted
@@ -155,19 +160,31 @@ impl Machine<'_, '_> {
             // protocols 0 to 2 have no opcode for bytes: Python 3 writes `_codecs.encode(text, 'latin1')` and
             // `bytearray(text, 'latin-1')` instead
             (Builtin::Encode | Builtin::ByteArray, &[text, encoding]) => {
-                let PickleValue::Text(text) = self.heap.get(text) else {
+                let PickleValue::Text(span) = self.heap.get(text) else {
                     return Err(wrong());
                 };
                 let encoding = self.heap.text_of(encoding).ok_or_else(wrong)?;
-                let text = self.heap.text(text);
-                let bytes = match encoding {
+                let text = self.heap.text(span);
+                let stored = self.heap.encoded_text(span);
+                let (bytes, stored) = match encoding {
                     "latin1" | "latin-1" | "iso-8859-1" | "ascii" => {
-                        latin1(text).ok_or_else(wrong)?
+                        (latin1(text).ok_or_else(wrong)?, stored)
                     }
-                    "utf-8" | "utf8" => text.as_bytes().to_vec(),
+                    "utf-8" | "utf8" => {
+                        let as_utf8 = |stored: StoredBytes| StoredBytes {
+                            decoded: stored.len,
+                            latin1: false,
+                            ..stored
+                        };
+                        (text.as_bytes().to_vec(), stored.map(as_utf8))
+                    }
                     _ => return Err(wrong()),
                 };
-                self.heap.add_bytes(&bytes).map(PickleValue::Bytes)
+                let span = match stored {
+                    Some(stored) => self.heap.add_stored(&bytes, stored),
+                    None => self.heap.add_bytes(&bytes),
+                };
+                span.map(PickleValue::Bytes)
             }
             _ => Err(wrong()),
         }

@@ -47,6 +47,8 @@ pub(crate) enum Builtin {
     DefaultDict,
     Set,
     ByteArray,
+    /// `bytes`, which protocols up to 2 call without arguments for an empty byte string.
+    Bytes,
     Encode,
 }
 
@@ -79,6 +81,8 @@ pub(crate) enum QuantScheme {
 pub(crate) enum NumpyGlobal {
     Scalar,
     Reconstruct,
+    /// `_frombuffer`, which protocol 5 calls for arrays.
+    FromBuffer,
     Dtype,
     Array,
     /// A class such as `numpy.float64` or `numpy.dtypes.Float64DType`, which is named and never called.
@@ -132,6 +136,9 @@ pub(super) fn resolve(module: &str, name: &str) -> Option<Global> {
             "_reconstruct" => Some(Global::Numpy(NumpyGlobal::Reconstruct)),
             _ => None,
         },
+        "numpy.core.numeric" | "numpy._core.numeric" => {
+            (name == "_frombuffer").then_some(Global::Numpy(NumpyGlobal::FromBuffer))
+        }
         "numpy" => match name {
             "dtype" => Some(Global::Numpy(NumpyGlobal::Dtype)),
             "ndarray" => Some(Global::Numpy(NumpyGlobal::Array)),
@@ -252,6 +259,7 @@ fn builtin(name: &str) -> Option<Global> {
     Some(match name {
         "set" | "frozenset" => Global::Builtin(Builtin::Set),
         "bytearray" => Global::Builtin(Builtin::ByteArray),
+        "bytes" => Global::Builtin(Builtin::Bytes),
         "complex" => Global::Complex,
         "dict" | "list" | "tuple" | "int" | "float" | "str" | "bool" => Global::Class,
         _ => return None,

@@ -42,6 +42,7 @@ pub(crate) enum PickleValue {
     BigInt(PoolRange),
     Float(f64),
     Text(PoolRange),
+    /// The first bytes of a byte string; see [`ValueHeap::stored_bytes`].
     Bytes(PoolRange),
     Tuple(PoolRange),
     /// Index of a container.
@@ -63,6 +64,19 @@ pub(crate) enum PickleValue {
     Persistent(ValueId),
 }
 
+/// Where a byte string is in the pickle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredBytes {
+    /// Offset in the pickle.
+    pub(crate) at: u64,
+    /// Number of bytes there.
+    pub(crate) len: u64,
+    /// Number of bytes of the byte string.
+    pub(crate) decoded: u64,
+    /// Whether they are the UTF-8 of text whose characters U+0000 to U+00FF are the bytes, as protocols up to 2 have it.
+    pub(crate) latin1: bool,
+}
+
 /// A call that the pickle contains. It is recorded and never made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordedCall {
@@ -79,12 +93,19 @@ pub(crate) struct ValueHeap<'b> {
     items: Vec<ValueId>,
     text: String,
     bytes: Vec<u8>,
+    /// The byte strings of `bytes` whose place in the pickle is known, by where they begin in `bytes`.
+    stored: Vec<(u32, StoredBytes)>,
+    /// The same for the texts of `text` that the pickle encodes as byte strings.
+    encoded: Vec<(u32, StoredBytes)>,
     containers: Vec<Vec<ValueId>>,
     calls: Vec<RecordedCall>,
     budget: &'b Budget,
 }
 
 const WHAT: &str = "the values of the pickle";
+
+/// Bytes that are kept of a byte string whose place in the pickle is known. Names and scalars are shorter.
+const KEPT: usize = 4 << 10;
 
 impl<'b> ValueHeap<'b> {
     /// `pickle_len` is the length of the pickle in bytes, a hint for the initial capacities. The file controls it, so it
@@ -101,6 +122,8 @@ impl<'b> ValueHeap<'b> {
             items: Vec::with_capacity(items),
             text: String::with_capacity(text),
             bytes: Vec::new(),
+            stored: Vec::new(),
+            encoded: Vec::new(),
             containers: Vec::new(),
             calls: Vec::new(),
             budget,
@@ -130,8 +153,24 @@ impl<'b> ValueHeap<'b> {
         &self.text[span.range()]
     }
 
+    /// The first bytes of a byte string, of which [`stored_bytes`](Self::stored_bytes) has the length.
     pub(crate) fn bytes(&self, span: PoolRange) -> &[u8] {
         &self.bytes[span.range()]
+    }
+
+    /// Where a byte string is in the pickle; `None` if it is empty or the pickle made it of other values, and the heap holds
+    /// all of it.
+    pub(crate) fn stored_bytes(&self, span: PoolRange) -> Option<StoredBytes> {
+        find_stored(&self.stored, span)
+    }
+
+    pub(crate) fn has_stored_bytes(&self) -> bool {
+        !self.stored.is_empty()
+    }
+
+    /// As [`stored_bytes`](Self::stored_bytes), of a text that was added by [`add_encoded`](Self::add_encoded).
+    pub(super) fn encoded_text(&self, span: PoolRange) -> Option<StoredBytes> {
+        find_stored(&self.encoded, span)
     }
 
     /// The items of a tuple, or the arguments of a call.
@@ -156,7 +195,14 @@ impl<'b> ValueHeap<'b> {
     pub(crate) fn text_of(&self, id: ValueId) -> Option<&str> {
         match self.get(id) {
             PickleValue::Text(span) => Some(self.text(span)),
-            PickleValue::Bytes(span) => std::str::from_utf8(self.bytes(span)).ok(),
+            PickleValue::Bytes(span) => {
+                let kept = span.range().len() as u64;
+                let stored = self.stored_bytes(span);
+                let is_whole = stored.is_none_or(|stored| stored.decoded == kept);
+                is_whole
+                    .then(|| std::str::from_utf8(self.bytes(span)).ok())
+                    .flatten()
+            }
             _ => None,
         }
     }
@@ -203,6 +249,26 @@ impl<'b> ValueHeap<'b> {
         Ok(span)
     }
 
+    /// Adds a byte string that is in the pickle. Arrays of numpy have any length, so only the first bytes are kept.
+    pub(super) fn add_stored(&mut self, bytes: &[u8], stored: StoredBytes) -> Result<PoolRange> {
+        let span = self.add_bytes(&bytes[..bytes.len().min(KEPT)])?;
+        if span.len > 0 {
+            self.budget
+                .push(&mut self.stored, (span.start, stored), WHAT)?;
+        }
+        Ok(span)
+    }
+
+    /// As [`add_stored`](Self::add_stored), for a text that the pickle encodes as a byte string.
+    pub(super) fn add_encoded(&mut self, text: &str, stored: StoredBytes) -> Result<PoolRange> {
+        let span = self.add_text(&text[..text.floor_char_boundary(KEPT)])?;
+        if span.len > 0 {
+            self.budget
+                .push(&mut self.encoded, (span.start, stored), WHAT)?;
+        }
+        Ok(span)
+    }
+
     #[inline]
     pub(super) fn add_items(&mut self, items: &[ValueId]) -> Result<PoolRange> {
         // charged for the items and not for the tuple: a tuple is a range and takes no memory of its own
@@ -246,6 +312,15 @@ impl<'b> ValueHeap<'b> {
     pub(super) fn set_state(&mut self, index: u32, state: ValueId) {
         self.calls[index as usize].state = Some(state);
     }
+}
+
+/// The place of what begins at the range. Rows are in the order of the pool.
+fn find_stored(rows: &[(u32, StoredBytes)], span: PoolRange) -> Option<StoredBytes> {
+    if span.len == 0 {
+        return None; // shares its beginning with what follows
+    }
+    let row = rows.binary_search_by_key(&span.start, |&(start, _)| start);
+    row.ok().map(|row| rows[row].1)
 }
 
 /// Reserves room for `n` more items. Memory is charged when a pool grows, not per item, so that the common case is one

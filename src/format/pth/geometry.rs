@@ -188,7 +188,7 @@ pub(in crate::format) fn unplaced_tensor(
     Ok(info)
 }
 
-fn check_size(shape: &[u64]) -> Result<()> {
+pub(super) fn check_size(shape: &[u64]) -> Result<()> {
     // as in PyTorch, the product of the other dimensions must fit even if one dimension is 0
     let product = shape
         .iter()

@@ -21,6 +21,7 @@ use crate::format::pickle::{self, Pickle, Vocabulary, value_heap::PickleValue};
 use crate::limits::text_cost;
 use crate::source::cursor::Cursor;
 
+use super::numpy::PickleBytes;
 use super::storage::{PersistentId, STORAGE, Storages};
 use super::{details, flatten, rebuild};
 
@@ -74,7 +75,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
     // PyTorch writes typed storages little endian on every machine (`THPStorage_writeFileRaw`), and untyped
     // storages in the byte order of the machine.
     let storages = Storages::new([Endian::Little, system_endian], count, &mut locate);
-    let rebuilt = rebuild::rebuild(&object.heap, storages)?;
+    let rebuilt = rebuild::rebuild(&object.heap, storages, PickleBytes::Stored(0))?;
     let mut catalog = Catalog::new(super::FORMAT.name);
     flatten::flatten(&object.heap, object.root, rebuilt, &mut catalog)?;
     details(&mut catalog, "legacy", system_endian, &object);

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::pickle::globals::{Global, RebuildFunction, TorchDtype};
 use crate::format::pickle::value_heap::{PickleValue, RecordedCall, ValueHeap, ValueId};
 
+use super::numpy::PickleBytes;
 use super::geometry::{StridedView, dims, unplaced_tensor};
 use super::storage::{Storage, Storages};
 use super::subclass::{self, TensorSubclass};
@@ -56,6 +57,7 @@ pub(super) struct RebuiltTensors {
 pub(super) fn rebuild<'h>(
     heap: &'h ValueHeap<'_>,
     storages: Storages<'h, '_>,
+    pickle: PickleBytes,
 ) -> Result<RebuiltTensors> {
     heap.budget().memory(
         (heap.call_count() * size_of::<CallResult>()) as u64,
@@ -63,6 +65,7 @@ pub(super) fn rebuild<'h>(
     )?;
     let mut interpreter = CallInterpreter {
         heap,
+        pickle,
         storages,
         last_storage: None,
         tensors: Vec::new(),
@@ -101,6 +104,7 @@ pub(super) fn rebuild<'h>(
 /// The tensors and call results found so far.
 pub(super) struct CallInterpreter<'h, 'b, 'a> {
     pub(super) heap: &'h ValueHeap<'b>,
+    pub(super) pickle: PickleBytes,
     storages: Storages<'h, 'a>,
     /// The storage that was located last. Consecutive tensors often share one, so this saves a parse and a lookup.
     last_storage: Option<(ValueId, Storage)>,
@@ -156,7 +160,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             // an option of the matrix multiplication, such as a tile size: it does not affect the stored values
             Global::Torchao(_) => Ok(CallResult::Object(None)),
             Global::Numpy(kind) => {
-                numpy::value(heap, kind, args, call.state)
+                numpy::value(self, kind, args, call.state)
             }
             _ => Err(unexpected_arguments("a call")),
         }
@@ -188,8 +192,9 @@ impl<'h> CallInterpreter<'h, '_, '_> {
                 // a parameter is its data; state and hooks are not bytes
                 return self.pass_through(data);
             }
-            // tensors of devices without host storage (XLA, MAIA, MTIA) are pickled as a CPU tensor and a dtype
-            (RebuildFunction::FromCpu, &[data, dtype, _, _]) => {
+            // tensors of devices without host storage (XLA, MAIA, MTIA) are pickled as a CPU tensor or an array of numpy, and
+            // a dtype
+            (RebuildFunction::FromCpu | RebuildFunction::FromNumpy, &[data, dtype, _, _]) => {
                 let dtype = self.dtype_argument(dtype)?;
                 let tensor = self.tensor_argument(data)?;
                 if dtype
@@ -233,18 +238,13 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             (RebuildFunction::Nested, _) => {
                 return Err(Error::unsupported("nested (jagged) tensors cannot be read"));
             }
-            (RebuildFunction::FromNumpy, _) => {
-                return Err(Error::unsupported(
-                    "a tensor is saved as a numpy array inside the pickle, which cannot be read",
-                ));
-            }
             _ => return Err(unexpected_arguments("a tensor's description")),
         };
         self.add_tensor(info)
     }
 
     #[inline]
-    fn add_tensor(&mut self, info: TensorInfo) -> Result<CallResult> {
+    pub(super) fn add_tensor(&mut self, info: TensorInfo) -> Result<CallResult> {
         self.heap
             .budget()
             // torch counts bytes here, ggml and safetensors count elements; the catalog has one convention for all

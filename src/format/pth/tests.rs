@@ -255,7 +255,8 @@ fn objects_that_contain_only_themselves_are_malformed() {
     .unwrap();
     let mut locate = |_: &str| unreachable!("no storages");
     let storages = super::storage::Storages::new([Endian::Little; 2], 0, &mut locate);
-    let rebuilt = super::rebuild::rebuild(&pickle.heap, storages).unwrap();
+    let rebuilt = super::rebuild::rebuild(&pickle.heap, storages, super::numpy::PickleBytes::Stored(0))
+        .unwrap();
     let mut catalog = Catalog::new("pth");
     assert!(super::flatten::flatten(&pickle.heap, pickle.root, rebuilt, &mut catalog).is_err());
 }
@@ -424,4 +425,59 @@ fn values_that_cannot_be_shown_are_counted_in_one_warning() {
 
     let ordinary = b"\x80\x02}(U\x05epochK\x03U\x02lrF0.5\nU\x04noneNU\x05empty}U\x04seen](K\x01K\x02eu.";
     assert!(list(stream(ordinary, &[])).unwrap().warnings.is_empty());
+}
+
+/// An array of numpy under the name `a`, with this dtype, shape, order and data.
+fn numpy_array(code: &str, shape: &str, order: &str, data: &[u8]) -> Result<Catalog> {
+    let mut object = b"\x80\x02}U\x01acnumpy._core.multiarray\n_reconstruct\n".to_vec();
+    object.extend(b"cnumpy\nndarray\nI0\n\x85U\x01b\x87R(K\x01");
+    object.extend(format!("({shape}tcnumpy\ndtype\n(V{code}\nI00\nI01\ntR(K\x03V<\nNNNJ").bytes());
+    object.extend([&b"\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"[..], order.as_bytes(), data, b"tbs."].concat());
+    list(stream(&object, &[]))
+}
+
+#[test]
+fn numpy_arrays_are_checked_against_their_bytes() {
+    let raw = |n: u8| [&b"C"[..], &[n], &vec![7; usize::from(n)]].concat();
+    let six = numpy_array("i2", "K\x03", "I00\n", &raw(6)).unwrap();
+    assert_eq!((&*six.tensors()[0].name, six.tensors()[0].bytes.len), ("a", 6));
+    let fortran = numpy_array("i2", "K\x03K\x02", "I01\n", &raw(12)).unwrap();
+    assert_eq!(fortran.tensors()[0].layout, Layout::ColumnMajor);
+    let encoded = b"c_codecs\nencode\nX\x08\x00\x00\x00\xc3\xbf\xc2\x80abcdV" as &[u8];
+    let latin1 = numpy_array("i2", "K\x03", "I00\n", &[encoded, b"latin1\n\x86R"].concat()).unwrap();
+    let info = &latin1.tensors()[0];
+    assert_eq!((info.packing, info.bytes.len), (crate::catalog::Packing::Latin1, 8));
+    let utf8 = numpy_array("i2", "K\x04", "I00\n", &[encoded, b"utf-8\n\x86R"].concat()).unwrap();
+    assert_eq!(utf8.tensors()[0].packing, crate::catalog::Packing::Raw);
+
+    for (code, shape, order, data) in [
+        ("i2", "K\x04", "I00\n", raw(6)),
+        ("i2", "K\x02", "I00\n", raw(6)),
+        ("i2", "I-3\n", "I00\n", raw(6)),
+        ("i2", "K\x03", "K\x00", raw(6)),
+        ("i2", "K\x03", "N", raw(6)),
+        ("i2", "I4611686018427387904\nK\x00", "I00\n", raw(6)),
+        ("i2", "I9223372036854775807\n", "I00\n", raw(6)),
+        ("i2", "I4294967296\nI4294967296\n", "I00\n", raw(6)),
+        ("f8", "", "I00\n", raw(7)),
+    ] {
+        let error = numpy_array(code, shape, order, &data).expect_err(shape);
+        assert!(matches!(error.kind(), ErrorKind::Malformed(_)), "{error}");
+    }
+    let many = "K\x01".repeat(65);
+    assert!(numpy_array("i1", &many, "I00\n", &raw(1)).is_err());
+    for (code, data) in [
+        ("O8", &b"](NNNe"[..]),
+        ("U1", &raw(12)),
+        ("M8", &raw(24)),
+        ("f16", &raw(48)),
+        ("i2", b"X\x06\x00\x00\x00abcdef"),
+    ] {
+        let catalog = numpy_array(code, "K\x03", "I00\n", data).unwrap();
+        assert!(catalog.tensors().is_empty());
+        let [warning] = &catalog.warnings[..] else {
+            panic!("{code}: {:?}", catalog.warnings)
+        };
+        assert!(warning.contains("cannot be shown: 1 (numpy arrays"), "{warning}");
+    }
 }

@@ -13,6 +13,7 @@ use crate::format::pickle::{self, Vocabulary};
 use crate::source::MemorySource;
 use crate::source::cursor::Cursor;
 
+use super::numpy::PickleBytes;
 use super::storage::{STORAGE, Storages};
 use super::{details, flatten, in_pickle, rebuild};
 
@@ -53,6 +54,15 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
         in_pickle(e, "data.pkl", member.map(|member| member.bytes.start))
     })?;
 
+    let mut place = PickleBytes::Stored(0);
+    if read.heap.has_stored_bytes() {
+        let member = archive.verified_member(cursor, pickle_row)?;
+        place = if archive.entries[pickle_row].deflated() {
+            PickleBytes::Deflated(member.bytes, member.inflated)
+        } else {
+            PickleBytes::Stored(member.bytes.start)
+        };
+    }
     let mut name = String::from("data/");
     let mut locate = |key: &str| {
         // one buffer for the names of all storages
@@ -73,7 +83,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
         ))
     };
     let storages = Storages::new([endian; 2], rows.len(), &mut locate);
-    let rebuilt = rebuild::rebuild(&read.heap, storages)?;
+    let rebuilt = rebuild::rebuild(&read.heap, storages, place)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
     flatten::flatten(&read.heap, read.root, rebuilt, &mut catalog)?;
     details(
