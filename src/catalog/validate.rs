@@ -20,8 +20,8 @@ pub(crate) struct NameIndex {
 }
 
 impl NameIndex {
-    /// Indexes the names; returns the first name that occurs twice.
-    fn build(tensors: &[TensorInfo]) -> Result<Self, &str> {
+    /// Indexes the names; `None` if one occurs twice.
+    fn build(tensors: &[TensorInfo]) -> Option<Self> {
         let mut index = Self {
             // row numbers instead of names: the names of two million tensors are stored once
             rows: HashTable::with_capacity(tensors.len()),
@@ -38,11 +38,11 @@ impl NameIndex {
                 |&other| index.hasher.hash_one(&*tensors[other as usize].name),
             );
             match entry {
-                hashbrown::hash_table::Entry::Occupied(_) => return Err(&tensor.name),
+                hashbrown::hash_table::Entry::Occupied(_) => return None,
                 hashbrown::hash_table::Entry::Vacant(free) => free.insert(row),
             };
         }
-        Ok(index)
+        Some(index)
     }
 
     pub(crate) fn find(&self, tensors: &[TensorInfo], name: &str) -> Option<usize> {
@@ -70,19 +70,26 @@ impl Catalog {
     /// Indexes the names. Two tensors of one name are malformed in every format: two readers could
     /// see two different files.
     pub(crate) fn index_names(&mut self, budget: &Budget) -> Result<()> {
+        // rows are only added after the names of a file were indexed
+        if self.names.rows.len() == self.tensors.len() || self.index_unique_names(budget)? {
+            return Ok(());
+        }
+        let name = repeated(self.tensors.iter().map(|tensor| &*tensor.name));
+        Err(Error::malformed(format!(
+            "two tensors are named {}",
+            quote(name.unwrap_or_default())
+        )))
+    }
+
+    /// Indexes the names if no two tensors have the same. Returns whether that is so.
+    pub(crate) fn index_unique_names(&mut self, budget: &Budget) -> Result<bool> {
         // a table of row numbers and a byte of hash each, of which at least 7/16 are used
         let bytes = 12 * self.tensors.len() as u64 + 64;
         budget.memory(bytes, "the index of names")?;
-        match NameIndex::build(&self.tensors) {
-            Ok(index) => self.names = index,
-            Err(name) => {
-                return Err(Error::malformed(format!(
-                    "two tensors are named {}",
-                    quote(name)
-                )));
-            }
-        }
-        Ok(())
+        let index = NameIndex::build(&self.tensors);
+        let are_unique = index.is_some();
+        self.names = index.unwrap_or_default();
+        Ok(are_unique)
     }
 
     /// Checks that all byte ranges lie inside a file of `len` bytes, and that nothing follows the last

@@ -185,6 +185,23 @@ fn numpy_arrays_are_tensors() {
 }
 
 #[test]
+fn names_of_nested_keys_and_of_keys_with_dots_are_told_apart() {
+    for (path, tensors) in [expected_values("dots"), expected_values("keys")].concat() {
+        compare_values(&OpenOptions::new(), &path, &tensors);
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        for name in tensors.keys() {
+            let only = anamnesis::load(&checkpoint).filter(|other| other == name);
+            let loaded = only.run().unwrap();
+            let [tensor] = loaded.tensors() else {
+                panic!("{name} is not one tensor")
+            };
+            let expected = checkpoint.tensor(name).unwrap().bytes().unwrap();
+            assert_eq!(*tensor.bytes(), *expected, "{name}");
+        }
+    }
+}
+
+#[test]
 fn numpy_scalars_are_metadata() {
     let array = Checkpoint::open(fixtures().join("numpy_array.pth")).unwrap();
     assert!(array.catalog().get("arr").is_some());

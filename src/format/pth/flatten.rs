@@ -1,10 +1,14 @@
 //! Flattens the tree of containers that a pickle builds into a list of tensors and metadata under dotted names.
 //!
-//! `{"model": {"weight": t}}` becomes `model.weight`; items of lists and tuples are named by their position.
+//! `{"model": {"weight": t}}` becomes `model.weight`; items of lists and tuples are named by their position. Two tensors can
+//! have one such name: in `{"a": {"b": t}, "a.b": u}`, or where keys are `1` and `"1"`. Their names, and no others, are then
+//! spelt with quotes around each key that contains a dot or could be of another type: `a.b` and `"a.b"`.
 //!
 //! The walk uses an explicit stack, because the file controls the depth. A value may be reached by many paths, and each
 //! path is a name of its own: ten levels of ten shared references are 10^10 names from a few hundred bytes. Each step
 //! is therefore charged to the budget before it is taken.
+
+use std::borrow::Cow;
 
 use crate::catalog::metadata;
 use crate::catalog::{Catalog, Refused, TensorInfo, quote};
@@ -12,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 use crate::limits::text_cost;
 
-use super::plain_values::{key_len, leaf, write_key};
+use super::plain_values::{key_len, leaf, write_key, write_quoted_key};
 use super::rebuild::{CallResult, RebuiltTensors};
 use super::subclass::{self, TensorSubclass};
 
@@ -38,6 +42,8 @@ struct TreeWalk<'h, 'b, 'c> {
     not_shown: NotShown,
     /// Per value: whether it is on the current path. A container that contains itself is not entered again.
     on_path: Vec<bool>,
+    /// The rows of `named` whose names are spelt with quotes, in order. Not empty in a repeated walk only.
+    quoted: &'c [usize],
 }
 
 const TREE: &str = "the tree of the pickle";
@@ -87,7 +93,7 @@ pub(super) fn flatten(
     mut rebuilt: RebuiltTensors,
     catalog: &mut Catalog,
 ) -> Result<()> {
-    let named = walk(heap, root, &rebuilt, catalog)?;
+    let named = walk(heap, root, &rebuilt, &[], catalog)?;
     // for each tensor, its last name and itself until that is reached
     let _rows = heap.budget().temporary(
         (rebuilt.tensors.len() * size_of::<(usize, Option<TensorInfo>)>()) as u64,
@@ -100,7 +106,8 @@ pub(super) fn flatten(
         .iter()
         .enumerate()
         .for_each(|(row, &(_, index))| last[index] = row);
-    let mut tensors: Vec<_> = rebuilt.tensors.into_iter().map(Some).collect();
+    let tensors = std::mem::take(&mut rebuilt.tensors);
+    let mut tensors: Vec<_> = tensors.into_iter().map(Some).collect();
     heap.budget()
         .reserve(&mut catalog.tensors, named.len(), "the list of tensors")?;
     for (row, (name, index)) in named.into_iter().enumerate() {
@@ -113,7 +120,46 @@ pub(super) fn flatten(
         catalog.tensors.push(TensorInfo { name, ..info });
     }
     catalog.warnings.append(&mut rebuilt.warnings);
-    catalog.members = rebuilt.members;
+    catalog.members = std::mem::take(&mut rebuilt.members);
+    distinguish_names(heap, root, &rebuilt, catalog)
+}
+
+/// Quoted names can be those of other tensors, which are then quoted too: in this many rounds.
+const QUOTING_ROUNDS: usize = 3;
+
+/// Spells the names that several tensors have with quotes. What has one name even so is one key twice, and is refused where
+/// the names of every format are checked.
+fn distinguish_names(
+    heap: &ValueHeap<'_>,
+    root: ValueId,
+    rebuilt: &RebuiltTensors,
+    catalog: &mut Catalog,
+) -> Result<()> {
+    let budget = heap.budget();
+    let mut quoted = Vec::new();
+    for _ in 0..QUOTING_ROUNDS {
+        if catalog.index_unique_names(budget)? {
+            return Ok(());
+        }
+        let tensors = &catalog.tensors;
+        let _rows = budget.temporary((3 * tensors.len() * size_of::<usize>()) as u64, TREE)?;
+        let mut rows: Vec<usize> = (0..tensors.len()).collect();
+        rows.sort_unstable_by(|&a, &b| tensors[a].name.cmp(&tensors[b].name));
+        let before = quoted.len();
+        rows.chunk_by(|&a, &b| tensors[a].name == tensors[b].name)
+            .filter(|same| same.len() > 1)
+            .for_each(|same| quoted.extend(same));
+        quoted.sort_unstable();
+        quoted.dedup();
+        if quoted.len() == before {
+            break;
+        }
+        // metadata and warnings are those of the first walk
+        let named = walk(heap, root, rebuilt, &quoted, &mut Catalog::new(""))?;
+        for (tensor, (name, _)) in catalog.tensors.iter_mut().zip(named) {
+            tensor.name = name;
+        }
+    }
     Ok(())
 }
 
@@ -121,6 +167,7 @@ fn walk(
     heap: &ValueHeap<'_>,
     root: ValueId,
     rebuilt: &RebuiltTensors,
+    quoted: &[usize],
     catalog: &mut Catalog,
 ) -> Result<Vec<(Box<str>, usize)>> {
     heap.budget().memory(heap.len() as u64, TREE)?;
@@ -134,6 +181,7 @@ fn walk(
         containers: Vec::new(),
         not_shown: NotShown::default(),
         on_path,
+        quoted,
     };
     walk.visit(root)?;
     while let Some(container) = walk.containers.last_mut() {
@@ -197,7 +245,7 @@ impl<'h> TreeWalk<'h, '_, '_> {
             return self.add_not_shown("objects without state", text);
         };
         match made {
-            Some(&CallResult::Tensor(index)) => return self.add_tensor(index),
+            Some(&CallResult::Tensor(index)) => return self.add_tensor(index, None),
             Some(CallResult::Metadata(value)) => {
                 heap.budget().memory(value.memory(), "the metadata")?;
                 return self.add_metadata(value.clone());
@@ -335,24 +383,56 @@ impl<'h> TreeWalk<'h, '_, '_> {
             "the metadata",
         )?;
         self.add_metadata(metadata::Value::text(tensor.torchao_json()))?;
-        let prefix = subclass::prefix(&self.path);
-        let whole = std::mem::replace(&mut self.path, prefix.clone());
-        for (name, index) in &tensor.parts {
-            self.path.truncate(prefix.len());
-            self.reserve_path(name.len())?;
-            self.path.push_str(name);
-            self.add_tensor(*index)?;
-        }
-        self.path = whole;
-        Ok(())
+        tensor
+            .parts
+            .iter()
+            .try_for_each(|(part, index)| self.add_tensor(*index, Some(part)))
     }
 
-    fn add_tensor(&mut self, index: usize) -> Result<()> {
-        let info = &self.rebuilt.tensors[index];
+    /// Adds a tensor under the current path; or a part of it, under the name that torchao gives it.
+    fn add_tensor(&mut self, index: usize, part: Option<&str>) -> Result<()> {
         const WHAT: &str = "the list of tensors";
         let budget = self.heap.budget();
-        budget.tensors(1)?;
-        budget.memory(text_cost(self.path.len()) + info.boxed_memory(), WHAT)?;
-        budget.push(&mut self.named, ((&*self.path).into(), index), WHAT)
+        let quoted = self.quoted.binary_search(&self.named.len()).is_ok();
+        let longest = match (quoted, part) {
+            (false, None) => self.path.len(),
+            // every character escaped, in a text that doubles as it grows
+            _ => 8 * (self.path.len() + self.containers.len() + part.unwrap_or_default().len()),
+        };
+        budget.memory(text_cost(longest), WHAT)?;
+        let whole = if quoted {
+            self.quoted_path().into()
+        } else {
+            Cow::Borrowed(&*self.path)
+        };
+        let name = match part {
+            Some(part) => (subclass::prefix(&whole) + part).into(),
+            None => (*whole).into(),
+        };
+        // a repeated walk adds names only
+        if let Some(info) = self.rebuilt.tensors.get(index) {
+            budget.tensors(1)?;
+            budget.memory(info.boxed_memory(), WHAT)?;
+        }
+        budget.push(&mut self.named, (name, index), WHAT)
+    }
+
+    /// The current path with quotes around each key that could be taken for several or for one of another type.
+    fn quoted_path(&self) -> String {
+        let mut path = String::new();
+        for (depth, container) in self.containers.iter().enumerate() {
+            if depth > 0 {
+                path.push('.');
+            }
+            let step = if container.keyed { 2 } else { 1 };
+            let position = container.next / step - 1; // `next` is after the current child
+            if container.keyed {
+                let key = container.children[2 * position];
+                write_quoted_key(self.heap, key, position, &mut path);
+            } else {
+                path.push_str(&position.to_string());
+            }
+        }
+        path
     }
 }

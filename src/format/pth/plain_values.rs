@@ -105,6 +105,34 @@ pub(super) fn write_key(heap: &ValueHeap<'_>, key: ValueId, position: usize, pat
     written.expect("writing to a string");
 }
 
+/// As [`write_key`], in a form that no other key has: text that contains a dot, or that could be a key of another type,
+/// is quoted. Unquoted are identifiers.
+pub(super) fn write_quoted_key(
+    heap: &ValueHeap<'_>,
+    key: ValueId,
+    position: usize,
+    path: &mut String,
+) {
+    let PickleValue::Text(span) = heap.get(key) else {
+        return write_key(heap, key, position, path);
+    };
+    let text = heap.text(span);
+    let is_identifier = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !matches!(text, "None" | "True" | "False" | "inf" | "nan" | "NaN");
+    if is_identifier {
+        return path.push_str(text);
+    }
+    path.push('"');
+    for c in text.chars() {
+        if matches!(c, '"' | '\\') {
+            path.push('\\');
+        }
+        path.push(c);
+    }
+    path.push('"');
+}
+
 /// Length of the text of a key, to charge it before it is written; an estimate for keys that are not text.
 pub(super) fn key_len(heap: &ValueHeap<'_>, key: ValueId) -> usize {
     match heap.get(key) {

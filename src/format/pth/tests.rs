@@ -481,3 +481,34 @@ fn numpy_arrays_are_checked_against_their_bytes() {
         assert!(warning.contains("cannot be shown: 1 (numpy arrays"), "{warning}");
     }
 }
+
+#[test]
+fn names_are_quoted_only_where_two_tensors_have_one() {
+    let t = tensor("I0\n", "I2\n", "I1\n");
+    let names = |object: &[&[u8]]| {
+        let object = [b"\x80\x02}(", &object.concat()[..], b"u."].concat();
+        let catalog = list(stream(&object, &[("0", &[0.0; 6])])).unwrap();
+        let names: Vec<_> = catalog.tensors().iter().map(|t| t.name.to_string()).collect();
+        names
+    };
+    let nested = [b"U\x01a}U\x01b", &t[..], b"s"].concat();
+    let dotted = [b"U\x03a.b", &t[..]].concat();
+    assert_eq!(names(&[&nested, b"U\x03c.d", &t]), ["a.b", "c.d"]);
+    assert_eq!(names(&[&nested, &dotted, b"U\x03c.d", &t]), ["a.b", "\"a.b\"", "c.d"]);
+    // a key that is spelt as the quoted name of another
+    let spelt = [b"U\x05\"a.b\"", &t[..]].concat();
+    assert_eq!(
+        names(&[&nested, &dotted, &spelt]),
+        ["a.b", "\"a.b\"", r#""\"a.b\"""#]
+    );
+    assert_eq!(names(&[b"K\x01", &t, b"U\x011", &t]), ["1", "\"1\""]);
+    assert_eq!(names(&[b"N", &t, b"U\x04None", &t]), ["None", "\"None\""]);
+}
+
+#[test]
+fn one_key_twice_is_malformed() {
+    let t = tensor("I0\n", "I2\n", "I1\n");
+    let object = [b"\x80\x02}(U\x01a", &t[..], b"U\x01a", &t, b"u."].concat();
+    let error = crate::Checkpoint::from_bytes(stream(&object, &[("0", &[0.0; 6])])).unwrap_err();
+    assert!(error.to_string().contains("two tensors are named `a`"), "{error}");
+}
