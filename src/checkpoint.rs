@@ -38,6 +38,7 @@ pub struct OpenOptions {
     single: bool,
     format: Option<&'static Format>,
     void_as: Vec<Dtype>,
+    opaque: bool,
     usage: Option<Usage>,
 }
 
@@ -51,6 +52,7 @@ impl Default for OpenOptions {
             single: false,
             format: None,
             void_as: Vec::new(),
+            opaque: false,
             usage: None,
         }
     }
@@ -106,6 +108,27 @@ impl OpenOptions {
     pub fn void_as(mut self, dtype: Dtype) -> Self {
         // a list and not a map by width: an option may be given before another one of the same width replaces it
         self.void_as.push(dtype);
+        self
+    }
+
+    /// Whether objects of unknown classes in a pickle are kept as a class name and plain state, instead of refusing the
+    /// file. Nothing is called or imported. The tensors around and inside of such objects are read; a tensor that is made
+    /// by an unknown function or class is refused. What was set aside is in a [warning](Catalog::warnings).
+    ///
+    /// ```
+    /// use anamnesis::{ErrorKind, OpenOptions};
+    ///
+    /// let path = "fixtures/pth/values/opaque.pth";
+    /// let refused = OpenOptions::new().open(path).unwrap_err();
+    /// assert!(matches!(refused.kind(), ErrorKind::RefusedGlobal { .. }));
+    /// let checkpoint = OpenOptions::new().opaque(true).open(path)?;
+    /// assert!(checkpoint.catalog().get("weight").is_some());
+    /// assert_eq!(checkpoint.catalog().metadata().text("args"), Some("argparse.Namespace"));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn opaque(mut self, opaque: bool) -> Self {
+        self.opaque = opaque;
         self
     }
 

@@ -298,7 +298,7 @@ impl Error {
                 ..
             } => Some(Remedy::EnlargePoolBudget),
             ErrorKind::Limit { limit, .. } => Some(Remedy::RaiseLimit { limit }),
-            ErrorKind::RefusedGlobal { .. } => Some(Remedy::UseSafeFormat),
+            ErrorKind::RefusedGlobal { .. } => Some(Remedy::KeepOpaque),
             ErrorKind::MissingPart(_) => Some(Remedy::AddMissingFile),
             // their messages contain the remedy, or the caller caused them
             ErrorKind::Unsupported(_) | ErrorKind::InvalidArgument(_) | ErrorKind::Cancelled => {

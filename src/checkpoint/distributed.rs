@@ -40,7 +40,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions, budget: &Budget) -> Resul
 
 fn read(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
     let metadata = open_source(path, options, budget)?;
-    let manifest = dcp::read(&mut Cursor::new(&*metadata, budget))?;
+    let manifest = dcp::read(&mut Cursor::new(&*metadata, budget), options.opaque)?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut paths = Vec::new();
     for name in &manifest.files {
@@ -53,7 +53,7 @@ fn read(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoin
         let source = open_source(&path, options, budget).map_err(|e| e.in_file(&path))?;
         files.push((path, source));
     }
-    let mut catalog = dcp::catalog(manifest, &files, 1, budget)?;
+    let mut catalog = dcp::catalog(manifest, &files, options.opaque, budget)?;
     catalog.index_names(budget)?;
     catalog.files = vec![file_info(path, &*metadata)?];
     let mut parsed = vec![ParsedFile {

@@ -83,7 +83,11 @@ pub(super) fn parse_source(
 ) -> Result<ParsedFile> {
     let catalog = {
         let mut cursor = Cursor::new(&*source, budget);
-        format::read_file(&mut cursor, path, options.format)?
+        let read = format::ReadOptions {
+            format: options.format,
+            opaque: options.opaque,
+        };
+        format::read_file(&mut cursor, path, read)?
     };
     Ok(ParsedFile { source, catalog })
 }

@@ -40,8 +40,8 @@ pub enum Remedy {
         /// The field of [`Limits`](crate::Limits), or of a template's limits.
         limit: &'static str,
     },
-    /// The file would run code if an unrestricted unpickler loaded it.
-    UseSafeFormat,
+    /// A pickle names what is not plain data. Such objects can be kept without meaning, and the tensors around them read.
+    KeepOpaque,
     /// A file of a sharded or split checkpoint is absent.
     AddMissingFile,
 }
@@ -69,8 +69,9 @@ impl fmt::Display for Remedy {
             Self::RaiseLimit { limit } => {
                 return write!(f, "raise `Limits::{limit}` if the file is trusted");
             }
-            Self::UseSafeFormat => {
-                "load this file elsewhere only if you trust its author; prefer a safetensors file"
+            Self::KeepOpaque => {
+                "to read the tensors around such objects without calling anything, set `OpenOptions::opaque`; load this \
+                 file elsewhere only if you trust its author"
             }
             Self::AddMissingFile => "put the missing file into the same directory",
         };

@@ -77,8 +77,8 @@ struct StoredItem {
 const WHAT: &str = "the metadata of the checkpoint";
 
 /// Reads `.metadata`.
-pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Manifest> {
-    let read = pickle::read(cursor, Vocabulary::Distributed)?;
+pub(crate) fn read(cursor: &mut Cursor<'_>, opaque: bool) -> Result<Manifest> {
+    let read = pickle::read(cursor, Vocabulary::Distributed, opaque)?;
     if cursor.remaining() > 0 {
         return Err(cursor.malformed("bytes follow the pickle"));
     }

@@ -51,6 +51,17 @@ pub(crate) struct Head<'a> {
     pub(crate) len: Option<u64>,
     /// The directory, if the file is a zip archive.
     pub(crate) archive: Option<Archive>,
+    /// Whether objects of unknown classes are kept; see [`OpenOptions::opaque`](crate::OpenOptions::opaque).
+    pub(crate) opaque: bool,
+}
+
+/// How a file is read.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ReadOptions {
+    /// The format, if the caller gives it.
+    pub(crate) format: Option<&'static Format>,
+    /// Whether objects of unknown classes are kept.
+    pub(crate) opaque: bool,
 }
 
 impl Head<'_> {
@@ -81,12 +92,12 @@ impl std::fmt::Debug for Format {
     }
 }
 
-/// Reads the header of one file. The format is detected unless the caller gives it (`forced`). The checks that hold for
+/// Reads the header of one file. The format is detected unless the options have it. The checks that hold for
 /// every format are made here: byte ranges are inside the file, names are unique.
 pub(crate) fn read_file(
     cursor: &mut Cursor<'_>,
     path: Option<&Path>,
-    forced: Option<&'static Format>,
+    options: ReadOptions,
 ) -> Result<Catalog> {
     let mut first = [0; Head::LEN];
     let n = cursor.peek_into(&mut first)?;
@@ -106,8 +117,9 @@ pub(crate) fn read_file(
         bytes,
         len: cursor.len(),
         archive,
+        opaque: options.opaque,
     };
-    let format = match forced.or_else(|| FORMATS.iter().copied().find(|f| (f.probe)(&head))) {
+    let format = match options.format.or_else(|| FORMATS.iter().copied().find(|f| (f.probe)(&head))) {
         Some(format) => format,
         None => match (not_tensors(bytes), claimed) {
             // the length of a safetensors header can equal a short magic number such as `MZ`: if the extension and the

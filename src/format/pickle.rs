@@ -4,7 +4,9 @@
 //!
 //! A pickle is a program for a stack machine. In Python, it can import any function and call it, so loading an untrusted
 //! pickle runs its author's code. This interpreter is closed instead: a global must be in the fixed table of
-//! [`globals`], where it becomes a tag, or the file is refused with an error that names it. A call is recorded
+//! [`globals`], where it becomes a tag, or the file is refused with an error that names it. Where the caller allows it, a
+//! global outside the table becomes a name without meaning, and what it would make an opaque object: class name, arguments,
+//! state and items. A call is recorded
 //! ([`value_heap::RecordedCall`]) and later interpreted as the description of a tensor; only calls that construct plain containers are
 //! carried out here. No opcode can reach a function of this library that is not in this module.
 //!
@@ -27,7 +29,7 @@ mod text_arguments;
 mod torchao;
 pub(crate) mod value_heap;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::limits::Budget;
 use crate::source::cursor::Cursor;
 
@@ -57,7 +59,13 @@ pub(crate) struct Pickle<'b> {
 }
 
 /// Reads one pickle at the cursor, and leaves the cursor after its STOP opcode.
-pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, vocabulary: Vocabulary) -> Result<Pickle<'s>> {
+///
+/// With `opaque`, globals outside the table are kept by name instead of refused.
+pub(crate) fn read<'s>(
+    cursor: &mut Cursor<'s>,
+    vocabulary: Vocabulary,
+    opaque: bool,
+) -> Result<Pickle<'s>> {
     // the length of a stream is not known, so it gives no hint
     let heap = ValueHeap::new(
         cursor.budget(),
@@ -71,6 +79,7 @@ pub(crate) fn read<'s>(cursor: &mut Cursor<'s>, vocabulary: Vocabulary) -> Resul
         memo: Memo::default(),
         shared_values: [None; SHARED_VALUES],
         vocabulary,
+        opaque,
         protocol: 0,
     };
     let mut steps_left = 0;
@@ -115,6 +124,8 @@ struct Machine<'c, 's> {
     /// The shared values, by index: 0 to 255 the integers, then `None`, `True` and `False`. Made at first use.
     shared_values: [Option<ValueId>; SHARED_VALUES],
     vocabulary: Vocabulary,
+    /// Whether globals outside the table are kept by name.
+    opaque: bool,
     protocol: u8,
 }
 
@@ -221,11 +232,11 @@ impl Machine<'_, '_> {
             op::INST => self.inst(),
             op::OBJ => self.obj(),
             op::BUILD => self.build(),
-            op::EXT1 => self.u8().and_then(|n| Err(extension(u32::from(n)))),
+            op::EXT1 => self.u8().and_then(|n| self.extension(u32::from(n))),
             op::EXT2 => self
                 .array()
-                .and_then(|b| Err(extension(u32::from(u16::from_le_bytes(b))))),
-            op::EXT4 => self.u32().and_then(|n| Err(extension(n))),
+                .and_then(|b| self.extension(u32::from(u16::from_le_bytes(b)))),
+            op::EXT4 => self.u32().and_then(|n| self.extension(n)),
             op::BINPERSID => self.persistent(),
             op::PERSID => Err(Error::malformed(
                 "a persistent id of the pickle is text, expected a tuple",
@@ -419,13 +430,4 @@ fn charge_growth<T>(vec: &mut Vec<T>, budget: &Budget) -> Result<()> {
         )?;
     }
     Ok(())
-}
-
-/// The error for an extension code: a number that stands for a global in a registry (`copyreg`) of the writing process,
-/// which no other process can resolve.
-fn extension(code: u32) -> Error {
-    Error::new(ErrorKind::RefusedGlobal {
-        module: "copyreg".into(),
-        name: format!("extension {code}"),
-    })
 }

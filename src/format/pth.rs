@@ -15,7 +15,10 @@
 mod flatten;
 pub(super) mod geometry;
 mod legacy;
+mod not_shown;
 mod numpy;
+mod opaque;
+mod open_container;
 mod plain_values;
 mod quantized;
 mod rebuild;
@@ -56,10 +59,10 @@ fn probe(head: &Head<'_>) -> bool {
 fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
     // the first bytes decide, not the extension: `.bin` and `.pt` name both containers
     if let Some(archive) = &head.archive {
-        return zip::read(cursor, archive);
+        return zip::read(cursor, archive, head.opaque);
     }
     if legacy::begins(head.bytes) {
-        return legacy::read(cursor);
+        return legacy::read(cursor, head.opaque);
     }
     if legacy::is_tar(head.bytes) {
         return Err(Error::unsupported(

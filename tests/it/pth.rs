@@ -134,13 +134,16 @@ fn compare_values(
     for mmap in [true, false] {
         let checkpoint = options.clone().mmap(mmap).open(path).unwrap();
         // safetensors has no dtype for two doubles
-        let written = |name: &str| !name.ends_with("c16");
+        let names = expected.keys().cloned().collect::<HashSet<_>>();
+        let written = move |name: &str| names.contains(name) && !name.ends_with("c16");
         let remember = anamnesis::remember(&checkpoint).filter(written);
         remember.overwrite(true).to_file(&out).unwrap();
         let written = Checkpoint::open(&out).unwrap();
         let mut names: Vec<_> = checkpoint.tensors().map(|t| &*t.info().name).collect();
         names.sort_unstable();
-        assert!(names.iter().eq(expected.keys()), "{}: {names:?}", path.display());
+        let mut keys: Vec<_> = expected.keys().collect();
+        keys.sort_unstable();
+        assert_eq!(names, keys, "{}", path.display());
         for (name, row) in expected {
             let tensor = checkpoint.tensor(name).unwrap();
             let what = format!("{}: {name}", path.display());
@@ -185,7 +188,7 @@ fn numpy_arrays_are_tensors() {
 }
 
 #[test]
-fn names_of_nested_keys_and_of_keys_with_dots_are_told_apart() {
+fn names_of_nested_keys_and_of_keys_with_dots_are_distinguished() {
     for (path, tensors) in [expected_values("dots"), expected_values("keys")].concat() {
         compare_values(&OpenOptions::new(), &path, &tensors);
         let checkpoint = Checkpoint::open(&path).unwrap();
@@ -199,6 +202,65 @@ fn names_of_nested_keys_and_of_keys_with_dots_are_told_apart() {
             assert_eq!(*tensor.bytes(), *expected, "{name}");
         }
     }
+}
+
+#[test]
+fn opaque_objects_are_set_aside_and_the_tensors_around_them_read() {
+    let opaque = OpenOptions::new().opaque(true);
+    let files = expected_values("opaque");
+    assert_eq!(files.len(), 2);
+    for (path, tensors) in files {
+        let error = Checkpoint::open(&path).unwrap_err();
+        assert_eq!(error.remedy(), Some(anamnesis::Remedy::KeepOpaque));
+        compare_values(&opaque, &path, &tensors);
+        let checkpoint = opaque.open(&path).unwrap();
+        let catalog = checkpoint.catalog();
+        let metadata = catalog.metadata();
+        assert_eq!(metadata.text("args"), Some("argparse.Namespace"));
+        assert_eq!(metadata.get("args.lr"), Some(&anamnesis::Value::F64(0.1)));
+        assert_eq!(metadata.text("path"), Some("pathlib.PurePosixPath"));
+        assert_eq!(metadata.text("path.args.0"), Some("out"));
+        assert_eq!(metadata.text("callbacks.1"), Some("__main__.Callback"));
+        let [refused] = catalog.refused() else {
+            panic!("{:?}", catalog.refused())
+        };
+        assert_eq!(&*refused.name, "labelled");
+        let warnings = catalog.warnings().join("\n");
+        for listed in [
+            "set aside by class name and plain state: 5 (",
+            "`argparse.Namespace`: 1",
+            "`pathlib.PurePosixPath`: 2",
+            "`__main__.Callback`: 1",
+            "`__main__.rebuilt`: 1",
+            "`__main__.Labelled`: named only",
+        ] {
+            assert!(warnings.contains(listed), "{listed}: {warnings}");
+        }
+    }
+}
+
+/// Pickles that would run code elsewhere: with the option, what they would call is an opaque object, and nothing is run.
+#[test]
+fn pickles_that_run_code_are_opaque() {
+    let opaque = OpenOptions::new().opaque(true);
+    let directory = fixtures().join("evil");
+    let modules = std::fs::read_dir(fixtures()).unwrap();
+    let modules = modules.filter(|file| {
+        let name = file.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with("whole_module")
+    });
+    let mut count = 0;
+    for file in std::fs::read_dir(directory).unwrap().chain(modules) {
+        let path = file.unwrap().path();
+        let checkpoint = opaque.open(&path).unwrap();
+        let warnings = checkpoint.catalog().warnings().join("\n");
+        assert!(warnings.contains("objects of unknown classes"), "{warnings}");
+        for tensor in checkpoint.tensors() {
+            assert_eq!(tensor.bytes().unwrap().len() as u64, tensor.info().nbytes());
+        }
+        count += 1;
+    }
+    assert_eq!(count, 24);
 }
 
 #[test]

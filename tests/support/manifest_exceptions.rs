@@ -73,6 +73,11 @@ pub static EXCEPTIONS: &[Exception] = &[
         AdditionalTensors(&["_state", "_context"]),
         "state_dict(), from which the manifest is made, omits plain attributes of TorchScript",
     ),
+    row(
+        "pth/numpy_array.",
+        AdditionalTensors(&["arr"]),
+        "arrays of numpy are tensors too; the manifest has those of PyTorch",
+    ),
     row("pth/dtype/t_f4x2.", TwoElementsPerByte, PACKED_FP4),
     row(
         "npy/bf16.npy",

@@ -172,6 +172,10 @@ pub(crate) struct OpenArgs {
     /// Read NumPy void items of DTYPE's width as DTYPE (BF16 for V2); may be repeated.
     #[arg(long, value_name = "DTYPE", value_parser = dtype(), hide_possible_values = true)]
     pub(crate) void_as: Vec<Dtype>,
+    /// Keep objects of unknown classes in a pickle as class name and plain state, without calling anything, and read the
+    /// tensors around them.
+    #[arg(long)]
+    pub(crate) opaque: bool,
     /// Read files as this format instead of detecting it.
     #[arg(long, value_name = "NAME", value_parser = format())]
     pub(crate) format: Option<&'static Format>,
@@ -187,7 +191,8 @@ impl OpenArgs {
         let options = OpenOptions::new()
             .limits(limits)
             .mmap(!self.no_map)
-            .single(self.single);
+            .single(self.single)
+            .opaque(self.opaque);
         let options = self
             .void_as
             .iter()

@@ -145,6 +145,9 @@ fn remedy_text(remedy: Remedy) -> String {
         Remedy::RaiseLimit { .. } => {
             "if the file is trusted, disable the limits with --no-limits".into()
         }
+        Remedy::KeepOpaque => "to read the tensors around such objects without calling anything, use --opaque; load \
+             this file elsewhere only if you trust its author"
+            .into(),
         other => other.to_string(),
     }
 }

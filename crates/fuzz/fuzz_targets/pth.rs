@@ -1,6 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| anamnesis_fuzz::read(
-    &anamnesis::format::pth::FORMAT,
-    bytes
-));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| anamnesis_fuzz::read_pth(bytes));

@@ -56,8 +56,23 @@ fn charged<T>(usage: &Usage, nbytes: usize, call: impl FnOnce() -> T) -> T {
 
 /// Opens `bytes` as `format` from memory and through a reader, compares the two, and reads the first tensors.
 pub fn read(format: &'static Format, bytes: &[u8]) {
+    read_with(&OpenOptions::new().limits(LIMITS).format(format), bytes);
+}
+
+/// As [`read`], of a PyTorch file. A first byte of 1, which no such file has, sets [`OpenOptions::opaque`].
+pub fn read_pth(bytes: &[u8]) {
+    let (opaque, file) = match bytes {
+        [1, file @ ..] => (true, file),
+        _ => (false, bytes),
+    };
+    let options = OpenOptions::new()
+        .limits(LIMITS)
+        .format(&anamnesis::format::pth::FORMAT);
+    read_with(&options.opaque(opaque), file);
+}
+
+fn read_with(options: &OpenOptions, bytes: &[u8]) {
     let [in_memory, by_reader] = [Usage::new(), Usage::new()];
-    let options = OpenOptions::new().limits(LIMITS).format(format);
     let source = source::MemorySource::new(bytes.to_vec());
     let memory = charged(&in_memory, bytes.len(), || {
         options.clone().usage(&in_memory).from_source(source)

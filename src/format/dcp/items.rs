@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Layout, TensorChunk, TensorInfo, quote};
 use crate::error::{Error, Result};
-use crate::format::{pth, read_file};
+use crate::format::{ReadOptions, pth, read_file};
 use crate::limits::Budget;
 use crate::source::Source;
 use crate::source::cursor::Cursor;
@@ -17,16 +17,16 @@ use super::{ChunkedTensor, Manifest, NAME, StoredItem, WHAT};
 const SHOWN: usize = 3;
 
 /// Makes the catalog of a checkpoint. `files` are the opened `.distcp` files, in the order of [`Manifest::files`];
-/// `first_file` is the number of the first of them in the catalog.
+/// in the catalog they follow `.metadata`. `opaque` is as in [`ReadOptions`].
 pub(crate) fn catalog(
     manifest: Manifest,
     files: &[(PathBuf, Box<dyn Source>)],
-    first_file: u32,
+    opaque: bool,
     budget: &Budget,
 ) -> Result<Catalog> {
     let mut reader = ItemReader {
         files,
-        first_file,
+        opaque,
         budget,
         catalog: Catalog::new(NAME),
     };
@@ -58,7 +58,7 @@ pub(crate) fn catalog(
 
 struct ItemReader<'f, 'b> {
     files: &'f [(PathBuf, Box<dyn Source>)],
-    first_file: u32,
+    opaque: bool,
     budget: &'b Budget,
     catalog: Catalog,
 }
@@ -104,11 +104,15 @@ impl ItemReader<'_, '_> {
         let (path, source) = &self.files[item.file];
         let range = RangeSource::new(&**source, item.start, item.len);
         let mut cursor = Cursor::new(&range, self.budget);
-        let read = read_file(&mut cursor, None, Some(&pth::FORMAT));
+        let options = ReadOptions {
+            format: Some(&pth::FORMAT),
+            opaque: self.opaque,
+        };
+        let read = read_file(&mut cursor, None, options);
         let mut catalog = read.map_err(|e| e.shifted(item.start).in_file(path))?;
         let first_member = u32::try_from(self.catalog.members.len())
             .map_err(|_| Error::unsupported("the checkpoint has more than 2³² storages"))?;
-        let file = self.first_file + u32::try_from(item.file).expect("files are few");
+        let file = 1 + u32::try_from(item.file).expect("files are few");
         catalog.move_to_range(file, item.start, first_member);
         Ok(catalog)
     }

@@ -31,10 +31,21 @@ impl Machine<'_, '_> {
         {
             return Ok(PickleValue::Global(Global::Distributed(class)));
         }
+        if self.opaque {
+            let full = format!("{module}.{name}");
+            return Ok(PickleValue::OpaqueGlobal(self.heap.add_text(&full)?));
+        }
         Err(Error::new(ErrorKind::RefusedGlobal {
             module: module.into(),
             name: name.into(),
         }))
+    }
+
+    /// An extension code: a number that stands for a global in a registry (`copyreg`) of the writing process, which no other
+    /// process can resolve.
+    pub(super) fn extension(&mut self, code: u32) -> Result<()> {
+        let value = self.global("copyreg", &format!("extension {code}"))?;
+        self.push_value(value)
     }
 
     pub(super) fn global_line(&mut self) -> Result<PickleValue> {
@@ -69,6 +80,22 @@ impl Machine<'_, '_> {
             PickleValue::Dict { items, .. } if self.heap.container(items).is_empty() => {
                 self.reduce()
             }
+            // the arguments of an opaque object are kept, not interpreted
+            _ if self.opaque => {
+                let (args, callee) = (self.pop()?, self.pop()?);
+                let PickleValue::Tuple(args) = self.heap.get(args) else {
+                    return Err(Error::malformed("the arguments of a call are not a tuple"));
+                };
+                let mut args = self.heap.items(args).to_vec();
+                args.push(named);
+                let args = self.heap.add_items(&args)?;
+                match self.heap.get(callee) {
+                    PickleValue::OpaqueGlobal(_) => self.call(callee, args),
+                    _ => Err(Error::unsupported(
+                        "the pickle constructs an object with keyword arguments",
+                    )),
+                }
+            }
             _ => Err(Error::unsupported(
                 "the pickle constructs an object with keyword arguments",
             )),
@@ -98,7 +125,13 @@ impl Machine<'_, '_> {
 
     /// Carries out a builtin, records any other call that is allowed, and refuses the rest.
     fn call(&mut self, callee: ValueId, args: PoolRange) -> Result<()> {
-        let callee = self.heap.get(callee);
+        let mut callee = self.heap.get(callee);
+        // what an unknown function returned, a method for instance
+        if let PickleValue::Call(index) = callee
+            && let Some(name) = self.heap.call(index).opaque()
+        {
+            callee = PickleValue::OpaqueGlobal(name);
+        }
         let value = match callee {
             PickleValue::Global(Global::Builtin(builtin)) => self.builtin(builtin, args)?,
             PickleValue::Global(
@@ -118,7 +151,8 @@ impl Machine<'_, '_> {
                     | NumpyGlobal::Dtype,
                 ),
             )
-            | PickleValue::ScriptClass(_) => self.heap.add_call(callee, args)?,
+            | PickleValue::ScriptClass(_)
+            | PickleValue::OpaqueGlobal(_) => self.heap.add_call(callee, args)?,
             _ => {
                 return Err(Error::malformed(
                     "the pickle calls a value that cannot be called",
@@ -224,6 +258,7 @@ impl Machine<'_, '_> {
                 let takes = matches!(
                     call.callee,
                     PickleValue::ScriptClass(_)
+                        | PickleValue::OpaqueGlobal(_)
                         | PickleValue::Global(
                             Global::TensorClass
                                 | Global::Torchao(_)
@@ -249,6 +284,14 @@ impl Machine<'_, '_> {
     pub(super) fn persistent(&mut self) -> Result<()> {
         let id = self.pop()?;
         match self.heap.get(id) {
+            // `('module', class, source file, source)`, where a whole module was saved; `torch.load` returns the class too
+            PickleValue::Tuple(span)
+                if self.opaque
+                    && let &[kind, class, _, _] = self.heap.items(span)
+                    && self.heap.text_of(kind) == Some("module") =>
+            {
+                self.push(class)
+            }
             PickleValue::Tuple(_) => self.push_value(PickleValue::Persistent(id)),
             _ => Err(Error::malformed("the persistent id is not a tuple")),
         }

@@ -31,20 +31,31 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// The value on the stack below index `from`, which items are added to. It must be above the last MARK.
-    fn target(&self, from: usize) -> Result<PickleValue> {
+    /// The value on the stack below index `from`, which items are added to. It must be above the last MARK. For an opaque
+    /// object, the container of its items, of this kind.
+    fn target(
+        &mut self,
+        from: usize,
+        kind: impl FnOnce(u32) -> PickleValue,
+    ) -> Result<PickleValue> {
         // a value below the last MARK belongs to an outer construction
         let floor = self.marks.last().copied().unwrap_or(0);
-        match from.checked_sub(1).filter(|&at| at >= floor) {
-            Some(at) => Ok(self.heap.get(self.stack[at])),
-            None => Err(Error::malformed(
-                "the pickle adds items without a container on the stack",
-            )),
+        let at = from.checked_sub(1).filter(|&at| at >= floor);
+        let at = at.ok_or_else(|| {
+            Error::malformed("the pickle adds items without a container on the stack")
+        })?;
+        let target = self.heap.get(self.stack[at]);
+        // an object of a class that is derived from a container
+        if let PickleValue::Call(index) = target
+            && let Some(items) = self.heap.opaque_items(index, kind)?
+        {
+            return Ok(items);
         }
+        Ok(target)
     }
 
     pub(super) fn append(&mut self, from: usize, name: &str) -> Result<()> {
-        match self.target(from)? {
+        match self.target(from, PickleValue::List)? {
             PickleValue::List(index) => self.extend(from, index),
             _ => Err(Error::malformed(format!(
                 "{name}: the target is not a list"
@@ -53,7 +64,7 @@ impl Machine<'_, '_> {
     }
 
     pub(super) fn add_items(&mut self, from: usize) -> Result<()> {
-        match self.target(from)? {
+        match self.target(from, PickleValue::Set)? {
             PickleValue::Set(index) => self.extend(from, index),
             _ => Err(Error::malformed("ADDITEMS: the target is not a set")),
         }
@@ -69,7 +80,11 @@ impl Machine<'_, '_> {
 
     pub(super) fn set_items(&mut self, from: usize) -> Result<()> {
         self.pairs(from)?;
-        match self.target(from)? {
+        let dict = |items| PickleValue::Dict {
+            items,
+            class: false,
+        };
+        match self.target(from, dict)? {
             PickleValue::Dict { items, .. } => self.extend(from, items),
             _ => Err(Error::malformed("SETITEM: the target is not a dict")),
         }

@@ -9,12 +9,12 @@ use crate::source::cursor::Cursor;
 
 /// Runs a pickle and passes the result to `inspect`.
 fn run<T>(bytes: &[u8], inspect: impl FnOnce(Result<Pickle<'_>>) -> T) -> T {
-    run_with(bytes, false, Limits::default(), inspect)
+    run_with(bytes, [false, false], Limits::default(), inspect)
 }
 
 fn run_with<T>(
     bytes: &[u8],
-    script: bool,
+    [script, opaque]: [bool; 2],
     limits: Limits,
     inspect: impl FnOnce(Result<Pickle<'_>>) -> T,
 ) -> T {
@@ -25,7 +25,7 @@ fn run_with<T>(
     } else {
         Vocabulary::Checkpoint
     };
-    inspect(read(&mut cursor, vocabulary))
+    inspect(read(&mut cursor, vocabulary, opaque))
 }
 
 /// The built value as text, to a limited depth; deeper values, and so cycles, end in `…`.
@@ -52,7 +52,7 @@ fn show(heap: &ValueHeap<'_>, id: ValueId, depth: usize) -> String {
         PickleValue::Set(index) => format!("set[{}]", joined(heap.container(index))),
         PickleValue::Dict { items, .. } => format!("{{{}}}", joined(heap.container(items))),
         PickleValue::Global(global) => format!("{global:?}"),
-        PickleValue::ScriptClass(span) => heap.text(span).to_owned(),
+        PickleValue::ScriptClass(span) | PickleValue::OpaqueGlobal(span) => heap.text(span).to_owned(),
         PickleValue::Call(index) => {
             let call = heap.call(index);
             format!("call({})", joined(heap.items(call.args)))
@@ -216,7 +216,7 @@ fn globals_outside_the_table_are_refused_by_name() {
 fn torchscript_classes_are_accepted_only_in_torchscript_archives() {
     run_with(
         b"c__torch__.a\nB\n)\x81}b.",
-        true,
+        [true, false],
         Limits::default(),
         |out| {
             let pickle = out.unwrap();
@@ -224,7 +224,7 @@ fn torchscript_classes_are_accepted_only_in_torchscript_archives() {
         },
     );
     let look_alike = b"c__torch__x.a\nB\n.";
-    run_with(look_alike, true, Limits::default(), |out| {
+    run_with(look_alike, [true, false], Limits::default(), |out| {
         assert!(out.is_err())
     });
 }
@@ -320,11 +320,11 @@ fn steps_and_memory_are_charged_to_the_budget() {
             ..Limits::default()
         },
     ] {
-        run_with(&dups, false, limits, |out| {
+        run_with(&dups, [false, false], limits, |out| {
             assert!(matches!(out.err().unwrap().kind(), ErrorKind::Limit { .. }));
         });
     }
-    run_with(&dups, false, Limits::default(), |out| assert!(out.is_ok()));
+    run_with(&dups, [false, false], Limits::default(), |out| assert!(out.is_ok()));
 }
 
 #[test]
@@ -364,8 +364,10 @@ fn random_bytes_do_not_panic() {
                 }
             })
             .collect();
-        run_with(&bytes, true, limits, |out| {
-            drop(out.map(|p| show(&p.heap, p.root, 6)))
-        });
+        for opaque in [false, true] {
+            run_with(&bytes, [true, opaque], limits, |out| {
+                drop(out.map(|p| show(&p.heap, p.root, 6)))
+            });
+        }
     }
 }

@@ -58,6 +58,8 @@ pub(crate) enum PickleValue {
     Global(Global),
     /// A TorchScript class, by its qualified name.
     ScriptClass(PoolRange),
+    /// A global that is not in the table, by its module and name; only where the caller keeps such globals.
+    OpaqueGlobal(PoolRange),
     /// The result of a recorded call, by the index of the call. The call was not made.
     Call(u32),
     /// A storage, by its persistent id, which is a tuple.
@@ -80,11 +82,23 @@ pub(crate) struct StoredBytes {
 /// A call that the pickle contains. It is recorded and never made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordedCall {
-    /// A [`PickleValue::Global`] or [`PickleValue::ScriptClass`].
+    /// A [`PickleValue::Global`], [`PickleValue::ScriptClass`] or [`PickleValue::OpaqueGlobal`].
     pub(crate) callee: PickleValue,
     pub(crate) args: PoolRange,
     /// The state that a later BUILD opcode set on the result.
     pub(crate) state: Option<ValueId>,
+    /// The items that were added to an opaque object: a list, set or dict.
+    pub(crate) items: Option<ValueId>,
+}
+
+impl RecordedCall {
+    /// The name of the unknown class or function, if the call makes an opaque object.
+    pub(crate) fn opaque(&self) -> Option<PoolRange> {
+        match self.callee {
+            PickleValue::OpaqueGlobal(name) => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// All values of one pickle.
@@ -304,9 +318,33 @@ impl<'b> ValueHeap<'b> {
             callee,
             args,
             state: None,
+            items: None,
         };
         self.budget.push(&mut self.calls, call, WHAT)?;
         Ok(PickleValue::Call(index))
+    }
+
+    /// The container of the items of an opaque object, made at its first use; `kind` makes the value of the container.
+    /// `None` if the call makes another object.
+    pub(super) fn opaque_items(
+        &mut self,
+        index: u32,
+        kind: impl FnOnce(u32) -> PickleValue,
+    ) -> Result<Option<PickleValue>> {
+        let call = self.call(index);
+        if call.opaque().is_none() {
+            return Ok(None);
+        }
+        let id = match call.items {
+            Some(id) => id,
+            None => {
+                let container = self.add_container(&[])?;
+                let id = self.add(kind(container))?;
+                self.calls[index as usize].items = Some(id);
+                id
+            }
+        };
+        Ok(Some(self.get(id)))
     }
 
     pub(super) fn set_state(&mut self, index: u32, state: ValueId) {

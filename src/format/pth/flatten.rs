@@ -16,20 +16,12 @@ use crate::error::{Error, Result};
 use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 use crate::limits::text_cost;
 
-use super::plain_values::{key_len, leaf, write_key, write_quoted_key};
+use super::not_shown::NotShown;
+use super::open_container::{ChildName, ContainerKind, OpenContainer};
+use super::opaque;
+use super::plain_values::{key_len, leaf};
 use super::rebuild::{CallResult, RebuiltTensors};
 use super::subclass::{self, TensorSubclass};
-
-/// A container on the current path.
-struct OpenContainer<'h> {
-    id: ValueId,
-    children: &'h [ValueId],
-    /// Whether `children` alternates keys and values, as in a dict.
-    keyed: bool,
-    next: usize,
-    /// Length of the container's own name.
-    name_len: usize,
-}
 
 struct TreeWalk<'h, 'b, 'c> {
     heap: &'h ValueHeap<'b>,
@@ -47,44 +39,6 @@ struct TreeWalk<'h, 'b, 'c> {
 }
 
 const TREE: &str = "the tree of the pickle";
-
-/// Counts of the values that are neither tensors nor shown in the metadata.
-#[derive(Default)]
-struct NotShown {
-    /// What they are, and how many.
-    counts: Vec<(&'static str, u64)>,
-    /// The name of the first one, quoted.
-    first: String,
-}
-
-impl NotShown {
-    fn count(&mut self, what: &'static str, name: &str) {
-        if self.counts.is_empty() {
-            self.first = quote(name);
-        }
-        match self.counts.iter_mut().find(|(other, _)| *other == what) {
-            Some((_, n)) => *n += 1,
-            None => self.counts.push((what, 1)),
-        }
-    }
-
-    /// One line, for any number of values: a line per value would hide other warnings.
-    fn warning(&self) -> Option<String> {
-        let total: u64 = self.counts.iter().map(|(_, n)| n).sum();
-        let counts: Vec<_> = self
-            .counts
-            .iter()
-            .map(|(what, n)| format!("{what}: {n}"))
-            .collect();
-        let counts = counts.join(", ");
-        (total > 0).then(|| {
-            format!(
-                "values that are not tensors and cannot be shown: {total} ({counts}; the first is {})",
-                self.first
-            )
-        })
-    }
-}
 
 /// Adds the tensors, the metadata and the refused tensors under `root` to the catalog.
 pub(super) fn flatten(
@@ -120,6 +74,7 @@ pub(super) fn flatten(
         catalog.tensors.push(TensorInfo { name, ..info });
     }
     catalog.warnings.append(&mut rebuilt.warnings);
+    catalog.warnings.extend(opaque::warning(heap, &rebuilt.opaque));
     catalog.members = std::mem::take(&mut rebuilt.members);
     distinguish_names(heap, root, &rebuilt, catalog)
 }
@@ -183,40 +138,29 @@ fn walk(
         on_path,
         quoted,
     };
-    walk.visit(root)?;
+    walk.visit(root, true)?;
     while let Some(container) = walk.containers.last_mut() {
-        let step = if container.keyed { 2 } else { 1 };
-        let position = container.next / step;
-        let (key, child) = match container
-            .children
-            .get(container.next..container.next + step)
-        {
-            Some(&[key, value]) => (Some(key), value),
-            Some(&[item]) => (None, item),
-            _ => {
-                walk.on_path[container.id.index()] = false;
-                walk.containers.pop();
-                continue;
-            }
+        let Some(child) = container.next_child(heap) else {
+            walk.on_path[container.id.index()] = false;
+            walk.containers.pop();
+            continue;
         };
-        container.next += step;
+        let (name, is_root) = (container.current, container.is_root);
         // one buffer for all names: the path of a container is a prefix of those of its children
         walk.path.truncate(container.name_len);
-        if walk.containers.len() > 1 {
-            walk.path.push('.');
-        }
+        let is_named = !matches!(name, ChildName::None);
         // a step stands for constant work; copying a long key is charged as one step per 64 bytes
-        let key_len = key.map_or(0, |key| key_len(heap, key));
+        let key_len = match name {
+            ChildName::Key(key, _) => key_len(heap, key),
+            _ => 0,
+        };
         heap.budget().steps(1 + key_len as u64 / 64, TREE)?;
         walk.reserve_path(key_len + SHORT_KEY)?;
-        match key {
-            Some(key) => write_key(heap, key, position, &mut walk.path),
-            None => {
-                use std::fmt::Write;
-                write!(walk.path, "{position}").expect("writing to a string");
-            }
+        if is_named && !is_root {
+            walk.path.push('.');
         }
-        walk.visit(child)?;
+        name.write(heap, false, &mut walk.path);
+        walk.visit(child, is_root && !is_named)?;
     }
     let warning = walk.not_shown.warning();
     walk.catalog.warnings.extend(warning);
@@ -238,7 +182,8 @@ impl<'h> TreeWalk<'h, '_, '_> {
         Ok(())
     }
 
-    fn visit(&mut self, id: ValueId) -> Result<()> {
+    /// Adds a value to the lists, or opens it if it is a container. `is_root` is as in [`OpenContainer`].
+    fn visit(&mut self, id: ValueId, is_root: bool) -> Result<()> {
         let heap = self.heap;
         let Some((id, made)) = self.resolve(id)? else {
             let text = metadata::Value::text("an object without state");
@@ -264,15 +209,32 @@ impl<'h> TreeWalk<'h, '_, '_> {
         if let Some(value) = leaf(heap, id)? {
             return self.add_metadata(value);
         }
-        let (children, keyed) = match heap.get(id) {
-            PickleValue::Tuple(span) => (heap.items(span), false),
-            PickleValue::List(index) | PickleValue::Set(index) => (heap.container(index), false),
-            PickleValue::Dict { items, .. } => (heap.container(items), true),
+        let (children, kind) = match heap.get(id) {
+            PickleValue::Tuple(span) => (heap.items(span), ContainerKind::Items),
+            PickleValue::List(index) | PickleValue::Set(index) => {
+                (heap.container(index), ContainerKind::Items)
+            }
+            PickleValue::Dict { items, .. } => (heap.container(items), ContainerKind::Keyed),
+            PickleValue::Call(index) => {
+                let call = heap.call(index);
+                let Some(name) = call.opaque() else {
+                    return Ok(());
+                };
+                let class = heap.text(name);
+                heap.budget().text(class.len(), "the metadata")?;
+                self.add_metadata(metadata::Value::text(class))?;
+                let parts = ContainerKind::Opaque {
+                    state: call.state,
+                    items: call.items,
+                };
+                (heap.items(call.args), parts)
+            }
             _ => return Ok(()),
         };
         // an optimiser numbers its parameters in lists of thousands of integers, which would bury the tensors as one
         // value each
-        if !keyed && let Some(list) = self.plain_list(children)? {
+        if matches!(kind, ContainerKind::Items)
+            && let Some(list) = self.plain_list(children)? {
             return self.add_metadata(list);
         }
         // only the current path matters: a value that is reached again by another path is listed again
@@ -290,9 +252,11 @@ impl<'h> TreeWalk<'h, '_, '_> {
         self.on_path[id.index()] = true;
         let container = OpenContainer {
             id,
+            kind,
             children,
-            keyed,
             next: 0,
+            current: ChildName::None,
+            is_root,
             name_len: self.path.len(),
         };
         heap.budget().push(&mut self.containers, container, TREE)
@@ -420,18 +384,12 @@ impl<'h> TreeWalk<'h, '_, '_> {
     /// The current path with quotes around each key that could be taken for several or for one of another type.
     fn quoted_path(&self) -> String {
         let mut path = String::new();
-        for (depth, container) in self.containers.iter().enumerate() {
-            if depth > 0 {
+        for container in &self.containers {
+            let name = container.current;
+            if !matches!(name, ChildName::None) && !container.is_root {
                 path.push('.');
             }
-            let step = if container.keyed { 2 } else { 1 };
-            let position = container.next / step - 1; // `next` is after the current child
-            if container.keyed {
-                let key = container.children[2 * position];
-                write_quoted_key(self.heap, key, position, &mut path);
-            } else {
-                path.push_str(&position.to_string());
-            }
+            name.write(self.heap, true, &mut path);
         }
         path
     }

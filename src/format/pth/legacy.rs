@@ -44,8 +44,8 @@ pub(super) fn is_tar(bytes: &[u8]) -> bool {
     bytes.get(257..262) == Some(b"ustar") || members.iter().any(|member| name.starts_with(member))
 }
 
-pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
-    let magic = pickle::read(cursor, Vocabulary::Checkpoint)?;
+pub(super) fn read(cursor: &mut Cursor<'_>, opaque: bool) -> Result<Catalog> {
+    let magic = pickle::read(cursor, Vocabulary::Checkpoint, false)?;
     if !matches!(magic.heap.get(magic.root), PickleValue::BigInt(number) if magic.heap.text(number) == MAGIC)
     {
         return Err(Error::malformed(
@@ -53,16 +53,16 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Catalog> {
         )
         .at(0));
     }
-    let protocol = pickle::read(cursor, Vocabulary::Checkpoint)?;
+    let protocol = pickle::read(cursor, Vocabulary::Checkpoint, false)?;
     if protocol.heap.get(protocol.root) != PickleValue::Int(PROTOCOL) {
         return Err(cursor.malformed("the protocol version of the PyTorch stream is not 1001"));
     }
-    let system = pickle::read(cursor, Vocabulary::Checkpoint)?;
+    let system = pickle::read(cursor, Vocabulary::Checkpoint, false)?;
     let system_endian = system_endian(&system)?;
-    let object = pickle::read(cursor, Vocabulary::Checkpoint)?;
+    let object = pickle::read(cursor, Vocabulary::Checkpoint, opaque)?;
     // the keys follow the object, and the dtypes of the storages are in the object only: both are read before any
     // storage can be located
-    let keys = pickle::read(cursor, Vocabulary::Checkpoint)?;
+    let keys = pickle::read(cursor, Vocabulary::Checkpoint, false)?;
     let mut members = locate_storages(cursor, &object, &keys)?;
 
     let count = members.len();

@@ -16,9 +16,12 @@ use crate::catalog::metadata;
 use crate::catalog::{ByteRange, Layout, Member, TensorInfo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::pickle::globals::{Global, RebuildFunction, TorchDtype};
-use crate::format::pickle::value_heap::{PickleValue, RecordedCall, ValueHeap, ValueId};
+use crate::format::pickle::value_heap::{
+    PickleValue, PoolRange, RecordedCall, ValueHeap, ValueId,
+};
 
 use super::numpy::PickleBytes;
+use super::opaque::{OpaqueCounts, unknown_class};
 use super::geometry::{StridedView, dims, unplaced_tensor};
 use super::storage::{Storage, Storages};
 use super::subclass::{self, TensorSubclass};
@@ -37,6 +40,8 @@ pub(super) enum CallResult {
     NotShown(&'static str, metadata::Value),
     /// A TorchScript object, with its state if it has one.
     Object(Option<ValueId>),
+    /// An object of an unknown class, or what an unknown function would have returned.
+    Opaque,
     /// A tensor that cannot be read, with the reason.
     Refused(Rc<str>),
     /// A tensor of a subclass, which is stored as several tensors.
@@ -50,6 +55,8 @@ pub(super) struct RebuiltTensors {
     /// One result per recorded call, in the same order.
     pub(super) results: Vec<CallResult>,
     pub(super) members: Vec<Member>,
+    /// The names of the unknown globals, in the order in which they occur, and the number of objects of each.
+    pub(super) opaque: Vec<(PoolRange, u64)>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -72,12 +79,17 @@ pub(super) fn rebuild<'h>(
         results: Vec::with_capacity(heap.call_count()),
         warnings: Vec::new(),
     };
+    let mut opaque = OpaqueCounts::default();
     heap.budget()
         .steps(heap.len() as u64, "the values of the pickle")?;
     for id in heap.ids() {
         match heap.get(id) {
             PickleValue::Call(index) if index as usize == interpreter.results.len() => {
-                let result = interpreter.interpret(heap.call(index))?;
+                let call = heap.call(index);
+                if let Some(name) = call.opaque() {
+                    opaque.count(heap, name, 1)?;
+                }
+                let result = interpreter.interpret_or_refuse(call)?;
                 if let CallResult::Metadata(value) | CallResult::NotShown(_, value) = &result {
                     heap.budget().memory(value.memory(), "the metadata")?;
                 }
@@ -90,6 +102,7 @@ pub(super) fn rebuild<'h>(
             PickleValue::Persistent(tuple) => {
                 interpreter.storage(tuple)?;
             }
+            PickleValue::OpaqueGlobal(name) => opaque.count(heap, name, 0)?,
             _ => {}
         }
     }
@@ -97,6 +110,7 @@ pub(super) fn rebuild<'h>(
         tensors: interpreter.tensors,
         results: interpreter.results,
         members: interpreter.storages.members,
+        opaque: opaque.counts,
         warnings: interpreter.warnings,
     })
 }
@@ -114,12 +128,30 @@ pub(super) struct CallInterpreter<'h, 'b, 'a> {
 }
 
 impl<'h> CallInterpreter<'h, '_, '_> {
+    /// Interprets one call. A tensor whose description depends on an opaque object is refused, not its file.
+    fn interpret_or_refuse(&mut self, call: RecordedCall) -> Result<CallResult> {
+        let result = self.interpret(call);
+        let Err(error) = result else { return result };
+        if !matches!(
+            error.kind(),
+            ErrorKind::Malformed(_) | ErrorKind::Unsupported(_)
+        ) {
+            return Err(error);
+        }
+        let args = self.heap.items(call.args).iter();
+        match self.depends_on_opaque(args.chain(&call.state).copied())? {
+            Some(why) => Ok(CallResult::Refused(why.into())),
+            None => Err(error),
+        }
+    }
+
     /// Interprets one call with the results of the calls before it.
     fn interpret(&mut self, call: RecordedCall) -> Result<CallResult> {
         let heap = self.heap;
         let args = heap.items(call.args);
         let global = match call.callee {
             PickleValue::Global(global) => global,
+            PickleValue::OpaqueGlobal(_) => return Ok(CallResult::Opaque),
             _ => return Ok(CallResult::Object(call.state)),
         };
         match global {
@@ -127,10 +159,10 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             Global::Rebuild(how) => self.rebuild(how, args),
             Global::TensorClass => self.class_instance(args, call.state),
             Global::TypeMark => match args {
-                [value, ..] => Ok(self
-                    .result_of(*value)
-                    .cloned()
-                    .unwrap_or(CallResult::PassThrough(*value))),
+                [value, ..] => Ok(match self.result_of(*value) {
+                    None | Some(CallResult::Opaque) => CallResult::PassThrough(*value),
+                    Some(made) => made.clone(),
+                }),
                 [] => Err(unexpected_arguments("a TorchScript type mark")),
             },
             Global::Size => match args {
@@ -267,6 +299,10 @@ impl<'h> CallInterpreter<'h, '_, '_> {
         let &[func, class, inner, attributes] = args else {
             return Err(unexpected_arguments("a tensor's description"));
         };
+        // the class may give other values to the bytes, as those of quantised tensors do
+        if let PickleValue::OpaqueGlobal(name) = self.heap.get(class) {
+            return Ok(CallResult::Refused(unknown_class(self.heap, name).into()));
+        }
         match (self.heap.get(func), self.heap.get(inner)) {
             (PickleValue::Global(Global::Rebuild(how)), PickleValue::Tuple(inner))
                 if how != RebuildFunction::FromType =>
@@ -277,9 +313,19 @@ impl<'h> CallInterpreter<'h, '_, '_> {
                         RebuildFunction::Wrapper,
                         PickleValue::Global(Global::Torchao(class)),
                         &[_, _, size, ..],
-                    ) if class.is_tensor() => Ok(CallResult::Subclass(Rc::new(subclass::rebuild(
-                        self, class, size, attributes,
-                    )?))),
+                    ) if class.is_tensor() => {
+                        // an attribute may say how the codes are to be read
+                        let values = match self.heap.get(attributes) {
+                            PickleValue::Dict { items, .. } => self.heap.container(items),
+                            _ => &[],
+                        };
+                        let values = values.iter().copied();
+                        if let Some(why) = self.depends_on_opaque(values)? {
+                            return Ok(CallResult::Refused(why.into()));
+                        }
+                        let tensor = subclass::rebuild(self, class, size, attributes)?;
+                        Ok(CallResult::Subclass(Rc::new(tensor)))
+                    }
                     _ => self.rebuild(how, inner),
                 }
             }

@@ -30,7 +30,7 @@ fn stream(object: &[u8], storages: &[(&str, &[f32])]) -> Vec<u8> {
 
 fn list_with(bytes: Vec<u8>, limits: Limits) -> Result<Catalog> {
     let (memory, budget) = (MemorySource::new(bytes), Budget::new(limits));
-    super::legacy::read(&mut Cursor::new(&memory, &budget))
+    super::legacy::read(&mut Cursor::new(&memory, &budget), false)
 }
 
 fn list(bytes: Vec<u8>) -> Result<Catalog> {
@@ -251,6 +251,7 @@ fn objects_that_contain_only_themselves_are_malformed() {
     let pickle = pickle::read(
         &mut Cursor::new(&memory, &budget),
         pickle::Vocabulary::TorchScript,
+        false,
     )
     .unwrap();
     let mut locate = |_: &str| unreachable!("no storages");
@@ -511,4 +512,102 @@ fn one_key_twice_is_malformed() {
     let object = [b"\x80\x02}(U\x01a", &t[..], b"U\x01a", &t, b"u."].concat();
     let error = crate::Checkpoint::from_bytes(stream(&object, &[("0", &[0.0; 6])])).unwrap_err();
     assert!(error.to_string().contains("two tensors are named `a`"), "{error}");
+}
+
+fn list_opaque(object: &[u8], storages: &[(&str, &[f32])]) -> Result<Catalog> {
+    let (memory, budget) = (
+        MemorySource::new(stream(object, storages)),
+        Budget::new(Limits::default()),
+    );
+    super::legacy::read(&mut Cursor::new(&memory, &budget), true)
+}
+
+#[test]
+fn opaque_objects_keep_arguments_state_and_items() {
+    let t = tensor("I0\n", "I2\n", "I1\n");
+    let object = [
+        &b"\x80\x02}(U\x01tclib\nTree\n(K\x07"[..],
+        &t,
+        b"t\x81}U\x01wK\x05sb(U\x01k",
+        &t,
+        b"uU\x01lclib\nList\n)\x81](K\x01K\x02eb(",
+        &t,
+        b"K\x03eU\x01nclib\nnamed\nU\x01eccopyreg\n__newobj_ex__\n)R",
+        b"U\x01kclib\nTree\n(K\x01t}U\x01xK\x02s\x92u.",
+    ]
+    .concat();
+    let storages: &[(&str, &[f32])] = &[("0", &[0.0; 6])];
+    let refused = list(stream(&object, storages)).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::RefusedGlobal { module, .. } if module == "lib"));
+    let catalog = list_opaque(&object, storages).unwrap();
+    let names: Vec<_> = catalog.tensors().iter().map(|t| &*t.name).collect();
+    assert_eq!(names, ["t.k", "t.args.1", "l.items.0"]);
+    let metadata = &catalog.metadata;
+    assert_eq!(metadata.text("t"), Some("lib.Tree"));
+    assert_eq!(metadata.integer("t.w"), Some(5));
+    assert_eq!(metadata.integer("t.args.0"), Some(7));
+    assert_eq!(metadata.text("l"), Some("lib.List"));
+    assert!(matches!(metadata.get("l.state"), Some(Value::List(list)) if list.len() == 2));
+    assert_eq!(metadata.integer("l.items.1"), Some(3));
+    assert_eq!(metadata.text("n"), Some("lib.named"));
+    assert_eq!(metadata.integer("k.args.1.x"), Some(2));
+    assert_eq!(
+        catalog.warnings,
+        ["objects of unknown classes, set aside by class name and plain state: 4 (`lib.Tree`: 2, `lib.List`: 1, \
+          `lib.named`: named only, `copyreg.__newobj_ex__`: 1)"]
+    );
+}
+
+#[test]
+fn tensors_that_depend_on_opaque_objects_are_refused() {
+    let t = tensor("I0\n", "I2\n", "I1\n");
+    let sizes = tensor("I0\n", "clib\nsize\n)R", "I1\n");
+    let dtype = b"cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\nI0\n\x85U\x01b\x87R(K\x01(K\x03t\
+        cnumpy\ndtype\nclib\nfloat\nI00\nI01\n\x87RI00\nC\x03abctb";
+    let class = b"cnumpy._core.multiarray\n_reconstruct\nclib\nArray\nI0\n\x85U\x01b\x87R(K\x01(K\x03tNI00\nC\x03abctb";
+    let labelled = [
+        b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nclib\nTensor\n(NtNtR",
+        &b""[..],
+    ]
+    .concat();
+    let attribute = subclass("Int8Tensor", "I2\nI3\n", b"}U\x06layout(clib\nLayout\n)RI1\nts");
+    let parameter = b"ctorch._utils\n_rebuild_parameter\n(clib\nmake\n)RI01\nNtR";
+    for object in [&sizes[..], dtype, class, &labelled, &attribute, parameter] {
+        let object = [b"\x80\x02}(U\x01a", object, b"U\x01b", &t, b"u."].concat();
+        let catalog = list_opaque(&object, &[("0", &[0.0; 6])]).unwrap();
+        let names: Vec<_> = catalog.tensors().iter().map(|t| &*t.name).collect();
+        assert_eq!(names, ["b"]);
+        let [refused] = &catalog.refused[..] else {
+            panic!("{:?}", catalog.refused)
+        };
+        assert_eq!(&*refused.name, "a");
+        assert!(refused.reason.contains("depend on `lib."), "{refused:?}");
+    }
+    // without an opaque object, the same faults make the file malformed
+    let broken = [b"\x80\x02}U\x01a", &tensor("I0\n", "N", "I1\n")[..], b"s."].concat();
+    assert!(list_opaque(&broken, &[("0", &[0.0; 6])]).is_err());
+}
+
+#[test]
+fn hostile_opaque_objects_end() {
+    // an object that is its own state; one that is its own item; a chain of states
+    let own_state = b"\x80\x02clib\nA\n)\x81q\x00h\x00b.";
+    let own_item = b"\x80\x02clib\nA\n)\x81q\x00h\x00a.";
+    for object in [&own_state[..], own_item] {
+        let catalog = list_opaque(object, &[]).unwrap();
+        assert!(catalog.warnings[0].contains("contains itself"), "{:?}", catalog.warnings);
+    }
+    let chain = [&b"\x80\x02"[..], &b"clib\nA\n)\x81".repeat(1000), b"N", &b"b".repeat(1000), b"."].concat();
+    let error = list_opaque(&chain, &[]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { limit: "depth", .. }), "{error}");
+    // two kinds of items, a second state, items of a known call
+    for object in [
+        &b"\x80\x02clib\nA\n)\x81NaNNs."[..],
+        b"\x80\x02clib\nA\n)\x81NbNb.",
+        b"\x80\x02ctorch\nSize\n)RNa.",
+        b"\x80\x02clib\nA\nNb.",
+    ] {
+        let error = list_opaque(object, &[]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Malformed(_)), "{error}");
+    }
 }

@@ -24,7 +24,7 @@ pub(super) fn root_of(member: &str) -> Option<&str> {
         .filter(|root| root.is_empty() || root.ends_with('/'))
 }
 
-pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog> {
+pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, opaque: bool) -> Result<Catalog> {
     let root = find_root(archive)?;
     let rows = index(cursor, archive, root)?;
     let row = |name: &str| rows.get(name).copied();
@@ -46,7 +46,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive) -> Result<Catalog
     } else {
         Vocabulary::Checkpoint
     };
-    let read = pickle::read(&mut inside, vocabulary).map_err(|e| {
+    let read = pickle::read(&mut inside, vocabulary, opaque).map_err(|e| {
         let stored = !archive.entries[pickle_row].deflated();
         let member = stored
             .then(|| archive.verified_member(cursor, pickle_row).ok())
