@@ -13,7 +13,7 @@ use anamnesis::{Checkpoint, Dtype, OutputDtype, Plan, remember};
 use serde_json::json;
 
 use crate::args::{Color, RememberArgs, WeightArgs};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, Failure, RunError, with_flags};
 use crate::output::{Screen, Stdout, WARNING, json, progress};
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
@@ -129,6 +129,14 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
         template::check_output(path, args.overwrite)?;
     }
     let checkpoint = args.opening.options().open(&args.source)?;
+    // values that were counted or set aside are not in the output
+    for warning in checkpoint.catalog().warnings() {
+        eprintln!(
+            "{} {}",
+            screen.paint(WARNING, "warning:"),
+            escape(&with_flags(warning))
+        );
+    }
     let remember = configure(&checkpoint, &args.weights);
     let sharding = remember.sharding(&args.output, args.shard_size)?;
     let default = match sharding {
