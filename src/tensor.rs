@@ -49,6 +49,17 @@ impl Checkpoint {
     }
 
     /// The tensor with this number in the catalog.
+    /// The error for a name that no tensor has: the reason, where an entry of this name is refused.
+    pub(crate) fn no_tensor(&self, name: &str) -> Error {
+        let refused = self.catalog().refused.iter();
+        match refused.into_iter().find(|refused| *refused.name == *name) {
+            Some(refused) => {
+                Error::unsupported(format!("{} cannot be read: {}", quote(name), refused.reason))
+            }
+            None => Error::not_found("tensor", name),
+        }
+    }
+
     pub(crate) fn tensor_at(&self, number: usize) -> Tensor<'_> {
         Tensor {
             checkpoint: self,

@@ -19,7 +19,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::source::cursor::Cursor;
 
-pub(crate) use archive::{Archive, local_payload};
+pub(crate) use archive::{Archive, DirectoryEntry, local_payload};
 pub(crate) use sniff::{not_tensors, resembles};
 
 /// Every format, in probing order. safetensors comes before PyTorch: the length of its header may begin with the two

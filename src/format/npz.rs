@@ -3,15 +3,18 @@
 //! Specification: `numpy.savez` and `numpy/lib/_npyio_impl.py`; the archive is described in `archive.rs`.
 //!
 //! As in numpy, a member is an array if it begins with the magic number of NPY, whatever its name. A member named `.npy`
-//! without that magic number is listed as refused instead of skipped, so that no tensor disappears silently. Object
-//! arrays are listed as refused; the other arrays of the archive can be read.
+//! without that magic number is listed as refused instead of skipped, so that no tensor disappears silently.
+//!
+//! A member that cannot be read (an object array, an unknown dtype, encryption, another compression method, a damaged header
+//! or checksum) is listed as refused, and the other arrays can be read. What makes two readers see two archives is an error
+//! of the whole file: `archive.rs`, and a local header that contradicts the directory.
 
 mod member_prefix;
 
 use super::npy::{self, MAGIC, PRELUDE, Prelude};
-use super::{Archive, Format, Head};
+use super::{Archive, DirectoryEntry, Format, Head};
 use crate::catalog::metadata::Value;
-use crate::catalog::{ByteRange, Catalog, Packing, Refused, quote};
+use crate::catalog::{ByteRange, Catalog, Member, Packing, Refused, quote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::text_cost;
 use crate::source::cursor::Cursor;
@@ -47,6 +50,7 @@ fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
         catalog: Catalog::new(FORMAT.name),
         inflate: SharedInflater::default(),
         not_arrays: Vec::new(),
+        first_error: None,
     };
     for row in 0..archive.entries.len() {
         npz.member(cursor, &archive, row)?;
@@ -60,9 +64,12 @@ struct NpzReader {
     inflate: SharedInflater,
     /// Members that are not arrays, by their index in the directory.
     not_arrays: Vec<usize>,
+    /// The error of the first member that was refused for one.
+    first_error: Option<Error>,
 }
 
 impl NpzReader {
+    /// Adds a member, or lists it as refused.
     fn member(&mut self, cursor: &mut Cursor<'_>, archive: &Archive, row: usize) -> Result<()> {
         let entry = &archive.entries[row];
         // archives that were made with other tools contain entries for directories
@@ -80,8 +87,30 @@ impl NpzReader {
                     .budget()
                     .push(&mut self.not_arrays, row, "the list of members");
             }
+            // encrypted, or packed by another method
+            Err(e) if matches!(e.kind(), ErrorKind::Unsupported(_)) => {
+                return self.refuse_for(cursor, &entry.name, e);
+            }
+            // two readers could see two archives
             Err(e) => return Err(e),
         };
+        match self.array(cursor, entry, row, place) {
+            Err(e) if matches!(e.kind(), ErrorKind::Malformed(_) | ErrorKind::Unsupported(_)) => {
+                self.refuse_for(cursor, &entry.name, e)
+            }
+            result => result,
+        }
+    }
+
+    /// Adds a member whose bytes are known. An error is about this member alone.
+    fn array(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        entry: &DirectoryEntry,
+        row: usize,
+        place: Member,
+    ) -> Result<()> {
+        let named = entry.name.strip_suffix(SUFFIX);
         let start = place.bytes.start;
         let mut prefix = MemberPrefix::new(&place, entry.deflated(), &mut self.inflate);
         // first, because the header of a damaged member may parse and describe another array
@@ -168,6 +197,17 @@ impl NpzReader {
         Ok(())
     }
 
+    fn refuse_for(&mut self, cursor: &Cursor<'_>, member: &str, error: Error) -> Result<()> {
+        let name = member.strip_suffix(SUFFIX).unwrap_or(member);
+        let reason = match error.kind() {
+            ErrorKind::Malformed(what) | ErrorKind::Unsupported(what) => what.clone(),
+            other => other.to_string(),
+        };
+        self.refuse(cursor, name, &reason)?;
+        self.first_error.get_or_insert(error);
+        Ok(())
+    }
+
     fn refuse(&mut self, cursor: &Cursor<'_>, name: &str, reason: &str) -> Result<()> {
         const WHAT: &str = "the list of refused members";
         let budget = cursor.budget();
@@ -184,6 +224,9 @@ impl NpzReader {
         if self.catalog.tensors.is_empty()
             && let Some(first) = self.catalog.refused.first()
         {
+            if let Some(error) = self.first_error {
+                return Err(error);
+            }
             let what = format!(
                 "no array of the archive can be read; {}: {}",
                 quote(&first.name),

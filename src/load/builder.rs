@@ -226,7 +226,7 @@ impl<'c> Load<'c> {
     pub fn tensor(&self, name: &str) -> Result<LoadedTensor<'c>> {
         let wanted = name.to_owned();
         let loaded = self.clone().filter(move |found| *found == *wanted).run()?;
-        let none = || Error::not_found("tensor", name);
+        let none = || self.checkpoint.no_tensor(name);
         loaded.into_iter().next().ok_or_else(none)
     }
 
@@ -245,7 +245,7 @@ impl<'c> Load<'c> {
         let (_, tasks) = only.tasks(false)?;
         let needed = tasks
             .first()
-            .ok_or_else(|| Error::not_found("tensor", name))?
+            .ok_or_else(|| self.checkpoint.no_tensor(name))?
             .nbytes();
         if out.len() as u64 != needed {
             return Err(Error::invalid_argument(format!(
@@ -255,7 +255,7 @@ impl<'c> Load<'c> {
             )));
         }
         let loaded = only.run()?.into_iter().next();
-        let tensor = loaded.ok_or_else(|| Error::not_found("tensor", name))?;
+        let tensor = loaded.ok_or_else(|| self.checkpoint.no_tensor(name))?;
         out.copy_from_slice(tensor.bytes());
         Ok(())
     }

@@ -22,6 +22,88 @@ fn object_arrays_are_refused_and_the_others_are_listed() {
     assert!(refused[0].reason.contains("pickle"));
 }
 
+/// An archive of `good` and `odd`, with the content and the method of `odd`.
+fn with_odd_member(method: CompressionMethod, odd: &[u8]) -> Vec<u8> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    zip.start_file("odd.npy", stored.compression_method(method))
+        .unwrap();
+    zip.write_all(odd).unwrap();
+    zip.start_file("good.npy", stored).unwrap();
+    zip.write_all(&npy_counting_up("'<u4'", false, &[3], 12))
+        .unwrap();
+    zip.finish().unwrap().into_inner()
+}
+
+/// Replaces bytes behind the first occurrence of others.
+fn patch(mut bytes: Vec<u8>, after: &[u8], skip: usize, with: &[u8]) -> Vec<u8> {
+    let at = bytes.windows(after.len()).position(|part| part == after);
+    let at = at.unwrap() + skip;
+    bytes[at..at + with.len()].copy_from_slice(with);
+    bytes
+}
+
+#[test]
+fn one_odd_member_refuses_itself_only() {
+    let array = |descr: &str| npy_counting_up(descr, false, &[3], 12);
+    let (stored, deflated) = (CompressionMethod::Stored, CompressionMethod::Deflated);
+    let good = with_odd_member(stored, &array("'<u4'"));
+    let large = npy_counting_up("'<u4'", false, &[3000], 12_000);
+    // flags are 8 bytes into an entry of the directory, the method 10
+    let directory = b"PK\x01\x02";
+    for (what, bytes, reason) in [
+        ("object dtype", with_odd_member(stored, &array("'|O'")), "pickle"),
+        ("unknown dtype", with_odd_member(stored, &array("'<q9'")), "unknown numpy dtype"),
+        ("cut off", with_odd_member(stored, &array("'<u4'")[..120]), "ends inside"),
+        ("too short", with_odd_member(stored, &array("'<u8'")), "needs 24"),
+        ("version", with_odd_member(deflated, b"\x93NUMPY\x09\x00\x76\x00      "), "version 9.0"),
+        ("no magic", with_odd_member(stored, b"text"), "magic number"),
+        ("checksum", patch(good.clone(), b"'<u4'", 2, b"i"), "checksum"),
+        ("encrypted", patch(good.clone(), directory, 8, &[1]), "encrypted"),
+        ("method", patch(good.clone(), directory, 10, &[12]), "bzip2"),
+        (
+            "damaged deflate",
+            patch(with_odd_member(deflated, &large), b"odd.npy", 7, &[0xff; 8]),
+            "does not inflate",
+        ),
+    ] {
+        let checkpoint = Checkpoint::from_bytes(bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let catalog = checkpoint.catalog();
+        let [refused] = catalog.refused() else {
+            panic!("{what}: {:?}", catalog.refused())
+        };
+        assert_eq!(&*refused.name, "odd", "{what}");
+        assert!(refused.reason.contains(reason), "{what}: {refused:?}");
+        let [tensor] = catalog.tensors() else {
+            panic!("{what}: {:?}", catalog.tensors())
+        };
+        assert_eq!(&*tensor.name, "good");
+        let loaded = anamnesis::load(&checkpoint).tensor("good").unwrap();
+        let expected: Vec<u8> = (0..12).collect();
+        assert_eq!(*loaded.bytes(), *expected, "{what}");
+        for error in [
+            anamnesis::load(&checkpoint).tensor("odd").unwrap_err(),
+            anamnesis::load(&checkpoint)
+                .tensor_into("odd", &mut [])
+                .unwrap_err(),
+            anamnesis::remember(&checkpoint).tensor("odd").unwrap_err(),
+        ] {
+            assert!(error.to_string().contains(reason), "{what}: {error}");
+        }
+        let summary = checkpoint.inspect().unwrap();
+        assert_eq!(&*summary.refused[0].name, "odd", "{what}");
+    }
+    // what makes two readers see two archives is refused as a whole
+    for (what, bytes) in [
+        ("another name", patch(good.clone(), b"PK\x03\x04", 30, b"o00")),
+        ("another method", patch(good.clone(), b"PK\x03\x04", 8, &[8])),
+        ("sizes that differ", patch(good, directory, 24, &[1])),
+    ] {
+        let error = Checkpoint::from_bytes(bytes).expect_err(what);
+        assert_eq!(error.kind().name(), "malformed", "{what}: {error}");
+    }
+}
+
 #[test]
 fn members_that_are_not_arrays_have_one_warning() {
     let checkpoint = Checkpoint::open(fixture("npz/extra_members.npz")).expect("opens");
