@@ -53,9 +53,11 @@ impl Checkpoint {
     pub(crate) fn no_tensor(&self, name: &str) -> Error {
         let refused = self.catalog().refused.iter();
         match refused.into_iter().find(|refused| *refused.name == *name) {
-            Some(refused) => {
-                Error::unsupported(format!("{} cannot be read: {}", quote(name), refused.reason))
-            }
+            Some(refused) => Error::unsupported(format!(
+                "{} cannot be read: {}",
+                quote(name),
+                refused.reason
+            )),
             None => Error::not_found("tensor", name),
         }
     }

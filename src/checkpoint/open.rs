@@ -86,6 +86,7 @@ pub(super) fn parse_source(
         let read = format::ReadOptions {
             format: options.format,
             opaque: options.opaque,
+            gaps: false,
         };
         format::read_file(&mut cursor, path, read)?
     };

@@ -175,6 +175,25 @@ impl Archive {
         self.member_at(row, local.payload, Some(entry.crc32))
     }
 
+    /// Bytes of the archive that belong to no member: between the end of one, with its data descriptor, and what follows.
+    /// Reads the local header of each member.
+    pub(crate) fn gaps(&self, cursor: &mut Cursor<'_>) -> Result<u64> {
+        let mut gaps = 0;
+        for (entry, &limit) in self.entries.iter().zip(&self.limits) {
+            let start = local_payload(cursor, entry.header_at, &entry.name)?;
+            let behind = limit.saturating_sub(start.saturating_add(entry.packed));
+            // with or without a signature, and with sizes of 32 or 64 bits
+            let descriptor = [24, 20, 16, 12].into_iter().find(|&len| behind == len);
+            let descriptor = match descriptor {
+                _ if !entry.has_descriptor() => 0,
+                Some(len) => len,
+                None => behind.min(16),
+            };
+            gaps += behind - descriptor;
+        }
+        Ok(gaps)
+    }
+
     fn member_at(&self, row: usize, start: u64, crc32: Option<u32>) -> Result<Member> {
         let entry = &self.entries[row];
         // an extra field of the local header that is longer than the directory's shifts the bytes into the next

@@ -14,6 +14,8 @@
 mod items;
 mod tiling;
 
+use std::cell::Cell;
+
 use hashbrown::HashMap;
 
 use crate::catalog::{Refused, Shape, TensorInfo, quote};
@@ -42,6 +44,8 @@ pub(crate) struct Manifest {
     refused: Vec<Refused>,
     /// All items, also those of chunks without elements.
     items: Vec<StoredItem>,
+    /// The number of items that nothing refers to, and the name in the first of them.
+    unused: Option<(usize, Box<str>)>,
 }
 
 /// A tensor and the chunks that it is stored in.
@@ -91,11 +95,15 @@ pub(crate) fn read(cursor: &mut Cursor<'_>, opaque: bool) -> Result<Manifest> {
         let name = text(heap, pair[0], "the name of a tensor")?;
         manifest.read_entry(heap, name, pair[1], &items)?;
     }
+    let unused = items.iter().filter(|(_, (_, used))| !used.get());
+    let names = unused.clone().map(|(&(name, _), _)| name);
+    manifest.unused = names.min().map(|first| (unused.count(), first.into()));
     Ok(manifest)
 }
 
-/// The items by the name of their tensor and the offset of their chunk; objects have no offset.
-type Items<'h> = HashMap<(&'h str, Option<Shape>), StoredItem>;
+/// The items by the name of their tensor and the offset of their chunk (objects have no offset), and whether a tensor or an
+/// object refers to it.
+type Items<'h> = HashMap<(&'h str, Option<Shape>), (StoredItem, Cell<bool>)>;
 
 impl Manifest {
     fn read_items<'h>(&mut self, heap: &'h ValueHeap<'_>, id: ValueId) -> Result<Items<'h>> {
@@ -103,7 +111,8 @@ impl Manifest {
         let mut files: HashMap<&str, usize> = HashMap::new();
         let budget = heap.budget();
         // an entry of a table that doubles, while the table before it is copied
-        const ENTRY: u64 = 4 * size_of::<((&str, Option<Shape>), StoredItem)>() as u64;
+        const ENTRY: u64 =
+            4 * size_of::<((&str, Option<Shape>), (StoredItem, Cell<bool>))>() as u64;
         for pair in dict(heap, id)?.chunks_exact(2) {
             budget.memory(ENTRY, WHAT)?;
             let index = Fields::of(heap, pair[0], DistributedClass::MetadataIndex)?;
@@ -137,7 +146,8 @@ impl Manifest {
                 transformed: !matches!(transforms, None | Some(PickleValue::None)),
             };
             budget.push(&mut self.items, item, WHAT)?;
-            if items.insert((name, offset), item).is_some() {
+            let unused = Cell::new(false);
+            if items.insert((name, offset), (item, unused)).is_some() {
                 return Err(Error::malformed(format!(
                     "two items of {} have one offset",
                     quote(name)
@@ -156,10 +166,12 @@ impl Manifest {
     ) -> Result<()> {
         let budget = heap.budget();
         let stored = |offsets: Option<Shape>| {
-            items
-                .get(&(name, offsets))
-                .copied()
-                .ok_or_else(|| Error::malformed(format!("no item is stored for {}", quote(name))))
+            let found = items.get(&(name, offsets));
+            let (item, used) = found.ok_or_else(|| {
+                Error::malformed(format!("no item is stored for {}", quote(name)))
+            })?;
+            used.set(true);
+            Ok::<_, Error>(*item)
         };
         budget.text(name.len(), WHAT)?;
         if instance(heap, id, DistributedClass::BytesStorage).is_some() {

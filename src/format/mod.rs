@@ -53,6 +53,8 @@ pub(crate) struct Head<'a> {
     pub(crate) archive: Option<Archive>,
     /// Whether objects of unknown classes are kept; see [`OpenOptions::opaque`](crate::OpenOptions::opaque).
     pub(crate) opaque: bool,
+    /// Whether to count the bytes of an archive that belong to no member.
+    pub(crate) gaps: bool,
 }
 
 /// How a file is read.
@@ -62,6 +64,8 @@ pub(crate) struct ReadOptions {
     pub(crate) format: Option<&'static Format>,
     /// Whether objects of unknown classes are kept.
     pub(crate) opaque: bool,
+    /// Whether to count the bytes of a PyTorch archive that belong to no member, which reads the header of each.
+    pub(crate) gaps: bool,
 }
 
 impl Head<'_> {
@@ -118,8 +122,12 @@ pub(crate) fn read_file(
         len: cursor.len(),
         archive,
         opaque: options.opaque,
+        gaps: options.gaps,
     };
-    let format = match options.format.or_else(|| FORMATS.iter().copied().find(|f| (f.probe)(&head))) {
+    let format = match options
+        .format
+        .or_else(|| FORMATS.iter().copied().find(|f| (f.probe)(&head)))
+    {
         Some(format) => format,
         None => match (not_tensors(bytes), claimed) {
             // the length of a safetensors header can equal a short magic number such as `MZ`: if the extension and the

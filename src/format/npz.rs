@@ -95,7 +95,12 @@ impl NpzReader {
             Err(e) => return Err(e),
         };
         match self.array(cursor, entry, row, place) {
-            Err(e) if matches!(e.kind(), ErrorKind::Malformed(_) | ErrorKind::Unsupported(_)) => {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::Malformed(_) | ErrorKind::Unsupported(_)
+                ) =>
+            {
                 self.refuse_for(cursor, &entry.name, e)
             }
             result => result,

@@ -33,10 +33,10 @@ use crate::error::{Error, Result};
 use crate::limits::Budget;
 use crate::source::cursor::Cursor;
 
+use globals::{Builtin, Global};
 use memo::Memo;
 use opcode as op;
 use reader::OpcodeReader;
-use globals::{Builtin, Global};
 use value_heap::{PickleValue, StoredBytes, ValueHeap, ValueId};
 
 /// The globals that a pickle may name in addition to PyTorch's plain data.

@@ -59,7 +59,7 @@ fn probe(head: &Head<'_>) -> bool {
 fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
     // the first bytes decide, not the extension: `.bin` and `.pt` name both containers
     if let Some(archive) = &head.archive {
-        return zip::read(cursor, archive, head.opaque);
+        return zip::read(cursor, archive, &head);
     }
     if legacy::begins(head.bytes) {
         return legacy::read(cursor, head.opaque);

@@ -111,7 +111,8 @@ impl<'c> Tensor<'c> {
         let packing = self.info.packing;
         let range = RangeReader::new(source, bytes.start, bytes.len);
         let mut content = Content::new(range, packing.is_deflated());
-        if let Packing::Deflate { mut skip, .. } | Packing::DeflatedLatin1 { mut skip, .. } = packing
+        if let Packing::Deflate { mut skip, .. } | Packing::DeflatedLatin1 { mut skip, .. } =
+            packing
         {
             // deflate cannot seek: the header of the array in front of the tensor is inflated and dropped
             let mut piece = [0; 4 << 10];

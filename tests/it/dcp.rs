@@ -6,7 +6,10 @@ use serde_json::Value as Json;
 
 use crate::support::scratch_dir::ScratchDir;
 use crate::support::{fixture, sha256};
-use anamnesis::{Checkpoint, Layout, OpenOptions};
+use anamnesis::load::{PreadLoader, RecordingLoader};
+use anamnesis::template::coverage;
+use anamnesis::{ByteRange, Checkpoint, Layout, OpenOptions};
+use sha2::{Digest, Sha256};
 
 /// A copy of a fixture, to be damaged.
 fn copy(name: &str, test: &str) -> ScratchDir {
@@ -87,6 +90,133 @@ fn chunked_tensors_are_loaded() {
         let bytes = checkpoint.tensor(tensor.name()).unwrap().bytes().unwrap();
         assert_eq!(*tensor.bytes(), *bytes, "{}", tensor.name());
     }
+}
+
+/// Plans, remembers, predicts and loads every directory: the bytes are those that torch reads back, and what is read is what
+/// was predicted.
+#[test]
+fn directories_are_planned_remembered_predicted_and_loaded() {
+    let scratch = ScratchDir::new("dcp-verbs");
+    let out = scratch.path("out.safetensors");
+    for (folder, tensors) in expected() {
+        let tensors = tensors.as_object().unwrap();
+        let checkpoint = Checkpoint::open(fixture("dcp").join(&folder)).unwrap();
+        let catalog = checkpoint.catalog();
+        let remember = anamnesis::remember(&checkpoint).overwrite(true);
+        let plan = remember.plan().unwrap();
+        assert_eq!((plan.jobs.len(), plan.refused.len()), (tensors.len(), 0));
+        let mut planned: Vec<_> = plan.reads(catalog).collect();
+        planned.sort_unstable_by_key(|range| (range.file, range.start));
+        for range in &planned {
+            let file = &catalog.files()[range.file as usize];
+            assert!(range.end() <= file.nbytes, "{folder}: {range:?}");
+        }
+        let mut stored: Vec<ByteRange> = Vec::new();
+        for info in catalog.tensors() {
+            match &info.layout {
+                Layout::Chunked(chunks) => stored.extend(chunks.iter().map(|c| c.part.bytes)),
+                _ => stored.push(info.bytes),
+            }
+        }
+        for bytes in stored {
+            let holds = |range: &ByteRange| {
+                range.file == bytes.file && range.start <= bytes.start && bytes.end() <= range.end()
+            };
+            assert!(
+                bytes.len == 0 || planned.iter().any(holds),
+                "{folder}: {bytes:?}"
+            );
+        }
+
+        remember.to_file(&out).unwrap();
+        let written = Checkpoint::open(&out).unwrap();
+        assert_eq!(written.catalog().tensors().len(), tensors.len());
+        for tensor in written.tensors() {
+            let name = &tensor.info().name;
+            let source = checkpoint.tensor(name).unwrap();
+            if source.info().encoding != tensor.info().encoding {
+                assert!(name.contains("float8"), "only FP8 is dequantised: {name}");
+                continue;
+            }
+            let hash = &tensors[&**name]["sha256"];
+            assert_eq!(sha256(&tensor).unwrap(), *hash, "{folder}: {name}");
+        }
+
+        let recording = RecordingLoader::new(PreadLoader::new());
+        let load = anamnesis::load(&checkpoint).loader(recording.clone());
+        let loaded = load.run().unwrap();
+        for tensor in loaded.tensors() {
+            let mut hasher = Sha256::new();
+            hasher.update(tensor.bytes());
+            let hash: String = hasher
+                .finalize()
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect();
+            assert_eq!(
+                hash,
+                tensors[tensor.name()]["sha256"],
+                "{folder}: {}",
+                tensor.name()
+            );
+        }
+        let recorded = recording.template().unwrap();
+        let predicted = anamnesis::predict(&checkpoint).template().unwrap();
+        assert_eq!(coverage(&recorded, &predicted).share(), 1.0, "{folder}");
+        let parallel = anamnesis::predict(&checkpoint).tp(2).template().unwrap();
+        assert_eq!(coverage(&predicted, &parallel).share(), 1.0, "{folder}");
+    }
+}
+
+#[test]
+fn unused_items_and_storages_and_gaps_in_items_are_reported() {
+    let checkpoint = Checkpoint::open(fixture("dcp/unused")).unwrap();
+    assert_eq!(
+        checkpoint.catalog().warnings(),
+        ["items that belong to no tensor and no value: 1 (the first is of `dropped`)"]
+    );
+    assert!(checkpoint.catalog().get("kept").is_some());
+
+    let scratch = copy("grid", "gaps");
+    let metadata = fs::read(scratch.path(".metadata")).unwrap();
+    let at = |bytes: &[u8], part: &[u8]| {
+        let at = bytes.windows(part.len()).position(|found| found == part);
+        at.expect("the bytes occur")
+    };
+    // bytes between the last member of an archive and its directory
+    let path = scratch.path("__3_0.distcp");
+    let mut bytes = fs::read(&path).unwrap();
+    let whole = bytes.len();
+    let directory = at(&bytes, b"PK\x01\x02");
+    bytes.splice(directory..directory, *b"hidden text");
+    let add = |bytes: &mut [u8], at: usize, n: u64| {
+        let field: &mut [u8; 8] = (&mut bytes[at..at + 8]).try_into().unwrap();
+        *field = (u64::from_le_bytes(*field) + n).to_le_bytes();
+    };
+    let wide = at(&bytes, b"PK\x06\x06");
+    add(&mut bytes, wide + 48, 11);
+    let locator = at(&bytes, b"PK\x06\x07");
+    add(&mut bytes, locator + 8, 11);
+    let end = at(&bytes, b"PK\x05\x06");
+    if bytes[end + 16..end + 20] != [0xff; 4] {
+        let field: &mut [u8; 4] = (&mut bytes[end + 16..end + 20]).try_into().unwrap();
+        *field = (u32::from_le_bytes(*field) + 11).to_le_bytes();
+    }
+    fs::write(&path, &bytes).unwrap();
+    let mut metadata = metadata;
+    let name = at(&metadata, b"__3_0.distcp");
+    let length = |n: usize| [&b"M"[..], &u16::try_from(n).unwrap().to_le_bytes()].concat();
+    let field = name + at(&metadata[name..], &length(whole));
+    metadata.splice(field..field + 3, length(whole + 11));
+    fs::write(scratch.path(".metadata"), &metadata).unwrap();
+    let checkpoint = Checkpoint::open(scratch.dir()).unwrap();
+    let warnings = checkpoint.catalog().warnings();
+    assert_eq!(
+        warnings,
+        ["`grid`: 11 bytes of the archive belong to no member"]
+    );
+    let hash = sha256(&checkpoint.tensor("grid").unwrap()).unwrap();
+    assert_eq!(hash, expected()["grid"]["grid"]["sha256"]);
 }
 
 #[test]

@@ -52,14 +52,42 @@ fn one_odd_member_refuses_itself_only() {
     // flags are 8 bytes into an entry of the directory, the method 10
     let directory = b"PK\x01\x02";
     for (what, bytes, reason) in [
-        ("object dtype", with_odd_member(stored, &array("'|O'")), "pickle"),
-        ("unknown dtype", with_odd_member(stored, &array("'<q9'")), "unknown numpy dtype"),
-        ("cut off", with_odd_member(stored, &array("'<u4'")[..120]), "ends inside"),
-        ("too short", with_odd_member(stored, &array("'<u8'")), "needs 24"),
-        ("version", with_odd_member(deflated, b"\x93NUMPY\x09\x00\x76\x00      "), "version 9.0"),
+        (
+            "object dtype",
+            with_odd_member(stored, &array("'|O'")),
+            "pickle",
+        ),
+        (
+            "unknown dtype",
+            with_odd_member(stored, &array("'<q9'")),
+            "unknown numpy dtype",
+        ),
+        (
+            "cut off",
+            with_odd_member(stored, &array("'<u4'")[..120]),
+            "ends inside",
+        ),
+        (
+            "too short",
+            with_odd_member(stored, &array("'<u8'")),
+            "needs 24",
+        ),
+        (
+            "version",
+            with_odd_member(deflated, b"\x93NUMPY\x09\x00\x76\x00      "),
+            "version 9.0",
+        ),
         ("no magic", with_odd_member(stored, b"text"), "magic number"),
-        ("checksum", patch(good.clone(), b"'<u4'", 2, b"i"), "checksum"),
-        ("encrypted", patch(good.clone(), directory, 8, &[1]), "encrypted"),
+        (
+            "checksum",
+            patch(good.clone(), b"'<u4'", 2, b"i"),
+            "checksum",
+        ),
+        (
+            "encrypted",
+            patch(good.clone(), directory, 8, &[1]),
+            "encrypted",
+        ),
         ("method", patch(good.clone(), directory, 10, &[12]), "bzip2"),
         (
             "damaged deflate",
@@ -95,8 +123,14 @@ fn one_odd_member_refuses_itself_only() {
     }
     // what makes two readers see two archives is refused as a whole
     for (what, bytes) in [
-        ("another name", patch(good.clone(), b"PK\x03\x04", 30, b"o00")),
-        ("another method", patch(good.clone(), b"PK\x03\x04", 8, &[8])),
+        (
+            "another name",
+            patch(good.clone(), b"PK\x03\x04", 30, b"o00"),
+        ),
+        (
+            "another method",
+            patch(good.clone(), b"PK\x03\x04", 8, &[8]),
+        ),
         ("sizes that differ", patch(good, directory, 24, &[1])),
     ] {
         let error = Checkpoint::from_bytes(bytes).expect_err(what);

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use crate::support;
-use crate::support::scratch_dir::ScratchDir;
 use crate::support::open_modes::OPEN_MODES;
+use crate::support::scratch_dir::ScratchDir;
 use crate::support::valid_files::check_corpus_set;
 use anamnesis::catalog::Quantizer;
 use anamnesis::format::pth;
@@ -115,7 +115,9 @@ fn quantised_tensors_have_scales_and_zero_points() {
 fn expected_values(prefix: &str) -> Vec<(PathBuf, serde_json::Map<String, Json>)> {
     let text = std::fs::read_to_string(fixtures().join("values/expected.json")).unwrap();
     let files: serde_json::Map<String, Json> = serde_json::from_str(&text).unwrap();
-    let files = files.into_iter().filter(|(file, _)| file.starts_with(prefix));
+    let files = files
+        .into_iter()
+        .filter(|(file, _)| file.starts_with(prefix));
     let files = files.map(|(file, tensors)| {
         let path = fixtures().join("values").join(file);
         (path, tensors.as_object().unwrap().clone())
@@ -254,7 +256,10 @@ fn pickles_that_run_code_are_opaque() {
         let path = file.unwrap().path();
         let checkpoint = opaque.open(&path).unwrap();
         let warnings = checkpoint.catalog().warnings().join("\n");
-        assert!(warnings.contains("objects of unknown classes"), "{warnings}");
+        assert!(
+            warnings.contains("objects of unknown classes"),
+            "{warnings}"
+        );
         for tensor in checkpoint.tensors() {
             assert_eq!(tensor.bytes().unwrap().len() as u64, tensor.info().nbytes());
         }

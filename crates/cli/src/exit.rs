@@ -145,9 +145,11 @@ fn remedy_text(remedy: Remedy) -> String {
         Remedy::RaiseLimit { .. } => {
             "if the file is trusted, disable the limits with --no-limits".into()
         }
-        Remedy::KeepOpaque => "to read the tensors around such objects without calling anything, use --opaque; load \
+        Remedy::KeepOpaque => {
+            "to read the tensors around such objects without calling anything, use --opaque; load \
              this file elsewhere only if you trust its author"
-            .into(),
+                .into()
+        }
         other => other.to_string(),
     }
 }

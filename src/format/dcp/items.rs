@@ -29,6 +29,7 @@ pub(crate) fn catalog(
         opaque,
         budget,
         catalog: Catalog::new(NAME),
+        warned: 0,
     };
     reader.check_items(&manifest)?;
     for tensor in manifest.tensors {
@@ -50,6 +51,12 @@ pub(crate) fn catalog(
             names.join(", ")
         ));
     }
+    if let Some((count, first)) = manifest.unused {
+        catalog.warnings.push(format!(
+            "items that belong to no tensor and no value: {count} (the first is of {})",
+            quote(&first)
+        ));
+    }
     catalog.refused = manifest.refused;
     catalog.detail("files", Value::U64(files.len() as u64));
     catalog.detail("storages", Value::U64(catalog.members.len() as u64));
@@ -61,6 +68,8 @@ struct ItemReader<'f, 'b> {
     opaque: bool,
     budget: &'b Budget,
     catalog: Catalog,
+    /// Number of items whose archives have warnings.
+    warned: u64,
 }
 
 impl ItemReader<'_, '_> {
@@ -107,6 +116,7 @@ impl ItemReader<'_, '_> {
         let options = ReadOptions {
             format: Some(&pth::FORMAT),
             opaque: self.opaque,
+            gaps: true,
         };
         let read = read_file(&mut cursor, None, options);
         let mut catalog = read.map_err(|e| e.shifted(item.start).in_file(path))?;
@@ -126,6 +136,7 @@ impl ItemReader<'_, '_> {
             let _scope = budget.scope();
             self.read(item)?
         };
+        self.warn(&whole.name, &found.warnings);
         let path = &self.files[item.file].0;
         let wrong = || {
             let what = format!(
@@ -154,6 +165,23 @@ impl ItemReader<'_, '_> {
             budget.push(&mut self.catalog.members, member, WHAT)?;
         }
         Ok(part)
+    }
+
+    /// Keeps the warnings of the first items that have any, and counts the others.
+    fn warn(&mut self, name: &str, warnings: &[String]) {
+        const WARNED_MOST: u64 = 8;
+        if warnings.is_empty() {
+            return;
+        }
+        self.warned += 1;
+        if self.warned <= WARNED_MOST {
+            let warnings = warnings.iter();
+            let warnings = warnings.map(|warning| format!("{}: {warning}", quote(name)));
+            self.catalog.warnings.extend(warnings);
+        } else if self.warned == WARNED_MOST + 1 {
+            let more = "further items have warnings, which are not listed";
+            self.catalog.warnings.push(more.into());
+        }
     }
 
     fn add_tensor(&mut self, tensor: ChunkedTensor) -> Result<()> {
@@ -214,11 +242,7 @@ impl ItemReader<'_, '_> {
                 key => format!("{name}.{key}"),
             })
         };
-        for warning in found.warnings {
-            self.catalog
-                .warnings
-                .push(format!("{}: {warning}", quote(name)));
-        }
+        self.warn(name, &found.warnings);
         budget.reserve(&mut self.catalog.members, found.members.len(), WHAT)?;
         self.catalog.members.append(&mut found.members);
         let no_tensors = found.tensors.is_empty();

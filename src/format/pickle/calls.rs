@@ -185,7 +185,9 @@ impl Machine<'_, '_> {
                 let items = self.heap.sequence(from).ok_or_else(wrong)?.to_vec();
                 self.heap.add_container(&items).map(PickleValue::Set)
             }
-            (Builtin::ByteArray | Builtin::Bytes, []) => self.heap.add_bytes(&[]).map(PickleValue::Bytes),
+            (Builtin::ByteArray | Builtin::Bytes, []) => {
+                self.heap.add_bytes(&[]).map(PickleValue::Bytes)
+            }
             (Builtin::ByteArray, &[from]) => match self.heap.get(from) {
                 PickleValue::Bytes(_) => Ok(self.heap.get(from)),
                 // `bytearray(n)` would allocate n bytes: only a copy of a byte string is accepted

@@ -52,7 +52,9 @@ fn show(heap: &ValueHeap<'_>, id: ValueId, depth: usize) -> String {
         PickleValue::Set(index) => format!("set[{}]", joined(heap.container(index))),
         PickleValue::Dict { items, .. } => format!("{{{}}}", joined(heap.container(items))),
         PickleValue::Global(global) => format!("{global:?}"),
-        PickleValue::ScriptClass(span) | PickleValue::OpaqueGlobal(span) => heap.text(span).to_owned(),
+        PickleValue::ScriptClass(span) | PickleValue::OpaqueGlobal(span) => {
+            heap.text(span).to_owned()
+        }
         PickleValue::Call(index) => {
             let call = heap.call(index);
             format!("call({})", joined(heap.items(call.args)))
@@ -324,7 +326,9 @@ fn steps_and_memory_are_charged_to_the_budget() {
             assert!(matches!(out.err().unwrap().kind(), ErrorKind::Limit { .. }));
         });
     }
-    run_with(&dups, [false, false], Limits::default(), |out| assert!(out.is_ok()));
+    run_with(&dups, [false, false], Limits::default(), |out| {
+        assert!(out.is_ok())
+    });
 }
 
 #[test]

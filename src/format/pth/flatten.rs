@@ -17,8 +17,8 @@ use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 use crate::limits::text_cost;
 
 use super::not_shown::NotShown;
-use super::open_container::{ChildName, ContainerKind, OpenContainer};
 use super::opaque;
+use super::open_container::{ChildName, ContainerKind, OpenContainer};
 use super::plain_values::{key_len, leaf};
 use super::rebuild::{CallResult, RebuiltTensors};
 use super::subclass::{self, TensorSubclass};
@@ -74,7 +74,9 @@ pub(super) fn flatten(
         catalog.tensors.push(TensorInfo { name, ..info });
     }
     catalog.warnings.append(&mut rebuilt.warnings);
-    catalog.warnings.extend(opaque::warning(heap, &rebuilt.opaque));
+    catalog
+        .warnings
+        .extend(opaque::warning(heap, &rebuilt.opaque));
     catalog.members = std::mem::take(&mut rebuilt.members);
     distinguish_names(heap, root, &rebuilt, catalog)
 }
@@ -234,7 +236,8 @@ impl<'h> TreeWalk<'h, '_, '_> {
         // an optimiser numbers its parameters in lists of thousands of integers, which would bury the tensors as one
         // value each
         if matches!(kind, ContainerKind::Items)
-            && let Some(list) = self.plain_list(children)? {
+            && let Some(list) = self.plain_list(children)?
+        {
             return self.add_metadata(list);
         }
         // only the current path matters: a value that is reached again by another path is listed again

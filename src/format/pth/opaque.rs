@@ -18,7 +18,12 @@ pub(super) struct OpaqueCounts<'h> {
 }
 
 impl<'h> OpaqueCounts<'h> {
-    pub(super) fn count(&mut self, heap: &'h ValueHeap<'_>, name: PoolRange, objects: u64) -> Result<()> {
+    pub(super) fn count(
+        &mut self,
+        heap: &'h ValueHeap<'_>,
+        name: PoolRange,
+        objects: u64,
+    ) -> Result<()> {
         const WHAT: &str = "the unknown classes";
         let row = match self.rows.get(heap.text(name)) {
             Some(&row) => row,
@@ -101,5 +106,8 @@ impl CallInterpreter<'_, '_, '_> {
 
 /// The reason to refuse a tensor that an unknown class or function describes.
 pub(super) fn unknown_class(heap: &ValueHeap<'_>, name: PoolRange) -> String {
-    format!("its values depend on {}, which is not plain data", quote(heap.text(name)))
+    format!(
+        "its values depend on {}, which is not plain data",
+        quote(heap.text(name))
+    )
 }

@@ -44,7 +44,9 @@ pub(super) fn leaf(heap: &ValueHeap<'_>, id: ValueId) -> Result<Option<metadata:
             Global::Torchao(class) => class.name().to_owned(),
             other => format!("{other:?}"),
         })?,
-        PickleValue::ScriptClass(span) | PickleValue::OpaqueGlobal(span) => text(cut(heap.text(span)).to_owned())?,
+        PickleValue::ScriptClass(span) | PickleValue::OpaqueGlobal(span) => {
+            text(cut(heap.text(span)).to_owned())?
+        }
         PickleValue::Persistent(_) => text("a storage".to_owned())?,
         PickleValue::Tuple(_)
         | PickleValue::List(_)

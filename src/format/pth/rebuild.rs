@@ -16,13 +16,11 @@ use crate::catalog::metadata;
 use crate::catalog::{ByteRange, Layout, Member, TensorInfo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::pickle::globals::{Global, RebuildFunction, TorchDtype};
-use crate::format::pickle::value_heap::{
-    PickleValue, PoolRange, RecordedCall, ValueHeap, ValueId,
-};
+use crate::format::pickle::value_heap::{PickleValue, PoolRange, RecordedCall, ValueHeap, ValueId};
 
+use super::geometry::{StridedView, dims, unplaced_tensor};
 use super::numpy::PickleBytes;
 use super::opaque::{OpaqueCounts, unknown_class};
-use super::geometry::{StridedView, dims, unplaced_tensor};
 use super::storage::{Storage, Storages};
 use super::subclass::{self, TensorSubclass};
 use super::{numpy, quantized, sparse, view_flags};
@@ -191,9 +189,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             })),
             // an option of the matrix multiplication, such as a tile size: it does not affect the stored values
             Global::Torchao(_) => Ok(CallResult::Object(None)),
-            Global::Numpy(kind) => {
-                numpy::value(self, kind, args, call.state)
-            }
+            Global::Numpy(kind) => numpy::value(self, kind, args, call.state),
             _ => Err(unexpected_arguments("a call")),
         }
     }

@@ -256,8 +256,9 @@ fn objects_that_contain_only_themselves_are_malformed() {
     .unwrap();
     let mut locate = |_: &str| unreachable!("no storages");
     let storages = super::storage::Storages::new([Endian::Little; 2], 0, &mut locate);
-    let rebuilt = super::rebuild::rebuild(&pickle.heap, storages, super::numpy::PickleBytes::Stored(0))
-        .unwrap();
+    let rebuilt =
+        super::rebuild::rebuild(&pickle.heap, storages, super::numpy::PickleBytes::Stored(0))
+            .unwrap();
     let mut catalog = Catalog::new("pth");
     assert!(super::flatten::flatten(&pickle.heap, pickle.root, rebuilt, &mut catalog).is_err());
 }
@@ -424,7 +425,8 @@ fn values_that_cannot_be_shown_are_counted_in_one_warning() {
     assert_eq!(catalog.metadata.text("second"), Some("a storage"));
     assert_eq!(catalog.metadata.integer("epoch"), Some(3));
 
-    let ordinary = b"\x80\x02}(U\x05epochK\x03U\x02lrF0.5\nU\x04noneNU\x05empty}U\x04seen](K\x01K\x02eu.";
+    let ordinary =
+        b"\x80\x02}(U\x05epochK\x03U\x02lrF0.5\nU\x04noneNU\x05empty}U\x04seen](K\x01K\x02eu.";
     assert!(list(stream(ordinary, &[])).unwrap().warnings.is_empty());
 }
 
@@ -433,7 +435,15 @@ fn numpy_array(code: &str, shape: &str, order: &str, data: &[u8]) -> Result<Cata
     let mut object = b"\x80\x02}U\x01acnumpy._core.multiarray\n_reconstruct\n".to_vec();
     object.extend(b"cnumpy\nndarray\nI0\n\x85U\x01b\x87R(K\x01");
     object.extend(format!("({shape}tcnumpy\ndtype\n(V{code}\nI00\nI01\ntR(K\x03V<\nNNNJ").bytes());
-    object.extend([&b"\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"[..], order.as_bytes(), data, b"tbs."].concat());
+    object.extend(
+        [
+            &b"\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"[..],
+            order.as_bytes(),
+            data,
+            b"tbs.",
+        ]
+        .concat(),
+    );
     list(stream(&object, &[]))
 }
 
@@ -441,13 +451,25 @@ fn numpy_array(code: &str, shape: &str, order: &str, data: &[u8]) -> Result<Cata
 fn numpy_arrays_are_checked_against_their_bytes() {
     let raw = |n: u8| [&b"C"[..], &[n], &vec![7; usize::from(n)]].concat();
     let six = numpy_array("i2", "K\x03", "I00\n", &raw(6)).unwrap();
-    assert_eq!((&*six.tensors()[0].name, six.tensors()[0].bytes.len), ("a", 6));
+    assert_eq!(
+        (&*six.tensors()[0].name, six.tensors()[0].bytes.len),
+        ("a", 6)
+    );
     let fortran = numpy_array("i2", "K\x03K\x02", "I01\n", &raw(12)).unwrap();
     assert_eq!(fortran.tensors()[0].layout, Layout::ColumnMajor);
     let encoded = b"c_codecs\nencode\nX\x08\x00\x00\x00\xc3\xbf\xc2\x80abcdV" as &[u8];
-    let latin1 = numpy_array("i2", "K\x03", "I00\n", &[encoded, b"latin1\n\x86R"].concat()).unwrap();
+    let latin1 = numpy_array(
+        "i2",
+        "K\x03",
+        "I00\n",
+        &[encoded, b"latin1\n\x86R"].concat(),
+    )
+    .unwrap();
     let info = &latin1.tensors()[0];
-    assert_eq!((info.packing, info.bytes.len), (crate::catalog::Packing::Latin1, 8));
+    assert_eq!(
+        (info.packing, info.bytes.len),
+        (crate::catalog::Packing::Latin1, 8)
+    );
     let utf8 = numpy_array("i2", "K\x04", "I00\n", &[encoded, b"utf-8\n\x86R"].concat()).unwrap();
     assert_eq!(utf8.tensors()[0].packing, crate::catalog::Packing::Raw);
 
@@ -479,7 +501,10 @@ fn numpy_arrays_are_checked_against_their_bytes() {
         let [warning] = &catalog.warnings[..] else {
             panic!("{code}: {:?}", catalog.warnings)
         };
-        assert!(warning.contains("cannot be shown: 1 (numpy arrays"), "{warning}");
+        assert!(
+            warning.contains("cannot be shown: 1 (numpy arrays"),
+            "{warning}"
+        );
     }
 }
 
@@ -489,13 +514,20 @@ fn names_are_quoted_only_where_two_tensors_have_one() {
     let names = |object: &[&[u8]]| {
         let object = [b"\x80\x02}(", &object.concat()[..], b"u."].concat();
         let catalog = list(stream(&object, &[("0", &[0.0; 6])])).unwrap();
-        let names: Vec<_> = catalog.tensors().iter().map(|t| t.name.to_string()).collect();
+        let names: Vec<_> = catalog
+            .tensors()
+            .iter()
+            .map(|t| t.name.to_string())
+            .collect();
         names
     };
     let nested = [b"U\x01a}U\x01b", &t[..], b"s"].concat();
     let dotted = [b"U\x03a.b", &t[..]].concat();
     assert_eq!(names(&[&nested, b"U\x03c.d", &t]), ["a.b", "c.d"]);
-    assert_eq!(names(&[&nested, &dotted, b"U\x03c.d", &t]), ["a.b", "\"a.b\"", "c.d"]);
+    assert_eq!(
+        names(&[&nested, &dotted, b"U\x03c.d", &t]),
+        ["a.b", "\"a.b\"", "c.d"]
+    );
     // a key that is spelt as the quoted name of another
     let spelt = [b"U\x05\"a.b\"", &t[..]].concat();
     assert_eq!(
@@ -511,7 +543,10 @@ fn one_key_twice_is_malformed() {
     let t = tensor("I0\n", "I2\n", "I1\n");
     let object = [b"\x80\x02}(U\x01a", &t[..], b"U\x01a", &t, b"u."].concat();
     let error = crate::Checkpoint::from_bytes(stream(&object, &[("0", &[0.0; 6])])).unwrap_err();
-    assert!(error.to_string().contains("two tensors are named `a`"), "{error}");
+    assert!(
+        error.to_string().contains("two tensors are named `a`"),
+        "{error}"
+    );
 }
 
 fn list_opaque(object: &[u8], storages: &[(&str, &[f32])]) -> Result<Catalog> {
@@ -553,8 +588,10 @@ fn opaque_objects_keep_arguments_state_and_items() {
     assert_eq!(metadata.integer("k.args.1.x"), Some(2));
     assert_eq!(
         catalog.warnings,
-        ["objects of unknown classes, set aside by class name and plain state: 4 (`lib.Tree`: 2, `lib.List`: 1, \
-          `lib.named`: named only, `copyreg.__newobj_ex__`: 1)"]
+        [
+            "objects of unknown classes, set aside by class name and plain state: 4 (`lib.Tree`: 2, `lib.List`: 1, \
+          `lib.named`: named only, `copyreg.__newobj_ex__`: 1)"
+        ]
     );
 }
 
@@ -562,7 +599,8 @@ fn opaque_objects_keep_arguments_state_and_items() {
 fn tensors_that_depend_on_opaque_objects_are_refused() {
     let t = tensor("I0\n", "I2\n", "I1\n");
     let sizes = tensor("I0\n", "clib\nsize\n)R", "I1\n");
-    let dtype = b"cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\nI0\n\x85U\x01b\x87R(K\x01(K\x03t\
+    let dtype =
+        b"cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\nI0\n\x85U\x01b\x87R(K\x01(K\x03t\
         cnumpy\ndtype\nclib\nfloat\nI00\nI01\n\x87RI00\nC\x03abctb";
     let class = b"cnumpy._core.multiarray\n_reconstruct\nclib\nArray\nI0\n\x85U\x01b\x87R(K\x01(K\x03tNI00\nC\x03abctb";
     let labelled = [
@@ -570,7 +608,11 @@ fn tensors_that_depend_on_opaque_objects_are_refused() {
         &b""[..],
     ]
     .concat();
-    let attribute = subclass("Int8Tensor", "I2\nI3\n", b"}U\x06layout(clib\nLayout\n)RI1\nts");
+    let attribute = subclass(
+        "Int8Tensor",
+        "I2\nI3\n",
+        b"}U\x06layout(clib\nLayout\n)RI1\nts",
+    );
     let parameter = b"ctorch._utils\n_rebuild_parameter\n(clib\nmake\n)RI01\nNtR";
     for object in [&sizes[..], dtype, class, &labelled, &attribute, parameter] {
         let object = [b"\x80\x02}(U\x01a", object, b"U\x01b", &t, b"u."].concat();
@@ -595,11 +637,25 @@ fn hostile_opaque_objects_end() {
     let own_item = b"\x80\x02clib\nA\n)\x81q\x00h\x00a.";
     for object in [&own_state[..], own_item] {
         let catalog = list_opaque(object, &[]).unwrap();
-        assert!(catalog.warnings[0].contains("contains itself"), "{:?}", catalog.warnings);
+        assert!(
+            catalog.warnings[0].contains("contains itself"),
+            "{:?}",
+            catalog.warnings
+        );
     }
-    let chain = [&b"\x80\x02"[..], &b"clib\nA\n)\x81".repeat(1000), b"N", &b"b".repeat(1000), b"."].concat();
+    let chain = [
+        &b"\x80\x02"[..],
+        &b"clib\nA\n)\x81".repeat(1000),
+        b"N",
+        &b"b".repeat(1000),
+        b".",
+    ]
+    .concat();
     let error = list_opaque(&chain, &[]).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Limit { limit: "depth", .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Limit { limit: "depth", .. }),
+        "{error}"
+    );
     // two kinds of items, a second state, items of a known call
     for object in [
         &b"\x80\x02clib\nA\n)\x81NaNNs."[..],

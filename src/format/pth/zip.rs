@@ -8,8 +8,8 @@ use hashbrown::HashMap;
 use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Endian, quote};
 use crate::error::{Error, Result};
-use crate::format::Archive;
 use crate::format::pickle::{self, Vocabulary};
+use crate::format::{Archive, Head};
 use crate::source::MemorySource;
 use crate::source::cursor::Cursor;
 
@@ -24,7 +24,7 @@ pub(super) fn root_of(member: &str) -> Option<&str> {
         .filter(|root| root.is_empty() || root.ends_with('/'))
 }
 
-pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, opaque: bool) -> Result<Catalog> {
+pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, head: &Head<'_>) -> Result<Catalog> {
     let root = find_root(archive)?;
     let rows = index(cursor, archive, root)?;
     let row = |name: &str| rows.get(name).copied();
@@ -46,7 +46,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, opaque: bool) -> 
     } else {
         Vocabulary::Checkpoint
     };
-    let read = pickle::read(&mut inside, vocabulary, opaque).map_err(|e| {
+    let read = pickle::read(&mut inside, vocabulary, head.opaque).map_err(|e| {
         let stored = !archive.entries[pickle_row].deflated();
         let member = stored
             .then(|| archive.verified_member(cursor, pickle_row).ok())
@@ -86,6 +86,20 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, opaque: bool) -> 
     let rebuilt = rebuild::rebuild(&read.heap, storages, place)?;
     let mut catalog = Catalog::new(super::FORMAT.name);
     flatten::flatten(&read.heap, read.root, rebuilt, &mut catalog)?;
+    let storages = rows.keys().filter(|name| name.starts_with("data/"));
+    let storages = storages.filter(|name| name.len() > "data/".len()).count();
+    let unused = storages.saturating_sub(catalog.members.len());
+    if unused > 0 {
+        let warning = format!("storages of the archive that nothing in it uses: {unused}");
+        catalog.warnings.push(warning);
+    }
+    if head.gaps {
+        let gaps = archive.gaps(cursor)?;
+        if gaps > 0 {
+            let warning = format!("{gaps} bytes of the archive belong to no member");
+            catalog.warnings.push(warning);
+        }
+    }
     details(
         &mut catalog,
         if script { "torchscript" } else { "zip" },

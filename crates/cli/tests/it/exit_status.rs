@@ -71,12 +71,23 @@ fn a_refused_global_names_the_option_that_keeps_its_objects() {
     let path = "fixtures/pth/values/opaque.pth";
     let refused = run(&["inspect", path]);
     assert_eq!(refused.code, 1);
-    assert!(refused.stderr.contains("`argparse.Namespace`"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("use --opaque"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("`argparse.Namespace`"),
+        "{}",
+        refused.stderr
+    );
+    assert!(
+        refused.stderr.contains("use --opaque"),
+        "{}",
+        refused.stderr
+    );
     let json = stdout_of(&["inspect", "--json", "--opaque", path]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let warnings = json["warnings"].to_string();
-    assert!(warnings.contains("`pathlib.PurePosixPath`: 2"), "{warnings}");
+    assert!(
+        warnings.contains("`pathlib.PurePosixPath`: 2"),
+        "{warnings}"
+    );
     assert_eq!(json["metadata"]["args"], "argparse.Namespace");
     assert_eq!(json["refused"][0]["name"], "labelled");
 }

@@ -95,6 +95,23 @@ fn the_document_of_every_fixture_is_valid() {
 }
 
 #[test]
+fn hashes_of_distributed_checkpoints_are_those_of_torch() {
+    let text = std::fs::read_to_string(workspace().join("fixtures/dcp/expected.json")).unwrap();
+    let folders: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap();
+    assert_eq!(folders.len(), 3);
+    for (folder, expected) in folders {
+        let path = format!("fixtures/dcp/{folder}");
+        let shown = document(&stdout_of(&["inspect", "--json", "--hash", &path]));
+        let tensors = shown["checkpoints"][0]["tensors"].as_array().unwrap();
+        assert_eq!(tensors.len(), expected.as_object().unwrap().len());
+        for tensor in tensors {
+            let row = &expected[tensor["name"].as_str().unwrap()];
+            assert_eq!(tensor["sha256"], row["sha256"], "{folder}: {tensor}");
+        }
+    }
+}
+
+#[test]
 fn errors_are_listed_in_the_document() {
     let one = run(&["inspect", "--json", "missing.gguf"]);
     assert_eq!(one.code, 1);

@@ -21,7 +21,14 @@ fn values_that_are_not_written_are_named_in_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out.safetensors");
     let arrays = "fixtures/pth/values/arrays4.pth";
-    let run = run(&["remember", arrays, "-o", path_str(&out), "--exclude", "*.c16"]);
+    let run = run(&[
+        "remember",
+        arrays,
+        "-o",
+        path_str(&out),
+        "--exclude",
+        "*.c16",
+    ]);
     assert_eq!(run.code, 0, "{}", run.stderr);
     let counted = "warning: values that are not tensors and cannot be shown: 2 (";
     assert!(run.stderr.starts_with(counted), "{}", run.stderr);
