@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, StatxFlags};
 
 use super::report::ReportBuilder;
 use super::storage::{StorageKind, storage_kind};
-use crate::source::Source;
+use crate::source::{Source, uninterrupted};
 
 /// All files of a checkpoint, opened for direct I/O, and the alignment that they need.
 #[derive(Debug)]
@@ -93,14 +93,14 @@ impl DirectFiles {
         let mut done = 0;
         while done < needed {
             let buffered = file.is_buffered();
-            match file.file.read_at(&mut out[done..], start + done as u64) {
+            let rest = &mut out[done..];
+            match uninterrupted(|| file.file.read_at(rest, start + done as u64)) {
                 // the end of the file inside the last, aligned request
                 Ok(0) => break,
                 Ok(n) => {
                     file.succeeded(buffered);
                     done += n;
                 }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 // with the value from before the read: another thread may have switched the file to the page cache
                 // meanwhile, and this read is then repeated there instead of failing
                 Err(e) => file.failed(buffered, e)?,

@@ -1,28 +1,31 @@
 //! Loading with io_uring: many reads in flight from one thread, into pool buffers.
 
+#[cfg(test)]
+mod faults;
+mod ring;
+
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::rc::Rc;
-use std::sync::mpsc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once};
 use std::thread;
 
-use tokio::task::JoinSet;
-use tokio_uring::buf::BoundedBuf;
 use zeropool::BufferPart;
 
 use super::coalesce::coalesce;
 use super::pread::{BUFFERED_ALIGN, MAX_SHARED_EXTENT, truncated};
 use super::read_ahead::{NextRequest, ReadAhead, ReadRequest};
 use super::report::{Backend, ReportBuilder};
+use super::storage::{StorageKind, storage_kind};
 use super::{Consumer, LoadContext, Loader, PreadLoader, direct};
 use crate::catalog::ByteRange;
 use crate::error::{Error, Result};
-use crate::source::Source;
+use crate::source::{MAX_INTERRUPTIONS, Source, too_often_interrupted, uninterrupted};
+use ring::{EndedRead, ReadRing, Ring};
 
-/// Reads with io_uring, from a thread of its own. Falls back to [`PreadLoader`] if the kernel has no io_uring or a
-/// source has no file descriptor.
+/// Reads with io_uring, from a thread of its own. Falls back to [`PreadLoader`] if the kernel has no io_uring, a source
+/// has no file descriptor, or a file lies on FUSE; and to one read after another if the kernel stops to accept them.
 #[derive(Clone, Copy, Debug)]
 pub struct UringLoader {
     depth: usize,
@@ -69,11 +72,9 @@ impl UringLoader {
 }
 
 /// The files, opened again for the ring: flags and read-ahead of the caller's descriptors stay as they are.
-struct RingFiles {
-    direct: Option<direct::DirectFiles>,
-    /// The descriptors that the ring reads: those of `direct` if there are any.
-    files: Vec<File>,
-    align: u64,
+enum RingFiles {
+    Buffered(Vec<File>),
+    Direct(direct::DirectFiles),
 }
 
 impl RingFiles {
@@ -82,17 +83,18 @@ impl RingFiles {
         direct: bool,
         report: &Arc<ReportBuilder>,
     ) -> io::Result<Self> {
+        // Of a file whose server bypasses the page cache (`FOPEN_DIRECT_IO`), the kernel continues a short read of a ring
+        // at the offset where the read began, and reports other bytes as a success (Linux 6.18; `tests/io_faults.rs`).
+        // No query tells which files are such.
+        let is_fuse = |source: &Box<dyn Source>| {
+            let kind = source.as_fd().map(storage_kind);
+            kind == Some(StorageKind::Network("fuse"))
+        };
+        if sources.iter().any(is_fuse) {
+            return Err(io::Error::other("its reads of FUSE files are not reliable"));
+        }
         if direct && let Some(direct) = direct::DirectFiles::open(sources, report) {
-            let files = direct
-                .files()
-                .iter()
-                .map(|file| file.file.try_clone())
-                .collect::<io::Result<_>>()?;
-            return Ok(Self {
-                align: direct.align(),
-                direct: Some(direct),
-                files,
-            });
+            return Ok(Self::Direct(direct));
         }
         let reopen = |source: &dyn Source| {
             let fd = source
@@ -100,15 +102,29 @@ impl RingFiles {
                 .ok_or_else(|| io::Error::other("a source has no descriptor"))?;
             direct::reopen(fd, rustix::fs::OFlags::empty())
         };
-        let files = sources
-            .iter()
-            .map(|source| reopen(&**source))
-            .collect::<io::Result<_>>()?;
-        Ok(Self {
-            direct: None,
-            files,
-            align: BUFFERED_ALIGN,
-        })
+        let files = sources.iter().map(|source| reopen(&**source));
+        files.collect::<io::Result<_>>().map(Self::Buffered)
+    }
+
+    fn align(&self) -> u64 {
+        match self {
+            Self::Buffered(_) => BUFFERED_ALIGN,
+            Self::Direct(files) => files.align(),
+        }
+    }
+
+    fn file(&self, number: u32) -> &File {
+        match self {
+            Self::Buffered(files) => &files[number as usize],
+            Self::Direct(files) => &files.files()[number as usize].file,
+        }
+    }
+
+    fn direct_file(&self, number: u32) -> Option<&direct::DirectFile> {
+        match self {
+            Self::Buffered(_) => None,
+            Self::Direct(files) => Some(&files.files()[number as usize]),
+        }
     }
 }
 
@@ -127,145 +143,201 @@ impl Loader for UringLoader {
         reads: &[ByteRange],
         consumer: Consumer<'_, 'c>,
     ) -> Result<()> {
-        // why this process has no io_uring. Kept, because a tokio-uring runtime that fails to start leaks two
-        // descriptors: it is tried once per process.
-        static UNAVAILABLE: OnceLock<String> = OnceLock::new();
-        if let Some(why) = UNAVAILABLE.get() {
-            return self
-                .fallback
-                .run_as_fallback(context, reads, consumer, Some(why.clone()));
-        }
         let report = Arc::new(ReportBuilder::new(Backend::IoUring, None));
         let sources = context.checkpoint.sources();
-        // opened again before the ring's thread starts: a source without a descriptor falls back without a thread
-        let files = match RingFiles::open(sources, self.fallback.is_direct(), &report) {
-            Ok(files) => files,
+        // before the ring's thread starts: a fallback calls the consumer, which must be called once only
+        let opened = RingFiles::open(sources, self.fallback.is_direct(), &report)
+            .and_then(|files| Ok((files, ReadRing::new(self.depth)?)));
+        let (files, ring) = match opened {
+            Ok(opened) => opened,
             Err(error) => {
+                static ONCE: Once = Once::new();
+                ONCE.call_once(
+                    || tracing::warn!(%error, "io_uring is not available: reading with threads"),
+                );
                 let why = Some(format!("no io_uring: {error}"));
                 return self.fallback.run_as_fallback(context, reads, consumer, why);
             }
         };
         let list = coalesce(reads, context.max_gap, MAX_SHARED_EXTENT);
-        let layout = self.fallback.layout(files.align);
+        let layout = self.fallback.layout(files.align());
         let queue = ReadAhead::new(context, list, layout, Arc::clone(&report));
-        let depth = self.depth;
-        let has_ring = thread::scope(|scope| {
+        let reader = RingReader {
+            queue: &queue,
+            files: &files,
+            report: &report,
+        };
+        thread::scope(|scope| {
             let stop = queue.stop_on_drop();
-            let (started, start) = mpsc::channel();
-            let queue = &queue;
             let thread = thread::Builder::new()
                 .name("io_uring".into())
-                .spawn_scoped(scope, move || {
-                    run_ring(queue, files, depth, report, &started)
-                });
+                .spawn_scoped(scope, move || reader.run(ring));
             let thread = thread.map_err(Error::from)?;
-            // the thread reports whether it has a ring before the consumer starts, because a fallback must call the
-            // consumer once only
-            let outcome = match start.recv() {
-                Ok(Ok(())) => consumer(queue).map(|()| true),
-                Ok(Err(error)) => {
-                    if UNAVAILABLE.set(format!("no io_uring: {error}")).is_ok() {
-                        tracing::warn!(%error, "io_uring is not available: reading with threads");
-                    }
-                    Ok(false)
-                }
-                Err(_) => Err(Error::from(io::Error::other(
-                    "the thread of io_uring panicked",
-                ))),
-            };
+            let outcome = consumer(&queue);
             // the queue must stop before the thread is joined, or a thread that waits for a request would never end
             drop(stop);
             // a thread that panicked has stopped the queue, and the consumer has returned that as an error
             drop(thread.join());
             outcome
-        })?;
-        if has_ring {
-            Ok(())
-        } else {
-            let why = UNAVAILABLE.get().cloned();
-            self.fallback.run_as_fallback(context, reads, consumer, why)
-        }
+        })
     }
 }
 
-/// The ring's thread: sends whether the ring could be set up, then keeps `depth` reads in flight until the queue is
-/// finished.
-fn run_ring(
-    queue: &ReadAhead<'_>,
-    files: RingFiles,
-    depth: usize,
-    report: Arc<ReportBuilder>,
-    started: &mpsc::Sender<io::Result<()>>,
-) {
-    let _stop = queue.stop_on_panic();
-    let mut builder = tokio_uring::builder();
-    builder.entries(u32::try_from(depth.next_power_of_two()).unwrap_or(64));
-    let runtime = match tokio_uring::Runtime::new(&builder) {
-        Ok(runtime) => runtime,
-        Err(error) => return drop(started.send(Err(error))),
-    };
-    if started.send(Ok(())).is_err() {
-        return;
-    }
-    runtime.block_on(read_requests(queue, files, depth, &report));
+/// A request in progress.
+struct PartialRead {
+    request: ReadRequest,
+    /// Bytes that were read.
+    done: usize,
+    /// Reads that were interrupted in succession.
+    interruptions: u32,
+    /// Whether the read in flight was started through the page cache.
+    buffered: bool,
 }
 
-async fn read_requests(
-    queue: &ReadAhead<'_>,
-    files: RingFiles,
-    depth: usize,
-    report: &Arc<ReportBuilder>,
-) {
-    let RingFiles { direct, files, .. } = files;
-    let open = |file: File| -> io::Result<Rc<RingFile>> {
-        // a second descriptor, since tokio-uring's file cannot read without the ring
-        let plain = file.try_clone()?;
-        Ok(Rc::new(RingFile {
-            plain,
-            ring: tokio_uring::fs::File::from_std(file),
-            report: Arc::clone(report),
-        }))
-    };
-    let files = match files.into_iter().map(open).collect::<io::Result<Vec<_>>>() {
-        Ok(files) => files,
-        Err(error) => return queue.fail(0, 0, &error),
-    };
-    let direct = direct.map(Rc::new);
-    let mut in_flight = JoinSet::new();
-    loop {
-        let mut finished = false;
-        while in_flight.len() < depth {
-            // waits for a request only if no read is in flight whose completion must be handled
-            match queue.next(in_flight.is_empty()) {
-                NextRequest::Request(request, part) => {
-                    let file = files[request.file as usize].clone();
-                    in_flight.spawn_local(read(file, direct.clone(), request, part));
-                }
-                NextRequest::Full => break,
-                NextRequest::Finished => {
-                    finished = true;
-                    break;
+impl PartialRead {
+    fn offset(&self) -> u64 {
+        self.request.start + self.done as u64
+    }
+}
+
+/// What the ring's thread works with.
+struct RingReader<'r, 'c> {
+    queue: &'r ReadAhead<'c>,
+    files: &'r RingFiles,
+    report: &'r ReportBuilder,
+}
+
+impl RingReader<'_, '_> {
+    /// Keeps as many reads in flight as the ring holds until the queue is finished.
+    fn run(&self, mut ring: impl Ring<PartialRead>) {
+        let _stop = self.queue.stop_on_panic();
+        loop {
+            let mut finished = false;
+            while !ring.is_full() {
+                // waits for a request only if no read is in flight whose completion must be handled
+                match self.queue.next(ring.is_empty()) {
+                    NextRequest::Request(request, part) => {
+                        let read = PartialRead {
+                            request,
+                            done: 0,
+                            interruptions: 0,
+                            buffered: false,
+                        };
+                        self.start(&mut ring, read, part);
+                    }
+                    NextRequest::Full => break,
+                    NextRequest::Finished => {
+                        finished = true;
+                        break;
+                    }
                 }
             }
-        }
-        match in_flight.join_next().await {
-            Some(Ok((request, part, Ok(())))) => queue.complete(request, part),
-            Some(Ok((request, _, Err((done, error))))) => {
-                queue.fail(request.file, request.start + done as u64, &error)
+            match ring.wait() {
+                Some(ended) => self.end(&mut ring, ended),
+                None if finished => return,
+                None => {}
             }
-            // `stop_on_panic` then stops the queue, so that consumers do not wait
-            Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
-            None if finished => return,
-            None => {}
         }
     }
-}
 
-/// A file that can be read with and without the ring.
-struct RingFile {
-    ring: tokio_uring::fs::File,
-    plain: File,
-    report: Arc<ReportBuilder>,
+    /// Queues a read of the bytes of a request that are missing.
+    fn start(&self, ring: &mut impl Ring<PartialRead>, mut read: PartialRead, part: BufferPart) {
+        if let Some(error) = ring.refusal() {
+            return self.read_without_ring(read, part, &error);
+        }
+        let number = read.request.file;
+        // a direct read fills the whole part, whose end is aligned; the end of the needed bytes may not be
+        let end = match self.files.direct_file(number) {
+            Some(direct) => {
+                read.buffered = direct.is_buffered();
+                part.len()
+            }
+            None => read.request.needed,
+        };
+        let file: BorrowedFd<'_> = self.files.file(number).as_fd();
+        ring.push(file, read.offset(), part, read.done..end, read);
+    }
+
+    /// After a read has ended: completes its request, continues it, or stops the queue.
+    fn end(&self, ring: &mut impl Ring<PartialRead>, ended: EndedRead<PartialRead>) {
+        let EndedRead {
+            mut read,
+            part,
+            outcome,
+        } = ended;
+        let direct = self.files.direct_file(read.request.file);
+        let continued = match outcome {
+            // the ranges were checked against the length at opening, so the end of the file means that it was truncated
+            // since
+            Ok(0) => Err(truncated()),
+            Ok(n) => {
+                read.done += n;
+                read.interruptions = 0;
+                if let Some(direct) = direct {
+                    direct.succeeded(read.buffered);
+                }
+                match self.files {
+                    RingFiles::Direct(files) if read.done < read.request.needed => {
+                        files.after_short_read(read.request.file, read.done)
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Err(None) => {
+                let error = ring
+                    .refusal()
+                    .unwrap_or_else(|| io::ErrorKind::Unsupported.into());
+                return self.read_without_ring(read, part, &error);
+            }
+            Err(Some(e)) if e.kind() == io::ErrorKind::Interrupted => {
+                read.interruptions += 1;
+                if read.interruptions < MAX_INTERRUPTIONS {
+                    Ok(())
+                } else {
+                    Err(too_often_interrupted())
+                }
+            }
+            Err(Some(e)) => match direct {
+                Some(direct) if !read.buffered => direct.failed(read.buffered, e),
+                // some sandboxes allow the setup of a ring and refuse its operations
+                _ if is_unknown_operation(&e) => return self.read_without_ring(read, part, &e),
+                _ => Err(e),
+            },
+        };
+        match continued {
+            Ok(()) if read.done >= read.request.needed => self.queue.complete(read.request, part),
+            Ok(()) => self.start(ring, read, part),
+            Err(error) => self.queue.fail(read.request.file, read.offset(), &error),
+        }
+    }
+
+    /// Reads what is missing of a request with system calls, because the ring does not.
+    fn read_without_ring(&self, mut read: PartialRead, mut part: BufferPart, why: &io::Error) {
+        self.report
+            .fall_back(format!("one by one: io_uring does not read here: {why}"));
+        let (request, number) = (read.request, read.request.file);
+        if let RingFiles::Direct(files) = self.files {
+            // from the beginning, which is aligned
+            return match files.read(number, request.start, &mut part, request.needed) {
+                Ok(n) if n >= request.needed => self.queue.complete(request, part),
+                Ok(n) => self
+                    .queue
+                    .fail(number, request.start + n as u64, &truncated()),
+                Err(error) => self.queue.fail(number, request.start, &error),
+            };
+        }
+        let file = self.files.file(number);
+        while read.done < request.needed {
+            let out = &mut part[read.done..request.needed];
+            let start = request.start + read.done as u64;
+            match uninterrupted(|| file.read_at(out, start)) {
+                Ok(0) => return self.queue.fail(number, start, &truncated()),
+                Ok(n) => read.done += n,
+                Err(error) => return self.queue.fail(number, start, &error),
+            }
+        }
+        self.queue.complete(request, part);
+    }
 }
 
 /// Whether an error says that the kernel has io_uring, but not its read operation: before Linux 5.6, and in some
@@ -276,76 +348,4 @@ fn is_unknown_operation(error: &io::Error) -> bool {
     error
         .raw_os_error()
         .is_some_and(|code| unknown.iter().any(|errno| errno.raw_os_error() == code))
-}
-
-/// Fills the needed bytes of a request. An error comes with the number of bytes that were read before it.
-async fn read(
-    file: Rc<RingFile>,
-    direct: Option<Rc<direct::DirectFiles>>,
-    request: ReadRequest,
-    mut part: BufferPart,
-) -> (ReadRequest, BufferPart, Result<(), (usize, io::Error)>) {
-    let mut done = 0;
-    while done < request.needed {
-        // a direct read fills the whole part, whose end is aligned; the end of the needed bytes may not be
-        let end = if direct.is_some() {
-            part.len()
-        } else {
-            request.needed
-        };
-        let direct_file = direct
-            .as_ref()
-            .map(|files| &files.files()[request.file as usize]);
-        let buffered = direct_file.is_none_or(direct::DirectFile::is_buffered);
-        let (read, slice) = file
-            .ring
-            .read_at(part.slice(done..end), request.start + done as u64)
-            .await;
-        // the buffer belongs to the ring while the read is in flight and comes back with the result, even after an
-        // error
-        part = slice.into_inner();
-        let outcome = match read {
-            // the ranges were checked against the length at opening, so the end of the file means that it was
-            // truncated since
-            Ok(0) => Err(truncated()),
-            Ok(n) => {
-                done += n;
-                if let Some(direct) = direct_file {
-                    direct.succeeded(buffered);
-                }
-                match &direct {
-                    Some(files) if done < request.needed => {
-                        files.after_short_read(request.file, done)
-                    }
-                    _ => Ok(()),
-                }
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(e) => match direct_file {
-                Some(direct) if !buffered => direct.failed(buffered, e),
-                // some sandboxes allow the setup of a ring and refuse its operations; the thread then reads one by
-                // one
-                _ if is_unknown_operation(&e) => {
-                    file.report
-                        .fall_back(format!("one by one: io_uring does not read here: {e}"));
-                    match file
-                        .plain
-                        .read_at(&mut part[done..request.needed], request.start + done as u64)
-                    {
-                        Ok(0) => Err(truncated()),
-                        Ok(n) => {
-                            done += n;
-                            Ok(())
-                        }
-                        Err(e) => Err(e),
-                    }
-                }
-                _ => Err(e),
-            },
-        };
-        if let Err(error) = outcome {
-            return (request, part, Err((done, error)));
-        }
-    }
-    (request, part, Ok(()))
 }

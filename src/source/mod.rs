@@ -212,11 +212,11 @@ pub fn read_exact_at(source: &dyn Source, start: u64, buf: &mut [u8]) -> io::Res
 /// How often a call that was interrupted is repeated before it is an error. Signals interrupt a read a few times; a reader
 /// that returns nothing else ends within milliseconds, and a read that waits for a minute outlasts a profiler's
 /// thousand signals per second.
-const MAX_INTERRUPTIONS: u32 = 1 << 16;
+pub(crate) const MAX_INTERRUPTIONS: u32 = 1 << 16;
 
 /// Repeats a call while it returns [`io::ErrorKind::Interrupted`], at most [`MAX_INTERRUPTIONS`] times. The error that
 /// follows is of another kind, because `std` repeats interrupted reads without end.
-fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..MAX_INTERRUPTIONS {
         match call() {
             // a signal handler without SA_RESTART interrupts reads; the bytes before it were delivered and counted
@@ -224,9 +224,14 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
             done => return done,
         }
     }
-    Err(io::Error::other(format!(
+    Err(too_often_interrupted())
+}
+
+/// The error that follows [`MAX_INTERRUPTIONS`].
+pub(crate) fn too_often_interrupted() -> io::Error {
+    io::Error::other(format!(
         "the read was interrupted {MAX_INTERRUPTIONS} times in succession"
-    )))
+    ))
 }
 
 /// Checks the result of a read into `buf`.

@@ -4,6 +4,8 @@
 pub mod amplifiers;
 pub mod checkpoint_builder;
 pub mod corpus;
+#[cfg(target_os = "linux")]
+pub mod faulty_files;
 pub mod fn_sources;
 pub mod loaders;
 pub mod malformed_files;
