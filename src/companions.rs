@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{Budget, text_cost};
+use crate::limits::{Budget, Limits, text_cost};
 use crate::source::regular::{open_regular, read_regular};
 
 /// Name of a model's configuration.
@@ -87,18 +87,32 @@ impl Companions {
     /// # Errors
     /// I/O; a `config.json` that is not a JSON object, or is over a limit.
     pub(crate) fn of(checkpoint: &Checkpoint, dtype: Dtype, with_code: bool) -> Result<Self> {
-        let budget = checkpoint.budget();
-        let Some(directory) = directory_of(checkpoint) else {
-            return Ok(Self::default());
-        };
+        match directory_of(checkpoint) {
+            Some(directory) => Self::collect(directory, dtype, with_code, &checkpoint.budget()),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// The companion files in a directory without tensors, such as the tokenizer or the scheduler of a pipeline of diffusers.
+    /// `config.json` is edited as for weights of `dtype`.
+    ///
+    /// # Errors
+    /// I/O; a `config.json` that is not a JSON object, or is over a limit.
+    pub fn in_directory(
+        directory: impl AsRef<Path>,
+        dtype: Dtype,
+        with_code: bool,
+        limits: Limits,
+    ) -> Result<Self> {
+        Self::collect(directory.as_ref(), dtype, with_code, &Budget::new(limits))
+    }
+
+    fn collect(directory: &Path, dtype: Dtype, with_code: bool, budget: &Budget) -> Result<Self> {
         let mut found = Self::default();
-        for name in names(directory, &budget)? {
+        for name in names(directory, budget)? {
             let path = directory.join(&name);
             if name.ends_with(".py") && !with_code {
                 found.code.push(name);
-                continue;
-            }
-            if !is_carried(&name) && !name.ends_with(".py") {
                 continue;
             }
             match open_regular(&path) {
@@ -114,7 +128,7 @@ impl Companions {
                 Err(e) => return Err(e.in_file(&path)),
             }
             let content = if name == CONFIG {
-                let edited = edited_config(&path, dtype, &budget);
+                let edited = edited_config(&path, dtype, budget);
                 CompanionContent::Bytes(edited.map_err(|e| e.in_file(&path))?)
             } else {
                 CompanionContent::Copy(path)

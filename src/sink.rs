@@ -9,7 +9,7 @@ use crate::plan::TensorSpec;
 
 pub use memory::MemorySink;
 pub use null::NullSink;
-pub use safetensors::{SafetensorsSink, Sharding};
+pub use safetensors::{SafetensorsSink, Sharding, write_companions};
 
 /// Stores outputs. Parts of them arrive in any order, from several threads.
 ///

@@ -384,6 +384,35 @@ fn directory_of(path: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
+/// Writes companion files alone: the parts of a pipeline that hold no tensors.
+///
+/// # Errors
+/// If a file cannot be written, or exists with other bytes and is not to be replaced.
+pub fn write_companions(
+    directory: impl AsRef<Path>,
+    files: &[CompanionFile],
+    overwrite: bool,
+) -> Result<()> {
+    let mut sink =
+        SafetensorsSink::new(directory.as_ref(), Sharding::Shards(1)).overwrite(overwrite);
+    sink.create_directory()?;
+    let parts = sink.parts()?;
+    sink.remove_abandoned(&parts, &sink.stem()?);
+    for file in files {
+        let written = Companion::create(&sink.system, &parts, file, |path| sink.check_free(path));
+        sink.companions.push(written?);
+    }
+    sink.companions.iter().try_for_each(Companion::sync)?;
+    let created = std::mem::take(&mut sink.created_directories);
+    for directory in &created {
+        sink.sync_directory(directory_of(directory))?;
+    }
+    for companion in &mut sink.companions {
+        companion.publish_over()?;
+    }
+    sink.sync_directory(parts.directory())
+}
+
 impl Sink for SafetensorsSink {
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
         // temporary files of an earlier run that failed

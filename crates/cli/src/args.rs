@@ -182,14 +182,17 @@ pub(crate) struct OpenArgs {
 }
 
 impl OpenArgs {
-    pub(crate) fn options(&self) -> OpenOptions {
-        let limits = if self.no_limits {
+    pub(crate) fn limits(&self) -> Limits {
+        if self.no_limits {
             Limits::none()
         } else {
             Limits::default()
-        };
+        }
+    }
+
+    pub(crate) fn options(&self) -> OpenOptions {
         let options = OpenOptions::new()
-            .limits(limits)
+            .limits(self.limits())
             .mmap(!self.no_map)
             .single(self.single)
             .opaque(self.opaque);

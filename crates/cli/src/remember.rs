@@ -1,7 +1,9 @@
 //! `anamnesis remember`: dequantises a checkpoint to safetensors.
 
+mod pipeline;
+
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anamnesis::companions::Companions;
@@ -26,7 +28,12 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
     let started = Instant::now();
-    match write(args, &screen) {
+    let written = if pipeline::is_pipeline(&args.source) {
+        pipeline::write_all(args, &screen)
+    } else {
+        write(args, &args.source, &args.output, &screen)
+    };
+    match written {
         Ok(report) if args.json => {
             let files: Vec<_> = report
                 .files
@@ -37,7 +44,7 @@ pub(crate) fn run(
                 "version": json::VERSION,
                 "source": args.source.display().to_string(),
                 "files": files,
-                "dtype": report.dtype,
+                "dtype": names_of(&report.dtypes),
                 "companions": report.companions,
                 "weights": report.weights,
                 "plain": report.plain,
@@ -87,16 +94,24 @@ pub(crate) fn run(
 }
 
 /// What was written.
+#[derive(Default)]
 struct RememberReport {
     files: Vec<PathBuf>,
     /// Names of the files beside the tensors.
     companions: Vec<String>,
-    dtype: Dtype,
+    /// The dtypes of dequantised weights: one for each component of a pipeline, without repetitions.
+    dtypes: Vec<Dtype>,
     weights: usize,
     plain: usize,
     nbytes: u64,
     notes: Vec<String>,
     recorded: Option<SavedTemplate>,
+}
+
+/// `BF16`, or `BF16, F32`.
+fn names_of(dtypes: &[Dtype]) -> String {
+    let names: Vec<String> = dtypes.iter().map(Dtype::to_string).collect();
+    names.join(", ")
 }
 
 /// `15 weights as BF16, 5 plain tensors, 2 files, 401.20 KiB`.
@@ -106,7 +121,7 @@ fn description(report: &RememberReport) -> String {
         parts.push(format!(
             "{} as {}",
             plural(report.weights as u64, "weight"),
-            report.dtype
+            names_of(&report.dtypes)
         ));
     }
     if report.plain > 0 {
@@ -123,12 +138,17 @@ fn description(report: &RememberReport) -> String {
     parts.join(", ")
 }
 
-/// Writes the output and the template of `--record`.
-fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure> {
+/// Writes the output of one checkpoint, and the template of `--record`.
+fn write(
+    args: &RememberArgs,
+    source: &Path,
+    output: &Path,
+    screen: &Screen,
+) -> Result<RememberReport, Failure> {
     if let Some(path) = &args.record {
         template::check_output(path, args.overwrite)?;
     }
-    let checkpoint = args.opening.options().open(&args.source)?;
+    let checkpoint = args.opening.options().open(source)?;
     // values that were counted or set aside are not in the output
     for warning in checkpoint.catalog().warnings() {
         eprintln!(
@@ -138,7 +158,7 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
         );
     }
     let remember = configure(&checkpoint, &args.weights);
-    let sharding = remember.sharding(&args.output, args.shard_size)?;
+    let sharding = remember.sharding(output, args.shard_size)?;
     let default = match sharding {
         Sharding::Shards(_) => OutputDtype::Auto,
         Sharding::SingleFile => Dtype::BF16.into(),
@@ -169,7 +189,7 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
             "no weight matches the filters",
             "check --filter and --exclude",
         );
-        return Err(failure.in_file(&args.source));
+        return Err(failure.in_file(source));
     }
     // the first one is the error that `run` returns below
     for refused in plan.refused.iter().skip(1) {
@@ -186,7 +206,7 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
         Sharding::SingleFile => Companions::default(),
     };
     notes.extend(left_out(&companions));
-    let mut sink = remember.safetensors(&args.output, sharding)?;
+    let mut sink = remember.safetensors(output, sharding)?;
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
     // from here on there is output to remove, so an interrupt cancels instead of ending the process
@@ -197,13 +217,13 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
         .cancel(interrupt::token())
         .run(&plan, &mut sink);
     bar.finish_and_clear();
-    result.map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    result.map_err(|e| Failure::from(e.in_file(source)))?;
     let recorded = recording
         .zip(args.record.as_ref())
         .map(|(recording, path)| {
             let template = recording
                 .template()
-                .map_err(|e| Failure::from(e.in_file(&args.source)))?;
+                .map_err(|e| Failure::from(e.in_file(source)))?;
             template::save(&template, path, args.overwrite)
         });
     let recorded = recorded.transpose()?;
@@ -212,7 +232,7 @@ fn write(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure
     Ok(RememberReport {
         files,
         companions,
-        dtype,
+        dtypes: vec![dtype],
         weights,
         plain,
         nbytes,

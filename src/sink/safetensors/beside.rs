@@ -93,6 +93,15 @@ impl Companion {
         }
     }
 
+    /// Gives the file its name, and replaces what has it.
+    pub(super) fn publish_over(&mut self) -> Result<()> {
+        match self.existing {
+            Existing::Nothing => self.file.publish_new(),
+            Existing::Equal => Ok(()),
+            Existing::Different => self.file.publish_over(),
+        }
+    }
+
     /// Removes a published file that has replaced none, because a later one failed.
     pub(super) fn remove(&self) {
         if self.existing == Existing::Nothing {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::process::{finish, path_str, run, stdout_of};
+use crate::process::{finish, path_str, run, safetensors, stdout_of};
 
 pub(crate) fn sorted_names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory)
@@ -381,5 +381,122 @@ fn the_output_file_has_the_mode_of_the_umask() {
     assert_eq!(
         fs::metadata(&out).unwrap().permissions().mode() & 0o777,
         0o640
+    );
+}
+
+#[test]
+fn a_pipeline_is_written_component_by_component() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for name in ["in/unet", "in/vae", "in/scheduler", "in/empty"] {
+        fs::create_dir_all(path(name)).unwrap();
+    }
+    let tensors: &[(&str, &[usize])] = &[("w", &[2, 3])];
+    safetensors(
+        &path("in/unet/diffusion_pytorch_model.safetensors"),
+        "",
+        tensors,
+    );
+    safetensors(
+        &path("in/vae/diffusion_pytorch_model.safetensors"),
+        "",
+        tensors,
+    );
+    fs::write(
+        path("in/unet/config.json"),
+        "{\"_class_name\": \"X\", \"quantization_config\": {}}",
+    )
+    .unwrap();
+    fs::write(path("in/scheduler/scheduler_config.json"), "{}").unwrap();
+    fs::write(path("in/model_index.json"), "{\"_class_name\": \"P\"}").unwrap();
+    let (source, out) = (path("in"), path("out"));
+    let remember = ["remember", path_str(&source), "-o", path_str(&out)];
+    let printed = stdout_of(&remember);
+    assert_eq!(
+        printed,
+        format!(
+            "{}: 2 plain tensors, 2 files, 48 B, with 3 companion files\n",
+            out.display()
+        )
+    );
+    assert_eq!(
+        sorted_names(&out),
+        ["model_index.json", "scheduler", "unet", "vae"]
+    );
+    assert_eq!(
+        sorted_names(&path("out/unet")),
+        ["config.json", "diffusion_pytorch_model.safetensors"]
+    );
+    let config = fs::read_to_string(path("out/unet/config.json")).unwrap();
+    assert_eq!(config, "{\"_class_name\": \"X\"}");
+    // the same again is refused, and replaced on request
+    assert_eq!(run(&remember).code, 1);
+    assert_eq!(run(&[&remember[..], &["--overwrite"]].concat()).code, 0);
+    for inside in ["in", "in/unet", "in/out"] {
+        let inside = path(inside);
+        let refused = run(&[
+            "remember",
+            path_str(&source),
+            "-o",
+            path_str(&inside),
+            "--overwrite",
+        ]);
+        assert!(
+            refused.code == 1 && refused.stderr.contains("own source"),
+            "{}",
+            refused.stderr
+        );
+    }
+    assert_eq!(
+        sorted_names(&source),
+        ["empty", "model_index.json", "scheduler", "unet", "vae"]
+    );
+}
+
+#[test]
+fn names_lose_their_prefix() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, out) = (
+        dir.path().join("in.safetensors"),
+        dir.path().join("out.safetensors"),
+    );
+    let tensors: &[(&str, &[usize])] = &[("net.a.w", &[1]), ("net.b", &[1]), ("network", &[1])];
+    safetensors(&source, "", tensors);
+    let remember = ["remember", path_str(&source), "-o", path_str(&out)];
+    stdout_of(
+        &[
+            &remember[..],
+            &["--strip-prefix", "net", "--rename", "a.=x."],
+        ]
+        .concat(),
+    );
+    let document: Value =
+        serde_json::from_str(&stdout_of(&["inspect", "--json", path_str(&out)])).unwrap();
+    let tensors = document["checkpoints"][0]["tensors"].as_array().unwrap();
+    let names: Vec<_> = tensors
+        .iter()
+        .map(|t| t["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["x.w", "b", "network"]);
+    let same = run(&[
+        &remember[..],
+        &["--overwrite", "--rename", "net.a.w=network"],
+    ]
+    .concat());
+    assert!(
+        same.code == 1 && same.stderr.contains("`network`"),
+        "{}",
+        same.stderr
+    );
+    let refused = run(&[
+        "remember",
+        path_str(&source),
+        "-o",
+        path_str(&dir.path().join("x.gguf")),
+    ]);
+    assert!(
+        refused.code == 1 && refused.stderr.contains(".gguf"),
+        "{}",
+        refused.stderr
     );
 }

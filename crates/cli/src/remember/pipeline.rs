@@ -1,0 +1,138 @@
+//! A pipeline of diffusers: a directory whose `model_index.json` names components, each of which is a directory of its own.
+//!
+//! Components with tensors are dequantised one after the other; the others (tokenizers, schedulers) are copied.
+//! `model_index.json`, by which clients open the pipeline, is written last.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anamnesis::companions::Companions;
+use anamnesis::sink::write_companions;
+use anamnesis::{Dtype, ErrorKind};
+
+use super::{RememberReport, left_out, write};
+use crate::args::RememberArgs;
+use crate::exit::Failure;
+use crate::output::Screen;
+
+const INDEX: &str = "model_index.json";
+
+/// Whether a path is the directory of a pipeline.
+pub(super) fn is_pipeline(source: &Path) -> bool {
+    source.is_dir() && source.join(INDEX).is_file()
+}
+
+pub(super) fn write_all(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure> {
+    let (source, output) = (&args.source, &args.output);
+    if args.record.is_some() {
+        let help = "record one component: `remember SOURCE/unet -o OUT/unet --record …`";
+        let failure = Failure::new(
+            "invalid_argument",
+            "a pipeline is several checkpoints",
+            help,
+        );
+        return Err(failure.in_file(source));
+    }
+    if resolved(output).starts_with(resolved(source)) {
+        let what = "the output would be written into its own source";
+        return Err(Failure::new("invalid_argument", what, "choose another path").in_file(output));
+    }
+    let mut report = RememberReport::default();
+    for component in components(source)? {
+        let (from, to) = (source.join(&component), output.join(&component));
+        if has_tensors(args, &from)? {
+            let written = write(args, &from, &to.join(""), screen)?;
+            report.add(&component, written);
+        } else {
+            let companions = companions_of(args, &from)?;
+            if !companions.files.is_empty() {
+                write_companions(&to, &companions.files, args.overwrite)?;
+            }
+            report.add_companions(&component, companions);
+        }
+    }
+    let mut top = companions_of(args, source)?;
+    top.files.sort_by_key(|file| file.name == INDEX);
+    write_companions(output, &top.files, args.overwrite)?;
+    report.add_companions("", top);
+    Ok(report)
+}
+
+/// The names of the directories in a pipeline, sorted.
+fn components(source: &Path) -> Result<Vec<String>, Failure> {
+    let failure = |e: std::io::Error| Failure::from(anamnesis::Error::from(e).in_file(source));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(source).map_err(failure)? {
+        let entry = entry.map_err(failure)?;
+        // a hub's cache contains links to files, and real directories
+        if let Ok(name) = entry.file_name().into_string()
+            && !name.starts_with('.')
+            && entry.path().is_dir()
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn has_tensors(args: &RememberArgs, directory: &Path) -> Result<bool, Failure> {
+    match args.opening.options().open(directory) {
+        Ok(_) => Ok(true),
+        Err(e) if matches!(e.kind(), ErrorKind::UnknownFormat { .. }) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn companions_of(args: &RememberArgs, directory: &Path) -> Result<Companions, Failure> {
+    let limits = args.opening.limits();
+    Ok(Companions::in_directory(
+        directory,
+        Dtype::BF16,
+        args.code,
+        limits,
+    )?)
+}
+
+/// The path without links, of which the last components may not exist yet.
+fn resolved(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = whole.ancestors().find_map(|above| {
+        let rest = whole.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    });
+    existing.unwrap_or(whole)
+}
+
+impl RememberReport {
+    /// Adds what was written of a component.
+    fn add(&mut self, component: &str, written: Self) {
+        let inside = |name: String| format!("{component}/{name}");
+        self.files.extend(written.files);
+        self.companions
+            .extend(written.companions.into_iter().map(inside));
+        for dtype in written.dtypes {
+            if !self.dtypes.contains(&dtype) {
+                self.dtypes.push(dtype);
+            }
+        }
+        self.weights += written.weights;
+        self.plain += written.plain;
+        self.nbytes += written.nbytes;
+        let notes = written.notes.into_iter();
+        self.notes
+            .extend(notes.map(|note| format!("{component}: {note}")));
+    }
+
+    fn add_companions(&mut self, component: &str, companions: Companions) {
+        let prefix = |between: &str| match component {
+            "" => String::new(),
+            component => format!("{component}{between}"),
+        };
+        let notes = left_out(&companions).map(|note| format!("{}{note}", prefix(": ")));
+        self.notes.extend(notes);
+        let names = companions.files.into_iter().map(|file| file.name);
+        self.companions
+            .extend(names.map(|name| format!("{}{name}", prefix("/"))));
+    }
+}
