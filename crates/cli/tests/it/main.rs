@@ -4,6 +4,7 @@ mod documents;
 mod exit_status;
 mod inspect_json;
 mod inspect_output;
+mod killed;
 mod load;
 #[cfg(target_os = "linux")]
 mod mapped_files;

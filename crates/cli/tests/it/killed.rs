@@ -1,0 +1,111 @@
+//! `remember` to a directory, killed at random moments: what is left, and what the next run makes of it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anamnesis::Checkpoint;
+
+use crate::process::{command, finish, path_str};
+
+const KILLS: u64 = 40;
+const TENSORS: usize = 12;
+const ELEMENTS: usize = 20_000;
+
+/// A checkpoint of F32 tensors of this value in shards, whose configuration names it.
+fn source(directory: &Path, value: f32) {
+    fs::create_dir(directory).unwrap();
+    let mut header = String::from("{");
+    for n in 0..TENSORS {
+        let (start, end) = (4 * n * ELEMENTS, 4 * (n + 1) * ELEMENTS);
+        let comma = if n > 0 { "," } else { "" };
+        header.push_str(&format!(
+            "{comma}\"t{n}\":{{\"dtype\":\"F32\",\"shape\":[{ELEMENTS}],\"data_offsets\":[{start},{end}]}}"
+        ));
+    }
+    header.push('}');
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(std::iter::repeat_n(value.to_le_bytes(), TENSORS * ELEMENTS).flatten());
+    fs::write(directory.join("model.safetensors"), bytes).unwrap();
+    fs::write(
+        directory.join("config.json"),
+        format!("{{\"value\": {value}}}"),
+    )
+    .unwrap();
+    fs::write(directory.join("tokenizer.json"), vec![b' '; 1 << 20]).unwrap();
+}
+
+/// The value of all tensors of the checkpoint in a directory; `None` if none can be opened.
+fn value(directory: &Path) -> Option<f32> {
+    let checkpoint = Checkpoint::open(directory).ok()?;
+    let mut found: Option<f32> = None;
+    assert_eq!(checkpoint.tensors().len(), TENSORS);
+    for tensor in checkpoint.tensors() {
+        for element in tensor.bytes().unwrap().as_chunks::<4>().0 {
+            let element = f32::from_le_bytes(*element);
+            assert_eq!(
+                *found.get_or_insert(element),
+                element,
+                "tensors of two checkpoints"
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_one_checkpoint_or_none() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    source(&path("old"), 1.0);
+    source(&path("new"), 2.0);
+    let out = path("out/");
+    let remember = |from: &str, shard_size: &str| {
+        let mut command = command(&["remember", "--overwrite", "--shard-size", shard_size]);
+        command.arg(path(from)).args(["-o", path_str(&out)]);
+        command
+    };
+    let (mut ended, mut lost) = (0, 0);
+    let mut random = 2311_u64;
+    for kill in 0..KILLS {
+        // into a new directory, over one file, and over shards
+        match kill % 3 {
+            0 => drop(fs::remove_dir_all(&out)),
+            1 => assert_eq!(finish(remember("old", "1GB")).code, 0),
+            _ => assert_eq!(finish(remember("old", "200KB")).code, 0),
+        }
+        let is_new = !out.exists();
+        let mut child = remember("new", "200KB").spawn().unwrap();
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        // a whole run takes 40 to 100 ms
+        std::thread::sleep(Duration::from_micros(2_000 + (random >> 33) % 90_000));
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        ended += u64::from(status.success());
+        let config = fs::read_to_string(out.join("config.json")).ok();
+        match value(&out) {
+            Some(value) => {
+                let own = format!("{{\"value\": {value}}}");
+                assert!(
+                    config.is_none_or(|config| config == own),
+                    "kill {kill}: {value}"
+                );
+            }
+            None => lost += u64::from(!is_new),
+        }
+        let next = finish(remember("new", "200KB"));
+        assert_eq!(next.code, 0, "kill {kill}: {}", next.stderr);
+        assert_eq!(value(&out), Some(2.0), "kill {kill}");
+        let names = fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name());
+        // two tensors of 80 KB in each shard, the index, two companion files
+        assert_eq!(
+            names.count(),
+            TENSORS / 2 + 3,
+            "kill {kill}: files are left"
+        );
+    }
+    println!("{ended} of {KILLS} runs ended before they were killed; {lost} left no checkpoint");
+}
