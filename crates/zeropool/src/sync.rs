@@ -1,8 +1,9 @@
-//! Locks and atomics. With `--cfg shuttle` they are those of the model checker, which controls every interleaving.
+//! Locks and atomics. With `--cfg shuttle` they are those of the model checker, which controls every interleaving. Under Miri
+//! the locks are those of `std`: it refuses parking_lot's `syscall(SYS_futex, …)`, as a variadic argument is
+//! `&AtomicI32` where the kernel declares `u32 *`.
 
 #[cfg(not(shuttle))]
 mod imp {
-    pub(crate) use parking_lot::{Mutex, MutexGuard};
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::thread_local;
 
@@ -21,6 +22,29 @@ mod imp {
             }
         }
     }
+}
+
+#[cfg(shuttle)]
+mod imp {
+    pub(crate) use shuttle::sync::MutexGuard;
+    pub(crate) use shuttle::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    };
+    pub(crate) use shuttle::thread_local;
+
+    #[derive(Default)]
+    pub(crate) struct Pause;
+
+    impl Pause {
+        pub(crate) fn pause(&mut self) {
+            shuttle::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(not(any(miri, shuttle)))]
+mod locks {
+    pub(crate) use parking_lot::{Mutex, MutexGuard};
 
     #[derive(Default)]
     pub(crate) struct Condvar(parking_lot::Condvar);
@@ -48,29 +72,21 @@ mod imp {
     }
 }
 
-#[cfg(shuttle)]
-mod imp {
-    pub(crate) use shuttle::sync::MutexGuard;
-    pub(crate) use shuttle::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
-    };
-    pub(crate) use shuttle::thread_local;
+#[cfg(any(miri, shuttle))]
+mod locks {
+    #[cfg(shuttle)]
+    use shuttle::sync;
+    #[cfg(not(shuttle))]
+    use std::sync;
 
-    #[derive(Default)]
-    pub(crate) struct Pause;
-
-    impl Pause {
-        pub(crate) fn pause(&mut self) {
-            shuttle::thread::yield_now();
-        }
-    }
+    pub(crate) use sync::MutexGuard;
 
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+    pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(shuttle::sync::Mutex::new(value))
+            Self(sync::Mutex::new(value))
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -85,26 +101,34 @@ mod imp {
     }
 
     #[derive(Default)]
-    pub(crate) struct Condvar(shuttle::sync::Condvar);
+    pub(crate) struct Condvar(sync::Condvar);
 
     impl Condvar {
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
 
-        /// Models have no clock, so deadlines are not supported.
         pub(crate) fn wait<'a, T>(
             &self,
             guard: MutexGuard<'a, T>,
             deadline: Option<std::time::Instant>,
         ) -> (MutexGuard<'a, T>, bool) {
-            if deadline.is_some() {
+            let Some(deadline) = deadline else {
+                return (self.0.wait(guard).expect("no panic under a lock"), false);
+            };
+            if cfg!(shuttle) {
                 drop(guard);
-                panic!("a wait with a deadline in a model");
+                panic!("a wait with a deadline in a model, which has no clock");
             }
-            (self.0.wait(guard).expect("no panic under a lock"), false)
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let (guard, waited) = self
+                .0
+                .wait_timeout(guard, left)
+                .expect("no panic under a lock");
+            (guard, waited.timed_out())
         }
     }
 }
 
 pub(crate) use imp::*;
+pub(crate) use locks::*;
