@@ -22,7 +22,7 @@ use super::{Consumer, LoadContext, Loader, PreadLoader, direct};
 use crate::catalog::ByteRange;
 use crate::error::{Error, Result};
 use crate::source::{MAX_INTERRUPTIONS, Source, too_often_interrupted, uninterrupted};
-use ring::{EndedRead, ReadRing, Ring};
+use ring::{EndedRead, ReadRing, RingOperations};
 
 /// Reads with io_uring, from a thread of its own. Falls back to [`PreadLoader`] if the kernel has no io_uring, a source
 /// has no file descriptor, or a file lies on FUSE; and to one read after another if the kernel stops to accept them.
@@ -209,7 +209,7 @@ struct RingReader<'r, 'c> {
 
 impl RingReader<'_, '_> {
     /// Keeps as many reads in flight as the ring holds until the queue is finished.
-    fn run(&self, mut ring: impl Ring<PartialRead>) {
+    fn run(&self, mut ring: impl RingOperations<PartialRead>) {
         let _stop = self.queue.stop_on_panic();
         loop {
             let mut finished = false;
@@ -241,7 +241,12 @@ impl RingReader<'_, '_> {
     }
 
     /// Queues a read of the bytes of a request that are missing.
-    fn start(&self, ring: &mut impl Ring<PartialRead>, mut read: PartialRead, part: BufferPart) {
+    fn start(
+        &self,
+        ring: &mut impl RingOperations<PartialRead>,
+        mut read: PartialRead,
+        part: BufferPart,
+    ) {
         if let Some(error) = ring.refusal() {
             return self.read_without_ring(read, part, &error);
         }
@@ -259,7 +264,7 @@ impl RingReader<'_, '_> {
     }
 
     /// After a read has ended: completes its request, continues it, or stops the queue.
-    fn end(&self, ring: &mut impl Ring<PartialRead>, ended: EndedRead<PartialRead>) {
+    fn end(&self, ring: &mut impl RingOperations<PartialRead>, ended: EndedRead<PartialRead>) {
         let EndedRead {
             mut read,
             part,

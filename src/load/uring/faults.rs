@@ -12,7 +12,7 @@ use std::thread;
 use rustix::io::Errno;
 use zeropool::{BufferPart, BufferPool};
 
-use super::ring::{EndedRead, Ring};
+use super::ring::{EndedRead, RingOperations};
 use super::{RingFiles, RingReader};
 use crate::checkpoint::Checkpoint;
 use crate::error::{ErrorKind, Result};
@@ -44,7 +44,7 @@ struct FaultyRing<T> {
 
 const DEPTH: usize = 6;
 
-impl<T> Ring<T> for FaultyRing<T> {
+impl<T> RingOperations<T> for FaultyRing<T> {
     fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }

@@ -47,7 +47,7 @@ const MAX_ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The ring of the kernel, or one whose results a test decides (`faults.rs`).
-pub(super) trait Ring<T> {
+pub(super) trait RingOperations<T> {
     fn is_empty(&self) -> bool;
 
     fn is_full(&self) -> bool;
@@ -94,7 +94,7 @@ impl<T> ReadRing<T> {
     }
 }
 
-impl<T> Ring<T> for ReadRing<T> {
+impl<T> RingOperations<T> for ReadRing<T> {
     fn is_empty(&self) -> bool {
         self.free.len() == self.reads.len()
     }
