@@ -83,6 +83,7 @@ fn a_refused_global_names_the_option_that_keeps_its_objects() {
     );
     let json = stdout_of(&["inspect", "--json", "--opaque", path]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = &json["checkpoints"][0];
     let warnings = json["warnings"].to_string();
     assert!(
         warnings.contains("`pathlib.PurePosixPath`: 2"),
