@@ -58,7 +58,8 @@ struct Cost {
 /// Opens an input and lists it.
 fn cost(nbytes: u64, open: &dyn Fn(&OpenOptions) -> Result<Checkpoint>) -> Cost {
     let usage = Usage::new();
-    let options = OpenOptions::new().usage(&usage);
+    // what is refused without the option is read further with it
+    let options = OpenOptions::new().usage(&usage).opaque(true);
     let mut outcome = Ok(0);
     let began = ThreadTime::start();
     let counts = counted(&mut || {

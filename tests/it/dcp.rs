@@ -240,6 +240,22 @@ fn values_that_are_not_tensors_are_listed_or_counted() {
 }
 
 #[test]
+fn objects_of_unknown_classes_are_kept_on_request() {
+    let opaque = OpenOptions::new().opaque(true);
+    let checkpoint = opaque.open(fixture("dcp/four")).unwrap();
+    let metadata = checkpoint.catalog().metadata();
+    let class = metadata.text("recipe").unwrap();
+    assert!(class.ends_with("main__.Recipe"), "{class}");
+    assert_eq!(metadata.integer("recipe.steps"), Some(5));
+    let warnings = checkpoint.catalog().warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let expected = format!(
+        "`recipe`: objects of unknown classes, set aside by class name and plain state: 1 (`{class}`: 1)"
+    );
+    assert_eq!(warnings[0], expected);
+}
+
+#[test]
 fn the_metadata_file_opens_the_directory_and_a_file_alone_does_not() {
     let whole = Checkpoint::open(fixture("dcp/four")).unwrap();
     let named = Checkpoint::open(fixture("dcp/four/.metadata")).unwrap();

@@ -552,8 +552,7 @@ fn pth(nbytes: usize) -> Vec<Amplifier> {
         code.push(b'.');
         code
     };
-    let text = |n: usize| {
-        let text = format!("{n:x}");
+    let spelt = |text: &str| {
         [
             &b"X"[..],
             &u32::try_from(text.len()).unwrap().to_le_bytes(),
@@ -561,6 +560,7 @@ fn pth(nbytes: usize) -> Vec<Amplifier> {
         ]
         .concat()
     };
+    let text = |n: usize| spelt(&format!("{n:x}"));
     let pair = |n: usize, value: &[u8]| [&text(n)[..], value].concat();
     let programs: Vec<(&'static str, Vec<u8>)> = vec![
         ("empty lists", program(b"](", &|_| b"]".to_vec(), b"e")),
@@ -626,6 +626,73 @@ fn pth(nbytes: usize) -> Vec<Amplifier> {
         (
             "ordered dicts",
             program(b"](", &|_| b"ccollections\nOrderedDict\n)R".to_vec(), b"e"),
+        ),
+        (
+            "arrays of numpy",
+            program(
+                b"cnumpy\ndtype\n(U\x02i1I00\nI01\ntRq\x01cnumpy\nndarray\nq\x020}(",
+                &|n| {
+                    let array = b"cnumpy.core.multiarray\n_reconstruct\n(h\x02I0\nNtR(K\x01(K\x01th\x01I00\nC\x01xtb";
+                    pair(n, array)
+                },
+                b"u",
+            ),
+        ),
+        (
+            "encoded bytes",
+            program(
+                b"](",
+                &|_| b"c_codecs\nencode\n(X\x02\0\0\0\xc3\xbfU\x06latin1tR".to_vec(),
+                b"e",
+            ),
+        ),
+        (
+            "names to be quoted",
+            program(
+                &[&tensor()[..], b"q\x010}("].concat(),
+                &|n| {
+                    [
+                        &text(n)[..],
+                        b"}U\x01ah\x01s",
+                        &spelt(&format!("{n:x}.a")),
+                        b"h\x01",
+                    ]
+                    .concat()
+                },
+                b"u",
+            ),
+        ),
+        (
+            "opaque objects",
+            program(b"](", &|_| b"cA\nB\n)\x81}K\x01K\x01sb".to_vec(), b"e"),
+        ),
+        (
+            "opaque lists",
+            program(b"](", &|_| b"cA\nB\n)\x81K\x01a".to_vec(), b"e"),
+        ),
+        (
+            "objects of one long name",
+            program(
+                &[b"c", &b"A".repeat(nbytes / 4)[..], b"\nB\nq\x01]("].concat(),
+                &|_| b"h\x01)\x81".to_vec(),
+                b"e",
+            ),
+        ),
+        (
+            "unknown classes",
+            program(
+                b"](",
+                &|n| [format!("cA\n{n}\n").as_bytes(), b")\x81"].concat(),
+                b"e",
+            ),
+        ),
+        (
+            "refused tensors",
+            program(
+                b"cA\nB\nq\x010}(",
+                &|n| pair(n, b"ctorch._utils\n_rebuild_tensor_v2\n(h\x01tR"),
+                b"u",
+            ),
         ),
         // each level refers twice to the one below
         (

@@ -20,7 +20,7 @@ impl ValueId {
 }
 
 /// A range of one of the pools of a [`ValueHeap`]: of its text, its bytes or its tuple items.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PoolRange {
     start: u32,
     len: u32,

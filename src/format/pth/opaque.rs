@@ -12,8 +12,9 @@ use super::rebuild::{CallInterpreter, CallResult};
 /// Counts the objects of each unknown class.
 #[derive(Default)]
 pub(super) struct OpaqueCounts<'h> {
-    /// Index into `counts`, by name.
-    rows: HashMap<&'h str, usize>,
+    /// Index into `counts`, by name, and by where the name is: a long name may be that of many objects.
+    by_name: HashMap<&'h str, usize>,
+    by_place: HashMap<PoolRange, usize>,
     pub(super) counts: Vec<(PoolRange, u64)>,
 }
 
@@ -25,14 +26,18 @@ impl<'h> OpaqueCounts<'h> {
         objects: u64,
     ) -> Result<()> {
         const WHAT: &str = "the unknown classes";
-        let row = match self.rows.get(heap.text(name)) {
+        let row = match self.by_place.get(&name) {
             Some(&row) => row,
             None => {
-                // an entry of a table that doubles, while the table before it is copied
-                heap.budget().memory(128, WHAT)?;
-                heap.budget().push(&mut self.counts, (name, 0), WHAT)?;
-                self.rows.insert(heap.text(name), self.counts.len() - 1);
-                self.counts.len() - 1
+                // entries of two tables that double, while the tables before them are copied
+                heap.budget().memory(256, WHAT)?;
+                let next = self.counts.len();
+                let row = *self.by_name.entry(heap.text(name)).or_insert(next);
+                if row == next {
+                    heap.budget().push(&mut self.counts, (name, 0), WHAT)?;
+                }
+                self.by_place.insert(name, row);
+                row
             }
         };
         self.counts[row].1 += objects;
