@@ -128,6 +128,7 @@
 //! [`Source`], [`load::Loader`], [`sink::Sink`] and [`plan::Decoder`]. The minimum supported Rust version is
 //! 1.95; raising it is a minor change.
 
+mod architecture;
 pub mod catalog;
 mod checkpoint;
 pub mod companions;
@@ -154,9 +155,11 @@ mod tensor;
 #[cfg(test)]
 mod testing;
 mod threads;
+mod tokenizer;
 
 pub use anamnesis_kernel::{BlockFormat, Dtype};
 pub use anamnesis_template::ByteRange;
+pub use architecture::Names;
 pub use catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };

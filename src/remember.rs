@@ -16,6 +16,7 @@ use std::sync::Arc;
 use zeropool::{Buffer, BufferPool};
 
 use crate::Dtype;
+use crate::architecture::{self, Names};
 use crate::catalog::quote;
 use crate::checkpoint::Checkpoint;
 use crate::companions::Companions;
@@ -39,6 +40,7 @@ pub struct Remember<'c> {
     dtype: OutputDtype,
     cast: bool,
     native: bool,
+    names: Names,
     threads: usize,
     selection: Selection<'c>,
     rename: Option<Rename<'c>>,
@@ -84,6 +86,7 @@ pub fn remember(checkpoint: &Checkpoint) -> Remember<'_> {
         dtype: Dtype::BF16.into(),
         cast: false,
         native: false,
+        names: Names::Stored,
         threads: 0,
         selection: Selection::default(),
         rename: None,
@@ -117,6 +120,13 @@ impl<'c> Remember<'c> {
     #[must_use]
     pub fn native_rounding(mut self, native: bool) -> Self {
         self.native = native;
+        self
+    }
+
+    /// Which names the outputs of a GGUF have. Default [`Names::Stored`].
+    #[must_use]
+    pub fn names(mut self, names: Names) -> Self {
+        self.names = names;
         self
     }
 
@@ -231,6 +241,22 @@ impl<'c> Remember<'c> {
     /// As [`plan`](Self::plan), charged to a budget of which the checkpoint's own memory is spent.
     pub(crate) fn plan_within(&self, budget: &Budget) -> Result<Plan> {
         planning::plan(self, budget)
+    }
+
+    /// The files that a Hugging Face checkpoint has in addition to its tensors, made from the metadata of a GGUF of a known
+    /// architecture: `config.json`, `generation_config.json`, and those of the tokenizer. Each with its name. Empty for
+    /// other checkpoints, and unless [`names`](Self::names) are [`Names::HuggingFace`].
+    ///
+    /// # Errors
+    /// I/O errors; metadata that lacks a value which every model of the architecture has; files over
+    /// [`Limits::memory`](crate::Limits::memory).
+    pub fn model_files(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        match self.names {
+            Names::HuggingFace => {
+                architecture::files(self.checkpoint, self.dtype, &self.checkpoint.budget())
+            }
+            Names::Stored => Ok(Vec::new()),
+        }
     }
 
     /// Executes a plan of [`plan`](Self::plan) into a sink.

@@ -1,14 +1,17 @@
 //! Planning: schemes claim their weights from the catalog, and the remaining tensors are plain.
 
 use crate::Dtype;
+use crate::architecture::{ConvertedJob, Model, Names, convert};
 use crate::catalog::{TensorInfo, elements, quote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{Budget, over, text_cost};
-use crate::plan::{Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable};
+use crate::plan::{Grid, Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable};
 use crate::quant::decode::{Cast, cast::casts};
 use crate::quant::scheme::{
     Context, ContextCaches, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
 };
+
+use crate::tokenizer;
 
 use super::{Remember, conv1d, tied};
 
@@ -52,7 +55,12 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
         caches: ContextCaches::default(),
     };
     let mut plan = Plan::default();
-    let wanted = |name: &str| what.selection.contains(name);
+    let model = match what.names {
+        Names::HuggingFace => Model::of(checkpoint),
+        Names::Stored => None,
+    };
+    // a filter selects outputs, whose names are made from those of stored tensors below
+    let wanted = |name: &str| model.is_some() || what.selection.contains(name);
     let mut slots = claims(&cx, &mut plan, what)?;
     for (tensor, slot) in slots.iter_mut().enumerate() {
         // in file order, so that outputs are read in the order in which they are stored
@@ -104,6 +112,11 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     {
         cx.note(note);
     }
+    if let Some(model) = &model {
+        convert_names(model, &cx, &mut plan, what)?;
+    } else if checkpoint.catalog().format() == "gguf" {
+        cx.note(stored_names(what));
+    }
     if let Some(rename) = &what.rename {
         for job in &mut plan.jobs {
             let renamed = rename(&job.output.name);
@@ -117,6 +130,60 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     plan.quantised = cx.quantised();
     plan.notes = cx.take_notes();
     Ok(plan)
+}
+
+/// Replaces the outputs of stored tensors by those of a Hugging Face checkpoint.
+fn convert_names(
+    model: &Model<'_>,
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    what: &Remember<'_>,
+) -> Result<()> {
+    let (wanted, check) = (
+        |name: &str| what.selection.contains(name),
+        || what.control.check(),
+    );
+    let stored = std::mem::take(&mut plan.jobs);
+    let converted = convert(model, stored, what.dtype, &wanted, &check, cx.budget)?;
+    for ConvertedJob { job, changed } in converted.jobs {
+        let sound = if changed {
+            let allowed = what.checkpoint.limits().tile_bytes;
+            fills(&job).and_then(|()| fits(cx, &job, allowed))
+        } else {
+            Ok(())
+        };
+        match sound {
+            Ok(()) => cx.budget.push(&mut plan.jobs, job, PLAN)?,
+            Err(error) => refuse(plan, &job.output.name, error, cx.budget)?,
+        }
+    }
+    for (name, error) in converted.refused {
+        refuse(plan, &name, error, cx.budget)?;
+    }
+    if let Some(reason) = tokenizer::unsupported(what.checkpoint) {
+        cx.note(reason);
+    }
+    for name in converted.unknown {
+        cx.note(format!(
+            "tensor {}: unknown in its architecture; its name is llama.cpp's",
+            quote(&name)
+        ));
+    }
+    Ok(())
+}
+
+/// The note for a GGUF whose outputs have the names of the file.
+fn stored_names(what: &Remember<'_>) -> String {
+    match (what.names, Model::name(what.checkpoint)) {
+        (Names::Stored, _) => "the names of the outputs are llama.cpp's".to_owned(),
+        (Names::HuggingFace, Some(name)) => format!(
+            "the architecture {} is unknown; the names of the outputs are llama.cpp's",
+            quote(name)
+        ),
+        (Names::HuggingFace, None) => {
+            "the file names no architecture; the names of the outputs are llama.cpp's".to_owned()
+        }
+    }
 }
 
 /// Memory of the decoder and the list of parts of a plain tensor.
@@ -287,16 +354,27 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
 
 /// Refuses a weight whose decoder makes another number of elements than its shape has.
 fn weigh(weight: &Weight, dtype: Dtype) -> Result<()> {
-    let grid = weight.decoder.grid();
+    same_elements(&weight.name, &weight.shape, weight.decoder.grid(), dtype)
+}
+
+/// As [`weigh`], for a job.
+fn fills(job: &Job) -> Result<()> {
+    let JobWork::Tiles { decoder, .. } = &job.work else {
+        return Ok(());
+    };
+    let TensorSpec { name, shape, dtype } = &job.output;
+    same_elements(name, shape, decoder.grid(), *dtype)
+}
+
+fn same_elements(name: &str, shape: &[u64], grid: Grid, dtype: Dtype) -> Result<()> {
     let made = grid.rows.checked_mul(grid.cols);
-    let shaped = elements(&weight.shape).filter(|&n| dtype.nbytes(n).is_some());
+    let shaped = elements(shape).filter(|&n| dtype.nbytes(n).is_some());
     if made.is_none() || made != shaped {
         let what = format!(
-            "weight {}: {} rows of {} are not {:?}",
-            quote(&weight.name),
+            "weight {}: {} rows of {} are not {shape:?}",
+            quote(name),
             grid.rows,
             grid.cols,
-            weight.shape
         );
         return Err(Error::malformed(what));
     }

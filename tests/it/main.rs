@@ -16,6 +16,7 @@ mod format_detection;
 mod gguf;
 mod hostile_output;
 mod hostile_sources;
+mod hugging_face;
 mod io_report;
 mod kernels;
 mod language;

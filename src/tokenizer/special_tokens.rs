@@ -1,0 +1,140 @@
+//! Special tokens: `tokenizer_config.json`, the added tokens of `tokenizer.json`, and the template that surrounds a text.
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::catalog::metadata::Value;
+use crate::checkpoint::Checkpoint;
+
+use super::vocabulary::{TokenKind, TokenList};
+
+/// transformers' names of the special tokens, and those of their ids in a GGUF.
+static ROLES: &[(&str, &str)] = &[
+    ("bos_token", "bos_token_id"),
+    ("eos_token", "eos_token_id"),
+    ("unk_token", "unknown_token_id"),
+    // llama.cpp's spelling
+    ("sep_token", "seperator_token_id"),
+    ("pad_token", "padding_token_id"),
+    ("cls_token", "cls_token_id"),
+    ("mask_token", "mask_token_id"),
+];
+
+/// The id and the text of the special token with this key.
+pub(super) fn special<'v>(
+    checkpoint: &Checkpoint,
+    vocabulary: &'v TokenList,
+    key: &str,
+) -> Option<(usize, &'v str)> {
+    let key = ["tokenizer.ggml.", key].concat();
+    let id = match checkpoint.catalog().metadata().get(&key)? {
+        Value::U64(id) => usize::try_from(*id).ok()?,
+        Value::I64(id) => usize::try_from(*id).ok()?,
+        _ => return None,
+    };
+    Some((id, vocabulary.token(id)?))
+}
+
+/// A boolean of the tokenizer's metadata.
+pub(super) fn flag(checkpoint: &Checkpoint, key: &str) -> Option<bool> {
+    let key = ["tokenizer.ggml.", key].concat();
+    match checkpoint.catalog().metadata().get(&key)? {
+        Value::Bool(flag) => Some(*flag),
+        _ => None,
+    }
+}
+
+/// `tokenizer_config.json`.
+pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
+    let mut keys = Map::new();
+    for (role, key) in ROLES {
+        if let Some((_, token)) = special(checkpoint, vocabulary, key) {
+            keys.insert((*role).to_owned(), token.into());
+        }
+    }
+    keys.insert("clean_up_tokenization_spaces".into(), false.into());
+    let metadata = checkpoint.catalog().metadata();
+    if let Some(Value::Text(architecture)) = metadata.get("general.architecture")
+        && let Some(Value::U64(length)) =
+            metadata.get(&[architecture, ".context_length"].concat())
+    {
+        keys.insert("model_max_length".into(), (*length).into());
+    }
+    // the class that reads tokenizer.json as it is; those of the architectures make steps of their own
+    keys.insert("tokenizer_class".into(), "PreTrainedTokenizerFast".into());
+    keys.into()
+}
+
+/// The tokens that are found in a text before the model of the tokenizer sees it.
+pub(super) fn added(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Vec<Json> {
+    let roles: Vec<usize> = ROLES
+        .iter()
+        .filter_map(|(_, key)| Some(special(checkpoint, vocabulary, key)?.0))
+        .collect();
+    let added = vocabulary.used().filter_map(|(token, id)| {
+        let special = match vocabulary.kind(id) {
+            TokenKind::Control | TokenKind::Unknown => true,
+            TokenKind::UserDefined => false,
+            _ if roles.contains(&id) => true,
+            _ => return None,
+        };
+        Some(json!({
+            "id": id,
+            "content": token,
+            "single_word": false,
+            "lstrip": false,
+            "rstrip": false,
+            "normalized": false,
+            "special": special,
+        }))
+    });
+    added.collect()
+}
+
+/// The step that adds the first and the last token to a text, if one of them is added. `first` and `last` are what an
+/// absent flag means.
+pub(super) fn template(
+    checkpoint: &Checkpoint,
+    vocabulary: &TokenList,
+    first: bool,
+    last: bool,
+) -> Option<Json> {
+    let token = |added: &str, default: bool, id: &str| {
+        if flag(checkpoint, added).unwrap_or(default) {
+            special(checkpoint, vocabulary, id)
+        } else {
+            None
+        }
+    };
+    let first = token("add_bos_token", first, "bos_token_id");
+    let last = token("add_eos_token", last, "eos_token_id");
+    surrounding(first, last)
+}
+
+/// A template of one text, or two, each between these tokens.
+fn surrounding(first: Option<(usize, &str)>, last: Option<(usize, &str)>) -> Option<Json> {
+    if first.is_none() && last.is_none() {
+        return None;
+    }
+    let mut ids = Map::new();
+    for (id, token) in [first, last].into_iter().flatten() {
+        let entry = json!({"id": token, "ids": [id], "tokens": [token]});
+        ids.insert(token.to_owned(), entry);
+    }
+    let mark = |token: Option<(usize, &str)>, text: u8| {
+        token.map(|(_, token)| json!({"SpecialToken": {"id": token, "type_id": text}}))
+    };
+    let of = |name: &str, text: u8| {
+        let sequence = json!({"Sequence": {"id": name, "type_id": text}});
+        [mark(first, text), Some(sequence), mark(last, text)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+    };
+    let pair = [of("A", 0), of("B", 1)].concat();
+    Some(json!({
+        "type": "TemplateProcessing",
+        "single": of("A", 0),
+        "pair": pair,
+        "special_tokens": ids,
+    }))
+}

@@ -1,0 +1,174 @@
+//! GGUF files as Hugging Face checkpoints: names, values, configuration and tokenizer of the models in
+//! `fixtures/gguf/names`, which llama.cpp's converter wrote, against what transformers saved.
+
+use std::collections::BTreeMap;
+
+use anamnesis::plan::JobWork;
+use anamnesis::{Checkpoint, Dtype, Names, remember};
+use serde_json::Value as Json;
+use sha2::{Digest, Sha256};
+
+use crate::support::fixture;
+
+/// Keys of transformers' configuration that say nothing about the model, or have another spelling that means the same.
+static OTHER_KEYS: &[&str] = &[
+    "dtype",
+    "transformers_version",
+    "use_cache",
+    "initializer_range",
+    "rope_parameters",
+];
+
+fn expected() -> BTreeMap<String, Json> {
+    let text = std::fs::read_to_string(fixture("gguf/names/expected.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn open(case: &str) -> Checkpoint {
+    Checkpoint::open(fixture(&format!("gguf/names/{case}.gguf"))).unwrap()
+}
+
+#[test]
+fn tensors_are_those_that_transformers_saved() {
+    let cases = expected();
+    assert!(cases.len() >= 4);
+    for (case, expected) in cases {
+        let checkpoint = open(&case);
+        let made = remember(&checkpoint)
+            .names(Names::HuggingFace)
+            .dtype(Dtype::F32)
+            .cast(true)
+            .all()
+            .unwrap_or_else(|e| panic!("{case}: {e}"));
+        let made: BTreeMap<String, Json> = made
+            .iter()
+            .map(|weight| {
+                let hash: String = Sha256::digest(&weight.bytes)
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
+                let shape = weight.spec.shape.as_slice();
+                (
+                    weight.spec.name.to_string(),
+                    serde_json::json!([shape, hash]),
+                )
+            })
+            .collect();
+        let expected = expected["tensors"].as_object().unwrap();
+        let names = |tensors: &mut dyn Iterator<Item = &String>| tensors.cloned().collect::<Vec<_>>();
+        assert_eq!(
+            names(&mut made.keys()),
+            names(&mut expected.keys()),
+            "{case}"
+        );
+        for (name, tensor) in expected {
+            assert_eq!(&made[name], tensor, "{case}: {name}");
+        }
+    }
+}
+
+#[test]
+fn outputs_do_not_depend_on_the_tile_or_the_source() {
+    for case in expected().keys() {
+        let checkpoint = open(case);
+        let names = remember(&checkpoint).names(Names::HuggingFace);
+        let whole = names.all().unwrap();
+        // read with positioned reads, row by row
+        let unmapped = anamnesis::OpenOptions::new()
+            .mmap(false)
+            .open(fixture(&format!("gguf/names/{case}.gguf")))
+            .unwrap();
+        let narrow = remember(&unmapped).names(Names::HuggingFace).threads(2);
+        let mut plan = narrow.plan().unwrap();
+        for job in &mut plan.jobs {
+            if let JobWork::Tiles { decoder, rows } = &mut job.work {
+                *rows = decoder.grid().step * 3;
+            }
+        }
+        let mut buffers: Vec<Vec<u8>> = whole.iter().map(|w| vec![0; w.bytes.len()]).collect();
+        let slices = buffers.iter_mut().map(Vec::as_mut_slice).collect();
+        narrow
+            .run(&plan, &mut anamnesis::sink::MemorySink::new(slices))
+            .unwrap();
+        for (whole, narrow) in whole.iter().zip(&buffers) {
+            assert_eq!(&whole.bytes, narrow, "{case}: {}", whole.spec);
+        }
+    }
+}
+
+#[test]
+fn the_configuration_is_that_of_the_model() {
+    for (case, expected) in expected() {
+        let checkpoint = open(&case);
+        let files = remember(&checkpoint)
+            .names(Names::HuggingFace)
+            .model_files()
+            .unwrap();
+        let file = |name: &str| {
+            let file = files.iter().find(|(found, _)| found == name);
+            let (_, bytes) = file.unwrap_or_else(|| panic!("{case}: no {name}"));
+            serde_json::from_slice::<Json>(bytes).unwrap()
+        };
+        let made = file("config.json");
+        let expected = expected["config"].as_object().unwrap();
+        // every key that we write and transformers writes has the same value
+        let mut compared = 0;
+        for (key, value) in made.as_object().unwrap() {
+            let Some(expected) = expected.get(key) else {
+                continue;
+            };
+            if OTHER_KEYS.contains(&&**key) || expected.is_null() {
+                continue;
+            }
+            let same = match (value.as_f64(), expected.as_f64()) {
+                (Some(a), Some(b)) => (a - b).abs() <= 1e-6 * b.abs(),
+                _ => value == expected,
+            };
+            assert!(same, "{case}: {key} is {value}, not {expected}");
+            compared += 1;
+        }
+        assert!(compared > 8, "{case}: {compared} keys");
+        let tokenizer = file("tokenizer.json");
+        let size = tokenizer["model"]["vocab"].as_object().map(|v| v.len());
+        assert!(size.is_none_or(|size| size > 200), "{case}: {size:?} tokens");
+        assert_eq!(file("tokenizer_config.json")["tokenizer_class"], "PreTrainedTokenizerFast");
+    }
+}
+
+#[test]
+fn filters_select_by_the_new_names() {
+    let checkpoint = open("mixtral");
+    let names = remember(&checkpoint).names(Names::HuggingFace);
+    let name = "model.layers.0.block_sparse_moe.experts.1.w2.weight";
+    let one = names.tensor(name).unwrap();
+    assert_eq!(&*one.spec.name, name);
+    let stack = remember(&checkpoint)
+        .tensor("blk.0.ffn_down_exps.weight")
+        .unwrap();
+    let expert = &stack.bytes[one.bytes.len()..][..one.bytes.len()];
+    assert_eq!(one.bytes, expert);
+}
+
+#[test]
+fn an_unknown_architecture_keeps_its_names_and_a_note_says_so() {
+    let mut bytes = std::fs::read(fixture("gguf/names/qwen3.gguf")).unwrap();
+    let name = b"qwen3";
+    // the first occurrence is the value of `general.architecture`
+    let at = bytes.windows(name.len()).position(|w| w == name).unwrap();
+    bytes[at..][..name.len()].copy_from_slice(b"other");
+    let checkpoint = Checkpoint::from_bytes(bytes).unwrap();
+    let named = remember(&checkpoint).names(Names::HuggingFace);
+    let plan = named.plan().unwrap();
+    assert!(
+        plan.notes.iter().any(|note| note.contains("llama.cpp's")),
+        "{:?}",
+        plan.notes
+    );
+    let stored = remember(&checkpoint).plan().unwrap();
+    let of = |plan: &anamnesis::Plan| {
+        let names = plan.jobs.iter().map(|job| job.output.name.clone());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(of(&plan), of(&stored));
+    assert!(named.model_files().unwrap().is_empty());
+}
