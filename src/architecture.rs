@@ -12,13 +12,21 @@
 
 mod config;
 mod conversion;
+mod decoders;
+mod deepseek;
 mod files;
+mod gemma;
+mod gpt;
+mod gpt_oss;
 mod llama;
+mod mamba;
 mod mapped_elements;
 mod model;
+mod phi;
 mod qwen;
 mod rows;
 mod rules;
+mod t5;
 mod transposed_matrices;
 
 use crate::error::Result;
@@ -62,6 +70,21 @@ static ARCHITECTURES: &[Architecture] = &[
     qwen::QWEN2MOE,
     qwen::QWEN3,
     qwen::QWEN3MOE,
+    gemma::GEMMA2,
+    gemma::GEMMA3,
+    phi::PHI3,
+    gpt_oss::GPT_OSS,
+    deepseek::DEEPSEEK2,
+    decoders::GLM4,
+    decoders::COMMAND_R,
+    decoders::GRANITE,
+    decoders::STARCODER2,
+    gpt::FALCON,
+    gpt::GPT2,
+    decoders::STABLELM,
+    gpt::BLOOM,
+    mamba::MAMBA,
+    t5::T5,
 ];
 
 impl Architecture {

@@ -61,6 +61,23 @@ impl CheckpointConfig {
         Ok(())
     }
 
+    /// As [`rms_norm`](Self::rms_norm), for norms that subtract the mean, by the class's key.
+    pub(super) fn layer_norm(&mut self, model: &Model<'_>, key: &str) -> Result<()> {
+        self.set(key, model.required_float("attention.layer_norm_epsilon")?);
+        Ok(())
+    }
+
+    /// The part of a head that is rotated.
+    pub(super) fn partial_rotary(&mut self, model: &Model<'_>) -> Result<()> {
+        if let (Some(rotated), head @ 1..) =
+            (model.integer("rope.dimension_count"), model.head_size()?)
+        {
+            #[allow(clippy::cast_precision_loss)] // the elements of a head
+            self.set("partial_rotary_factor", rotated as f64 / head as f64);
+        }
+        Ok(())
+    }
+
     /// Base of the rotary frequencies and their scaling.
     pub(super) fn rotary(&mut self, model: &Model<'_>) -> Result<()> {
         self.set("rope_theta", model.float("rope.freq_base").unwrap_or(10_000.0));

@@ -14,8 +14,6 @@ const MAX_LAYERS: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Nothing,
-    /// This metadata value (without the architecture's prefix) is more than zero.
-    Positive(&'static str),
     /// A tensor of this name exists.
     Tensor(&'static str),
     /// No tensor of this name exists.
@@ -188,7 +186,6 @@ impl<'c> Model<'c> {
     pub(super) fn satisfies(&self, needs: Need) -> bool {
         match needs {
             Need::Nothing => true,
-            Need::Positive(key) => self.integer(key).is_some_and(|n| n > 0),
             Need::Tensor(name) => self.has_tensor(name),
             Need::NoTensor(name) => !self.has_tensor(name),
         }

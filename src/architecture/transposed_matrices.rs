@@ -18,8 +18,8 @@ use crate::quant::decode::{scratch, split_by_matrix};
 
 use super::rows::{decode_elements, rows_with};
 
-/// Output rows of a tile at least. A stored row is decoded in whole blocks, of up to 256 elements; fewer rows would decode
-/// each block several times.
+/// Output rows of a tile at least. A stored row is decoded in whole rows of the inner grid: blocks of up to 256 elements, or
+/// a row of the matrix. Fewer output rows would decode each of them several times.
 const LEAST: u64 = 256;
 
 /// Element `[m, c, r]` of the output is element `[m, r, c]` of `inner`, which has `[matrices, rows, cols]`.
@@ -88,7 +88,7 @@ impl TransposedMatrices {
 impl Decoder for TransposedMatrices {
     fn grid(&self) -> Grid {
         Grid {
-            least: LEAST,
+            least: LEAST.max(self.inner.grid().cols.min(self.cols)),
             ..Grid::new(self.matrices * self.cols, self.rows)
         }
     }

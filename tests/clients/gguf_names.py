@@ -99,7 +99,7 @@ def byte_level(out, pre, vocabulary):
     tokenizer.pre_tokenizer, tokenizer.decoder = steps, decoders.ByteLevel()
     if normalizer:
         tokenizer.normalizer = normalizer
-    special = ["<|end|>", "<|a|>"]
+    special = ["<|end|>", "<|a|>"] + (["<|endoftext|>", "<|user|>"] if pre == "glm4" else [])
     trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
     tokenizer.train_from_iterator(texts(400, 7), trainer)
     if pre == "llama-bpe":
@@ -257,7 +257,7 @@ def run(name, config, tokenizer, binary, work):
     model = make(config, tokenizer, source)
     reference = logits(model)
     row = []
-    for kind in ("f32", "f16", "q8_0"):
+    for kind in os.environ.get("KINDS", "f32,f16,q8_0").split(","):
         gguf, out = f"{work}/{name}/{kind}.gguf", f"{work}/{name}/{kind}"
         shutil.rmtree(out, ignore_errors=True)
         failure = convert(source, gguf, kind, tokenizer)
@@ -268,7 +268,9 @@ def run(name, config, tokenizer, binary, work):
         if done.returncode:
             return row + [f"{kind}: {done.stderr.strip()[:200]}"]
         made, bad = load(out)
-        difference = (logits(made) - reference).abs().max().item()
+        ours = logits(made)
+        # Gemma's converter drops the rows of the embedding that have no token
+        difference = (ours - reference[..., : ours.shape[-1]]).abs().max().item()
         changed = [k for k, v in model.state_dict().items() if k not in made.state_dict() or made.state_dict()[k].shape != v.shape or not torch.equal(made.state_dict()[k], v)]
         row.append(f"{kind}: {len(changed)} of {len(model.state_dict())} weights differ, logits {difference:.2g}" + (f" {changed[:2]}" if kind != "q8_0" and changed else "") + (f" LOADING {bad}" if bad else "") + (f" [{notes}]" if notes else ""))
     row.append("tokenizer " + compare_tokenizers(tokenizer, source, out))
